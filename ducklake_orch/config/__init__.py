@@ -1,0 +1,1 @@
+"""Typed configuration of a lake: pure pydantic, no engine, no host."""

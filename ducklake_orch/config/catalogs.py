@@ -1,0 +1,297 @@
+"""The SQL databases that can hold a lake's metadata."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+from urllib.parse import quote, unquote
+
+from pydantic import BeforeValidator, Field, SecretStr, model_validator
+
+from ducklake_orch.config.model import Model, nearest
+from ducklake_orch.config.urls import (
+    build_url,
+    file_path,
+    parse_query,
+    refuse_scheme,
+    refuse_unknown,
+    scheme_of,
+    split_url,
+)
+from ducklake_orch.errors import ConfigError
+
+# What libpq understands beside the fields of `PostgresCatalog`; passed on in the connection string.
+LIBPQ_PARAMETERS = (
+    "application_name",
+    "channel_binding",
+    "client_encoding",
+    "connect_timeout",
+    "gssencmode",
+    "hostaddr",
+    "keepalives",
+    "keepalives_count",
+    "keepalives_idle",
+    "keepalives_interval",
+    "load_balance_hosts",
+    "passfile",
+    "require_auth",
+    "sslcert",
+    "sslcrl",
+    "sslkey",
+    "sslnegotiation",
+    "sslrootcert",
+    "target_session_attrs",
+    "tcp_user_timeout",
+)
+
+
+class FileCatalog(Model):
+    """A catalog in one file: attached only while it is used, so that many processes can share it."""
+
+    is_file: ClassVar[bool] = True
+    scheme: ClassVar[str]
+    extensions: ClassVar[tuple[str, ...]] = ()
+
+    path: Path = Field(description="Path of the catalog file; relative paths count from the working directory.")
+
+    def to_url(self, *, reveal: bool = False) -> str:
+        """Return the URL form. A file catalog has no secrets to reveal."""
+        return f"{self.scheme}:///{quote(str(self.path))}"
+
+    @model_validator(mode="after")
+    def _names_a_file(self) -> Self:
+        if not self.path.name or str(self.path).endswith("/"):
+            raise ValueError(f"`{self.path}` names no file")
+        return self
+
+
+class DuckDBCatalog(FileCatalog):
+    """A DuckDB file: one process at a time; this package queues the others."""
+
+    scheme: ClassVar[str] = "duckdb"
+    type: Literal["duckdb"] = Field(default="duckdb", description="Which catalog this is.")
+
+    @classmethod
+    def from_url(cls, url: str) -> Self:
+        """Read `duckdb:///relative.ducklake` or `duckdb:////absolute.ducklake`."""
+        path, query = file_path(url, "DuckDB")
+        refuse_unknown(url, query, ())
+        return cls(path=Path(path))
+
+
+class SQLiteCatalog(FileCatalog):
+    """A SQLite file: the embedded default, shared by many processes of one machine."""
+
+    scheme: ClassVar[str] = "sqlite"
+    extensions: ClassVar[tuple[str, ...]] = ("sqlite_scanner",)
+    type: Literal["sqlite"] = Field(default="sqlite", description="Which catalog this is.")
+    busy_timeout: int = Field(default=30_000, ge=0, description="Milliseconds that SQLite itself waits for a lock.")
+
+    @classmethod
+    def from_url(cls, url: str) -> Self:
+        """Read `sqlite:///relative.sqlite` or `sqlite:////absolute.sqlite`."""
+        path, query = file_path(url, "SQLite")
+        refuse_unknown(url, query, {"busy_timeout"})
+        return cls(path=Path(path), **query)
+
+    def to_url(self, *, reveal: bool = False) -> str:
+        """Return the URL form."""
+        changed = self.busy_timeout != type(self).model_fields["busy_timeout"].default
+        return super().to_url() + (f"?busy_timeout={self.busy_timeout}" if changed else "")
+
+
+class ServerCatalog(Model):
+    """A catalog on a database server."""
+
+    is_file: ClassVar[bool] = False
+    extensions: ClassVar[tuple[str, ...]] = ()
+
+    host: str | None = Field(default=None, description="Host name, or the folder of the server's Unix socket.")
+    port: int | None = Field(default=None, ge=1, le=65535, description="Port of the server.")
+    database: str | None = Field(default=None, description="Database that holds the lake's tables.")
+    user: str | None = Field(default=None, description="User to connect as.")
+    password: SecretStr | None = Field(default=None, description="Password of the user.")
+    secret_name: str | None = Field(default=None, description="A DuckDB secret that is already there.")
+
+    @model_validator(mode="after")
+    def _one_source_of_credentials(self) -> Self:
+        given = [f for f in ("host", "port", "database", "user", "password") if getattr(self, f) is not None]
+        if self.secret_name and given:
+            raise ValueError(f"`secret_name` stands beside {', '.join(f'`{f}`' for f in given)}: give one or the other")
+        return self
+
+
+class PostgresCatalog(ServerCatalog):
+    """A schema in a PostgreSQL database: any number of machines."""
+
+    extensions: ClassVar[tuple[str, ...]] = ("postgres_scanner",)
+    type: Literal["postgres"] = Field(default="postgres", description="Which catalog this is.")
+    sslmode: Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"] | None = Field(
+        default=None, description="How the connection is encrypted."
+    )
+    service: str | None = Field(default=None, description="Entry of the pg_service.conf file.")
+    options: str | None = Field(default=None, description="Command-line options for the server, as libpq takes them.")
+    parameters: dict[str, str] = Field(default_factory=dict, description="Further libpq parameters, `sslrootcert` say.")
+
+    @model_validator(mode="after")
+    def _known_parameters(self) -> Self:
+        for key in self.parameters:
+            if key not in LIBPQ_PARAMETERS:
+                raise ValueError(f"unknown libpq parameter `{key}`. {nearest(key, LIBPQ_PARAMETERS)}")
+        return self
+
+    @classmethod
+    def from_url(cls, url: str) -> Self:
+        """Read `postgresql://user:password@host:port/database?sslmode=…`, or with the host in the query."""
+        parts = split_url(url, raw_password=True)
+        fields = {"host", "port", "user", "password", "dbname", "sslmode", "service", "options", "secret_name"}
+        refuse_unknown(url, parts.query, fields | set(LIBPQ_PARAMETERS))
+        query = dict(parts.query)
+        parameters = {key: query.pop(key) for key in list(query) if key in LIBPQ_PARAMETERS}
+        database = query.pop("dbname", None) or parts.path or None
+        values: dict[str, Any] = {"host": parts.host, "port": parts.port, "user": parts.user, "database": database}
+        values |= {"password": parts.password, "parameters": parameters} | query
+        return cls(**values)
+
+    def to_url(self, *, reveal: bool = False) -> str:
+        """Return the URL form, with secrets only when `reveal` is set."""
+        folder = self.host is not None and self.host.startswith("/")
+        query = {"host": self.host if folder else None, "sslmode": self.sslmode, "service": self.service}
+        query |= {"options": self.options, "secret_name": self.secret_name, **self.parameters}
+        return build_url(
+            "postgresql",
+            host="" if folder else self.host or "",
+            port=self.port,
+            user=self.user,
+            password=self.password,
+            path=self.database or "",
+            query=query,
+            reveal=reveal,
+        )
+
+
+class MySQLCatalog(ServerCatalog):
+    """A MySQL or MariaDB database."""
+
+    extensions: ClassVar[tuple[str, ...]] = ("mysql_scanner",)
+    type: Literal["mysql"] = Field(default="mysql", description="Which catalog this is.")
+    ssl_mode: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] | None = Field(
+        default=None, description="How the connection is encrypted."
+    )
+
+    @classmethod
+    def from_url(cls, url: str) -> Self:
+        """Read `mysql://user:password@host:port/database?ssl_mode=…`."""
+        parts = split_url(url, raw_password=True)
+        refuse_unknown(url, parts.query, {"ssl_mode", "secret_name", "host"})
+        query = {k: v.lower() if k == "ssl_mode" else v for k, v in parts.query.items()}
+        host = query.pop("host", None) or parts.host
+        return cls(
+            host=host, port=parts.port, user=parts.user, password=parts.password, database=parts.path or None, **query
+        )
+
+    def to_url(self, *, reveal: bool = False) -> str:
+        """Return the URL form, with secrets only when `reveal` is set."""
+        folder = self.host is not None and self.host.startswith("/")
+        return build_url(
+            "mysql",
+            host="" if folder else self.host or "",
+            port=self.port,
+            user=self.user,
+            password=self.password,
+            path=self.database or "",
+            query={
+                "host": self.host if folder else None,
+                "ssl_mode": self.ssl_mode,
+                "secret_name": self.secret_name,
+            },
+            reveal=reveal,
+        )
+
+
+class MotherDuckCatalog(Model):
+    """A DuckLake database at MotherDuck: managed, on your own bucket, or with your own compute too."""
+
+    is_file: ClassVar[bool] = False
+    extensions: ClassVar[tuple[str, ...]] = ("motherduck",)
+    type: Literal["motherduck"] = Field(default="motherduck", description="Which catalog this is.")
+    database: str = Field(min_length=1, description="Name of the database at MotherDuck.")
+    token: SecretStr | None = Field(default=None, description="Access token; else MotherDuck's own variable.")
+    mode: Literal["managed", "own_bucket", "own_compute"] = Field(
+        default="managed",
+        description="Who stores and who computes: MotherDuck both, your bucket, or your bucket and this process.",
+    )
+    region: str | None = Field(default=None, description="Region of the MotherDuck organisation, `us-east-1` say.")
+    secret_name: str | None = Field(default=None, description="A secret at MotherDuck that reaches the bucket.")
+
+    @classmethod
+    def from_url(cls, url: str) -> Self:
+        """Read `md:database`, `md:///database` or `motherduck:database`."""
+        rest = url.partition(":")[2].lstrip("/")
+        name, _, tail = rest.partition("?")
+        query = parse_query(url, tail)
+        refuse_unknown(url, query, {"token", "motherduck_token", "mode", "region", "secret_name"})
+        token = query.pop("motherduck_token", None)
+        values: dict[str, Any] = {"database": unquote(name), **query} | ({"token": token} if token else {})
+        return cls(**values)
+
+    def to_url(self, *, reveal: bool = False) -> str:
+        """Return the URL form, with secrets only when `reveal` is set."""
+        query = {"mode": self.mode, "region": self.region, "secret_name": self.secret_name, "token": self.token}
+        if self.mode == "managed":
+            del query["mode"]
+        return build_url("md", path=self.database, query=query, reveal=reveal)
+
+
+_BY_TYPE: dict[str, Any] = {
+    "duckdb": DuckDBCatalog,
+    "sqlite": SQLiteCatalog,
+    "postgres": PostgresCatalog,
+    "mysql": MySQLCatalog,
+    "motherduck": MotherDuckCatalog,
+}
+_BY_SCHEME: dict[str, Any] = {
+    "duckdb": DuckDBCatalog,
+    "sqlite": SQLiteCatalog,
+    "postgresql": PostgresCatalog,
+    "postgres": PostgresCatalog,
+    "mysql": MySQLCatalog,
+    "md": MotherDuckCatalog,
+    "motherduck": MotherDuckCatalog,
+}
+
+
+def read_catalog(value: Any) -> Any:
+    """Turn a URL or a table with `type` (or `url` and further fields) into a catalog model."""
+    if isinstance(value, str):
+        scheme = scheme_of(value)
+        if scheme not in _BY_SCHEME:
+            raise refuse_scheme(value, "catalog", _BY_SCHEME)
+        return _BY_SCHEME[scheme].from_url(value)
+    return read_table(value, "catalog", _BY_TYPE, read_catalog)
+
+
+def read_table(value: Any, what: str, types: Mapping[str, Any], from_url: Any) -> Any:
+    """Build the model that a table's `type` names; fields beside a `url` override what the URL says."""
+    if not isinstance(value, Mapping):
+        return value
+    fields = dict(value)
+    if url := fields.pop("url", None):
+        base = from_url(url)
+        if not fields:
+            return base
+        given = {name: getattr(base, name) for name in base.model_fields_set}
+        return type(base)(**({"type": base.type} | given | fields))
+    kind = str(fields.get("type", ""))
+    if kind not in types:
+        shown = f"the unknown type `{kind}`" if kind else "no `type`"
+        raise ConfigError(f"A {what} has {shown}.", remedy=nearest(kind, types))
+    return types[kind](**fields)
+
+
+Catalog = Annotated[
+    Annotated[
+        DuckDBCatalog | SQLiteCatalog | PostgresCatalog | MySQLCatalog | MotherDuckCatalog,
+        Field(discriminator="type"),
+    ],
+    BeforeValidator(read_catalog),
+]

@@ -1,0 +1,254 @@
+"""One lake: its catalog, its storage, and how this process works with them."""
+
+import os
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
+
+from ducklake_orch.config.catalogs import Catalog, FileCatalog, MotherDuckCatalog, SQLiteCatalog, read_catalog
+from ducklake_orch.config.model import Model, nearest
+from ducklake_orch.config.redaction import Scrubber
+from ducklake_orch.config.storages import LocalStorage, R2Storage, S3Storage, Storage, read_storage
+from ducklake_orch.config.units import Duration, parse_size
+from ducklake_orch.errors import IncompatibleConfigError
+
+Scalar = bool | int | float | str
+Hook = Callable[[Any], None]
+
+# ATTACH options of the extension that have no field of their own; META_* goes to the catalog's own ATTACH.
+ATTACH_OPTIONS = frozenset({"busy_timeout", "metadata_catalog", "metadata_parameters", "write_deletion_vectors"})
+_OPTION_FIELDS = {
+    "data_path": "storage",
+    "metadata_path": "catalog",
+    "metadata_schema": "metadata_schema",
+    "create_if_not_exists": "create_if_missing",
+    "read_only": "read_only",
+    "read_write": "read_only",
+    "encrypted": "encrypted",
+    "data_inlining_row_limit": "data_inlining_row_limit",
+    "override_data_path": "override_data_path",
+    "automatic_migration": "automatic_migration",
+    "snapshot_version": "snapshot",
+    "snapshot_time": "as_of",
+    "meta_secret": "catalog.secret_name",
+}
+# Options that `set_option` takes (`CALL lake.set_option`), so that a typo is found before connecting.
+PERSISTED_OPTIONS = frozenset(
+    {
+        "auto_compact",
+        "data_inlining_row_limit",
+        "target_file_size",
+        "rewrite_delete_threshold",
+        "expire_older_than",
+        "delete_older_than",
+        "parquet_compression",
+        "parquet_compression_level",
+        "parquet_version",
+        "parquet_row_group_size",
+        "parquet_row_group_size_bytes",
+        "hive_file_pattern",
+        "sort_on_insert",
+        "per_thread_output",
+        "require_commit_message",
+        "write_deletion_vectors",
+    }
+)
+RESERVED_ALIASES = {"memory", "system", "temp", "main", "pg_catalog", "information_schema"}
+
+
+def _memory(value: Any) -> Any:
+    if value is None or (isinstance(value, str) and re.fullmatch(r"\d{1,3}\s*%", value.strip())):
+        return value
+    return f"{parse_size(value)}B"
+
+
+Memory = Annotated[str | None, BeforeValidator(_memory)]
+
+
+class RetryPolicy(Model):
+    """How often and how patiently transient failures are tried again."""
+
+    max_attempts: int = Field(default=10, ge=1, description="Attempts in all, the first included.")
+    max_seconds: float = Field(default=120, ge=0, description="No new attempt starts after this long.")
+    base_ms: float = Field(default=50, ge=0, description="Wait before the second attempt; doubles from there.")
+    jitter: bool = Field(default=True, description="Spread the waits, so that rivals do not meet again.")
+
+
+class PoolPolicy(Model):
+    """How many connections to a server catalog one process keeps."""
+
+    size: int = Field(default=8, ge=1, description="Connections to one lake that may be open at once.")
+    idle: Duration = Field(default=timedelta(seconds=60), description="An idle connection older than this is closed.")
+    wait: Duration = Field(default=timedelta(seconds=30), description="How long to wait for a free connection.")
+
+
+class LakeConfig(Model):
+    """Everything needed to open one lake, on any host."""
+
+    name: str = Field(min_length=1, description="Display name; default of alias and file names.")
+    catalog: Catalog = Field(description="Catalog database: a model, a table with `type`, or a URL.")
+    storage: Storage | None = Field(
+        default=None, description="Data files: a model, a table with `type`, a URL or a path; none when managed."
+    )
+    alias: str = Field(default="", description="SQL name of the attached lake; default is made from the name.")
+    create_if_missing: bool = Field(default=False, description="Create the lake when it is not there.")
+    metadata_schema: str | None = Field(
+        default=None, description="Schema that holds the lake's tables in a Postgres database."
+    )
+    read_only: bool = Field(default=False, description="Refuse every write.")
+    snapshot: int | None = Field(default=None, ge=0, description="Read the lake as of this snapshot.")
+    as_of: datetime | None = Field(default=None, description="Read the lake as of this time (with its zone).")
+    encrypted: bool | None = Field(default=None, description="Encrypt data files when the lake is created.")
+    data_inlining_row_limit: int | None = Field(default=None, ge=0, description="Inserts up to this size are inlined.")
+    override_data_path: bool | None = Field(default=None, description="Use this storage though the lake names another.")
+    automatic_migration: bool | None = Field(default=None, description="Bring an older catalog format up to date.")
+    attach_options: dict[str, Scalar | dict[str, Scalar]] = Field(
+        default_factory=dict, description="Further options of ATTACH; META_* ones go to the catalog."
+    )
+    options: dict[str, Scalar] = Field(
+        default_factory=dict, description="Persisted options the lake should have; checked, written by apply_options()."
+    )
+    settings: dict[str, Scalar] = Field(default_factory=dict, description="DuckDB settings for every connection.")
+    extensions: list[str] = Field(default_factory=list, description="Further DuckDB extensions to load.")
+    memory_limit: Memory = Field(default=None, description="Memory of the engine in this process: `2GB`, `50%`.")
+    threads: int | None = Field(default=None, ge=1, description="Threads of the engine in this process.")
+    temp_directory: str | None = Field(default=None, description="Where the engine spills to.")
+    max_temp_directory_size: Memory = Field(default=None, description="How much the engine may spill.")
+    task_memory_limit: Memory = Field(default="512 MiB", description="Memory of the engine in one Spark task.")
+    lock_timeout: Duration = Field(default=timedelta(seconds=60), description="How long a write waits for its turn.")
+    retry: RetryPolicy = Field(default_factory=RetryPolicy, description="What happens after transient failures.")
+    pool: PoolPolicy = Field(default_factory=PoolPolicy, description="Connections kept to a server catalog.")
+    on_connect: SkipJsonSchema[Hook | None] = Field(
+        default=None, exclude=True, description="Called with each new connection before ATTACH."
+    )
+    on_attach: SkipJsonSchema[Hook | None] = Field(
+        default=None, exclude=True, description="Called with each connection once the lake is attached."
+    )
+
+    @property
+    def data_path(self) -> str | None:
+        """The canonical DATA_PATH, or None where MotherDuck manages the data."""
+        return self.storage.data_path if self.storage else None
+
+    @property
+    def metadata_alias(self) -> str:
+        """Name under which the extension attaches the metadata database."""
+        return str(self.attach_options.get("metadata_catalog", f"__ducklake_metadata_{self.alias}"))
+
+    @property
+    def required_extensions(self) -> list[str]:
+        """The DuckDB extensions that connecting will load, in order."""
+        names = ["ducklake", *self.catalog.extensions]
+        if self.storage:
+            names += self.storage.extensions
+            chain = getattr(self.storage, "uses_credential_chain", False)
+            names += ["aws"] if chain and "azure" not in self.storage.extensions else []
+        return list(dict.fromkeys([*names, *self.extensions]))
+
+    @property
+    def engine_settings(self) -> dict[str, Scalar]:
+        """All DuckDB settings of this lake: the limits and `settings`."""
+        limits = ("memory_limit", "threads", "temp_directory", "max_temp_directory_size")
+        given: dict[str, Scalar] = {name: value for name in limits if (value := getattr(self, name)) is not None}
+        return given | self.settings
+
+    @property
+    def scrubber(self) -> Scrubber:
+        """What masks this lake's secrets in a text."""
+        return Scrubber(self.secret_values())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or not isinstance(data.get("name"), str):
+            return data
+        file_name = data["name"].replace("/", "_")
+        catalog = read_catalog(data.get("catalog") or SQLiteCatalog(path=Path(f"{file_name}.sqlite")))
+        storage = read_storage(data.get("storage"))
+        if storage is None and not isinstance(catalog, MotherDuckCatalog):
+            storage = LocalStorage(path=Path(f"{file_name}.files"))
+        # Absolute from here on: a later chdir, or another process, must not open another lake.
+        if isinstance(catalog, FileCatalog):
+            catalog = catalog.model_copy(update={"path": Path(os.path.abspath(catalog.path))})
+        if isinstance(storage, LocalStorage):
+            storage = storage.model_copy(update={"path": Path(os.path.abspath(storage.path))})
+        alias = data.get("alias") or default_alias(data["name"])
+        return data | {"catalog": catalog, "storage": storage, "alias": alias}
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.alias.lower() in RESERVED_ALIASES or not self.alias.strip() or "\x00" in self.alias:
+            raise ValueError(f"`alias` = {self.alias!r} is a name that DuckDB keeps for itself")
+        if self.snapshot is not None and self.as_of is not None:
+            raise ValueError("`snapshot` and `as_of` both pin the lake: give one")
+        if self.as_of is not None and self.as_of.tzinfo is None:
+            raise ValueError(f"`as_of` = {self.as_of.isoformat()} has no time zone: add one, `+00:00` say")
+        for key in self.options:
+            if key not in PERSISTED_OPTIONS:
+                raise ValueError(f"unknown option `{key}` in `options`. {nearest(key, PERSISTED_OPTIONS)}")
+        for key in self.attach_options:
+            _check_attach_option(key)
+        _refuse_pairs_that_cannot_work(self)
+        return self
+
+
+def default_alias(name: str) -> str:
+    """Make an alias that can be written without quotes, as far as the name allows."""
+    alias = re.sub(r"\W", "_", name)
+    alias = f"_{alias}" if alias[0].isdigit() else alias
+    return f"{alias}_lake" if alias.lower() in RESERVED_ALIASES else alias
+
+
+def _check_attach_option(key: str) -> None:
+    name = key.lower()
+    if field := _OPTION_FIELDS.get(name):
+        raise ValueError(f"`{key}` in `attach_options` has a field of its own: `{field}`")
+    if name not in ATTACH_OPTIONS and not re.fullmatch(r"meta_\w+", name):
+        raise ValueError(f"unknown option `{key}` in `attach_options`. {nearest(name, ATTACH_OPTIONS | {'meta_…'})}")
+
+
+def _refuse_pairs_that_cannot_work(config: LakeConfig) -> None:
+    catalog, storage = config.catalog, config.storage
+    if not isinstance(catalog, MotherDuckCatalog):
+        return
+    place = f"lake `{config.name}`"
+    if catalog.mode == "managed":
+        if storage is not None:
+            raise IncompatibleConfigError(
+                f"{place}: a managed MotherDuck lake keeps its data itself, yet a storage is given.",
+                remedy="Leave the storage out, or set the catalog's `mode` to `own_bucket` or `own_compute`.",
+            )
+        return
+    if not isinstance(storage, S3Storage | R2Storage):
+        given = f"a {storage.type} storage" if storage else "no storage"
+        raise IncompatibleConfigError(
+            f"{place}: MotherDuck with `mode = {catalog.mode}` has {given}.",
+            remedy="MotherDuck takes your own bucket at S3 or R2.",
+        )
+    if isinstance(storage, S3Storage) and catalog.region and storage.region and catalog.region != storage.region:
+        raise IncompatibleConfigError(
+            f"{place}: MotherDuck is in `{catalog.region}`, the bucket `{storage.bucket}` in `{storage.region}`.",
+            remedy="The bucket must be in MotherDuck's region; a bucket at R2 may be anywhere.",
+        )
+
+
+def refuse_shared_data_paths(paths: dict[str, str]) -> None:
+    """Refuse lakes that share or nest a data path: each would clean up the other's files as orphans.
+
+    Args:
+        paths: Data path by lake name.
+    """
+    lakes = sorted(paths.items(), key=lambda item: item[1])
+    for position, (outer, path) in enumerate(lakes):
+        for inner, other in lakes[position + 1 :]:
+            if other.startswith(path):
+                relation = "share the data path" if other == path else f"nest: `{inner}` lies at `{other}`, inside"
+                raise IncompatibleConfigError(
+                    f"The lakes `{outer}` and `{inner}` {relation} `{path}`.",
+                    remedy="Give each lake a folder of its own: orphan clean-up of one deletes files of the other.",
+                )

@@ -1,0 +1,77 @@
+"""The base of every configuration model: frozen, strict about keys, and readable when something is wrong."""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, get_args
+
+from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
+
+from ducklake_orch.config.redaction import redact_url
+from ducklake_orch.errors import ConfigError
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return the hint that names the closest known word, or all of them."""
+    words = sorted(known)
+    close = difflib.get_close_matches(word.lower(), words, n=1, cutoff=0.6)
+    return f"Did you mean `{close[0]}`?" if close else f"Known: {', '.join(f'`{w}`' for w in words)}."
+
+
+class Model(BaseModel):
+    """A frozen model whose validation errors are `ConfigError`s that name value, place and remedy."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)
+
+    def __init__(self, **data: Any) -> None:
+        failure: ConfigError | None = None
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            failure = explain(type(self), error)
+        # Raised outside the handler: pydantic's error keeps the raw input, secrets included, and would be chained.
+        if failure:
+            raise failure
+
+    def secret_values(self) -> list[str]:
+        """Return every secret held by this model and the models inside it."""
+        return list(_secrets(self))
+
+
+def _secrets(value: Any) -> Iterable[str]:
+    if isinstance(value, SecretStr):
+        yield value.get_secret_value()
+    elif isinstance(value, BaseModel):
+        for name in type(value).model_fields:
+            yield from _secrets(getattr(value, name))
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _secrets(item)
+
+
+def explain(model: type[BaseModel], error: ValidationError) -> ConfigError:
+    """Turn pydantic's error into one sentence per problem, without secrets."""
+    place = model.model_fields["type"].default if "type" in model.model_fields else model.__name__
+    problems, remedies = [], []
+    for problem in error.errors(include_url=False):
+        loc = [str(part) for part in problem["loc"]]
+        key = ".".join(loc)
+        if problem["type"] == "extra_forbidden":
+            problems.append(f"unknown key `{key}`")
+            remedies.append(nearest(loc[-1], model.model_fields))
+        elif problem["type"] == "missing":
+            problems.append(f"`{key}` is missing")
+        else:
+            message = problem["msg"].removeprefix("Value error, ")
+            problems.append(f"`{key}`{_shown(model, loc, problem['input'])}: {message}" if key else message)
+    return ConfigError(f"{place}: {'; '.join(problems)}.", remedy=" ".join(remedies) or None)
+
+
+def _shown(model: type[BaseModel], loc: list[str], value: Any) -> str:
+    field = model.model_fields.get(loc[0])
+    if field is None or _is_secret(field.annotation) or not isinstance(value, str | int | float | bool):
+        return ""
+    return f" = {redact_url(repr(value))}"
+
+
+def _is_secret(annotation: Any) -> bool:
+    return annotation is SecretStr or any(_is_secret(arg) for arg in get_args(annotation))

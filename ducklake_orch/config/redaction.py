@@ -1,0 +1,77 @@
+"""Keep secrets out of everything a person or a log can see."""
+
+import re
+from collections.abc import Iterable
+from urllib.parse import quote, quote_plus
+
+MASK = "***"
+
+# user:password@ in a URL, and key=value forms of the drivers. The password may hold anything but the closing '@'.
+_URL_PASSWORD = re.compile(r"(?P<head>[a-z][a-z0-9+.-]*://[^:/?#@\s]*:)(?P<secret>.*)(?=@)", re.IGNORECASE)
+_KEY_VALUE = re.compile(
+    r"(?P<head>\b(?:password|passwd|pwd|secret|secret_access_key|session_token|account_?key|client_secret|token"
+    r"|motherduck_token|sharedaccesskey|connection_string)\s*[=:]\s*)(?P<secret>'(?:[^'\\]|\\.|'')*'|\"[^\"]*\"|[^\s&;,)\"']+)",
+    re.IGNORECASE,
+)
+
+
+def redact_url(url: str) -> str:
+    """Mask the password and secret query parameters of a URL."""
+    return _KEY_VALUE.sub(rf"\g<head>{MASK}", _URL_PASSWORD.sub(rf"\g<head>{MASK}", url))
+
+
+def spellings(secret: str) -> set[str]:
+    """Return the forms in which a secret can turn up in SQL, connection strings, URLs and messages."""
+    backslashed = secret.replace("\\", "\\\\").replace("'", "\\'")
+    return {
+        secret,
+        secret.replace("'", "''"),
+        backslashed,
+        backslashed.replace("'", "''"),
+        quote(secret, safe=""),
+        quote(secret),
+        quote_plus(secret),
+        repr(secret)[1:-1],
+        secret.encode("unicode_escape").decode("ascii"),
+    }
+
+
+class Scrubber:
+    """Replaces known secrets, and whatever looks like one, in any text."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        forms = {form for secret in secrets if secret for form in spellings(secret)}
+        # The longest first, so that a secret that contains another is masked whole.
+        self._known = sorted(forms, key=len, reverse=True)
+
+    def __call__(self, text: str) -> str:
+        """Return `text` without secrets."""
+        for form in self._known:
+            if len(form) > 3:
+                text = text.replace(form, MASK)
+            else:
+                # A very short password would tear words apart: mask it only where it stands alone.
+                text = re.sub(rf"(?<!\w){re.escape(form)}(?!\w)", MASK, text)
+        return redact_url(text)
+
+    def clean(self, error: BaseException) -> None:
+        """Mask secrets in an exception and everything chained to it, in place.
+
+        In place, because Python keeps `__context__` even where `raise … from None` hides it.
+        """
+        seen: set[int] = set()
+        pending: list[BaseException | None] = [error]
+        while pending:
+            current = pending.pop()
+            if current is None or id(current) in seen:
+                continue
+            seen.add(id(current))
+            current.args = tuple(self(part) if isinstance(part, str) else part for part in current.args)
+            for name, value in list(vars(current).items()):
+                if isinstance(value, str):
+                    setattr(current, name, self(value))
+            if notes := getattr(current, "__notes__", None):
+                current.__notes__ = [self(note) for note in notes]
+            pending += [current.__cause__, current.__context__]
+            if isinstance(current, BaseExceptionGroup):
+                pending += list(current.exceptions)

@@ -1,0 +1,164 @@
+"""Read and write the URL forms of catalogs and storages; every part may be percent-encoded."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, quote, unquote, urlencode
+
+from pydantic import SecretStr
+
+from ducklake_orch.config.model import nearest
+from ducklake_orch.config.redaction import MASK, redact_url
+from ducklake_orch.errors import ConfigError
+
+_HOST = re.compile(r"(\[[^\]]*\]|[\w.,%~-]*)(:\d*)?(/[^@?]*)?(\?.*)?")
+
+
+class Url(NamedTuple):
+    """The decoded parts of `scheme://user:password@host:port/path?query`."""
+
+    scheme: str
+    user: str | None
+    password: str | None
+    host: str | None
+    port: int | None
+    path: str
+    query: dict[str, str]
+
+
+def scheme_of(text: str) -> str | None:
+    """Return the scheme of a URL in lower case, or None for a plain path."""
+    head, colon, rest = text.partition(":")
+    named = head.replace("+", "").replace("-", "").isalnum() and head[0].isalpha()
+    # One letter is a Windows drive; without a slash only MotherDuck's short form (`md:lake`) is a URL.
+    known = rest.startswith("//") or head.lower() in {"md", "motherduck"}
+    return head.lower() if colon and len(head) > 1 and named and known else None
+
+
+def split_url(text: str, *, raw_password: bool = False) -> Url:
+    """Split a server or bucket URL into decoded parts.
+
+    Args:
+        text: The URL.
+        raw_password: Take `/ ? # @` in a password though they are not encoded, as people paste them.
+    """
+    scheme, _, rest = text.partition("://")
+    login, at, rest = _split_login(rest, raw_password)
+    authority, path, query = _split_path(rest)
+    host, port = _host_and_port(text, authority)
+    user, colon, password = login.partition(":")
+    return Url(
+        scheme.lower(),
+        unquote(user) if at and user else None,
+        unquote(password) if colon else None,
+        unquote(host) or None,
+        port,
+        unquote(path),
+        parse_query(text, query),
+    )
+
+
+def _split_login(rest: str, raw_password: bool) -> tuple[str, str, str]:
+    authority = re.split("[/?]", rest, maxsplit=1)[0]
+    # `user:` before the first slash that is no `host:port` can only be the start of an unencoded password.
+    _, colon, tail = authority.partition(":")
+    if raw_password and colon and (not tail.isdigit() or "@" in authority):
+        for found in reversed(list(re.finditer("@", rest))):
+            if _HOST.fullmatch(rest[found.end() :]):
+                return rest[: found.start()], "@", rest[found.end() :]
+    login, at, _ = authority.rpartition("@")
+    return login, at, rest[len(login) + len(at) :]
+
+
+def _split_path(rest: str) -> tuple[str, str, str]:
+    before, _, query = rest.partition("?")
+    authority, _, path = before.partition("/")
+    return authority, path, query
+
+
+def _host_and_port(url: str, authority: str) -> tuple[str, int | None]:
+    if authority.startswith("["):  # IPv6
+        host, _, tail = authority[1:].partition("]")
+        port = tail.removeprefix(":")
+    else:
+        host, _, port = authority.partition(":")
+    if port and not (port.isdigit() and 0 < int(port) < 65536):
+        raise ConfigError(f"The port `{port}` in `{redact_url(url)}` is not a number from 1 to 65535.")
+    return host, int(port) if port else None
+
+
+def parse_query(url: str, query: str) -> dict[str, str]:
+    """Read query parameters; the same one twice is an error."""
+    found: dict[str, str] = {}
+    for key, value in parse_qsl(query, keep_blank_values=True):
+        if key in found:
+            raise ConfigError(f"`{key}` stands twice in `{redact_url(url)}`.")
+        found[key] = value
+    return found
+
+
+def file_path(url: str, what: str) -> tuple[str, dict[str, str]]:
+    """Return path and query of `scheme:///relative` or `scheme:////absolute`; the path may be raw or encoded."""
+    scheme, _, rest = url.partition("://")
+    if not rest.startswith("/") or rest == "/":
+        raise ConfigError(
+            f"`{url}` names no {what} file.",
+            remedy=f"Write {scheme}:///relative.path with three slashes, or {scheme}:////absolute/path with four.",
+        )
+    path, mark, query = rest[1:].rpartition("?")
+    if not mark or "=" not in query or "/" in query:  # a '?' inside a raw file name
+        path, query = rest[1:], ""
+    return unquote(path), parse_query(url, query)
+
+
+def refuse_unknown(url: str, query: Mapping[str, str], known: Iterable[str]) -> None:
+    """Refuse query parameters that mean nothing, naming the nearest one that does."""
+    known = set(known)
+    for key in query:
+        if key not in known:
+            raise ConfigError(f"Unknown parameter `{key}` in `{redact_url(url)}`.", remedy=nearest(key, known))
+
+
+def refuse_scheme(url: str, what: str, known: Iterable[str]) -> ConfigError:
+    """Return the error for a URL whose scheme is none of the known ones."""
+    scheme = scheme_of(url)
+    shown = redact_url(url)
+    if scheme is None:
+        return ConfigError(
+            f"`{shown}` is not a {what} URL: it has no scheme.", remedy=f"Known: {', '.join(f'`{k}`' for k in known)}."
+        )
+    return ConfigError(f"The scheme `{scheme}` of `{shown}` is not one of a {what}.", remedy=nearest(scheme, known))
+
+
+def build_url(
+    scheme: str,
+    *,
+    host: str = "",
+    port: int | None = None,
+    user: str | None = None,
+    password: SecretStr | None = None,
+    path: str = "",
+    query: Mapping[str, Any] | None = None,
+    reveal: bool = False,
+) -> str:
+    """Write a URL that `split_url` reads back; secrets only with `reveal`."""
+
+    def shown(value: Any) -> str:
+        if isinstance(value, SecretStr):
+            return value.get_secret_value() if reveal else MASK
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+    login = quote(user or "", safe="")
+    if password is not None:
+        login += ":" + quote(shown(password), safe="*")
+    pairs = {key: shown(value) for key, value in (query or {}).items() if value is not None}
+    return "".join(
+        [
+            f"{scheme}://",
+            f"{login}@" if login else "",
+            f"[{host}]" if ":" in host else quote(host, safe=","),
+            f":{port}" if port else "",
+            f"/{quote(path)}" if path or pairs else "",
+            f"?{urlencode(pairs, quote_via=quote, safe='*/')}" if pairs else "",
+        ]
+    )

@@ -1,0 +1,191 @@
+"""Every error of this package: one base, two families, one class per thing that can go wrong.
+
+Callers decide by family: a `TransientError` is worth another attempt, a `TerminalError` needs a person. Each message
+names the value, the place and the remedy, and never holds a secret.
+"""
+
+from typing import Any, ClassVar, Literal
+
+
+class DuckLakeOrchError(Exception):
+    """Base of all errors raised by this package.
+
+    Args:
+        message: What happened, with the value and the place.
+        remedy: What to do about it.
+    """
+
+    family: ClassVar[Literal["transient", "terminal"]] = "terminal"
+
+    def __init__(self, message: str, *, remedy: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    @property
+    def retryable(self) -> bool:
+        """Whether another attempt at the same work can succeed."""
+        return self.family == "transient"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON-ready form used in results."""
+        return {
+            "type": type(self).__name__,
+            "family": self.family,
+            "message": self.message,
+            "remedy": self.remedy,
+            "retryable": self.retryable,
+        }
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.remedy}" if self.remedy else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exceptions cross processes (Dagster steps, Airflow tasks, Spark): keep the remedy on the way.
+        return (_rebuild, (type(self), self.message, self.remedy, self.__dict__))
+
+
+def _rebuild(
+    cls: type[DuckLakeOrchError], message: str, remedy: str | None, state: dict[str, Any]
+) -> DuckLakeOrchError:
+    error = cls.__new__(cls)
+    DuckLakeOrchError.__init__(error, message, remedy=remedy)
+    error.__dict__.update(state)
+    return error
+
+
+class TerminalError(DuckLakeOrchError):
+    """Another attempt ends the same way: somebody has to change something."""
+
+    family: ClassVar[Literal["transient", "terminal"]] = "terminal"
+
+
+class TransientError(DuckLakeOrchError):
+    """Another attempt at the same work may succeed."""
+
+    family: ClassVar[Literal["transient", "terminal"]] = "transient"
+
+
+# --- configuration -----------------------------------------------------------------------------------------------
+
+
+class ConfigError(TerminalError):
+    """A value of the configuration is wrong, missing or unknown."""
+
+
+class ConfigFileError(ConfigError):
+    """A TOML configuration file is missing, unreadable or inconsistent."""
+
+
+class IncompatibleConfigError(ConfigError):
+    """Two values that cannot work together, refused before connecting."""
+
+
+# --- opening a lake ----------------------------------------------------------------------------------------------
+
+
+class ExtensionMissingError(TerminalError):
+    """A DuckDB extension is neither installed as a wheel nor obtainable."""
+
+
+class MissingExtraError(TerminalError, ImportError):
+    """An optional Python package is needed for what was asked."""
+
+
+class SettingError(TerminalError):
+    """A DuckDB setting was refused or did not take."""
+
+
+class LakeNotFoundError(TerminalError):
+    """The catalog holds no lake (and `create_if_missing` is off)."""
+
+
+class DatabaseNotFoundError(TerminalError):
+    """The catalog server is there, the database is not."""
+
+
+class CatalogUnreachableError(TransientError):
+    """The catalog server does not answer, or the connection to it broke."""
+
+
+class AuthenticationError(TerminalError):
+    """The catalog server or the storage refused the credentials."""
+
+
+class DataPathMismatchError(TerminalError):
+    """The configured storage is not the one the lake was created with."""
+
+
+class CatalogVersionError(TerminalError):
+    """The catalog's format is older or newer than this engine's."""
+
+
+class StorageError(TerminalError):
+    """The storage cannot be read or written."""
+
+
+class SnapshotNotFoundError(TerminalError):
+    """No such snapshot, or none at that time."""
+
+
+# --- working in a lake -------------------------------------------------------------------------------------------
+
+
+class ReadOnlyError(TerminalError):
+    """A write through a read-only or pinned connection."""
+
+
+class UnsupportedStatementError(TerminalError):
+    """A statement that DuckLake, or DuckLake on this catalog, cannot do."""
+
+
+class StatementError(TerminalError):
+    """The engine refused a statement."""
+
+
+class ObjectNotFoundError(StatementError):
+    """A schema, table or column that is not there."""
+
+
+class ObjectExistsError(StatementError):
+    """A schema or table that is there already."""
+
+
+class MaintenanceFloorError(TerminalError):
+    """A retention below its floor, without `force=True`."""
+
+
+class StatementTimeoutError(TerminalError):
+    """A statement ran longer than its time limit and was interrupted."""
+
+
+class OptionDriftWarning(UserWarning):
+    """The lake's persisted options are not the configured ones."""
+
+
+class CommitConflictError(TransientError):
+    """Somebody else committed first; the same work can be tried again."""
+
+
+class CatalogBusyError(TransientError):
+    """The catalog database is locked by somebody outside this package."""
+
+
+class StorageBusyError(TransientError):
+    """The storage asked to slow down or dropped the connection."""
+
+
+class LakeLockedError(TransientError):
+    """The catalog's queue was not free within the time limit."""
+
+
+class PoolExhaustedError(TransientError):
+    """All pooled connections are in use."""
+
+
+class UnknownOutcomeError(TerminalError):
+    """The connection broke during COMMIT and the lake cannot be asked whether it took."""
+
+
+class ForkedConnectionError(TerminalError):
+    """A connection that was opened before a fork is used after it."""

@@ -1,0 +1,121 @@
+"""What every test server has in common: a child process on a loopback port, in a folder of its own."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar, Self
+
+LOOPBACK = "127.0.0.1"
+REPOSITORY = Path(__file__).resolve().parents[2]
+LOCAL_BIN = (REPOSITORY / ".servers" / "bin", REPOSITORY / ".servers" / "node_modules" / ".bin")
+
+
+class ServerUnavailable(Exception):
+    """This machine cannot have the server."""
+
+    def __init__(self, name: str, how: str) -> None:
+        super().__init__(f"{name} is not available here; to get it: {how}")
+        self.name = name
+        self.how = how
+
+
+class Server(ABC):
+    """A server that a test starts in a folder and stops when it is done."""
+
+    name: ClassVar[str]
+    how: ClassVar[str]
+
+    @classmethod
+    @abstractmethod
+    def start(cls, folder: Path) -> Self:
+        """Start the server with its data in `folder`, and return when it answers."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stop the server; the data stays."""
+
+    @classmethod
+    def find_program(cls, program: str) -> Path:
+        """Find a program that `make servers` put in the repository or on the system."""
+        # /usr/sbin is where Debian keeps servers, and is not on a normal user's PATH.
+        path = os.pathsep.join([*map(str, LOCAL_BIN), os.environ.get("PATH", os.defpath), "/usr/sbin"])
+        found = shutil.which(program, path=path)
+        if found is None:
+            raise ServerUnavailable(cls.name, cls.how)
+        return Path(found)
+
+
+def free_port() -> int:
+    """Give a TCP port that nobody listens on right now."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def accepts_connections(port: int) -> bool:
+    try:
+        socket.create_connection((LOOPBACK, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+class ServerProcess:
+    """A child process in its own session, with its output in a file of its folder."""
+
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        folder: Path,
+        *,
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+    ) -> None:
+        self.log = folder / "server.log"
+        with self.log.open("ab") as log:
+            # Its own session: a Ctrl-C in the terminal reaches the tests, which then stop the server in order.
+            self._process = subprocess.Popen(
+                [str(part) for part in command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **(env or {})},
+                user=user,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def wait_until(self, ready: Callable[[], bool], *, timeout: float = 60) -> None:
+        """Wait for a server that has just been started; one that does not get ready is stopped."""
+        deadline = time.monotonic() + timeout
+        while self._process.poll() is None and time.monotonic() < deadline:
+            if ready():
+                return
+            time.sleep(0.05)
+        code = self._process.poll()
+        self.stop()
+        what = f"did not answer within {timeout:g} s" if code is None else f"ended with exit code {code}"
+        raise RuntimeError(f"{self._process.args!r} {what}; the end of its log:\n{self._log_tail()}")
+
+    def stop(self, *, first: signal.Signals = signal.SIGTERM, patience: float = 10) -> None:
+        if self._process.poll() is not None:
+            return
+        self._process.send_signal(first)
+        try:
+            self._process.wait(patience)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _log_tail(self) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-30:])

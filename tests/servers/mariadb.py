@@ -1,0 +1,120 @@
+"""MariaDB, which stands for the MySQL protocol, from the distribution's binaries."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import quote
+
+import pymysql
+from pymysql.constants import ER
+
+from tests.servers.base import LOOPBACK, Server, ServerProcess, free_port
+
+
+class MariaDBServer(Server):
+    """One MariaDB server; its administrator may do everything, over TCP and with a password."""
+
+    name = "mariadb"
+    how = "make servers"
+    user = "tester"
+    password = "secret"
+
+    def __init__(self, process: ServerProcess, port: int) -> None:
+        self._process = process
+        self.host = LOOPBACK
+        self.port = port
+
+    @classmethod
+    def start(cls, folder: Path) -> Self:
+        install = cls.find_program("mariadb-install-db")
+        program = cls.find_program("mariadbd")
+        data = folder / "data"
+        data.mkdir(parents=True)
+        # MariaDB runs as root only when told to; staying root spares us another user's rights on the folder.
+        common = [f"--datadir={data}", *(["--user=root"] if os.geteuid() == 0 else [])]
+        options = ["--auth-root-authentication-method=normal", "--skip-test-db"]
+        installed = subprocess.run([install, "--no-defaults", *common, *options], capture_output=True, text=True)
+        if installed.returncode != 0:
+            raise RuntimeError(f"mariadb-install-db failed:\n{installed.stdout}\n{installed.stderr}")
+        first_statements = folder / "init.sql"
+        first_statements.write_text(
+            f"CREATE USER {cls.user}@'%' IDENTIFIED BY '{cls.password}';\n"
+            f"GRANT ALL ON *.* TO {cls.user}@'%' WITH GRANT OPTION;\n"
+        )
+        port = free_port()
+        process = ServerProcess(
+            [
+                program,
+                "--no-defaults",
+                *common,
+                f"--port={port}",
+                f"--bind-address={LOOPBACK}",
+                # Relative to the data folder: a socket's path must stay under 108 bytes, and pytest's folders are long.
+                "--socket=server.sock",
+                # Without names, every client is '127.0.0.1' and matches the users made for '%', never 'localhost'.
+                "--skip-name-resolve",
+                f"--init-file={first_statements}",
+                "--max-connections=200",
+                # Tests kill clients, never the machine: durability would only cost time.
+                "--innodb-flush-log-at-trx-commit=0",
+                "--innodb-buffer-pool-size=64M",
+            ],
+            folder,
+        )
+        server = cls(process, port)
+        process.wait_until(server._answers)
+        return server
+
+    def stop(self) -> None:
+        self._process.stop()
+
+    def create_database(self, name: str) -> None:
+        self._run(f"CREATE DATABASE `{name.replace('`', '``')}`")
+
+    def create_role(self, user: str, password: str, *, superuser: bool = False) -> None:
+        """Create a user; one that is not the administrator's like gets the rights on data, on every database."""
+        self._run("CREATE USER %s@'%%' IDENTIFIED BY %s", user, password)
+        rights = "ALL" if superuser else "SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, DROP, INDEX"
+        self._run(f"GRANT {rights} ON *.* TO %s@'%%'", user)
+
+    def kill_connections(self, database: str) -> None:
+        """End every connection to the database, as an administrator or a failover would."""
+        with self.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT id FROM information_schema.processlist WHERE db = %s", (database,))
+            for (connection_id,) in cursor.fetchall():
+                try:
+                    cursor.execute(f"KILL CONNECTION {connection_id}")
+                except pymysql.OperationalError as error:
+                    if error.args[0] != ER.NO_SUCH_THREAD:  # it went by itself meanwhile
+                        raise
+
+    def url(self, database: str, user: str | None = None, password: str | None = None) -> str:
+        """Give the TCP address; without a user it is the server's administrator."""
+        login = (self.user, self.password) if user is None else (user, password or "")
+        return f"mysql://{':'.join(map(_escaped, login))}@{self.host}:{self.port}/{_escaped(database)}"
+
+    def connect(self, database: str | None = None) -> "pymysql.Connection[Any]":
+        return pymysql.connect(
+            host=self.host,
+            port=self.port,
+            user=self.user,
+            password=self.password,
+            database=database,
+            autocommit=True,
+        )
+
+    def _answers(self) -> bool:
+        try:
+            self.connect().close()
+        except pymysql.OperationalError:
+            return False
+        return True
+
+    def _run(self, statement: str, *values: str) -> None:
+        with self.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(statement, values)
+
+
+def _escaped(part: str) -> str:
+    return quote(part, safe="")

@@ -1,0 +1,200 @@
+"""A TCP proxy between a client and a server that breaks connections in ways that a test chooses."""
+
+import asyncio
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Self
+
+from tests.servers.base import LOOPBACK
+from tests.servers.slow_down import answer_slow_down, is_http_request
+
+Direction = Literal["to_server", "to_client"]
+CHUNK = 65536
+
+
+@dataclass(eq=False)
+class Link:
+    """One client's connection, and the one to the server that belongs to it."""
+
+    client: asyncio.StreamWriter
+    server: asyncio.StreamWriter
+
+    def drop(self) -> None:
+        self.client.transport.abort()
+        self.server.transport.abort()
+
+
+@dataclass
+class Cut:
+    """How many bytes may still pass in one direction, of one link or of all, before the sender of more is dropped."""
+
+    direction: Direction
+    stay_down: bool
+    left: int = 0
+    link: Link | None = None
+
+
+@dataclass
+class Faults:
+    """What is to go wrong."""
+
+    delay: float = 0
+    down: bool = False
+    refusals: float = 0
+    cut: Cut | None = None
+    needle: bytes = b""
+    needle_stays_down: bool = False
+
+
+class FaultProxy:
+    """Forwards `port` on the loopback to the target, in a thread of its own; every fault is set at run time.
+
+    All state belongs to that thread's event loop: a method changes it in there, and returns when it is changed.
+    """
+
+    def __init__(self, target_host: str, target_port: int) -> None:
+        self._target = (target_host, target_port)
+        self._links: set[Link] = set()
+        self._faults = Faults()
+        self.port = 0
+        self.connections = 0  # those that were dropped at once count too
+        self.bytes_to_server = 0
+        self.bytes_to_client = 0
+        self.answers_503 = 0
+
+    def __enter__(self) -> Self:
+        started = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run(started)), name="fault-proxy")
+        self._thread.start()
+        started.wait()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._finished.set)
+        self._thread.join()
+
+    def delay(self, seconds: float) -> None:
+        """Hold every chunk for so long, in both directions."""
+        self._change(delay=seconds)
+
+    def cut(self) -> None:
+        """Drop all connections, and every new one at once, until `restore`."""
+        self._in_loop(self._go_down)
+
+    def cut_after(self, n_bytes: int, direction: Direction = "to_client", *, stay_down: bool = False) -> None:
+        """Let so many bytes more pass, then drop the connection that sends the next one.
+
+        Happens once. New connections work, unless `stay_down`: then it is as if `cut` came at that moment.
+        """
+        self._change(cut=Cut(direction, stay_down, left=n_bytes))
+
+    def lose_answer_to(self, needle: bytes, *, stay_down: bool = False) -> None:
+        """Pass on the next request that contains `needle`, such as b"COMMIT", and drop its connection on the answer.
+
+        The answer has come as far as the proxy, so the server has done what it was asked. Happens once.
+        """
+        self._change(needle=needle, needle_stays_down=stay_down)
+
+    def answer_503(self, times: int | None = None) -> None:
+        """Answer the next HTTP requests (without a number all, until `restore`) with S3's "503 Slow Down"."""
+        self._change(refusals=math.inf if times is None else times)
+
+    def restore(self) -> None:
+        """Forget all faults."""
+        self._in_loop(lambda: setattr(self, "_faults", Faults()))
+
+    def _change(self, **faults: object) -> None:
+        self._in_loop(lambda: self._faults.__dict__.update(faults))
+
+    def _in_loop(self, change: Callable[[], None]) -> None:
+        async def run() -> None:
+            change()
+
+        asyncio.run_coroutine_threadsafe(run(), self._loop).result()
+
+    def _go_down(self) -> None:
+        self._faults.down = True
+        for link in self._links:
+            link.drop()
+
+    async def _run(self, started: threading.Event) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._finished = asyncio.Event()
+        listener = await asyncio.start_server(self._serve, LOOPBACK, 0)
+        self.port = listener.sockets[0].getsockname()[1]
+        started.set()
+        await self._finished.wait()
+        listener.close()
+        self._go_down()  # and what waits for a delay is cancelled by asyncio.run
+
+    async def _serve(self, from_client: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            from_server, server = await asyncio.open_connection(*self._target)
+        except OSError:
+            client.transport.abort()  # the server is down: the client sees a connection that ends at once
+            return
+        link = Link(client, server)
+        self._links.add(link)
+        for writer in (client, server):
+            writer.transport.set_write_buffer_limits(0)  # `drain` then returns when the kernel has all of it
+        if self._faults.down:
+            link.drop()
+        try:
+            await asyncio.gather(self._pump(link, from_client, "to_server"), self._pump(link, from_server, "to_client"))
+        finally:
+            link.drop()
+            self._links.discard(link)
+
+    async def _pump(self, link: Link, source: asyncio.StreamReader, direction: Direction) -> None:
+        target = link.server if direction == "to_server" else link.client
+        try:
+            while chunk := await source.read(CHUNK):
+                await asyncio.sleep(self._faults.delay)
+                if direction == "to_server" and self._refuses(chunk):
+                    await answer_slow_down(chunk, source, link.client)
+                    link.drop()
+                    return
+                cut = self._cut_within(chunk, link, direction)
+                chunk = chunk if cut is None else chunk[: cut.left]
+                target.write(chunk)
+                await target.drain()
+                self._count(chunk, direction)
+                if cut is not None:
+                    link.drop()
+                    if cut.stay_down:
+                        self._go_down()
+                    return
+            target.write_eof()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            link.drop()  # one end was reset or left in the middle: so it goes for the other
+
+    def _refuses(self, chunk: bytes) -> bool:
+        if not self._faults.refusals or not is_http_request(chunk):
+            return False
+        self._faults.refusals -= 1
+        self.answers_503 += 1
+        return True
+
+    def _cut_within(self, chunk: bytes, link: Link, direction: Direction) -> Cut | None:
+        """Give the cut that this chunk has come to, if any."""
+        faults = self._faults
+        if direction == "to_server" and faults.needle and faults.needle in chunk:
+            faults.cut = Cut("to_client", faults.needle_stays_down, link=link)
+            faults.needle = b""
+        cut = faults.cut
+        if cut is None or cut.direction != direction or cut.link not in (None, link):
+            return None
+        if len(chunk) <= cut.left:
+            cut.left -= len(chunk)
+            return None
+        faults.cut = None
+        return cut
+
+    def _count(self, chunk: bytes, direction: Direction) -> None:
+        if direction == "to_server":
+            self.bytes_to_server += len(chunk)
+        else:
+            self.bytes_to_client += len(chunk)
