@@ -38,7 +38,10 @@ class DuckLakeOrchError(Exception):
         }
 
     def __str__(self) -> str:
-        return f"{self.message} {self.remedy}" if self.remedy else self.message
+        if not self.remedy:
+            return self.message
+        stop = "" if self.message.endswith((".", "!", "?", "`")) else "."
+        return f"{self.message}{stop}{chr(10) if chr(10) in self.message else ' '}{self.remedy}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions cross processes (Dagster steps, Airflow tasks, Spark): keep the remedy on the way.

@@ -1,13 +1,13 @@
 """The SQL databases that can hold a lake's metadata."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import quote, unquote
 
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
-from ducklake_orch.config.model import Model, nearest
+from ducklake_orch.config.model import nearest
+from ducklake_orch.config.tables import Parameters, UrlModel, read_table
 from ducklake_orch.config.urls import (
     build_url,
     file_path,
@@ -17,7 +17,6 @@ from ducklake_orch.config.urls import (
     scheme_of,
     split_url,
 )
-from ducklake_orch.errors import ConfigError
 
 # What libpq understands beside the fields of `PostgresCatalog`; passed on in the connection string.
 LIBPQ_PARAMETERS = (
@@ -44,7 +43,7 @@ LIBPQ_PARAMETERS = (
 )
 
 
-class FileCatalog(Model):
+class FileCatalog(UrlModel):
     """A catalog in one file: attached only while it is used, so that many processes can share it."""
 
     is_file: ClassVar[bool] = True
@@ -71,11 +70,11 @@ class DuckDBCatalog(FileCatalog):
     type: Literal["duckdb"] = Field(default="duckdb", description="Which catalog this is.")
 
     @classmethod
-    def from_url(cls, url: str) -> Self:
+    def url_fields(cls, url: str) -> dict[str, Any]:
         """Read `duckdb:///relative.ducklake` or `duckdb:////absolute.ducklake`."""
         path, query = file_path(url, "DuckDB")
         refuse_unknown(url, query, ())
-        return cls(path=Path(path))
+        return {"path": path}
 
 
 class SQLiteCatalog(FileCatalog):
@@ -87,11 +86,11 @@ class SQLiteCatalog(FileCatalog):
     busy_timeout: int = Field(default=30_000, ge=0, description="Milliseconds that SQLite itself waits for a lock.")
 
     @classmethod
-    def from_url(cls, url: str) -> Self:
+    def url_fields(cls, url: str) -> dict[str, Any]:
         """Read `sqlite:///relative.sqlite` or `sqlite:////absolute.sqlite`."""
         path, query = file_path(url, "SQLite")
         refuse_unknown(url, query, {"busy_timeout"})
-        return cls(path=Path(path), **query)
+        return {"path": path, **query}
 
     def to_url(self, *, reveal: bool = False) -> str:
         """Return the URL form."""
@@ -99,7 +98,7 @@ class SQLiteCatalog(FileCatalog):
         return super().to_url() + (f"?busy_timeout={self.busy_timeout}" if changed else "")
 
 
-class ServerCatalog(Model):
+class ServerCatalog(UrlModel):
     """A catalog on a database server."""
 
     is_file: ClassVar[bool] = False
@@ -130,7 +129,7 @@ class PostgresCatalog(ServerCatalog):
     )
     service: str | None = Field(default=None, description="Entry of the pg_service.conf file.")
     options: str | None = Field(default=None, description="Command-line options for the server, as libpq takes them.")
-    parameters: dict[str, str] = Field(default_factory=dict, description="Further libpq parameters, `sslrootcert` say.")
+    parameters: Parameters = Field(default_factory=dict, description="Further libpq parameters, `sslrootcert` say.")
 
     @model_validator(mode="after")
     def _known_parameters(self) -> Self:
@@ -140,17 +139,15 @@ class PostgresCatalog(ServerCatalog):
         return self
 
     @classmethod
-    def from_url(cls, url: str) -> Self:
+    def url_fields(cls, url: str) -> dict[str, Any]:
         """Read `postgresql://user:password@host:port/database?sslmode=…`, or with the host in the query."""
         parts = split_url(url, raw_password=True)
         fields = {"host", "port", "user", "password", "dbname", "sslmode", "service", "options", "secret_name"}
         refuse_unknown(url, parts.query, fields | set(LIBPQ_PARAMETERS))
         query = dict(parts.query)
         parameters = {key: query.pop(key) for key in list(query) if key in LIBPQ_PARAMETERS}
-        database = query.pop("dbname", None) or parts.path or None
-        values: dict[str, Any] = {"host": parts.host, "port": parts.port, "user": parts.user, "database": database}
-        values |= {"password": parts.password, "parameters": parameters} | query
-        return cls(**values)
+        query = {"database" if key == "dbname" else key: value for key, value in query.items()}
+        return parts.login_fields() | query | ({"parameters": parameters} if parameters else {})
 
     def to_url(self, *, reveal: bool = False) -> str:
         """Return the URL form, with secrets only when `reveal` is set."""
@@ -179,15 +176,11 @@ class MySQLCatalog(ServerCatalog):
     )
 
     @classmethod
-    def from_url(cls, url: str) -> Self:
+    def url_fields(cls, url: str) -> dict[str, Any]:
         """Read `mysql://user:password@host:port/database?ssl_mode=…`."""
         parts = split_url(url, raw_password=True)
         refuse_unknown(url, parts.query, {"ssl_mode", "secret_name", "host"})
-        query = {k: v.lower() if k == "ssl_mode" else v for k, v in parts.query.items()}
-        host = query.pop("host", None) or parts.host
-        return cls(
-            host=host, port=parts.port, user=parts.user, password=parts.password, database=parts.path or None, **query
-        )
+        return parts.login_fields() | {k: v.lower() if k == "ssl_mode" else v for k, v in parts.query.items()}
 
     def to_url(self, *, reveal: bool = False) -> str:
         """Return the URL form, with secrets only when `reveal` is set."""
@@ -208,7 +201,7 @@ class MySQLCatalog(ServerCatalog):
         )
 
 
-class MotherDuckCatalog(Model):
+class MotherDuckCatalog(UrlModel):
     """A DuckLake database at MotherDuck: managed, on your own bucket, or with your own compute too."""
 
     is_file: ClassVar[bool] = False
@@ -224,15 +217,14 @@ class MotherDuckCatalog(Model):
     secret_name: str | None = Field(default=None, description="A secret at MotherDuck that reaches the bucket.")
 
     @classmethod
-    def from_url(cls, url: str) -> Self:
+    def url_fields(cls, url: str) -> dict[str, Any]:
         """Read `md:database`, `md:///database` or `motherduck:database`."""
         rest = url.partition(":")[2].lstrip("/")
         name, _, tail = rest.partition("?")
         query = parse_query(url, tail)
         refuse_unknown(url, query, {"token", "motherduck_token", "mode", "region", "secret_name"})
         token = query.pop("motherduck_token", None)
-        values: dict[str, Any] = {"database": unquote(name), **query} | ({"token": token} if token else {})
-        return cls(**values)
+        return {"database": unquote(name), **query} | ({"token": token} if token else {})
 
     def to_url(self, *, reveal: bool = False) -> str:
         """Return the URL form, with secrets only when `reveal` is set."""
@@ -242,14 +234,14 @@ class MotherDuckCatalog(Model):
         return build_url("md", path=self.database, query=query, reveal=reveal)
 
 
-_BY_TYPE: dict[str, Any] = {
+CATALOG_TYPES: dict[str, type[UrlModel]] = {
     "duckdb": DuckDBCatalog,
     "sqlite": SQLiteCatalog,
     "postgres": PostgresCatalog,
     "mysql": MySQLCatalog,
     "motherduck": MotherDuckCatalog,
 }
-_BY_SCHEME: dict[str, Any] = {
+CATALOG_SCHEMES: dict[str, type[UrlModel]] = {
     "duckdb": DuckDBCatalog,
     "sqlite": SQLiteCatalog,
     "postgresql": PostgresCatalog,
@@ -260,32 +252,18 @@ _BY_SCHEME: dict[str, Any] = {
 }
 
 
+def catalog_table(url: str) -> dict[str, Any]:
+    """Return the table that a catalog's URL stands for."""
+    scheme = scheme_of(url) or ""
+    if scheme not in CATALOG_SCHEMES:
+        raise refuse_scheme(url, "catalog", CATALOG_SCHEMES)
+    model = CATALOG_SCHEMES[scheme]
+    return {"type": model.model_fields["type"].default, **model.url_fields(url)}
+
+
 def read_catalog(value: Any) -> Any:
     """Turn a URL or a table with `type` (or `url` and further fields) into a catalog model."""
-    if isinstance(value, str):
-        scheme = scheme_of(value)
-        if scheme not in _BY_SCHEME:
-            raise refuse_scheme(value, "catalog", _BY_SCHEME)
-        return _BY_SCHEME[scheme].from_url(value)
-    return read_table(value, "catalog", _BY_TYPE, read_catalog)
-
-
-def read_table(value: Any, what: str, types: Mapping[str, Any], from_url: Any) -> Any:
-    """Build the model that a table's `type` names; fields beside a `url` override what the URL says."""
-    if not isinstance(value, Mapping):
-        return value
-    fields = dict(value)
-    if url := fields.pop("url", None):
-        base = from_url(url)
-        if not fields:
-            return base
-        given = {name: getattr(base, name) for name in base.model_fields_set}
-        return type(base)(**({"type": base.type} | given | fields))
-    kind = str(fields.get("type", ""))
-    if kind not in types:
-        shown = f"the unknown type `{kind}`" if kind else "no `type`"
-        raise ConfigError(f"A {what} has {shown}.", remedy=nearest(kind, types))
-    return types[kind](**fields)
+    return read_table(value, "catalog", CATALOG_TYPES, catalog_table)
 
 
 Catalog = Annotated[

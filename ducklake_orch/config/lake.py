@@ -62,12 +62,12 @@ RESERVED_ALIASES = {"memory", "system", "temp", "main", "pg_catalog", "informati
 
 
 def _memory(value: Any) -> Any:
-    if value is None or (isinstance(value, str) and re.fullmatch(r"\d{1,3}\s*%", value.strip())):
+    if value is None:
         return value
     return f"{parse_size(value)}B"
 
 
-Memory = Annotated[str | None, BeforeValidator(_memory)]
+Memory = Annotated[str | None, BeforeValidator(_memory, json_schema_input_type=str | int | None)]
 
 
 class RetryPolicy(Model):
@@ -115,7 +115,7 @@ class LakeConfig(Model):
     )
     settings: dict[str, Scalar] = Field(default_factory=dict, description="DuckDB settings for every connection.")
     extensions: list[str] = Field(default_factory=list, description="Further DuckDB extensions to load.")
-    memory_limit: Memory = Field(default=None, description="Memory of the engine in this process: `2GB`, `50%`.")
+    memory_limit: Memory = Field(default=None, description="Memory of the engine in this process: `2GB` say.")
     threads: int | None = Field(default=None, ge=1, description="Threads of the engine in this process.")
     temp_directory: str | None = Field(default=None, description="Where the engine spills to.")
     max_temp_directory_size: Memory = Field(default=None, description="How much the engine may spill.")
@@ -165,13 +165,12 @@ class LakeConfig(Model):
     @model_validator(mode="before")
     @classmethod
     def _defaults(cls, data: Any) -> Any:
-        if not isinstance(data, dict) or not isinstance(data.get("name"), str):
-            return data
-        file_name = data["name"].replace("/", "_")
-        catalog = read_catalog(data.get("catalog") or SQLiteCatalog(path=Path(f"{file_name}.sqlite")))
+        if not isinstance(data, dict) or not isinstance(data.get("name"), str) or not data["name"]:
+            return data  # refused by the field itself
+        catalog = read_catalog(data.get("catalog")) or default_catalog(data["name"])
         storage = read_storage(data.get("storage"))
         if storage is None and not isinstance(catalog, MotherDuckCatalog):
-            storage = LocalStorage(path=Path(f"{file_name}.files"))
+            storage = default_storage(data["name"])
         # Absolute from here on: a later chdir, or another process, must not open another lake.
         if isinstance(catalog, FileCatalog):
             catalog = catalog.model_copy(update={"path": Path(os.path.abspath(catalog.path))})
@@ -192,9 +191,19 @@ class LakeConfig(Model):
             if key not in PERSISTED_OPTIONS:
                 raise ValueError(f"unknown option `{key}` in `options`. {nearest(key, PERSISTED_OPTIONS)}")
         for key in self.attach_options:
-            _check_attach_option(key)
+            check_attach_option(key)
         _refuse_pairs_that_cannot_work(self)
         return self
+
+
+def default_catalog(name: str, folder: Path = Path()) -> SQLiteCatalog:
+    """Return the catalog of a lake that names none: a file beside its data."""
+    return SQLiteCatalog(path=folder / f"{name.replace('/', '_')}.sqlite")
+
+
+def default_storage(name: str, folder: Path = Path()) -> LocalStorage:
+    """Return the storage of a lake that names none: a folder beside its catalog."""
+    return LocalStorage(path=folder / f"{name.replace('/', '_')}.files")
 
 
 def default_alias(name: str) -> str:
@@ -204,7 +213,8 @@ def default_alias(name: str) -> str:
     return f"{alias}_lake" if alias.lower() in RESERVED_ALIASES else alias
 
 
-def _check_attach_option(key: str) -> None:
+def check_attach_option(key: str) -> None:
+    """Refuse what ATTACH does not know, and what a field of its own stands for."""
     name = key.lower()
     if field := _OPTION_FIELDS.get(name):
         raise ValueError(f"`{key}` in `attach_options` has a field of its own: `{field}`")

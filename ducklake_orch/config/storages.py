@@ -7,23 +7,12 @@ from urllib.parse import unquote
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
-from ducklake_orch.config.catalogs import read_table
-from ducklake_orch.config.model import Model
-from ducklake_orch.config.urls import build_url, refuse_scheme, refuse_unknown, scheme_of, split_url
+from ducklake_orch.config.tables import SecretParameters, UrlModel, read_table
+from ducklake_orch.config.urls import build_url, refuse_scheme, refuse_unknown, scheme_of, shown, split_url
+from ducklake_orch.errors import ConfigError
 
 
-def _secret_parameters(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {
-            k: str(v).lower() if isinstance(v, bool) else str(v) if isinstance(v, int) else v for k, v in value.items()
-        }
-    return value
-
-
-SecretParameters = Annotated[dict[str, SecretStr], BeforeValidator(_secret_parameters)]
-
-
-class LocalStorage(Model):
+class LocalStorage(UrlModel):
     """A folder that every machine of the lake sees under the same path."""
 
     extensions: ClassVar[tuple[str, ...]] = ()
@@ -31,9 +20,9 @@ class LocalStorage(Model):
     path: Path = Field(description="Folder of the data files; relative paths count from the working directory.")
 
     @classmethod
-    def from_url(cls, url: str) -> Self:
+    def url_fields(cls, url: str) -> dict[str, Any]:
         """Read a plain path, `file:///absolute` or `file://relative`."""
-        return cls(path=Path(unquote(url[7:]) if scheme_of(url) == "file" else url))
+        return {"path": unquote(url[7:]) if scheme_of(url) == "file" else url}
 
     def to_url(self, *, reveal: bool = False) -> str:
         """Return the URL form."""
@@ -42,14 +31,15 @@ class LocalStorage(Model):
     @property
     def data_path(self) -> str:
         """The canonical DATA_PATH: absolute, without `..`, ending in one slash."""
-        return os.path.abspath(self.path).rstrip("/") + "/"
+        # POSIX keeps two leading slashes apart from one; the engine compares paths as strings.
+        return f"/{os.path.abspath(self.path).strip('/')}/".replace("//", "/")
 
     def under(self, folder: str) -> Self:
         """Return the same storage, one folder further down."""
         return self.model_copy(update={"path": self.path / folder})
 
 
-class BucketStorage(Model):
+class BucketStorage(UrlModel):
     """What object stores have in common."""
 
     scheme: ClassVar[str]
@@ -107,13 +97,17 @@ class BucketStorage(Model):
         return self.model_copy(update={"prefix": f"{self.prefix}/{folder}".strip("/")})
 
     @classmethod
-    def from_url(cls, url: str) -> Self:
+    def url_fields(cls, url: str) -> dict[str, Any]:
         """Read `scheme://bucket/prefix?field=value`."""
         parts = split_url(url)
+        if parts.user or parts.password or parts.port:
+            raise ConfigError(
+                f"`{shown(url)}` has a login or a port, which the URL of a bucket cannot hold.",
+                remedy="Name the fields instead, `?access_key_id=…` or `?endpoint=host:port` say.",
+            )
         fields = set(cls.model_fields) - {"type", "prefix", "secret_parameters", cls.root_field}
         refuse_unknown(url, parts.query, fields)
-        values: dict[str, Any] = {cls.root_field: parts.host or "", "prefix": parts.path, **parts.query}
-        return cls(**values)
+        return {cls.root_field: parts.host or "", "prefix": parts.path, **parts.query}
 
     def to_url(self, *, reveal: bool = False) -> str:
         """Return the URL form, with secrets only when `reveal` is set."""
@@ -271,27 +265,27 @@ class AzureStorage(BucketStorage):
         return self
 
     @classmethod
-    def from_url(cls, url: str) -> Self:
+    def url_fields(cls, url: str) -> dict[str, Any]:
         """Read `az://container/prefix` or `abfss://container@account.dfs.core.windows.net/prefix`."""
         if scheme_of(url) not in {"abfss", "abfs"}:
-            return super().from_url(url)
+            return super().url_fields(url)
         parts = split_url(url)
         refuse_unknown(url, parts.query, set(cls.model_fields) - {"type", "prefix", "container", "account_name"})
         account, _, suffix = (parts.host or "").partition(".")
         values: dict[str, Any] = {"container": parts.user or "", "account_name": account, "prefix": parts.path}
         if suffix.removeprefix("dfs."):
             values["endpoint_suffix"] = suffix.removeprefix("dfs.")
-        return cls(**(values | parts.query))
+        return values | parts.query
 
 
-_BY_TYPE: dict[str, Any] = {
+STORAGE_TYPES: dict[str, type[UrlModel]] = {
     "local": LocalStorage,
     "s3": S3Storage,
     "r2": R2Storage,
     "gcs": GCSStorage,
     "azure": AzureStorage,
 }
-_BY_SCHEME: dict[str, Any] = {
+STORAGE_SCHEMES: dict[str, type[UrlModel]] = {
     "file": LocalStorage,
     "s3": S3Storage,
     "s3a": S3Storage,
@@ -306,16 +300,20 @@ _BY_SCHEME: dict[str, Any] = {
 }
 
 
+def storage_table(url: str) -> dict[str, Any]:
+    """Return the table that a storage's URL or path stands for."""
+    scheme = scheme_of(url) or "file"
+    if scheme not in STORAGE_SCHEMES:
+        raise refuse_scheme(url, "storage", STORAGE_SCHEMES)
+    model = STORAGE_SCHEMES[scheme]
+    return {"type": model.model_fields["type"].default, **model.url_fields(url)}
+
+
 def read_storage(value: Any) -> Any:
     """Turn a URL, a path or a table with `type` (or `url` and further fields) into a storage model."""
     if isinstance(value, Path):
         return LocalStorage(path=value)
-    if isinstance(value, str):
-        scheme = scheme_of(value)
-        if scheme is not None and scheme not in _BY_SCHEME:
-            raise refuse_scheme(value, "storage", _BY_SCHEME)
-        return _BY_SCHEME[scheme or "file"].from_url(value)
-    return read_table(value, "storage", _BY_TYPE, read_storage)
+    return read_table(value, "storage", STORAGE_TYPES, storage_table)
 
 
 Storage = Annotated[

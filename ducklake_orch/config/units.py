@@ -69,5 +69,5 @@ def _singular(unit: str) -> str:
     return unit[:-1] if len(unit) > 2 and unit.endswith("s") and unit != "ms" else unit
 
 
-Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
-Size = Annotated[int, BeforeValidator(parse_size)]
+Duration = Annotated[timedelta, BeforeValidator(parse_duration, json_schema_input_type=str | int | float)]
+Size = Annotated[int, BeforeValidator(parse_size, json_schema_input_type=str | int)]

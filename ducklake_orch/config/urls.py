@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode
 from pydantic import SecretStr
 
 from ducklake_orch.config.model import nearest
-from ducklake_orch.config.redaction import MASK, redact_url
+from ducklake_orch.config.redaction import MASK
 from ducklake_orch.errors import ConfigError
 
 _HOST = re.compile(r"(\[[^\]]*\]|[\w.,%~-]*)(:\d*)?(/[^@?]*)?(\?.*)?")
@@ -25,6 +25,13 @@ class Url(NamedTuple):
     path: str
     query: dict[str, str]
 
+    def login_fields(self) -> dict[str, Any]:
+        """Return what the URL says about a database server, without what it leaves out."""
+        fields = {"host": self.host, "port": self.port, "user": self.user, "password": self.password}
+        return {key: value for key, value in fields.items() if value is not None} | (
+            {"database": self.path} if self.path else {}
+        )
+
 
 def scheme_of(text: str) -> str | None:
     """Return the scheme of a URL in lower case, or None for a plain path."""
@@ -33,6 +40,16 @@ def scheme_of(text: str) -> str | None:
     # One letter is a Windows drive; without a slash only MotherDuck's short form (`md:lake`) is a URL.
     known = rest.startswith("//") or head.lower() in {"md", "motherduck"}
     return head.lower() if colon and len(head) > 1 and named and known else None
+
+
+def shown(url: str) -> str:
+    """Return a URL as errors show it: without password and query, where a secret can stand under any misspelt key."""
+    scheme, colon, rest = url.partition("://") if "://" in url else ("", "", url)
+    login, at, rest = rest.rpartition("@")
+    user, mask = re.split("[:/?]", login)[0], f":{MASK}" if ":" in login else ""
+    # What follows a colon and is no port can be a password whose `@host` was forgotten.
+    place = re.sub(r":(?!\d+(?:/|$)).*", f":{MASK}", rest.partition("?")[0], flags=re.DOTALL)
+    return f"{scheme}{colon}{user}{mask}{at}{place}"
 
 
 def split_url(text: str, *, raw_password: bool = False) -> Url:
@@ -82,8 +99,8 @@ def _host_and_port(url: str, authority: str) -> tuple[str, int | None]:
         port = tail.removeprefix(":")
     else:
         host, _, port = authority.partition(":")
-    if port and not (port.isdigit() and 0 < int(port) < 65536):
-        raise ConfigError(f"The port `{port}` in `{redact_url(url)}` is not a number from 1 to 65535.")
+    if port and not (port.isdecimal() and port.isascii() and 0 < int(port) < 65536):
+        raise ConfigError(f"The port in `{shown(url)}` is not a number from 1 to 65535.")
     return host, int(port) if port else None
 
 
@@ -92,7 +109,7 @@ def parse_query(url: str, query: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for key, value in parse_qsl(query, keep_blank_values=True):
         if key in found:
-            raise ConfigError(f"`{key}` stands twice in `{redact_url(url)}`.")
+            raise ConfigError(f"`{key}` stands twice in `{shown(url)}`.")
         found[key] = value
     return found
 
@@ -102,7 +119,7 @@ def file_path(url: str, what: str) -> tuple[str, dict[str, str]]:
     scheme, _, rest = url.partition("://")
     if not rest.startswith("/") or rest == "/":
         raise ConfigError(
-            f"`{url}` names no {what} file.",
+            f"`{shown(url)}` names no {what} file.",
             remedy=f"Write {scheme}:///relative.path with three slashes, or {scheme}:////absolute/path with four.",
         )
     path, mark, query = rest[1:].rpartition("?")
@@ -116,18 +133,16 @@ def refuse_unknown(url: str, query: Mapping[str, str], known: Iterable[str]) -> 
     known = set(known)
     for key in query:
         if key not in known:
-            raise ConfigError(f"Unknown parameter `{key}` in `{redact_url(url)}`.", remedy=nearest(key, known))
+            raise ConfigError(f"Unknown parameter `{key}` in `{shown(url)}`.", remedy=nearest(key, known))
 
 
 def refuse_scheme(url: str, what: str, known: Iterable[str]) -> ConfigError:
     """Return the error for a URL whose scheme is none of the known ones."""
     scheme = scheme_of(url)
-    shown = redact_url(url)
     if scheme is None:
-        return ConfigError(
-            f"`{shown}` is not a {what} URL: it has no scheme.", remedy=f"Known: {', '.join(f'`{k}`' for k in known)}."
-        )
-    return ConfigError(f"The scheme `{scheme}` of `{shown}` is not one of a {what}.", remedy=nearest(scheme, known))
+        return ConfigError(f"`{shown(url)}` is not a {what} URL: it has no scheme.", remedy=nearest("", known))
+    problem = f"The scheme `{scheme}` of `{shown(url)}` is not one of a {what}."
+    return ConfigError(problem, remedy=nearest(scheme, known))
 
 
 def build_url(
@@ -143,15 +158,15 @@ def build_url(
 ) -> str:
     """Write a URL that `split_url` reads back; secrets only with `reveal`."""
 
-    def shown(value: Any) -> str:
+    def text(value: Any) -> str:
         if isinstance(value, SecretStr):
             return value.get_secret_value() if reveal else MASK
         return str(value).lower() if isinstance(value, bool) else str(value)
 
     login = quote(user or "", safe="")
     if password is not None:
-        login += ":" + quote(shown(password), safe="*")
-    pairs = {key: shown(value) for key, value in (query or {}).items() if value is not None}
+        login += ":" + quote(text(password), safe="*")
+    pairs = {key: text(value) for key, value in (query or {}).items() if value is not None}
     return "".join(
         [
             f"{scheme}://",

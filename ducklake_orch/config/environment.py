@@ -1,0 +1,102 @@
+"""Lake configuration in `DUCKLAKE_…` environment variables."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.config.model import nearest
+from ducklake_orch.config.origins import URL_TABLES, Tree, expand_url, overlay, source
+from ducklake_orch.config.shape import GROUPS, HOOKS, LAKE_KEYS, TYPES, is_free_table, is_list, keys_of
+from ducklake_orch.errors import ConfigError
+
+PREFIX = "DUCKLAKE_"
+OTHERS = "DUCKLAKE_ORCH_"
+NAME, CONFIG, PROFILE = "DUCKLAKE_NAME", "DUCKLAKE_CONFIG", "DUCKLAKE_PROFILE"
+
+
+def read_environment(environ: Mapping[str, str]) -> Tree:
+    """Read the fields of a lake from the environment; an empty variable counts as not set.
+
+    Raises:
+        ConfigError: When a variable is unknown or cannot be read.
+    """
+    tree: Tree = {}
+    # Sorted, so that DUCKLAKE_CATALOG comes before what overrides a part of it.
+    for variable in sorted(environ):
+        if not variable.startswith(PREFIX) or variable.startswith(OTHERS) or variable in (NAME, CONFIG, PROFILE):
+            continue
+        path = _field_path(variable)
+        if text := environ[variable]:
+            value = _value(variable, path, text)
+            for key in reversed(path[1:]):
+                value = {key: value}
+            origin = f"environment {variable}"
+            node = source(value, origin, origin)
+            if path[0] in URL_TABLES and isinstance(node, dict):
+                node = expand_url(path[0], node)
+            tree[path[0]] = overlay(tree.get(path[0]), node)
+    return tree
+
+
+def _field_path(variable: str) -> list[str]:
+    field, *keys = variable.removeprefix(PREFIX).split("__")
+    field, depth = field.lower(), len(keys)
+    lowered = [key.lower() for key in keys]
+    if field in HOOKS:
+        raise ConfigError(f"environment {variable}: `{field}` is a Python function.", remedy="Pass it as an argument.")
+    if field in LAKE_KEYS and all(keys):
+        if depth == 0:
+            return [field]
+        models = [GROUPS[field]] if field in GROUPS else list(TYPES.get(field, {}).values())
+        if lowered[0] in keys_of(models) and (depth == 1 or (depth == 2 and is_free_table(models, lowered[0]))):
+            return [field, lowered[0], *map(_own_key, keys[1:])]
+        if is_free_table([LakeConfig], field):
+            return [field, *map(_own_key, keys)]
+    raise ConfigError(f"The environment variable `{variable}` is unknown.", remedy=nearest(variable, _known()))
+
+
+def _own_key(key: str) -> str:
+    # Names of variables are upper-case by custom, not by choice; a mixed one was chosen.
+    return key.lower() if key.isupper() else key
+
+
+def _known() -> list[str]:
+    paths = [[field] for field in LAKE_KEYS]
+    paths += [[field, key] for field, models in TYPES.items() for key in keys_of(models.values())]
+    paths += [[field, key] for field, model in GROUPS.items() for key in model.model_fields]
+    return [NAME, CONFIG, PROFILE, *(PREFIX + "__".join(path).upper() for path in paths)]
+
+
+def _value(variable: str, path: list[str], text: str) -> Any:
+    field, whole = path[0], len(path) == 1
+    if whole and field in URL_TABLES and not text.startswith("{"):
+        return {"url": text}
+    if whole and (field in URL_TABLES or field in GROUPS or is_free_table([LakeConfig], field)):
+        remedy = f"Write '{{\"key\": \"value\"}}', or one variable per key: {variable}__KEY."
+        return _json(variable, text, dict, remedy)
+    if whole and is_list(field):
+        names = [part.strip() for part in text.split(",")]
+        return _json(variable, text, list, "Write '[\"a\", \"b\"]' or 'a,b'.") if text.startswith("[") else names
+    return _scalar(text) if is_free_table([LakeConfig], field) else text
+
+
+def _json(variable: str, text: str, shape: type, remedy: str) -> Any:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError:
+        value = None
+    # Raised here, not in the handler: the decoder's error holds the text, secrets included.
+    if not isinstance(value, shape):
+        wanted = "object" if shape is dict else "list"
+        raise ConfigError(f"environment {variable}: the value is not a JSON {wanted}.", remedy=remedy)
+    return value
+
+
+def _scalar(text: str) -> Any:
+    """Read `true`, `4` and `0.5` as what they are, so that they compare equal to TOML's."""
+    try:
+        value = json.loads(text, parse_constant=str)
+    except json.JSONDecodeError:
+        return text
+    return value if isinstance(value, bool | int | float) else text

@@ -1,0 +1,58 @@
+"""`${VAR}` and `${VAR:-default}` in the values of a configuration file."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ducklake_orch.config.origins import Node, Sourced
+from ducklake_orch.errors import ConfigFileError
+
+_REFERENCE = re.compile(r"\$?\$\{(?P<inside>[^}]*)(?P<end>\}?)")
+_VARIABLE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>(?!.*\$\{).*))?", re.DOTALL)
+
+
+def has_reference(value: Any) -> bool:
+    """Return whether a value depends on the environment."""
+    return isinstance(value, str) and any(not found[0].startswith("$$") for found in _REFERENCE.finditer(value))
+
+
+def interpolate(node: Node, environ: Mapping[str, str]) -> Node:
+    """Replace the references in every text of a tree.
+
+    Args:
+        node: A value or a table of values.
+        environ: Where variables are looked up; an empty one counts as missing where a default is given.
+
+    Raises:
+        ConfigFileError: When a variable is missing, or a reference is not well-formed.
+    """
+    if isinstance(node, dict):
+        return {key: interpolate(item, environ) for key, item in node.items()}
+    return Sourced(_replaced(node.value, node.place, environ), node.origin, node.place)
+
+
+def _replaced(value: Any, place: str, environ: Mapping[str, str]) -> Any:
+    if isinstance(value, list):
+        return [_replaced(item, place, environ) for item in value]
+    if not isinstance(value, str):
+        return value
+
+    def replacement(found: re.Match[str]) -> str:
+        if found[0].startswith("$$"):
+            return found[0][1:]
+        variable = _VARIABLE.fullmatch(found["inside"])
+        if not variable or not found["end"]:
+            raise ConfigFileError(
+                f"{place}: a `${{` starts no reference.", remedy="Write `${VAR}`, `${VAR:-default}`, or `$${` for `${`."
+            )
+        name, default = variable["name"], variable["default"]
+        if default is not None:
+            return environ.get(name) or default
+        if name not in environ:
+            raise ConfigFileError(
+                f"{place}: the environment variable `{name}` is not set.",
+                remedy=f"Set it, or give a default: `${{{name}:-default}}`.",
+            )
+        return environ[name]
+
+    return _REFERENCE.sub(replacement, value)

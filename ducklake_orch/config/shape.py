@@ -1,0 +1,47 @@
+"""Which keys the configuration of a lake has: one answer for files and environment variables."""
+
+from collections.abc import Iterable
+from typing import Any, get_origin
+
+from ducklake_orch.config.catalogs import CATALOG_SCHEMES, CATALOG_TYPES, LIBPQ_PARAMETERS
+from ducklake_orch.config.lake import PERSISTED_OPTIONS, LakeConfig, PoolPolicy, RetryPolicy
+from ducklake_orch.config.model import Model
+from ducklake_orch.config.storages import STORAGE_SCHEMES, STORAGE_TYPES
+from ducklake_orch.config.tables import UrlModel
+from ducklake_orch.config.urls import scheme_of
+
+TYPES: dict[str, dict[str, type[UrlModel]]] = {"catalog": CATALOG_TYPES, "storage": STORAGE_TYPES}
+SCHEMES: dict[str, dict[str, type[UrlModel]]] = {"catalog": CATALOG_SCHEMES, "storage": STORAGE_SCHEMES}
+GROUPS: dict[str, type[Model]] = {"retry": RetryPolicy, "pool": PoolPolicy}
+HOOKS = frozenset({"on_connect", "on_attach"})
+LAKE_KEYS = frozenset(LakeConfig.model_fields) - HOOKS - {"name"}
+# Keys of free tables that are known all the same.
+KNOWN_KEYS: dict[str, Iterable[str]] = {"options": PERSISTED_OPTIONS, "parameters": LIBPQ_PARAMETERS}
+
+
+def models_of(what: str, table: Any) -> list[type[UrlModel]]:
+    """Return what a catalog's or storage's table can be: one model if it says its type, else all of them."""
+    said = table if isinstance(table, dict) else {"url": table}
+    kind, scheme = said.get("type"), scheme_of(str(said.get("url", "")))
+    if kind in TYPES[what]:
+        return [TYPES[what][kind]]
+    return [SCHEMES[what][scheme]] if scheme in SCHEMES[what] else list(TYPES[what].values())
+
+
+def keys_of(models: Iterable[type[Model]]) -> set[str]:
+    """Return the keys that any of the models has."""
+    return {key for model in models for key in model.model_fields}
+
+
+def is_free_table(models: Iterable[type[Model]], key: str) -> bool:
+    """Return whether a field is a table with keys of the user's own."""
+    return any(_container(model, key) is dict for model in models)
+
+
+def is_list(key: str) -> bool:
+    """Return whether a lake's field is a list."""
+    return _container(LakeConfig, key) is list
+
+
+def _container(model: type[Model], key: str) -> Any:
+    return get_origin(model.model_fields[key].annotation) if key in model.model_fields else None

@@ -1,0 +1,199 @@
+"""Turn an engine error into one of ours: by type and by text, once, so that callers only look at the family.
+
+Matched on words of the engine's client side and on identifiers, which no server translates; what a Postgres server says
+in its own language is told apart by `session.diagnose`, which asks the server.
+"""
+
+import re
+from typing import NamedTuple
+
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.errors import (
+    AuthenticationError,
+    CatalogBusyError,
+    CatalogUnreachableError,
+    CatalogVersionError,
+    CommitConflictError,
+    ConfigError,
+    DatabaseNotFoundError,
+    DataPathMismatchError,
+    DuckLakeOrchError,
+    LakeNotFoundError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    ReadOnlyError,
+    SettingError,
+    SnapshotNotFoundError,
+    StatementError,
+    StatementTimeoutError,
+    StorageBusyError,
+    StorageError,
+    UnsupportedStatementError,
+)
+
+
+class Rule(NamedTuple):
+    """A text that the engine writes, what it means, and what to do. `{…}` in the remedy is filled in from the lake."""
+
+    pattern: str
+    error: type[DuckLakeOrchError]
+    remedy: str | None = None
+
+
+_MERGE = "DuckLake keeps no keys. Use write mode `merge` with `keys=…` to keep rows unique."
+
+# The first rule that matches decides; the more specific stand first.
+RULES = [
+    # Opening a lake
+    Rule(
+        r"creating a new DuckLake is explicitly disabled",
+        LakeNotFoundError,
+        "Set `create_if_missing=True` (or run `ducklake-orch init --create`) if it should be made.",
+    ),
+    Rule(
+        r"DATA_PATH parameter .* does not match existing data path",
+        DataPathMismatchError,
+        "Configure the storage the lake was created with, or set `override_data_path=True` if its files have moved.",
+    ),
+    Rule(
+        r"catalog version mismatch: catalog version is (0\.\d+)",
+        CatalogVersionError,
+        "Back up the catalog, then set `automatic_migration=True` once to bring it up to date.",
+    ),
+    Rule(
+        r"catalog version mismatch",
+        CatalogVersionError,
+        "Another program wrote this catalog: use a newer ducklake-orch.",
+    ),
+    Rule(r"No snapshot found at", SnapshotNotFoundError, "`ducklake-orch snapshots` lists those that are left."),
+    Rule(
+        r"Unsupported parameter for SQLite Attach|not a valid DuckDB database file",
+        ConfigError,
+        "The catalog file is of another kind: `sqlite:///…` opens a SQLite file, `duckdb:///…` a DuckDB file.",
+    ),
+    Rule(r"file is not a database", ConfigError, "The catalog file is not a SQLite database: check its path."),
+    Rule(r"unrecognized configuration parameter", SettingError, "Check the name in `settings`."),
+    # Somebody else was first, or has the lock
+    Rule(
+        r"ducklake_snapshot_pkey|ducklake_data_file_pkey|ducklake_delete_file_pkey|Conflict on (?:update|delete|tuple)"
+        r"|Duplicate key \"(?:snapshot_id|data_file_id|delete_file_id)|Duplicate entry .* for key"
+        r"|UNIQUE constraint failed: ducklake_|Transaction conflict|conflict(?:s|ing)? with|could not serialize"
+        r"|Exceeded the maximum retry count|deadlock|PRIMARY KEY or UNIQUE constraint violat",
+        CommitConflictError,
+    ),
+    Rule(
+        r"database (?:table )?is locked|Could not set lock on file|Unique file handle conflict|Lock wait timeout"
+        r"|lock timeout|cannot start a transaction within a transaction.*sqlite",
+        CatalogBusyError,
+    ),
+    # Server and credentials
+    Rule(
+        r"database \"[^\"]*\" does not exist|Unknown database",
+        DatabaseNotFoundError,
+        "Create it: CREATE DATABASE {database};",
+    ),
+    Rule(
+        r"password authentication failed|no password supplied|Access denied for user|role \"[^\"]*\" does not exist"
+        r"|no pg_hba\.conf entry|authentication method",
+        AuthenticationError,
+        "Check user and password of the catalog.",
+    ),
+    Rule(
+        r"Connection refused|could not translate host name|Name or service not known|No such file or directory\s+Is the"
+        r" server running|Unknown MySQL server host|Can't connect to (?:local )?(?:MySQL|server)|timeout expired"
+        r"|server closed the connection|terminating connection|Lost connection to|server has gone away"
+        r"|SSL SYSCALL|connection to server .* failed|no connection to the server|Connection reset by peer"
+        r"|the database system is (?:starting|shutting)",
+        CatalogUnreachableError,
+        "Check that the catalog server runs and can be reached at {catalog}.",
+    ),
+    # Storage
+    Rule(r"HTTP (?:Error|code)[^\n]*(?:503|SlowDown|429|500|502|504)|SlowDown", StorageBusyError),
+    Rule(
+        r"(?:HTTP[^\n]*(?:403|401))|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|AuthorizationFailure"
+        r"|AuthenticationFailed|Secret Validation Failure",
+        AuthenticationError,
+        "Check the credentials of the storage.",
+    ),
+    Rule(
+        r"Could not connect to server|Couldn't resolve host|Connection (?:timed out|error)"
+        r"|Could not establish connection|Failed to (?:send|read) (?:request|response)",
+        StorageBusyError,
+        "Check that the storage can be reached.",
+    ),
+    Rule(
+        r"Failed to create directory|Cannot open file|No space left|Permission denied|unable to open database file"
+        r"|disk is full|disk I/O error|NoSuchBucket|The specified (?:bucket|container) does not exist|HTTP[^\n]*404"
+        r"|File too large|attempt to write a readonly database|Could not write",
+        StorageError,
+        "Check that the folder or bucket exists, has room, and can be written.",
+    ),
+    # Statements
+    Rule(
+        r"attached in read-only mode|read-only (?:mode|transaction|database)",
+        ReadOnlyError,
+        "Connect without `read_only`, `snapshot` and `as_of` to write.",
+    ),
+    Rule(r"PRIMARY KEY/UNIQUE constraints are not supported", UnsupportedStatementError, _MERGE),
+    Rule(r"(?:FOREIGN KEY|CHECK) constraints are not supported", UnsupportedStatementError, _MERGE),
+    Rule(
+        r"syntax error at or near \"SYSTEM_TIME\"",
+        UnsupportedStatementError,
+        "Time travel is written `FROM t AT (VERSION => 5)` or `AT (TIMESTAMP => …)`.",
+    ),
+    Rule(r"Unsupported operator type \w+ in (?:UPDATE|DELETE) statement", UnsupportedStatementError, "{mysql}"),
+    Rule(r"^(?:INTERRUPT Error|Interrupted)", StatementTimeoutError, "Give it a longer `timeout`, or less to do."),
+    Rule(r"already exists", ObjectExistsError),
+    Rule(
+        r"(?:Table|View|Schema|Column|Catalog|Macro|Function) with name .* does not exist|does not exist!"
+        r"|Referenced column .* not found",
+        ObjectNotFoundError,
+    ),
+]
+
+_MYSQL = (
+    "DuckDB cannot do this on a MySQL catalog. `lake.write`, `lake.update` and `lake.maintain` commit natively and can;"
+    " DELETE and the first INSERT into a table work in SQL too."
+)
+_COMPILED = [(re.compile(rule.pattern, re.IGNORECASE | re.DOTALL), rule) for rule in RULES]
+
+
+def classify(error: BaseException, config: LakeConfig, doing: str) -> DuckLakeOrchError:
+    """Return the error of this package that an engine error means, without secrets.
+
+    Args:
+        error: What the engine raised.
+        config: The lake, for its secrets and names.
+        doing: What was being done, for the message.
+    """
+    if isinstance(error, DuckLakeOrchError):
+        return error
+    text = config.scrubber(str(error)).strip()
+    found: type[DuckLakeOrchError] = StatementError if _is_engine(error) else StorageError
+    remedy = None
+    for pattern, rule in _COMPILED:
+        if pattern.search(text):
+            found, remedy = rule.error, rule.remedy
+            break
+    return found(f"{doing}: {_readable(text)}", remedy=_fill(remedy, config))
+
+
+def _is_engine(error: BaseException) -> bool:
+    return any(cls.__module__.startswith(("duckdb", "_duckdb")) for cls in type(error).__mro__)
+
+
+def _readable(text: str) -> str:
+    # The engine glues its own prefix and the cause together; the cause is what a person can act on.
+    text = re.sub(r"^.*?Failed to attach DuckLake MetaData \"[^\"]*\" at path \+ \"[^\"]*\"", "", text, flags=re.DOTALL)
+    return text.strip()
+
+
+def _fill(remedy: str | None, config: LakeConfig) -> str | None:
+    if remedy is None:
+        return None
+    database = getattr(config.catalog, "database", None) or ""
+    return (
+        remedy.replace("{database}", '"' + database.replace('"', '""') + '"')
+        .replace("{catalog}", f"`{config.catalog.to_url()}`")
+        .replace("{mysql}", _MYSQL)
+    )

@@ -1,0 +1,116 @@
+"""Retention floors: a typo in a raw maintenance call must not cost the lake its history or a writer its files."""
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from ducklake_orch.engine.quoting import identifier
+from ducklake_orch.engine.scripts import Command
+from ducklake_orch.errors import MaintenanceFloorError
+
+if TYPE_CHECKING:
+    import duckdb
+    from sqlglot import exp
+
+FLOORS = {
+    "expire_snapshots": timedelta(hours=1),
+    "cleanup_old_files": timedelta(hours=1),
+    "delete_orphaned_files": timedelta(hours=24),
+}
+# The persisted option that a call without `older_than` falls back to.
+_OPTION_OF = {
+    "expire_snapshots": "expire_older_than",
+    "cleanup_old_files": "delete_older_than",
+    "delete_orphaned_files": "delete_older_than",
+}
+
+
+def refuse_below_floor(con: "duckdb.DuckDBPyConnection", alias: str, command: Command) -> None:
+    """Refuse a maintenance call that would remove what is younger than its floor.
+
+    Args:
+        con: A connection to the lake, to evaluate arguments and read options.
+        alias: The lake.
+        command: The call.
+
+    Raises:
+        MaintenanceFloorError: When it would, or when its arguments cannot be told.
+    """
+    if command.sql.split()[0].upper() == "CHECKPOINT":
+        for operation in FLOORS:
+            _check_option(con, alias, operation)
+        return
+    for operation in FLOORS:
+        if command.calls & {operation, f"ducklake_{operation}"}:
+            _check_call(con, alias, operation, command.sql)
+
+
+def _check_call(con: "duckdb.DuckDBPyConnection", alias: str, operation: str, sql: str) -> None:
+    arguments = _named_arguments(sql, operation)
+    if arguments is None:
+        raise _below(operation, "its arguments cannot be read")
+    if _value(con, arguments.get("dry_run")) is True:
+        return
+    if _value(con, arguments.get("cleanup_all")) is True:
+        raise _below(operation, "`cleanup_all` spares nothing")
+    if (versions := arguments.get("versions")) is not None:
+        _check_versions(con, alias, operation, _value(con, versions))
+    elif (older_than := arguments.get("older_than")) is not None:
+        row = con.execute(f"SELECT ({older_than.sql(dialect='duckdb')})::TIMESTAMPTZ").fetchone()
+        limit = row[0] if row else None
+        if limit is None or limit > datetime.now(UTC) - FLOORS[operation]:
+            raise _below(operation, f"`older_than` is {limit}")
+    else:
+        _check_option(con, alias, operation)
+
+
+def _named_arguments(sql: str, operation: str) -> "dict[str, exp.Expression] | None":
+    """Return the named arguments of the call, or None where the statement cannot be understood."""
+    import sqlglot
+    from sqlglot import exp
+
+    text = sql.strip()
+    if text[:4].upper() == "CALL":
+        text = "SELECT * FROM " + text[4:]
+    try:
+        tree = sqlglot.parse_one(text, dialect="duckdb")
+    except sqlglot.errors.SqlglotError:
+        return None
+    for call in tree.find_all(exp.Anonymous):
+        if call.name.lower().removeprefix("ducklake_") == operation:
+            pairs = [one for one in call.expressions if isinstance(one, exp.Kwarg | exp.PropertyEQ | exp.EQ)]
+            return {pair.this.name.lower(): pair.expression for pair in pairs}
+    return None
+
+
+def _value(con: "duckdb.DuckDBPyConnection", expression: "exp.Expression | None") -> Any:
+    if expression is None:
+        return None
+    row = con.execute(f"SELECT {expression.sql(dialect='duckdb')}").fetchone()
+    return row[0] if row else None
+
+
+def _check_versions(con: "duckdb.DuckDBPyConnection", alias: str, operation: str, versions: Any) -> None:
+    sql = "SELECT max(snapshot_time) FROM ducklake_snapshots(?) WHERE list_contains(?::BIGINT[], snapshot_id)"
+    row = con.execute(sql, [alias, list(versions or [])]).fetchone()
+    newest = row[0] if row else None
+    if newest is not None and newest > datetime.now(UTC) - FLOORS[operation]:
+        raise _below(operation, f"one of the `versions` is of {newest}")
+
+
+def _check_option(con: "duckdb.DuckDBPyConnection", alias: str, operation: str) -> None:
+    option = _OPTION_OF[operation]
+    sql = f"SELECT value FROM {identifier(alias)}.options() WHERE option_name = ? AND scope = 'GLOBAL'"
+    row = con.execute(sql, [option]).fetchone()
+    if row is None:
+        return  # the engine's default: two days, or no expiry at all
+    age = con.execute("SELECT now() - CAST(? AS INTERVAL)", [row[0]]).fetchone()
+    if age is None or age[0] > datetime.now(UTC) - FLOORS[operation]:
+        raise _below(operation, f"the lake's option `{option}` is {row[0]!r}")
+
+
+def _below(operation: str, reason: str) -> MaintenanceFloorError:
+    floor = FLOORS[operation] / timedelta(hours=1)
+    return MaintenanceFloorError(
+        f"`{operation}` spares whatever is younger than {floor:g} h, and {reason}.",
+        remedy="Choose a longer retention, or pass `force=True` if nothing else uses this lake.",
+    )

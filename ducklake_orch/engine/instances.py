@@ -1,0 +1,229 @@
+"""Warm in-memory DuckDB instances: extensions loaded, settings and secrets in place, each used by one at a time.
+
+Loading extensions is what makes a connection slow (their signatures are checked), so a process keeps its instances. For
+a server catalog an instance stays attached while it is idle; a file catalog is attached only while it is used.
+"""
+
+import atexit
+import logging
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+
+from ducklake_orch.config.lake import LakeConfig, Scalar
+from ducklake_orch.config.units import parse_size
+from ducklake_orch.engine.attach import Pin, attach_statements, secret_statements, setting_statements
+from ducklake_orch.engine.extensions import load_extension
+from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.quoting import identifier
+from ducklake_orch.errors import PoolExhaustedError, SettingError
+
+log = logging.getLogger("ducklake_orch")
+# What an instance must look like for the next user: the settings, secrets and databases it started with, no tables in
+# memory (empty ones, which take no memory, are all that can slip through).
+_STATE = """
+SELECT (SELECT md5(string_agg(name || '=' || coalesce(value, ''), ';' ORDER BY name)) FROM duckdb_settings()),
+       (SELECT list(name ORDER BY name) FROM duckdb_secrets()),
+       (SELECT list(database_name ORDER BY database_name) FROM duckdb_databases()
+        WHERE NOT contains(database_name, 'ducklake_orch_queue')),
+       (SELECT coalesce(sum(memory_usage_bytes), 0) FROM duckdb_memory() WHERE tag = 'IN_MEMORY_TABLE')
+"""
+
+
+@dataclass
+class Instance:
+    """One in-memory DuckDB with everything loaded."""
+
+    root: duckdb.DuckDBPyConnection
+    attached: bool = False
+    queue_attached: bool = False
+    state: Any = None
+    idle_since: float = 0.0
+    hooked: bool = False
+
+    def clean_state(self) -> Any:
+        """Return what has to be the same when the instance comes back."""
+        return self.root.execute(_STATE).fetchone()
+
+    def close(self, config: LakeConfig) -> None:
+        """Detach and close; without DETACH the engine leaks memory and, on SQLite, locks."""
+        try:
+            self.detach(config)
+        finally:
+            self.root.close()
+
+    def detach(self, config: LakeConfig) -> None:
+        """Detach the lake and the queue's own connection."""
+        from ducklake_orch.engine.locks import LOCK_ALIAS
+
+        names = ([config.alias] if self.attached else []) + ([LOCK_ALIAS] if self.queue_attached else [])
+        self.attached = self.queue_attached = False
+        for name in names:
+            self.root.execute(f"DETACH DATABASE IF EXISTS {identifier(name)}")
+
+
+def start_instance(config: LakeConfig) -> Instance:
+    """Start an instance for a lake: extensions, settings, secrets, `on_connect`; closed again when a step fails."""
+    root = duckdb.connect(":memory:", config={"custom_user_agent": "ducklake-orch"})
+    try:
+        for name in config.required_extensions:
+            load_extension(root, name)
+        for statement in setting_statements(config):
+            _run(root, statement, config, "Applying a setting")
+        for name, value in config.engine_settings.items():
+            _check_setting(root, name, value)
+        for statement in secret_statements(config, reveal=True):
+            _run(root, statement, config, "Setting up a secret")
+        if config.on_connect:
+            config.on_connect(root)
+    except BaseException:
+        root.close()
+        raise
+    return Instance(root)
+
+
+def _run(root: duckdb.DuckDBPyConnection, statement: str, config: LakeConfig, doing: str) -> None:
+    failure = None
+    try:
+        root.execute(statement)
+    except duckdb.Error as error:
+        failure = classify(error, config, f"{doing} of lake `{config.name}` failed")
+    if failure:  # outside the handler: the engine's error may show the statement, password and all
+        raise failure
+
+
+def _check_setting(root: duckdb.DuckDBPyConnection, name: str, wanted: Scalar) -> None:
+    row = root.execute("SELECT current_setting(?)", [name]).fetchone()
+    actual = row[0] if row else None
+    if not _same(actual, wanted):
+        raise SettingError(
+            f"The setting `{name}` did not take: wanted {wanted!r}, it is {actual!r}.",
+            remedy="Check the value in `settings`.",
+        )
+
+
+def _same(actual: Any, wanted: Scalar) -> bool:
+    left, right = str(actual).strip().lower(), str(wanted).strip().lower()
+    if left == right:
+        return True
+    try:
+        # The engine prints sizes rounded: `512MB` reads back as `488.2 MiB`.
+        return abs(parse_size(str(actual)) - parse_size(str(wanted))) <= 0.01 * parse_size(str(wanted))
+    except ValueError:
+        pass
+    try:
+        return float(left) == float(right)
+    except ValueError:
+        return {left, right} in ({"true", "1"}, {"false", "0"}, {"true", "on"}, {"false", "off"})
+
+
+@dataclass
+class Pool:
+    """The instances of this process, by the statements that made them. Thread-safe."""
+
+    _idle: dict[Any, list[Instance]] = field(default_factory=dict)
+    _configs: dict[Any, LakeConfig] = field(default_factory=dict)
+    _leased: Counter[Any] = field(default_factory=Counter)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def lease(self, config: LakeConfig, pin: Pin) -> tuple[Any, Instance]:
+        """Return an instance for exclusive use, warm if there is one.
+
+        Raises:
+            PoolExhaustedError: When a server lake's connections are all in use for too long.
+        """
+        key = _key(config, pin)
+        with self._changed:
+            stale = self._take_stale()
+            if not config.catalog.is_file:
+                self._wait_for_room(key, config)
+            self._leased[key] += 1
+            instance = idle.pop() if (idle := self._idle.get(key)) else None
+        for old_config, old in stale:
+            _close_quietly(old, old_config)
+        if instance is not None:
+            return key, instance
+        try:
+            return key, start_instance(config)
+        except BaseException:
+            self._end_lease(key)
+            raise
+
+    def give_back(self, key: Any, instance: Instance, config: LakeConfig, *, keep: bool) -> None:
+        """Take an instance back; one that is not fit for the next user is closed."""
+        if not keep:
+            _close_quietly(instance, config)
+            self._end_lease(key)
+            return
+        instance.idle_since = time.monotonic()
+        with self._changed:
+            self._configs[key] = config
+            self._idle.setdefault(key, []).append(instance)
+        self._end_lease(key)
+
+    def _end_lease(self, key: Any) -> None:
+        with self._changed:
+            self._leased[key] -= 1
+            self._changed.notify()
+
+    def _wait_for_room(self, key: Any, config: LakeConfig) -> None:
+        wait = config.pool.wait.total_seconds()
+        if not self._changed.wait_for(lambda: self._leased[key] < config.pool.size, timeout=wait):
+            raise PoolExhaustedError(
+                f"All {config.pool.size} connections of this process to lake `{config.name}` have been in use for"
+                f" {wait:g} s.",
+                remedy="Close connections sooner, or raise `pool.size`.",
+            )
+
+    def _take_stale(self) -> list[tuple[LakeConfig, Instance]]:
+        now, stale = time.monotonic(), []
+        for key, instances in self._idle.items():
+            limit = self._configs[key].pool.idle.total_seconds()
+            stale += [(self._configs[key], one) for one in instances if now - one.idle_since > limit]
+            instances[:] = [one for one in instances if now - one.idle_since <= limit]
+        return stale
+
+    def close(self) -> None:
+        """Close every idle instance."""
+        with self._changed:
+            idle = [(self._configs[key], one) for key, instances in self._idle.items() for one in instances]
+            self._idle.clear()
+        for config, instance in idle:
+            _close_quietly(instance, config)
+
+
+def _key(config: LakeConfig, pin: Pin) -> Any:
+    """Return what two uses must have in common to share an instance."""
+    statements = [*setting_statements(config), *secret_statements(config, reveal=True)]
+    if not config.catalog.is_file:  # it stays attached, so the ATTACH belongs to the key
+        statements += attach_statements(config, pin, create=False, reveal=True)
+    hooks: tuple[Callable[..., None] | None, ...] = (config.on_connect, config.on_attach)
+    return (tuple(config.required_extensions), tuple(statements), hooks, config.alias)
+
+
+def _close_quietly(instance: Instance, config: LakeConfig) -> None:
+    try:
+        instance.close(config)
+    except duckdb.Error as error:
+        log.debug("closing a connection to lake `%s`: %s", config.name, config.scrubber(str(error)))
+
+
+pool = Pool()
+_abandoned: list[Pool] = []
+
+
+def _forget_after_fork() -> None:
+    # The engine's threads are not in the child: closing, or even freeing, these instances could hang it.
+    global pool
+    _abandoned.append(pool)
+    pool = Pool()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
+atexit.register(lambda: pool.close())

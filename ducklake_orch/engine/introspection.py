@@ -1,0 +1,168 @@
+"""Look at a lake through its metadata tables, which the extension has attached, at the session's snapshot."""
+
+import json
+import re
+from typing import Any, Literal
+
+import duckdb
+
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.quoting import TableName, identifier
+from ducklake_orch.engine.session import Session
+from ducklake_orch.errors import ObjectNotFoundError
+from ducklake_orch.results import Column, Option, Snapshot, Table
+
+# A change is `kind:id` or `kind:"schema"."name"`; commas inside quotes belong to the name.
+_CHANGE = re.compile(r'[a-z_]+:(?:"(?:[^"]|"")*"(?:\."(?:[^"]|"")*")?|\d+)')
+
+
+def metadata(config: LakeConfig, table: str) -> str:
+    """Return the qualified name of a metadata table."""
+    schema = f"{identifier(config.metadata_schema)}." if config.metadata_schema else ""
+    return f"{identifier(config.metadata_alias)}.{schema}{identifier(table)}"
+
+
+def summary(session: Session) -> dict[str, Any]:
+    """Return the counts that `execute` reports about the lake."""
+    row = _one(
+        session,
+        f"SELECT (SELECT count(*) FROM {metadata(session.config, 'ducklake_snapshot')}),"
+        f" (SELECT max(snapshot_id) FROM {metadata(session.config, 'ducklake_snapshot')}),"
+        f" (SELECT count(*) FROM {metadata(session.config, 'ducklake_table')} WHERE end_snapshot IS NULL)",
+    )
+    return {"snapshot_count": row[0], "latest_snapshot": row[1], "table_count": row[2]}
+
+
+def seen_snapshot(session: Session) -> int:
+    """Return the snapshot that the session sees: the pinned one, else the latest."""
+    return int(_one(session, "SELECT id FROM ducklake_current_snapshot(?)", [session.config.alias])[0])
+
+
+def tables(session: Session) -> list[Table]:
+    """List the tables, in one query."""
+    at, name = seen_snapshot(session), metadata
+    live = f"begin_snapshot <= {at} AND (end_snapshot IS NULL OR end_snapshot > {at})"
+    config = session.config
+    sql = f"""
+        SELECT s.schema_name, t.table_name, t.table_id, t.table_uuid, coalesce(f.files, 0), coalesce(f.bytes, 0), c.value
+        FROM (FROM {name(config, "ducklake_table")} WHERE {live}) t
+        JOIN (FROM {name(config, "ducklake_schema")} WHERE {live}) s USING (schema_id)
+        LEFT JOIN (SELECT table_id, count(*) AS files, sum(file_size_bytes) AS bytes
+                   FROM {name(config, "ducklake_data_file")} WHERE {live} GROUP BY table_id) f USING (table_id)
+        LEFT JOIN (FROM {name(config, "ducklake_tag")} WHERE {live} AND key = 'comment') c ON c.object_id = t.table_id
+        ORDER BY 1, 2"""
+    rows = session.instance.root.execute(sql).fetchall()
+    return [Table(str(r[0]), str(r[1]), int(r[2]), str(r[3]), int(r[4]), int(r[5]), _text(r[6])) for r in rows]
+
+
+def find_table(session: Session, table: TableName) -> Table:
+    """Return one table.
+
+    Raises:
+        ObjectNotFoundError: When the session's snapshot has none of that name; names the nearest.
+    """
+    from ducklake_orch.config.model import nearest
+
+    found = tables(session)
+    for one in found:
+        if (one.schema.lower(), one.table.lower()) == (table.schema.lower(), table.table.lower()):
+            return one
+    known = [f"{one.schema}.{one.table}" for one in found]
+    raise ObjectNotFoundError(
+        f"Lake `{session.config.name}` has no table `{table}`.",
+        remedy=nearest(str(table), known) if known else "It has no tables yet.",
+    )
+
+
+def columns(session: Session, table: TableName) -> list[Column]:
+    """Return the columns of a table, in order."""
+    found = find_table(session, table)
+    config, at = session.config, seen_snapshot(session)
+    live = f"begin_snapshot <= {at} AND (end_snapshot IS NULL OR end_snapshot > {at}) AND table_id = {found.table_id}"
+    keys = session.instance.root.execute(f"""
+        SELECT k.column_id, k.transform FROM (FROM {metadata(config, "ducklake_partition_info")} WHERE {live}) p
+        JOIN {metadata(config, "ducklake_partition_column")} k USING (partition_id)""").fetchall()
+    partition = {int(column): str(transform) for column, transform in keys}
+    rows = session.instance.root.execute(
+        f"""
+        SELECT c.column_id, c.column_name, d.data_type, c.nulls_allowed, c.default_value, c.default_value_type, t.value
+        FROM (FROM {metadata(config, "ducklake_column")} WHERE {live} AND parent_column IS NULL) c
+        JOIN duckdb_columns() d ON d.database_name = ? AND d.schema_name = ? AND d.table_name = ?
+             AND d.column_name = c.column_name
+        LEFT JOIN (FROM {metadata(config, "ducklake_column_tag")} WHERE {live} AND key = 'comment') t
+             ON t.column_id = c.column_id
+        ORDER BY c.column_order""",
+        [config.alias, found.schema, found.table],
+    ).fetchall()
+    return [
+        Column(
+            name=str(r[1]),
+            type=str(r[2]),
+            nullable=bool(r[3]),
+            # "No default" is the text NULL.
+            default=None if _text(r[4]) in (None, "NULL") else _text(r[4]),
+            comment=_text(r[6]),
+            partition=partition.get(int(r[0])),
+        )
+        for r in rows
+    ]
+
+
+def snapshots(session: Session, limit: int | None = None, *, table: Table | None = None) -> list[Snapshot]:
+    """List snapshots, newest first; with `table` those that changed it."""
+    config, at = session.config, seen_snapshot(session)
+    sql = f"""
+        SELECT s.snapshot_id, s.snapshot_time::TIMESTAMPTZ, s.schema_version, c.changes_made, c.author, c.commit_message,
+               c.commit_extra_info
+        FROM {metadata(config, "ducklake_snapshot")} s
+        LEFT JOIN {metadata(config, "ducklake_snapshot_changes")} c USING (snapshot_id)
+        WHERE s.snapshot_id <= {at} ORDER BY s.snapshot_id DESC"""
+    if limit is not None and table is None:
+        sql += f" LIMIT {int(limit)}"
+    found = [_snapshot(row) for row in session.instance.root.execute(sql).fetchall()]
+    if table is not None:
+        found = [one for one in found if _concerns(one, table)]
+    return found[:limit] if limit is not None else found
+
+
+def _snapshot(row: Any) -> Snapshot:
+    extra = _text(row[6])
+    try:
+        extra = json.loads(extra) if extra else None
+    except ValueError:
+        pass  # another writer put plain text there; it is shown as it is
+    changes = _CHANGE.findall(_text(row[3]) or "")
+    return Snapshot(int(row[0]), row[1], int(row[2]), changes, _text(row[4]), _text(row[5]), extra)
+
+
+def _concerns(snapshot: Snapshot, table: Table) -> bool:
+    made = ('"{}"."{}"'.format(table.schema.replace('"', '""'), table.table.replace('"', '""'))).lower()
+    for change in snapshot.changes:
+        kind, _, target = change.partition(":")
+        if target == str(table.table_id) and not kind.endswith(("_schema", "_view", "_macro")):
+            return True
+        if kind == "created_table" and target.lower() == made:
+            return True
+    return False
+
+
+def options(session: Session) -> list[Option]:
+    """List the persisted options of the lake, its schemas and tables."""
+    scopes: dict[str, Literal["lake", "schema", "table"]] = {"GLOBAL": "lake", "SCHEMA": "schema", "TABLE": "table"}
+    sql = (
+        f"SELECT option_name, value, scope, scope_entry, description FROM {identifier(session.config.alias)}.options()"
+    )
+    rows = session.con.execute(sql).fetchall()
+    return [Option(str(r[0]), str(r[1]), scopes[str(r[2])], _text(r[3]), str(r[4])) for r in rows]
+
+
+def _one(session: Session, sql: str, params: list[Any] | None = None) -> tuple[Any, ...]:
+    row: tuple[Any, ...] | None = session.instance.root.execute(sql, params).fetchone()
+    if row is None:
+        raise duckdb.InternalException("a metadata query without FROM returned no row")
+    return row
+
+
+def _text(value: Any) -> str | None:
+    # Postgres and MySQL catalogs hold some texts as bytes.
+    return value.decode() if isinstance(value, bytes | bytearray) else value

@@ -1,0 +1,135 @@
+"""Partition, sort and column specifications as users write them, turned into SQL."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ducklake_orch.config.model import nearest
+from ducklake_orch.engine.quoting import TableName, identifier, literal
+from ducklake_orch.errors import ConfigError, MissingExtraError
+
+if TYPE_CHECKING:
+    import duckdb
+
+TRANSFORMS = ("identity", "year", "month", "day", "hour", "bucket")
+_CALL = re.compile(r"\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
+_SORT_TAIL = re.compile(r"^(.*?)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?\s*$", re.IGNORECASE | re.DOTALL)
+
+
+def partition_sql(specs: Sequence[str], columns: Sequence[str]) -> str:
+    """Turn `day(ts)`, `bucket(16, id)`, `region` into what SET PARTITIONED BY takes."""
+    return ", ".join(_partition_key(spec, columns) for spec in specs)
+
+
+def _partition_key(spec: str, columns: Sequence[str]) -> str:
+    if (name := _column(spec, columns)) is not None:
+        return identifier(name)
+    match = _CALL.fullmatch(spec)
+    if not match:
+        raise ConfigError(f"The partition key `{spec}` is no column.", remedy=nearest(spec, columns))
+    transform, inner = match.group(1).lower(), match.group(2)
+    if transform not in TRANSFORMS:
+        raise ConfigError(f"Unknown transform `{transform}` in `{spec}`.", remedy=nearest(transform, TRANSFORMS))
+    buckets = ""
+    if transform == "bucket":
+        count, comma, inner = inner.partition(",")
+        if not (comma and count.strip().isdigit() and int(count) > 0):
+            raise ConfigError(f"`{spec}` names no number of buckets.", remedy="Write it like `bucket(16, id)`.")
+        buckets = f"{int(count)}, "
+    if (name := _column(inner, columns)) is None:
+        raise ConfigError(f"`{inner.strip()}` in `{spec}` is no column.", remedy=nearest(inner.strip(), columns))
+    return identifier(name) if transform == "identity" else f"{transform}({buckets}{identifier(name)})"
+
+
+def _column(text: str, columns: Sequence[str]) -> str | None:
+    wanted = text.strip()
+    if wanted.startswith('"') and wanted.endswith('"') and len(wanted) > 1:
+        wanted = wanted[1:-1].replace('""', '"')
+    by_lower = {column.lower(): column for column in columns}
+    return by_lower.get(wanted.lower())
+
+
+def sort_sql(specs: Sequence[str], columns: Sequence[str]) -> str:
+    """Turn `ts desc nulls last` or `lower(region)` into what SET SORTED BY takes."""
+    return ", ".join(_sort_key(spec, columns) for spec in specs)
+
+
+def _sort_key(spec: str, columns: Sequence[str]) -> str:
+    import sqlglot
+
+    match = _SORT_TAIL.match(spec)
+    expression, direction, nulls = match.groups() if match else (spec, None, None)
+    if (name := _column(expression, columns)) is not None:
+        sql = identifier(name)
+    else:
+        try:
+            parsed = sqlglot.parse(expression, dialect="duckdb")
+        except sqlglot.errors.SqlglotError:
+            parsed = []
+        if len(parsed) != 1 or parsed[0] is None or not isinstance(parsed[0], sqlglot.exp.Condition):
+            raise ConfigError(
+                f"The sort key `{spec}` is neither a column nor an expression.", remedy=nearest(spec, columns)
+            )
+        sql = expression.strip()
+    return sql + (f" {direction.upper()}" if direction else "") + (f" NULLS {nulls.upper()}" if nulls else "")
+
+
+def column_types(schema: Any, con: "duckdb.DuckDBPyConnection") -> dict[str, str]:
+    """Return the column definitions of a pyarrow schema or a `{name: DuckDB type}` mapping."""
+    if isinstance(schema, Mapping):
+        return {name: _checked_type(name, str(given), con) for name, given in schema.items()}
+    if type(schema).__module__.startswith("pyspark"):
+        schema = _arrow_schema(schema)
+    if not hasattr(schema, "empty_table"):
+        raise ConfigError(
+            f"A {type(schema).__name__} is no schema.", remedy="Give a pyarrow.Schema or {name: DuckDB type}."
+        )
+    relation = con.from_arrow(schema.empty_table())
+    types = [str(one) for one in relation.types]
+    return {
+        field.name: kind + ("" if field.nullable else " NOT NULL") for field, kind in zip(schema, types, strict=True)
+    }
+
+
+def _arrow_schema(schema: Any) -> Any:
+    try:
+        from pyspark.sql.pandas.types import to_arrow_schema
+    except ImportError as error:
+        raise MissingExtraError("A Spark schema needs pyspark.", remedy="pip install 'ducklake-orch[spark]'") from error
+    return to_arrow_schema(schema)
+
+
+def _checked_type(name: str, given: str, con: "duckdb.DuckDBPyConnection") -> str:
+    match = re.fullmatch(r"(.*?)(\s+not\s+null)?\s*", given, re.IGNORECASE | re.DOTALL)
+    kind, not_null = (match.group(1), match.group(2)) if match else (given, None)
+    try:
+        # The engine reads the type and writes it back: what it writes is a type and nothing else.
+        checked = str(con.type(kind))
+    except Exception as error:
+        first_line = str(error).strip().splitlines()[0]
+        raise ConfigError(f"Column `{name}` has no type that DuckDB knows: `{given}` ({first_line}).") from error
+    return checked + (" NOT NULL" if not_null else "")
+
+
+def create_table_sql(
+    table: TableName,
+    columns: Mapping[str, str],
+    *,
+    partition_by: Sequence[str] | None,
+    sort_by: Sequence[str] | None,
+    comment: str | None,
+) -> list[str]:
+    """Return the statements that make a table; its layout is set before the first row can come."""
+    names = list(columns)
+    body = ", ".join(f"{identifier(name)} {kind}" for name, kind in columns.items())
+    statements = [
+        f"CREATE SCHEMA IF NOT EXISTS {identifier(table.schema)}",
+        f"CREATE TABLE {table.sql} ({body})",
+    ]
+    if partition_by:
+        statements.append(f"ALTER TABLE {table.sql} SET PARTITIONED BY ({partition_sql(partition_by, names)})")
+    if sort_by:
+        statements.append(f"ALTER TABLE {table.sql} SET SORTED BY ({sort_sql(sort_by, names)})")
+    if comment is not None:
+        statements.append(f"COMMENT ON TABLE {table.sql} IS {literal(comment)}")
+    return statements

@@ -1,0 +1,258 @@
+"""The catalog's queue: whatever this package writes to a lake waits for its turn here (see docs/architecture.md).
+
+Without it, rivals collide at COMMIT and the unlucky one starts again; with it every commit succeeds at its first try.
+A holder that dies frees its place: the operating system drops its file lock, the server its session lock.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ducklake_orch.errors import LakeLockedError
+
+if TYPE_CHECKING:
+    import duckdb
+
+log = logging.getLogger("ducklake_orch")
+LOCK_ALIAS = "__ducklake_orch_queue"
+# A place in the queue is meant to be held for milliseconds.
+_LONG_HOLD_S = 1.0
+
+
+class Queue(Protocol):
+    """Serialises the writers of one lake."""
+
+    def hold(self, purpose: str, timeout: float) -> contextlib.AbstractContextManager[None]:
+        """Wait for this writer's turn and keep it for the duration of the block.
+
+        Raises:
+            LakeLockedError: When the turn did not come within `timeout` seconds; says who holds it.
+        """
+        ...
+
+
+class NoQueue:
+    """For catalogs that serialise by themselves (MotherDuck), and for readers."""
+
+    @contextlib.contextmanager
+    def hold(self, purpose: str, timeout: float) -> Iterator[None]:
+        """Do not wait."""
+        yield
+
+
+# Which thread of this process holds which lock file; waiting for oneself would last for ever.
+_held: dict[Path, int] = {}
+
+
+class FileQueue:
+    """A lock file beside a SQLite or DuckDB catalog."""
+
+    def __init__(self, catalog: Path, *, shared: bool = False) -> None:
+        self.path = catalog.with_name(catalog.name + ".lock")
+        self._mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+
+    @contextlib.contextmanager
+    def hold(self, purpose: str, timeout: float) -> Iterator[None]:
+        """Wait for the lock file."""
+        with self._opened() as file:
+            if file is None:
+                yield
+                return
+            self._wait(file, purpose, timeout)
+            started = time.monotonic()
+            exclusive = self._mode == fcntl.LOCK_EX
+            if exclusive:
+                _held[self.path] = threading.get_ident()
+                self._sign(file, purpose)
+            try:
+                yield
+            finally:
+                if exclusive:
+                    _held.pop(self.path, None)
+                fcntl.flock(file, fcntl.LOCK_UN)
+                _mention_long_hold(purpose, started)
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[int | None]:
+        try:
+            file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError:
+            if self._mode == fcntl.LOCK_EX:
+                raise
+            # A reader of a catalog in a read-only folder: nobody there can write either.
+            yield None
+            return
+        try:
+            yield file
+        finally:
+            os.close(file)
+
+    def _wait(self, file: int, purpose: str, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        pause = 0.001
+        while True:
+            try:
+                fcntl.flock(file, self._mode | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                mine = _held.get(self.path) == threading.get_ident()
+            if mine or time.monotonic() >= deadline:
+                raise _locked(str(self.path), purpose, timeout, self._holder(file), mine=mine)
+            time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads the waiting, no secret
+            pause = min(pause * 1.5, 0.01)
+
+    def _sign(self, file: int, purpose: str) -> None:
+        note = {"pid": os.getpid(), "host": socket.gethostname(), "purpose": purpose}
+        note["since"] = datetime.now(UTC).isoformat(timespec="seconds")
+        os.ftruncate(file, 0)
+        os.pwrite(file, json.dumps(note).encode(), 0)
+
+    def _holder(self, file: int) -> str:
+        try:
+            note: dict[str, Any] = json.loads(os.pread(file, 4096, 0))
+            return f"process {note['pid']} on {note['host']} ({note['purpose']}) since {note['since']}"
+        except (ValueError, KeyError):
+            return "a reader, or a holder that has not signed yet"
+
+    def holder(self) -> str | None:
+        """Say who holds the lock now, or None when it is free."""
+        if not self.path.exists():
+            return None
+        with self._opened() as file:
+            if file is None:
+                return None
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_UN)
+            except BlockingIOError:
+                return self._holder(file)
+        return None
+
+
+class PostgresQueue:
+    """An advisory lock, held by a connection of its own.
+
+    Not by the writing transaction: its snapshot would be older than the end of the wait, and read stale data.
+    """
+
+    def __init__(self, con: "duckdb.DuckDBPyConnection", metadata_schema: str | None) -> None:
+        self._con = con
+        digest = hashlib.sha256(f"ducklake-orch:{metadata_schema or 'public'}".encode()).digest()
+        self.key = int.from_bytes(digest[:8], "big", signed=True)
+
+    @contextlib.contextmanager
+    def hold(self, purpose: str, timeout: float) -> Iterator[None]:
+        """Wait for the advisory lock; the server queues the waiting in order."""
+        note = f"{purpose} (process {os.getpid()} on {socket.gethostname()})".replace("'", "''")
+        wait = f"set local lock_timeout = {max(1, int(timeout * 1000))}; select pg_advisory_xact_lock({self.key})"
+        # The note is seen in pg_stat_activity by whoever waits.
+        sql = f"{wait}; set local application_name = '{note[:60]}'"
+        with _transaction(self._con) as cursor:
+            try:
+                cursor.execute(f"CALL postgres_execute('{LOCK_ALIAS}', ?)", [sql])
+            except Exception as error:
+                if "lock timeout" not in str(error) and "55P03" not in str(error) and not self._is_held(cursor):
+                    raise
+                holder = self.holder(cursor) or "a holder that has just let go"
+                raise _locked("the catalog's advisory lock", purpose, timeout, holder) from error
+            started = time.monotonic()
+            yield
+            _mention_long_hold(purpose, started)
+
+    def _is_held(self, cursor: "duckdb.DuckDBPyConnection") -> bool:
+        return self.holder(cursor) is not None
+
+    def holder(self, cursor: "duckdb.DuckDBPyConnection") -> str | None:
+        """Say who holds the lock now, or None when it is free."""
+        high, low = (self.key >> 32) & 0xFFFFFFFF, self.key & 0xFFFFFFFF
+        sql = (
+            "select a.application_name || ', backend ' || a.pid || coalesce(' from ' || a.client_addr::text, '')"
+            " || ' since ' || date_trunc('second', a.xact_start)::text"
+            " from pg_locks l join pg_stat_activity a using (pid)"
+            f" where l.locktype = 'advisory' and l.granted and l.classid = {high} and l.objid = {low}"
+        )
+        with contextlib.suppress(Exception):  # only words for a message: the lock itself does not depend on them
+            cursor.execute("ROLLBACK")
+        row = cursor.execute(f"SELECT * FROM postgres_query('{LOCK_ALIAS}', ?)", [sql]).fetchone()
+        return str(row[0]) if row else None
+
+
+class MySQLQueue:
+    """A named lock of the server, held by a connection of its own."""
+
+    def __init__(self, con: "duckdb.DuckDBPyConnection", database: str) -> None:
+        self._con = con
+        self.key = "ducklake-orch:" + hashlib.sha256(database.encode()).hexdigest()[:40]
+
+    @contextlib.contextmanager
+    def hold(self, purpose: str, timeout: float) -> Iterator[None]:
+        """Wait for the named lock; the server queues the waiting in order."""
+        # GET_LOCK answers 0 or NULL when it fails; the second half makes an error of that, because DO shows no answer.
+        take = f"do if(get_lock('{self.key}', {timeout}) = 1, 1, (select 1 union select 2))"
+        with _transaction(self._con) as cursor:
+            try:
+                cursor.execute(f"CALL mysql_execute('{LOCK_ALIAS}', ?)", [take])
+            except Exception as error:
+                if "more than 1 row" not in str(error):
+                    raise
+                raise _locked("the catalog's named lock", purpose, timeout, self.holder(cursor) or "unknown") from error
+            started = time.monotonic()
+            try:
+                yield
+            finally:
+                cursor.execute(f"CALL mysql_execute('{LOCK_ALIAS}', ?)", [f"do release_lock('{self.key}')"])
+                _mention_long_hold(purpose, started)
+
+    def holder(self, cursor: "duckdb.DuckDBPyConnection") -> str | None:
+        """Say who holds the lock now, or None when it is free."""
+        with contextlib.suppress(Exception):  # only words for a message
+            cursor.execute("ROLLBACK")
+        sql = (
+            "select concat('connection ', p.id, ' of ', p.user, '@', p.host) as holder"
+            f" from information_schema.processlist p where p.id = is_used_lock('{self.key}')"
+        )
+        row = cursor.execute(f"SELECT * FROM mysql_query('{LOCK_ALIAS}', ?)", [sql]).fetchone()
+        return str(row[0]) if row else None
+
+
+@contextlib.contextmanager
+def _transaction(con: "duckdb.DuckDBPyConnection") -> Iterator["duckdb.DuckDBPyConnection"]:
+    """Run a block in a transaction of its own connection; its end gives the lock back, whatever happened inside."""
+    with contextlib.closing(con.cursor()) as cursor:
+        cursor.execute("BEGIN")
+        try:
+            yield cursor
+        finally:
+            try:
+                cursor.execute("COMMIT")
+            except Exception as error:  # the server dropped the connection, and the lock with it
+                log.debug("the queue's connection ended early: %s", type(error).__name__)
+
+
+def _locked(what: str, purpose: str, timeout: float, holder: str, *, mine: bool = False) -> LakeLockedError:
+    if mine:
+        return LakeLockedError(
+            f"{purpose} waits for {what}, which this very thread holds: {holder}.",
+            remedy="Leave the outer `with lake.connect()` first, or use its connection.",
+        )
+    return LakeLockedError(
+        f"{purpose} waited {timeout:g} s for {what}, held by {holder}.",
+        remedy="Wait for the holder, or raise `lock_timeout`.",
+    )
+
+
+def _mention_long_hold(purpose: str, started: float) -> None:
+    held = time.monotonic() - started
+    if held > _LONG_HOLD_S:
+        log.warning("%s kept other writers waiting for %.1f s", purpose, held)

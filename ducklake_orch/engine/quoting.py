@@ -1,0 +1,95 @@
+"""The one place where names and values become SQL text."""
+
+import re
+from collections.abc import Mapping
+from datetime import date, datetime
+from typing import Any, NamedTuple
+
+from pydantic import SecretStr
+
+from ducklake_orch.errors import ConfigError
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NAME_PART = re.compile(r'"((?:[^"]|"")*)"|([^."]+)')
+
+
+def identifier(name: str) -> str:
+    """Quote a name. Always quoted, so that keywords, dashes, dots and spaces need no special case."""
+    if not name or "\x00" in name:
+        raise ConfigError(f"{name!r} cannot be the name of anything in SQL.")
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
+
+
+def literal(value: Any) -> str:
+    """Write a value as an SQL literal."""
+    if isinstance(value, SecretStr):
+        value = value.get_secret_value()
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, datetime | date):
+        value = value.isoformat(sep=" ") if isinstance(value, datetime) else value.isoformat()
+    text = str(value)
+    if "\x00" in text:
+        raise ConfigError("A value with a NUL character cannot be written in SQL.")
+    return "'" + text.replace("'", "''") + "'"
+
+
+def options(values: Mapping[str, Any]) -> str:
+    """Write `(NAME value, …)` as ATTACH and CREATE SECRET take it; None is left out, a dict becomes a MAP."""
+    parts = []
+    for name, value in values.items():
+        if not _PLAIN.fullmatch(name):
+            raise ConfigError(f"`{name}` cannot be the name of an option.")
+        if isinstance(value, Mapping):
+            pairs = ", ".join(f"{literal(key)}: {literal(str(item))}" for key, item in value.items())
+            parts.append(f"{name.upper()} MAP {{{pairs}}}")
+        elif value is not None:
+            parts.append(f"{name.upper()} {literal(value)}")
+    return f"({', '.join(parts)})" if parts else ""
+
+
+def conninfo(values: Mapping[str, Any]) -> str:
+    """Write a libpq connection string; every value is quoted, None is left out."""
+    escaped = {key: str(value).replace("\\", "\\\\").replace("'", "\\'") for key, value in values.items() if value}
+    return " ".join(f"{key}='{value}'" for key, value in escaped.items())
+
+
+class TableName(NamedTuple):
+    """A table and its schema."""
+
+    schema: str
+    table: str
+
+    @property
+    def sql(self) -> str:
+        """The quoted form, without the lake."""
+        return f"{identifier(self.schema)}.{identifier(self.table)}"
+
+    def __str__(self) -> str:
+        return ".".join(part if re.fullmatch(r"[^.\"]+", part) else identifier(part) for part in self)
+
+
+def table_name(name: str) -> TableName:
+    """Read `table`, `schema.table`, or either part in double quotes; without a schema it is in `main`.
+
+    Raises:
+        ConfigError: When the name has no or too many parts.
+    """
+    parts, position = [], 0
+    while match := _NAME_PART.match(name, position):
+        parts.append(match.group(1).replace('""', '"') if match.group(1) is not None else match.group(2))
+        position = match.end()
+        if position == len(name) or name[position] != ".":
+            break
+        position += 1
+    if position != len(name) or len(parts) not in (1, 2) or not all(parts):
+        raise ConfigError(
+            f"`{name}` is not the name of a table.",
+            remedy='Write `table` or `schema.table`; a part with a dot or a quote goes in double quotes: `main."a.b"`.',
+        )
+    return TableName(*parts) if len(parts) == 2 else TableName("main", parts[0])

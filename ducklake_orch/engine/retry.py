@@ -1,0 +1,54 @@
+"""Try again what failed for a passing reason."""
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from ducklake_orch.config.lake import RetryPolicy
+from ducklake_orch.errors import DuckLakeOrchError
+
+log = logging.getLogger("ducklake_orch")
+T = TypeVar("T")
+# No wait grows beyond this, whatever the number of attempts.
+_LONGEST_WAIT_S = 5.0
+
+
+def retrying(
+    policy: RetryPolicy,
+    what: str,
+    work: Callable[[int], T],
+    *,
+    attempts_for: Callable[[DuckLakeOrchError], int] | None = None,
+) -> T:
+    """Run `work(attempt)` until it succeeds, fails for good, or the policy is used up.
+
+    Args:
+        policy: How often and how long.
+        what: Names the work in log lines.
+        work: Gets the attempt's number, from 1.
+        attempts_for: Attempts in all that an error is worth; by default its family decides.
+    """
+    started = time.monotonic()
+    attempt = 1
+    while True:
+        try:
+            return work(attempt)
+        except DuckLakeOrchError as error:
+            limit = policy.max_attempts if error.retryable else 1
+            if attempts_for is not None:
+                limit = min(policy.max_attempts, attempts_for(error))
+            pause = _pause(policy, attempt)
+            if attempt >= limit or time.monotonic() - started + pause > policy.max_seconds:
+                if attempt > 1:
+                    error.add_note(f"Given up after {attempt} attempts in {time.monotonic() - started:.1f} s.")
+                raise
+            log.info("%s failed (%s), attempt %d follows in %.0f ms", what, error, attempt + 1, pause * 1000)
+        time.sleep(pause)
+        attempt += 1
+
+
+def _pause(policy: RetryPolicy, attempt: int) -> float:
+    longest = min(policy.base_ms / 1000 * 2.0 ** (attempt - 1), _LONGEST_WAIT_S)
+    return longest * random.uniform(0.5, 1.0) if policy.jitter else longest  # noqa: S311 - spreads waits, no secret

@@ -1,0 +1,149 @@
+"""Split SQL scripts into statements, and say what each of them does. The engine's own parser does the splitting."""
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ducklake_orch.config.redaction import MASK, Scrubber
+from ducklake_orch.results import Kind
+
+if TYPE_CHECKING:
+    import duckdb
+
+# Functions that change the lake though they are called in a SELECT or CALL; the macros of the lake have short names.
+MAINTENANCE = frozenset(
+    {
+        "ducklake_flush_inlined_data",
+        "ducklake_merge_adjacent_files",
+        "ducklake_rewrite_data_files",
+        "ducklake_expire_snapshots",
+        "ducklake_cleanup_old_files",
+        "ducklake_delete_orphaned_files",
+        "merge_adjacent_files",
+        "flush_inlined_data",
+        "rewrite_data_files",
+        "expire_snapshots",
+        "cleanup_old_files",
+        "delete_orphaned_files",
+    }
+)
+_WRITING_CALLS = {"ducklake_add_data_files": "dml", "add_data_files": "dml", "ducklake_commit": "dml"}
+_OPTION_CALLS = {"ducklake_set_option", "set_option"}
+_MESSAGE_CALLS = {"ducklake_set_commit_message", "set_commit_message"}
+_KINDS: dict[str, Kind] = {
+    "SELECT": "query",
+    "EXPLAIN": "query",
+    "INSERT": "dml",
+    "UPDATE": "dml",
+    "DELETE": "dml",
+    "MERGE_INTO": "dml",
+    "COPY": "dml",
+    "EXECUTE": "dml",
+    "CREATE": "ddl",
+    "CREATE_FUNC": "ddl",
+    "ALTER": "ddl",
+    "DROP": "ddl",
+}
+_STRING = r"'(?:[^']|'')*'|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$"
+_NOISE = re.compile(rf"--[^\n]*|/\*.*?\*/|{_STRING}", re.DOTALL)
+_CALLED = re.compile(r'([A-Za-z_]\w*)"?\s*\(')
+
+
+_EXPLAINED_WRITE = re.compile(r"EXPLAIN\s+ANALYZE\b.*\b(INSERT|UPDATE|DELETE|MERGE)\b", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Command:
+    """One statement of a script.
+
+    Attributes:
+        sql: Its text.
+        kind: What it does.
+        calls: Names of the functions it calls, in lower case.
+        transaction: `begin`, `commit` or `rollback`, for a statement that is one.
+        parameter_names: Its placeholders.
+        own_transaction: Whether it must not run in a transaction of ours.
+        reaches_outside: Whether it may change more than the lake: settings, secrets, other databases.
+    """
+
+    sql: str
+    kind: Kind
+    calls: frozenset[str] = frozenset()
+    transaction: str | None = None
+    parameter_names: frozenset[str] = frozenset()
+    own_transaction: bool = False
+    reaches_outside: bool = False
+
+    @property
+    def takes_parameters(self) -> bool:
+        """Whether it has placeholders."""
+        return bool(self.parameter_names)
+
+    @property
+    def writes(self) -> bool:
+        """Whether it can change the lake, and so needs its turn in the queue."""
+        return self.kind in ("ddl", "dml", "maintenance") or bool(self.calls & _OPTION_CALLS)
+
+    @property
+    def sets_message(self) -> bool:
+        """Whether it sets the commit message itself."""
+        return bool(self.calls & _MESSAGE_CALLS)
+
+
+def split(con: "duckdb.DuckDBPyConnection", script: str) -> list[Command]:
+    """Split a script and classify its statements.
+
+    Raises:
+        duckdb.Error: When the script cannot be parsed.
+    """
+    return [
+        classify_statement(statement.query, statement.type.name, frozenset(statement.named_parameters))
+        for statement in con.extract_statements(script)
+    ]
+
+
+def classify_statement(sql: str, statement_type: str, parameter_names: frozenset[str] = frozenset()) -> Command:
+    """Say what one statement does."""
+    text = sql.strip().rstrip(";").strip()
+    bare = _NOISE.sub(" ", text)
+    words = bare.split()
+    first = words[0].upper() if words else ""
+    calls = frozenset(name.lower() for name in _CALLED.findall(bare))
+    kind = _KINDS.get(statement_type, "utility")
+    if calls & MAINTENANCE or first == "CHECKPOINT":
+        kind = "maintenance"
+    elif calls & _WRITING_CALLS.keys():
+        kind = "dml"
+    elif statement_type == "COPY" and _copies_out(bare):
+        kind = "query"
+    elif statement_type == "EXPLAIN" and _EXPLAINED_WRITE.match(bare):
+        kind = "dml"
+    transaction = None
+    if statement_type == "TRANSACTION":
+        transaction = "begin" if first in ("BEGIN", "START") else "commit" if first in ("COMMIT", "END") else "rollback"
+    return Command(
+        sql=text,
+        kind=kind,
+        calls=calls,
+        transaction=transaction,
+        parameter_names=parameter_names,
+        own_transaction=kind in ("maintenance", "utility"),
+        reaches_outside=kind in ("utility", "ddl"),
+    )
+
+
+def _copies_out(bare: str) -> bool:
+    """Whether a COPY reads the lake: `COPY (query) TO` or `COPY table TO`, not `COPY table FROM`."""
+    depth = 0
+    for word in re.findall(r"[()]|\w+", bare):
+        depth += (word == "(") - (word == ")")
+        if depth == 0 and word.upper() in ("TO", "FROM"):
+            return bool(word.upper() == "TO")
+    return False
+
+
+def redact(sql: str, scrub: Scrubber) -> str:
+    """Return a statement as results and logs may show it: no secret of the lake, no literal of a CREATE SECRET."""
+    if re.match(r"\s*CREATE\b.*?\bSECRET\b", _NOISE.sub(" ", sql), re.IGNORECASE | re.DOTALL):
+        sql = re.sub(_STRING, f"'{MASK}'", sql, flags=re.DOTALL)
+    return scrub(sql)

@@ -1,0 +1,409 @@
+"""The facade: one object that opens a lake and does everything with it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ducklake_orch.config.catalogs import Catalog, read_catalog
+from ducklake_orch.config.lake import PERSISTED_OPTIONS, LakeConfig, Scalar
+from ducklake_orch.config.model import nearest
+from ducklake_orch.errors import ConfigError
+from ducklake_orch.results import (
+    Column,
+    CommitInfo,
+    ExecuteResult,
+    LakeEntry,
+    Option,
+    Snapshot,
+    Table,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import duckdb
+
+    from ducklake_orch.engine.attach import Pin
+
+
+class DuckLake:
+    """A DuckLake: a SQL catalog and its data files.
+
+    Opening one does nothing yet; each call connects, works and lets go (server catalogs keep a pool of connections).
+
+    Args:
+        config: The lake's configuration.
+
+    Attributes:
+        config: The lake's configuration.
+        origins: Where each value of the configuration came from, by its path.
+    """
+
+    def __init__(self, config: LakeConfig, *, origins: Mapping[str, str] | None = None) -> None:
+        self.config = config
+        self.origins = dict(origins or {})
+        self._sibling: Callable[[str], DuckLake] | None = None
+
+    # --- where the configuration comes from ----------------------------------------------------------------------
+
+    @classmethod
+    def local(cls, path: str | Path = "./lake", **fields: Any) -> "DuckLake":
+        """Return an embedded lake: a SQLite catalog `<path>.sqlite` with its files in `<path>.files/` beside it."""
+        base = Path(path)
+        name = fields.pop("name", None) or base.resolve().name
+        defaults = {
+            "catalog": {
+                "type": "sqlite",
+                "path": base.with_name(f"{base.name}.sqlite") if base.name else f"{name}.sqlite",
+            },
+            "storage": {
+                "type": "local",
+                "path": base.with_name(f"{base.name}.files") if base.name else f"{name}.files",
+            },
+            "create_if_missing": True,
+        }
+        return cls(LakeConfig(**({"name": name} | defaults | fields)))
+
+    @classmethod
+    def from_url(cls, name: str, *, catalog: str, storage: Any = None, **fields: Any) -> "DuckLake":
+        """Return a lake given by the URLs of its catalog and storage."""
+        return cls(LakeConfig(name=name, catalog=catalog, storage=storage, **fields))
+
+    @classmethod
+    def from_toml(
+        cls,
+        path: str | Path = "ducklake.toml",
+        *,
+        profile: str | None = None,
+        lake: str | None = None,
+        **fields: Any,
+    ) -> "DuckLake":
+        """Return a lake of a TOML file; the environment and `fields` override what stands there."""
+        from ducklake_orch.config.loading import load
+
+        loaded = load(path=path, profile=profile, lake=lake, **fields)
+        result = cls(loaded.config, origins=loaded.origins)
+        result._sibling = lambda name: cls.from_toml(path, profile=profile, lake=name, **fields)
+        return result
+
+    @classmethod
+    def from_env(cls, **fields: Any) -> "DuckLake":
+        """Return the lake that the environment describes (`DUCKLAKE_CATALOG`, `DUCKLAKE_STORAGE` and so on)."""
+        from ducklake_orch.config.loading import load
+
+        loaded = load(**fields)
+        return cls(loaded.config, origins=loaded.origins)
+
+    # --- opening -------------------------------------------------------------------------------------------------
+
+    @property
+    def required_extensions(self) -> list[str]:
+        """The DuckDB extensions that connecting loads."""
+        return self.config.required_extensions
+
+    def preview_sql(
+        self, *, read_only: bool = False, snapshot: int | None = None, as_of: datetime | None = None
+    ) -> str:
+        """Return the SQL that connecting runs, secrets masked; needs neither engine nor network."""
+        from ducklake_orch.engine.attach import preview
+
+        return preview(self.config, self._pin(read_only, snapshot, as_of))
+
+    @contextmanager
+    def connect(
+        self, *, read_only: bool = False, snapshot: int | None = None, as_of: datetime | None = None
+    ) -> "Iterator[duckdb.DuckDBPyConnection]":
+        """Open a DuckDB connection that is in the lake, for a block.
+
+        The connection is unguarded: what it writes takes no place in the queue and is not retried; `execute` does both.
+
+        Args:
+            read_only: Refuse writes.
+            snapshot: See the lake as of this snapshot.
+            as_of: See the lake as of this time, which must have a zone.
+        """
+        from ducklake_orch.engine.session import open_session
+
+        with open_session(self.config, self._pin(read_only, snapshot, as_of)) as session:
+            session.dirty = True
+            yield session.con  # type: ignore[misc]  # everything of the real one, and cursors that stay in the lake
+
+    def connect_metadata(self, *, read_only: bool = True) -> "AbstractContextManager[duckdb.DuckDBPyConnection]":
+        """Open the metadata database itself, for inspection."""
+        from ducklake_orch.engine.session import open_metadata
+
+        return open_metadata(self.config, read_only=read_only)
+
+    def _pin(self, read_only: bool, snapshot: int | None, as_of: datetime | None) -> "Pin":
+        from ducklake_orch.engine.attach import Pin
+
+        if snapshot is not None and as_of is not None:
+            raise ConfigError("`snapshot` and `as_of` both pin the lake.", remedy="Give one of them.")
+        if as_of is not None and as_of.tzinfo is None:
+            raise ConfigError(f"`as_of` = {as_of.isoformat()} has no time zone.", remedy="Add one, `+00:00` say.")
+        given = snapshot is not None or as_of is not None
+        config = self.config
+        return Pin(
+            read_only or config.read_only,
+            snapshot if given else config.snapshot,
+            as_of if given else config.as_of,
+        )
+
+    # --- SQL -----------------------------------------------------------------------------------------------------
+
+    def execute(
+        self,
+        commands: str | Sequence[str],
+        atomic: bool = False,
+        on_error: Literal["stop", "continue"] = "stop",
+        max_rows: int = 1000,
+        params: Mapping[str, Any] | Sequence[Any] | None = None,
+        read_only: bool = False,
+        snapshot: int | None = None,
+        as_of: datetime | None = None,
+        timeout: float | None = None,
+        force: bool = False,
+        use: str | None = None,
+        commit: CommitInfo | None = None,
+    ) -> ExecuteResult:
+        """Run SQL commands and report each of them.
+
+        Writes wait for their turn in the catalog's queue and are tried again after transient failures, exactly once.
+
+        Args:
+            commands: A statement, a script, or a list of either.
+            atomic: Run all of them in one transaction: one snapshot, or nothing.
+            on_error: Whether later commands run after one failed.
+            max_rows: Rows kept of each result.
+            params: Values of placeholders: a sequence for `?`, a mapping for `$name`.
+            read_only: Refuse writes.
+            snapshot: See the lake as of this snapshot.
+            as_of: See the lake as of this time.
+            timeout: Seconds for all commands together.
+            force: Let maintenance calls pass below their retention floors.
+            use: Another lake of the same configuration file.
+            commit: Author, message and extra of the snapshots.
+
+        Raises:
+            DuckLakeOrchError: Only when the lake cannot be opened; a failing command is reported in the result.
+        """
+        from ducklake_orch.engine.execute import Request, execute
+
+        lake = self.sibling(use) if use is not None and use != self.config.name else self
+        request = Request(atomic, on_error, max_rows, params, timeout, force, commit)
+        return execute(lake.config, commands, request, lake._pin(read_only, snapshot, as_of))
+
+    def sibling(self, name: str) -> "DuckLake":
+        """Return another lake of the configuration file that this one came from."""
+        if self._sibling is None:
+            raise ConfigError(
+                f"Lake `{self.config.name}` came from no configuration file that could hold a lake `{name}`.",
+                remedy="Open it with DuckLake.from_toml, or open the other lake itself.",
+            )
+        return self._sibling(name)
+
+    # --- tables --------------------------------------------------------------------------------------------------
+
+    def create_table(
+        self,
+        table: str,
+        schema: Any,
+        *,
+        partition_by: Sequence[str] | None = None,
+        sort_by: Sequence[str] | None = None,
+        comment: str | None = None,
+        options: Mapping[str, Scalar] | None = None,
+        if_not_exists: bool = False,
+        commit: CommitInfo | None = None,
+    ) -> None:
+        """Create a table, its schema if needed, and its layout, in one snapshot.
+
+        Args:
+            table: `table` or `schema.table`.
+            schema: A pyarrow.Schema, a Spark StructType, or `{name: DuckDB type}`; ` NOT NULL` may follow a type.
+            partition_by: Keys such as `day(ts)`, `bucket(16, id)`, `region`.
+            sort_by: Keys such as `ts desc nulls last`, `lower(region)`.
+            comment: What the table is for.
+            options: Persisted options of this table.
+            if_not_exists: Leave a table of that name as it is.
+            commit: Author, message and extra of the snapshot.
+        """
+        from ducklake_orch.engine.commit import Write, run_in
+        from ducklake_orch.engine.introspection import tables
+        from ducklake_orch.engine.layout import column_types, create_table_sql
+        from ducklake_orch.engine.quoting import table_name
+        from ducklake_orch.engine.session import open_session
+
+        name = table_name(table)
+        for option in options or {}:
+            _check_option(option)
+        with open_session(self.config) as session:
+            exists = any(
+                (t.schema.lower(), t.table.lower()) == (name.schema.lower(), name.table.lower())
+                for t in tables(session)
+            )
+            if exists and if_not_exists:
+                return
+            statements = create_table_sql(
+                name,
+                column_types(schema, session.instance.root),
+                partition_by=partition_by,
+                sort_by=sort_by,
+                comment=comment,
+            )
+            run_in(session, Write(f"creating table `{table}`", commit or CommitInfo()), statements)
+            # The engine takes options only for a table that is committed.
+            settings = [
+                _set_option_sql(self.config.alias, key, value, name.schema, name.table)
+                for key, value in (options or {}).items()
+            ]
+            if settings:
+                run_in(session, Write(f"setting options of `{table}`", CommitInfo(), marked=False), settings)
+
+    def drop_table(self, table: str, *, if_exists: bool = False, commit: CommitInfo | None = None) -> None:
+        """Drop a table; its history stays until its snapshots expire."""
+        from ducklake_orch.engine.quoting import table_name
+
+        maybe = "IF EXISTS " if if_exists else ""
+        self._write(f"dropping table `{table}`", [f"DROP TABLE {maybe}{table_name(table).sql}"], commit)
+
+    def truncate(self, table: str, *, commit: CommitInfo | None = None) -> None:
+        """Remove all rows of a table; earlier snapshots keep them."""
+        from ducklake_orch.engine.quoting import table_name
+
+        self._write(f"truncating table `{table}`", [f"DELETE FROM {table_name(table).sql}"], commit)
+
+    def exists(self, table: str) -> bool:
+        """Whether the lake has a table of that name."""
+        from ducklake_orch.engine.quoting import table_name
+
+        wanted = table_name(table)
+        return any(
+            (one.schema.lower(), one.table.lower()) == (wanted.schema.lower(), wanted.table.lower())
+            for one in self.tables()
+        )
+
+    def tables(self, *, snapshot: int | None = None, as_of: datetime | None = None) -> list[Table]:
+        """List the lake's tables."""
+        from ducklake_orch.engine import introspection
+        from ducklake_orch.engine.session import open_session
+
+        with open_session(self.config, self._pin(True, snapshot, as_of)) as session:
+            return introspection.tables(session)
+
+    def table(self, name: str) -> "LakeTable":
+        """Return a handle on one table."""
+        return LakeTable(self, name)
+
+    # --- the lake itself -----------------------------------------------------------------------------------------
+
+    def snapshots(self, limit: int | None = None) -> list[Snapshot]:
+        """List the lake's snapshots, newest first."""
+        from ducklake_orch.engine import introspection
+        from ducklake_orch.engine.session import open_session
+
+        with open_session(self.config, self._pin(True, None, None)) as session:
+            return introspection.snapshots(session, limit)
+
+    def options(self) -> list[Option]:
+        """List the persisted options of the lake, its schemas and tables."""
+        from ducklake_orch.engine import introspection
+        from ducklake_orch.engine.session import open_session
+
+        with open_session(self.config, self._pin(True, None, None)) as session:
+            return introspection.options(session)
+
+    def set_option(self, name: str, value: Scalar, *, schema: str | None = None, table: str | None = None) -> None:
+        """Set a persisted option, for the lake, a schema, or a table.
+
+        The engine looks for an option at the table, then its schema, then the lake, then ATTACH, then its setting.
+        """
+        from ducklake_orch.engine.quoting import table_name
+
+        _check_option(name)
+        if table is not None:
+            parsed = table_name(table if schema is None else f'"{schema}"."{table}"')
+            schema, table = parsed.schema, parsed.table
+        self._write(
+            f"setting option `{name}`",
+            [_set_option_sql(self.config.alias, name, value, schema, table)],
+            None,
+            marked=False,
+        )
+
+    def apply_options(self) -> dict[str, tuple[str | None, Scalar]]:
+        """Write the configured `options` to the lake; return what changed, as (before, after)."""
+        from ducklake_orch.engine.options import drift
+        from ducklake_orch.engine.session import open_session
+
+        quiet = self.config.model_copy(update={"options": {}})
+        with open_session(quiet) as session:
+            changes = drift(self.config, session.instance.root)
+        statements = [_set_option_sql(self.config.alias, name, wanted, None, None) for name, wanted, _ in changes]
+        if statements:
+            DuckLake(quiet)._write("applying options", statements, None, marked=False)
+        return {name: (actual, wanted) for name, wanted, actual in changes}
+
+    @staticmethod
+    def list_lakes(catalog: Catalog | str) -> list[LakeEntry]:
+        """List the lakes in one Postgres or MySQL database."""
+        from ducklake_orch.engine.listing import list_lakes
+
+        return list_lakes(read_catalog(catalog))
+
+    def _write(self, purpose: str, statements: Sequence[str], info: CommitInfo | None, *, marked: bool = True) -> None:
+        from ducklake_orch.engine.commit import Write, run_in
+        from ducklake_orch.engine.session import open_session
+
+        with open_session(self.config) as session:
+            run_in(session, Write(purpose, info or CommitInfo(), marked=marked), statements)
+
+    def __repr__(self) -> str:
+        storage = self.config.storage.to_url() if self.config.storage else "MotherDuck"
+        return f"DuckLake({self.config.name!r}, catalog={self.config.catalog.to_url()!r}, storage={storage!r})"
+
+
+class LakeTable:
+    """A handle on one table; looks nothing up until asked."""
+
+    def __init__(self, lake: DuckLake, name: str) -> None:
+        from ducklake_orch.engine.quoting import table_name
+
+        self.lake = lake
+        self.name = table_name(name)
+
+    def schema(self, *, snapshot: int | None = None, as_of: datetime | None = None) -> list[Column]:
+        """Return the columns, in order, with types, defaults, comments and partition transforms."""
+        from ducklake_orch.engine import introspection
+        from ducklake_orch.engine.session import open_session
+
+        with open_session(self.lake.config, self.lake._pin(True, snapshot, as_of)) as session:
+            return introspection.columns(session, self.name)
+
+    def history(self, limit: int | None = None) -> list[Snapshot]:
+        """List the snapshots that changed this table, newest first."""
+        from ducklake_orch.engine import introspection
+        from ducklake_orch.engine.session import open_session
+
+        with open_session(self.lake.config, self.lake._pin(True, None, None)) as session:
+            table = introspection.find_table(session, self.name)
+            return introspection.snapshots(session, limit, table=table)
+
+    def __repr__(self) -> str:
+        return f"<table {self.name} of {self.lake!r}>"
+
+
+def _check_option(name: str) -> None:
+    if name not in PERSISTED_OPTIONS:
+        raise ConfigError(f"Unknown option `{name}`.", remedy=nearest(name, PERSISTED_OPTIONS))
+
+
+def _set_option_sql(alias: str, name: str, value: Scalar, schema: str | None, table: str | None) -> str:
+    from ducklake_orch.engine.quoting import identifier, literal
+
+    scope = (f", schema => {literal(schema)}" if schema else "") + (
+        f", table_name => {literal(table)}" if table else ""
+    )
+    return f"CALL {identifier(alias)}.set_option({literal(name)}, {literal(value)}{scope})"

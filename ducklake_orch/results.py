@@ -1,0 +1,192 @@
+"""What the facade returns: plain frozen objects that print well and turn into JSON."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Literal
+from uuid import UUID
+
+from ducklake_orch.errors import DuckLakeOrchError
+
+Kind = Literal["ddl", "dml", "query", "maintenance", "utility"]
+
+
+def to_json(value: Any) -> Any:
+    """Return a value as JSON can hold it: nothing is rounded, dates are ISO 8601, bytes are hexadecimal."""
+    if isinstance(value, DuckLakeOrchError):
+        return value.to_dict()
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_json(getattr(value, f.name)) for f in fields(value)}
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).hex()
+    if isinstance(value, Mapping):
+        return {str(key): to_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [to_json(item) for item in value]
+    if isinstance(value, timedelta | Decimal | UUID | Path):
+        return str(value)
+    return str(value)
+
+
+class Result:
+    """What all results can do."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON-ready form."""
+        result: dict[str, Any] = to_json(self)
+        return result
+
+
+@dataclass(frozen=True)
+class CommitInfo:
+    """Who writes and why; goes into the snapshot.
+
+    Attributes:
+        author: Who is responsible.
+        message: What for.
+        extra: Anything else that JSON can hold.
+    """
+
+    author: str | None = None
+    message: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CommandResult(Result):
+    """One command of `execute`."""
+
+    index: int
+    sql: str
+    kind: Kind
+    status: Literal["ok", "error", "skipped"]
+    columns: list[dict[str, str]] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    row_count: int = 0
+    affected_rows: int | None = None
+    truncated: bool = False
+    duration_s: float = 0.0
+    snapshot_before: int | None = None
+    snapshot_after: int | None = None
+    error: DuckLakeOrchError | None = None
+
+    def __str__(self) -> str:
+        first_line = " ".join(self.sql.split())[:80]
+        if self.error:
+            return f"[{self.index}] {self.status}: {first_line}: {self.error}"
+        count = f"{self.affected_rows} rows written" if self.affected_rows is not None else f"{self.row_count} rows"
+        return f"[{self.index}] {self.status}: {first_line}: {count}, {self.duration_s:.3f} s"
+
+
+@dataclass(frozen=True)
+class ExecuteResult(Result):
+    """What `lake.execute` did, command by command."""
+
+    status: Literal["ok", "error"]
+    command_count: int
+    executed: int
+    duration_s: float
+    commands: list[CommandResult]
+    lake: dict[str, Any]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Rows of the last command that ran."""
+        ran = [command for command in self.commands if command.status == "ok"]
+        return ran[-1].rows if ran else []
+
+    def raise_for_error(self) -> "ExecuteResult":
+        """Raise the first command's error, if there is one; else return this result."""
+        for command in self.commands:
+            if command.error:
+                raise command.error
+        return self
+
+    def __str__(self) -> str:
+        head = f"{self.status}: {self.executed} of {self.command_count} commands in {self.duration_s:.3f} s"
+        return "\n".join([head, *(f"  {command}" for command in self.commands)])
+
+
+@dataclass(frozen=True)
+class Snapshot(Result):
+    """One version of the lake."""
+
+    snapshot_id: int
+    snapshot_time: datetime
+    schema_version: int
+    changes: list[str]
+    author: str | None
+    message: str | None
+    extra: Any
+
+    def __str__(self) -> str:
+        what = ", ".join(self.changes) or "no changes"
+        return f"{self.snapshot_id} at {self.snapshot_time.isoformat(sep=' ', timespec='seconds')}: {what}"
+
+
+@dataclass(frozen=True)
+class Table(Result):
+    """A table of the lake, as the catalog lists it."""
+
+    schema: str
+    table: str
+    table_id: int
+    uuid: str
+    file_count: int
+    file_bytes: int
+    comment: str | None
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.table}: {self.file_count} files, {self.file_bytes} bytes"
+
+
+@dataclass(frozen=True)
+class Column(Result):
+    """A column of a table."""
+
+    name: str
+    type: str
+    nullable: bool
+    default: str | None
+    comment: str | None
+    partition: str | None
+
+    def __str__(self) -> str:
+        null = "" if self.nullable else " NOT NULL"
+        return f"{self.name} {self.type}{null}"
+
+
+@dataclass(frozen=True)
+class Option(Result):
+    """A persisted option of the lake, one of its schemas or tables."""
+
+    name: str
+    value: str
+    scope: Literal["lake", "schema", "table"]
+    entry: str | None
+    description: str
+
+    def __str__(self) -> str:
+        where = f" of {self.scope} {self.entry}" if self.entry else ""
+        return f"{self.name} = {self.value}{where}"
+
+
+@dataclass(frozen=True)
+class LakeEntry(Result):
+    """A lake found in a server database."""
+
+    metadata_schema: str
+    data_path: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.metadata_schema}: {self.data_path}"
