@@ -50,7 +50,9 @@ class FileCatalog(UrlModel):
     scheme: ClassVar[str]
     extensions: ClassVar[tuple[str, ...]] = ()
 
-    path: Path = Field(description="Path of the catalog file; relative paths count from the working directory.")
+    path: Path = Field(
+        description="Path of the catalog file; relative ones count from the working directory, or the TOML file."
+    )
 
     def to_url(self, *, reveal: bool = False) -> str:
         """Return the URL form. A file catalog has no secrets to reveal."""

@@ -1,6 +1,7 @@
 """The lakes of a TOML file: profile laid over, names and variables resolved, paths made absolute."""
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,17 +14,19 @@ from ducklake_orch.config.origins import (
     Node,
     Sourced,
     Tree,
+    as_table,
     expand_url,
     key_path,
     located,
+    overlay,
     overlay_lake,
     overlay_table,
     plain,
     source,
+    source_value,
 )
-from ducklake_orch.config.shape import TYPES
 from ducklake_orch.config.storages import read_storage
-from ducklake_orch.config.toml_file import SECTIONS, read_toml
+from ducklake_orch.config.toml_file import read_toml
 from ducklake_orch.config.urls import scheme_of, shown
 from ducklake_orch.errors import ConfigFileError
 
@@ -42,80 +45,117 @@ class Document:
         self.folder = Path(os.path.abspath(path)).parent
         self._environ = environ
         data = read_toml(path)
-        self._sections = {section: self._read(data, section) for section in SECTIONS}
-        if profile:
-            self._lay_over(data.get("profiles", {}), profile)
-
-    def _read(self, data: dict[str, Any], section: str, *prefix: str) -> dict[str, Node]:
-        found = {}
-        for name, value in data.get(section, {}).items():
-            keys = key_path(*prefix, section, name)
-            found[name] = source(value, f"{self.path.name} [{keys}]", f"{self.path}: {keys}")
-        return found
-
-    def _lay_over(self, profiles: dict[str, Any], profile: str) -> None:
-        if profile not in profiles:
+        self._lakes: dict[str, Tree] = {}
+        self._named: dict[str, dict[str, Node]] = {what: {} for what in URL_TABLES}
+        self._lay_over(data)
+        profiles = data.get("profiles", {})
+        if profile and profile not in profiles:
             remedy = nearest(profile, profiles) if profiles else f"Add a table [profiles.{key_path(profile)}.lakes.…]."
-            raise ConfigFileError(f"{self.path}: there is no profile `{profile}`.", remedy=remedy)
-        for section in SECTIONS:
-            entries = self._sections[section]
-            for name, over in self._read(profiles[profile], section, "profiles", profile).items():
-                base = entries.get(name)
-                if section == "lakes":
-                    assert isinstance(base, dict) and isinstance(over, dict)  # noqa: PT018, S101 -- checked on reading
-                    entries[name] = overlay_lake(base, over)
-                else:
-                    entries[name] = overlay_table(base, over)
+            raise ConfigFileError(f"{path}: there is no profile `{profile}`.", remedy=remedy)
+        if profile:
+            self._lay_over(profiles[profile], "profiles", profile)
+
+    def _lay_over(self, data: Mapping[str, Any], *prefix: str) -> None:
+        def origin(*keys: str) -> tuple[str, str]:
+            path = key_path(*prefix, *keys)
+            return f"{self.path.name} [{path}]", f"{self.path}: {path}"
+
+        for name, fields in data.get("lakes", {}).items():
+            self._lakes[name] = overlay_lake(self._lakes.get(name, {}), source(fields, *origin("lakes", name)))
+        for what, named in self._named.items():
+            for name, value in data.get(f"{what}s", {}).items():
+                named[name] = overlay_table(named.get(name), source_value(value, *origin(f"{what}s", name)))
 
     @property
     def lake_names(self) -> list[str]:
         """The names of the lakes in the file."""
-        return list(self._sections["lakes"])
+        return list(self._lakes)
+
+    def section(self, lake: str) -> str:
+        """Return what a person would call the place of a lake."""
+        return f"{self.path.name} [{key_path('lakes', lake)}]"
 
     def only_lake(self) -> str:
-        """Return the name of the file's lake, if it has just one."""
-        if len(self.lake_names) == 1:
+        """Return the name of the lake in the file, if there is just one."""
+        if len(self._lakes) == 1:
             return self.lake_names[0]
-        if not self.lake_names:
+        if not self._lakes:
             raise ConfigFileError(f"{self.path}: there is no lake.", remedy="Add a table [lakes.<name>].")
-        names = ", ".join(f"`{name}`" for name in self.lake_names)
-        raise ConfigFileError(f"{self.path}: there are several lakes: {names}.", remedy="Say which: `lake=`, `--lake` or DUCKLAKE_NAME.")
+        names = ", ".join(f"`{name}`" for name in self._lakes)
+        raise ConfigFileError(
+            f"{self.path}: there are several lakes: {names}.", remedy="Say which: `lake=`, `--lake` or DUCKLAKE_NAME."
+        )
 
     def lake(self, name: str) -> Tree:
-        """Return the fields of a lake, ready to be laid under the environment's.
+        """Return the fields of a lake, ready for those of other sources to be laid over them.
 
         Raises:
             ConfigFileError: When there is no such lake, or a name or variable in it means nothing.
         """
-        fields = self._fields(name)
-        tables: Tree = {what: self._location(what, fields[what], name) for what in URL_TABLES if what in fields}
-        rest = interpolate({key: node for key, node in fields.items() if key not in tables}, self._environ)
-        assert isinstance(rest, dict)  # noqa: S101
-        return rest | tables
+        if name not in self._lakes:
+            raise ConfigFileError(f"{self.path}: there is no lake `{name}`.", remedy=nearest(name, self._lakes))
+        fields = self._lakes[name]
+        tables: Tree = {what: self._table(what, fields[what], name) for what in URL_TABLES if what in fields}
+        return interpolate({key: node for key, node in fields.items() if key not in tables}, self._environ) | tables
 
     def storage(self, name: str) -> Any:
-        """Return the storage that a lake has by the file alone; None where MotherDuck keeps the data."""
-        fields = self._fields(name)
+        """Return the storage that a lake has by this file alone; None where MotherDuck keeps the data."""
+        fields = self._lakes[name]
         if "storage" in fields:
-            return located(self._location("storage", fields["storage"], name), _build_storage)
-        if "catalog" in fields and plain(self._location("catalog", fields["catalog"], name)).get("type") == "motherduck":
-            return None
-        return default_storage(name, self.folder)
+            return located(self._table("storage", fields["storage"], name), read_storage)
+        catalog = self._table("catalog", fields["catalog"], name) if "catalog" in fields else {}
+        kind = catalog.get("type")
+        managed = isinstance(kind, Sourced) and kind.value == "motherduck"
+        return None if managed else default_storage(name, self.folder)
 
-    def _fields(self, name: str) -> Tree:
-        if name not in self._sections["lakes"]:
-            raise ConfigFileError(f"{self.path}: there is no lake `{name}`.", remedy=nearest(name, self.lake_names))
-        fields = self._sections["lakes"][name]
-        assert isinstance(fields, dict)  # noqa: S101
-        return fields
-
-    def _location(self, what: str, node: Node, lake: str) -> Tree:
+    def _table(self, what: str, node: Node, lake: str) -> Tree:
         name = self._reference(what, node)
         if name is None:
-            return self._resolve(what, node)
-        fields = self._resolve(what, self._sections[f"{what}s"][name])
-        sharing = [other for other in self.lake_names if self._reference(what, self._fields(other).get(what)) == name]
-        if what == "storage" and len(sharing) > 1:
-            fields = self._under(fields, lake)
-        beside = interpolate({key: item for key, item in node.items() if key != "url"}, self._environ) if isinstance(node, dict) else {}
-        ...
+            return self._resolve(what, as_table(node), self._named[what])
+        table = self._resolve(what, as_table(self._named[what][name]), {})
+        users = [other for other, fields in self._lakes.items() if self._reference(what, fields.get(what)) == name]
+        if what == "storage" and len(users) > 1:
+            table = _under(table, lake)
+        beside = {key: value for key, value in as_table(node).items() if key != "url"}
+        return overlay(table, self._resolve(what, beside, {}))
+
+    def _reference(self, what: str, node: Node | None) -> str | None:
+        # Names count as they are written: which lakes share a folder must not depend on the environment.
+        url = as_table(node).get("url") if node is not None else None
+        return url.value if isinstance(url, Sourced) and url.value in self._named[what] else None
+
+    def _resolve(self, what: str, table: Tree, names: Mapping[str, Node]) -> Tree:
+        resolved = interpolate(table, self._environ)
+        written, url = table.get("url"), resolved.get("url")
+        if isinstance(written, Sourced) and isinstance(url, Sourced):
+            _refuse_bare_word(what, written, str(url.value), names)
+        expanded = expand_url(what, resolved)
+        path = expanded.get("path")
+        if isinstance(path, Sourced) and isinstance(path.value, str):
+            return expanded | {"path": Sourced(str(self.folder / path.value), path.origin, path.place)}
+        return expanded
+
+
+def _refuse_bare_word(what: str, written: Sourced, url: str, names: Mapping[str, Node]) -> None:
+    if scheme_of(url) or (what == "storage" and re.search(r"[/.~]", url)):
+        return
+    if url in names:
+        raise ConfigFileError(
+            f"{written.place}: `{url}` in [{what}s] is chosen by a variable.",
+            remedy="Write the name out, and choose another one in a profile.",
+        )
+    word = written.value if has_reference(written.value) else shown(url)
+    example = f"A folder is written `./{word}`." if what == "storage" else "A URL has a scheme, `sqlite:///…` say."
+    raise ConfigFileError(
+        f"{written.place}: `{word}` is neither a name in [{what}s] nor a URL.",
+        remedy=f"{nearest(word, names)} {example}" if names else example,
+    )
+
+
+def _under(storage: Tree, lake: str) -> Tree:
+    key, folder = "path" if plain(storage).get("type") == "local" else "prefix", lake.replace("/", "_")
+    said = storage.get(key) or storage.get("type")
+    if not isinstance(said, Sourced):
+        return storage  # without a type it is refused when it is built
+    inside = f"{said.value}/{folder}" if key in storage else folder
+    return storage | {key: Sourced(inside, said.origin, said.place)}

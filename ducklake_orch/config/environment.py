@@ -29,13 +29,13 @@ def read_environment(environ: Mapping[str, str]) -> Tree:
         path = _field_path(variable)
         if text := environ[variable]:
             value = _value(variable, path, text)
-            for key in reversed(path[1:]):
+            for key in reversed(path):
                 value = {key: value}
-            origin = f"environment {variable}"
-            node = source(value, origin, origin)
-            if path[0] in URL_TABLES and isinstance(node, dict):
-                node = expand_url(path[0], node)
-            tree[path[0]] = overlay(tree.get(path[0]), node)
+            read = source(value, f"environment {variable}")
+            for what in URL_TABLES:
+                if isinstance(table := read.get(what), dict):
+                    read[what] = expand_url(what, table)
+            tree = overlay(tree, read)
     return tree
 
 
@@ -73,7 +73,7 @@ def _value(variable: str, path: list[str], text: str) -> Any:
     if whole and field in URL_TABLES and not text.startswith("{"):
         return {"url": text}
     if whole and (field in URL_TABLES or field in GROUPS or is_free_table([LakeConfig], field)):
-        remedy = f"Write '{{\"key\": \"value\"}}', or one variable per key: {variable}__KEY."
+        remedy = f'Write \'{{"key": "value"}}\', or one variable per key: {variable}__KEY.'
         return _json(variable, text, dict, remedy)
     if whole and is_list(field):
         names = [part.strip() for part in text.split(",")]

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ducklake_orch.config.origins import Node, Sourced
+from ducklake_orch.config.origins import Sourced, Tree
 from ducklake_orch.errors import ConfigFileError
 
 _REFERENCE = re.compile(r"\$?\$\{(?P<inside>[^}]*)(?P<end>\}?)")
@@ -16,19 +16,22 @@ def has_reference(value: Any) -> bool:
     return isinstance(value, str) and any(not found[0].startswith("$$") for found in _REFERENCE.finditer(value))
 
 
-def interpolate(node: Node, environ: Mapping[str, str]) -> Node:
+def interpolate(tree: Tree, environ: Mapping[str, str]) -> Tree:
     """Replace the references in every text of a tree.
 
     Args:
-        node: A value or a table of values.
+        tree: The values of a file.
         environ: Where variables are looked up; an empty one counts as missing where a default is given.
 
     Raises:
         ConfigFileError: When a variable is missing, or a reference is not well-formed.
     """
-    if isinstance(node, dict):
-        return {key: interpolate(item, environ) for key, item in node.items()}
-    return Sourced(_replaced(node.value, node.place, environ), node.origin, node.place)
+    return {
+        key: Sourced(_replaced(node.value, node.place, environ), node.origin, node.place)
+        if isinstance(node, Sourced)
+        else interpolate(node, environ)
+        for key, node in tree.items()
+    }
 
 
 def _replaced(value: Any, place: str, environ: Mapping[str, str]) -> Any:

@@ -1,7 +1,8 @@
 """Values that know where they came from, in trees that can be laid over each other."""
 
+import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -14,7 +15,7 @@ from ducklake_orch.errors import ConfigError
 
 @dataclass(frozen=True)
 class Sourced:
-    """A value, the source a person would name for it, and its exact place for errors."""
+    """A value, the source that a person would name for it, and its exact place for errors."""
 
     value: Any = field(repr=False)
     origin: str
@@ -25,77 +26,86 @@ Tree: TypeAlias = dict[str, "Sourced | Tree"]
 Node: TypeAlias = Sourced | Tree
 Built = TypeVar("Built")
 
-URL_TABLES = {"catalog": catalog_table, "storage": storage_table}
+# The fields that are a catalog or storage: a URL, or a table with `type` or `url`.
+URL_TABLES: dict[str, Callable[[str], dict[str, Any]]] = {"catalog": catalog_table, "storage": storage_table}
 
 
 def key_path(*keys: str) -> str:
     """Write keys as TOML does, quoted where they need it."""
-    quoted = (key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else '"' + key.replace('"', '\\"') + '"' for key in keys)
-    return ".".join(quoted)
+    return ".".join(key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else toml_string(key) for key in keys)
 
 
-def source(value: Any, origin: str, place: str) -> Node:
-    """Give every value of a table its origin."""
-    if isinstance(value, Mapping):
-        return {str(key): source(item, origin, f"{place}.{key_path(str(key))}") for key, item in value.items()}
-    return Sourced(value, origin, place)
+def toml_string(value: str) -> str:
+    """Write a text as TOML does."""
+    # JSON's escapes are TOML's too; only DEL must be escaped in TOML alone.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def plain(node: Node) -> Any:
+def source(values: Mapping[str, Any], origin: str, place: str | None = None) -> Tree:
+    """Give every value of a table its origin, and a place of its own below `place`."""
+    return {
+        str(key): source_value(item, origin, place and f"{place}.{key_path(str(key))}") for key, item in values.items()
+    }
+
+
+def source_value(value: Any, origin: str, place: str | None = None) -> Node:
+    """Give a value, or every value of a table, its origin."""
+    return source(value, origin, place) if isinstance(value, Mapping) else Sourced(value, origin, place or origin)
+
+
+def plain(tree: Tree) -> dict[str, Any]:
     """Return the values without their origins."""
-    return node.value if isinstance(node, Sourced) else {key: plain(item) for key, item in node.items()}
+    return {key: node.value if isinstance(node, Sourced) else plain(node) for key, node in tree.items()}
 
 
-def overlay(base: Node | None, over: Node) -> Node:
+def as_table(node: Node) -> Tree:
+    """Return the table form of a catalog or storage."""
+    return {"url": node} if isinstance(node, Sourced) else node
+
+
+def overlay(base: Tree, over: Tree) -> Tree:
     """Lay one tree over another, key by key; keys that differ only in case are one key."""
-    if not isinstance(base, dict) or not isinstance(over, dict):
-        return over
     merged, spelling = dict(base), {key.lower(): key for key in base}
     for key, value in over.items():
         key = spelling.get(key.lower(), key)
-        merged[key] = overlay(merged.get(key), value)
+        under = merged.get(key)
+        merged[key] = overlay(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
     return merged
 
 
 def overlay_table(base: Node | None, over: Node) -> Node:
     """Lay a catalog or storage over another: one that names another `url` or `type` replaces it whole.
 
-    Otherwise a password would follow its user to another server.
+    Otherwise the password for one server would be sent to another.
     """
     if base is None or isinstance(over, Sourced):
         return over
-    base = {"url": base} if isinstance(base, Sourced) else base
-    defined = "url" in base or "type" in base
-    if defined and any(key in over and _value(over, key) != _value(base, key) for key in ("url", "type")):
+    under = as_table(base)
+    said, before = plain(over), plain(under)
+    if ("url" in before or "type" in before) and any(
+        said.get(k, before.get(k)) != before.get(k) for k in ("url", "type")
+    ):
         return over
-    return overlay(base, over)
-
-
-def _value(tree: Tree, key: str) -> Any:
-    return plain(tree[key]) if key in tree else None
+    return overlay(under, over)
 
 
 def overlay_lake(base: Tree, over: Tree) -> Tree:
     """Lay the fields of a lake over others."""
-    merged = dict(base)
-    for key, value in over.items():
-        merged[key] = (overlay_table if key in URL_TABLES else overlay)(merged.get(key), value)
-    return merged
+    tables = {key: overlay_table(base.get(key), over[key]) for key in URL_TABLES if key in over}
+    return overlay(base, over) | tables
 
 
-def expand_url(what: str, tree: Tree) -> Tree:
+def expand_url(what: str, table: Tree) -> Tree:
     """Add the fields that a table's `url` stands for, under those that stand beside it."""
-    url = tree.get("url")
+    url = table.get("url")
     if not isinstance(url, Sourced):
-        return tree
-    fields = located(tree, lambda values: URL_TABLES[what](str(values["url"])))
-    expanded = overlay({key: source(value, url.origin, url.place) for key, value in fields.items()}, tree)
-    assert isinstance(expanded, dict)  # noqa: S101 -- two tables make a table
-    return expanded
+        return table
+    fields = located({"url": url}, lambda values: URL_TABLES[what](str(values["url"])))
+    return overlay({key: source_value(value, url.origin, url.place) for key, value in fields.items()}, table)
 
 
 def located(tree: Tree, build: Callable[[dict[str, Any]], Built]) -> Built:
-    """Build something from a tree's values; an error names the place of the values that it mentions."""
+    """Build something from a tree's values; an error names the places of the values that it mentions."""
     try:
         return build(plain(tree))
     except ConfigError as error:
@@ -105,21 +115,22 @@ def located(tree: Tree, build: Callable[[dict[str, Any]], Built]) -> Built:
 
 def _place_of(error: ConfigError, tree: Tree) -> str:
     leaves = list(_leaves(tree))
-    mentioned = [
-        leaf.place for key, leaf in leaves if re.search(rf"[`.]{re.escape(key)}[`. ]", error.message, re.IGNORECASE)
-    ]
+    mentioned = [leaf.place for key, leaf in leaves if re.search(rf"[`.]{re.escape(key)}[`. ]", error.message)]
+    if len(leaves) == 1:
+        return leaves[0][1].place
     return ", ".join(dict.fromkeys(mentioned or [leaf.origin for _, leaf in leaves]))
 
 
-def _leaves(tree: Tree) -> list[tuple[str, Sourced]]:
-    found = []
+def _leaves(tree: Tree) -> Iterable[tuple[str, Sourced]]:
     for key, node in tree.items():
-        found += [(key, node)] if isinstance(node, Sourced) else _leaves(node)
-    return found
+        if isinstance(node, Sourced):
+            yield key, node
+        else:
+            yield from _leaves(node)
 
 
 def origins_of(config: LakeConfig, tree: Tree) -> dict[str, str]:
-    """Return the origin of every field, by dotted path."""
+    """Return the origin of every field of a lake, by dotted path."""
     found: dict[str, str] = {}
     for name in LakeConfig.model_fields:
         found |= _origins(name, getattr(config, name), tree.get(name))
@@ -128,11 +139,11 @@ def origins_of(config: LakeConfig, tree: Tree) -> dict[str, str]:
 
 def _origins(path: str, value: Any, node: Node | None) -> dict[str, str]:
     inside = node if isinstance(node, dict) else {}
-    # A table comes from where its type was said, else from the first who said something about it.
-    leaves = dict(_leaves({"type": inside["type"]} if "type" in inside else inside))
-    first = node if isinstance(node, Sourced) else next(iter(leaves.values()), None)
-    found = {path: first.origin if first else "default"}
-    keys = type(value).model_fields if isinstance(value, Model) else inside
-    for key in keys:
+    # A table comes from where its type was said, else from the first source that said something about it.
+    first = (
+        node if isinstance(node, Sourced) else inside.get("type") or next((leaf for _, leaf in _leaves(inside)), None)
+    )
+    found = {path: first.origin if isinstance(first, Sourced) else "default"}
+    for key in type(value).model_fields if isinstance(value, Model) else inside:
         found |= _origins(f"{path}.{key}", getattr(value, key, None), inside.get(key))
     return found

@@ -17,7 +17,9 @@ class LocalStorage(UrlModel):
 
     extensions: ClassVar[tuple[str, ...]] = ()
     type: Literal["local"] = Field(default="local", description="Which storage this is.")
-    path: Path = Field(description="Folder of the data files; relative paths count from the working directory.")
+    path: Path = Field(
+        description="Folder of the data files; relative ones count from the working directory, or the TOML file."
+    )
 
     @classmethod
     def url_fields(cls, url: str) -> dict[str, Any]:

@@ -16,7 +16,13 @@ from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.engine.retry import retrying
 from ducklake_orch.engine.session import Session
-from ducklake_orch.errors import CatalogUnreachableError, CommitConflictError, DuckLakeOrchError, UnknownOutcomeError
+from ducklake_orch.errors import (
+    CatalogUnreachableError,
+    CommitConflictError,
+    DuckLakeOrchError,
+    StatementError,
+    UnknownOutcomeError,
+)
 from ducklake_orch.results import CommitInfo
 
 log = logging.getLogger("ducklake_orch")
@@ -53,13 +59,14 @@ class Write:
         return json.dumps(dict(self.info.extra) | {"ducklake_orch": own})
 
 
-def commit(session: Session, write: Write, work: Callable[[Session], T]) -> T:
+def commit(session: Session, write: Write, work: Callable[[Session], T], *, settle: bool = True) -> T:
     """Run `work` in a transaction of its own, trying again what fails for a passing reason.
 
     Args:
         session: The lake.
         write: Identity of the transaction; its snapshots are filled in.
         work: Runs the statements; called again on every attempt.
+        settle: Look up which snapshot it became; a caller that asks the catalog anyway does that itself.
 
     Raises:
         UnknownOutcomeError: When the answer to COMMIT was lost and the catalog cannot be asked.
@@ -72,7 +79,10 @@ def commit(session: Session, write: Write, work: Callable[[Session], T]) -> T:
         with session.queue(write.purpose):
             return _attempt(session, write, work, last)
 
-    return retrying(session.config.retry, write.purpose, attempt)
+    result = retrying(session.config.retry, write.purpose, attempt)
+    if settle and write.after is None:
+        write.after = last_committed(session, write.before)
+    return result
 
 
 def _attempt(session: Session, write: Write, work: Callable[[Session], T], last: list[T]) -> T:
@@ -101,7 +111,6 @@ def _attempt(session: Session, write: Write, work: Callable[[Session], T], last:
         roll_back(session)
         raise
     if failure is None:
-        write.after = last_committed(session, write.before)
         return last[-1]
     roll_back(session)
     if committing:
@@ -113,18 +122,29 @@ def _attempt(session: Session, write: Write, work: Callable[[Session], T], last:
 
 def _doubt(session: Session, write: Write, failure: DuckLakeOrchError) -> DuckLakeOrchError:
     """Decide what a failed COMMIT means: certainly not done, or only perhaps."""
-    if session.config.catalog.is_file or isinstance(failure, CommitConflictError):
+    unclear = isinstance(failure, CatalogUnreachableError) or type(failure) is StatementError
+    if session.config.catalog.is_file or not unclear:
         return failure
-    if not isinstance(failure, CatalogUnreachableError):
-        # Words of a server in some other language: somebody was first, or the connection broke. Look before retrying.
-        failure = CommitConflictError(failure.message, remedy=failure.remedy)
+    if type(failure) is StatementError and (latest := _latest_snapshot(session)) is not None:
+        # The server answers, in words we do not know (its language, say): if others committed, it was a conflict.
+        moved = latest != write.before
+        return CommitConflictError(failure.message, remedy=failure.remedy) if moved else failure
     if not write.marked:
         return UnknownOutcomeError(
             f"{write.purpose}: the connection broke during COMMIT ({failure.message}).",
             remedy=f"Look at the snapshots after {write.before} before you run it again.",
         )
     write.in_doubt = True
-    return failure
+    return CatalogUnreachableError(failure.message, remedy=failure.remedy)
+
+
+def _latest_snapshot(session: Session) -> int | None:
+    """Return the latest snapshot, or None when the catalog does not answer."""
+    try:
+        return current_snapshot(session)
+    except duckdb.Error as error:
+        log.debug("asking for the latest snapshot: %s", type(error).__name__)
+        return None
 
 
 def roll_back(session: Session) -> None:

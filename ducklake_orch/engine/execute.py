@@ -55,7 +55,8 @@ def execute(config: LakeConfig, commands: str | Sequence[str], request: Request,
         run = _Run(session, request, limit)
         results = run.atomically(todo) if request.atomic else run.one_by_one(todo)
         failed = any(result.status == "error" for result in results)
-        lake = {} if session.broken else summary(session)
+        lake, committed = ({}, None) if session.broken else summary(session)
+        results = [_settled(result, committed) for result in results]
     return ExecuteResult(
         status="error" if failed else "ok",
         command_count=len(results),
@@ -64,6 +65,13 @@ def execute(config: LakeConfig, commands: str | Sequence[str], request: Request,
         commands=results,
         lake={"name": config.name, "catalog": config.catalog.to_url()} | lake,
     )
+
+
+def _settled(result: CommandResult, committed: int | None) -> CommandResult:
+    """Fill in the snapshot of the last write, which was not worth a query of its own."""
+    if result.status != "ok" or result.snapshot_before is None or result.snapshot_after is not None:
+        return result
+    return replace(result, snapshot_after=max(committed or 0, result.snapshot_before))
 
 
 def _parse(session: Session, scripts: Sequence[str]) -> list[Command | tuple[str, DuckLakeOrchError]]:
@@ -135,7 +143,7 @@ class _Run:
             if stopped:
                 results.append(self._skipped(index, one))
                 continue
-            result = self._one(index, one, in_transaction)
+            result = self._one(index, one, in_transaction, last=index == len(todo) - 1)
             if isinstance(one, Command) and one.transaction and result.status == "ok":
                 in_transaction = one.transaction == "begin"
             results.append(result)
@@ -154,7 +162,9 @@ class _Run:
             )
             results[-1] = replace(results[-1], status="error", error=error)
 
-    def _one(self, index: int, one: Command | tuple[str, DuckLakeOrchError], in_transaction: bool) -> CommandResult:
+    def _one(
+        self, index: int, one: Command | tuple[str, DuckLakeOrchError], in_transaction: bool, *, last: bool
+    ) -> CommandResult:
         if not isinstance(one, Command):
             return self._failed(index, one[0], one[1])
         started = time.monotonic()
@@ -174,7 +184,7 @@ class _Run:
                     result = self._run(index, one)
                     write.after = current_snapshot(session)
             elif one.writes and session.pin.writable:
-                result = commit(session, write, lambda _: self._run(index, one))
+                result = commit(session, write, lambda _: self._run(index, one), settle=not last)
             elif one.own_transaction:
                 result = self._run(index, one)
             else:
@@ -227,7 +237,7 @@ class _Run:
                 done.append(replace(result, duration_s=time.monotonic() - started))
 
         try:
-            commit(self._session, write, work)
+            commit(self._session, write, work, settle=False)
         except (duckdb.Error, DuckLakeOrchError) as error:
             failure = error
         if failure is None:

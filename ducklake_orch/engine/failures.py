@@ -152,8 +152,8 @@ RULES = [
 ]
 
 _MYSQL = (
-    "DuckDB cannot do this on a MySQL catalog. `lake.write`, `lake.update` and `lake.maintain` commit natively and can;"
-    " DELETE and the first INSERT into a table work in SQL too."
+    "DuckDB's SQL cannot do this on a MySQL catalog. `lake.write`, `lake.update`, `lake.delete` and `lake.maintain`"
+    " commit natively and can."
 )
 _COMPILED = [(re.compile(rule.pattern, re.IGNORECASE | re.DOTALL), rule) for rule in RULES]
 

@@ -19,6 +19,7 @@ import duckdb
 from ducklake_orch.config.lake import LakeConfig, Scalar
 from ducklake_orch.config.units import parse_size
 from ducklake_orch.engine.attach import Pin, attach_statements, secret_statements, setting_statements
+from ducklake_orch.engine.connection import LakeConnection
 from ducklake_orch.engine.extensions import load_extension
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.quoting import identifier
@@ -45,7 +46,7 @@ class Instance:
     queue_attached: bool = False
     state: Any = None
     idle_since: float = 0.0
-    hooked: bool = False
+    entered: LakeConnection | None = None
 
     def clean_state(self) -> Any:
         """Return what has to be the same when the instance comes back."""
@@ -62,6 +63,9 @@ class Instance:
         """Detach the lake and the queue's own connection."""
         from ducklake_orch.engine.locks import LOCK_ALIAS
 
+        if self.entered is not None:
+            self.entered.close()
+            self.entered = None
         names = ([config.alias] if self.attached else []) + ([LOCK_ALIAS] if self.queue_attached else [])
         self.attached = self.queue_attached = False
         for name in names:

@@ -22,15 +22,17 @@ def metadata(config: LakeConfig, table: str) -> str:
     return f"{identifier(config.metadata_alias)}.{schema}{identifier(table)}"
 
 
-def summary(session: Session) -> dict[str, Any]:
-    """Return the counts that `execute` reports about the lake."""
+def summary(session: Session) -> tuple[dict[str, Any], int | None]:
+    """Return the counts that `execute` reports about the lake, and the snapshot this session committed last."""
     row = _one(
         session,
         f"SELECT (SELECT count(*) FROM {metadata(session.config, 'ducklake_snapshot')}),"
         f" (SELECT max(snapshot_id) FROM {metadata(session.config, 'ducklake_snapshot')}),"
-        f" (SELECT count(*) FROM {metadata(session.config, 'ducklake_table')} WHERE end_snapshot IS NULL)",
+        f" (SELECT count(*) FROM {metadata(session.config, 'ducklake_table')} WHERE end_snapshot IS NULL),"
+        " (SELECT id FROM ducklake_last_committed_snapshot(?))",
+        [session.config.alias],
     )
-    return {"snapshot_count": row[0], "latest_snapshot": row[1], "table_count": row[2]}
+    return {"snapshot_count": row[0], "latest_snapshot": row[1], "table_count": row[2]}, row[3]
 
 
 def seen_snapshot(session: Session) -> int:
@@ -44,7 +46,8 @@ def tables(session: Session) -> list[Table]:
     live = f"begin_snapshot <= {at} AND (end_snapshot IS NULL OR end_snapshot > {at})"
     config = session.config
     sql = f"""
-        SELECT s.schema_name, t.table_name, t.table_id, t.table_uuid, coalesce(f.files, 0), coalesce(f.bytes, 0), c.value
+        SELECT s.schema_name, t.table_name, t.table_id, t.table_uuid, coalesce(f.files, 0), coalesce(f.bytes, 0),
+               c.value
         FROM (FROM {name(config, "ducklake_table")} WHERE {live}) t
         JOIN (FROM {name(config, "ducklake_schema")} WHERE {live}) s USING (schema_id)
         LEFT JOIN (SELECT table_id, count(*) AS files, sum(file_size_bytes) AS bytes
@@ -112,8 +115,8 @@ def snapshots(session: Session, limit: int | None = None, *, table: Table | None
     """List snapshots, newest first; with `table` those that changed it."""
     config, at = session.config, seen_snapshot(session)
     sql = f"""
-        SELECT s.snapshot_id, s.snapshot_time::TIMESTAMPTZ, s.schema_version, c.changes_made, c.author, c.commit_message,
-               c.commit_extra_info
+        SELECT s.snapshot_id, s.snapshot_time::TIMESTAMPTZ, s.schema_version, c.changes_made, c.author,
+               c.commit_message, c.commit_extra_info
         FROM {metadata(config, "ducklake_snapshot")} s
         LEFT JOIN {metadata(config, "ducklake_snapshot_changes")} c USING (snapshot_id)
         WHERE s.snapshot_id <= {at} ORDER BY s.snapshot_id DESC"""

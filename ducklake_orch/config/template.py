@@ -1,0 +1,158 @@
+"""The commented TOML file that `ducklake-orch init` writes."""
+
+import re
+from typing import Any
+
+from pydantic import SecretStr
+
+from ducklake_orch.config.catalogs import read_catalog
+from ducklake_orch.config.origins import key_path, toml_string
+from ducklake_orch.config.storages import LocalStorage, read_storage
+
+# The variable that a secret is usually found in, by the type and field that it belongs to.
+_VARIABLES = {
+    ("postgres", "password"): "PGPASSWORD",
+    ("mysql", "password"): "MYSQL_PASSWORD",
+    ("motherduck", "token"): "MOTHERDUCK_TOKEN",
+    ("s3", "secret_access_key"): "AWS_SECRET_ACCESS_KEY",
+    ("s3", "session_token"): "AWS_SESSION_TOKEN",
+    ("r2", "secret_access_key"): "R2_SECRET_ACCESS_KEY",
+    ("r2", "session_token"): "R2_SESSION_TOKEN",
+    ("gcs", "secret"): "GCS_HMAC_SECRET",
+    ("azure", "account_key"): "AZURE_STORAGE_KEY",
+    ("azure", "connection_string"): "AZURE_STORAGE_CONNECTION_STRING",
+    ("azure", "client_secret"): "AZURE_CLIENT_SECRET",
+}
+
+_HEAD = """\
+## Lakes of ducklake-orch. Lines that start with two signs explain; remove the sign of a line with one to use it.
+## ${VAR} and ${VAR:-default} come from the environment, so that no secret stands here. Relative paths count from
+## this file's folder. DUCKLAKE_CATALOG__PASSWORD and the like override a single value.
+"""
+
+_ALTERNATIVES = """\
+# create_if_missing = true  # make the lake when it is not there
+# metadata_schema = "lake"  # Postgres: many lakes in one database
+
+## --- Catalogs: a lake uses one by its name, `catalog = "postgres"` ---------------------------------------------
+
+## DuckDB file: one process at a time, the others wait.
+# [catalogs.duckdb]
+# type = "duckdb"
+# path = "lake.ducklake"
+
+## SQLite file: many processes of one machine.
+# [catalogs.sqlite]
+# type = "sqlite"
+# path = "lake.sqlite"
+
+## PostgreSQL: many machines.
+# [catalogs.postgres]
+# type = "postgres"
+# host = "${PGHOST:-localhost}"
+# port = "${PGPORT:-5432}"
+# database = "lake"
+# user = "${PGUSER}"
+# password = "${PGPASSWORD}"
+# sslmode = "prefer"
+
+## MySQL or MariaDB.
+# [catalogs.mysql]
+# type = "mysql"
+# host = "${MYSQL_HOST:-localhost}"
+# port = 3306
+# database = "lake"
+# user = "${MYSQL_USER}"
+# password = "${MYSQL_PASSWORD}"
+
+## MotherDuck, with your own bucket at S3 or R2 (mode = "managed" takes no storage).
+# [catalogs.motherduck]
+# type = "motherduck"
+# database = "lake"
+# token = "${MOTHERDUCK_TOKEN}"
+# mode = "own_bucket"
+# region = "us-east-1"
+
+## --- Storages: a lake uses one by its name, `storage = "s3"`; of several lakes, each has its own folder in it ---
+
+## A folder that every machine of the lake sees.
+# [storages.local]
+# type = "local"
+# path = "./lake.files"
+
+## Amazon S3, or anything that speaks its protocol (then with `endpoint`).
+# [storages.s3]
+# type = "s3"
+# bucket = "my-bucket"
+# prefix = "lake"
+# region = "us-east-1"
+# access_key_id = "${AWS_ACCESS_KEY_ID}"
+# secret_access_key = "${AWS_SECRET_ACCESS_KEY}"
+
+## Amazon S3 with the credentials of the machine.
+# [storages.s3_chain]
+# type = "s3"
+# bucket = "my-bucket"
+# prefix = "lake"
+# provider = "credential_chain"
+
+## Cloudflare R2.
+# [storages.r2]
+# type = "r2"
+# account_id = "${R2_ACCOUNT_ID}"
+# bucket = "my-bucket"
+# prefix = "lake"
+# access_key_id = "${R2_ACCESS_KEY_ID}"
+# secret_access_key = "${R2_SECRET_ACCESS_KEY}"
+
+## Google Cloud Storage, with an HMAC key.
+# [storages.gcs]
+# type = "gcs"
+# bucket = "my-bucket"
+# prefix = "lake"
+# key_id = "${GCS_HMAC_KEY_ID}"
+# secret = "${GCS_HMAC_SECRET}"
+
+## Azure Blob Storage or Data Lake Storage.
+# [storages.azure]
+# type = "azure"
+# container = "my-container"
+# prefix = "lake"
+# account_name = "${AZURE_STORAGE_ACCOUNT}"
+# account_key = "${AZURE_STORAGE_KEY}"
+
+## --- Profiles: what is different elsewhere, `--profile dev` or DUCKLAKE_PROFILE ----------------------------------
+
+# [profiles.dev.lakes.@lake@]
+# catalog = "sqlite:///dev.sqlite"
+# storage = "./dev.files"
+"""
+
+
+def starter_toml(name: str, catalog_url: str, storage_url: str | None = None) -> str:
+    """Return a commented configuration file with one lake and an example of every catalog and storage.
+
+    Args:
+        name: Name of the lake.
+        catalog_url: Its catalog. A password in it is left out: a `${VAR}` takes its place.
+        storage_url: Its storage, in the same way; None where MotherDuck keeps the data.
+
+    Raises:
+        ConfigError: When a URL cannot be read.
+    """
+    lines = [f"[lakes.{key_path(name)}]", f"catalog = {_location(read_catalog(catalog_url))}"]
+    if storage_url is not None:
+        lines.append(f"storage = {_location(read_storage(storage_url))}")
+    return "\n".join([_HEAD, *lines, _ALTERNATIVES.replace("@lake@", key_path(name))])
+
+
+def _location(model: Any) -> str:
+    secrets = {key: value for key in type(model).model_fields if isinstance(value := getattr(model, key), SecretStr)}
+    url = model.model_copy(update=dict.fromkeys(secrets)).to_url()
+    if isinstance(model, LocalStorage) and not re.match(r"\.{0,2}/", url):
+        url = f"./{url}"
+    url = toml_string(url.replace("${", "$${"))
+    if not secrets:
+        return url
+    fields = [f"url = {url}", *(f'{key} = "${{{_VARIABLES[model.type, key]}}}"' for key in secrets)]
+    return f"{{ {', '.join(fields)} }}"

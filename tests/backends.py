@@ -1,0 +1,91 @@
+"""Every catalog and storage the package supports, as data: tests ask for what they need and run on all that have it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.servers.azure import AzuriteServer
+from tests.servers.base import Server
+from tests.servers.mariadb import MariaDBServer
+from tests.servers.postgres import PostgresServer
+from tests.servers.s3 import MotoS3, VersityS3
+
+
+@dataclass(frozen=True)
+class CatalogKind:
+    """A catalog database and what works on it.
+
+    Attributes:
+        name: Its `type` in the configuration.
+        server: The test server that offers it.
+        sql_writes: Whether the engine's own SQL can insert and update again and again.
+        shared: Whether several connections can be open at once.
+        pooled: Whether connections stay open between uses.
+    """
+
+    name: str
+    server: type[Server] | None = None
+    sql_writes: bool = True
+    shared: bool = True
+    pooled: bool = False
+
+
+@dataclass(frozen=True)
+class StorageKind:
+    """A place for data files: its scheme, and the test server that plays it."""
+
+    name: str
+    server: type[Server] | None = None
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A catalog with a storage."""
+
+    catalog: CatalogKind
+    storage: StorageKind
+
+    def __str__(self) -> str:
+        return f"{self.catalog.name}-{self.storage.name}"
+
+
+DUCKDB = CatalogKind("duckdb", shared=False)
+SQLITE = CatalogKind("sqlite")
+POSTGRES = CatalogKind("postgres", PostgresServer, pooled=True)
+MYSQL = CatalogKind("mysql", MariaDBServer, sql_writes=False, pooled=True)
+CATALOGS = [SQLITE, DUCKDB, POSTGRES, MYSQL]
+
+LOCAL = StorageKind("local")
+S3_MEMORY = StorageKind("s3-memory", MotoS3)
+S3_DISK = StorageKind("s3-disk", VersityS3)
+GCS = StorageKind("gcs", VersityS3)
+R2 = StorageKind("r2", VersityS3)
+AZURE = StorageKind("azure", AzuriteServer)
+STORAGES = [LOCAL, S3_MEMORY, S3_DISK, GCS, R2, AZURE]
+
+CROSS = [Backend(catalog, storage) for catalog in CATALOGS for storage in STORAGES]
+
+
+def in_every_run(backend: Backend) -> bool:
+    """Whether `make test` runs it: every catalog on local storage, every storage on Postgres."""
+    return backend.storage is LOCAL or backend.catalog is POSTGRES
+
+
+def backends(**needs: Any) -> pytest.MarkDecorator:
+    """Parametrize a test over the backends whose catalog has the needed capabilities (`sql_writes=True`)."""
+    return _parametrize([one for one in CROSS if _has(one.catalog, needs)])
+
+
+def catalogs(**needs: Any) -> pytest.MarkDecorator:
+    """Parametrize a test over the catalogs alone, on local storage."""
+    return _parametrize([Backend(one, LOCAL) for one in CATALOGS if _has(one, needs)])
+
+
+def _has(catalog: CatalogKind, needs: dict[str, Any]) -> bool:
+    return all(getattr(catalog, name) == value for name, value in needs.items())
+
+
+def _parametrize(chosen: list[Backend]) -> pytest.MarkDecorator:
+    params = [pytest.param(one, id=str(one), marks=() if in_every_run(one) else pytest.mark.full) for one in chosen]
+    return pytest.mark.parametrize("backend", params, indirect=True)
