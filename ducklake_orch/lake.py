@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ducklake_orch.config.catalogs import Catalog, read_catalog
+from ducklake_orch.config.catalogs import Catalog, DuckDBCatalog, read_catalog
 from ducklake_orch.config.lake import PERSISTED_OPTIONS, LakeConfig, Scalar
 from ducklake_orch.config.model import nearest
 from ducklake_orch.errors import ConfigError
@@ -141,6 +141,8 @@ class DuckLake:
 
         if snapshot is not None and as_of is not None:
             raise ConfigError("`snapshot` and `as_of` both pin the lake.", remedy="Give one of them.")
+        if snapshot is not None and snapshot < 0:
+            raise ConfigError(f"`snapshot` = {snapshot} is negative.", remedy="Snapshots are counted from 0.")
         if as_of is not None and as_of.tzinfo is None:
             raise ConfigError(f"`as_of` = {as_of.isoformat()} has no time zone.", remedy="Add one, `+00:00` say.")
         given = snapshot is not None or as_of is not None
@@ -150,6 +152,11 @@ class DuckLake:
             snapshot if given else config.snapshot,
             as_of if given else config.as_of,
         )
+
+    def _reading(self, snapshot: int | None = None, as_of: datetime | None = None) -> "Pin":
+        # Read-only lets several processes look into a DuckDB file at once; elsewhere one kind of connection serves all.
+        catalog = self.config.catalog
+        return self._pin(isinstance(catalog, DuckDBCatalog) and catalog.path.exists(), snapshot, as_of)
 
     # --- SQL -----------------------------------------------------------------------------------------------------
 
@@ -290,7 +297,7 @@ class DuckLake:
         from ducklake_orch.engine import introspection
         from ducklake_orch.engine.session import open_session
 
-        with open_session(self.config, self._pin(True, snapshot, as_of)) as session:
+        with open_session(self.config, self._reading(snapshot, as_of)) as session:
             return introspection.tables(session)
 
     def table(self, name: str) -> "LakeTable":
@@ -304,7 +311,7 @@ class DuckLake:
         from ducklake_orch.engine import introspection
         from ducklake_orch.engine.session import open_session
 
-        with open_session(self.config, self._pin(True, None, None)) as session:
+        with open_session(self.config, self._reading()) as session:
             return introspection.snapshots(session, limit)
 
     def options(self) -> list[Option]:
@@ -312,7 +319,7 @@ class DuckLake:
         from ducklake_orch.engine import introspection
         from ducklake_orch.engine.session import open_session
 
-        with open_session(self.config, self._pin(True, None, None)) as session:
+        with open_session(self.config, self._reading()) as session:
             return introspection.options(session)
 
     def set_option(self, name: str, value: Scalar, *, schema: str | None = None, table: str | None = None) -> None:
@@ -379,7 +386,7 @@ class LakeTable:
         from ducklake_orch.engine import introspection
         from ducklake_orch.engine.session import open_session
 
-        with open_session(self.lake.config, self.lake._pin(True, snapshot, as_of)) as session:
+        with open_session(self.lake.config, self.lake._reading(snapshot, as_of)) as session:
             return introspection.columns(session, self.name)
 
     def history(self, limit: int | None = None) -> list[Snapshot]:
@@ -387,7 +394,7 @@ class LakeTable:
         from ducklake_orch.engine import introspection
         from ducklake_orch.engine.session import open_session
 
-        with open_session(self.lake.config, self.lake._pin(True, None, None)) as session:
+        with open_session(self.lake.config, self.lake._reading()) as session:
             table = introspection.find_table(session, self.name)
             return introspection.snapshots(session, limit, table=table)
 

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -38,6 +38,8 @@ _OPTION_FIELDS = {
     "meta_secret": "catalog.secret_name",
 }
 # Options that `set_option` takes (`CALL lake.set_option`), so that a typo is found before connecting.
+# These would stand in previews, dumps and errors: only fields made for secrets are masked there.
+_SECRET_NAME = re.compile(r"password|passwd|token|secret_access_key|account_key|connection_string", re.IGNORECASE)
 PERSISTED_OPTIONS = frozenset(
     {
         "auto_compact",
@@ -91,7 +93,10 @@ class LakeConfig(Model):
     """Everything needed to open one lake, on any host."""
 
     name: str = Field(min_length=1, description="Display name; default of alias and file names.")
-    catalog: Catalog = Field(description="Catalog database: a model, a table with `type`, or a URL.")
+    catalog: Catalog = Field(
+        default_factory=lambda data: default_catalog(data["name"]),
+        description="Catalog database: a model, a table with `type`, or a URL; default is a SQLite file.",
+    )
     storage: Storage | None = Field(
         default=None, description="Data files: a model, a table with `type`, a URL or a path; none when managed."
     )
@@ -192,8 +197,22 @@ class LakeConfig(Model):
                 raise ValueError(f"unknown option `{key}` in `options`. {nearest(key, PERSISTED_OPTIONS)}")
         for key in self.attach_options:
             check_attach_option(key)
+        for field in ("settings", "attach_options"):
+            for key in _keys(getattr(self, field)):
+                if _SECRET_NAME.search(key):
+                    raise ValueError(
+                        f"`{key}` in `{field}` is a secret and would be shown. Use a field of the catalog or storage, a"
+                        " DuckDB secret, or an `on_connect` hook"
+                    )
         _refuse_pairs_that_cannot_work(self)
         return self
+
+
+def _keys(options: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in options.items():
+        yield key
+        if isinstance(value, Mapping):
+            yield from value
 
 
 def default_catalog(name: str, folder: Path = Path()) -> SQLiteCatalog:
@@ -219,7 +238,8 @@ def check_attach_option(key: str) -> None:
     if field := _OPTION_FIELDS.get(name):
         raise ValueError(f"`{key}` in `attach_options` has a field of its own: `{field}`")
     if name not in ATTACH_OPTIONS and not re.fullmatch(r"meta_\w+", name):
-        raise ValueError(f"unknown option `{key}` in `attach_options`. {nearest(name, ATTACH_OPTIONS | {'meta_…'})}")
+        known = {*ATTACH_OPTIONS, *_OPTION_FIELDS, "meta_…"}
+        raise ValueError(f"unknown option `{key}` in `attach_options`. {nearest(name, known)}")
 
 
 def _refuse_pairs_that_cannot_work(config: LakeConfig) -> None:

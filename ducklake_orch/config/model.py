@@ -55,6 +55,8 @@ def explain(model: type[BaseModel], error: ValidationError) -> ConfigError:
     for problem in error.errors(include_url=False):
         loc = [str(part) for part in problem["loc"]]
         key = ".".join(loc)
+        if problem["type"] == "default_factory_not_called":
+            continue  # only says that another field is wrong, which has its own problem here
         if problem["type"] == "extra_forbidden":
             problems.append(f"unknown key `{key}`")
             remedies.append(nearest(loc[-1], model.model_fields))
@@ -63,7 +65,8 @@ def explain(model: type[BaseModel], error: ValidationError) -> ConfigError:
         else:
             message = problem["msg"].removeprefix("Value error, ")
             problems.append(f"`{key}`{_shown(model, loc, problem['input'])}: {message}" if key else message)
-    return ConfigError(f"{place}: {'; '.join(problems)}.", remedy=" ".join(remedies) or None)
+    text = "; ".join(problems)
+    return ConfigError(f"{place}: {text}{'' if text.endswith(('.', '?')) else '.'}", remedy=" ".join(remedies) or None)
 
 
 def _shown(model: type[BaseModel], loc: list[str], value: Any) -> str:

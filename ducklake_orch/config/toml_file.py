@@ -114,10 +114,13 @@ class _Check:
         if isinstance(value, str):
             return
         table = self.table(value, keys)
-        if "type" in table and table["type"] not in TYPES[what] and "${" not in str(table["type"]):
+        for key in {"type", "url"} & set(table):
+            if not isinstance(table[key], str):
+                raise ConfigFileError(f"{self._path}: `{key_path(*keys, key)}` is not a text.", remedy="Quote it.")
+        if "type" in table and table["type"] not in TYPES[what] and "${" not in table["type"]:
             raise ConfigFileError(
                 f"{self._path}: `{key_path(*keys, 'type')}` = `{table['type']}` is no type of a {what}.",
-                remedy=nearest(str(table["type"]), TYPES[what]),
+                remedy=nearest(table["type"], TYPES[what]),
             )
         models = models_of(what, table if {"type", "url"} & set(table) else base)
         self.keys(table, {"url", *keys_of(models)}, keys)

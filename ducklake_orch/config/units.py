@@ -21,21 +21,16 @@ def parse_duration(value: Any) -> timedelta:
     """
     if isinstance(value, timedelta):
         duration = value
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        duration = timedelta(seconds=value)
     elif isinstance(value, str) and value.strip().upper().startswith("P"):
         try:
             duration = TypeAdapter(timedelta).validate_python(value.strip().upper())
         except ValidationError:
             raise ValueError(f"`{value}` is not an ISO 8601 duration such as `PT36H`") from None
-    elif isinstance(value, str) and (parts := _parts(value)):
-        try:
-            seconds = sum(float(number) * _SECONDS[_singular(unit) or "s"] for number, unit in parts)
-        except KeyError:
-            raise ValueError(f"`{value}` is not a duration; write it like `7 days`, `36h` or `PT36H`") from None
-        duration = timedelta(seconds=seconds)
     else:
-        raise ValueError(f"`{value}` is not a duration; write it like `7 days`, `36h` or `PT36H`")
+        try:
+            duration = timedelta(seconds=_seconds(value))
+        except (KeyError, ValueError, OverflowError):
+            raise ValueError(f"`{value}` is not a duration; write it like `7 days`, `36h` or `PT36H`") from None
     if duration < timedelta(0):
         raise ValueError(f"`{value}` is negative")
     return duration
@@ -56,6 +51,14 @@ def parse_size(value: Any) -> int:
     if size < 0:
         raise ValueError(f"`{value}` is negative")
     return size
+
+
+def _seconds(value: Any) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and (parts := _parts(value)):
+        return sum(float(number) * _SECONDS[_singular(unit) or "s"] for number, unit in parts)
+    raise ValueError(value)
 
 
 def _parts(text: str) -> list[tuple[str, str]]:

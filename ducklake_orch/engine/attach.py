@@ -79,8 +79,6 @@ def attach_statements(config: LakeConfig, pin: Pin, *, create: bool, reveal: boo
     if isinstance(config.catalog, MotherDuckCatalog) and config.catalog.mode != "own_compute":
         return _motherduck_statements(config, config.catalog, create)
     values = _attach_options(config, pin, create)
-    if not reveal and config.attach_options:
-        values = {key: MASK if key.lower() in _HIDDEN else value for key, value in values.items()}
     path = literal(f"ducklake:{metadata_path(config)}")
     return [f"ATTACH {path} AS {identifier(config.alias)} {options(values)}".rstrip()]
 
@@ -107,7 +105,7 @@ def metadata_attach(config: LakeConfig, alias: str, *, read_only: bool) -> str:
     target = identifier(alias)
     match catalog:
         case DuckDBCatalog():
-            return f"ATTACH {literal(str(catalog.path))} AS {target} {options(access)}".rstrip()
+            return f"ATTACH {literal(str(catalog.path))} AS {target} {options({'type': 'duckdb'} | access)}"
         case SQLiteCatalog():
             return f"ATTACH {literal(str(catalog.path))} AS {target} {options({'type': 'sqlite'} | access)}"
         case PostgresCatalog() | MySQLCatalog():
@@ -118,14 +116,14 @@ def metadata_attach(config: LakeConfig, alias: str, *, read_only: bool) -> str:
             return f"ATTACH {literal(f'md:__ducklake_metadata_{catalog.database}')} AS {target}"
 
 
-_HIDDEN = {"metadata_parameters", "meta_password", "meta_token"}
-
-
 def _attach_options(config: LakeConfig, pin: Pin, create: bool) -> dict[str, Any]:
     catalog = config.catalog
     values: dict[str, Any] = {"data_path": config.data_path, "metadata_schema": config.metadata_schema}
     if isinstance(catalog, PostgresCatalog | MySQLCatalog):
         values["meta_secret"] = catalog.secret_name or CATALOG_SECRET
+    if isinstance(catalog, DuckDBCatalog):
+        # Else the engine looks into the file, and for a SQLite one it would fetch an extension.
+        values["meta_type"] = "duckdb"
     if isinstance(catalog, SQLiteCatalog):
         # The plain BUSY_TIMEOUT option never reaches the pragma; these two do, and WAL lets readers and a writer meet.
         values["meta_busy_timeout"] = catalog.busy_timeout

@@ -13,7 +13,7 @@ import duckdb
 
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.fault_points import fault_point
-from ducklake_orch.engine.quoting import identifier
+from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.engine.retry import retrying
 from ducklake_orch.engine.session import Session
 from ducklake_orch.errors import (
@@ -58,6 +58,12 @@ class Write:
         own = {"write_id": self.write_id, "host": socket.gethostname(), "process": os.getpid()}
         return json.dumps(dict(self.info.extra) | {"ducklake_orch": own})
 
+    def set_message(self, alias: str) -> str:
+        """Return the statement that marks the running transaction."""
+        author, message, extra = (literal(one) for one in (self.info.author, self.info.message, self.extra))
+        # Literals, not parameters: at its first parameter DuckDB imports pandas, which takes a second.
+        return f"CALL {identifier(alias)}.set_commit_message({author}, {message}, extra_info => {extra})"
+
 
 def commit(session: Session, write: Write, work: Callable[[Session], T], *, settle: bool = True) -> T:
     """Run `work` in a transaction of its own, trying again what fails for a passing reason.
@@ -98,8 +104,7 @@ def _attempt(session: Session, write: Write, work: Callable[[Session], T], last:
             write.after = found
             return last[-1]
         if write.marked:
-            sql = f"CALL {identifier(config.alias)}.set_commit_message(?, ?, extra_info => ?)"
-            con.execute(sql, [write.info.author, write.info.message, write.extra])
+            con.execute(write.set_message(config.alias))
         last[:] = [work(session)]
         committing = True
         fault_point("commit.before")
@@ -161,23 +166,23 @@ def find_write(session: Session, write: Write) -> int | None:
     schema = identifier(config.metadata_schema) + "." if config.metadata_schema else ""
     sql = (
         f"SELECT max(snapshot_id) FROM {identifier(config.metadata_alias)}.{schema}ducklake_snapshot_changes"
-        " WHERE contains(commit_extra_info, ?)"
+        f" WHERE contains(commit_extra_info, {literal(write.write_id)})"
     )
-    row = session.con.execute(sql, [write.write_id]).fetchone()
+    row = session.con.execute(sql).fetchone()
     return int(row[0]) if row and row[0] is not None else None
 
 
 def current_snapshot(session: Session) -> int:
     """Return the snapshot that the running transaction sees."""
-    row = session.con.execute("SELECT id FROM ducklake_current_snapshot(?)", [session.config.alias]).fetchone()
+    row = session.con.execute(f"SELECT id FROM ducklake_current_snapshot({literal(session.config.alias)})").fetchone()
     return int(row[0]) if row else 0
 
 
 def last_committed(session: Session, before: int | None) -> int | None:
     """Return the snapshot that this session committed last, or `before` if it committed none since."""
-    sql = "SELECT id FROM ducklake_last_committed_snapshot(?)"
+    sql = f"SELECT id FROM ducklake_last_committed_snapshot({literal(session.config.alias)})"
     # Through the connection that is not in the lake: inside it the engine would first look up the latest snapshot.
-    row = session.instance.root.execute(sql, [session.config.alias]).fetchone()
+    row = session.instance.root.execute(sql).fetchone()
     if row is None or row[0] is None:
         return before
     return max(int(row[0]), before or 0)

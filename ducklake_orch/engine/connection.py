@@ -18,7 +18,11 @@ class LakeConnection:
     __slots__ = ("__weakref__", "_con", "_cursors", "_pid", "_use")
 
     def __init__(self, con: duckdb.DuckDBPyConnection, use: str) -> None:
-        con.execute(use)
+        try:
+            con.execute(use)
+        except BaseException:
+            con.close()
+            raise
         self._con = con
         self._use = use
         self._cursors: list[LakeConnection] = []

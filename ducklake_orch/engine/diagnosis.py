@@ -8,7 +8,7 @@ from ducklake_orch.config.catalogs import PostgresCatalog
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.attach import metadata_attach
 from ducklake_orch.engine.failures import classify
-from ducklake_orch.engine.quoting import identifier
+from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.errors import (
     AuthenticationError,
     CatalogUnreachableError,
@@ -40,15 +40,15 @@ def diagnose(config: LakeConfig, con: duckdb.DuckDBPyConnection, failure: DuckLa
         # Neither database lets us in: it is the login, or the server's own trouble.
         again = classify(error, config, f"Opening lake `{config.name}` failed")
         if isinstance(again, CatalogUnreachableError) and not _client_side(again.message):
-            return AuthenticationError(again.message, remedy="Check user and password of the catalog.")
+            remedy = f"Check user and password of the catalog `{catalog.to_url()}`."
+            return AuthenticationError(again.message, remedy=remedy)
         return again
     finally:
         con.execute(secret_statements(config, reveal=True)[0])
     with contextlib.ExitStack() as stack:
         stack.callback(con.execute, f"DETACH {identifier(_PROBE)}")
-        query = "SELECT count(*) FROM postgres_query(?, ?)"
-        name = catalog.database.replace("'", "''")
-        row = con.execute(query, [_PROBE, f"select 1 from pg_database where datname = '{name}'"]).fetchone()
+        question = f"select 1 from pg_database where datname = {literal(catalog.database)}"
+        row = con.execute(f"SELECT count(*) FROM postgres_query('{_PROBE}', {literal(question)})").fetchone()
         if row and row[0]:
             return failure
     return DatabaseNotFoundError(

@@ -33,7 +33,8 @@ def find_wheel(name: str) -> Wheel | None:
     """Return the installed wheel of an extension."""
     import duckdb
 
-    spec = find_spec(f"duckdb_extension_{name}")
+    # A dotted name would be looked up as a module in a package.
+    spec = find_spec(f"duckdb_extension_{name}") if name.isidentifier() else None
     if spec is None or spec.origin is None:
         return None
     folder = Path(spec.origin).parent / "extensions"
@@ -53,7 +54,12 @@ def load_extension(con: "duckdb.DuckDBPyConnection", name: str) -> str:
 
     wheel = find_wheel(name)
     if wheel and wheel.file:
-        con.execute(f"LOAD {literal(str(wheel.file))}")
+        try:
+            con.execute(f"LOAD {literal(str(wheel.file))}")
+        except duckdb.Error as error:  # MotherDuck's asks its service whether the version is right
+            raise ExtensionMissingError(
+                f"DuckDB extension `{name}` cannot be loaded from {wheel.file}: {_first_line(error)}."
+            ) from error
         return "wheel"
     try:
         con.execute(f"LOAD {identifier(name)}")
@@ -65,7 +71,11 @@ def load_extension(con: "duckdb.DuckDBPyConnection", name: str) -> str:
         con.execute(f"LOAD {identifier(name)}")
         return "repository"
     except duckdb.Error as error:
-        raise _missing(name, wheel, duckdb.__version__, str(error)) from error
+        raise _missing(name, wheel, duckdb.__version__, _first_line(error)) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0].rstrip(".")
 
 
 def _missing(name: str, wheel: Wheel | None, engine: str, reason: str) -> ExtensionMissingError:
@@ -74,11 +84,11 @@ def _missing(name: str, wheel: Wheel | None, engine: str, reason: str) -> Extens
             f"The wheel of DuckDB extension `{name}` is for {', '.join(wheel.versions)}, the engine is v{engine}.",
             remedy=f"Install duckdb-extension-{name.replace('_', '-')}=={engine}, or the duckdb that fits the wheel.",
         )
-    known = name in _EXTRAS
-    extra = _EXTRAS.get(name)
-    package = f"ducklake-orch[{extra}]" if extra else "ducklake-orch" if known else f"duckdb-extension-{name}"
-    first_line = reason.strip().splitlines()[0]
+    package = f"duckdb-extension-{name.replace('_', '-')}"
+    if name in _EXTRAS:
+        extra = _EXTRAS[name]
+        package = f"ducklake-orch[{extra}]" if extra else "ducklake-orch"
     return ExtensionMissingError(
-        f"DuckDB extension `{name}` is not installed and could not be fetched ({first_line}).",
+        f"DuckDB extension `{name}` is not installed and could not be fetched ({reason}).",
         remedy=f"pip install '{package}'",
     )

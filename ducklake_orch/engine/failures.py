@@ -8,6 +8,7 @@ import re
 from typing import NamedTuple
 
 from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.attach import metadata_path
 from ducklake_orch.errors import (
     AuthenticationError,
     CatalogBusyError,
@@ -65,13 +66,28 @@ RULES = [
         CatalogVersionError,
         "Another program wrote this catalog: use a newer ducklake-orch.",
     ),
+    Rule(
+        r"No snapshot found in DuckLake",
+        CatalogBusyError,
+        "The lake is half made: wait for whoever makes it, or drop its tables if that one has died (MySQL cannot undo"
+        " CREATE TABLE).",
+    ),
     Rule(r"No snapshot found at", SnapshotNotFoundError, "`ducklake-orch snapshots` lists those that are left."),
     Rule(
-        r"Unsupported parameter for SQLite Attach|not a valid DuckDB database file",
+        r"not a valid DuckDB database file",
         ConfigError,
-        "The catalog file is of another kind: `sqlite:///…` opens a SQLite file, `duckdb:///…` a DuckDB file.",
+        "Check the path; if it is a SQLite file, its URL is `sqlite:///…`.",
     ),
-    Rule(r"file is not a database", ConfigError, "The catalog file is not a SQLite database: check its path."),
+    Rule(
+        r"file is not a database",
+        ConfigError,
+        "{catalog} is no SQLite file. Check the path; if it is a DuckDB file, its URL is `duckdb:///…`.",
+    ),
+    Rule(
+        r"Unsupported parameter for \w+ Attach|Unrecognized option for attach|unrecognized connection option",
+        ConfigError,
+        "Check the names in `attach_options`.",
+    ),
     Rule(r"unrecognized configuration parameter", SettingError, "Check the name in `settings`."),
     # Somebody else was first, or has the lock
     Rule(
@@ -96,11 +112,11 @@ RULES = [
         r"password authentication failed|no password supplied|Access denied for user|role \"[^\"]*\" does not exist"
         r"|no pg_hba\.conf entry|authentication method",
         AuthenticationError,
-        "Check user and password of the catalog.",
+        "Check user and password of the catalog {catalog}.",
     ),
     Rule(
         r"Connection refused|could not translate host name|Name or service not known|No such file or directory\s+Is the"
-        r" server running|Unknown MySQL server host|Can't connect to (?:local )?(?:MySQL|server)|timeout expired"
+        r" server running|Unknown (?:MySQL )?server host|Can't connect to (?:local )?(?:MySQL|server)|timeout expired"
         r"|server closed the connection|terminating connection|Lost connection to|server has gone away"
         r"|SSL SYSCALL|connection to server .* failed|no connection to the server|Connection reset by peer"
         r"|the database system is (?:starting|shutting)",
@@ -111,7 +127,8 @@ RULES = [
     Rule(r"HTTP (?:Error|code)[^\n]*(?:503|SlowDown|429|500|502|504)|SlowDown", StorageBusyError),
     Rule(
         r"(?:HTTP[^\n]*(?:403|401))|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|AuthorizationFailure"
-        r"|AuthenticationFailed|Secret Validation Failure",
+        r"|AuthenticationFailed|Secret Validation Failure|Base64 encoded string"
+        r"|No user exists with the provided access key|bad/illegal format or missing URL",
         AuthenticationError,
         "Check the credentials of the storage.",
     ),
@@ -124,7 +141,7 @@ RULES = [
     Rule(
         r"Failed to create directory|Cannot open file|No space left|Permission denied|unable to open database file"
         r"|disk is full|disk I/O error|NoSuchBucket|The specified (?:bucket|container) does not exist|HTTP[^\n]*404"
-        r"|File too large|attempt to write a readonly database|Could not write",
+        r"|File too large|Is a directory|attempt to write a readonly database|Could not write",
         StorageError,
         "Check that the folder or bucket exists, has room, and can be written.",
     ),
@@ -135,13 +152,23 @@ RULES = [
         "Connect without `read_only`, `snapshot` and `as_of` to write.",
     ),
     Rule(r"PRIMARY KEY/UNIQUE constraints are not supported", UnsupportedStatementError, _MERGE),
-    Rule(r"(?:FOREIGN KEY|CHECK) constraints are not supported", UnsupportedStatementError, _MERGE),
+    Rule(r"FOREIGN KEY constraints are not supported|Failed to create foreign key", UnsupportedStatementError, _MERGE),
+    Rule(
+        r"CHECK constraints are not supported",
+        UnsupportedStatementError,
+        "Check the rows before you write them: DuckLake keeps no constraint but NOT NULL.",
+    ),
     Rule(
         r"syntax error at or near \"SYSTEM_TIME\"",
         UnsupportedStatementError,
         "Time travel is written `FROM t AT (VERSION => 5)` or `AT (TIMESTAMP => …)`.",
     ),
     Rule(r"Unsupported operator type \w+ in (?:UPDATE|DELETE) statement", UnsupportedStatementError, "{mysql}"),
+    Rule(
+        r"MySQL does not support \w+ - unsupported type",
+        UnsupportedStatementError,
+        "Set `data_inlining_row_limit=0` for the lake: MySQL catalogs cannot inline nested columns.",
+    ),
     Rule(r"^(?:INTERRUPT Error|Interrupted)", StatementTimeoutError, "Give it a longer `timeout`, or less to do."),
     Rule(r"already exists", ObjectExistsError),
     Rule(
@@ -154,6 +181,14 @@ RULES = [
 _MYSQL = (
     "DuckDB's SQL cannot do this on a MySQL catalog. `lake.write`, `lake.update`, `lake.delete` and `lake.maintain`"
     " commit natively and can."
+)
+_NO_ADDRESS = re.compile(
+    r"(?:Unable to connect to Postgres at|Failed to connect to MySQL database with parameters) \"[^\"]*\": "
+)
+_NO_LAKE = re.compile(
+    r"(?:Invalid Input Error: )?Existing DuckLake at metadata catalog .* does not exist"
+    r" - and creating a new DuckLake is explicitly disabled",
+    re.DOTALL,
 )
 _COMPILED = [(re.compile(rule.pattern, re.IGNORECASE | re.DOTALL), rule) for rule in RULES]
 
@@ -175,25 +210,31 @@ def classify(error: BaseException, config: LakeConfig, doing: str) -> DuckLakeOr
         if pattern.search(text):
             found, remedy = rule.error, rule.remedy
             break
-    return found(f"{doing}: {_readable(text)}", remedy=_fill(remedy, config))
+    return found(f"{doing}: {_readable(text, config)}", remedy=_fill(remedy, config))
 
 
 def _is_engine(error: BaseException) -> bool:
     return any(cls.__module__.startswith(("duckdb", "_duckdb")) for cls in type(error).__mro__)
 
 
-def _readable(text: str) -> str:
-    # The engine glues its own prefix and the cause together; the cause is what a person can act on.
-    text = re.sub(r"^.*?Failed to attach DuckLake MetaData \"[^\"]*\" at path \+ \"[^\"]*\"", "", text, flags=re.DOTALL)
-    return text.strip()
+def _readable(text: str, config: LakeConfig) -> str:
+    """Return the part of an engine's message that a person can act on."""
+    path = config.scrubber(metadata_path(config))
+    # The engine glues its own prefix and the cause together.
+    text = text.rpartition(f'at path + "{path}"')[2]
+    # The connection strings that it shows hold no address: that is in the secret.
+    text = _NO_ADDRESS.sub("", text)
+    where = f" in schema `{config.metadata_schema}`" if config.metadata_schema else ""
+    return _NO_LAKE.sub(lambda _: f"the catalog `{config.catalog.to_url()}` holds no lake{where}", text).strip()
 
 
 def _fill(remedy: str | None, config: LakeConfig) -> str | None:
     if remedy is None:
         return None
     database = getattr(config.catalog, "database", None) or ""
+    mark = "`" if config.catalog.type == "mysql" else '"'
     return (
-        remedy.replace("{database}", '"' + database.replace('"', '""') + '"')
+        remedy.replace("{database}", mark + database.replace(mark, 2 * mark) + mark)
         .replace("{catalog}", f"`{config.catalog.to_url()}`")
         .replace("{mysql}", _MYSQL)
     )

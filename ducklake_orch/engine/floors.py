@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from ducklake_orch.engine.quoting import identifier
+from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.engine.scripts import Command
 from ducklake_orch.errors import MaintenanceFloorError
 
@@ -90,8 +90,9 @@ def _value(con: "duckdb.DuckDBPyConnection", expression: "exp.Expression | None"
 
 
 def _check_versions(con: "duckdb.DuckDBPyConnection", alias: str, operation: str, versions: Any) -> None:
-    sql = "SELECT max(snapshot_time) FROM ducklake_snapshots(?) WHERE list_contains(?::BIGINT[], snapshot_id)"
-    row = con.execute(sql, [alias, list(versions or [])]).fetchone()
+    wanted = ", ".join(str(int(version)) for version in versions or [])
+    sql = f"SELECT max(snapshot_time) FROM ducklake_snapshots({literal(alias)})"
+    row = con.execute(f"{sql} WHERE list_contains([{wanted}]::BIGINT[], snapshot_id)").fetchone()
     newest = row[0] if row else None
     if newest is not None and newest > datetime.now(UTC) - FLOORS[operation]:
         raise _below(operation, f"one of the `versions` is of {newest}")
@@ -99,11 +100,11 @@ def _check_versions(con: "duckdb.DuckDBPyConnection", alias: str, operation: str
 
 def _check_option(con: "duckdb.DuckDBPyConnection", alias: str, operation: str) -> None:
     option = _OPTION_OF[operation]
-    sql = f"SELECT value FROM {identifier(alias)}.options() WHERE option_name = ? AND scope = 'GLOBAL'"
-    row = con.execute(sql, [option]).fetchone()
+    sql = f"SELECT value FROM {identifier(alias)}.options() WHERE option_name = '{option}' AND scope = 'GLOBAL'"
+    row = con.execute(sql).fetchone()
     if row is None:
         return  # the engine's default: two days, or no expiry at all
-    age = con.execute("SELECT now() - CAST(? AS INTERVAL)", [row[0]]).fetchone()
+    age = con.execute(f"SELECT now() - CAST({literal(row[0])} AS INTERVAL)").fetchone()
     if age is None or age[0] > datetime.now(UTC) - FLOORS[operation]:
         raise _below(operation, f"the lake's option `{option}` is {row[0]!r}")
 

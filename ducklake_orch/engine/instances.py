@@ -22,8 +22,8 @@ from ducklake_orch.engine.attach import Pin, attach_statements, secret_statement
 from ducklake_orch.engine.connection import LakeConnection
 from ducklake_orch.engine.extensions import load_extension
 from ducklake_orch.engine.failures import classify
-from ducklake_orch.engine.quoting import identifier
-from ducklake_orch.errors import PoolExhaustedError, SettingError
+from ducklake_orch.engine.quoting import identifier, literal
+from ducklake_orch.errors import DuckLakeOrchError, PoolExhaustedError, SettingError, StatementError
 
 log = logging.getLogger("ducklake_orch")
 # What an instance must look like for the next user: the settings, secrets and databases it started with, no tables in
@@ -79,11 +79,11 @@ def start_instance(config: LakeConfig) -> Instance:
         for name in config.required_extensions:
             load_extension(root, name)
         for statement in setting_statements(config):
-            _run(root, statement, config, "Applying a setting")
+            _run(root, statement, config, f"Lake `{config.name}`: `{statement}` failed", SettingError)
         for name, value in config.engine_settings.items():
             _check_setting(root, name, value)
         for statement in secret_statements(config, reveal=True):
-            _run(root, statement, config, "Setting up a secret")
+            _run(root, statement, config, f"Setting up the secrets of lake `{config.name}` failed")
         if config.on_connect:
             config.on_connect(root)
     except BaseException:
@@ -92,18 +92,26 @@ def start_instance(config: LakeConfig) -> Instance:
     return Instance(root)
 
 
-def _run(root: duckdb.DuckDBPyConnection, statement: str, config: LakeConfig, doing: str) -> None:
+def _run(
+    root: duckdb.DuckDBPyConnection,
+    statement: str,
+    config: LakeConfig,
+    doing: str,
+    kind: type[DuckLakeOrchError] = StatementError,
+) -> None:
     failure = None
     try:
         root.execute(statement)
     except duckdb.Error as error:
-        failure = classify(error, config, f"{doing} of lake `{config.name}` failed")
+        failure = classify(error, config, doing)
+        if type(failure) is StatementError:
+            failure = kind(failure.message, remedy="Check the value in `settings`." if kind is SettingError else None)
     if failure:  # outside the handler: the engine's error may show the statement, password and all
         raise failure
 
 
 def _check_setting(root: duckdb.DuckDBPyConnection, name: str, wanted: Scalar) -> None:
-    row = root.execute("SELECT current_setting(?)", [name]).fetchone()
+    row = root.execute(f"SELECT current_setting({literal(name)})").fetchone()
     actual = row[0] if row else None
     if not _same(actual, wanted):
         raise SettingError(

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import duckdb
 
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.quoting import TableName, identifier
+from ducklake_orch.engine.quoting import TableName, identifier, literal
 from ducklake_orch.engine.session import Session
 from ducklake_orch.errors import ObjectNotFoundError
 from ducklake_orch.results import Column, Option, Snapshot, Table
@@ -29,15 +29,14 @@ def summary(session: Session) -> tuple[dict[str, Any], int | None]:
         f"SELECT (SELECT count(*) FROM {metadata(session.config, 'ducklake_snapshot')}),"
         f" (SELECT max(snapshot_id) FROM {metadata(session.config, 'ducklake_snapshot')}),"
         f" (SELECT count(*) FROM {metadata(session.config, 'ducklake_table')} WHERE end_snapshot IS NULL),"
-        " (SELECT id FROM ducklake_last_committed_snapshot(?))",
-        [session.config.alias],
+        f" (SELECT id FROM ducklake_last_committed_snapshot({literal(session.config.alias)}))",
     )
     return {"snapshot_count": row[0], "latest_snapshot": row[1], "table_count": row[2]}, row[3]
 
 
 def seen_snapshot(session: Session) -> int:
     """Return the snapshot that the session sees: the pinned one, else the latest."""
-    return int(_one(session, "SELECT id FROM ducklake_current_snapshot(?)", [session.config.alias])[0])
+    return int(_one(session, f"SELECT id FROM ducklake_current_snapshot({literal(session.config.alias)})")[0])
 
 
 def tables(session: Session) -> list[Table]:
@@ -90,12 +89,11 @@ def columns(session: Session, table: TableName) -> list[Column]:
         f"""
         SELECT c.column_id, c.column_name, d.data_type, c.nulls_allowed, c.default_value, c.default_value_type, t.value
         FROM (FROM {metadata(config, "ducklake_column")} WHERE {live} AND parent_column IS NULL) c
-        JOIN duckdb_columns() d ON d.database_name = ? AND d.schema_name = ? AND d.table_name = ?
-             AND d.column_name = c.column_name
+        JOIN duckdb_columns() d ON d.database_name = {literal(config.alias)} AND d.schema_name = {literal(found.schema)}
+             AND d.table_name = {literal(found.table)} AND d.column_name = c.column_name
         LEFT JOIN (FROM {metadata(config, "ducklake_column_tag")} WHERE {live} AND key = 'comment') t
              ON t.column_id = c.column_id
-        ORDER BY c.column_order""",
-        [config.alias, found.schema, found.table],
+        ORDER BY c.column_order"""
     ).fetchall()
     return [
         Column(
@@ -159,8 +157,8 @@ def options(session: Session) -> list[Option]:
     return [Option(str(r[0]), str(r[1]), scopes[str(r[2])], _text(r[3]), str(r[4])) for r in rows]
 
 
-def _one(session: Session, sql: str, params: list[Any] | None = None) -> tuple[Any, ...]:
-    row: tuple[Any, ...] | None = session.instance.root.execute(sql, params).fetchone()
+def _one(session: Session, sql: str) -> tuple[Any, ...]:
+    row: tuple[Any, ...] | None = session.instance.root.execute(sql).fetchone()
     if row is None:
         raise duckdb.InternalException("a metadata query without FROM returned no row")
     return row

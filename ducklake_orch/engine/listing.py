@@ -8,7 +8,7 @@ from ducklake_orch.engine import instances
 from ducklake_orch.engine.attach import metadata_attach
 from ducklake_orch.engine.diagnosis import diagnose
 from ducklake_orch.engine.failures import classify
-from ducklake_orch.engine.quoting import identifier
+from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.results import LakeEntry
 
@@ -43,7 +43,7 @@ def list_lakes(catalog: Catalog) -> list[LakeEntry]:
 def _lakes(con: duckdb.DuckDBPyConnection, catalog: ServerCatalog) -> list[LakeEntry]:
     query = f"{catalog.type}_query"  # type: ignore[attr-defined]
     sql = "select table_schema from information_schema.tables where table_name = 'ducklake_metadata' order by 1"
-    schemas = [str(row[0]) for row in con.execute(f"SELECT * FROM {query}(?, ?)", [_ALIAS, sql]).fetchall()]
+    schemas = [str(row[0]) for row in con.execute(f"SELECT * FROM {query}('{_ALIAS}', {literal(sql)})").fetchall()]
     if catalog.type == "mysql":  # type: ignore[attr-defined]  # there a schema is a database
         schemas = [name for name in schemas if name == catalog.database]
     lakes = []

@@ -19,7 +19,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ducklake_orch.errors import LakeLockedError
+from ducklake_orch.engine.quoting import literal
+from ducklake_orch.errors import LakeLockedError, StorageError
 
 if TYPE_CHECKING:
     import duckdb
@@ -59,17 +60,18 @@ class FileQueue:
     """A lock file beside a SQLite or DuckDB catalog."""
 
     def __init__(self, catalog: Path, *, shared: bool = False) -> None:
+        self._catalog = catalog
         self.path = catalog.with_name(catalog.name + ".lock")
         self._mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
 
     @contextlib.contextmanager
     def hold(self, purpose: str, timeout: float) -> Iterator[None]:
         """Wait for the lock file."""
-        with self._opened() as file:
+        with contextlib.ExitStack() as opened:
+            file = self._take(opened, purpose, timeout)
             if file is None:
                 yield
                 return
-            self._wait(file, purpose, timeout)
             started = time.monotonic()
             exclusive = self._mode == fcntl.LOCK_EX
             if exclusive:
@@ -80,16 +82,31 @@ class FileQueue:
             finally:
                 if exclusive:
                     _held.pop(self.path, None)
+                    if not self._catalog.exists():  # no lake was made: leave nothing behind
+                        self.path.unlink(missing_ok=True)
                 fcntl.flock(file, fcntl.LOCK_UN)
                 _mention_long_hold(purpose, started)
+
+    def _take(self, opened: contextlib.ExitStack, purpose: str, timeout: float) -> int | None:
+        while True:
+            file = opened.enter_context(self._opened())
+            if file is None:
+                return None
+            self._wait(file, purpose, timeout)
+            if os.fstat(file).st_nlink:
+                return file
+            # Who held it has removed it; another writer may hold the new one.
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[int | None]:
         try:
             file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except OSError:
+        except OSError as error:
             if self._mode == fcntl.LOCK_EX:
-                raise
+                raise StorageError(
+                    f"The lock file {self.path} cannot be opened: {error.strerror}.",
+                    remedy="Who writes to a lake in a file must be able to write to its folder.",
+                ) from error
             # A reader of a catalog in a read-only folder: nobody there can write either.
             yield None
             return
@@ -160,7 +177,7 @@ class PostgresQueue:
         sql = f"{wait}; set local application_name = '{note[:60]}'"
         with _transaction(self._con) as cursor:
             try:
-                cursor.execute(f"CALL postgres_execute('{LOCK_ALIAS}', ?)", [sql])
+                cursor.execute(f"CALL postgres_execute('{LOCK_ALIAS}', {literal(sql)})")
             except Exception as error:
                 if "lock timeout" not in str(error) and "55P03" not in str(error) and not self._is_held(cursor):
                     raise
@@ -184,7 +201,7 @@ class PostgresQueue:
         )
         with contextlib.suppress(Exception):  # only words for a message: the lock itself does not depend on them
             cursor.execute("ROLLBACK")
-        row = cursor.execute(f"SELECT * FROM postgres_query('{LOCK_ALIAS}', ?)", [sql]).fetchone()
+        row = cursor.execute(f"SELECT * FROM postgres_query('{LOCK_ALIAS}', {literal(sql)})").fetchone()
         return str(row[0]) if row else None
 
 
@@ -198,11 +215,12 @@ class MySQLQueue:
     @contextlib.contextmanager
     def hold(self, purpose: str, timeout: float) -> Iterator[None]:
         """Wait for the named lock; the server queues the waiting in order."""
-        # GET_LOCK answers 0 or NULL when it fails; the second half makes an error of that, because DO shows no answer.
-        take = f"do if(get_lock('{self.key}', {timeout}) = 1, 1, (select 1 union select 2))"
+        # GET_LOCK answers 0 when it fails, which nobody would see: the subquery makes an error of it. In SET, because
+        # DO turns errors into warnings and would let two writers in.
+        take = f"set @ducklake_orch = if(get_lock('{self.key}', {timeout}) = 1, 1, (select 1 union select 2))"
         with _transaction(self._con) as cursor:
             try:
-                cursor.execute(f"CALL mysql_execute('{LOCK_ALIAS}', ?)", [take])
+                cursor.execute(f"CALL mysql_execute('{LOCK_ALIAS}', {literal(take)})")
             except Exception as error:
                 if "more than 1 row" not in str(error):
                     raise
@@ -211,7 +229,8 @@ class MySQLQueue:
             try:
                 yield
             finally:
-                cursor.execute(f"CALL mysql_execute('{LOCK_ALIAS}', ?)", [f"do release_lock('{self.key}')"])
+                release = literal(f"do release_lock('{self.key}')")
+                cursor.execute(f"CALL mysql_execute('{LOCK_ALIAS}', {release})")
                 _mention_long_hold(purpose, started)
 
     def holder(self, cursor: "duckdb.DuckDBPyConnection") -> str | None:
@@ -222,7 +241,7 @@ class MySQLQueue:
             "select concat('connection ', p.id, ' of ', p.user, '@', p.host) as holder"
             f" from information_schema.processlist p where p.id = is_used_lock('{self.key}')"
         )
-        row = cursor.execute(f"SELECT * FROM mysql_query('{LOCK_ALIAS}', ?)", [sql]).fetchone()
+        row = cursor.execute(f"SELECT * FROM mysql_query('{LOCK_ALIAS}', {literal(sql)})").fetchone()
         return str(row[0]) if row else None
 
 

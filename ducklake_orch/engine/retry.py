@@ -7,12 +7,20 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ducklake_orch.config.lake import RetryPolicy
-from ducklake_orch.errors import DuckLakeOrchError
+from ducklake_orch.errors import DuckLakeOrchError, LakeLockedError
 
 log = logging.getLogger("ducklake_orch")
 T = TypeVar("T")
 # No wait grows beyond this, whatever the number of attempts.
 _LONGEST_WAIT_S = 5.0
+NO_LIMIT = 10**6
+
+
+def by_family(error: DuckLakeOrchError) -> int:
+    """Return how many attempts an error is worth: as many as the policy gives, or one."""
+    if isinstance(error, LakeLockedError):
+        return 1  # it has waited for its whole time limit already
+    return NO_LIMIT if error.retryable else 1
 
 
 def retrying(
@@ -20,7 +28,7 @@ def retrying(
     what: str,
     work: Callable[[int], T],
     *,
-    attempts_for: Callable[[DuckLakeOrchError], int] | None = None,
+    attempts_for: Callable[[DuckLakeOrchError], int] = by_family,
 ) -> T:
     """Run `work(attempt)` until it succeeds, fails for good, or the policy is used up.
 
@@ -36,9 +44,7 @@ def retrying(
         try:
             return work(attempt)
         except DuckLakeOrchError as error:
-            limit = policy.max_attempts if error.retryable else 1
-            if attempts_for is not None:
-                limit = min(policy.max_attempts, attempts_for(error))
+            limit = min(policy.max_attempts, attempts_for(error))
             pause = _pause(policy, attempt)
             if attempt >= limit or time.monotonic() - started + pause > policy.max_seconds:
                 if attempt > 1:

@@ -30,8 +30,8 @@ from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import Instance
 from ducklake_orch.engine.locks import LOCK_ALIAS, FileQueue, MySQLQueue, NoQueue, PostgresQueue, Queue
 from ducklake_orch.engine.options import drift
-from ducklake_orch.engine.quoting import identifier
-from ducklake_orch.engine.retry import retrying
+from ducklake_orch.engine.quoting import identifier, literal
+from ducklake_orch.engine.retry import by_family, retrying
 from ducklake_orch.errors import (
     AuthenticationError,
     CatalogUnreachableError,
@@ -134,7 +134,11 @@ def open_session(config: LakeConfig, pin: Pin | None = None) -> Iterator[Session
 
 def _enter(config: LakeConfig, instance: Instance) -> LakeConnection:
     entered, instance.entered = instance.entered, None
-    return entered or LakeConnection(instance.root.cursor(), f"USE {identifier(config.alias)}")
+    return entered or _entered(config, instance)
+
+
+def _entered(config: LakeConfig, instance: Instance) -> LakeConnection:
+    return LakeConnection(instance.root.cursor(), f"USE {identifier(config.alias)}")
 
 
 @contextlib.contextmanager
@@ -145,10 +149,9 @@ def _one_process_at_a_time(config: LakeConfig, pin: Pin) -> Iterator[None]:
         yield
         return
     _refuse_missing(config, pin)
-    if config.create_if_missing and pin.writable:
-        _make_folder(catalog.path.parent)
     queue = FileQueue(catalog.path, shared=not pin.writable)
-    with queue.hold(f"a connection to lake `{config.name}`", config.lock_timeout.total_seconds()):
+    new = [catalog.path.parent] if config.create_if_missing and pin.writable else []
+    with _folders(*new), queue.hold(f"a connection to lake `{config.name}`", config.lock_timeout.total_seconds()):
         yield
 
 
@@ -184,12 +187,8 @@ def attach(config: LakeConfig, pin: Pin, instance: Instance) -> None:
         config.retry,
         f"attaching lake `{config.name}`",
         lambda _: _attach_or_create(config, pin, instance),
-        # A server that is down, or a wrong password, is worth one more look, not two minutes of them.
-        attempts_for=lambda e: (
-            2 if isinstance(e, CatalogUnreachableError | AuthenticationError) else 10**6 * e.retryable
-        ),
+        attempts_for=_worth_of_an_attach,
     )
-    instance.attached = True
     try:
         _after_attach(config, instance)
     except BaseException:
@@ -197,6 +196,11 @@ def attach(config: LakeConfig, pin: Pin, instance: Instance) -> None:
         raise
     if not config.catalog.is_file:
         instance.state = instance.clean_state()
+
+
+def _worth_of_an_attach(error: DuckLakeOrchError) -> int:
+    # A server that is down, or a wrong password, is worth one more look, not two minutes of them.
+    return 2 if isinstance(error, CatalogUnreachableError | AuthenticationError) else by_family(error)
 
 
 def _after_attach(config: LakeConfig, instance: Instance) -> None:
@@ -241,13 +245,11 @@ def _refuse_missing(config: LakeConfig, pin: Pin) -> None:
 
 def _create(config: LakeConfig, pin: Pin, instance: Instance) -> None:
     catalog = config.catalog
-    if isinstance(catalog, FileCatalog):
-        _make_folder(catalog.path.parent)
-    if isinstance(config.storage, LocalStorage):
-        _make_folder(Path(config.storage.data_path))
+    new = [catalog.path.parent] if isinstance(catalog, FileCatalog) else []
+    new += [Path(config.storage.data_path)] if isinstance(config.storage, LocalStorage) else []
     # Two first writers must not both make the lake. A DuckDB file is locked already.
     queue: Queue = NoQueue() if isinstance(catalog, DuckDBCatalog) else catalog_queue(config, instance)
-    with queue.hold(f"creating lake `{config.name}`", config.lock_timeout.total_seconds()):
+    with _folders(*new), queue.hold(f"creating lake `{config.name}`", config.lock_timeout.total_seconds()):
         made_here = isinstance(catalog, FileCatalog) and not catalog.path.exists()
         try:
             run_attach(config, pin, instance, create=True)
@@ -261,6 +263,21 @@ def _create(config: LakeConfig, pin: Pin, instance: Instance) -> None:
 def _remove_half_made(path: Path) -> None:
     for file in (path, *(path.with_name(path.name + tail) for tail in ("-wal", "-shm", "-journal", ".wal"))):
         file.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _folders(*paths: Path) -> Iterator[None]:
+    """Make the folders of a new lake; when it is not made, they go again."""
+    made = [one for path in paths for one in (path, *path.parents) if not one.exists()]
+    try:
+        for path in paths:
+            _make_folder(path)
+        yield
+    except BaseException:
+        for folder in sorted(made, reverse=True):
+            with contextlib.suppress(OSError):  # not empty: the lake was made, or somebody else uses it
+                folder.rmdir()
+        raise
 
 
 def _make_folder(path: Path) -> None:
@@ -278,15 +295,17 @@ def _make_folder(path: Path) -> None:
 
 
 def run_attach(config: LakeConfig, pin: Pin, instance: Instance, *, create: bool) -> None:
-    """Run the ATTACH statements once; engine errors become ours, told apart with the server's help."""
+    """Attach and enter the lake once; engine errors become ours, told apart with the server's help."""
     failure: DuckLakeOrchError | None = None
-    for statement in attach_statements(config, pin, create=create, reveal=True):
-        try:
+    try:
+        for statement in attach_statements(config, pin, create=create, reveal=True):
             instance.root.execute(statement)
-        except duckdb.Error as error:
-            failure = classify(error, config, f"Opening lake `{config.name}` failed")
-            break
+        instance.attached = True
+        instance.entered = _entered(config, instance)
+    except duckdb.Error as error:
+        failure = classify(error, config, f"Opening lake `{config.name}` failed")
     if failure:
+        instance.detach(config)
         if isinstance(config.catalog, ServerCatalog):
             failure = diagnose(config, instance.root, failure)
         raise failure  # outside the handler: the engine's error shows the password
@@ -298,9 +317,9 @@ def _answers(config: LakeConfig, instance: Instance) -> bool:
     if kind is None:
         return True
     try:
-        instance.root.execute(f"SELECT * FROM {kind}(?, 'select 1')", [config.metadata_alias]).fetchall()
+        instance.root.execute(f"SELECT * FROM {kind}({literal(config.metadata_alias)}, 'select 1')").fetchall()
         if instance.queue_attached:
-            instance.root.execute(f"SELECT * FROM {kind}(?, 'select 1')", [LOCK_ALIAS]).fetchall()
+            instance.root.execute(f"SELECT * FROM {kind}('{LOCK_ALIAS}', 'select 1')").fetchall()
     except duckdb.Error as error:
         log.info("the idle connection to lake `%s` has ended: %s", config.name, config.scrubber(str(error)))
         return False

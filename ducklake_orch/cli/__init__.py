@@ -1,0 +1,13 @@
+"""The command line, `ducklake-orch`."""
+
+import sys
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    try:
+        from ducklake_orch.cli.program import app
+
+        app()
+    except KeyboardInterrupt:
+        sys.exit(130)

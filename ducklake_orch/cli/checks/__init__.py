@@ -1,0 +1,1 @@
+"""What `ducklake-orch doctor` looks at."""

@@ -1,0 +1,103 @@
+"""What a command says when something goes wrong: one line and a remedy, or JSON; never a secret, rarely a traceback."""
+
+import re
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from ducklake_orch.cli.output import print_json, print_problem
+from ducklake_orch.config.redaction import Scrubber
+from ducklake_orch.errors import ConfigError, DuckLakeOrchError
+
+if TYPE_CHECKING:
+    from ducklake_orch.cli.options import OutputOptions
+
+FAILED = 1
+WRONG_USAGE = 2
+INTERRUPTED = 130
+
+
+@contextmanager
+def reporting(options: "OutputOptions") -> Iterator[None]:
+    """Report what a command raises, and exit with the code that it means."""
+    code = FAILED
+    with warnings.catch_warnings():
+        warnings.simplefilter("default", UserWarning)
+        warnings.showwarning = _show_warning
+        try:
+            yield
+            return
+        except (typer.Exit, typer.Abort, BrokenPipeError):
+            raise
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+        except Exception as error:
+            if is_usage_error(error):
+                raise
+            if _is_interrupt(error):
+                raise typer.Exit(INTERRUPTED) from None
+            if options.debug:
+                text = "".join(traceback.format_exception(error))
+                typer.echo(options.scrubber(text), err=True)
+            ours = our_error(error, options)
+            show_error(ours, as_json=options.json)
+            code = exit_code(ours)
+    raise typer.Exit(code)
+
+
+def exit_code(error: DuckLakeOrchError) -> int:
+    """Return the exit code of a command that ended with an error."""
+    return WRONG_USAGE if isinstance(error, ConfigError) else FAILED
+
+
+def our_error(error: Exception, options: "OutputOptions") -> DuckLakeOrchError:
+    """Return any error as one of ours, without secrets."""
+    if isinstance(error, DuckLakeOrchError):
+        return error
+    if type(error).__module__.lstrip("_").startswith("duckdb") and options.known_config:
+        from ducklake_orch.engine.failures import classify
+
+        return classify(error, options.known_config, "The command failed")
+    message = f"{type(error).__name__}: {options.scrubber(str(error))}"
+    return DuckLakeOrchError(message, remedy=None if options.debug else "`--debug` shows where.")
+
+
+def show_error(error: DuckLakeOrchError, *, as_json: bool) -> None:
+    """Report an error: on stdout as JSON, else on stderr."""
+    if as_json:
+        print_json({"error": error.to_dict()})
+        return
+    notes = getattr(error, "__notes__", [])
+    print_problem("error", " ".join([one_line(error.message), *notes]), error.remedy)
+
+
+def is_usage_error(error: BaseException) -> bool:
+    """Whether the command line was wrong; the parser's own classes differ between versions of typer."""
+    return hasattr(error, "format_message") and hasattr(error, "exit_code")
+
+
+def show_usage_error(error: Any, *, as_json: bool) -> None:
+    """Report a wrong command line."""
+    # The parser repeats what was given, and that can be a URL with a password.
+    message = Scrubber()(str(error.format_message()))
+    context = getattr(error, "ctx", None)
+    remedy = f"`{context.command_path} --help` explains." if context is not None else None
+    show_error(ConfigError(message, remedy=remedy), as_json=as_json)
+
+
+def _is_interrupt(error: Exception) -> bool:
+    """Whether this is how the engine passes on Ctrl-C while a statement runs."""
+    return type(error) is RuntimeError and "interrupted" in str(error)
+
+
+def one_line(message: str) -> str:
+    """Return a message on one line, without the engine's picture of where in the statement it stopped."""
+    return " ".join(re.split(r"\n\s*LINE \d+:", message)[0].split())
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    print_problem("warning", one_line(str(message)))

@@ -1,0 +1,89 @@
+"""`ducklake-orch init`: a configuration file to start from, and the lake if wanted."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ducklake_orch.cli.options import DEFAULT_FILE, DEFAULT_NAME, LakeOptions
+from ducklake_orch.cli.output import print_json
+from ducklake_orch.errors import ConfigFileError
+
+
+def init(
+    options: LakeOptions,
+    path: Annotated[Path, typer.Argument(help="The file, or the folder to put it in.")] = Path(DEFAULT_FILE),
+    create: Annotated[bool, typer.Option("--create", help="Create the lake, too.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
+) -> None:
+    """Write a commented `ducklake.toml`, without secrets."""
+    from ducklake_orch.config.template import starter_toml
+
+    if options.config is not None or options.profile is not None:
+        raise typer.BadParameter("`init` writes a file and reads none: name the new file as its argument.")
+    path = path / DEFAULT_FILE if path.is_dir() else path
+    if path.exists() and not force:
+        raise ConfigFileError(f"{path} is there already.", remedy="Name another file, or overwrite it with --force.")
+    name = options.lake or DEFAULT_NAME
+    catalog, storage = _places(name, path.parent, options)
+    text = starter_toml(name, *[_url(_seen_from(path.parent, place)) for place in (catalog, storage) if place])
+    if create:
+        # Before the file is written: a second try must find what the first one found.
+        _create(name, catalog, storage)
+    _write(path, text)
+    report = {"path": os.path.abspath(path), "lake": name, "created": create}
+    if options.json:
+        print_json(report)
+        return
+    typer.echo(f"Wrote {report['path']}" + (f" and created lake `{name}`." if create else "."))
+    typer.echo(f"{'Next' if create else 'Fill it in, then'}: `ducklake-orch doctor --config {path}`.")
+
+
+def _places(name: str, folder: Path, options: LakeOptions) -> tuple[Any, Any]:
+    """Return catalog and storage as given, else beside the new file."""
+    from ducklake_orch.config.catalogs import MotherDuckCatalog, read_catalog
+    from ducklake_orch.config.lake import default_catalog, default_storage
+    from ducklake_orch.config.storages import read_storage
+
+    catalog = read_catalog(options.catalog) or default_catalog(name, folder)
+    storage = read_storage(options.storage)
+    if storage is None and not isinstance(catalog, MotherDuckCatalog):
+        storage = default_storage(name, folder)
+    return catalog, storage
+
+
+def _seen_from(folder: Path, place: Any) -> Any:
+    """Return a place as the file has to write it: relative paths count from the file's folder there."""
+    path: Path | None = getattr(place, "path", None)
+    if path is None or path.is_absolute():
+        return place
+    return place.model_copy(update={"path": Path(os.path.relpath(path, folder))})
+
+
+def _url(place: Any) -> str:
+    return str(place.to_url(reveal=True))
+
+
+def _create(name: str, catalog: Any, storage: Any) -> None:
+    from ducklake_orch.config.loading import load
+    from ducklake_orch.lake import DuckLake
+
+    # The environment may hold passwords for this lake, but the file is the one to be written.
+    elsewhere = {"DUCKLAKE_CONFIG", "DUCKLAKE_PROFILE"}
+    environ = {key: value for key, value in os.environ.items() if key not in elsewhere}
+    urls = {what: _url(place) for what, place in (("catalog", catalog), ("storage", storage)) if place}
+    loaded = load(environ=environ, lake=name, create_if_missing=True, **urls)
+    with DuckLake(loaded.config, origins=loaded.origins).connect():
+        pass
+
+
+def _write(path: Path, text: str) -> None:
+    failure = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        failure = error.strerror
+    if failure:
+        raise ConfigFileError(f"{path} cannot be written: {failure}.", remedy="Choose another place.")

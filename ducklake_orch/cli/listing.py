@@ -1,0 +1,62 @@
+"""`ducklake-orch preview`, `tables`, `snapshots` and `options`: look at a lake."""
+
+from typing import Annotated
+
+import typer
+
+from ducklake_orch.cli.options import LakeOptions
+from ducklake_orch.cli.output import in_bytes, print_json, show, sql_text, table
+from ducklake_orch.cli.times import AsOf, SnapshotId, zoned_time
+
+
+def preview(options: LakeOptions) -> None:
+    """Show the SQL that connecting runs, secrets masked; nothing is connected."""
+    lake = options.open()
+    if options.json:
+        print_json({"sql": lake.preview_sql(), "required_extensions": lake.required_extensions})
+    else:
+        show(sql_text(lake.preview_sql()))
+
+
+def tables(options: LakeOptions, snapshot: SnapshotId = None, as_of: AsOf = None) -> None:
+    """List the tables."""
+    found = options.open().tables(snapshot=snapshot, as_of=zoned_time(as_of))
+    if options.json:
+        print_json(found)
+        return
+    rows = [[f"{one.schema}.{one.table}", one.file_count, in_bytes(one.file_bytes), one.comment or ""] for one in found]
+    show(
+        table(["table", "files", "size", "comment"], rows, right=["files", "size"]) if rows else "There are no tables."
+    )
+
+
+def snapshots(
+    options: LakeOptions,
+    limit: Annotated[int | None, typer.Option(min=1, help="How many, from the newest; all by default.")] = None,
+) -> None:
+    """List the snapshots, newest first."""
+    found = options.open().snapshots(limit)
+    if options.json:
+        print_json(found)
+        return
+    rows = [
+        [
+            one.snapshot_id,
+            one.snapshot_time.isoformat(sep=" ", timespec="seconds"),
+            ", ".join(one.changes),
+            one.author or "",
+            one.message or "",
+        ]
+        for one in found
+    ]
+    show(table(["snapshot", "time", "changes", "author", "message"], rows, right=["snapshot"]))
+
+
+def options(options: LakeOptions) -> None:
+    """List the options that the lake keeps, of itself, its schemas and its tables."""
+    found = options.open().options()
+    if options.json:
+        print_json(found)
+        return
+    rows = [[one.name, one.value, f"{one.scope} {one.entry or ''}".strip(), one.description] for one in found]
+    show(table(["option", "value", "of", "meaning"], rows))

@@ -1,0 +1,114 @@
+"""Print for people, with rich, or for programs, as JSON."""
+
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from ducklake_orch.results import to_json
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+# Nothing is cut off in a pipe: a table there is as wide as it has to be.
+_WIDTH_OF_A_PIPE = 10_000
+_NUMERIC = re.compile(r"U?\w*INT(EGER)?|DECIMAL\(.*\)|DOUBLE|FLOAT|NUMBER", re.IGNORECASE)
+_COLOURS = {"error": typer.colors.RED, "warning": typer.colors.YELLOW}
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document."""
+    typer.echo(json.dumps(to_json(value), indent=2, ensure_ascii=False))
+
+
+def print_problem(kind: str, message: str, remedy: str | None = None) -> None:
+    """Print an error or a warning on stderr, with its remedy on a line of its own."""
+    typer.echo(f"{typer.style(f'{kind}:', fg=_COLOURS[kind], bold=True)} {message}", err=True)
+    if remedy:
+        typer.echo(f"{' ' * (len(kind) + 2)}{remedy}", err=True)
+
+
+def console(*, stderr: bool = False) -> "Console":
+    """Return where people read; what is printed is text, whatever brackets and colons it holds."""
+    from rich.console import Console
+
+    terminal = (sys.stderr if stderr else sys.stdout).isatty()
+    width = None if terminal else _WIDTH_OF_A_PIPE
+    return Console(stderr=stderr, width=width, markup=False, emoji=False, highlight=False, safe_box=True)
+
+
+def show(*things: "RenderableType") -> None:
+    """Print texts, tables and the like, one below the other."""
+    target = console()
+    for thing in things:
+        target.print(thing)
+
+
+def heading(text: str) -> "RenderableType":
+    """Return a heading with room above."""
+    from rich.text import Text
+
+    return Text(f"\n{text}", style="bold cyan")
+
+
+def sql_text(sql: str) -> "RenderableType":
+    """Return SQL in colours; wrapped at the edge of a terminal, never cut."""
+    from rich.syntax import Syntax
+
+    text = Syntax(sql, "sql", theme="ansi_dark", background_color="default").highlight(sql)
+    text.rstrip()
+    return text
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, right: Sequence[str] = ()) -> "RenderableType":
+    """Return a table.
+
+    Args:
+        columns: Headings.
+        rows: Cells; anything that `cell` can show, or a rich renderable.
+        right: Headings of the columns that are numbers.
+    """
+    from rich import box
+    from rich.table import Table
+
+    result = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False)
+    for name in columns:
+        # Folded, not shortened: the end of a path or an error is what one looks for.
+        result.add_column(cell(name), overflow="fold", justify="right" if name in right else "left")
+    for row in rows:
+        result.add_row(*[cell(value) for value in row])
+    return result
+
+
+def rows_table(columns: Sequence[Mapping[str, str]], rows: Sequence[Mapping[str, Any]]) -> "RenderableType":
+    """Return the rows of a query as a table."""
+    names = [column["name"] for column in columns]
+    right = [one["name"] for one in columns if _NUMERIC.fullmatch(one["type"])]
+    return table(names, [[row[name] for name in names] for row in rows], right=right)
+
+
+def cell(value: Any) -> Any:
+    """Return a value as a cell of a table."""
+    from rich.text import Text
+
+    if value is None:
+        return Text("NULL", style="dim")
+    if hasattr(value, "__rich_console__") or hasattr(value, "__rich__"):
+        return value
+    if isinstance(value, list | tuple | dict):
+        value = json.dumps(to_json(value), ensure_ascii=False)
+    # Data must not steer the terminal.
+    return Text("".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in str(value)))
+
+
+def in_bytes(size: int) -> str:
+    """Return a size as people read it."""
+    amount, unit = float(size), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if amount < 1024 or unit == "TiB":
+            break
+        amount /= 1024
+    return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"

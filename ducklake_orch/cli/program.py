@@ -1,0 +1,65 @@
+"""The program and its commands."""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from ducklake_orch import __version__
+from ducklake_orch.cli.command import command
+from ducklake_orch.cli.config_schema import config_schema
+from ducklake_orch.cli.demo import demo
+from ducklake_orch.cli.doctor import doctor
+from ducklake_orch.cli.failure import INTERRUPTED, WRONG_USAGE, is_usage_error, show_usage_error
+from ducklake_orch.cli.init import init
+from ducklake_orch.cli.listing import options, preview, snapshots, tables
+from ducklake_orch.cli.sql import sql
+
+
+class Program(TyperGroup):
+    """The group of all commands: reports wrong usage like every other error, as one line or as JSON."""
+
+    def main(self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **extra: Any) -> Any:  # type: ignore[override]
+        """Run the command that the arguments name; exit with its code, or return it when not `standalone_mode`."""
+        given = list(sys.argv[1:] if args is None else args)
+        try:
+            code = super().main(given, standalone_mode=False, **extra)
+        except (typer.Abort, KeyboardInterrupt):
+            code = INTERRUPTED
+        except Exception as error:
+            if not is_usage_error(error):
+                raise
+            show_usage_error(error, as_json="--json" in given)
+            code = WRONG_USAGE
+        if standalone_mode:
+            sys.exit(code or 0)
+        return code
+
+
+app = typer.Typer(
+    name="ducklake-orch",
+    cls=Program,
+    help="Run a DuckLake lakehouse: look at it, query it, check it.",
+    epilog="Exit codes: 0 done, 1 the command or the lake failed, 2 wrong usage or configuration, 130 interrupted.",
+    add_completion=False,
+    # Its tracebacks show local variables, and those hold passwords.
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for function in (doctor, init, preview, sql, tables, snapshots, options, config_schema, demo):
+    app.command(name=function.__name__.replace("_", "-"))(command(function))
+
+
+@app.callback(invoke_without_command=True)
+def _program(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"ducklake-orch {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit

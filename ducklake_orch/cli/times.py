@@ -1,0 +1,38 @@
+"""Options that choose a moment or a span of time."""
+
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+SnapshotId = Annotated[int | None, typer.Option(min=0, help="See the lake as of this snapshot.", show_default=False)]
+AsOf = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="See the lake as of this ISO 8601 time with its zone.", show_default=False),
+]
+TimeLimit = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Limit for all commands together: `90`, `5m`.", show_default=False),
+]
+
+
+def zoned_time(text: str | None) -> datetime | None:
+    """Read `--as-of`; whether it has a zone is for the lake to judge."""
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f"`{text}` is no ISO 8601 time: write 2025-01-31T08:00:00+00:00.") from None
+
+
+def seconds(text: str | None) -> float | None:
+    """Read `--timeout`."""
+    from ducklake_orch.config.units import parse_duration
+
+    if text is None:
+        return None
+    try:
+        return parse_duration(text).total_seconds()
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.") from None

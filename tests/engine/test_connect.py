@@ -1,0 +1,260 @@
+"""Connections: in the lake, in UTC, with settings that took, and gone without a trace afterwards."""
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from ducklake_orch import DuckLake, PoolPolicy, errors
+from ducklake_orch.engine import instances
+from tests.backends import catalogs
+from tests.conftest import MakeLake
+from tests.servers.postgres import PostgresServer
+
+
+@pytest.fixture
+def embedded(tmp_path: Path) -> DuckLake:
+    return DuckLake.local(tmp_path / "lake")
+
+
+def other_connections(postgres: PostgresServer, database: str) -> int:
+    with postgres.connect() as con:
+        row = con.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = %s", [database]).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_the_lake_is_current_on_the_connection_and_on_its_cursors(embedded: DuckLake) -> None:
+    question = "SELECT current_database(), current_schema()"
+    with embedded.connect() as con:
+        assert con.execute(question).fetchone() == ("lake", "main")
+        assert con.cursor().execute(question).fetchone() == ("lake", "main")
+        assert con.cursor().cursor().execute(question).fetchone() == ("lake", "main")
+        con.cursor().execute("CREATE TABLE through_a_cursor (i INTEGER)")
+    assert embedded.exists("through_a_cursor")
+
+
+def test_it_passes_as_a_duckdb_connection(embedded: DuckLake) -> None:
+    with embedded.connect() as con:
+        assert isinstance(con, duckdb.DuckDBPyConnection)
+        assert con.sql("SELECT 1 AS a").fetchall() == [(1,)]
+        assert duckdb.sql("SELECT current_database()", connection=con.unwrap()).fetchall() == [("lake",)]  # type: ignore[attr-defined]
+        frame = con.execute("SELECT 1 AS a").to_arrow_table()
+        assert con.execute("SELECT * FROM frame").fetchall() == [(1,)]
+        assert frame.num_rows == 1
+
+
+def test_it_runs_in_utc_whatever_the_machine_says(embedded: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        with embedded.connect() as con:
+            assert con.execute("SELECT current_setting('TimeZone')").fetchone() in [("UTC",), ("Etc/UTC",)]
+            assert con.execute("SELECT year('2023-12-31 23:30:00+00'::TIMESTAMPTZ)").fetchone() == (2023,)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_settings_limits_and_extensions_are_applied_before_attach(tmp_path: Path) -> None:
+    lake = DuckLake.local(
+        tmp_path / "lake",
+        memory_limit="512 MiB",
+        threads=1,
+        temp_directory=str(tmp_path / "spill"),
+        settings={"preserve_insertion_order": False, "default_null_order": "nulls_first"},
+        extensions=["httpfs"],
+    )
+    with lake.connect() as con:
+        names = ["memory_limit", "threads", "temp_directory", "preserve_insertion_order", "default_null_order"]
+        questions = ", ".join(f"current_setting({name!r})" for name in names)
+        values = con.execute(f"SELECT {questions}").fetchone()
+        assert values == ("512.0 MiB", 1, str(tmp_path / "spill"), False, "NULLS_FIRST")
+        loaded = con.execute("SELECT extension_name FROM duckdb_extensions() WHERE loaded").fetchall()
+        assert ("httpfs",) in loaded
+
+
+def test_hooks_get_the_connection_before_and_after_attach(tmp_path: Path) -> None:
+    seen: list[tuple[str, str]] = []
+
+    def note(name: str) -> Any:
+        def hook(con: duckdb.DuckDBPyConnection) -> None:
+            row = con.execute("SELECT current_database()").fetchone()
+            assert row is not None
+            seen.append((name, row[0]))
+
+        return hook
+
+    lake = DuckLake.local(tmp_path / "lake", on_connect=note("connect"), on_attach=note("attach"))
+    with lake.connect():
+        pass
+    assert seen == [("connect", "memory"), ("attach", "lake")]
+
+
+@catalogs()
+@pytest.mark.parametrize("hook", ["on_connect", "on_attach"])
+def test_a_hook_that_raises_closes_everything(make_lake: MakeLake, hook: str) -> None:
+    make_lake().execute("CREATE TABLE t (i INTEGER)").raise_for_error()
+    opened: list[Any] = []
+
+    def fail(con: duckdb.DuckDBPyConnection) -> None:
+        opened.append(con)
+        raise RuntimeError("hook says no")
+
+    broken = make_lake(**{hook: fail})
+    with pytest.raises(RuntimeError, match="hook says no"), broken.connect():
+        raise AssertionError("the block must not run")
+    with pytest.raises(duckdb.Error, match="closed"):
+        opened[0].execute("SELECT 1")
+    make_lake().execute("INSERT INTO t VALUES (1)").raise_for_error()
+
+
+@catalogs()
+def test_an_exception_in_the_block_passes_through_and_leaves_no_connection(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.execute("CREATE TABLE t (i INTEGER)").raise_for_error()
+
+    def insert_and_fail() -> None:
+        with lake.connect() as con:
+            con.execute("BEGIN")
+            con.execute("INSERT INTO t VALUES (1)")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        insert_and_fail()
+    # Nothing of the open transaction is left, neither rows nor locks.
+    assert lake.execute("SELECT count(*) AS n FROM t").rows == [{"n": 0}]
+    lake.execute("INSERT INTO t VALUES (2)").raise_for_error()
+
+
+def test_a_closed_connection_does_not_disturb_the_end_of_the_block(embedded: DuckLake) -> None:
+    with embedded.connect() as con:
+        con.close()
+    assert embedded.execute("SELECT 1 AS one").rows == [{"one": 1}]
+
+
+def test_what_one_user_changes_the_next_does_not_see(embedded: DuckLake) -> None:
+    with embedded.connect() as con:
+        con.execute("SET threads = 1")
+        con.execute("CREATE TABLE memory.main.leftover AS SELECT range AS i FROM range(100000)")
+        con.execute("CREATE TEMP TABLE mine (i INTEGER)")
+        con.execute("CREATE TEMPORARY SECRET s (TYPE http, BEARER_TOKEN 'a')")
+        con.execute("ATTACH ':memory:' AS other")
+        con.execute("SET VARIABLE v = 1")
+    with embedded.connect() as con:
+        assert con.execute("SELECT count(*) FROM duckdb_databases() WHERE database_name = 'other'").fetchone() == (0,)
+        assert con.execute("SELECT count(*) FROM duckdb_secrets()").fetchone() == (0,)
+        assert con.execute("SELECT getvariable('v')").fetchone() == (None,)
+        for name in ("memory.main.leftover", "mine"):
+            with pytest.raises(duckdb.CatalogException):
+                con.execute(f"SELECT * FROM {name}")
+        expected = len(os.sched_getaffinity(0))
+        assert con.execute("SELECT current_setting('threads')").fetchone() == (expected,)
+
+
+@catalogs(pooled=True)
+class TestPool:
+    """Connections to server catalogs stay open between uses."""
+
+    def test_the_second_use_takes_the_same_server_connection(self, make_lake: MakeLake) -> None:
+        lake = make_lake()
+        lake.execute("SELECT 1").raise_for_error()
+        backends = []
+        for _ in range(2):
+            with lake.connect(read_only=True) as con:
+                kind = lake.config.catalog.type
+                ask = {"postgres": "select pg_backend_pid()", "mysql": "select connection_id()"}[kind]
+                query = f"SELECT * FROM {kind}_query('{lake.config.metadata_alias}', ?)"
+                backends.append(con.execute(query, [ask]).fetchone())
+        assert backends[0] == backends[1]
+
+    def test_an_idle_connection_that_the_server_dropped_is_replaced(
+        self, make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lake = make_lake()
+        lake.execute("CREATE TABLE t (i INTEGER)").raise_for_error()
+        drop_all_connections(lake)
+        monkeypatch.setattr("ducklake_orch.engine.session._TRUSTED_IDLE_S", 0)
+        result = lake.execute("SELECT count(*) AS n FROM t")
+        assert result.raise_for_error().rows == [{"n": 0}]
+
+    def test_no_more_than_its_size_are_open_at_once(self, make_lake: MakeLake) -> None:
+        lake = make_lake(pool=PoolPolicy(size=1, wait="0.2s"))
+        lake.execute("SELECT 1")
+        with lake.connect(), pytest.raises(errors.PoolExhaustedError, match="All 1 connections"), lake.connect():
+            raise AssertionError("the block must not run")
+
+    def test_threads_wait_for_a_free_connection(self, make_lake: MakeLake) -> None:
+        lake = make_lake(pool=PoolPolicy(size=2, wait="30s"))
+        lake.execute("SELECT 1").raise_for_error()
+        failures: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                assert lake.execute("SELECT 1 AS one", read_only=True).rows == [{"one": 1}]
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+
+
+def drop_all_connections(lake: DuckLake) -> None:
+    catalog = lake.config.catalog
+    with lake.connect_metadata(read_only=False) as con:
+        if catalog.type == "postgres":
+            others = "datname = current_database() and pid <> pg_backend_pid()"
+            sql = f"select count(pg_terminate_backend(pid)) from pg_stat_activity where {others}"
+            con.execute(f"SELECT * FROM postgres_query('{lake.config.metadata_alias}', ?)", [sql]).fetchall()
+        else:
+            sql = "select id from information_schema.processlist where db = database() and id <> connection_id()"
+            rows = con.execute(f"SELECT * FROM mysql_query('{lake.config.metadata_alias}', ?)", [sql]).fetchall()
+            for (number,) in rows:
+                con.execute(f"CALL mysql_execute('{lake.config.metadata_alias}', 'kill {number}')")
+
+
+def test_idle_connections_are_closed_after_a_while(postgres: PostgresServer, tmp_path: Path) -> None:
+    postgres.create_database("idle")
+    url, pool = postgres.url("idle"), PoolPolicy(idle="0s")
+    lake = DuckLake.from_url("idle", catalog=url, storage=str(tmp_path), pool=pool, create_if_missing=True)
+    lake.execute("SELECT 1").raise_for_error()
+    assert other_connections(postgres, "idle") > 0
+    time.sleep(0.05)
+    DuckLake.local(tmp_path / "other").execute("SELECT 1").raise_for_error()  # any use sweeps
+    deadline = time.monotonic() + 5
+    while other_connections(postgres, "idle") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert other_connections(postgres, "idle") == 0
+
+
+def test_a_connection_refuses_to_be_used_after_a_fork(embedded: DuckLake) -> None:
+    with embedded.connect() as con:
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                con.execute("SELECT 1")
+            except errors.ForkedConnectionError:
+                # And a new one can be opened in the child.
+                answer = embedded.execute("SELECT 41 + 1 AS n").rows[0]["n"]
+                os.write(write, str(answer).encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        os.close(write)
+        assert os.read(read, 10) == b"42"
+        os.close(read)
+        assert con.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_a_closed_pool_starts_again(embedded: DuckLake) -> None:
+    embedded.execute("SELECT 1").raise_for_error()
+    instances.pool.close()
+    assert embedded.execute("SELECT 2 AS n").rows == [{"n": 2}]

@@ -1,0 +1,161 @@
+"""What must work the same on every catalog and every storage."""
+
+import datetime as dt
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from ducklake_orch import DuckLake, errors
+from tests.backends import Backend, backends, catalogs
+from tests.conftest import MakeLake
+
+pytestmark = pytest.mark.usefixtures("backend")
+
+
+@backends()
+def test_a_lake_is_made_written_and_read(lake: DuckLake) -> None:
+    result = lake.execute(
+        [
+            "CREATE TABLE t (i INTEGER, name VARCHAR)",
+            "INSERT INTO t SELECT range, 'é ''' || range FROM range(50)",  # enough rows for a file
+            "SELECT count(*) AS n, sum(i) AS total, max(name) AS last FROM t",
+        ]
+    )
+    result.raise_for_error()
+    assert result.rows == [{"n": 50, "total": 1225, "last": "é '9"}]
+    assert result.commands[1].affected_rows == 50
+    assert [c.snapshot_after for c in result.commands] == [1, 2, 2]
+
+
+@backends()
+def test_files_land_under_the_configured_data_path(lake: DuckLake) -> None:
+    lake.execute("CREATE TABLE t AS SELECT range AS i FROM range(50)").raise_for_error()
+    assert lake.config.data_path is not None
+    with lake.connect() as con:
+        (path,) = con.execute("SELECT DISTINCT filename FROM t").fetchall()[0]
+    # The engine spells Google's scheme as it was configured; both name the same bucket.
+    assert str(path).startswith(lake.config.data_path)
+
+
+@backends()
+def test_clean_up_of_orphans_would_delete_nothing(lake: DuckLake) -> None:
+    lake.execute("CREATE TABLE t AS SELECT range AS i FROM range(50)").raise_for_error()
+    sql = "SELECT * FROM ducklake_delete_orphaned_files('lake', cleanup_all => true, dry_run => true)"
+    result = lake.execute(sql)
+    assert result.raise_for_error().rows == []
+
+
+@catalogs(sql_writes=True)
+def test_an_earlier_snapshot_is_read_through_pins(lake: DuckLake) -> None:
+    lake.execute("CREATE TABLE t AS SELECT range AS i FROM range(20)").raise_for_error()
+    lake.execute("DELETE FROM t WHERE i < 5").raise_for_error()
+    with lake.connect(snapshot=1) as con:
+        assert con.execute("SELECT count(*) FROM t").fetchone() == (20,)
+    assert lake.execute("SELECT count(*) AS n FROM t", snapshot=1).rows == [{"n": 20}]
+    assert lake.execute("SELECT count(*) AS n FROM t").rows == [{"n": 15}]
+    later = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=1)
+    assert lake.execute("SELECT count(*) AS n FROM t", as_of=later).rows == [{"n": 15}]
+
+
+@catalogs()
+def test_a_pinned_or_read_only_connection_writes_nothing(lake: DuckLake) -> None:
+    lake.execute("CREATE TABLE t (i INTEGER)").raise_for_error()
+    for result in (
+        lake.execute("INSERT INTO t VALUES (1)", read_only=True),
+        lake.execute("INSERT INTO t VALUES (1)", snapshot=1),
+    ):
+        assert isinstance(result.commands[0].error, errors.ReadOnlyError)
+    assert lake.execute("SELECT * FROM t").rows == []
+
+
+@catalogs()
+def test_tables_are_created_with_their_layout_listed_described_and_dropped(lake: DuckLake, backend: Backend) -> None:
+    comment = "what was sold" if backend.catalog.sql_comments else None
+    items = "struct(sku varchar, n int)[]" if backend.catalog.sql_comments else "varchar"
+    lake.create_table(
+        "sales.orders",
+        {"id": "bigint not null", "ts": "timestamp", "region": "varchar", "items": items},
+        partition_by=["day(ts)", "bucket(16, id)", "region"],
+        sort_by=["ts desc nulls last", "lower(region)"],
+        comment=comment,
+        options={"target_file_size": "10MB"},
+    )
+    lake.create_table("orders", {"x": "int"})
+    assert [str(t).split(":")[0] for t in lake.tables()] == ["main.orders", "sales.orders"]
+    assert lake.tables()[1].comment == comment
+    columns = lake.table("sales.orders").schema()
+    assert [str(c) for c in columns] == [
+        "id BIGINT NOT NULL",
+        "ts TIMESTAMP",
+        "region VARCHAR",
+        "items STRUCT(sku VARCHAR, n INTEGER)[]" if backend.catalog.sql_comments else "items VARCHAR",
+    ]
+    assert [c.partition for c in columns] == ["bucket(16)", "day", "identity", None]
+    assert len(lake.snapshots()) == 3  # the lake, and one for each table with everything that belongs to it
+    lake.create_table("orders", {"y": "int"}, if_not_exists=True)
+    assert [c.name for c in lake.table("orders").schema()] == ["x"]
+    with pytest.raises(errors.ObjectExistsError):
+        lake.create_table("orders", {"y": "int"})
+    assert lake.exists("sales.orders")
+    lake.drop_table("sales.orders")
+    lake.drop_table("sales.orders", if_exists=True)
+    assert not lake.exists("sales.orders")
+    with pytest.raises(errors.ObjectNotFoundError):
+        lake.drop_table("sales.orders")
+    with pytest.raises(errors.ObjectNotFoundError, match=r"Did you mean `main\.orders`"):
+        lake.table("order").schema()
+
+
+@catalogs(sql_writes=True)
+def test_a_table_has_the_history_of_its_own_changes(lake: DuckLake) -> None:
+    lake.create_table("a", {"i": "int"})
+    lake.create_table("b", {"i": "int"})
+    lake.execute("INSERT INTO a VALUES (1)").raise_for_error()
+    lake.execute("INSERT INTO b VALUES (1)").raise_for_error()
+    lake.truncate("a")
+    assert [s.snapshot_id for s in lake.table("a").history()] == [5, 3, 1]
+    assert [s.snapshot_id for s in lake.table("b").history(limit=1)] == [4]
+    assert [s.snapshot_id for s in lake.snapshots(limit=2)] == [5, 4]
+    assert lake.snapshots()[0].snapshot_time.tzinfo is not None
+
+
+@catalogs()
+def test_the_metadata_database_can_be_inspected(lake: DuckLake) -> None:
+    lake.execute("CREATE TABLE t (i INTEGER)").raise_for_error()
+    with lake.connect_metadata() as con:
+        assert con.execute("SELECT table_name FROM ducklake_table").fetchall() == [("t",)]
+        with pytest.raises(duckdb.Error):
+            con.execute("DELETE FROM ducklake_table")
+    assert lake.exists("t")
+
+
+@catalogs()
+def test_a_second_process_configuration_opens_the_same_lake(make_lake: MakeLake, backend: Backend) -> None:
+    make_lake().execute("CREATE TABLE t AS SELECT 42 AS i").raise_for_error()
+    again = make_lake(create_if_missing=False)
+    assert again.execute("SELECT i FROM t").rows == [{"i": 42}]
+    assert str(again.config.catalog.type) == backend.catalog.name
+
+
+@catalogs(pooled=False)
+def test_no_file_catalog_is_held_open_between_uses(lake: DuckLake) -> None:
+    lake.execute("CREATE TABLE t (i INTEGER)").raise_for_error()
+    with lake.connect() as con:
+        con.execute("SELECT * FROM t")
+    path = str(lake.config.catalog.path)  # type: ignore[union-attr]
+    open_files = [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    assert not [name for name in open_files if name.startswith(path)]
+
+
+@catalogs(sql_writes=True)
+@pytest.mark.filterwarnings("ignore")  # ibis's own use of DuckDB and pandas
+def test_ibis_works_on_our_connection(lake: DuckLake) -> None:
+    import ibis
+
+    lake.execute("CREATE TABLE t AS SELECT range AS i FROM range(20)").raise_for_error()
+    with lake.connect() as con:
+        backend = ibis.duckdb.from_connection(con)
+        table = backend.table("t")
+        assert table.filter(table.i > 9).count().execute() == 10
+        assert backend.list_tables() == ["t"]

@@ -1,0 +1,170 @@
+"""The queue: writers of one catalog take turns, nobody loses, and a dead holder is no obstacle."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ducklake_orch import DuckLake, errors
+from ducklake_orch.engine.locks import FileQueue
+from ducklake_orch.engine.session import open_session
+from tests.backends import Backend, catalogs
+from tests.conftest import MakeLake
+
+INSERTER = """
+import pickle, sys
+from ducklake_orch import DuckLake
+config, number, count = pickle.load(open(sys.argv[1], "rb")), int(sys.argv[2]), int(sys.argv[3])
+lake = DuckLake(config)
+for i in range(count):
+    lake.execute(f"INSERT INTO t VALUES ({number}, {i})").raise_for_error()
+"""
+
+
+def processes(lake: DuckLake, folder: Path, code: str, workers: int, *args: Any) -> list[subprocess.Popen[str]]:
+    import pickle
+
+    config = folder / "config.pickle"
+    config.write_bytes(pickle.dumps(lake.config))
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", code, str(config)]
+    return [
+        subprocess.Popen([*command, str(i), *map(str, args)], env=env, stderr=subprocess.PIPE, text=True)
+        for i in range(workers)
+    ]
+
+
+@catalogs(sql_writes=True)
+def test_parallel_processes_all_succeed_and_no_row_is_lost_or_doubled(lake: DuckLake, tmp_path: Path) -> None:
+    workers, rows = 4, 8
+    lake.create_table("t", {"worker": "int", "i": "int"})
+    for process in processes(lake, tmp_path, INSERTER, workers, rows):
+        _, errors_seen = process.communicate(timeout=120)
+        assert process.returncode == 0, errors_seen
+    written = lake.execute("SELECT worker, i FROM t ORDER BY ALL").rows
+    assert written == [{"worker": w, "i": i} for w in range(workers) for i in range(rows)]
+    assert len(lake.table("t").history()) == workers * rows + 1  # one snapshot for each insert
+
+
+@catalogs(sql_writes=True)
+def test_parallel_threads_all_succeed(lake: DuckLake) -> None:
+    lake.create_table("t", {"worker": "int", "i": "int"})
+    failures: list[BaseException] = []
+
+    def work(worker: int) -> None:
+        try:
+            for i in range(5):
+                lake.execute(f"INSERT INTO t VALUES ({worker}, {i})").raise_for_error()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert lake.execute("SELECT count(*) AS n, count(DISTINCT (worker, i)) AS d FROM t").rows == [{"n": 20, "d": 20}]
+
+
+@catalogs()
+def test_first_writers_that_meet_make_one_lake(make_lake: MakeLake, tmp_path: Path) -> None:
+    code = """
+import pickle, sys
+from ducklake_orch import DuckLake
+lake = DuckLake(pickle.load(open(sys.argv[1], "rb")))
+lake.execute(f"CREATE TABLE t{sys.argv[2]} (i INTEGER)").raise_for_error()
+"""
+    lake = make_lake()
+    for process in processes(lake, tmp_path, code, 4):
+        _, errors_seen = process.communicate(timeout=120)
+        assert process.returncode == 0, errors_seen
+    assert [t.table for t in lake.tables()] == ["t0", "t1", "t2", "t3"]
+
+
+@catalogs(shared=True)
+def test_waiting_too_long_names_the_holder_and_since_when(make_lake: MakeLake, backend: Backend) -> None:
+    holder = make_lake()
+    holder.create_table("t", {"i": "int"})
+    waiting = make_lake(lock_timeout="0.3s")
+    with open_session(holder.config) as session, session.queue("a long merge"):
+        result: list[Any] = []
+        thread = threading.Thread(target=lambda: result.append(waiting.execute("INSERT INTO t VALUES (1)")))
+        thread.start()
+        thread.join(timeout=60)
+    error = result[0].commands[0].error
+    assert isinstance(error, errors.LakeLockedError)
+    assert error.retryable
+    assert "since" in str(error) or backend.catalog.name == "mysql"
+    who = {"sqlite": f"process {os.getpid()}", "postgres": "a long merge", "mysql": "connection"}[backend.catalog.name]
+    assert who in str(error)
+    waiting.execute("DROP TABLE t").raise_for_error()
+
+
+@catalogs(pooled=False)
+def test_waiting_for_oneself_is_refused_at_once(lake: DuckLake) -> None:
+    lake.create_table("t", {"i": "int"})
+    with open_session(lake.config) as session, session.queue("outer"):
+        inner = FileQueue(lake.config.catalog.path).hold("inner", 600)  # type: ignore[union-attr]
+        with pytest.raises(errors.LakeLockedError, match="this very thread"), inner:
+            raise AssertionError("the block must not run")
+
+
+@catalogs()
+def test_a_holder_that_dies_frees_its_place(lake: DuckLake, tmp_path: Path) -> None:
+    lake.create_table("t", {"i": "int"})
+    code = """
+import os, pickle, signal, sys
+from ducklake_orch.engine.session import open_session
+config = pickle.load(open(sys.argv[1], "rb"))
+with open_session(config) as session, session.queue("dying"):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    (process,) = processes(lake, tmp_path, code, 1)
+    process.communicate(timeout=60)
+    assert process.returncode == -9
+    lake.execute("DROP TABLE t").raise_for_error()
+
+
+def test_readers_of_a_duckdb_catalog_share_it(tmp_path: Path) -> None:
+    url, data = f"duckdb:///{tmp_path}/c.ducklake", str(tmp_path / "data")
+    lake = DuckLake.from_url("lake", catalog=url, storage=data, create_if_missing=True)
+    lake.execute("CREATE TABLE t AS SELECT 1 AS i").raise_for_error()
+    code = """
+import pickle, sys, time
+from ducklake_orch import DuckLake
+lake = DuckLake(pickle.load(open(sys.argv[1], "rb")))
+with lake.connect(read_only=True) as con:
+    assert con.execute("SELECT i FROM t").fetchone() == (1,)
+    open(sys.argv[3] + sys.argv[2], "w").close()
+    while not all(__import__("os").path.exists(sys.argv[3] + n) for n in "012"):
+        time.sleep(0.01)
+"""
+    for process in processes(lake, tmp_path, code, 3, tmp_path / "here-"):
+        _, errors_seen = process.communicate(timeout=60)
+        assert process.returncode == 0, errors_seen
+
+
+def test_a_long_hold_is_mentioned(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with FileQueue(tmp_path / "c.sqlite").hold("a slow copy", 1):
+        time.sleep(1.1)
+    assert "a slow copy kept other writers waiting" in caplog.text
+
+
+@pytest.mark.soak
+@catalogs(sql_writes=True)
+def test_minutes_of_inserts_from_many_processes(lake: DuckLake, tmp_path: Path) -> None:
+    lake.create_table("t", {"worker": "int", "i": "int"})
+    started = time.monotonic()
+    for process in processes(lake, tmp_path, INSERTER, 8, 200):
+        _, errors_seen = process.communicate(timeout=280)
+        assert process.returncode == 0, errors_seen
+    print(f"{lake.config.catalog.type}: {8 * 200 / (time.monotonic() - started):.1f} commits/s")
+    assert lake.execute("SELECT count(DISTINCT (worker, i)) AS n, count(*) AS rows FROM t").rows == [
+        {"n": 1600, "rows": 1600}
+    ]

@@ -1,0 +1,18 @@
+"""What the unit tests share."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def toml(tmp_path: Path) -> Callable[[str], Path]:
+    """Write a configuration file."""
+
+    def write(text: str) -> Path:
+        path = tmp_path / "ducklake.toml"
+        path.write_text(text)
+        return path
+
+    return write

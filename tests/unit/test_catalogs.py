@@ -1,0 +1,106 @@
+"""Catalogs: what their fields take, and what is refused before anything is connected."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ducklake_orch.config.catalogs import (
+    CATALOG_TYPES,
+    DuckDBCatalog,
+    MotherDuckCatalog,
+    MySQLCatalog,
+    PostgresCatalog,
+    SQLiteCatalog,
+    read_catalog,
+)
+from ducklake_orch.errors import ConfigError
+
+
+@pytest.mark.parametrize("kind", CATALOG_TYPES)
+def test_every_field_is_described_and_no_unknown_one_is_taken(kind: str) -> None:
+    model = CATALOG_TYPES[kind]
+    assert all(field.description for field in model.model_fields.values())
+    with pytest.raises(ConfigError, match="unknown key `nonsense`"):
+        read_catalog({"type": kind, "path": "x", "database": "x", "nonsense": 1})
+
+
+def test_an_unknown_key_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"postgres: unknown key `pasword`.*Did you mean `password`"):
+        read_catalog({"type": "postgres", "pasword": "x"})
+
+
+def test_an_unknown_type_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"`postgre`.*Did you mean `postgres`"):
+        read_catalog({"type": "postgre"})
+
+
+def test_a_table_needs_a_type() -> None:
+    with pytest.raises(ConfigError, match=r"no `type`.*`duckdb`"):
+        read_catalog({"path": "lake.sqlite"})
+
+
+def test_a_model_is_taken_as_it_is() -> None:
+    model = SQLiteCatalog(path=Path("lake.sqlite"))
+    assert read_catalog(model) is model
+
+
+def test_models_are_frozen() -> None:
+    with pytest.raises(Exception, match="frozen"):
+        PostgresCatalog(host="h").host = "other"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("model", [SQLiteCatalog, DuckDBCatalog])
+@pytest.mark.parametrize("path", ["", ".", "/"])
+def test_a_file_catalog_names_a_file(model: Any, path: str) -> None:
+    with pytest.raises(ConfigError, match="names no file"):
+        model(path=path)
+
+
+@pytest.mark.parametrize("port", [0, 65536, "http"])
+def test_a_port_is_in_range(port: Any) -> None:
+    with pytest.raises(ConfigError, match="`port` = "):
+        PostgresCatalog(host="h", port=port)
+
+
+def test_a_port_may_be_a_text() -> None:
+    assert read_catalog({"type": "postgres", "port": "5433"}).port == 5433
+
+
+@pytest.mark.parametrize("model", [PostgresCatalog, MySQLCatalog])
+@pytest.mark.parametrize("field", ["host", "port", "database", "user", "password"])
+def test_a_secret_name_stands_alone(model: Any, field: str) -> None:
+    assert model(secret_name="there").secret_name == "there"
+    with pytest.raises(ConfigError, match=rf"`secret_name` stands beside `{field}`"):
+        model(secret_name="there", **{field: 1 if field == "port" else "x"})
+
+
+def test_libpq_parameters_are_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"`sslrootcrt`.*Did you mean `sslrootcert`"):
+        PostgresCatalog(parameters={"sslrootcrt": "x"})
+
+
+def test_libpq_parameters_may_be_numbers() -> None:
+    assert read_catalog({"type": "postgres", "parameters": {"connect_timeout": 5, "keepalives": True}}).parameters == {
+        "connect_timeout": "5",
+        "keepalives": "true",
+    }
+
+
+def test_modes_are_known_ones() -> None:
+    with pytest.raises(ConfigError, match="`mode` = 'ours'"):
+        read_catalog({"type": "motherduck", "database": "db", "mode": "ours"})
+    with pytest.raises(ConfigError, match="sslmode"):
+        read_catalog("postgresql://h/db?sslmode=sometimes")
+
+
+def test_motherduck_needs_a_database() -> None:
+    with pytest.raises(ConfigError, match="`database`"):
+        read_catalog("md:")
+    assert MotherDuckCatalog(database="db").mode == "managed"
+
+
+def test_secrets_are_listed_for_the_scrubber() -> None:
+    assert PostgresCatalog(host="h", password="canary").secret_values() == ["canary"]
+    assert MotherDuckCatalog(database="db", token="canary").secret_values() == ["canary"]
+    assert SQLiteCatalog(path=Path("x")).secret_values() == []

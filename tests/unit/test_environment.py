@@ -1,0 +1,123 @@
+"""`DUCKLAKE_…` variables: every field by its name, every mistake by its own."""
+
+from typing import Any
+
+import pytest
+
+from ducklake_orch.config.environment import read_environment
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.config.loading import load
+from ducklake_orch.config.origins import plain
+from ducklake_orch.errors import ConfigError
+
+
+def read(**environ: str) -> dict[str, Any]:
+    return plain(read_environment(environ))
+
+
+def config(**environ: str) -> LakeConfig:
+    return load(environ={"DUCKLAKE_NAME": "n", **environ}).config
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "field", "value"),
+    [
+        ("DUCKLAKE_READ_ONLY", "true", "read_only", True),
+        ("DUCKLAKE_READ_ONLY", "0", "read_only", False),
+        ("DUCKLAKE_SNAPSHOT", "5", "snapshot", 5),
+        ("DUCKLAKE_METADATA_SCHEMA", "lake", "metadata_schema", "lake"),
+        ("DUCKLAKE_MEMORY_LIMIT", "2GB", "memory_limit", "2000000000B"),
+        ("DUCKLAKE_EXTENSIONS", '["spatial", "icu"]', "extensions", ["spatial", "icu"]),
+        ("DUCKLAKE_EXTENSIONS", "spatial, icu", "extensions", ["spatial", "icu"]),
+        ("DUCKLAKE_SETTINGS", '{"TimeZone": "UTC", "threads": 2}', "settings", {"TimeZone": "UTC", "threads": 2}),
+        ("DUCKLAKE_SETTINGS__TimeZone", "UTC", "settings", {"TimeZone": "UTC"}),
+        ("DUCKLAKE_SETTINGS__TIMEZONE", "UTC", "settings", {"timezone": "UTC"}),
+        ("DUCKLAKE_SETTINGS__threads", "4", "settings", {"threads": 4}),
+        ("DUCKLAKE_OPTIONS__AUTO_COMPACT", "false", "options", {"auto_compact": False}),
+        ("DUCKLAKE_OPTIONS__TARGET_FILE_SIZE", "512MB", "options", {"target_file_size": "512MB"}),
+        ("DUCKLAKE_OPTIONS__HIVE_FILE_PATTERN", "NaN", "options", {"hive_file_pattern": "NaN"}),
+        ("DUCKLAKE_ATTACH_OPTIONS__META_SCHEMA", "x", "attach_options", {"meta_schema": "x"}),
+    ],
+)
+def test_a_field_is_read(variable: str, text: str, field: str, value: Any) -> None:
+    assert getattr(config(**{variable: text}), field) == value
+
+
+def test_keys_of_catalog_storage_and_policies() -> None:
+    assert read(
+        DUCKLAKE_CATALOG__TYPE="postgres",
+        DUCKLAKE_CATALOG__PARAMETERS__SSLROOTCERT="x",
+        DUCKLAKE_STORAGE__ACCESS_KEY_ID="k",
+        DUCKLAKE_STORAGE__SECRET_PARAMETERS__KMS_KEY_ID="5",
+        DUCKLAKE_RETRY__MAX_ATTEMPTS="3",
+        DUCKLAKE_POOL='{"size": 2}',
+        DUCKLAKE_POOL__IDLE="1h",
+    ) == {
+        "catalog": {"type": "postgres", "parameters": {"sslrootcert": "x"}},
+        "storage": {"access_key_id": "k", "secret_parameters": {"kms_key_id": "5"}},
+        "retry": {"max_attempts": "3"},
+        "pool": {"size": 2, "idle": "1h"},
+    }
+
+
+def test_catalog_and_storage_may_be_json() -> None:
+    read_config = config(DUCKLAKE_CATALOG='{"type": "postgres", "host": "h"}', DUCKLAKE_STORAGE='{"url": "s3://b"}')
+    assert read_config.catalog.to_url() == "postgresql://h"
+    assert read_config.data_path == "s3://b/"
+
+
+def test_one_key_beside_a_url_wins_over_it() -> None:
+    catalog = config(DUCKLAKE_CATALOG="postgresql://u:url@h/db", DUCKLAKE_CATALOG__PASSWORD="key").catalog
+    assert catalog.secret_values() == ["key"]
+
+
+def test_an_account_beside_a_url_completes_it() -> None:
+    assert config(DUCKLAKE_STORAGE="az://c/p", DUCKLAKE_STORAGE__ACCOUNT_NAME="a").data_path == "az://c/p/"
+
+
+def test_an_empty_variable_counts_as_not_set() -> None:
+    assert read(DUCKLAKE_CATALOG="", DUCKLAKE_CATALOG__PASSWORD="", DUCKLAKE_SETTINGS="") == {}
+
+
+def test_other_programs_variables_are_left_alone() -> None:
+    assert read(DUCKLAKE_ORCH_ANYTHING="x", DUCK="x", DUCKLAKEX="x", DUCKLAKE_CONFIG="x", DUCKLAKE_PROFILE="x") == {}
+
+
+@pytest.mark.parametrize(
+    ("variable", "nearest"),
+    [
+        ("DUCKLAKE_READONLY", "DUCKLAKE_READ_ONLY"),
+        ("DUCKLAKE_CATALOGUE", "DUCKLAKE_CATALOG"),
+        ("DUCKLAKE_STORAGE_ACCESS_KEY_ID", "DUCKLAKE_STORAGE__ACCESS_KEY_ID"),
+        ("DUCKLAKE_STORAGE__ACESS_KEY_ID", "DUCKLAKE_STORAGE__ACCESS_KEY_ID"),
+        ("DUCKLAKE_RETRY__MAX_ATEMPTS", "DUCKLAKE_RETRY__MAX_ATTEMPTS"),
+        ("DUCKLAKE_PROFIL", "DUCKLAKE_PROFILE"),
+        ("DUCKLAKE_READ_ONLY__X", "DUCKLAKE_READ_ONLY"),
+        ("DUCKLAKE_STORAGE__", "DUCKLAKE_STORAGE"),
+    ],
+)
+def test_an_unknown_variable_names_the_nearest(variable: str, nearest: str) -> None:
+    with pytest.raises(ConfigError, match=rf"`{variable}` is unknown\. Did you mean `{nearest}`"):
+        read(**{variable: "x"})
+
+
+@pytest.mark.parametrize("variable", ["DUCKLAKE_ON_CONNECT", "DUCKLAKE_ON_ATTACH"])
+def test_hooks_are_python(variable: str) -> None:
+    with pytest.raises(ConfigError, match="Pass it as an argument"):
+        read(**{variable: "os.system"})
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("DUCKLAKE_SETTINGS", "TimeZone=UTC"),
+        ("DUCKLAKE_SETTINGS", '["a"]'),
+        ("DUCKLAKE_RETRY", "3"),
+        ("DUCKLAKE_CATALOG", '{"password": "canary"'),
+        ("DUCKLAKE_EXTENSIONS", '["a"'),
+    ],
+)
+def test_what_should_be_json_and_is_not(variable: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=rf"environment {variable}: the value is not a JSON") as caught:
+        read(**{variable: text})
+    assert "canary" not in str(caught.value)

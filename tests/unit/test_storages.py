@@ -1,0 +1,156 @@
+"""Storages: what their fields take, one spelling of every path, one source of credentials."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ducklake_orch.config.storages import (
+    STORAGE_TYPES,
+    AzureStorage,
+    GCSStorage,
+    LocalStorage,
+    R2Storage,
+    S3Storage,
+    read_storage,
+)
+from ducklake_orch.errors import ConfigError
+
+MINIMAL: dict[str, dict[str, Any]] = {
+    "local": {"path": "files"},
+    "s3": {"bucket": "b"},
+    "r2": {"bucket": "b", "account_id": "a"},
+    "gcs": {"bucket": "b"},
+    "azure": {"container": "b", "account_name": "a"},
+}
+BUCKETS = ["s3", "r2", "gcs", "azure"]
+INLINE: dict[str, dict[str, Any]] = {
+    "s3": {"access_key_id": "k", "secret_access_key": "s"},
+    "r2": {"access_key_id": "k", "secret_access_key": "s"},
+    "gcs": {"key_id": "k", "secret": "s"},
+    "azure": {"account_key": "k"},
+}
+
+
+def storage(kind: str, **fields: Any) -> Any:
+    return read_storage({"type": kind, **MINIMAL[kind], **fields})
+
+
+@pytest.mark.parametrize("kind", STORAGE_TYPES)
+class TestEveryStorage:
+    def test_describes_its_fields_and_takes_no_unknown_one(self, kind: str) -> None:
+        assert all(field.description for field in STORAGE_TYPES[kind].model_fields.values())
+        with pytest.raises(ConfigError, match="unknown key `nonsense`"):
+            storage(kind, nonsense=1)
+
+    def test_needs_its_place(self, kind: str) -> None:
+        with pytest.raises(ConfigError, match="is missing"):
+            read_storage({"type": kind})
+
+    def test_has_a_data_path_that_ends_in_one_slash(self, kind: str) -> None:
+        path = storage(kind).data_path
+        assert path.endswith("/")
+        assert not path.endswith("//")
+
+    def test_can_be_the_same_one_folder_further_down(self, kind: str) -> None:
+        assert storage(kind).under("lake").data_path == storage(kind).data_path + "lake/"
+
+
+@pytest.mark.parametrize("kind", BUCKETS)
+class TestEveryBucket:
+    @pytest.mark.parametrize("prefix", ["a/b", "/a/b/", "a//b", "//a/b//"])
+    def test_has_one_spelling_of_its_prefix(self, kind: str, prefix: str) -> None:
+        model = storage(kind, prefix=prefix)
+        assert model.data_path == model.root_path + "a/b/"
+
+    @pytest.mark.parametrize("prefix", ["..", "a/../b", "./a"])
+    def test_refuses_dots_in_its_prefix(self, kind: str, prefix: str) -> None:
+        with pytest.raises(ConfigError, match="no meaning in an object store"):
+            storage(kind, prefix=prefix)
+
+    @pytest.mark.parametrize("name", ["", "a/b"])
+    def test_refuses_what_is_no_name(self, kind: str, name: str) -> None:
+        field = "container" if kind == "azure" else "bucket"
+        with pytest.raises(ConfigError, match="is not the name of a"):
+            storage(kind, **{field: name})
+
+    def test_takes_a_secret_by_name_or_credentials_but_not_both(self, kind: str) -> None:
+        assert storage(kind, secret_name="there").secret_name == "there"
+        with pytest.raises(ConfigError, match="`secret_name` stands beside"):
+            storage(kind, secret_name="there", **INLINE[kind])
+        with pytest.raises(ConfigError, match="`secret_name` stands beside `secret_parameters`"):
+            storage(kind, secret_name="there", secret_parameters={"x": "y"})
+
+    def test_keeps_further_secret_parameters_secret(self, kind: str) -> None:
+        model = storage(kind, secret_parameters={"kms_key_id": "canary", "flag": True, "number": 5})
+        assert "canary" not in repr(model)
+        assert model.secret_values() == ["canary", "true", "5"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("s3", {"access_key_id": "k"}),
+        ("s3", {"secret_access_key": "s"}),
+        ("r2", {"access_key_id": "k"}),
+        ("gcs", {"secret": "s"}),
+        ("azure", {"tenant_id": "t", "client_id": "c"}),
+    ],
+)
+def test_half_of_the_credentials_is_refused(kind: str, fields: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="go together"):
+        storage(kind, **fields)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("s3", {"provider": "credential_chain", "access_key_id": "k", "secret_access_key": "s"}),
+        ("s3", {"provider": "config", "profile": "p"}),
+        ("gcs", {"provider": "credential_chain", "key_id": "k", "secret": "s"}),
+        ("azure", {"account_key": "k", "connection_string": "AccountName=a"}),
+        ("azure", {"account_key": "k", "provider": "credential_chain"}),
+    ],
+)
+def test_two_ways_to_log_in_are_refused(kind: str, fields: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"give one|need `provider"):
+        storage(kind, **fields)
+
+
+def test_a_local_path_is_absolute_and_has_one_spelling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert LocalStorage(path=Path("a/../files")).data_path == f"{tmp_path}/files/"
+    assert LocalStorage(path=Path("//data/files")).data_path == "/data/files/"
+    assert LocalStorage(path=Path("/")).data_path == "/"
+
+
+def test_an_endpoint_with_its_scheme_says_whether_to_use_ssl() -> None:
+    plain = S3Storage(bucket="b", endpoint="http://localhost:9000/")
+    assert (plain.endpoint, plain.use_ssl) == ("localhost:9000", False)
+    assert S3Storage(bucket="b", endpoint="https://s3.example.com").use_ssl is True
+    assert S3Storage(bucket="b", endpoint="http://localhost", use_ssl=True).use_ssl is True
+    assert S3Storage(bucket="b", endpoint="localhost:9000").use_ssl is None
+
+
+def test_r2_needs_its_account_or_an_endpoint() -> None:
+    with pytest.raises(ConfigError, match="`account_id` is missing"):
+        R2Storage(bucket="b")
+    assert R2Storage(bucket="b", endpoint="localhost:9000").account_id is None
+
+
+def test_azure_needs_its_account_or_a_connection_string() -> None:
+    with pytest.raises(ConfigError, match="`account_name` is missing"):
+        AzureStorage(container="c")
+    assert AzureStorage(container="c", connection_string="AccountName=a").account_name is None
+
+
+def test_a_profile_or_role_means_the_credential_chain() -> None:
+    assert S3Storage(bucket="b", profile="p").uses_credential_chain
+    assert S3Storage(bucket="b", role_arn="arn").uses_credential_chain
+    assert GCSStorage(bucket="b", provider="credential_chain").uses_credential_chain
+    assert not S3Storage(bucket="b").uses_credential_chain
+
+
+def test_an_unknown_key_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"s3: unknown key `acess_key_id`.*Did you mean `access_key_id`"):
+        storage("s3", acess_key_id="k")
