@@ -90,7 +90,7 @@ def _show(result: "ExecuteResult") -> None:
         if command.columns:
             show(rows_table(command.columns, command.rows), "")
         if command.truncated:
-            show(f"… and more: the first {command.row_count} rows are shown, --max-rows shows others.\n")
+            show(f"The first {_rows(command.row_count)}; --max-rows shows more.\n")
     for command in result.commands:
         if command.error:
             show_error(command.error, as_json=False)
@@ -107,9 +107,13 @@ def _headline(command: "CommandResult") -> "Text":
         return Text.assemble(line)
     facts = [f"{command.duration_s * 1000:.0f} ms"]
     if command.affected_rows is not None:
-        facts.insert(0, f"{command.affected_rows} rows")
+        facts.insert(0, _rows(command.affected_rows))
     elif command.columns:
-        facts.insert(0, f"{command.row_count}{'+' if command.truncated else ''} rows")
+        facts.insert(0, f"{_rows(command.row_count)}{', more left out' if command.truncated else ''}")
     if command.snapshot_after is not None and command.snapshot_before != command.snapshot_after:
         facts.append(f"snapshot {command.snapshot_before} → {command.snapshot_after}")
     return Text.assemble(line, (f"  ({', '.join(facts)})", "dim"))
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count} rows"

@@ -37,9 +37,9 @@ _OPTION_FIELDS = {
     "snapshot_time": "as_of",
     "meta_secret": "catalog.secret_name",
 }
-# Options that `set_option` takes (`CALL lake.set_option`), so that a typo is found before connecting.
 # These would stand in previews, dumps and errors: only fields made for secrets are masked there.
 _SECRET_NAME = re.compile(r"password|passwd|token|secret_access_key|account_key|connection_string", re.IGNORECASE)
+# Options that `set_option` takes (`CALL lake.set_option`), so that a typo is found before connecting.
 PERSISTED_OPTIONS = frozenset(
     {
         "auto_compact",

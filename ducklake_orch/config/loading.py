@@ -124,8 +124,8 @@ def _lay_over(fields: Tree, arguments: dict[str, Any]) -> Tree:
 
 
 def _given(model: Model) -> dict[str, Any]:
-    said = model.model_fields_set | ({"type"} & type(model).model_fields.keys())
-    return {name: getattr(model, name) for name in said}
+    said = model.model_fields_set | {"type"}
+    return {name: getattr(model, name) for name in type(model).model_fields if name in said}
 
 
 def _build(tree: Tree, document: Document | None) -> LakeConfig:

@@ -36,8 +36,9 @@ def read_table(
         table = url_table(str(url))
         if fields.get("type", table["type"]) != table["type"]:
             raise ConfigError(f"The `type` of a {what} is `{fields['type']}`, its `url` one of type `{table['type']}`.")
-        parameters = {"parameters": {**table.get("parameters", {}), **fields.get("parameters", {})}}
-        fields = table | fields | (parameters if "parameters" in table else {})
+        if "parameters" in table and isinstance(parameters := fields.get("parameters"), Mapping):
+            fields["parameters"] = table["parameters"] | dict(parameters)
+        fields = table | fields
     kind = str(fields.get("type", ""))
     if kind not in types:
         shown = f"the unknown type `{kind}`" if kind else "no `type`"

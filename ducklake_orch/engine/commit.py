@@ -154,6 +154,8 @@ def _latest_snapshot(session: Session) -> int | None:
 
 def roll_back(session: Session) -> None:
     """End the transaction, whatever state it is in."""
+    # After Ctrl-C the statement's threads still work, and ROLLBACK would wait for them.
+    session.con.interrupt()
     try:
         session.con.execute("ROLLBACK")
     except duckdb.Error as error:  # the engine has ended it already, or the server has gone

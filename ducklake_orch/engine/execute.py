@@ -258,7 +258,7 @@ class _Run:
         columns = [{"name": n, "type": str(column[1])} for n, column in zip(names, description, strict=True)]
         rows = con.fetchmany(self._request.max_rows + 1) if description else []
         affected = None
-        if command.kind == "dml" and names == ["Count"] and len(rows) == 1:
+        if command.kind in ("ddl", "dml") and names == ["Count"] and len(rows) == 1:
             affected, rows, columns = int(rows[0][0]), [], []
         truncated = len(rows) > self._request.max_rows
         shown = rows[: self._request.max_rows]
@@ -289,7 +289,7 @@ class _Run:
     def _failed(self, index: int, sql: str, error: BaseException, command: Command | None = None) -> CommandResult:
         config = self._session.config
         ours = classify(error, config, f"Command {index} failed")
-        if self._limit.struck and not isinstance(ours, StatementTimeoutError) and not isinstance(ours, TransientError):
+        if self._limit.struck and not isinstance(ours, TransientError):
             ours = StatementTimeoutError(self._timeout_message(), remedy="Give a longer `timeout`, or less to do.")
         kind = command.kind if command else "utility"
         return CommandResult(index=index, sql=redact(sql, config.scrubber), kind=kind, status="error", error=ours)

@@ -216,7 +216,8 @@ def _key(config: LakeConfig, pin: Pin) -> Any:
     if not config.catalog.is_file:  # it stays attached, so the ATTACH belongs to the key
         statements += attach_statements(config, pin, create=False, reveal=True)
     hooks: tuple[Callable[..., None] | None, ...] = (config.on_connect, config.on_attach)
-    return (tuple(config.required_extensions), tuple(statements), hooks, config.alias)
+    checked = tuple(config.options.items())
+    return (tuple(config.required_extensions), tuple(statements), hooks, config.alias, checked)
 
 
 def _close_quietly(instance: Instance, config: LakeConfig) -> None:

@@ -204,10 +204,10 @@ def _worth_of_an_attach(error: DuckLakeOrchError) -> int:
 
 
 def _after_attach(config: LakeConfig, instance: Instance) -> None:
-    if config.options:
-        for name, wanted, actual in drift(config, instance.root):
-            message = f"Lake `{config.name}` has option {name} = {actual!r}, configured is {wanted!r}."
-            warnings.warn(f"{message} `lake.apply_options()` writes it.", OptionDriftWarning, stacklevel=2)
+    if config.options and (found := drift(config, instance.root)):
+        differences = ", ".join(f"{name} is {actual!r} instead of {wanted!r}" for name, wanted, actual in found)
+        message = f"Lake `{config.name}` has other options than configured: {differences}."
+        warnings.warn(f"{message} `lake.apply_options()` writes them.", OptionDriftWarning, stacklevel=2)
     if config.on_attach:
         with contextlib.closing(instance.root.cursor()) as cursor:
             cursor.execute(f"USE {identifier(config.alias)}")

@@ -96,8 +96,8 @@ class TestNames:
             lake(alias=alias)
 
     def test_a_lake_has_a_name(self) -> None:
-        with pytest.raises(ConfigError, match="`name`"):
-            lake(name="")
+        with pytest.raises(ConfigError, match=r"^LakeConfig: `name` = '': String should have at least 1 character\.$"):
+            LakeConfig(name="")
         with pytest.raises(ConfigError, match="`name` is missing"):
             LakeConfig(catalog="sqlite:///x.sqlite")  # type: ignore[call-arg]
 
@@ -115,6 +115,12 @@ class TestWhatIsRefused:
     def test_two_pins(self) -> None:
         with pytest.raises(ConfigError, match="both pin the lake"):
             lake(snapshot=5, as_of=datetime(2026, 1, 1, tzinfo=UTC))
+
+    @pytest.mark.parametrize("field", ["settings", "attach_options"])
+    def test_secrets_where_they_would_be_shown(self, field: str) -> None:
+        with pytest.raises(ConfigError, match="is a secret and would be shown") as caught:
+            lake(**{field: {"meta_password": "canary"}})
+        assert "canary" not in str(caught.value)
 
     def test_unknown_options(self) -> None:
         with pytest.raises(ConfigError, match=r"`target_size`.*Did you mean `target_file_size`"):

@@ -130,7 +130,7 @@ sections = st.fixed_dictionaries(
 files = st.builds(lambda file, profile: file | {"profiles": {"dev": profile}}, sections, values | sections)
 
 
-@settings(max_examples=6000, deadline=None, derandomize=True, database=None)
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(file=files, profile=st.sampled_from([None, "dev"]))
 def test_whatever_stands_there_is_taken_or_refused(
     file: dict[str, Any], profile: str | None, tmp_path_factory: pytest.TempPathFactory

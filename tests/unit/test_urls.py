@@ -278,6 +278,8 @@ class TestTablesWithAUrl:
     def test_parameters_are_merged(self) -> None:
         table = {"url": "postgresql://h/db?connect_timeout=5", "parameters": {"sslrootcert": "x"}}
         assert read_catalog(table).parameters == {"connect_timeout": "5", "sslrootcert": "x"}
+        with pytest.raises(ConfigError, match="`parameters`"):
+            read_catalog(table | {"parameters": 5})
 
     def test_a_type_that_is_not_the_urls_is_refused(self) -> None:
         with pytest.raises(ConfigError, match=r"`gcs`.*`s3`"):

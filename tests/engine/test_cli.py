@@ -1,0 +1,562 @@
+"""The command line as people and programs use it: answers, exit codes, one line per mistake, never a secret."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from typer.testing import CliRunner
+
+from ducklake_orch import DuckLake
+from ducklake_orch.cli.program import app
+from tests.backends import backends, catalogs
+from tests.conftest import CANARY
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SECRET = "canary-cli-4711"
+COMMANDS = ["doctor", "init", "preview", "sql", "tables", "snapshots", "options", "config-schema", "demo"]
+
+
+class Answer(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    def checks(self) -> dict[str, dict[str, Any]]:
+        return {check["name"]: check for check in self.json}
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in os.environ:
+        if name.startswith("DUCKLAKE_"):
+            monkeypatch.delenv(name)
+
+
+def run(*args: str, stdin: str | None = None) -> Answer:
+    result = CliRunner().invoke(app, list(args), input=stdin, catch_exceptions=False)
+    return Answer(result.exit_code, result.stdout, result.stderr)
+
+
+def run_process(*args: str, **environ: str) -> Answer:
+    env = os.environ | {"PYTHONPATH": str(REPOSITORY)} | environ
+    command = [sys.executable, "-m", "ducklake_orch.cli", *args]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=120, check=False)
+    return Answer(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def lake() -> DuckLake:
+    """An embedded lake with some history, that `ducklake.toml` in the working directory names."""
+    assert run("init", "--create").code == 0
+    made = DuckLake.from_toml()
+    script = [
+        "CREATE TABLE numbers AS SELECT range AS n, 'text [bold]' AS words FROM range(20)",
+        "COMMENT ON TABLE numbers IS 'some numbers'",
+        "DELETE FROM numbers WHERE n < 5",
+    ]
+    made.execute(script).raise_for_error()
+    return made
+
+
+# --- what each command answers -----------------------------------------------------------------------------------
+
+
+def test_without_a_command_the_help_is_shown() -> None:
+    answer = run()
+    assert answer.code == 0
+    assert all(command in answer.out for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_and_offers_json(command: str) -> None:
+    answer = run(command, "--help")
+    assert answer.code == 0
+    assert "--json" in answer.out
+
+
+def test_help_comes_at_once() -> None:
+    assert run_process("--help").code == 0  # compiles
+    times = []
+    for _ in range(3):
+        started = time.perf_counter()
+        run_process("--help")
+        times.append(time.perf_counter() - started)
+    assert min(times) < 1
+
+
+def test_help_loads_no_engine() -> None:
+    code = (
+        "import sys, ducklake_orch.cli.program;"
+        "print([m for m in ('duckdb', 'pyarrow', 'pandas', 'pyspark', 'sqlglot') if m in sys.modules])"
+    )
+    env = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_tables_lists_them(lake: DuckLake) -> None:
+    answer = run("tables")
+    assert answer.code == 0
+    assert "main.numbers" in answer.out
+    assert "some numbers" in answer.out
+    (table,) = run("tables", "--json").json
+    assert (table["schema"], table["table"], table["file_count"]) == ("main", "numbers", 1)
+
+
+def test_tables_of_an_earlier_snapshot(lake: DuckLake) -> None:
+    assert run("tables", "--snapshot", "0", "--json").json == []
+    assert run("tables", "--snapshot", "0").out == "There are no tables.\n"
+
+
+def test_snapshots_are_listed_newest_first_up_to_a_limit(lake: DuckLake) -> None:
+    assert [one["snapshot_id"] for one in run("snapshots", "--json").json] == [3, 2, 1, 0]
+    assert [one["snapshot_id"] for one in run("snapshots", "--json", "--limit", "2").json] == [3, 2]
+    assert 'created_table:"main"."numbers"' in run("snapshots").out
+
+
+def test_options_are_listed(lake: DuckLake) -> None:
+    lake.set_option("parquet_compression", "zstd")
+    listed = {one["name"]: one["value"] for one in run("options", "--json").json}
+    assert listed["parquet_compression"] == "zstd"
+    assert "parquet_compression" in run("options").out
+
+
+def test_preview_shows_the_sql_and_connects_nowhere() -> None:
+    arguments = ("--catalog", f"postgresql://u:{SECRET}@127.0.0.1:1/db", "--storage", "s3://bucket/prefix")
+    answer = run("preview", *arguments)
+    assert answer.code == 0
+    assert 'USE "lake";' in answer.out
+    as_json = run("preview", *arguments, "--json").json
+    assert as_json["sql"] in answer.out
+    assert as_json["required_extensions"] == ["ducklake", "postgres_scanner", "httpfs"]
+    assert SECRET not in answer.out + as_json["sql"]
+
+
+def test_config_schema_is_a_json_schema() -> None:
+    schema = run("config-schema").json
+    assert schema["$schema"].endswith("2020-12/schema")
+    assert schema == run("config-schema", "--json").json
+
+
+def test_demo_works_again_and_again(tmp_path: Path) -> None:
+    first, second = run("demo"), run("demo")
+    assert (first.code, second.code) == (0, 0)
+    assert str(tmp_path / "demo-lake" / "demo.sqlite") in first.out
+    assert str(tmp_path / "demo-lake" / "demo.files") in first.out
+    third = run("demo", "--json").json
+    assert [row["orders"] for row in third["time_travel"]] == [2000, 3000]
+    assert third["result"]["status"] == "ok"
+    assert len(third["snapshots"]) == 5
+
+
+def test_demo_can_be_made_anywhere(tmp_path: Path) -> None:
+    folder = tmp_path / "it's here"
+    assert run("demo", "--folder", str(folder), "--json").json["places"]["catalog"] == str(folder / "demo.sqlite")
+
+
+def test_version() -> None:
+    assert run("--version").out.startswith("ducklake-orch ")
+
+
+# --- sql ---------------------------------------------------------------------------------------------------------
+
+
+def test_sql_shows_each_command_and_its_rows(lake: DuckLake) -> None:
+    answer = run("sql", "INSERT INTO numbers VALUES (100, 'x'); SELECT max(n) AS top, NULL AS nothing FROM numbers")
+    assert answer.code == 0
+    assert "1 row" in answer.out
+    assert "snapshot 3 → 4" in answer.out
+    assert "100" in answer.out
+    assert "NULL" in answer.out
+
+
+def test_sql_shows_data_as_it_is(lake: DuckLake) -> None:
+    answer = run("sql", "SELECT words, chr(27) || '[31m' AS escape FROM numbers LIMIT 1")
+    assert "text [bold]" in answer.out
+    assert "\x1b" not in answer.out
+
+
+def test_sql_comes_from_an_argument_a_file_or_stdin(lake: DuckLake, tmp_path: Path) -> None:
+    statement = "SELECT 'é; ;' AS text"
+    (tmp_path / "query.sql").write_text(f"-- a comment; with a semicolon\n{statement};\n", encoding="utf-8")
+    answers = [run("sql", statement, "--json"), run("sql", "-f", "query.sql", "--json")]
+    answers.append(run("sql", "-", "--json", stdin=statement))
+    assert [answer.json["commands"][0]["rows"] for answer in answers] == [[{"text": "é; ;"}]] * 3
+
+
+def test_sql_as_json_is_the_whole_result(lake: DuckLake) -> None:
+    result = run("sql", "SELECT n FROM numbers ORDER BY n", "--json", "--max-rows", "2").json
+    assert result["commands"][0]["rows"] == [{"n": 5}, {"n": 6}]
+    assert result["commands"][0]["truncated"] is True
+    assert result["lake"]["latest_snapshot"] == 3
+
+
+def test_sql_reads_earlier_snapshots(lake: DuckLake) -> None:
+    count = "SELECT count(*) AS n FROM numbers"
+    assert run("sql", count, "--json", "--snapshot", "1").json["commands"][0]["rows"] == [{"n": 20}]
+    assert run("sql", count, "--json", "--as-of", "2999-01-01T00:00:00Z").json["commands"][0]["rows"] == [{"n": 15}]
+
+
+def test_sql_that_fails_exits_with_1_and_says_why(lake: DuckLake) -> None:
+    answer = run("sql", "SELECT 1; FROM nowhere; SELECT 2")
+    assert answer.code == 1
+    assert "skipped" in answer.out
+    assert answer.err.startswith("error: Command 1 failed: Catalog Error: Table with name nowhere does not exist!")
+    assert "LINE 1" not in answer.err
+    as_json = run("sql", "SELECT 1; FROM nowhere; SELECT 2", "--json")
+    assert as_json.code == 1
+    assert [one["status"] for one in as_json.json["commands"]] == ["ok", "error", "skipped"]
+
+
+def test_sql_can_go_on_after_a_failure(lake: DuckLake) -> None:
+    answer = run("sql", "FROM nowhere; SELECT 2", "--on-error", "continue", "--json")
+    assert answer.code == 1
+    assert [one["status"] for one in answer.json["commands"]] == ["error", "ok"]
+
+
+def test_sql_is_atomic_when_asked(lake: DuckLake) -> None:
+    assert run("sql", "--atomic", "DELETE FROM numbers; FROM nowhere").code == 1
+    assert run("sql", "SELECT count(*) AS n FROM numbers", "--json").json["commands"][0]["rows"] == [{"n": 15}]
+
+
+def test_sql_refuses_writes_when_read_only(lake: DuckLake) -> None:
+    answer = run("sql", "DELETE FROM numbers", "--read-only")
+    assert answer.code == 1
+    assert "read-only" in answer.err
+
+
+def test_sql_obeys_its_time_limit(lake: DuckLake) -> None:
+    answer = run("sql", "SELECT count(*) FROM range(1_000_000_000_000) t(i) WHERE i % 7 = 3", "--timeout", "200ms")
+    assert answer.code == 1
+    assert "time limit of 0.2 s" in answer.err
+
+
+def test_sql_keeps_the_retention_floors_unless_forced(lake: DuckLake) -> None:
+    expire = "CALL lake.expire_snapshots(older_than => now())"
+    assert "spares whatever is younger" in run("sql", expire).err
+    assert run("sql", expire, "--force").code == 0
+
+
+def test_a_primary_key_is_refused_with_the_way_out(lake: DuckLake) -> None:
+    answer = run("sql", "CREATE TABLE t (id INTEGER PRIMARY KEY)")
+    assert answer.code == 1
+    assert len(answer.err.splitlines()) == 2
+    assert "merge" in answer.err
+
+
+# --- which lake --------------------------------------------------------------------------------------------------
+
+
+def test_a_lake_is_named_by_its_urls(lake: DuckLake, tmp_path: Path) -> None:
+    urls = ("--catalog", f"sqlite:///{tmp_path}/lake.sqlite", "--storage", str(tmp_path / "lake.files"))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    os.chdir(elsewhere)
+    assert len(run("tables", *urls, "--json").json) == 1
+    assert run("sql", "SELECT current_database() AS name", *urls, "--lake", "mine", "--json").json["commands"][0][
+        "rows"
+    ] == [{"name": "mine"}]
+
+
+def test_a_lake_is_named_by_a_file_and_a_profile(lake: DuckLake, tmp_path: Path) -> None:
+    other = tmp_path / "other.toml"
+    other.write_text(
+        '[lakes.a]\ncatalog = "sqlite:///nowhere.sqlite"\n'
+        '[profiles.dev.lakes.a]\ncatalog = "sqlite:///lake.sqlite"\nstorage = "./lake.files"\n'
+    )
+    assert run("tables", "--config", str(other)).code == 1
+    assert len(run("tables", "--config", str(other), "--profile", "dev", "--json").json) == 1
+
+
+def test_a_lake_is_named_by_the_environment(lake: DuckLake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DUCKLAKE_CATALOG", f"duckdb:///{tmp_path}/not-there.ducklake")
+    assert "not-there.ducklake does not exist" in run("tables").err
+    assert len(run("tables", "--config", "ducklake.toml", "--lake", "lake", "--catalog", "sqlite:///lake.sqlite").out)
+
+
+def test_no_lake_at_all_is_an_error_that_says_how_to_name_one() -> None:
+    answer = run("tables")
+    assert answer.code == 2
+    assert "--catalog" in answer.err
+
+
+# --- init --------------------------------------------------------------------------------------------------------
+
+
+def test_init_writes_a_file_that_works(tmp_path: Path) -> None:
+    answer = run("init", "--create", "--lake", "sales")
+    assert answer.code == 0
+    assert "created lake `sales`" in answer.out
+    assert (tmp_path / "sales.sqlite").exists()
+    assert run("tables").code == 0
+
+
+def test_init_without_create_makes_no_lake(tmp_path: Path) -> None:
+    assert run("init", "--json").json == {"path": str(tmp_path / "ducklake.toml"), "lake": "lake", "created": False}
+    assert [path.name for path in tmp_path.iterdir()] == ["ducklake.toml"]
+
+
+def test_init_overwrites_nothing_unless_forced(tmp_path: Path) -> None:
+    (tmp_path / "ducklake.toml").write_text("mine")
+    answer = run("init")
+    assert answer.code == 2
+    assert "--force" in answer.err
+    assert (tmp_path / "ducklake.toml").read_text() == "mine"
+    assert run("init", "--force").code == 0
+
+
+def test_init_in_another_folder_means_the_places_of_the_command_line(tmp_path: Path) -> None:
+    arguments = ("--catalog", "duckdb:///here.ducklake", "--storage", "data", "--create")
+    assert run("init", "conf/lakes.toml", *arguments).code == 0
+    assert (tmp_path / "here.ducklake").exists()
+    assert run("tables", "--config", "conf/lakes.toml").code == 0
+    assert run("init", "conf", "--create").code == 0  # a folder
+    assert (tmp_path / "conf" / "lake.sqlite").exists()
+
+
+def test_init_writes_no_secret(tmp_path: Path) -> None:
+    storage = f"s3://bucket/prefix?access_key_id=k&secret_access_key={SECRET}"
+    answer = run("init", "--catalog", f"postgresql://u:{SECRET}@h/db", "--storage", storage)
+    assert answer.code == 0
+    assert SECRET not in answer.out + (tmp_path / "ducklake.toml").read_text()
+
+
+def test_init_that_cannot_create_the_lake_leaves_no_file(tmp_path: Path) -> None:
+    answer = run("init", "--create", "--catalog", f"postgresql://u:{SECRET}@127.0.0.1:1/db")
+    assert answer.code == 1
+    assert not (tmp_path / "ducklake.toml").exists()
+    assert SECRET not in answer.err
+
+
+# --- doctor ------------------------------------------------------------------------------------------------------
+
+
+def test_doctor_without_a_lake_looks_at_the_machine() -> None:
+    answer = run("doctor", "--json")
+    assert answer.code == 0
+    checks = answer.checks()
+    assert {"package", "python", "duckdb", "extension ducklake", "java", "spark python"} <= checks.keys()
+    assert checks["configuration"]["status"] == "skip"
+    assert "wheel" in checks["extension ducklake"]["detail"]
+    assert set(checks["java"]) == {"name", "status", "detail", "remedy"}
+
+
+def test_doctor_finds_a_healthy_lake(lake: DuckLake) -> None:
+    answer = run("doctor", "--json")
+    assert answer.code == 0
+    checks = answer.checks()
+    ok = ["catalog file", "lock", "catalog", "catalog format", "storage"]
+    assert [checks[name]["status"] for name in ok] == ["ok"] * 5
+    assert checks["catalog format"]["detail"].startswith("1.0")
+    assert checks["storage writable"]["status"] == "skip"
+    human = run("doctor")
+    assert human.code == 0
+    assert "0 failed" in human.out
+
+
+def test_doctor_tells_where_settings_come_from(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DUCKLAKE_THREADS", "2")
+    checks = run("doctor", "--json").checks()
+    assert checks["setting threads"]["detail"] == "2 (environment DUCKLAKE_THREADS)"
+    assert checks["setting catalog.path"]["detail"].endswith("(ducklake.toml [lakes.lake])")
+    assert "setting retry.max_attempts" not in checks
+    assert run("doctor", "--json", "--all").checks()["setting retry.max_attempts"]["detail"] == "10 (default)"
+
+
+def test_doctor_shows_no_value_of_a_secret_setting(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DUCKLAKE_ATTACH_OPTIONS__META_PASSWORD", SECRET)
+    monkeypatch.setenv("DUCKLAKE_SETTINGS__S3_SECRET_ACCESS_KEY", SECRET)
+    answers = [run("doctor"), run("doctor", "--json")]
+    assert all(SECRET not in answer.out + answer.err for answer in answers)
+
+
+def test_doctor_says_who_holds_the_lock(lake: DuckLake) -> None:
+    from ducklake_orch.engine.locks import FileQueue
+
+    path = lake.config.catalog.path  # type: ignore[union-attr]
+    with FileQueue(path).hold("a long write", 1):
+        detail = run("doctor", "--json").checks()["lock"]["detail"]
+    assert f"held by process {os.getpid()}" in detail
+    assert "a long write" in detail
+
+
+def test_doctor_fails_when_the_lake_is_not_there() -> None:
+    answer = run("doctor", "--catalog", "sqlite:///nowhere.sqlite", "--json")
+    assert answer.code == 1
+    assert answer.checks()["catalog"]["status"] == "fail"
+    assert not Path("nowhere.sqlite").exists()
+
+
+def test_doctor_makes_no_lake_even_where_others_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DUCKLAKE_CREATE_IF_MISSING", "true")
+    answer = run("doctor", "--catalog", "sqlite:///nowhere.sqlite", "--json")
+    assert (answer.code, answer.checks()["catalog"]["status"]) == (0, "warn")
+    assert list(Path().iterdir()) == []
+
+
+def test_doctor_reports_a_wrong_configuration_beside_the_machine() -> None:
+    answer = run("doctor", "--config", "nowhere.toml", "--json")
+    assert answer.code == 2
+    assert answer.checks()["configuration"]["status"] == "fail"
+    assert answer.checks()["duckdb"]["status"] == "ok"
+
+
+def test_doctor_warns_of_options_that_differ(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DUCKLAKE_OPTIONS__PARQUET_COMPRESSION", "zstd")
+    check = run("doctor", "--json").checks()["options"]
+    assert check["status"] == "warn"
+    assert "apply_options" in check["remedy"]
+
+
+def test_doctor_fails_on_a_storage_that_cannot_be_written(lake: DuckLake, tmp_path: Path) -> None:
+    blocked = tmp_path / "a-file"
+    blocked.write_text("")
+    catalog = f"sqlite:///{tmp_path}/lake.sqlite"
+    answer = run("doctor", "--write", "--json", "--catalog", catalog, "--storage", str(blocked / "inside"))
+    assert answer.code == 1
+    assert answer.checks()["storage writable"]["status"] == "fail"
+
+
+@backends()
+def test_doctor_writes_a_probe_and_leaves_nothing(make_lake: Callable[..., DuckLake]) -> None:
+    lake = make_lake()
+    lake.execute("CREATE TABLE t AS SELECT range AS i FROM range(50)").raise_for_error()
+    answer = run("doctor", "--write", "--json", *urls_of(lake))
+    assert answer.code == 0, answer.out
+    checks = answer.checks()
+    assert [checks[name]["status"] for name in ("catalog", "lock", "storage", "storage writable")] == ["ok"] * 4
+    assert ".parquet" in checks["storage"]["detail"]
+    with lake.connect() as con:
+        files = con.execute("SELECT file FROM glob(?)", [f"{lake.config.data_path}**"]).fetchall()
+    assert len(files) == 1
+    if lake.config.data_path and lake.config.data_path.startswith("/"):
+        assert not list(Path(lake.config.data_path).glob(".ducklake-orch-probe*"))
+
+
+@catalogs(pooled=True)
+def test_doctor_shows_no_secret_of_a_server(make_lake: Callable[..., DuckLake]) -> None:
+    lake = make_lake()
+    with lake.connect():
+        pass
+    for answer in (run("doctor", *urls_of(lake)), run("doctor", "--json", "--all", *urls_of(lake))):
+        assert answer.code == 0
+        assert not leaks(lake, answer)
+
+
+def urls_of(lake: DuckLake) -> list[str]:
+    assert lake.config.storage is not None
+    return [
+        *("--catalog", lake.config.catalog.to_url(reveal=True)),
+        *("--storage", lake.config.storage.to_url(reveal=True)),
+        *("--lake", lake.config.name),
+    ]
+
+
+def leaks(lake: DuckLake, answer: Answer) -> bool:
+    return any(secret in answer.out + answer.err for secret in {CANARY, *lake.config.secret_values()})
+
+
+# --- mistakes ----------------------------------------------------------------------------------------------------
+
+MISTAKES = {
+    "an unknown scheme": (["tables", "--catalog", f"oracle://u:{SECRET}@h/db"], 2, "oracle"),
+    "a missing file": (["tables", "--config", "nowhere.toml"], 2, "nowhere.toml"),
+    "an unknown key": (["tables", "--config", "unknown.toml"], 2, "`catalog`"),
+    "a missing variable": (["tables", "--config", "variable.toml"], 2, "NOT_SET_ANYWHERE"),
+    "an unknown lake": (["tables", "--config", "good.toml", "--lake", "nope"], 2, "nope"),
+    "a lake that is not there": (["tables", "--config", "good.toml"], 1, "--create"),
+    "a dead server": (["tables", "--catalog", f"postgresql://u:{SECRET}@127.0.0.1:1/db"], 1, "127.0.0.1:1"),
+    "a time without zone": (["tables", "--config", "good.toml", "--as-of", "2025-01-01"], 2, "zone"),
+    "no time": (["tables", "--config", "good.toml", "--as-of", "yesterday"], 2, "yesterday"),
+    "an unknown option": (["tables", "--catalgo", f"postgresql://u:{SECRET}@h/db"], 2, "--catalog"),
+    "an argument too many": (["tables", f"postgresql://u:{SECRET}@h/db"], 2, "unexpected"),
+    "an unknown command": (["tabels"], 2, "tabels"),
+    "no statement": (["sql", "--config", "good.toml"], 2, "-f FILE"),
+    "a missing script": (["sql", "--config", "good.toml", "-f", "nowhere.sql"], 2, "nowhere.sql"),
+    "an unusable folder for init": (["init", "unknown.toml/ducklake.toml"], 2, "cannot be written"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_gets_one_line_and_a_remedy(mistake: str, tmp_path: Path) -> None:
+    args, code, mentioned = MISTAKES[mistake]
+    (tmp_path / "good.toml").write_text('[lakes.a]\ncatalog = "sqlite:///nowhere.sqlite"\n')
+    (tmp_path / "unknown.toml").write_text(f'[lakes.a]\ncatalgo = "postgresql://u:{SECRET}@h/db"\n')
+    (tmp_path / "variable.toml").write_text('[lakes.a]\ncatalog = "sqlite:///${NOT_SET_ANYWHERE}"\n')
+
+    human = run(*args)
+    assert human.code == code
+    assert human.out == ""
+    assert human.err.startswith("error: ")
+    assert len(human.err.splitlines()) <= 2
+    assert mentioned in human.err
+
+    program = run(*args, "--json")
+    assert program.code == code
+    assert program.json["error"].keys() == {"type", "family", "message", "remedy", "retryable"}
+    assert SECRET not in human.err + program.out + program.err
+    assert "Traceback" not in human.err + program.err
+    assert not (tmp_path / "nowhere.sqlite").exists()
+
+
+@pytest.mark.parametrize("arguments", [("sql", "FROM nowhere"), ("tables", "--config", "nowhere.toml"), ("tabels",)])
+def test_the_process_ends_with_the_code_and_without_a_traceback(arguments: tuple[str, ...], lake: DuckLake) -> None:
+    answer = run_process(*arguments)
+    assert answer.code == (1 if arguments[0] == "sql" else 2)
+    assert answer.err.startswith("error: ")
+    assert "Traceback" not in answer.err
+
+
+def test_debug_shows_a_traceback_without_secrets() -> None:
+    answer = run("tables", "--debug", "--catalog", f"postgresql://u:{SECRET}@127.0.0.1:1/db")
+    assert answer.code == 1
+    assert "Traceback" in answer.err
+    assert SECRET not in answer.err
+
+
+def test_an_error_nobody_expected_is_one_scrubbed_line(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def explode(self: DuckLake, **_: Any) -> None:
+        raise RuntimeError(f"connect to postgresql://u:{SECRET}@h/db")
+
+    monkeypatch.setattr(DuckLake, "tables", explode)
+    answer = run("tables")
+    assert answer.code == 1
+    assert answer.err.startswith("error: RuntimeError: connect to postgresql://u:***@h/db")
+    assert "--debug" in answer.err
+
+
+def test_a_warning_is_one_line(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DUCKLAKE_OPTIONS__PARQUET_COMPRESSION", "zstd")
+    answer = run("tables", "--json")
+    assert answer.code == 0
+    assert len(answer.json) == 1
+    assert answer.err.startswith("warning: Lake `lake` has option parquet_compression")
+    assert len(answer.err.splitlines()) == 1
+
+
+def test_ctrl_c_ends_a_running_statement_with_130(lake: DuckLake) -> None:
+    command = [sys.executable, "-m", "ducklake_orch.cli", "sql"]
+    command += ["SELECT count(*) FROM range(1_000_000_000_000) t(i) WHERE i % 7 = 3"]
+    env = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        time.sleep(3)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert run("sql", "DELETE FROM numbers").code == 0  # no lock was left behind

@@ -1,0 +1,288 @@
+"""`execute`: scripts split as the engine splits them, one structured result for each command, nothing half done."""
+
+import datetime as dt
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ducklake_orch import CommitInfo, DuckLake, errors
+from ducklake_orch.engine.scripts import split
+from tests.backends import catalogs
+from tests.conftest import MakeLake
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> DuckLake:
+    lake = DuckLake.local(tmp_path / "lake")
+    lake.create_table("t", {"i": "int", "s": "varchar"})
+    return lake
+
+
+SCRIPT = """
+-- a comment; with a semicolon
+INSERT INTO t VALUES (1, 'a;b'), (2, 'it''s');  /* another; one */
+INSERT INTO t SELECT 3, $$dollar ; quote$$;
+INSERT INTO t SELECT 4, $tag$ ; $$ ; $tag$;
+SELECT s AS "a;b" FROM t ORDER BY i
+"""
+
+
+def test_scripts_are_split_where_the_engine_splits_them(lake: DuckLake) -> None:
+    result = lake.execute(SCRIPT).raise_for_error()
+    assert [c.kind for c in result.commands] == ["dml", "dml", "dml", "query"]
+    assert [row["a;b"] for row in result.rows] == ["a;b", "it's", "dollar ; quote", " ; $$ ; "]
+
+
+@pytest.mark.parametrize(
+    ("sql", "kind"),
+    [
+        ("SELECT 1", "query"),
+        ("WITH x AS (SELECT 1) SELECT * FROM x", "query"),
+        ("FROM t", "query"),
+        ("VALUES (1)", "query"),
+        ("DESCRIBE t", "query"),
+        ("EXPLAIN SELECT 1", "query"),
+        ("COPY t TO 'x.parquet'", "query"),
+        ("COPY (SELECT * FROM t) TO 'x.parquet'", "query"),
+        ("COPY t FROM 'x.parquet'", "dml"),
+        ("EXPLAIN ANALYZE INSERT INTO t VALUES (1)", "dml"),
+        ("INSERT INTO t VALUES (1)", "dml"),
+        ("UPDATE t SET i = 1", "dml"),
+        ("DELETE FROM t", "dml"),
+        ("TRUNCATE t", "dml"),
+        ("MERGE INTO t USING u ON t.i = u.i WHEN MATCHED THEN DELETE", "dml"),
+        ("CALL ducklake_add_data_files('lake', 't', 'x')", "dml"),
+        ("CREATE TABLE x (i INT)", "ddl"),
+        ("CREATE OR REPLACE VIEW v AS SELECT 'expire_snapshots('", "ddl"),
+        ("ALTER TABLE t ADD COLUMN j INT", "ddl"),
+        ("COMMENT ON TABLE t IS 'x'", "ddl"),
+        ("DROP TABLE t", "ddl"),
+        ("CALL ducklake_expire_snapshots('lake')", "maintenance"),
+        ("SELECT * FROM ducklake_flush_inlined_data('lake')", "maintenance"),
+        ("CALL lake.merge_adjacent_files()", "maintenance"),
+        ("CALL \"ducklake_cleanup_old_files\"('lake')", "maintenance"),
+        ("CHECKPOINT lake", "maintenance"),
+        ("-- expire\nCHECKPOINT", "maintenance"),
+        ("CALL lake.set_option('a', 1)", "utility"),
+        ("SET threads = 1", "utility"),
+        ("ATTACH 'x' AS y", "utility"),
+        ("BEGIN", "utility"),
+    ],
+)
+def test_every_command_is_classified(lake: DuckLake, sql: str, kind: str) -> None:
+    with lake.connect() as con:
+        (command,) = split(con.unwrap(), sql)  # type: ignore[attr-defined]
+    assert command.kind == kind
+
+
+def test_setting_an_option_takes_its_turn_too(lake: DuckLake) -> None:
+    with lake.connect() as con:
+        (command,) = split(con.unwrap(), "CALL lake.set_option('auto_compact', true)")  # type: ignore[attr-defined]
+    assert command.writes
+
+
+def test_the_result_has_the_shape_that_users_rely_on(lake: DuckLake) -> None:
+    result = lake.execute(["INSERT INTO t VALUES (1, 'a'), (2, 'b')", "SELECT * FROM t", "SELEC", "SELECT 1"])
+    document = result.to_dict()
+    assert json.loads(json.dumps(document)) == document
+    assert set(document) == {"status", "command_count", "executed", "duration_s", "commands", "lake"}
+    assert (document["status"], document["command_count"], document["executed"]) == ("error", 4, 3)
+    insert, select, wrong, after = document["commands"]
+    assert set(insert) == {
+        "index",
+        "sql",
+        "kind",
+        "status",
+        "columns",
+        "rows",
+        "row_count",
+        "affected_rows",
+        "truncated",
+        "duration_s",
+        "snapshot_before",
+        "snapshot_after",
+        "error",
+    }
+    assert (insert["affected_rows"], insert["snapshot_before"], insert["snapshot_after"]) == (2, 1, 2)
+    assert select["columns"] == [{"name": "i", "type": "INTEGER"}, {"name": "s", "type": "VARCHAR"}]
+    assert select["rows"] == [{"i": 1, "s": "a"}, {"i": 2, "s": "b"}]
+    assert (select["snapshot_before"], select["snapshot_after"]) == (2, 2)
+    assert set(wrong["error"]) == {"type", "family", "message", "remedy", "retryable"}
+    assert (after["status"], after["error"]) == ("skipped", None)
+    assert document["lake"] == {
+        "name": "lake",
+        "catalog": lake.config.catalog.to_url(),
+        "snapshot_count": 3,
+        "latest_snapshot": 2,
+        "table_count": 1,
+    }
+    with pytest.raises(errors.StatementError, match="SELEC"):
+        result.raise_for_error()
+
+
+def test_values_keep_their_types_in_python_and_their_meaning_in_json(lake: DuckLake) -> None:
+    sql = """
+        SELECT 1.10::DECIMAL(10,2) AS d, DATE '2024-01-31' AS day, 'inf'::DOUBLE AS inf, 'ab'::BLOB AS b,
+               '2024-01-01 12:00:00+02'::TIMESTAMPTZ AS tz, [1, NULL] AS l, {'a': 1} AS s, 2::HUGEINT ** 100 AS h,
+               1 AS x, 2 AS x, NULL AS n, INTERVAL 1 DAY AS i, MAP {'k': 1} AS m, gen_random_uuid() AS u
+    """
+    result = lake.execute(sql).raise_for_error()
+    row = result.rows[0]
+    assert (row["d"], row["day"]) == (Decimal("1.10"), dt.date(2024, 1, 31))
+    assert (row["x"], row["x_1"], row["n"]) == (1, 2, None)
+    shown = result.to_dict()["commands"][0]["rows"][0]
+    assert (shown["d"], shown["day"], shown["inf"], shown["b"]) == ("1.10", "2024-01-31", "inf", "6162")
+    assert shown["tz"] == "2024-01-01T10:00:00+00:00"
+    assert (shown["l"], shown["s"], shown["m"]) == ([1, None], {"a": 1}, {"k": 1})
+    json.dumps(shown, allow_nan=False)
+
+
+def test_rows_are_cut_at_max_rows_and_that_is_said(lake: DuckLake) -> None:
+    (command,) = lake.execute("FROM range(100)", max_rows=10).commands
+    assert (command.row_count, command.truncated, len(command.rows)) == (10, True, 10)
+    (command,) = lake.execute("FROM range(10)", max_rows=10).commands
+    assert (command.row_count, command.truncated) == (10, False)
+
+
+def test_parameters_are_bound_by_position_and_by_name(lake: DuckLake) -> None:
+    lake.execute("INSERT INTO t VALUES (?, ?)", params=[1, "it's; --"]).raise_for_error()
+    named: dict[str, Any] = {"i": 2, "s": "b"}
+    result = lake.execute(["INSERT INTO t VALUES ($i, $s)", "SELECT s FROM t WHERE i < $i"], params=named)
+    assert result.raise_for_error().rows == [{"s": "it's; --"}]
+
+
+def test_the_first_error_stops_unless_told_to_continue(lake: DuckLake) -> None:
+    commands = ["SELECT 1", "SELECT * FROM nope", "SELECT 2"]
+    assert [c.status for c in lake.execute(commands).commands] == ["ok", "error", "skipped"]
+    assert [c.status for c in lake.execute(commands, on_error="continue").commands] == ["ok", "error", "ok"]
+
+
+def test_atomic_is_one_snapshot_or_nothing(lake: DuckLake) -> None:
+    before = lake.snapshots(1)[0].snapshot_id
+    failing = ["DELETE FROM t", "INSERT INTO t VALUES (1, 'a')", "INSERT INTO nope VALUES (1)"]
+    failed = lake.execute(failing, atomic=True)
+    assert [c.status for c in failed.commands] == ["skipped", "skipped", "error"]
+    assert lake.snapshots(1)[0].snapshot_id == before
+    working = ["CREATE TABLE u (i INT)", "INSERT INTO u VALUES (1)", "INSERT INTO t VALUES (9, '')"]
+    done = lake.execute(working, atomic=True)
+    assert {c.snapshot_after for c in done.raise_for_error().commands} == {before + 1}
+    with pytest.raises(errors.ConfigError, match="opens the transaction itself"):
+        lake.execute(["BEGIN", "COMMIT"], atomic=True)
+
+
+def test_a_script_may_open_its_own_transactions(lake: DuckLake) -> None:
+    before = lake.snapshots(1)[0].snapshot_id
+    script = "BEGIN; INSERT INTO t VALUES (1, ''); INSERT INTO t VALUES (2, ''); COMMIT; SELECT count(*) AS n FROM t"
+    assert lake.execute(script).raise_for_error().rows == [{"n": 2}]
+    assert lake.snapshots(1)[0].snapshot_id == before + 1
+    assert lake.execute("BEGIN; DELETE FROM t; ROLLBACK").status == "ok"
+    left_open = lake.execute("BEGIN; DELETE FROM t")
+    assert "leave their transaction open" in str(left_open.commands[-1].error)
+    failing = lake.execute("BEGIN; DELETE FROM t; SELECT * FROM nope; COMMIT")
+    assert [c.status for c in failing.commands] == ["ok", "ok", "error", "skipped"]
+    assert lake.execute("SELECT count(*) AS n FROM t").rows == [{"n": 2}]
+
+
+def test_a_statement_that_changes_nothing_makes_no_snapshot(lake: DuckLake) -> None:
+    (command,) = lake.execute("DELETE FROM t WHERE i = 12345").raise_for_error().commands
+    assert command.snapshot_after == command.snapshot_before == lake.snapshots(1)[0].snapshot_id
+
+
+def test_snapshots_say_who_and_why(lake: DuckLake) -> None:
+    info = CommitInfo(author="etl", message="daily load", extra={"run": "abc"})
+    lake.execute("INSERT INTO t VALUES (1, '')", commit=info).raise_for_error()
+    newest = lake.snapshots(1)[0]
+    assert (newest.author, newest.message, newest.extra["run"]) == ("etl", "daily load", "abc")
+    assert len(newest.extra["ducklake_orch"]["write_id"]) == 32
+    script = "BEGIN; CALL lake.set_commit_message('me', 'mine'); INSERT INTO t VALUES (2, ''); COMMIT"
+    lake.execute(script).raise_for_error()
+    assert (lake.snapshots(1)[0].author, lake.snapshots(1)[0].message) == ("me", "mine")
+
+
+def test_a_time_limit_interrupts_and_says_so(lake: DuckLake) -> None:
+    slow = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(100000) b"
+    result = lake.execute(["SELECT 1", slow, "SELECT 2"], timeout=0.5, on_error="continue")
+    assert [c.status for c in result.commands] == ["ok", "error", "skipped"]
+    assert isinstance(result.commands[1].error, errors.StatementTimeoutError)
+    assert result.duration_s < 20
+
+
+def test_no_command_is_an_error(lake: DuckLake) -> None:
+    with pytest.raises(errors.ConfigError, match="no command"):
+        lake.execute("  -- nothing here")
+
+
+FLOORED = [
+    "CALL ducklake_expire_snapshots('lake', older_than => now())",
+    "CALL ducklake_expire_snapshots('lake', older_than => now() - INTERVAL 59 MINUTE)",
+    "SELECT * FROM ducklake_expire_snapshots('lake', versions => [0])",
+    "CALL ducklake_cleanup_old_files('lake', cleanup_all => true)",
+    "CALL ducklake_cleanup_old_files('lake', older_than => now() - INTERVAL 1 MINUTE)",
+    "CALL ducklake_delete_orphaned_files('lake', older_than => now() - INTERVAL 23 HOUR)",
+    "CALL DUCKLAKE_DELETE_ORPHANED_FILES('lake', cleanup_all := true)",
+]
+
+
+@pytest.mark.parametrize("sql", FLOORED)
+def test_raw_maintenance_keeps_its_floors_unless_forced(lake: DuckLake, sql: str) -> None:
+    refused = lake.execute(sql)
+    assert isinstance(refused.commands[0].error, errors.MaintenanceFloorError)
+    assert lake.execute(sql, force=True).status == "ok"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "CALL ducklake_expire_snapshots('lake', older_than => now() - INTERVAL 2 HOUR)",
+        "CALL ducklake_expire_snapshots('lake', older_than => now(), dry_run => true)",
+        "CALL ducklake_cleanup_old_files('lake')",
+        "CALL ducklake_delete_orphaned_files('lake', older_than => now() - INTERVAL 2 DAY)",
+        "CALL ducklake_merge_adjacent_files('lake')",
+        "CHECKPOINT",
+    ],
+)
+def test_raw_maintenance_above_its_floors_runs(lake: DuckLake, sql: str) -> None:
+    lake.execute(sql).raise_for_error()
+
+
+def test_a_persisted_option_below_the_floor_is_seen_too(lake: DuckLake) -> None:
+    lake.set_option("delete_older_than", "1 minute")
+    refused = lake.execute("CHECKPOINT")
+    assert isinstance(refused.commands[0].error, errors.MaintenanceFloorError)
+
+
+def test_another_lake_of_the_same_file_is_chosen_with_use(tmp_path: Path) -> None:
+    file = tmp_path / "ducklake.toml"
+    file.write_text(
+        f"""
+        [lakes.a]
+        catalog = "sqlite:///{tmp_path}/a.sqlite"
+        storage = "{tmp_path}/a"
+        create_if_missing = true
+        [lakes.b]
+        catalog = "sqlite:///{tmp_path}/b.sqlite"
+        storage = "{tmp_path}/b"
+        create_if_missing = true
+        """
+    )
+    lake = DuckLake.from_toml(file, lake="a")
+    lake.execute("CREATE TABLE only_in_b (i INT)", use="b").raise_for_error()
+    assert not lake.exists("only_in_b")
+    assert DuckLake.from_toml(file, lake="b").exists("only_in_b")
+    with pytest.raises(errors.ConfigError, match="came from no configuration file"):
+        DuckLake.local(tmp_path / "x").execute("SELECT 1", use="b")
+
+
+@catalogs(sql_writes=False)
+def test_what_mysql_cannot_do_in_sql_is_said_with_the_verb_that_can(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.execute("CREATE TABLE t (i INT)").raise_for_error()
+    lake.execute("INSERT INTO t VALUES (1)").raise_for_error()
+    for sql in ("INSERT INTO t VALUES (2)", "UPDATE t SET i = 3"):
+        error = lake.execute(sql).commands[0].error
+        assert isinstance(error, errors.UnsupportedStatementError)
+        assert "lake.write" in str(error)
+    assert lake.execute("SELECT i FROM t").rows == [{"i": 1}]
