@@ -181,7 +181,10 @@ class LakeConfig(Model):
             catalog = catalog.model_copy(update={"path": Path(os.path.abspath(catalog.path))})
         if isinstance(storage, LocalStorage):
             storage = storage.model_copy(update={"path": Path(os.path.abspath(storage.path))})
+        # A database that MotherDuck attaches has the name that it has there.
         alias = data.get("alias") or default_alias(data["name"])
+        if isinstance(catalog, MotherDuckCatalog) and catalog.mode != "own_compute":
+            alias = data.get("alias") or catalog.database
         return data | {"catalog": catalog, "storage": storage, "alias": alias}
 
     @model_validator(mode="after")
@@ -247,6 +250,11 @@ def _refuse_pairs_that_cannot_work(config: LakeConfig) -> None:
     if not isinstance(catalog, MotherDuckCatalog):
         return
     place = f"lake `{config.name}`"
+    if catalog.mode != "own_compute" and config.alias != catalog.database:
+        raise IncompatibleConfigError(
+            f"{place}: the alias is `{config.alias}`, yet MotherDuck attaches `{catalog.database}` under its own name.",
+            remedy="Leave `alias` out.",
+        )
     if catalog.mode == "managed":
         if storage is not None:
             raise IncompatibleConfigError(

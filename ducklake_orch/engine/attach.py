@@ -68,19 +68,20 @@ def secret_statements(config: LakeConfig, *, reveal: bool) -> list[str]:
     if isinstance(storage, BucketStorage) and not storage.secret_name:
         if not isinstance(catalog, MotherDuckCatalog):
             statements.append(_create_secret(STORAGE_SECRET, storage_secret(storage), reveal))
-        elif not catalog.secret_name:
-            values = storage_secret(storage, at_motherduck=True)
-            statements.append(_create_secret(f"ducklake_orch_{config.alias}", values, reveal, at_motherduck=True))
     return statements
 
 
 def attach_statements(config: LakeConfig, pin: Pin, *, create: bool, reveal: bool) -> list[str]:
     """Return what attaches the lake under its alias."""
-    if isinstance(config.catalog, MotherDuckCatalog) and config.catalog.mode != "own_compute":
-        return _motherduck_statements(config, config.catalog, create)
+    catalog = config.catalog
+    statements: list[str] = []
+    if isinstance(catalog, MotherDuckCatalog):
+        statements = _motherduck_statements(config, catalog, create, reveal)
+        if catalog.mode != "own_compute":
+            return statements
     values = _attach_options(config, pin, create)
     path = literal(f"ducklake:{metadata_path(config)}")
-    return [f"ATTACH {path} AS {identifier(config.alias)} {options(values)}".rstrip()]
+    return [*statements, f"ATTACH {path} AS {identifier(config.alias)} {options(values)}".rstrip()]
 
 
 def metadata_path(config: LakeConfig) -> str:
@@ -230,11 +231,22 @@ def _shown(secret: SecretStr, reveal: bool) -> str:
     return literal(secret) if reveal else literal(MASK)
 
 
-def _motherduck_statements(config: LakeConfig, catalog: MotherDuckCatalog, create: bool) -> list[str]:
-    statements = ["ATTACH 'md:'"]
-    if create:
-        values = {"data_path": config.data_path, "data_inlining_row_limit": config.data_inlining_row_limit}
-        inner = options(values)[1:-1]
-        lake = f"(TYPE DUCKLAKE{', ' if inner else ''}{inner})"
-        statements.append(f"CREATE DATABASE IF NOT EXISTS {identifier(catalog.database)} {lake}")
-    return statements
+def _motherduck_secret(config: LakeConfig, catalog: MotherDuckCatalog, reveal: bool) -> list[str]:
+    storage = config.storage
+    if not isinstance(storage, BucketStorage) or storage.secret_name or catalog.secret_name:
+        return []
+    values = storage_secret(storage, at_motherduck=True)
+    return [_create_secret(f"ducklake_orch_{config.alias}", values, reveal, at_motherduck=True)]
+
+
+def _motherduck_statements(config: LakeConfig, catalog: MotherDuckCatalog, create: bool, reveal: bool) -> list[str]:
+    # A secret is kept at MotherDuck only through a connection to it.
+    secret = _motherduck_secret(config, catalog, reveal)
+    if not create and catalog.mode == "own_compute":
+        return ["ATTACH 'md:'", *secret] if secret else []
+    if not create:  # by its name, so that one that is not there is an error
+        return [f"ATTACH {literal(f'md:{catalog.database}')}", *secret]
+    values = {"data_path": config.data_path, "data_inlining_row_limit": config.data_inlining_row_limit}
+    inner = options(values)[1:-1]
+    lake = f"(TYPE DUCKLAKE{', ' if inner else ''}{inner})"
+    return ["ATTACH 'md:'", *secret, f"CREATE DATABASE {identifier(catalog.database)} {lake}"]

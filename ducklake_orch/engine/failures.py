@@ -47,7 +47,7 @@ _MERGE = "DuckLake keeps no keys. Use write mode `merge` with `keys=…` to keep
 RULES = [
     # Opening a lake
     Rule(
-        r"creating a new DuckLake is explicitly disabled",
+        r"creating a new DuckLake is explicitly disabled|no database/share named",
         LakeNotFoundError,
         "Set `create_if_missing=True` (or run `ducklake-orch init --create`) if it should be made.",
     ),

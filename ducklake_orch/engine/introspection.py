@@ -7,6 +7,7 @@ from typing import Any, Literal
 import duckdb
 
 from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine import native
 from ducklake_orch.engine.quoting import TableName, identifier, literal
 from ducklake_orch.engine.session import Session
 from ducklake_orch.errors import ObjectNotFoundError
@@ -24,14 +25,16 @@ def metadata(config: LakeConfig, table: str) -> str:
 
 def summary(session: Session) -> tuple[dict[str, Any], int | None]:
     """Return the counts that `execute` reports about the lake, and the snapshot this session committed last."""
-    row = _one(
-        session,
-        f"SELECT (SELECT count(*) FROM {metadata(session.config, 'ducklake_snapshot')}),"
-        f" (SELECT max(snapshot_id) FROM {metadata(session.config, 'ducklake_snapshot')}),"
-        f" (SELECT count(*) FROM {metadata(session.config, 'ducklake_table')} WHERE end_snapshot IS NULL),"
-        f" (SELECT id FROM ducklake_last_committed_snapshot({literal(session.config.alias)}))",
+    config = session.config
+    counts = (
+        f"SELECT (SELECT count(*) FROM {native.table(config, 'ducklake_snapshot')}) AS s,"
+        f" (SELECT max(snapshot_id) FROM {native.table(config, 'ducklake_snapshot')}) AS m,"
+        f" (SELECT count(*) FROM {native.table(config, 'ducklake_table')} WHERE end_snapshot IS NULL) AS t"
     )
-    return {"snapshot_count": row[0], "latest_snapshot": row[1], "table_count": row[2]}, row[3]
+    committed = f"SELECT id FROM ducklake_last_committed_snapshot({literal(config.alias)})"
+    row = _one(session, f"SELECT s, m, t, ({committed}) FROM ({native.query(config, counts)})")
+    lake = {"snapshot_count": int(row[0]), "latest_snapshot": int(row[1]), "table_count": int(row[2])}
+    return lake, row[3]
 
 
 def seen_snapshot(session: Session) -> int:

@@ -10,6 +10,8 @@ from pydantic import SecretStr
 from ducklake_orch.errors import ConfigError
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Options whose value is a word of the language, and stands in all documentation without quotes.
+_WORDS = {"type", "provider"}
 _NAME_PART = re.compile(r'"((?:[^"]|"")*)"|([^."]+)')
 
 
@@ -48,6 +50,8 @@ def options(values: Mapping[str, Any]) -> str:
         if isinstance(value, Mapping):
             pairs = ", ".join(f"{literal(key)}: {literal(str(item))}" for key, item in value.items())
             parts.append(f"{name.upper()} MAP {{{pairs}}}")
+        elif name.lower() in _WORDS and isinstance(value, str) and _PLAIN.fullmatch(value):
+            parts.append(f"{name.upper()} {value}")
         elif value is not None:
             parts.append(f"{name.upper()} {literal(value)}")
     return f"({', '.join(parts)})" if parts else ""

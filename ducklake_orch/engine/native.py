@@ -1,0 +1,25 @@
+"""Questions to the metadata database in its own SQL, answered by the server: DuckDB would fetch whole tables first."""
+
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.quoting import identifier, literal
+
+_QUERY_FUNCTIONS = {"postgres": "postgres_query", "mysql": "mysql_query", "sqlite": "sqlite_query"}
+
+
+def table(config: LakeConfig, name: str) -> str:
+    """Return a metadata table as the catalog's own SQL names it."""
+    kind, schema = config.catalog.type, config.metadata_schema
+    if kind == "postgres":
+        return f"{identifier(schema or 'public')}.{name}"
+    if kind in ("mysql", "sqlite"):
+        return name
+    return f"{identifier(config.metadata_alias)}.{identifier(schema or 'main')}.{name}"
+
+
+def query(config: LakeConfig, sql: str) -> str:
+    """Return the DuckDB SELECT that runs `sql` in the catalog and gives its rows.
+
+    It runs outside the session's transaction. SQLite answers with texts only.
+    """
+    function = _QUERY_FUNCTIONS.get(config.catalog.type)
+    return f"SELECT * FROM {function}({literal(config.metadata_alias)}, {literal(sql)})" if function else sql
