@@ -106,7 +106,7 @@ RULES = [
     Rule(
         r"database \"[^\"]*\" does not exist|Unknown database",
         DatabaseNotFoundError,
-        "Create it: CREATE DATABASE {database};",
+        "{create}",
     ),
     Rule(
         r"password authentication failed|no password supplied|Access denied for user|role \"[^\"]*\" does not exist"
@@ -125,6 +125,7 @@ RULES = [
     ),
     # Storage
     Rule(r"HTTP (?:Error|code)[^\n]*(?:503|SlowDown|429|500|502|504)|SlowDown", StorageBusyError),
+    Rule(r"AuthorizationHeaderMalformed", ConfigError, "Give the storage the `region` of its bucket."),
     Rule(
         r"(?:HTTP[^\n]*(?:403|401))|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|AuthorizationFailure"
         r"|AuthenticationFailed|Secret Validation Failure|Base64 encoded string"
@@ -228,13 +229,18 @@ def _readable(text: str, config: LakeConfig) -> str:
     return _NO_LAKE.sub(lambda _: f"the catalog `{config.catalog.to_url()}` holds no lake{where}", text).strip()
 
 
+def create_database(config: LakeConfig) -> str:
+    """Return the remedy for a database that is not there, in its server's SQL."""
+    database = getattr(config.catalog, "database", None) or ""
+    mark = "`" if config.catalog.type == "mysql" else '"'
+    return f"Create it: CREATE DATABASE {mark}{database.replace(mark, 2 * mark)}{mark};"
+
+
 def _fill(remedy: str | None, config: LakeConfig) -> str | None:
     if remedy is None:
         return None
-    database = getattr(config.catalog, "database", None) or ""
-    mark = "`" if config.catalog.type == "mysql" else '"'
     return (
-        remedy.replace("{database}", mark + database.replace(mark, 2 * mark) + mark)
+        remedy.replace("{create}", create_database(config))
         .replace("{catalog}", f"`{config.catalog.to_url()}`")
         .replace("{mysql}", _MYSQL)
     )

@@ -1,5 +1,6 @@
 """The one place where names and values become SQL text."""
 
+import math
 import re
 from collections.abc import Mapping
 from datetime import date, datetime
@@ -31,8 +32,12 @@ def literal(value: Any) -> str:
         return "NULL"
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int | float):
+    if isinstance(value, int):
         return repr(value)
+    if isinstance(value, float) and math.isfinite(value):
+        text = repr(value)
+        # A long number without an exponent would be read as a decimal, and rounded on its way to a double.
+        return text if "e" in text or len(text) <= 16 else f"{text}e0"
     if isinstance(value, datetime | date):
         value = value.isoformat(sep=" ") if isinstance(value, datetime) else value.isoformat()
     text = str(value)
@@ -91,7 +96,7 @@ def table_name(name: str) -> TableName:
         if position == len(name) or name[position] != ".":
             break
         position += 1
-    if position != len(name) or len(parts) not in (1, 2) or not all(parts):
+    if position != len(name) or name.endswith(".") or len(parts) not in (1, 2) or not all(parts):
         raise ConfigError(
             f"`{name}` is not the name of a table.",
             remedy='Write `table` or `schema.table`; a part with a dot or a quote goes in double quotes: `main."a.b"`.',

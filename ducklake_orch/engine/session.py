@@ -168,8 +168,7 @@ def _ready_for_the_next(session: Session) -> bool:
             instance.detach(config)
         if not session.dirty:
             return True
-        state, instance.state = instance.state, None
-        return bool(instance.clean_state() == state)
+        return bool(instance.clean_state() == instance.state)
     except duckdb.Error as error:
         log.debug("a connection to lake `%s` is not kept: %s", config.name, config.scrubber(str(error)))
         return False

@@ -95,7 +95,19 @@ for i in range(job["repeat"]):
 con.execute("USE memory"); con.execute("DETACH lake"); con.close()
 print(json.dumps({"total": time.perf_counter() - imported, "again": times, "errors": errors}))
 """,
-    "ours": """
+    "connect": """
+times, errors = [], 0
+with lake.connect() as con:
+    for i in range(job["repeat"]):
+        begin = time.perf_counter()
+        try:
+            con.execute(f"INSERT INTO t VALUES ({i})")
+        except duckdb.Error:
+            errors += 1
+        times.append(time.perf_counter() - begin)
+print(json.dumps({"total": time.perf_counter() - imported, "again": times, "errors": errors}))
+""",
+    "execute": """
 times, errors = [], 0
 for i in range(job["repeat"]):
     begin = time.perf_counter()
@@ -107,7 +119,7 @@ print(json.dumps({"total": time.perf_counter() - imported, "again": times, "erro
 
 
 def start(kind: str, body: str, job: dict[str, Any]) -> subprocess.Popen[str]:
-    code = {"plain": PLAIN, "ours": OURS}[kind] + body
+    code = (PLAIN if kind == "plain" else OURS) + body
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", code, json.dumps(job)]
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -182,31 +194,27 @@ def bench_connect(folder: Path, runs: int) -> None:
 
 
 def bench_inserts(folder: Path, runs: int) -> None:
+    """Time `connect` (like for like) and `execute` (queue, exactly once, structured result) against plain DuckDB."""
     print("\n## 34 one-row inserts per worker, Postgres catalog\n")
-    print("| workers | total (s) plain | ours | ratio | median insert (ms) plain | ours | errors plain | ours |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| workers | way | total (s) | ratio to plain | median insert (ms) | errors |")
+    print("|---|---|---|---|---|---|")
     with running(PostgresServer, folder / "server-inserts") as server:
         assert isinstance(server, PostgresServer)
         for workers in (1, 3):
-            totals: dict[str, list[float]] = {"plain": [], "ours": []}
-            inserts: dict[str, list[float]] = {"plain": [], "ours": []}
-            errors = {"plain": 0, "ours": 0}
+            seen: dict[str, list[list[dict[str, Any]]]] = {kind: [] for kind in INSERT}
             for run in range(runs):
-                for kind in totals:
+                for kind, body in INSERT.items():
                     database = f"inserts_{workers}_{run}_{kind}"
                     server.create_database(database)
                     job = job_for(server.url(database), folder / database, 34)
-                    done = [finish(p) for p in [start(kind, INSERT[kind], job) for _ in range(workers)]]
-                    totals[kind].append(max(d["total"] for d in done))
-                    inserts[kind] += [t for d in done for t in d["again"]]
-                    errors[kind] += sum(d["errors"] for d in done)
-            pairs = [o / p for p, o in zip(totals["plain"], totals["ours"], strict=True)]
-            median = {kind: statistics.median(values) for kind, values in totals.items()}
-            print(
-                f"| {workers} | {median['plain']:.2f} | {median['ours']:.2f} | {statistics.median(pairs):.2f}"
-                f" | {ms(statistics.median(inserts['plain']))} | {ms(statistics.median(inserts['ours']))}"
-                f" | {errors['plain']} | {errors['ours']} |"
-            )
+                    seen[kind].append([finish(p) for p in [start(kind, body, job) for _ in range(workers)]])
+            totals = {kind: [max(d["total"] for d in done) for done in each] for kind, each in seen.items()}
+            for kind, each in seen.items():
+                ratio = statistics.median(a / b for a, b in zip(totals[kind], totals["plain"], strict=True))
+                insert = statistics.median(t for done in each for d in done for t in d["again"])
+                errors = sum(d["errors"] for done in each for d in done)
+                total = statistics.median(totals[kind])
+                print(f"| {workers} | {kind} | {total:.2f} | {ratio:.2f} | {ms(insert)} | {errors} |")
 
 
 def main() -> None:

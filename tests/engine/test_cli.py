@@ -17,6 +17,7 @@ from ducklake_orch import DuckLake
 from ducklake_orch.cli.program import app
 from tests.backends import backends, catalogs
 from tests.conftest import CANARY
+from tests.servers.s3 import VersityS3
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SECRET = "canary-cli-4711"
@@ -283,7 +284,7 @@ def test_a_lake_is_named_by_a_file_and_a_profile(lake: DuckLake, tmp_path: Path)
 def test_a_lake_is_named_by_the_environment(lake: DuckLake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DUCKLAKE_CATALOG", f"duckdb:///{tmp_path}/not-there.ducklake")
     assert "not-there.ducklake does not exist" in run("tables").err
-    assert len(run("tables", "--config", "ducklake.toml", "--lake", "lake", "--catalog", "sqlite:///lake.sqlite").out)
+    assert run("tables", "--config", "ducklake.toml", "--catalog", "sqlite:///lake.sqlite").code == 0
 
 
 def test_no_lake_at_all_is_an_error_that_says_how_to_name_one() -> None:
@@ -482,7 +483,7 @@ MISTAKES = {
     "no time": (["tables", "--config", "good.toml", "--as-of", "yesterday"], 2, "yesterday"),
     "an unknown option": (["tables", "--catalgo", f"postgresql://u:{SECRET}@h/db"], 2, "--catalog"),
     "an argument too many": (["tables", f"postgresql://u:{SECRET}@h/db"], 2, "unexpected"),
-    "an unknown command": (["tabels"], 2, "tabels"),
+    "an unknown command": (["no-such-command"], 2, "no-such-command"),
     "no statement": (["sql", "--config", "good.toml"], 2, "-f FILE"),
     "a missing script": (["sql", "--config", "good.toml", "-f", "nowhere.sql"], 2, "nowhere.sql"),
     "an unusable folder for init": (["init", "unknown.toml/ducklake.toml"], 2, "cannot be written"),
@@ -511,7 +512,9 @@ def test_a_mistake_gets_one_line_and_a_remedy(mistake: str, tmp_path: Path) -> N
     assert not (tmp_path / "nowhere.sqlite").exists()
 
 
-@pytest.mark.parametrize("arguments", [("sql", "FROM nowhere"), ("tables", "--config", "nowhere.toml"), ("tabels",)])
+@pytest.mark.parametrize(
+    "arguments", [("sql", "FROM nowhere"), ("tables", "--config", "nowhere.toml"), ("no-such-command",)]
+)
 def test_the_process_ends_with_the_code_and_without_a_traceback(arguments: tuple[str, ...], lake: DuckLake) -> None:
     answer = run_process(*arguments)
     assert answer.code == (1 if arguments[0] == "sql" else 2)
@@ -542,7 +545,7 @@ def test_a_warning_is_one_line(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) 
     answer = run("tables", "--json")
     assert answer.code == 0
     assert len(answer.json) == 1
-    assert answer.err.startswith("warning: Lake `lake` has option parquet_compression")
+    assert answer.err.startswith("warning: Lake `lake` has other options than configured: parquet_compression")
     assert len(answer.err.splitlines()) == 1
 
 
@@ -560,3 +563,17 @@ def test_ctrl_c_ends_a_running_statement_with_130(lake: DuckLake) -> None:
     assert process.returncode == 130
     assert "Traceback" not in err
     assert run("sql", "DELETE FROM numbers").code == 0  # no lock was left behind
+
+
+@pytest.mark.parametrize("wrong", ["secret_access_key", "bucket"])
+def test_doctor_fails_on_a_bucket_it_cannot_use(wrong: str, versity_s3: VersityS3) -> None:
+    versity_s3.create_bucket(f"doctor-{wrong.replace('_', '-')}")
+    bucket = "not-there" if wrong == "bucket" else "doctor-secret-access-key"
+    secret = SECRET if wrong == "secret_access_key" else versity_s3.secret_access_key
+    storage = f"s3://{bucket}/lake?endpoint=http://{versity_s3.endpoint}&region=us-east-1"
+    storage += f"&access_key_id={versity_s3.access_key_id}&secret_access_key={secret}"
+    answer = run("doctor", "--write", "--json", "--catalog", "sqlite:///lake.sqlite", "--storage", storage)
+    assert answer.code == 1
+    checks = answer.checks()
+    assert [checks[name]["status"] for name in ("storage", "storage writable")] == ["fail", "fail"]
+    assert secret not in answer.out + answer.err

@@ -1,0 +1,256 @@
+"""Bad input ends in one error of ours that names value, place and remedy, and leaves nothing behind.
+
+What works although it looks bad (names, paths and passwords with anything in them) is here too.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ducklake_orch import DuckLake, LakeConfig, errors
+from ducklake_orch.engine.locks import FileQueue
+from tests.backends import MYSQL, POSTGRES, Backend, catalogs
+from tests.conftest import MakeLake
+
+ROWS = "CREATE TABLE t AS SELECT range AS i FROM range(30)"
+SERVERS = [POSTGRES, MYSQL]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_open_or_locked(tmp_path: Path) -> Iterator[None]:
+    yield
+    links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    assert [str(link.readlink()) for link in links if str(link.readlink()).startswith(str(tmp_path))] == []
+    for lock in tmp_path.rglob("*.lock"):
+        assert FileQueue(lock.with_suffix("")).holder() is None
+
+
+def refused(kind: type[errors.DuckLakeOrchError], work: Callable[[], Any], *words: str) -> str:
+    """Run what must fail; its one error is of that class, has all those words, and holds no secret."""
+    with pytest.raises(errors.DuckLakeOrchError) as caught:
+        work()
+    text = str(caught.value)
+    assert type(caught.value) is kind, text
+    for word in words:
+        assert word in text
+    assert "canary" not in text
+    return text
+
+
+def everything_under(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+class TestNames:
+    @pytest.mark.parametrize("name", ["a-b", "a.b", "select", "a b", "it's", 'q"q', "1x", "é", "x;y", "TABLE"])
+    def test_a_lake_may_be_called_anything(self, tmp_path: Path, name: str) -> None:
+        lake = DuckLake.local(tmp_path / "lake", name=name, alias=name)
+        sql = f"{ROWS}; SELECT current_database() AS lake, count(*) AS n FROM t"
+        assert lake.execute(sql).raise_for_error().rows == [{"lake": name, "n": 30}]
+        assert LakeConfig(name=name).alias.isidentifier()
+
+    @pytest.mark.parametrize("name", ["a-b", "a.b", "select", "a b", "it's", 'q"q', "é;--"])
+    def test_a_table_may_be_called_anything(self, tmp_path: Path, name: str) -> None:
+        lake = DuckLake.local(tmp_path / "lake")
+        quoted = '"{0}"."{0}"'.format(name.replace('"', '""'))
+        lake.create_table(quoted, {name: "int", "d": "date"}, partition_by=['"{}"'.format(name.replace('"', '""'))])
+        lake.execute(f"INSERT INTO {quoted} SELECT range, NULL FROM range(3)").raise_for_error()
+        lake.set_option("parquet_compression", "zstd", table=quoted)
+        assert [(t.schema, t.table) for t in lake.tables()] == [(name, name)]
+        assert lake.table(quoted).schema()[0].partition == "identity"
+        assert len(lake.table(quoted).history()) == 2
+        lake.truncate(quoted)
+        lake.drop_table(quoted)
+        assert not lake.exists(quoted)
+
+    @pytest.mark.parametrize("alias", ["memory", "MAIN", "temp", "  ", "a\x00b"])
+    def test_names_that_duckdb_keeps_for_itself_are_refused(self, alias: str) -> None:
+        refused(errors.ConfigError, lambda: LakeConfig(name="x", alias=alias), repr(alias), "keeps for itself")
+
+
+class TestPaths:
+    @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+    @pytest.mark.parametrize("form", ["raw", "encoded"])
+    def test_a_path_may_hold_spaces_quotes_and_more(self, tmp_path: Path, kind: str, form: str) -> None:
+        file = tmp_path / f'it\'s a "dir"; #1 é\\/lake (1).{kind}'
+        storage = tmp_path / 'it\'s "data"; 100% #1 é'
+        url = (
+            f"{kind}:///{file}" if form == "raw" else LakeConfig(name="x", catalog=f"{kind}:///{file}").catalog.to_url()
+        )
+        lake = DuckLake.from_url("x", catalog=url, storage=str(storage), create_if_missing=True)
+        lake.execute(ROWS).raise_for_error()
+        assert file.exists()
+        assert len(list(storage.rglob("*.parquet"))) == 1
+
+    @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+    def test_a_folder_that_cannot_be_written_is_named(self, tmp_path: Path, kind: str) -> None:
+        (tmp_path / "file").touch()
+        catalog, storage = f"{kind}:///{tmp_path}/new/lake", str(tmp_path / "data")
+        for fields in (
+            {"catalog": f"{kind}:///{tmp_path}/file/under/lake", "storage": storage},
+            {"catalog": catalog, "storage": str(tmp_path / "file" / "under")},
+            {"catalog": catalog, "storage": "/proc/nowhere"},
+        ):
+            lake = DuckLake.from_url("x", create_if_missing=True, **fields)
+            place = "/proc/nowhere" if "/proc/nowhere" in fields["storage"] else f"{tmp_path}/file/under"
+            refused(errors.StorageError, partial(lake.execute, ROWS), place, "permissions")
+            assert everything_under(tmp_path) == ["file"]
+
+    @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+    def test_a_folder_given_as_the_catalog_file_is_refused(self, tmp_path: Path, kind: str) -> None:
+        (tmp_path / "folder").mkdir()
+        lake = DuckLake.from_url("x", catalog=f"{kind}:///{tmp_path}/folder", storage=str(tmp_path / "f"))
+        refused(errors.StorageError, lambda: lake.execute("SELECT 1"), f"{tmp_path}/folder")
+
+    @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+    @pytest.mark.parametrize("create", [True, False])
+    def test_a_file_of_another_kind_is_left_as_it_is(self, tmp_path: Path, kind: str, create: bool) -> None:
+        other = {"sqlite": "duckdb", "duckdb": "sqlite"}[kind]
+        DuckLake.from_url("x", catalog=f"{other}:///{tmp_path}/other", create_if_missing=True).execute("SELECT 1")
+        (tmp_path / "garbage").write_bytes(b"no database at all" * 500)
+        for name in ("other", "garbage"):
+            before = (tmp_path / name).read_bytes()
+            lake = DuckLake.from_url("x", catalog=f"{kind}:///{tmp_path}/{name}", create_if_missing=create)
+            # At once: the engine would guess, and look for an extension in the network.
+            refused(errors.ConfigError, partial(lake.execute, "SELECT 1"), f"{tmp_path}/{name}", f"`{other}:///…`")
+            assert (tmp_path / name).read_bytes() == before
+
+    def test_two_lakes_that_share_or_nest_a_data_path_are_refused(self, tmp_path: Path) -> None:
+        for other, relation in [("data", "share"), ("./data/../data/", "share"), ("data/inner", "nest"), ("", "nest")]:
+            file = tmp_path / "ducklake.toml"
+            file.write_text(
+                f'[lakes.a]\ncatalog = "sqlite:///a"\nstorage = "{tmp_path}/data"\n'
+                f'[lakes.b]\ncatalog = "sqlite:///b"\nstorage = "{tmp_path}/{other}"\n'
+            )
+            words = ("`a`", "`b`", relation, str(tmp_path / "data"), str(file), "folder of its own")
+            refused(errors.IncompatibleConfigError, partial(DuckLake.from_toml, file, lake="a"), *words)
+
+
+class TestConfiguration:
+    @pytest.mark.parametrize(
+        ("fields", "words"),
+        [
+            ({"catalog": "oracle://u:canary@h/d"}, ("`oracle`", "oracle://u:***@h/d", "`postgresql`")),
+            ({"catalog": "sqlit:///x"}, ("sqlit:///x", "Did you mean `sqlite`?")),
+            ({"catalog": "just/a/path"}, ("just/a/path", "no scheme")),
+            ({"catalog": "sqlite:///x", "storage": "ftp://h/x"}, ("`ftp`", "`s3`")),
+            ({"catalog": "sqlite:///x", "storag": "y"}, ("`storag`", "Did you mean `storage`?")),
+            ({"catalog": "postgres://u:canary@h/d?sslmod=x"}, ("`sslmod`", "u:***@h/d", "Did you mean `sslmode`?")),
+            ({"catalog": "postgres://u:canary@h:no/d"}, ("u:***@h", "1 to 65535")),
+            ({"catalog": {"type": "sqlite", "pth": "x"}}, ("sqlite", "`pth`", "Did you mean `path`?")),
+            ({"catalog": {"type": "squlite", "path": "x"}}, ("`squlite`", "Did you mean `sqlite`?")),
+            (
+                {"catalog": "sqlite:///x", "attach_options": {"overide_data_path": 1}},
+                ("Did you mean `override_data_path`",),
+            ),
+            ({"catalog": "sqlite:///x", "attach_options": {"encrypted": 1}}, ("a field of its own",)),
+            ({"catalog": "sqlite:///x", "options": {"target_filesize": 1}}, ("Did you mean `target_file_size`?",)),
+            ({"catalog": "sqlite:///x", "as_of": datetime(2024, 1, 2)}, ("2024-01-02T00:00:00", "`+00:00`")),
+            ({"catalog": "sqlite:///x", "snapshot": -1}, ("`snapshot` = -1", "0")),
+            (
+                {"catalog": "sqlite:///x", "settings": {"s3_secret_access_key": "canary"}},
+                ("`settings`", "`on_connect`"),
+            ),
+            ({"catalog": "sqlite:///x", "attach_options": {"meta_password": "canary"}}, ("`meta_password`", "secret")),
+        ],
+    )
+    def test_a_value_that_cannot_be_is_refused_before_connecting(self, fields: Any, words: tuple[str, ...]) -> None:
+        refused(errors.ConfigError, lambda: DuckLake.from_url("x", **fields), *words)
+
+    @pytest.mark.parametrize(
+        ("settings", "words"),
+        [
+            ({"no_such_setting": 1}, ("no_such_setting", "`settings`")),
+            ({"threads": "many"}, ("threads", "'many'", "`settings`")),
+            ({"memory_limit": "-5GB"}, ("memory_limit", "'-5GB'", "did not take")),
+            ({"TimeZone": "Asia/Tokyo"}, ("TimeZone", "'Asia/Tokyo'", "did not take")),
+            ({"allow_unsigned_extensions": True}, ("allow_unsigned_extensions", "`settings`")),
+        ],
+    )
+    def test_a_setting_that_is_unknown_or_does_not_take(
+        self, tmp_path: Path, settings: Any, words: tuple[str, ...]
+    ) -> None:
+        lake = DuckLake.local(tmp_path / "lake", settings=settings)
+        refused(errors.SettingError, lambda: lake.execute("SELECT 1"), *words)
+        assert everything_under(tmp_path) == []
+
+    @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+    def test_an_option_that_the_catalogs_attach_does_not_know(self, tmp_path: Path, kind: str) -> None:
+        url, storage = f"{kind}:///{tmp_path}/lake", str(tmp_path / "data")
+        fields: Any = {"create_if_missing": True, "attach_options": {"meta_no_such": 1}}
+        lake = DuckLake.from_url("x", catalog=url, storage=storage, **fields)
+        refused(errors.ConfigError, lambda: lake.execute("SELECT 1"), "no_such", "`attach_options`")
+        assert everything_under(tmp_path) == []
+
+
+@catalogs()
+class TestEveryCatalog:
+    def test_a_lake_that_does_not_exist_is_not_made(
+        self, make_lake: MakeLake, backend: Backend, tmp_path: Path
+    ) -> None:
+        lake = make_lake(create_if_missing=False)
+        refused(errors.LakeNotFoundError, lambda: lake.execute("SELECT 1"), "lake", "`create_if_missing=True`")
+        assert everything_under(tmp_path) == []
+        if backend.catalog in SERVERS:
+            with lake.connect_metadata() as con:
+                sql = "SELECT count(*) FROM information_schema.tables WHERE table_name LIKE 'ducklake%'"
+                assert con.execute(sql).fetchone() == (0,)
+
+    def test_a_data_path_that_differs_from_the_catalogs_is_named_with_it(
+        self, make_lake: MakeLake, tmp_path: Path
+    ) -> None:
+        lake = make_lake()
+        lake.execute("SELECT 1").raise_for_error()
+        moved = make_lake(storage=str(tmp_path / "elsewhere"))
+        words = (str(lake.config.data_path), str(moved.config.data_path), "`override_data_path=True`")
+        refused(errors.DataPathMismatchError, lambda: moved.execute("SELECT 1"), *words)
+        assert not (tmp_path / "elsewhere").exists()
+
+    @pytest.mark.parametrize(
+        ("version", "remedy"), [("0.3", "`automatic_migration=True`"), ("9.9", "newer ducklake-orch")]
+    )
+    def test_a_catalog_of_another_format(
+        self, make_lake: MakeLake, backend: Backend, version: str, remedy: str
+    ) -> None:
+        lake = make_lake(threads=2)
+        lake.execute("SELECT 1").raise_for_error()
+        statement = f"UPDATE ducklake_metadata SET value = '{version}' WHERE value = '1.0'"
+        with lake.connect_metadata(read_only=False) as con:
+            con.execute(statement)
+        # Not the pooled connection, which is in the lake already.
+        again = make_lake(threads=1, create_if_missing=False)
+        refused(errors.CatalogVersionError, lambda: again.execute("SELECT 1"), version, "1.0", remedy)
+
+    def test_a_snapshot_or_time_that_is_not_there(self, lake: DuckLake) -> None:
+        lake.execute("SELECT 1").raise_for_error()
+        listed = "`ducklake-orch snapshots`"
+        refused(errors.SnapshotNotFoundError, lambda: lake.execute("SELECT 1", snapshot=99), "99", listed)
+        early = datetime(2004, 5, 6, tzinfo=UTC)
+        refused(errors.SnapshotNotFoundError, lambda: lake.execute("SELECT 1", as_of=early), "2004-05-06", listed)
+        refused(errors.ConfigError, lambda: lake.execute("SELECT 1", as_of=datetime(2024, 1, 2)), "2024-01-02", "zone")
+        refused(errors.ConfigError, lambda: lake.tables(snapshot=-1), "-1", "0")
+
+    def test_a_statement_that_ducklake_cannot_do(self, lake: DuckLake) -> None:
+        lake.execute("CREATE TABLE t (i INTEGER)").raise_for_error()
+        unsupported = errors.UnsupportedStatementError
+        for sql, kind, word in [
+            ("CREATE TABLE p (i INTEGER PRIMARY KEY)", unsupported, "`merge` with `keys=…`"),
+            ("CREATE TABLE p (i INTEGER UNIQUE)", unsupported, "`merge` with `keys=…`"),
+            ("CREATE TABLE p (i INTEGER REFERENCES t (i))", unsupported, "`merge` with `keys=…`"),
+            ("CREATE TABLE p (i INTEGER CHECK (i > 0))", unsupported, "NOT NULL"),
+            ("FROM t FOR SYSTEM_TIME AS OF 1", unsupported, "AT (VERSION => 5)"),
+            ("FROM nowhere", errors.ObjectNotFoundError, "nowhere"),
+            ("SELEC 1", errors.StatementError, "SELEC"),
+        ]:
+            refused(kind, lake.execute(sql).raise_for_error, word)
+        assert len(lake.snapshots()) == 2  # the lake's own, and the table's
+
+    def test_a_reader_asked_to_write(self, make_lake: MakeLake) -> None:
+        make_lake().execute("CREATE TABLE t (i INTEGER)").raise_for_error()
+        for reader in (make_lake(read_only=True), make_lake(snapshot=1)):
+            refused(errors.ReadOnlyError, partial(reader.drop_table, "t"), "`read_only`")
+        assert make_lake().exists("t")

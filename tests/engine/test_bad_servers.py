@@ -1,0 +1,214 @@
+"""Servers that are away, that refuse, or that speak another language: one error of ours, and nothing left behind."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ducklake_orch import DuckLake, RetryPolicy, errors
+from ducklake_orch.engine.locks import FileQueue
+from tests.conftest import Servers
+from tests.servers.azure import AzuriteServer
+from tests.servers.base import LOOPBACK, free_port
+from tests.servers.mariadb import MariaDBServer
+from tests.servers.postgres import PostgresServer
+from tests.servers.s3 import VersityS3
+
+ROWS = "CREATE TABLE t AS SELECT range AS i FROM range(30)"
+SCHEMES: dict[str, type[PostgresServer | MariaDBServer]] = {"postgresql": PostgresServer, "mysql": MariaDBServer}
+ONCE = RetryPolicy(max_attempts=1)
+each_scheme = pytest.mark.parametrize("scheme", SCHEMES)
+
+
+@pytest.fixture
+def server(scheme: str, servers: Servers) -> PostgresServer | MariaDBServer:
+    return servers.get(SCHEMES[scheme])
+
+
+def refused(kind: type[errors.DuckLakeOrchError], work: Callable[[], Any], *words: str) -> None:
+    with pytest.raises(errors.DuckLakeOrchError) as caught:
+        work()
+    text = str(caught.value)
+    assert type(caught.value) is kind, text
+    for word in words:
+        assert word in text
+    assert "canary" not in text
+
+
+def lake_at(url: str, folder: Path, **fields: Any) -> DuckLake:
+    return DuckLake.from_url("lake", catalog=url, storage=str(folder / "files"), **fields)
+
+
+def assert_no_connection(server: PostgresServer | MariaDBServer, database: str) -> None:
+    sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s"
+    if isinstance(server, MariaDBServer):
+        sql = "SELECT count(*) FROM information_schema.processlist WHERE db = %s"
+    deadline, count = time.monotonic() + 3, 1
+    while count and time.monotonic() < deadline:
+        with server.connect() as con, con.cursor() as cursor:
+            cursor.execute(sql, (database,))
+            (count,) = cursor.fetchone() or (1,)
+    assert count == 0
+
+
+@each_scheme
+class TestLogin:
+    @pytest.mark.parametrize("secret", ["'", '"', ";", "\\", " x ", "@", "/", "%", "é", "a'b\"c;d\\e f@g/h%é", "\\'"])
+    def test_any_password_logs_in(
+        self, server: PostgresServer | MariaDBServer, scheme: str, secret: str, tmp_path: Path
+    ) -> None:
+        name = f"login_{secret.encode().hex()}"
+        server.create_database(name)
+        server.create_role(name, f"{secret}x-canary{secret}", superuser=True)
+        encoded = server.url(name, name, f"{secret}x-canary{secret}")
+        raw = f"{scheme}://{name}:{secret}x-canary{secret}@{server.host}:{server.port}/{name}"
+        lake_at(encoded, tmp_path, create_if_missing=True).execute("SELECT 1").raise_for_error()
+        # As people paste it: told apart from the rest of the URL all the same.
+        assert lake_at(raw, tmp_path).execute("SELECT 1 AS one").rows == [{"one": 1}]
+
+    def test_a_wrong_password_or_user_is_refused_after_one_more_try(
+        self, server: PostgresServer | MariaDBServer, scheme: str, tmp_path: Path
+    ) -> None:
+        server.create_database(f"closed_{scheme}")
+        for user in (server.user, "nobody"):
+            url = server.url(f"closed_{scheme}", user, "canary")
+            started = time.monotonic()
+            words = (user, f"{user}:***@{server.host}:{server.port}/closed_{scheme}", "user and password")
+            refused(errors.AuthenticationError, partial(lake_at(url, tmp_path).execute, "SELECT 1"), *words)
+            assert time.monotonic() - started < 10
+        assert_no_connection(server, f"closed_{scheme}")
+
+    @pytest.mark.parametrize("create", [True, False])
+    @pytest.mark.parametrize("name", ["nowhere", 'it\'s "no" `where`'])
+    def test_a_database_that_does_not_exist_comes_with_the_statement_that_makes_it(
+        self, server: PostgresServer | MariaDBServer, scheme: str, name: str, create: bool, tmp_path: Path
+    ) -> None:
+        mark = {"postgresql": '"', "mysql": "`"}[scheme]
+        statement = f"CREATE DATABASE {mark}{name.replace(mark, 2 * mark)}{mark};"
+        lake = lake_at(server.url(name), tmp_path, create_if_missing=create)
+        refused(errors.DatabaseNotFoundError, lambda: lake.execute("SELECT 1"), "`lake`", name, statement)
+        assert not (tmp_path / "files").exists()
+
+
+@each_scheme
+@pytest.mark.parametrize("place", [f"{LOOPBACK}:PORT", "no-such-host.invalid"])
+def test_a_server_that_is_away_is_named_with_its_address(scheme: str, place: str, tmp_path: Path) -> None:
+    place = place.replace("PORT", str(free_port()))
+    lake = lake_at(f"{scheme}://me:canary@{place}/db", tmp_path, create_if_missing=True)
+    started = time.monotonic()
+    refused(errors.CatalogUnreachableError, lambda: lake.execute("SELECT 1"), f"{scheme}://me:***@{place}/db", "runs")
+    assert time.monotonic() - started < 10  # one more try, not two minutes of them
+    assert list(tmp_path.iterdir()) == []
+
+
+class TestAnotherLanguage:
+    """Errors are told apart without the words of the server, which come in its language."""
+
+    @pytest.fixture
+    def german(self, mariadb: MariaDBServer) -> Iterator[MariaDBServer]:
+        self.speak(mariadb, "de_DE")
+        yield mariadb
+        self.speak(mariadb, "en_US")
+
+    @staticmethod
+    def speak(mariadb: MariaDBServer, language: str) -> None:
+        with mariadb.connect() as con, con.cursor() as cursor:
+            cursor.execute(f"SET GLOBAL lc_messages = '{language}'")
+
+    def test_of_mariadb(self, german: MariaDBServer, tmp_path: Path) -> None:
+        missing, closed = german.url("nowhere"), german.url("mysql", german.user, "canary")
+        refused(errors.DatabaseNotFoundError, lambda: lake_at(missing, tmp_path).execute("SELECT 1"), "`nowhere`;")
+        refused(errors.AuthenticationError, lambda: lake_at(closed, tmp_path).execute("SELECT 1"), "Benutzer")
+
+    def test_of_postgres(self, postgres: PostgresServer, tmp_path: Path) -> None:
+        # The wheel has no translations: they are put in on the way, of the same length.
+        words = {
+            b"does not exist": b"existiert nich",
+            b"password authentication failed": b"Anmeldung mit Passwort faellt ",
+        }
+        with translating(postgres, words) as port:
+            there = f"postgresql://{postgres.user}:PASSWORD@{LOOPBACK}:{port}/"
+            missing, closed = there.replace("PASSWORD", postgres.password) + "nowhere", there + "postgres"
+            refused(errors.DatabaseNotFoundError, lambda: lake_at(missing, tmp_path).execute("SELECT 1"), '"nowhere";')
+            refused(errors.AuthenticationError, lambda: lake_at(closed, tmp_path).execute("SELECT 1"), "Anmeldung")
+
+
+@contextmanager
+def translating(server: PostgresServer, words: dict[bytes, bytes]) -> Iterator[int]:
+    """Pass everything on to the server, and its words back as they are to be; gives the port."""
+    listener = socket.create_server((LOOPBACK, 0))
+
+    def pass_on(source: socket.socket, target: socket.socket, change: dict[bytes, bytes]) -> None:
+        try:
+            while data := source.recv(65536):
+                for old, new in change.items():
+                    data = data.replace(old, new)
+                target.sendall(data)
+        except OSError:
+            pass
+        for end in (source, target):
+            end.close()
+
+    def accept() -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            upstream = socket.create_connection((server.host, server.port))
+            threading.Thread(target=pass_on, args=(client, upstream, {}), daemon=True).start()
+            threading.Thread(target=pass_on, args=(upstream, client, words), daemon=True).start()
+
+    thread = threading.Thread(target=accept, daemon=True)
+    thread.start()
+    yield listener.getsockname()[1]
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    thread.join()
+
+
+class TestStorages:
+    def s3(self, server: VersityS3, **fields: Any) -> dict[str, Any]:
+        login = {"access_key_id": server.access_key_id, "secret_access_key": server.secret_access_key}
+        return {
+            "type": "s3",
+            "bucket": "bucket",
+            "endpoint": f"http://{server.endpoint}",
+            "region": server.region,
+            **login,
+            **fields,
+        }
+
+    def fails(self, kind: type[errors.DuckLakeOrchError], storage: Any, folder: Path, *words: str) -> None:
+        lake = DuckLake.local(folder / "lake", storage=storage, retry=ONCE)
+        refused(kind, lambda: lake.execute(ROWS).raise_for_error(), *words)
+        assert lake.tables() == []
+        assert FileQueue(folder / "lake.sqlite").holder() is None
+
+    def test_s3_with_wrong_credentials(self, versity_s3: VersityS3, tmp_path: Path) -> None:
+        for wrong in ({"secret_access_key": "canary"}, {"access_key_id": "nobody"}):
+            storage = self.s3(versity_s3, **wrong)
+            self.fails(errors.AuthenticationError, storage, tmp_path, "s3://bucket/", "credentials of the storage")
+
+    def test_azure_with_a_wrong_key(self, azurite: AzuriteServer, tmp_path: Path) -> None:
+        azurite.create_container("closed")
+        for key in (azurite.account_key.replace("E", "F"), "canary"):
+            text = azurite.connection_string.replace(azurite.account_key, key)
+            storage = {"type": "azure", "container": "closed", "connection_string": text}
+            self.fails(errors.AuthenticationError, storage, tmp_path, "credentials of the storage")
+
+    def test_s3_without_its_region(self, versity_s3: VersityS3, tmp_path: Path) -> None:
+        self.fails(errors.ConfigError, self.s3(versity_s3, region=None), tmp_path, "s3://bucket/", "`region`")
+
+    def test_a_bucket_that_does_not_exist(self, versity_s3: VersityS3, tmp_path: Path) -> None:
+        self.fails(errors.StorageError, self.s3(versity_s3, bucket="no-bucket"), tmp_path, "s3://no-bucket/", "exists")
+
+    def test_a_storage_server_that_is_away(self, versity_s3: VersityS3, tmp_path: Path) -> None:
+        storage = self.s3(versity_s3, endpoint=f"http://{LOOPBACK}:{free_port()}")
+        self.fails(errors.StorageBusyError, storage, tmp_path, storage["endpoint"], "reached")
