@@ -16,7 +16,7 @@ define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python >= 3.11 is needed: make PYTHON=/path/to/python3.11 …"; exit 1; }
 	@test -x $(1)/bin/python || $(if $(UV),uv venv -q --python $(PYTHON) $(1),$(PYTHON) -m venv $(1))
-	$(if $(UV),VIRTUAL_ENV=$(CURDIR)/$(1) uv pip install -q,$(1)/bin/python -m pip install -q -c $(2) pip && $(1)/bin/python -m pip install -q) -c $(2) $(3)
+	@$(if $(UV),VIRTUAL_ENV=$(CURDIR)/$(1) uv pip install -q,$(1)/bin/python -m pip install -q -c $(2) pip && $(1)/bin/python -m pip install -q) -c $(2) $(3)
 endef
 
 .PHONY: help
