@@ -1,74 +1,19 @@
 """The command line as people and programs use it: answers, exit codes, one line per mistake, never a secret."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from ducklake_orch import DuckLake
-from ducklake_orch.cli.program import app
-from tests.backends import backends, catalogs
-from tests.conftest import CANARY
-from tests.servers.s3 import VersityS3
+from tests.cli.program import REPOSITORY, SECRET, run, run_process
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-SECRET = "canary-cli-4711"
 COMMANDS = ["doctor", "init", "preview", "sql", "tables", "snapshots", "options", "config-schema", "demo"]
-
-
-class Answer(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-    def checks(self) -> dict[str, dict[str, Any]]:
-        return {check["name"]: check for check in self.json}
-
-
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in os.environ:
-        if name.startswith("DUCKLAKE_"):
-            monkeypatch.delenv(name)
-
-
-def run(*args: str, stdin: str | None = None) -> Answer:
-    result = CliRunner().invoke(app, list(args), input=stdin, catch_exceptions=False)
-    return Answer(result.exit_code, result.stdout, result.stderr)
-
-
-def run_process(*args: str, **environ: str) -> Answer:
-    env = os.environ | {"PYTHONPATH": str(REPOSITORY)} | environ
-    command = [sys.executable, "-m", "ducklake_orch.cli", *args]
-    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=120, check=False)
-    return Answer(done.returncode, done.stdout, done.stderr)
-
-
-@pytest.fixture
-def lake() -> DuckLake:
-    """An embedded lake with some history, that `ducklake.toml` in the working directory names."""
-    assert run("init", "--create").code == 0
-    made = DuckLake.from_toml()
-    script = [
-        "CREATE TABLE numbers AS SELECT range AS n, 'text [bold]' AS words FROM range(20)",
-        "COMMENT ON TABLE numbers IS 'some numbers'",
-        "DELETE FROM numbers WHERE n < 5",
-    ]
-    made.execute(script).raise_for_error()
-    return made
 
 
 # --- what each command answers -----------------------------------------------------------------------------------
@@ -341,134 +286,6 @@ def test_init_that_cannot_create_the_lake_leaves_no_file(tmp_path: Path) -> None
     assert SECRET not in answer.err
 
 
-# --- doctor ------------------------------------------------------------------------------------------------------
-
-
-def test_doctor_without_a_lake_looks_at_the_machine() -> None:
-    answer = run("doctor", "--json")
-    assert answer.code == 0
-    checks = answer.checks()
-    assert {"package", "python", "duckdb", "extension ducklake", "java", "spark python"} <= checks.keys()
-    assert checks["configuration"]["status"] == "skip"
-    assert "wheel" in checks["extension ducklake"]["detail"]
-    assert set(checks["java"]) == {"name", "status", "detail", "remedy"}
-
-
-def test_doctor_finds_a_healthy_lake(lake: DuckLake) -> None:
-    answer = run("doctor", "--json")
-    assert answer.code == 0
-    checks = answer.checks()
-    ok = ["catalog file", "lock", "catalog", "catalog format", "storage"]
-    assert [checks[name]["status"] for name in ok] == ["ok"] * 5
-    assert checks["catalog format"]["detail"].startswith("1.0")
-    assert checks["storage writable"]["status"] == "skip"
-    human = run("doctor")
-    assert human.code == 0
-    assert "0 failed" in human.out
-
-
-def test_doctor_tells_where_settings_come_from(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DUCKLAKE_THREADS", "2")
-    checks = run("doctor", "--json").checks()
-    assert checks["setting threads"]["detail"] == "2 (environment DUCKLAKE_THREADS)"
-    assert checks["setting catalog.path"]["detail"].endswith("(ducklake.toml [lakes.lake])")
-    assert "setting retry.max_attempts" not in checks
-    assert run("doctor", "--json", "--all").checks()["setting retry.max_attempts"]["detail"] == "10 (default)"
-
-
-def test_doctor_shows_no_value_of_a_secret_setting(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DUCKLAKE_ATTACH_OPTIONS__META_PASSWORD", SECRET)
-    monkeypatch.setenv("DUCKLAKE_SETTINGS__S3_SECRET_ACCESS_KEY", SECRET)
-    answers = [run("doctor"), run("doctor", "--json")]
-    assert all(SECRET not in answer.out + answer.err for answer in answers)
-
-
-def test_doctor_says_who_holds_the_lock(lake: DuckLake) -> None:
-    from ducklake_orch.engine.locks import FileQueue
-
-    path = lake.config.catalog.path  # type: ignore[union-attr]
-    with FileQueue(path).hold("a long write", 1):
-        detail = run("doctor", "--json").checks()["lock"]["detail"]
-    assert f"held by process {os.getpid()}" in detail
-    assert "a long write" in detail
-
-
-def test_doctor_fails_when_the_lake_is_not_there() -> None:
-    answer = run("doctor", "--catalog", "sqlite:///nowhere.sqlite", "--json")
-    assert answer.code == 1
-    assert answer.checks()["catalog"]["status"] == "fail"
-    assert not Path("nowhere.sqlite").exists()
-
-
-def test_doctor_makes_no_lake_even_where_others_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DUCKLAKE_CREATE_IF_MISSING", "true")
-    answer = run("doctor", "--catalog", "sqlite:///nowhere.sqlite", "--json")
-    assert (answer.code, answer.checks()["catalog"]["status"]) == (0, "warn")
-    assert list(Path().iterdir()) == []
-
-
-def test_doctor_reports_a_wrong_configuration_beside_the_machine() -> None:
-    answer = run("doctor", "--config", "nowhere.toml", "--json")
-    assert answer.code == 2
-    assert answer.checks()["configuration"]["status"] == "fail"
-    assert answer.checks()["duckdb"]["status"] == "ok"
-
-
-def test_doctor_warns_of_options_that_differ(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DUCKLAKE_OPTIONS__PARQUET_COMPRESSION", "zstd")
-    check = run("doctor", "--json").checks()["options"]
-    assert check["status"] == "warn"
-    assert "apply_options" in check["remedy"]
-
-
-def test_doctor_fails_on_a_storage_that_cannot_be_written(lake: DuckLake, tmp_path: Path) -> None:
-    blocked = tmp_path / "a-file"
-    blocked.write_text("")
-    catalog = f"sqlite:///{tmp_path}/lake.sqlite"
-    answer = run("doctor", "--write", "--json", "--catalog", catalog, "--storage", str(blocked / "inside"))
-    assert answer.code == 1
-    assert answer.checks()["storage writable"]["status"] == "fail"
-
-
-@backends()
-def test_doctor_writes_a_probe_and_leaves_nothing(make_lake: Callable[..., DuckLake]) -> None:
-    lake = make_lake()
-    lake.execute("CREATE TABLE t AS SELECT range AS i FROM range(50)").raise_for_error()
-    answer = run("doctor", "--write", "--json", *urls_of(lake))
-    assert answer.code == 0, answer.out
-    checks = answer.checks()
-    assert [checks[name]["status"] for name in ("catalog", "lock", "storage", "storage writable")] == ["ok"] * 4
-    assert ".parquet" in checks["storage"]["detail"]
-    with lake.connect() as con:
-        files = con.execute("SELECT file FROM glob(?)", [f"{lake.config.data_path}**"]).fetchall()
-    assert len(files) == 1
-    if lake.config.data_path and lake.config.data_path.startswith("/"):
-        assert not list(Path(lake.config.data_path).glob(".ducklake-orch-probe*"))
-
-
-@catalogs(pooled=True)
-def test_doctor_shows_no_secret_of_a_server(make_lake: Callable[..., DuckLake]) -> None:
-    lake = make_lake()
-    with lake.connect():
-        pass
-    for answer in (run("doctor", *urls_of(lake)), run("doctor", "--json", "--all", *urls_of(lake))):
-        assert answer.code == 0
-        assert not leaks(lake, answer)
-
-
-def urls_of(lake: DuckLake) -> list[str]:
-    assert lake.config.storage is not None
-    return [
-        *("--catalog", lake.config.catalog.to_url(reveal=True)),
-        *("--storage", lake.config.storage.to_url(reveal=True)),
-        *("--lake", lake.config.name),
-    ]
-
-
-def leaks(lake: DuckLake, answer: Answer) -> bool:
-    return any(secret in answer.out + answer.err for secret in {CANARY, *lake.config.secret_values()})
-
-
 # --- mistakes ----------------------------------------------------------------------------------------------------
 
 MISTAKES = {
@@ -563,17 +380,3 @@ def test_ctrl_c_ends_a_running_statement_with_130(lake: DuckLake) -> None:
     assert process.returncode == 130
     assert "Traceback" not in err
     assert run("sql", "DELETE FROM numbers").code == 0  # no lock was left behind
-
-
-@pytest.mark.parametrize("wrong", ["secret_access_key", "bucket"])
-def test_doctor_fails_on_a_bucket_it_cannot_use(wrong: str, versity_s3: VersityS3) -> None:
-    versity_s3.create_bucket(f"doctor-{wrong.replace('_', '-')}")
-    bucket = "not-there" if wrong == "bucket" else "doctor-secret-access-key"
-    secret = SECRET if wrong == "secret_access_key" else versity_s3.secret_access_key
-    storage = f"s3://{bucket}/lake?endpoint=http://{versity_s3.endpoint}&region=us-east-1"
-    storage += f"&access_key_id={versity_s3.access_key_id}&secret_access_key={secret}"
-    answer = run("doctor", "--write", "--json", "--catalog", "sqlite:///lake.sqlite", "--storage", storage)
-    assert answer.code == 1
-    checks = answer.checks()
-    assert [checks[name]["status"] for name in ("storage", "storage writable")] == ["fail", "fail"]
-    assert secret not in answer.out + answer.err
