@@ -366,13 +366,16 @@ def test_a_warning_is_one_line(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) 
     assert len(answer.err.splitlines()) == 1
 
 
-def test_ctrl_c_ends_a_running_statement_with_130(lake: DuckLake) -> None:
-    command = [sys.executable, "-m", "ducklake_orch.cli", "sql"]
-    command += ["SELECT count(*) FROM range(1_000_000_000_000) t(i) WHERE i % 7 = 3"]
+def test_ctrl_c_ends_a_running_statement_with_130(lake: DuckLake, tmp_path: Path) -> None:
+    started = tmp_path / "started.csv"
+    script = f"COPY (SELECT 1) TO '{started}'; SELECT count(*) FROM range(1_000_000_000_000) t(i) WHERE i % 7 = 3"
+    command = [sys.executable, "-m", "ducklake_orch.cli", "sql", script]
     env = os.environ | {"PYTHONPATH": str(REPOSITORY)}
     process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        time.sleep(3)
+        while not started.exists():
+            time.sleep(0.05)
+        time.sleep(0.5)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)
     finally:
