@@ -1,17 +1,16 @@
 """The facade: one object that opens a lake and does everything with it."""
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ducklake_orch.config.catalogs import Catalog, DuckDBCatalog, read_catalog
-from ducklake_orch.config.lake import PERSISTED_OPTIONS, LakeConfig, Scalar
-from ducklake_orch.config.model import nearest
+from ducklake_orch.config.catalogs import Catalog, FileCatalog, read_catalog
+from ducklake_orch.config.lake import LakeConfig, Scalar
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.results import (
-    Column,
     CommitInfo,
     ExecuteResult,
     LakeEntry,
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
     import duckdb
 
     from ducklake_orch.engine.attach import Pin
+    from ducklake_orch.engine.session import Session
+    from ducklake_orch.table import LakeTable
 
 
 class DuckLake:
@@ -44,7 +45,8 @@ class DuckLake:
     def __init__(self, config: LakeConfig, *, origins: Mapping[str, str] | None = None) -> None:
         self.config = config
         self.origins = dict(origins or {})
-        self._sibling: Callable[[str], DuckLake] | None = None
+        # The file this came from, to open its other lakes; data, so that a lake can be pickled.
+        self._file: dict[str, Any] | None = None
 
     # --- where the configuration comes from ----------------------------------------------------------------------
 
@@ -85,7 +87,7 @@ class DuckLake:
 
         loaded = load(path=path, profile=profile, lake=lake, **fields)
         result = cls(loaded.config, origins=loaded.origins)
-        result._sibling = lambda name: cls.from_toml(path, profile=profile, lake=name, **fields)
+        result._file = {"path": path, "profile": profile}
         return result
 
     @classmethod
@@ -94,7 +96,9 @@ class DuckLake:
         from ducklake_orch.config.loading import load
 
         loaded = load(**fields)
-        return cls(loaded.config, origins=loaded.origins)
+        result = cls(loaded.config, origins=loaded.origins)
+        result._file = {"path": path} if (path := os.environ.get("DUCKLAKE_CONFIG")) else None
+        return result
 
     # --- opening -------------------------------------------------------------------------------------------------
 
@@ -134,7 +138,7 @@ class DuckLake:
         """Open the metadata database itself, for inspection."""
         from ducklake_orch.engine.session import open_metadata
 
-        return open_metadata(self.config, read_only=read_only)
+        return open_metadata(self.config, read_only=read_only)  # type: ignore[return-value]  # see connect()
 
     def _pin(self, read_only: bool, snapshot: int | None, as_of: datetime | None) -> "Pin":
         from ducklake_orch.engine.attach import Pin
@@ -153,10 +157,15 @@ class DuckLake:
             as_of if given else config.as_of,
         )
 
-    def _reading(self, snapshot: int | None = None, as_of: datetime | None = None) -> "Pin":
-        # Read-only lets several processes look into a DuckDB file at once; elsewhere one kind of connection serves all.
+    def reading(self, snapshot: int | None = None, as_of: datetime | None = None) -> "AbstractContextManager[Session]":
+        """Open a session that looks into the lake; what the package's own reading verbs run in."""
+        from ducklake_orch.engine.session import open_session
+
+        # Read-only lets several processes look into a file at once, and needs no right to write; on a server one kind
+        # of connection serves reading and writing.
         catalog = self.config.catalog
-        return self._pin(isinstance(catalog, DuckDBCatalog) and catalog.path.exists(), snapshot, as_of)
+        pin = self._pin(isinstance(catalog, FileCatalog) and catalog.path.exists(), snapshot, as_of)
+        return open_session(self.config, pin)
 
     # --- SQL -----------------------------------------------------------------------------------------------------
 
@@ -204,12 +213,12 @@ class DuckLake:
 
     def sibling(self, name: str) -> "DuckLake":
         """Return another lake of the configuration file that this one came from."""
-        if self._sibling is None:
+        if self._file is None:
             raise ConfigError(
                 f"Lake `{self.config.name}` came from no configuration file that could hold a lake `{name}`.",
                 remedy="Open it with DuckLake.from_toml, or open the other lake itself.",
             )
-        return self._sibling(name)
+        return DuckLake.from_toml(lake=name, **self._file)
 
     # --- tables --------------------------------------------------------------------------------------------------
 
@@ -237,37 +246,34 @@ class DuckLake:
             if_not_exists: Leave a table of that name as it is.
             commit: Author, message and extra of the snapshot.
         """
-        from ducklake_orch.engine.commit import Write, run_in
+        from ducklake_orch.engine.commit import Write
+        from ducklake_orch.engine.commit import commit as run_commit
         from ducklake_orch.engine.introspection import tables
         from ducklake_orch.engine.layout import column_types, create_table_sql
+        from ducklake_orch.engine.options import check_option, set_option_sql
         from ducklake_orch.engine.quoting import table_name
         from ducklake_orch.engine.session import open_session
 
         name = table_name(table)
         for option in options or {}:
-            _check_option(option)
+            check_option(option)
         with open_session(self.config) as session:
-            exists = any(
-                (t.schema.lower(), t.table.lower()) == (name.schema.lower(), name.table.lower())
-                for t in tables(session)
-            )
-            if exists and if_not_exists:
-                return
-            statements = create_table_sql(
-                name,
-                column_types(schema, session.instance.root),
-                partition_by=partition_by,
-                sort_by=sort_by,
-                comment=comment,
-            )
-            run_in(session, Write(f"creating table `{table}`", commit or CommitInfo()), statements)
-            # The engine takes options only for a table that is committed.
-            settings = [
-                _set_option_sql(self.config.alias, key, value, name.schema, name.table)
-                for key, value in (options or {}).items()
-            ]
-            if settings:
-                run_in(session, Write(f"setting options of `{table}`", CommitInfo(), marked=False), settings)
+            types = column_types(schema, session.instance.root)
+            create = create_table_sql(name, types, partition_by=partition_by, sort_by=sort_by, comment=comment)
+
+            def work(session: "Session") -> None:
+                # Looked up here, in the queue: another first writer may have been quicker.
+                if if_not_exists and any(name.names(one.schema, one.table) for one in tables(session)):
+                    return
+                for statement in create:
+                    session.con.execute(statement)
+
+            run_commit(session, Write(f"creating table `{table}`", info=commit or CommitInfo()), work)
+        # The engine takes options only for a table that is committed. A crash in between is mended by calling again.
+        self._set_options(
+            f"setting options of `{table}`",
+            [set_option_sql(self.config.alias, key, value, table=name) for key, value in (options or {}).items()],
+        )
 
     def drop_table(self, table: str, *, if_exists: bool = False, commit: CommitInfo | None = None) -> None:
         """Drop a table; its history stays until its snapshots expire."""
@@ -287,21 +293,19 @@ class DuckLake:
         from ducklake_orch.engine.quoting import table_name
 
         wanted = table_name(table)
-        return any(
-            (one.schema.lower(), one.table.lower()) == (wanted.schema.lower(), wanted.table.lower())
-            for one in self.tables()
-        )
+        return any(wanted.names(one.schema, one.table) for one in self.tables())
 
     def tables(self, *, snapshot: int | None = None, as_of: datetime | None = None) -> list[Table]:
         """List the lake's tables."""
         from ducklake_orch.engine import introspection
-        from ducklake_orch.engine.session import open_session
 
-        with open_session(self.config, self._reading(snapshot, as_of)) as session:
+        with self.reading(snapshot, as_of) as session:
             return introspection.tables(session)
 
     def table(self, name: str) -> "LakeTable":
         """Return a handle on one table."""
+        from ducklake_orch.table import LakeTable
+
         return LakeTable(self, name)
 
     # --- the lake itself -----------------------------------------------------------------------------------------
@@ -309,17 +313,15 @@ class DuckLake:
     def snapshots(self, limit: int | None = None) -> list[Snapshot]:
         """List the lake's snapshots, newest first."""
         from ducklake_orch.engine import introspection
-        from ducklake_orch.engine.session import open_session
 
-        with open_session(self.config, self._reading()) as session:
+        with self.reading() as session:
             return introspection.snapshots(session, limit)
 
     def options(self) -> list[Option]:
         """List the persisted options of the lake, its schemas and tables."""
         from ducklake_orch.engine import introspection
-        from ducklake_orch.engine.session import open_session
 
-        with open_session(self.config, self._reading()) as session:
+        with self.reading() as session:
             return introspection.options(session)
 
     def set_option(self, name: str, value: Scalar, *, schema: str | None = None, table: str | None = None) -> None:
@@ -327,30 +329,26 @@ class DuckLake:
 
         The engine looks for an option at the table, then its schema, then the lake, then ATTACH, then its setting.
         """
-        from ducklake_orch.engine.quoting import table_name
+        from ducklake_orch.engine.options import check_option, set_option_sql
+        from ducklake_orch.engine.quoting import TableName, table_name
 
-        _check_option(name)
+        check_option(name)
+        entry = None
         if table is not None:
-            parsed = table_name(table if schema is None else f'"{schema}"."{table}"')
-            schema, table = parsed.schema, parsed.table
-        self._write(
-            f"setting option `{name}`",
-            [_set_option_sql(self.config.alias, name, value, schema, table)],
-            None,
-            marked=False,
-        )
+            entry = table_name(table) if schema is None else TableName(schema, table)
+        sql = set_option_sql(self.config.alias, name, value, schema=schema, table=entry)
+        self._set_options(f"setting option `{name}`", [sql])
 
     def apply_options(self) -> dict[str, tuple[str | None, Scalar]]:
         """Write the configured `options` to the lake; return what changed, as (before, after)."""
-        from ducklake_orch.engine.options import drift
+        from ducklake_orch.engine.options import drift, set_option_sql
         from ducklake_orch.engine.session import open_session
 
-        quiet = self.config.model_copy(update={"options": {}})
-        with open_session(quiet) as session:
+        quiet = DuckLake(self.config.model_copy(update={"options": {}}))
+        with open_session(quiet.config) as session:
             changes = drift(self.config, session.instance.root)
-        statements = [_set_option_sql(self.config.alias, name, wanted, None, None) for name, wanted, _ in changes]
-        if statements:
-            DuckLake(quiet)._write("applying options", statements, None, marked=False)
+        statements = [set_option_sql(self.config.alias, name, wanted) for name, wanted, _ in changes]
+        quiet._set_options("applying options", statements)
         return {name: (actual, wanted) for name, wanted, actual in changes}
 
     @staticmethod
@@ -360,57 +358,23 @@ class DuckLake:
 
         return list_lakes(read_catalog(catalog))
 
-    def _write(self, purpose: str, statements: Sequence[str], info: CommitInfo | None, *, marked: bool = True) -> None:
+    def _write(self, purpose: str, statements: Sequence[str], info: CommitInfo | None) -> None:
         from ducklake_orch.engine.commit import Write, run_in
         from ducklake_orch.engine.session import open_session
 
         with open_session(self.config) as session:
-            run_in(session, Write(purpose, info or CommitInfo(), marked=marked), statements)
+            run_in(session, Write(purpose, info or CommitInfo()), statements)
+
+    def _set_options(self, purpose: str, statements: Sequence[str]) -> None:
+        from ducklake_orch.engine.commit import Write, run_in
+        from ducklake_orch.engine.session import open_session
+
+        if not statements:
+            return
+        with open_session(self.config) as session:
+            # Options are no part of snapshots, so there is nothing to mark; setting them twice sets them once.
+            run_in(session, Write(purpose, marked=False, repeatable=True), statements)
 
     def __repr__(self) -> str:
         storage = self.config.storage.to_url() if self.config.storage else "MotherDuck"
         return f"DuckLake({self.config.name!r}, catalog={self.config.catalog.to_url()!r}, storage={storage!r})"
-
-
-class LakeTable:
-    """A handle on one table; looks nothing up until asked."""
-
-    def __init__(self, lake: DuckLake, name: str) -> None:
-        from ducklake_orch.engine.quoting import table_name
-
-        self.lake = lake
-        self.name = table_name(name)
-
-    def schema(self, *, snapshot: int | None = None, as_of: datetime | None = None) -> list[Column]:
-        """Return the columns, in order, with types, defaults, comments and partition transforms."""
-        from ducklake_orch.engine import introspection
-        from ducklake_orch.engine.session import open_session
-
-        with open_session(self.lake.config, self.lake._reading(snapshot, as_of)) as session:
-            return introspection.columns(session, self.name)
-
-    def history(self, limit: int | None = None) -> list[Snapshot]:
-        """List the snapshots that changed this table, newest first."""
-        from ducklake_orch.engine import introspection
-        from ducklake_orch.engine.session import open_session
-
-        with open_session(self.lake.config, self.lake._reading()) as session:
-            table = introspection.find_table(session, self.name)
-            return introspection.snapshots(session, limit, table=table)
-
-    def __repr__(self) -> str:
-        return f"<table {self.name} of {self.lake!r}>"
-
-
-def _check_option(name: str) -> None:
-    if name not in PERSISTED_OPTIONS:
-        raise ConfigError(f"Unknown option `{name}`.", remedy=nearest(name, PERSISTED_OPTIONS))
-
-
-def _set_option_sql(alias: str, name: str, value: Scalar, schema: str | None, table: str | None) -> str:
-    from ducklake_orch.engine.quoting import identifier, literal
-
-    scope = (f", schema => {literal(schema)}" if schema else "") + (
-        f", table_name => {literal(table)}" if table else ""
-    )
-    return f"CALL {identifier(alias)}.set_option({literal(name)}, {literal(value)}{scope})"

@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
 from ducklake_orch.config.model import nearest
 from ducklake_orch.config.tables import Parameters, UrlModel, read_table
+from ducklake_orch.config.units import Milliseconds
 from ducklake_orch.config.urls import (
     build_url,
     file_path,
@@ -85,7 +86,7 @@ class SQLiteCatalog(FileCatalog):
     scheme: ClassVar[str] = "sqlite"
     extensions: ClassVar[tuple[str, ...]] = ("sqlite_scanner",)
     type: Literal["sqlite"] = Field(default="sqlite", description="Which catalog this is.")
-    busy_timeout: int = Field(default=30_000, ge=0, description="Milliseconds that SQLite itself waits for a lock.")
+    busy_timeout: Milliseconds = Field(default=30_000, ge=0, description="How long SQLite waits for a lock; in ms.")
 
     @classmethod
     def url_fields(cls, url: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ Scalar = bool | int | float | str
 Hook = Callable[[Any], None]
 
 # ATTACH options of the extension that have no field of their own; META_* goes to the catalog's own ATTACH.
-ATTACH_OPTIONS = frozenset({"busy_timeout", "metadata_catalog", "metadata_parameters", "write_deletion_vectors"})
+ATTACH_OPTIONS = frozenset({"metadata_catalog", "metadata_parameters", "write_deletion_vectors"})
 _OPTION_FIELDS = {
     "data_path": "storage",
     "metadata_path": "catalog",
@@ -35,6 +35,7 @@ _OPTION_FIELDS = {
     "automatic_migration": "automatic_migration",
     "snapshot_version": "snapshot",
     "snapshot_time": "as_of",
+    "busy_timeout": "catalog.busy_timeout",
     "meta_secret": "catalog.secret_name",
 }
 # These would stand in previews, dumps and errors: only fields made for secrets are masked there.
@@ -195,6 +196,8 @@ class LakeConfig(Model):
             raise ValueError("`snapshot` and `as_of` both pin the lake: give one")
         if self.as_of is not None and self.as_of.tzinfo is None:
             raise ValueError(f"`as_of` = {self.as_of.isoformat()} has no time zone: add one, `+00:00` say")
+        if any(key.lower() == "timezone" for key in self.settings):
+            raise ValueError("`TimeZone` in `settings`: every connection runs in UTC, or partition values would shift")
         for key in self.options:
             if key not in PERSISTED_OPTIONS:
                 raise ValueError(f"unknown option `{key}` in `options`. {nearest(key, PERSISTED_OPTIONS)}")
@@ -245,11 +248,28 @@ def check_attach_option(key: str) -> None:
         raise ValueError(f"unknown option `{key}` in `attach_options`. {nearest(name, known)}")
 
 
+def _refuse_what_motherduck_ignores(config: LakeConfig) -> None:
+    ignored = ("read_only", "snapshot", "as_of", "encrypted", "override_data_path", "automatic_migration")
+    for field in (*ignored, "attach_options"):
+        if getattr(config, field):
+            raise IncompatibleConfigError(
+                f"lake `{config.name}`: MotherDuck attaches its own databases and takes no `{field}`.",
+                remedy="Leave it out, or set the catalog's `mode` to `own_compute`.",
+            )
+
+
 def _refuse_pairs_that_cannot_work(config: LakeConfig) -> None:
     catalog, storage = config.catalog, config.storage
+    place = f"lake `{config.name}`"
+    if config.metadata_schema and catalog.type not in ("postgres", "duckdb"):
+        raise IncompatibleConfigError(
+            f"{place}: a {catalog.type} catalog has no schemas, yet `metadata_schema` is `{config.metadata_schema}`.",
+            remedy="Leave it out: there a database holds one lake.",
+        )
     if not isinstance(catalog, MotherDuckCatalog):
         return
-    place = f"lake `{config.name}`"
+    if catalog.mode != "own_compute":
+        _refuse_what_motherduck_ignores(config)
     if catalog.mode != "own_compute" and config.alias != catalog.database:
         raise IncompatibleConfigError(
             f"{place}: the alias is `{config.alias}`, yet MotherDuck attaches `{catalog.database}` under its own name.",

@@ -9,7 +9,7 @@ MASK = "***"
 # user:password@ in a URL, and key=value forms of the drivers. The password may hold anything but the closing '@'.
 _URL_PASSWORD = re.compile(r"(?P<head>[a-z][a-z0-9+.-]*://[^:/?#@\s]*:)(?P<secret>.*)(?=@)", re.IGNORECASE)
 _KEY_VALUE = re.compile(
-    r"(?P<head>\b(?:password|passwd|pwd|secret|secret_access_key|session_token|account_?key|client_secret|token"
+    r"(?P<head>(?<![A-Za-z])(?:password|passwd|pwd|secret|secret_access_key|session_token|account_?key|client_secret|token"
     r"|motherduck_token|sharedaccesskey|connection_string)\s*[=:]\s*)(?P<secret>'(?:[^'\\]|\\.|'')*'|\"[^\"]*\"|[^\s&;,)\"']+)",
     re.IGNORECASE,
 )
@@ -36,11 +36,16 @@ def spellings(secret: str) -> set[str]:
     }
 
 
+def _parts(secret: str) -> set[str]:
+    """Return a secret, and the long parts of it that a driver shows when it takes the `@` in it for its end."""
+    return {secret, *(part for part in re.split("[@/?#:]", secret) if len(part) >= 6)}
+
+
 class Scrubber:
     """Replaces known secrets, and whatever looks like one, in any text."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        forms = {form for secret in secrets if secret for form in spellings(secret)}
+        forms = {form for secret in secrets if secret for part in _parts(secret) for form in spellings(part)}
         # The longest first, so that a secret that contains another is masked whole.
         self._known = sorted(forms, key=len, reverse=True)
 

@@ -72,5 +72,13 @@ def _singular(unit: str) -> str:
     return unit[:-1] if len(unit) > 2 and unit.endswith("s") and unit != "ms" else unit
 
 
+def _milliseconds(value: Any) -> Any:
+    """Read a number of milliseconds, which may also be written as a duration with its unit."""
+    if isinstance(value, str) and not value.strip().isdigit():
+        return round(parse_duration(value).total_seconds() * 1000)
+    return value
+
+
 Duration = Annotated[timedelta, BeforeValidator(parse_duration, json_schema_input_type=str | int | float)]
 Size = Annotated[int, BeforeValidator(parse_size, json_schema_input_type=str | int)]
+Milliseconds = Annotated[int, BeforeValidator(_milliseconds, json_schema_input_type=str | int)]

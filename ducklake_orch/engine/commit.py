@@ -1,11 +1,12 @@
 """Run statements of the extension as one transaction, exactly once: queued, marked, and looked up when in doubt."""
 
+import contextlib
 import json
 import logging
 import os
 import socket
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 from uuid import uuid4
 
@@ -14,19 +15,24 @@ import duckdb
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.quoting import identifier, literal
-from ducklake_orch.engine.retry import retrying
+from ducklake_orch.engine.retry import by_family, retrying
 from ducklake_orch.engine.session import Session
+from ducklake_orch.engine.snapshots import current_snapshot, last_committed, metadata
 from ducklake_orch.errors import (
+    CatalogBusyError,
     CatalogUnreachableError,
     CommitConflictError,
     DuckLakeOrchError,
-    StatementError,
+    ReadOnlyError,
     UnknownOutcomeError,
+    UnsupportedStatementError,
 )
-from ducklake_orch.results import CommitInfo
+from ducklake_orch.results import CommitInfo, to_json
 
 log = logging.getLogger("ducklake_orch")
 T = TypeVar("T")
+# After these a COMMIT has certainly not happened: the catalog itself said no. Anything else may be a lost answer.
+_CERTAIN = (CommitConflictError, CatalogBusyError, ReadOnlyError, UnsupportedStatementError)
 
 
 @dataclass
@@ -37,26 +43,26 @@ class Write:
         purpose: What is being written, for messages and the queue.
         info: Author, message and extra of the snapshot.
         marked: Whether the snapshot carries the write id; not where the statements set the message themselves.
+        repeatable: Whether doing it twice is the same as doing it once, so that it needs no mark.
         before: Latest snapshot when the transaction began.
         after: Latest snapshot after it.
+        doubt: The error of a COMMIT that may have happened all the same.
     """
 
     purpose: str
-    info: CommitInfo
+    info: CommitInfo = field(default_factory=CommitInfo)
     marked: bool = True
+    repeatable: bool = False
     before: int | None = None
     after: int | None = None
-    write_id: str = ""
-    in_doubt: bool = False
-
-    def __post_init__(self) -> None:
-        self.write_id = uuid4().hex
+    doubt: DuckLakeOrchError | None = None
+    write_id: str = field(default_factory=lambda: uuid4().hex)
 
     @property
     def extra(self) -> str:
         """The `commit_extra_info` of the snapshot."""
         own = {"write_id": self.write_id, "host": socket.gethostname(), "process": os.getpid()}
-        return json.dumps(dict(self.info.extra) | {"ducklake_orch": own})
+        return json.dumps(to_json(self.info.extra) | {"ducklake_orch": own})
 
     def set_message(self, alias: str) -> str:
         """Return the statement that marks the running transaction."""
@@ -75,43 +81,96 @@ def commit(session: Session, write: Write, work: Callable[[Session], T], *, sett
         settle: Look up which snapshot it became; a caller that asks the catalog anyway does that itself.
 
     Raises:
-        UnknownOutcomeError: When the answer to COMMIT was lost and the catalog cannot be asked.
+        UnknownOutcomeError: When the answer to COMMIT was lost and it cannot be found out whether it took.
     """
     last: list[T] = []
 
-    def attempt(number: int) -> T:
-        if session.broken or write.in_doubt:
+    def attempt(_: int) -> T:
+        if session.broken or write.doubt:
             session.reopen()
-        with session.queue(write.purpose):
-            return _attempt(session, write, work, last)
+        try:
+            with session.queue(write.purpose) as still_held, _no_renumbering(session, when=write.doubt is not None):
+                return _attempt(session, write, work, last, still_held)
+        except duckdb.Error as error:
+            failure = classify(error, session.config, f"{write.purpose} failed")
+        session.broken = True
+        raise failure
 
-    result = retrying(session.config.retry, write.purpose, attempt)
-    if settle and write.after is None:
-        write.after = last_committed(session, write.before)
-    return result
+    def worth(error: DuckLakeOrchError) -> int:
+        # What earlier commands did to the connection (USE, SET, temporary tables) is gone when it is opened anew.
+        return 1 if session.changed and session.broken else by_family(error)
+
+    try:
+        result = retrying(session.patience, write.purpose, attempt, attempts_for=worth)
+    except DuckLakeOrchError as error:
+        if write.doubt is None or write.repeatable:
+            raise
+        failure = error
+    else:
+        if settle and write.after is None:
+            write.after = _settled(session, write)
+        return result
+    if write.after is None:
+        write.after = find_lost_commit(session, write, failure)
+    return last[-1]
 
 
-def _attempt(session: Session, write: Write, work: Callable[[Session], T], last: list[T]) -> T:
-    con, config = session.con, session.config
+def _settled(session: Session, write: Write) -> int | None:
+    try:
+        return last_committed(session, write.before)
+    except duckdb.Error as error:  # it is committed; which snapshot it became is not worth an error
+        log.debug("asking for the committed snapshot: %s", type(error).__name__)
+        session.broken = True
+        return None
+
+
+@contextlib.contextmanager
+def _no_renumbering(session: Session, *, when: bool) -> Iterator[None]:
+    """Let a COMMIT fail rather than be re-numbered by the engine, while a lost attempt may still be on its way.
+
+    Both attempts want the same snapshot id. If the lost one gets it after we looked, ours must fail and look again.
+    """
+    if not when:
+        yield
+        return
+    root = session.instance.root
+    row = root.execute("SELECT current_setting('ducklake_max_retry_count')").fetchone()
+    root.execute("SET ducklake_max_retry_count = 1")
+    try:
+        yield
+    finally:
+        root.execute(f"SET ducklake_max_retry_count = {int(row[0]) if row else 10}")
+
+
+def _attempt(
+    session: Session, write: Write, work: Callable[[Session], T], last: list[T], still_held: Callable[[], None]
+) -> T:
+    con = session.con
     failure: DuckLakeOrchError | None = None
     committing = False
     try:
         con.execute("BEGIN")
-        write.before = current_snapshot(session)
-        if write.in_doubt and (found := find_write(session, write)) is not None:
-            con.execute("ROLLBACK")
-            log.warning("%s had been committed as snapshot %d; only the answer was lost", write.purpose, found)
-            write.after = found
-            return last[-1]
+        planned, write.before = write.before, current_snapshot(session)
+        if write.doubt is not None and not write.repeatable:
+            if (found := find_write(session, write)) is not None:
+                con.execute("ROLLBACK")
+                log.warning("%s had been committed as snapshot %d; only the answer was lost", write.purpose, found)
+                write.after = found
+                return last[-1]
+            if not write.doubt.retryable and write.before == planned:
+                # The catalog answers, nobody else has committed, and this was refused: it would be again.
+                refused, write.doubt = write.doubt, None
+                raise refused
         if write.marked:
-            con.execute(write.set_message(config.alias))
+            con.execute(write.set_message(session.config.alias))
         last[:] = [work(session)]
+        still_held()
         committing = True
         fault_point("commit.before")
         con.execute("COMMIT")
         fault_point("commit.after")
     except (duckdb.Error, DuckLakeOrchError) as error:
-        failure = classify(error, config, f"{write.purpose} failed")
+        failure = classify(error, session.config, f"{write.purpose} failed")
     except BaseException:
         roll_back(session)
         raise
@@ -121,35 +180,58 @@ def _attempt(session: Session, write: Write, work: Callable[[Session], T], last:
     if committing:
         # On SQLite a failed COMMIT keeps its lock until DETACH.
         session.broken = True
-        failure = _doubt(session, write, failure)
+        failure = _judge(write, failure)
     raise failure  # outside the handler: the engine's error may show a password
 
 
-def _doubt(session: Session, write: Write, failure: DuckLakeOrchError) -> DuckLakeOrchError:
+def _judge(write: Write, failure: DuckLakeOrchError) -> DuckLakeOrchError:
     """Decide what a failed COMMIT means: certainly not done, or only perhaps."""
-    unclear = isinstance(failure, CatalogUnreachableError) or type(failure) is StatementError
-    if session.config.catalog.is_file or not unclear:
+    if isinstance(failure, _CERTAIN):
         return failure
-    if type(failure) is StatementError and (latest := _latest_snapshot(session)) is not None:
-        # The server answers, in words we do not know (its language, say): if others committed, it was a conflict.
-        moved = latest != write.before
-        return CommitConflictError(failure.message, remedy=failure.remedy) if moved else failure
-    if not write.marked:
-        return UnknownOutcomeError(
-            f"{write.purpose}: the connection broke during COMMIT ({failure.message}).",
-            remedy=f"Look at the snapshots after {write.before} before you run it again.",
-        )
-    write.in_doubt = True
+    if not (write.marked or write.repeatable):
+        return unknown_outcome(write, failure)
+    write.doubt = failure
+    # Transient, whatever it was: the next attempt looks before it does anything.
     return CatalogUnreachableError(failure.message, remedy=failure.remedy)
 
 
-def _latest_snapshot(session: Session) -> int | None:
-    """Return the latest snapshot, or None when the catalog does not answer."""
+def find_lost_commit(session: Session, write: Write, failure: DuckLakeOrchError) -> int:
+    """Return the snapshot of a COMMIT whose answer was lost.
+
+    Raises:
+        UnknownOutcomeError: When no snapshot carries the mark; the COMMIT may still be on its way.
+    """
+    found = None
     try:
-        return current_snapshot(session)
-    except duckdb.Error as error:
-        log.debug("asking for the latest snapshot: %s", type(error).__name__)
-        return None
+        session.reopen()
+        found = find_write(session, write)
+    except (duckdb.Error, DuckLakeOrchError) as error:
+        log.debug("looking for a lost commit: %s", type(error).__name__)
+    if found is None:
+        raise unknown_outcome(write, failure)
+    return found
+
+
+def end_users_commit(session: Session, write: Write, failure: DuckLakeOrchError) -> int:
+    """After a failed COMMIT of the user's own: return the snapshot it made all the same.
+
+    Raises:
+        DuckLakeOrchError: The failure, when it certainly made none; else that the outcome is unknown.
+    """
+    roll_back(session)
+    session.broken = True
+    judged = _judge(write, failure)
+    if write.doubt is None:
+        raise judged
+    return find_lost_commit(session, write, failure)
+
+
+def unknown_outcome(write: Write, failure: DuckLakeOrchError) -> UnknownOutcomeError:
+    """Return the error for a COMMIT whose answer was lost and cannot be found out."""
+    return UnknownOutcomeError(
+        f"{write.purpose}: the answer to COMMIT was lost ({failure.message}).",
+        remedy=f"Look at the snapshots after {write.before} before you run it again (write id {write.write_id}).",
+    )
 
 
 def roll_back(session: Session) -> None:
@@ -164,33 +246,13 @@ def roll_back(session: Session) -> None:
 
 def find_write(session: Session, write: Write) -> int | None:
     """Return the snapshot that carries a write id, if it was committed."""
-    config = session.config
-    schema = identifier(config.metadata_schema) + "." if config.metadata_schema else ""
-    sql = (
-        f"SELECT max(snapshot_id) FROM {identifier(config.metadata_alias)}.{schema}ducklake_snapshot_changes"
-        f" WHERE contains(commit_extra_info, {literal(write.write_id)})"
-    )
+    table = metadata(session.config, "ducklake_snapshot_changes")
+    sql = f"SELECT max(snapshot_id) FROM {table} WHERE contains(commit_extra_info, {literal(write.write_id)})"
     row = session.con.execute(sql).fetchone()
     return int(row[0]) if row and row[0] is not None else None
 
 
-def current_snapshot(session: Session) -> int:
-    """Return the snapshot that the running transaction sees."""
-    row = session.con.execute(f"SELECT id FROM ducklake_current_snapshot({literal(session.config.alias)})").fetchone()
-    return int(row[0]) if row else 0
-
-
-def last_committed(session: Session, before: int | None) -> int | None:
-    """Return the snapshot that this session committed last, or `before` if it committed none since."""
-    sql = f"SELECT id FROM ducklake_last_committed_snapshot({literal(session.config.alias)})"
-    # Through the connection that is not in the lake: inside it the engine would first look up the latest snapshot.
-    row = session.instance.root.execute(sql).fetchone()
-    if row is None or row[0] is None:
-        return before
-    return max(int(row[0]), before or 0)
-
-
-def run_in(session: Session, write: Write, statements: Sequence[str]) -> Write:
+def run_in(session: Session, write: Write, statements: Sequence[str]) -> None:
     """Run statements as one snapshot."""
 
     def work(session: Session) -> None:
@@ -198,4 +260,3 @@ def run_in(session: Session, write: Write, statements: Sequence[str]) -> Write:
             session.con.execute(statement)
 
     commit(session, write, work)
-    return write

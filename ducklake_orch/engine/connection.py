@@ -13,16 +13,15 @@ class LakeConnection:
 
     A plain DuckDB cursor forgets `USE`: a table made through it would land in memory and be lost. Everything else is
     passed on to the real connection, which `unwrap()` returns.
+
+    Args:
+        con: A connection that is in the lake.
+        use: What its cursors run to get there.
     """
 
     __slots__ = ("__weakref__", "_con", "_cursors", "_pid", "_use")
 
     def __init__(self, con: duckdb.DuckDBPyConnection, use: str) -> None:
-        try:
-            con.execute(use)
-        except BaseException:
-            con.close()
-            raise
         self._con = con
         self._use = use
         self._cursors: list[LakeConnection] = []
@@ -43,7 +42,7 @@ class LakeConnection:
 
     def cursor(self) -> "LakeConnection":
         """Return another connection to the same lake, for another thread say; it ends with this one."""
-        cursor = LakeConnection(self.unwrap().cursor(), self._use)
+        cursor = LakeConnection(self.unwrap().cursor().execute(self._use), self._use)
         self._cursors.append(cursor)
         return cursor
 

@@ -1,9 +1,9 @@
 """Run a user's SQL commands one by one and report each of them in a structured result."""
 
 import logging
-import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -12,17 +12,18 @@ import duckdb
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.model import nearest
 from ducklake_orch.engine.attach import Pin
-from ducklake_orch.engine.commit import Write, commit, current_snapshot, roll_back
+from ducklake_orch.engine.commit import Write, commit, end_users_commit, roll_back
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.floors import refuse_below_floor
-from ducklake_orch.engine.introspection import summary
-from ducklake_orch.engine.scripts import Command, redact, split
+from ducklake_orch.engine.introspection import NO_SUMMARY, summary
+from ducklake_orch.engine.scripts import Command, redact, secrets_in, split
 from ducklake_orch.engine.session import Session, open_session
-from ducklake_orch.errors import ConfigError, DuckLakeOrchError, StatementTimeoutError, TransientError
+from ducklake_orch.engine.snapshots import current_snapshot, last_committed
+from ducklake_orch.engine.timelimit import TimeLimit
+from ducklake_orch.errors import ConfigError, DuckLakeOrchError, StatementError, TransientError, UnknownOutcomeError
 from ducklake_orch.results import CommandResult, CommitInfo, ExecuteResult
 
 log = logging.getLogger("ducklake_orch")
-Parameters = Mapping[str, Any] | Sequence[Any] | None
 
 
 @dataclass(frozen=True)
@@ -32,16 +33,15 @@ class Request:
     atomic: bool = False
     on_error: Literal["stop", "continue"] = "stop"
     max_rows: int = 1000
-    params: Parameters = None
+    params: Mapping[str, Any] | Sequence[Any] | None = None
     timeout: float | None = None
     force: bool = False
     commit: CommitInfo | None = None
 
     def __post_init__(self) -> None:
         if self.on_error not in ("stop", "continue"):
-            raise ConfigError(
-                f"`on_error` = {self.on_error!r} is unknown.", remedy=nearest(self.on_error, ["stop", "continue"])
-            )
+            known = nearest(self.on_error, ["stop", "continue"])
+            raise ConfigError(f"`on_error` = {self.on_error!r} is unknown.", remedy=known)
         if self.max_rows < 0:
             raise ConfigError(f"`max_rows` = {self.max_rows} is negative.")
 
@@ -50,21 +50,44 @@ def execute(config: LakeConfig, commands: str | Sequence[str], request: Request,
     """Run commands; raises only when the lake cannot be opened or the request makes no sense."""
     started = time.monotonic()
     scripts = [commands] if isinstance(commands, str) else list(commands)
-    with open_session(config, pin) as session, _time_limit(session, request.timeout) as limit:
+    with open_session(config, pin) as session, TimeLimit(session, request.timeout) as limit:
         todo = _parse(session, scripts)
         run = _Run(session, request, limit)
         results = run.atomically(todo) if request.atomic else run.one_by_one(todo)
-        failed = any(result.status == "error" for result in results)
-        lake, committed = ({}, None) if session.broken else summary(session)
-        results = [_settled(result, committed) for result in results]
+        lake, committed = _summary(session)
     return ExecuteResult(
-        status="error" if failed else "ok",
+        status="error" if any(result.status == "error" for result in results) else "ok",
         command_count=len(results),
         executed=sum(result.status != "skipped" for result in results),
         duration_s=time.monotonic() - started,
-        commands=results,
+        commands=[_settled(result, committed) for result in results],
         lake={"name": config.name, "catalog": config.catalog.to_url()} | lake,
     )
+
+
+def _parse(session: Session, scripts: Sequence[str]) -> list[Command]:
+    """Split everything before anything runs; what cannot be parsed becomes a failed command in its place."""
+    todo: list[Command] = []
+    for script in scripts:
+        try:
+            todo += split(session.con.unwrap(), script)
+        except duckdb.Error as error:
+            why = classify(error, session.config, "The command cannot be parsed")
+            secrets_in(script).clean(why)  # the parser quotes the line it stumbled over
+            todo.append(Command(script, "utility", error=why))
+    if not todo:
+        raise ConfigError("There is no command to execute.", remedy="Give at least one SQL statement.")
+    return todo
+
+
+def _summary(session: Session) -> tuple[dict[str, int | None], int | None]:
+    """Count what the lake has; the commands have run, so a server that is gone now must not hide their results."""
+    try:
+        return (NO_SUMMARY, None) if session.broken else summary(session)
+    except duckdb.Error as error:
+        session.broken = True
+        log.warning("lake `%s` does not answer any more: %s", session.config.name, session.config.scrubber(str(error)))
+        return NO_SUMMARY, None
 
 
 def _settled(result: CommandResult, committed: int | None) -> CommandResult:
@@ -74,229 +97,233 @@ def _settled(result: CommandResult, committed: int | None) -> CommandResult:
     return replace(result, snapshot_after=max(committed or 0, result.snapshot_before))
 
 
-def _parse(session: Session, scripts: Sequence[str]) -> list[Command | tuple[str, DuckLakeOrchError]]:
-    """Split everything before anything runs; what cannot be parsed becomes a failed command in its place."""
-    todo: list[Command | tuple[str, DuckLakeOrchError]] = []
-    for script in scripts:
-        try:
-            todo += split(session.con.unwrap(), script)
-        except duckdb.Error as error:
-            todo.append((script, classify(error, session.config, "The command cannot be parsed")))
-    if not todo:
-        raise ConfigError("There is no command to execute.", remedy="Give at least one SQL statement.")
-    return todo
-
-
-class _Limit:
-    """Whether the time limit has struck."""
-
-    def __init__(self) -> None:
-        self.struck = False
-
-
-class _time_limit:
-    """Interrupts a session's running statement after some seconds."""
-
-    def __init__(self, session: Session, seconds: float | None) -> None:
-        self._limit = _Limit()
-        self._seconds = seconds
-        self._timer = threading.Timer(seconds, self._strike) if seconds is not None else None
-        self._session = session
-
-    def _strike(self) -> None:
-        self._limit.struck = True
-        self._session.con.interrupt()
-
-    def __enter__(self) -> _Limit:
-        if self._timer:
-            self._timer.daemon = True
-            self._timer.start()
-        return self._limit
-
-    def __exit__(self, *exc: object) -> None:
-        if self._timer:
-            self._timer.cancel()
-
-
 class _Run:
     """One call of `execute`."""
 
-    def __init__(self, session: Session, request: Request, limit: _Limit) -> None:
+    def __init__(self, session: Session, request: Request, limit: TimeLimit) -> None:
         self._session = session
         self._request = request
         self._limit = limit
-        self._params_used = False
+        # The transaction that the commands opened themselves, while it is open.
+        self._open: Write | None = None
+        self._begun_at = 0
 
-    def one_by_one(self, todo: Sequence[Command | tuple[str, DuckLakeOrchError]]) -> list[CommandResult]:
+    def one_by_one(self, todo: Sequence[Command]) -> list[CommandResult]:
         """Run each command in its own transaction, or in those that the commands open themselves."""
-        if any(isinstance(one, Command) and one.transaction for one in todo):
-            with self._session.queue(f"a transaction of {len(todo)} commands"):
+        own_transactions = any(command.transaction for command in todo)
+        queued = own_transactions and self._session.pin.writable
+        turn = self._session.queue(f"a transaction of {len(todo)} commands") if queued else nullcontext()
+        try:
+            with turn:
                 results = self._each(todo)
-                self._end_open_transaction(results)
+                if own_transactions:
+                    self._end_open_transaction(results, todo)
                 return results
-        return self._each(todo)
+        except DuckLakeOrchError as error:  # the turn did not come
+            return [self._failed(0, todo[0], error), *(self._skipped(i, c) for i, c in enumerate(todo) if i)]
 
-    def _each(self, todo: Sequence[Command | tuple[str, DuckLakeOrchError]]) -> list[CommandResult]:
+    def _each(self, todo: Sequence[Command]) -> list[CommandResult]:
         results: list[CommandResult] = []
-        stopped, in_transaction = False, False
-        for index, one in enumerate(todo):
-            if stopped:
-                results.append(self._skipped(index, one))
+        stopped = undone = False
+        for index, command in enumerate(todo):
+            if stopped or undone:
+                results.append(self._skipped(index, command))
+                # What follows an error inside a transaction belongs to it, up to its end.
+                undone = undone and command.transaction in (None, "begin")
                 continue
-            result = self._one(index, one, in_transaction, last=index == len(todo) - 1)
-            if isinstance(one, Command) and one.transaction and result.status == "ok":
-                in_transaction = one.transaction == "begin"
-            results.append(result)
-            stopped = result.status == "error" and (self._request.on_error == "stop" or self._limit.struck)
+            inside, begun = self._open is not None, command.transaction == "begin"
+            results.append(self._one(index, command, last=index == len(todo) - 1))
+            if begun and results[-1].status == "ok":
+                self._begun_at = index
+            if results[-1].status == "error":
+                undone = inside and self._undo(results, todo)
+                stopped = self._request.on_error == "stop" or self._limit.struck
         return results
 
-    def _end_open_transaction(self, results: list[CommandResult]) -> None:
+    def _undo(self, results: list[CommandResult], todo: Sequence[Command]) -> bool:
+        """Roll back the commands' own transaction after an error in it: nothing of it is kept, nothing is ok."""
+        ended = self._open is None  # its COMMIT failed, and has ended it
+        if not ended:
+            roll_back(self._session)
+            self._open = None
+        for index in range(self._begun_at, len(results) - 1):
+            results[index] = self._skipped(index, todo[index])
+        return not ended
+
+    def _end_open_transaction(self, results: list[CommandResult], todo: Sequence[Command]) -> None:
         """Roll back what the commands left open, and say so: nothing of it is kept."""
-        try:
-            self._session.con.execute("ROLLBACK")
-        except duckdb.Error:
-            return  # no transaction is open: the commands ended theirs
-        if all(result.status == "ok" for result in results):
-            error = ConfigError(
-                "The commands leave their transaction open: nothing of it was kept.", remedy="End them with COMMIT."
-            )
-            results[-1] = replace(results[-1], status="error", error=error)
+        if self._open is None:
+            return
+        message = "The commands leave their transaction open: nothing of it was kept."
+        error = ConfigError(message, remedy="End them with COMMIT.")
+        results[-1] = replace(self._done(len(results) - 1, todo[-1]), status="error", error=error)
+        self._undo(results, todo)
 
-    def _one(
-        self, index: int, one: Command | tuple[str, DuckLakeOrchError], in_transaction: bool, *, last: bool
-    ) -> CommandResult:
-        if not isinstance(one, Command):
-            return self._failed(index, one[0], one[1])
+    def _one(self, index: int, command: Command, *, last: bool) -> CommandResult:
         started = time.monotonic()
-        session, config = self._session, self._session.config
-        session.dirty = session.dirty or one.reaches_outside
-        purpose = f"command {index} of `execute`"
-        write = Write(purpose, self._request.commit or CommitInfo(), marked=not one.sets_message)
-        failure: BaseException | None = None
-        try:
-            if in_transaction or one.transaction:
-                result = self._run(index, one)
-            elif one.kind == "maintenance":
-                with session.queue(purpose):
-                    if not self._request.force:
-                        refuse_below_floor(session.con.unwrap(), config.alias, one)
-                    write.before = current_snapshot(session)
-                    result = self._run(index, one)
-                    write.after = current_snapshot(session)
-            elif one.writes and session.pin.writable:
-                result = commit(session, write, lambda _: self._run(index, one), settle=not last)
-            elif one.own_transaction:
-                result = self._run(index, one)
-            else:
-                result = self._read(index, one, write)
-        except (duckdb.Error, DuckLakeOrchError) as error:
-            failure = error
-        duration = time.monotonic() - started
+        self._session.dirty = self._session.dirty or command.reaches_outside
+        info = self._request.commit or CommitInfo()
+        write = self._open or Write(f"command {index} of `execute`", info, marked=not command.sets_message)
+        failure: Exception | None = command.error
+        result: CommandResult | None = None
         if failure is None:
-            return replace(result, duration_s=duration, snapshot_before=write.before, snapshot_after=write.after)
-        return replace(self._failed(index, one.sql, failure, one), duration_s=duration, snapshot_before=write.before)
+            try:
+                result = self._dispatch(index, command, write, last=last)
+                self._session.changed = self._session.changed or command.reaches_outside
+            except (duckdb.Error, DuckLakeOrchError) as error:
+                failure = error
+        if result is None or failure is not None:
+            result = self._failed(index, command, failure or StatementError("no result"))
+        duration = time.monotonic() - started
+        return replace(result, duration_s=duration, snapshot_before=write.before, snapshot_after=write.after)
 
-    def _read(self, index: int, command: Command, write: Write) -> CommandResult:
+    def _dispatch(self, index: int, command: Command, write: Write, *, last: bool) -> CommandResult:
+        session = self._session
+
+        def run(_: Session) -> CommandResult:
+            return self._run(index, command)
+
+        if command.kind == "maintenance":
+            return self._maintain(index, command, write)
+        if command.transaction:
+            return self._transaction(index, command, write)
+        if self._open is not None:
+            self._open.marked = self._open.marked and not command.sets_message
+            return run(session)
+        if command.writes and session.pin.writable:
+            return commit(session, write, run, settle=not last)
+        return run(session) if command.own_transaction else self._read(run, write)
+
+    def _maintain(self, index: int, command: Command, write: Write) -> CommandResult:
+        session = self._session
+        queued = session.pin.writable and self._open is None
+        with session.queue(write.purpose) if queued else nullcontext():
+            if not self._request.force:
+                refuse_below_floor(session.con.unwrap(), session.config.alias, command)
+            if self._open is not None:
+                return self._run(index, command)
+            write.before = current_snapshot(session)
+            result = self._run(index, command)
+            write.after = last_committed(session, write.before)
+        return result
+
+    def _transaction(self, index: int, command: Command, write: Write) -> CommandResult:
+        """Run a BEGIN, COMMIT or ROLLBACK of the user's own; the transaction is marked like ours."""
+        session = self._session
+        if command.transaction == "begin":
+            result = self._run(index, command)
+            self._open = write
+            write.before = current_snapshot(session)
+            if session.pin.writable:
+                session.con.execute(write.set_message(session.config.alias))
+            return result
+        self._open = None
+        if command.transaction == "rollback":
+            return self._run(index, command)
+        try:
+            result = self._run(index, command)
+        except duckdb.Error as error:
+            failure = classify(error, session.config, f"Command {index} failed")
+        else:
+            write.after = last_committed(session, write.before)
+            return result
+        write.after = end_users_commit(session, write, failure)
+        return self._done(index, command)
+
+    def _read(self, run: Callable[[Session], CommandResult], write: Write) -> CommandResult:
         con = self._session.con
         con.execute("BEGIN")
         try:
             write.before = write.after = current_snapshot(self._session)
-            result = self._run(index, command)
+            result = run(self._session)
             con.execute("COMMIT")
         except BaseException:
             roll_back(self._session)
             raise
         return result
 
-    def atomically(self, todo: Sequence[Command | tuple[str, DuckLakeOrchError]]) -> list[CommandResult]:
+    def atomically(self, todo: Sequence[Command]) -> list[CommandResult]:
         """Run all commands in one transaction: one snapshot, or nothing."""
-        broken = [one for one in todo if not isinstance(one, Command)]
-        commands = [one for one in todo if isinstance(one, Command)]
-        if any(one.transaction or one.kind == "maintenance" for one in commands):
+        if any(command.transaction or command.kind == "maintenance" for command in todo):
             raise ConfigError(
                 "`atomic=True` opens the transaction itself, and maintenance needs its own.",
                 remedy="Leave out BEGIN, COMMIT, ROLLBACK and maintenance calls, or `atomic`.",
             )
-        if broken:
-            return [
-                self._failed(i, one[0], one[1]) if not isinstance(one, Command) else self._skipped(i, one)
-                for i, one in enumerate(todo)
-            ]
-        marked = not any(one.sets_message for one in commands)
-        write = Write(f"{len(commands)} commands of `execute`", self._request.commit or CommitInfo(), marked=marked)
-        self._session.dirty = any(one.reaches_outside for one in commands)
+        marked = not any(command.sets_message for command in todo)
+        write = Write(f"{len(todo)} commands of `execute`", self._request.commit or CommitInfo(), marked=marked)
+        self._session.dirty = any(command.reaches_outside for command in todo)
         done: list[CommandResult] = []
-        failure: BaseException | None = None
 
         def work(_: Session) -> None:
             done.clear()
-            self._params_used = False
-            for index, command in enumerate(commands):
+            for index, command in enumerate(todo):
                 started = time.monotonic()
                 result = self._run(index, command)
                 done.append(replace(result, duration_s=time.monotonic() - started))
 
-        try:
-            commit(self._session, write, work, settle=False)
-        except (duckdb.Error, DuckLakeOrchError) as error:
-            failure = error
+        failure: Exception | None = next((command.error for command in todo if command.error), None)
+        failed = next((i for i, command in enumerate(todo) if command.error), 0)
         if failure is None:
-            return [replace(one, snapshot_before=write.before, snapshot_after=write.after) for one in done]
-        failed = min(len(done), len(commands) - 1)
+            try:
+                commit(self._session, write, work, settle=False)
+                return [replace(one, snapshot_before=write.before, snapshot_after=write.after) for one in done]
+            except (duckdb.Error, DuckLakeOrchError) as error:
+                failure, failed = error, min(len(done), len(todo) - 1)
         # What ran before the failure was rolled back with it.
-        undone = [self._skipped(i, commands[i]) for i in range(failed)]
-        rest = [self._skipped(i, commands[i]) for i in range(failed + 1, len(commands))]
-        return [*undone, self._failed(failed, commands[failed].sql, failure, commands[failed]), *rest]
+        return [
+            self._failed(i, command, failure) if i == failed else self._skipped(i, command)
+            for i, command in enumerate(todo)
+        ]
 
     def _run(self, index: int, command: Command) -> CommandResult:
         if self._limit.struck:
-            raise StatementTimeoutError(self._timeout_message(), remedy="Give a longer `timeout`, or less to do.")
-        con = self._session.con
-        con.execute(command.sql, self._parameters(command)) if command.takes_parameters else con.execute(command.sql)
+            raise self._limit.error()
+        con, scrub = self._session.con, self._session.config.scrubber
+        con.execute(command.sql, self._parameters(command)) if command.parameter_names else con.execute(command.sql)
         description = con.description or []
         names = _unique([str(column[0]) for column in description])
         columns = [{"name": n, "type": str(column[1])} for n, column in zip(names, description, strict=True)]
-        rows = con.fetchmany(self._request.max_rows + 1) if description else []
+        try:
+            rows = con.fetchmany(self._request.max_rows + 1) if description else []
+        except duckdb.Error:
+            raise
+        except Exception as error:  # DuckDB's client raises whatever Python does with a value it cannot hold
+            reason = scrub(f"{type(error).__name__}: {error}")
+            raise StatementError(f"Command {index}: a value of the result has no Python form ({reason}).") from None
         affected = None
-        if command.kind in ("ddl", "dml") and names == ["Count"] and len(rows) == 1:
-            affected, rows, columns = int(rows[0][0]), [], []
-        truncated = len(rows) > self._request.max_rows
+        if command.kind in ("dml", "ddl") and names == ["Count"] and len(rows) <= 1:
+            # A DDL statement answers with an empty count, or with that of CREATE TABLE AS.
+            affected, rows, columns = (int(rows[0][0]) if rows else None), [], []
         shown = rows[: self._request.max_rows]
-        return CommandResult(
-            index=index,
-            sql=redact(command.sql, self._session.config.scrubber),
-            kind=command.kind,
-            status="ok",
+        return replace(
+            self._done(index, command),
             columns=columns,
             rows=[dict(zip(names, row, strict=True)) for row in shown] if columns else [],
             row_count=len(shown),
             affected_rows=affected,
-            truncated=truncated,
+            truncated=len(rows) > self._request.max_rows,
         )
 
     def _parameters(self, command: Command) -> Any:
         params = self._request.params
-        if params is None:
-            return None
         if isinstance(params, Mapping):
-            wanted = command.parameter_names
-            return {name: value for name, value in params.items() if name in wanted}
-        return list(params)
+            return {name: value for name, value in params.items() if name in command.parameter_names}
+        return None if params is None else list(params)
 
-    def _timeout_message(self) -> str:
-        return f"The commands were interrupted after their time limit of {self._request.timeout:g} s."
+    def _done(self, index: int, command: Command) -> CommandResult:
+        sql = redact(command.sql, self._session.config.scrubber)
+        return CommandResult(index=index, sql=sql, kind=command.kind, status="ok")
 
-    def _failed(self, index: int, sql: str, error: BaseException, command: Command | None = None) -> CommandResult:
-        config = self._session.config
-        ours = classify(error, config, f"Command {index} failed")
-        if self._limit.struck and not isinstance(ours, TransientError):
-            ours = StatementTimeoutError(self._timeout_message(), remedy="Give a longer `timeout`, or less to do.")
-        kind = command.kind if command else "utility"
-        return CommandResult(index=index, sql=redact(sql, config.scrubber), kind=kind, status="error", error=ours)
+    def _failed(self, index: int, command: Command, error: Exception) -> CommandResult:
+        ours = classify(error, self._session.config, f"Command {index} failed")
+        secrets_in(command.sql).clean(ours)
+        # A lost COMMIT and a wait for somebody else stay what they are, whenever the limit struck.
+        if self._limit.struck and not isinstance(ours, TransientError | UnknownOutcomeError):
+            ours = self._limit.error()
+        return replace(self._done(index, command), status="error", error=ours)
 
-    def _skipped(self, index: int, one: Command | tuple[str, DuckLakeOrchError]) -> CommandResult:
-        sql, kind = (one.sql, one.kind) if isinstance(one, Command) else (one[0], "utility")
-        return CommandResult(index=index, sql=redact(sql, self._session.config.scrubber), kind=kind, status="skipped")
+    def _skipped(self, index: int, command: Command) -> CommandResult:
+        return replace(self._done(index, command), status="skipped")
 
 
 def _unique(names: list[str]) -> list[str]:

@@ -1,11 +1,13 @@
 """Turn an engine error into one of ours: by type and by text, once, so that callers only look at the family.
 
 Matched on words of the engine's client side and on identifiers, which no server translates; what a Postgres server says
-in its own language is told apart by `session.diagnose`, which asks the server.
+in its own language is told apart by `diagnosis.diagnose`, which asks the server.
 """
 
 import re
 from typing import NamedTuple
+
+import duckdb
 
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.attach import metadata_path
@@ -19,6 +21,7 @@ from ducklake_orch.errors import (
     DatabaseNotFoundError,
     DataPathMismatchError,
     DuckLakeOrchError,
+    ExtensionMissingError,
     LakeNotFoundError,
     ObjectExistsError,
     ObjectNotFoundError,
@@ -41,10 +44,16 @@ class Rule(NamedTuple):
     remedy: str | None = None
 
 
-_MERGE = "DuckLake keeps no keys. Use write mode `merge` with `keys=…` to keep rows unique."
+KEYS_REMEDY = "DuckLake keeps no keys. Use write mode `merge` with `keys=…` to keep rows unique."
 
 # The first rule that matches decides; the more specific stand first.
 RULES = [
+    # The engine looks in the network for an extension that a statement needs and nobody loaded
+    Rule(
+        r"Failed to download extension|automatically install the required extension",
+        ExtensionMissingError,
+        "Name the extension in `extensions` of the lake: it is then loaded from its wheel.",
+    ),
     # Opening a lake
     Rule(
         r"creating a new DuckLake is explicitly disabled|no database/share named",
@@ -89,19 +98,6 @@ RULES = [
         "Check the names in `attach_options`.",
     ),
     Rule(r"unrecognized configuration parameter", SettingError, "Check the name in `settings`."),
-    # Somebody else was first, or has the lock
-    Rule(
-        r"ducklake_snapshot_pkey|ducklake_data_file_pkey|ducklake_delete_file_pkey|Conflict on (?:update|delete|tuple)"
-        r"|Duplicate key \"(?:snapshot_id|data_file_id|delete_file_id)|Duplicate entry .* for key"
-        r"|UNIQUE constraint failed: ducklake_|Transaction conflict|conflict(?:s|ing)? with|could not serialize"
-        r"|Exceeded the maximum retry count|deadlock|PRIMARY KEY or UNIQUE constraint violat",
-        CommitConflictError,
-    ),
-    Rule(
-        r"database (?:table )?is locked|Could not set lock on file|Unique file handle conflict|Lock wait timeout"
-        r"|lock timeout|cannot start a transaction within a transaction.*sqlite",
-        CatalogBusyError,
-    ),
     # Server and credentials
     Rule(
         r"database \"[^\"]*\" does not exist|Unknown database",
@@ -117,11 +113,26 @@ RULES = [
     Rule(
         r"Connection refused|could not translate host name|Name or service not known|No such file or directory\s+Is the"
         r" server running|Unknown (?:MySQL )?server host|Can't connect to (?:local )?(?:MySQL|server)|timeout expired"
-        r"|server closed the connection|terminating connection|Lost connection to|server has gone away"
-        r"|SSL SYSCALL|connection to server .* failed|no connection to the server|Connection reset by peer"
+        r"|server closed the connection|terminating connection|Lost connection to|server has gone away|Broken pipe"
+        r"|SSL SYSCALL|SSL error|could not (?:send|receive) data|No route to host|server conn crashed"
+        r"|Commands out of sync|Failed to execute query \"ROLLBACK\"|connection to server .* failed"
+        r"|no connection to the server|Connection reset by peer"
         r"|the database system is (?:starting|shutting)",
         CatalogUnreachableError,
         "Check that the catalog server runs and can be reached at {catalog}.",
+    ),
+    # Somebody else was first, or has the lock
+    Rule(
+        r"ducklake_snapshot_pkey|ducklake_data_file_pkey|ducklake_delete_file_pkey|Conflict on (?:update|delete|tuple)"
+        r"|Duplicate key \"(?:snapshot_id|data_file_id|delete_file_id)|Duplicate entry .* for key"
+        r"|UNIQUE constraint failed: ducklake_|Transaction conflict|could not serialize"
+        r"|Exceeded the maximum retry count|deadlock|PRIMARY KEY or UNIQUE constraint violat",
+        CommitConflictError,
+    ),
+    Rule(
+        r"database (?:table )?is locked|Could not set lock on file|Unique file handle conflict|Lock wait timeout"
+        r"|lock timeout|cannot start a transaction within a transaction.*sqlite",
+        CatalogBusyError,
     ),
     # Storage
     Rule(r"HTTP (?:Error|code)[^\n]*(?:503|SlowDown|429|500|502|504)|SlowDown", StorageBusyError),
@@ -152,8 +163,12 @@ RULES = [
         ReadOnlyError,
         "Connect without `read_only`, `snapshot` and `as_of` to write.",
     ),
-    Rule(r"PRIMARY KEY/UNIQUE constraints are not supported", UnsupportedStatementError, _MERGE),
-    Rule(r"FOREIGN KEY constraints are not supported|Failed to create foreign key", UnsupportedStatementError, _MERGE),
+    Rule(r"PRIMARY KEY/UNIQUE constraints are not supported", UnsupportedStatementError, KEYS_REMEDY),
+    Rule(
+        r"FOREIGN KEY constraints are not supported|Failed to create foreign key",
+        UnsupportedStatementError,
+        KEYS_REMEDY,
+    ),
     Rule(
         r"CHECK constraints are not supported",
         UnsupportedStatementError,
@@ -194,6 +209,25 @@ _NO_LAKE = re.compile(
 _COMPILED = [(re.compile(rule.pattern, re.IGNORECASE | re.DOTALL), rule) for rule in RULES]
 
 
+def run(con: duckdb.DuckDBPyConnection, sql: str, config: LakeConfig, doing: str) -> duckdb.DuckDBPyConnection:
+    """Execute a statement whose text or error may hold a secret; what it raises is ours, with nothing chained."""
+    try:
+        return con.execute(sql)
+    except duckdb.Error as error:
+        failure = classify(error, config, doing)
+    raise failure
+
+
+def run_setting(con: duckdb.DuckDBPyConnection, sql: str, config: LakeConfig) -> None:
+    """Execute a SET; what the engine refuses is wrong in the configuration."""
+    try:
+        run(con, sql, config, f"Lake `{config.name}`: `{sql}` failed")
+        return
+    except StatementError as error:
+        failure = SettingError(error.message, remedy=error.remedy or "Check the value in `settings`.")
+    raise failure
+
+
 def classify(error: BaseException, config: LakeConfig, doing: str) -> DuckLakeOrchError:
     """Return the error of this package that an engine error means, without secrets.
 
@@ -205,17 +239,13 @@ def classify(error: BaseException, config: LakeConfig, doing: str) -> DuckLakeOr
     if isinstance(error, DuckLakeOrchError):
         return error
     text = config.scrubber(str(error)).strip()
-    found: type[DuckLakeOrchError] = StatementError if _is_engine(error) else StorageError
+    found: type[DuckLakeOrchError] = StatementError
     remedy = None
     for pattern, rule in _COMPILED:
         if pattern.search(text):
             found, remedy = rule.error, rule.remedy
             break
     return found(f"{doing}: {_readable(text, config)}", remedy=_fill(remedy, config))
-
-
-def _is_engine(error: BaseException) -> bool:
-    return any(cls.__module__.startswith(("duckdb", "_duckdb")) for cls in type(error).__mro__)
 
 
 def _readable(text: str, config: LakeConfig) -> str:

@@ -3,12 +3,13 @@
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import duckdb
+
 from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.engine.scripts import Command
 from ducklake_orch.errors import MaintenanceFloorError
 
 if TYPE_CHECKING:
-    import duckdb
     from sqlglot import exp
 
 FLOORS = {
@@ -24,7 +25,7 @@ _OPTION_OF = {
 }
 
 
-def refuse_below_floor(con: "duckdb.DuckDBPyConnection", alias: str, command: Command) -> None:
+def refuse_below_floor(con: duckdb.DuckDBPyConnection, alias: str, command: Command) -> None:
     """Refuse a maintenance call that would remove what is younger than its floor.
 
     Args:
@@ -35,7 +36,7 @@ def refuse_below_floor(con: "duckdb.DuckDBPyConnection", alias: str, command: Co
     Raises:
         MaintenanceFloorError: When it would, or when its arguments cannot be told.
     """
-    if command.sql.split()[0].upper() == "CHECKPOINT":
+    if command.checkpoints:
         for operation in FLOORS:
             _check_option(con, alias, operation)
         return
@@ -44,7 +45,7 @@ def refuse_below_floor(con: "duckdb.DuckDBPyConnection", alias: str, command: Co
             _check_call(con, alias, operation, command.sql)
 
 
-def _check_call(con: "duckdb.DuckDBPyConnection", alias: str, operation: str, sql: str) -> None:
+def _check_call(con: duckdb.DuckDBPyConnection, alias: str, operation: str, sql: str) -> None:
     arguments = _named_arguments(sql, operation)
     if arguments is None:
         raise _below(operation, "its arguments cannot be read")
@@ -82,14 +83,14 @@ def _named_arguments(sql: str, operation: str) -> "dict[str, exp.Expression] | N
     return None
 
 
-def _value(con: "duckdb.DuckDBPyConnection", expression: "exp.Expression | None") -> Any:
+def _value(con: duckdb.DuckDBPyConnection, expression: "exp.Expression | None") -> Any:
     if expression is None:
         return None
     row = con.execute(f"SELECT {expression.sql(dialect='duckdb')}").fetchone()
     return row[0] if row else None
 
 
-def _check_versions(con: "duckdb.DuckDBPyConnection", alias: str, operation: str, versions: Any) -> None:
+def _check_versions(con: duckdb.DuckDBPyConnection, alias: str, operation: str, versions: Any) -> None:
     wanted = ", ".join(str(int(version)) for version in versions or [])
     sql = f"SELECT max(snapshot_time) FROM ducklake_snapshots({literal(alias)})"
     row = con.execute(f"{sql} WHERE list_contains([{wanted}]::BIGINT[], snapshot_id)").fetchone()
@@ -98,7 +99,7 @@ def _check_versions(con: "duckdb.DuckDBPyConnection", alias: str, operation: str
         raise _below(operation, f"one of the `versions` is of {newest}")
 
 
-def _check_option(con: "duckdb.DuckDBPyConnection", alias: str, operation: str) -> None:
+def _check_option(con: duckdb.DuckDBPyConnection, alias: str, operation: str) -> None:
     option = _OPTION_OF[operation]
     sql = f"SELECT value FROM {identifier(alias)}.options() WHERE option_name = '{option}' AND scope = 'GLOBAL'"
     row = con.execute(sql).fetchone()

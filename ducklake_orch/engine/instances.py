@@ -21,18 +21,19 @@ from ducklake_orch.config.units import parse_size
 from ducklake_orch.engine.attach import Pin, attach_statements, secret_statements, setting_statements
 from ducklake_orch.engine.connection import LakeConnection
 from ducklake_orch.engine.extensions import load_extension
-from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.failures import run, run_setting
+from ducklake_orch.engine.locks import LOCK_ALIAS
 from ducklake_orch.engine.quoting import identifier, literal
-from ducklake_orch.errors import DuckLakeOrchError, PoolExhaustedError, SettingError, StatementError
+from ducklake_orch.errors import PoolExhaustedError, SettingError
 
 log = logging.getLogger("ducklake_orch")
 # What an instance must look like for the next user: the settings, secrets and databases it started with, no tables in
 # memory (empty ones, which take no memory, are all that can slip through).
-_STATE = """
+_STATE = f"""
 SELECT (SELECT md5(string_agg(name || '=' || coalesce(value, ''), ';' ORDER BY name)) FROM duckdb_settings()),
        (SELECT list(name ORDER BY name) FROM duckdb_secrets()),
        (SELECT list(database_name ORDER BY database_name) FROM duckdb_databases()
-        WHERE NOT contains(database_name, 'ducklake_orch_queue')),
+        WHERE database_name <> '{LOCK_ALIAS}'),
        (SELECT coalesce(sum(memory_usage_bytes), 0) FROM duckdb_memory() WHERE tag = 'IN_MEMORY_TABLE')
 """
 
@@ -61,8 +62,6 @@ class Instance:
 
     def detach(self, config: LakeConfig) -> None:
         """Detach the lake and the queue's own connection."""
-        from ducklake_orch.engine.locks import LOCK_ALIAS
-
         if self.entered is not None:
             self.entered.close()
             self.entered = None
@@ -79,35 +78,17 @@ def start_instance(config: LakeConfig) -> Instance:
         for name in config.required_extensions:
             load_extension(root, name)
         for statement in setting_statements(config):
-            _run(root, statement, config, f"Lake `{config.name}`: `{statement}` failed", SettingError)
+            run_setting(root, statement, config)
         for name, value in config.engine_settings.items():
             _check_setting(root, name, value)
         for statement in secret_statements(config, reveal=True):
-            _run(root, statement, config, f"Setting up the secrets of lake `{config.name}` failed")
+            run(root, statement, config, f"Setting up the secrets of lake `{config.name}` failed")
         if config.on_connect:
             config.on_connect(root)
     except BaseException:
         root.close()
         raise
     return Instance(root)
-
-
-def _run(
-    root: duckdb.DuckDBPyConnection,
-    statement: str,
-    config: LakeConfig,
-    doing: str,
-    kind: type[DuckLakeOrchError] = StatementError,
-) -> None:
-    failure = None
-    try:
-        root.execute(statement)
-    except duckdb.Error as error:
-        failure = classify(error, config, doing)
-        if type(failure) is StatementError:
-            failure = kind(failure.message, remedy="Check the value in `settings`." if kind is SettingError else None)
-    if failure:  # outside the handler: the engine's error may show the statement, password and all
-        raise failure
 
 
 def _check_setting(root: duckdb.DuckDBPyConnection, name: str, wanted: Scalar) -> None:
@@ -122,17 +103,15 @@ def _check_setting(root: duckdb.DuckDBPyConnection, name: str, wanted: Scalar) -
 
 def _same(actual: Any, wanted: Scalar) -> bool:
     left, right = str(actual).strip().lower(), str(wanted).strip().lower()
-    if left == right:
+    if left == right or {left, right} in ({"true", "1"}, {"false", "0"}, {"true", "on"}, {"false", "off"}):
         return True
     try:
-        # The engine prints sizes rounded: `512MB` reads back as `488.2 MiB`.
-        return abs(parse_size(str(actual)) - parse_size(str(wanted))) <= 0.01 * parse_size(str(wanted))
-    except ValueError:
-        pass
-    try:
+        if left[-1:].isalpha():
+            # The engine prints sizes rounded: `512MB` reads back as `488.2 MiB`.
+            return abs(parse_size(left) - parse_size(right)) <= 0.01 * parse_size(right)
         return float(left) == float(right)
     except ValueError:
-        return {left, right} in ({"true", "1"}, {"false", "0"}, {"true", "on"}, {"false", "off"})
+        return False
 
 
 @dataclass
@@ -182,7 +161,7 @@ class Pool:
     def _end_lease(self, key: Any) -> None:
         with self._changed:
             self._leased[key] -= 1
-            self._changed.notify()
+            self._changed.notify_all()
 
     def _wait_for_room(self, key: Any, config: LakeConfig) -> None:
         wait = config.pool.wait.total_seconds()

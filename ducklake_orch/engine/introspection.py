@@ -6,10 +6,11 @@ from typing import Any, Literal
 
 import duckdb
 
-from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine import native
+from ducklake_orch.config.model import nearest
+from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.quoting import TableName, identifier, literal
 from ducklake_orch.engine.session import Session
+from ducklake_orch.engine.snapshots import current_snapshot, last_committed_sql, metadata
 from ducklake_orch.errors import ObjectNotFoundError
 from ducklake_orch.results import Column, Option, Snapshot, Table
 
@@ -17,34 +18,25 @@ from ducklake_orch.results import Column, Option, Snapshot, Table
 _CHANGE = re.compile(r'[a-z_]+:(?:"(?:[^"]|"")*"(?:\."(?:[^"]|"")*")?|\d+)')
 
 
-def metadata(config: LakeConfig, table: str) -> str:
-    """Return the qualified name of a metadata table."""
-    schema = f"{identifier(config.metadata_schema)}." if config.metadata_schema else ""
-    return f"{identifier(config.metadata_alias)}.{schema}{identifier(table)}"
+NO_SUMMARY: dict[str, int | None] = {"snapshot_count": None, "latest_snapshot": None, "table_count": None}
 
 
-def summary(session: Session) -> tuple[dict[str, Any], int | None]:
+def summary(session: Session) -> tuple[dict[str, int | None], int | None]:
     """Return the counts that `execute` reports about the lake, and the snapshot this session committed last."""
     config = session.config
     counts = (
-        f"SELECT (SELECT count(*) FROM {native.table(config, 'ducklake_snapshot')}) AS s,"
-        f" (SELECT max(snapshot_id) FROM {native.table(config, 'ducklake_snapshot')}) AS m,"
-        f" (SELECT count(*) FROM {native.table(config, 'ducklake_table')} WHERE end_snapshot IS NULL) AS t"
+        f"SELECT (SELECT count(*) FROM {server_sql.table(config, 'ducklake_snapshot')}) AS s,"
+        f" (SELECT max(snapshot_id) FROM {server_sql.table(config, 'ducklake_snapshot')}) AS m,"
+        f" (SELECT count(*) FROM {server_sql.table(config, 'ducklake_table')} WHERE end_snapshot IS NULL) AS t"
     )
-    committed = f"SELECT id FROM ducklake_last_committed_snapshot({literal(config.alias)})"
-    row = _one(session, f"SELECT s, m, t, ({committed}) FROM ({native.query(config, counts)})")
-    lake = {"snapshot_count": int(row[0]), "latest_snapshot": int(row[1]), "table_count": int(row[2])}
-    return lake, row[3]
-
-
-def seen_snapshot(session: Session) -> int:
-    """Return the snapshot that the session sees: the pinned one, else the latest."""
-    return int(_one(session, f"SELECT id FROM ducklake_current_snapshot({literal(session.config.alias)})")[0])
+    sql = f"SELECT s, m, t, ({last_committed_sql(config)}) FROM ({server_sql.query(config, counts)})"
+    row = _one(session, sql)
+    return dict(zip(NO_SUMMARY, map(int, row[:3]), strict=True)), row[3]
 
 
 def tables(session: Session) -> list[Table]:
     """List the tables, in one query."""
-    at, name = seen_snapshot(session), metadata
+    at, name = current_snapshot(session), metadata
     live = f"begin_snapshot <= {at} AND (end_snapshot IS NULL OR end_snapshot > {at})"
     config = session.config
     sql = f"""
@@ -66,11 +58,9 @@ def find_table(session: Session, table: TableName) -> Table:
     Raises:
         ObjectNotFoundError: When the session's snapshot has none of that name; names the nearest.
     """
-    from ducklake_orch.config.model import nearest
-
     found = tables(session)
     for one in found:
-        if (one.schema.lower(), one.table.lower()) == (table.schema.lower(), table.table.lower()):
+        if table.names(one.schema, one.table):
             return one
     known = [f"{one.schema}.{one.table}" for one in found]
     raise ObjectNotFoundError(
@@ -82,7 +72,7 @@ def find_table(session: Session, table: TableName) -> Table:
 def columns(session: Session, table: TableName) -> list[Column]:
     """Return the columns of a table, in order."""
     found = find_table(session, table)
-    config, at = session.config, seen_snapshot(session)
+    config, at = session.config, current_snapshot(session)
     live = f"begin_snapshot <= {at} AND (end_snapshot IS NULL OR end_snapshot > {at}) AND table_id = {found.table_id}"
     keys = session.instance.root.execute(f"""
         SELECT k.column_id, k.transform FROM (FROM {metadata(config, "ducklake_partition_info")} WHERE {live}) p
@@ -114,7 +104,7 @@ def columns(session: Session, table: TableName) -> list[Column]:
 
 def snapshots(session: Session, limit: int | None = None, *, table: Table | None = None) -> list[Snapshot]:
     """List snapshots, newest first; with `table` those that changed it."""
-    config, at = session.config, seen_snapshot(session)
+    config, at = session.config, current_snapshot(session)
     sql = f"""
         SELECT s.snapshot_id, s.snapshot_time::TIMESTAMPTZ, s.schema_version, c.changes_made, c.author,
                c.commit_message, c.commit_extra_info

@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import duckdb
 
 from ducklake_orch.config.model import nearest
+from ducklake_orch.engine.failures import KEYS_REMEDY
 from ducklake_orch.engine.quoting import TableName, identifier, literal
-from ducklake_orch.errors import ConfigError, MissingExtraError
-
-if TYPE_CHECKING:
-    import duckdb
+from ducklake_orch.errors import ConfigError, MissingExtraError, UnsupportedStatementError
 
 TRANSFORMS = ("identity", "year", "month", "day", "hour", "bucket")
 _CALL = re.compile(r"\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
@@ -74,7 +74,7 @@ def _sort_key(spec: str, columns: Sequence[str]) -> str:
     return sql + (f" {direction.upper()}" if direction else "") + (f" NULLS {nulls.upper()}" if nulls else "")
 
 
-def column_types(schema: Any, con: "duckdb.DuckDBPyConnection") -> dict[str, str]:
+def column_types(schema: Any, con: duckdb.DuckDBPyConnection) -> dict[str, str]:
     """Return the column definitions of a pyarrow schema or a `{name: DuckDB type}` mapping."""
     if isinstance(schema, Mapping):
         return {name: _checked_type(name, str(given), con) for name, given in schema.items()}
@@ -99,16 +99,20 @@ def _arrow_schema(schema: Any) -> Any:
     return to_arrow_schema(schema)
 
 
-def _checked_type(name: str, given: str, con: "duckdb.DuckDBPyConnection") -> str:
+def _checked_type(name: str, given: str, con: duckdb.DuckDBPyConnection) -> str:
     match = re.fullmatch(r"(.*?)(\s+not\s+null)?\s*", given, re.IGNORECASE | re.DOTALL)
     kind, not_null = (match.group(1), match.group(2)) if match else (given, None)
+    if re.search(r"\b(?:primary\s+key|unique|references|foreign\s+key)\b", kind, re.IGNORECASE):
+        raise UnsupportedStatementError(f"Column `{name}` asks for a key: `{given}`.", remedy=KEYS_REMEDY)
+    reason = "only NOT NULL may follow a type"
     try:
-        # The engine reads the type and writes it back: what it writes is a type and nothing else.
-        checked = str(con.type(kind))
-    except Exception as error:
-        first_line = str(error).strip().splitlines()[0]
-        raise ConfigError(f"Column `{name}` has no type that DuckDB knows: `{given}` ({first_line}).") from error
-    return checked + (" NOT NULL" if not_null else "")
+        # The engine reads the type and writes it back: exactly one column, so that nothing else hides in the text.
+        found = con.execute(f"DESCRIBE SELECT CAST(NULL AS {kind}) AS c").fetchall()
+        if len(found) == 1 and found[0][0] == "c":
+            return str(found[0][1]) + (" NOT NULL" if not_null else "")
+    except duckdb.Error as error:
+        reason = str(error).strip().splitlines()[0]
+    raise ConfigError(f"Column `{name}` has no type that DuckDB knows: `{given}` ({reason}).")
 
 
 def create_table_sql(

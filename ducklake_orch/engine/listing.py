@@ -2,14 +2,14 @@
 
 import duckdb
 
-from ducklake_orch.config.catalogs import Catalog, MySQLCatalog, PostgresCatalog, ServerCatalog
+from ducklake_orch.config.catalogs import Catalog, MySQLCatalog, PostgresCatalog
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine import instances
+from ducklake_orch.engine import instances, server_sql
 from ducklake_orch.engine.attach import metadata_attach
 from ducklake_orch.engine.diagnosis import diagnose
-from ducklake_orch.engine.failures import classify
-from ducklake_orch.engine.quoting import identifier, literal
-from ducklake_orch.errors import ConfigError
+from ducklake_orch.engine.failures import run
+from ducklake_orch.engine.quoting import identifier
+from ducklake_orch.errors import ConfigError, DuckLakeOrchError
 from ducklake_orch.results import LakeEntry
 
 _ALIAS = "__ducklake_orch_listing"
@@ -25,33 +25,29 @@ def list_lakes(catalog: Catalog) -> list[LakeEntry]:
         raise ConfigError(f"A {catalog.type} catalog holds one lake.", remedy="Listing is for Postgres and MySQL.")
     config = LakeConfig(name="listing", catalog=catalog)
     instance = instances.start_instance(config)
-    failure = None
     try:
         con = instance.root
         try:
-            con.execute(metadata_attach(config, _ALIAS, read_only=True))
-            found = _lakes(con, catalog)
-            con.execute(f"DETACH {identifier(_ALIAS)}")
-            return found
-        except duckdb.Error as error:
-            failure = diagnose(config, con, classify(error, config, "Listing the lakes failed"))
+            run(con, metadata_attach(config, _ALIAS, read_only=True), config, "Listing the lakes failed")
+        except DuckLakeOrchError as error:
+            raise diagnose(config, con, error) from None
+        found = _lakes(con, config)
+        con.execute(f"DETACH {identifier(_ALIAS)}")
+        return found
     finally:
         instance.root.close()
-    raise failure  # outside the handler: the engine's error shows the password
 
 
-def _lakes(con: duckdb.DuckDBPyConnection, catalog: ServerCatalog) -> list[LakeEntry]:
-    query = f"{catalog.type}_query"  # type: ignore[attr-defined]
-    sql = "select table_schema from information_schema.tables where table_name = 'ducklake_metadata' order by 1"
-    schemas = [str(row[0]) for row in con.execute(f"SELECT * FROM {query}('{_ALIAS}', {literal(sql)})").fetchall()]
-    if catalog.type == "mysql":  # type: ignore[attr-defined]  # there a schema is a database
-        schemas = [name for name in schemas if name == catalog.database]
+def _lakes(con: duckdb.DuckDBPyConnection, config: LakeConfig) -> list[LakeEntry]:
+    # On MySQL a schema is a database of its own, and this one is asked for.
+    here = " and table_schema = database()" if config.catalog.type == "mysql" else ""
+    sql = f"select table_schema from information_schema.tables where table_name = 'ducklake_metadata'{here} order by 1"
     lakes = []
-    for schema in schemas:
+    for (schema,) in con.execute(server_sql.query(config, sql, alias=_ALIAS)).fetchall():
         rows = con.execute(
-            f"SELECT key, value FROM {identifier(_ALIAS)}.{identifier(schema)}.ducklake_metadata"
+            f"SELECT key, value FROM {identifier(_ALIAS)}.{identifier(str(schema))}.ducklake_metadata"
             " WHERE scope IS NULL AND key IN ('data_path', 'version')"
         ).fetchall()
         values = {str(key): str(value) for key, value in rows}
-        lakes.append(LakeEntry(schema, values.get("data_path", ""), values.get("version", "")))
+        lakes.append(LakeEntry(str(schema), values.get("data_path", ""), values.get("version", "")))
     return lakes

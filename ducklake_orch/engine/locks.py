@@ -14,16 +14,17 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+import duckdb
+
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.quoting import literal
-from ducklake_orch.errors import LakeLockedError, StorageError
-
-if TYPE_CHECKING:
-    import duckdb
+from ducklake_orch.errors import CatalogUnreachableError, LakeLockedError, StorageError
 
 log = logging.getLogger("ducklake_orch")
 LOCK_ALIAS = "__ducklake_orch_queue"
@@ -31,11 +32,17 @@ LOCK_ALIAS = "__ducklake_orch_queue"
 _LONG_HOLD_S = 1.0
 
 
+Check = Callable[[], None]
+
+
 class Queue(Protocol):
     """Serialises the writers of one lake."""
 
-    def hold(self, purpose: str, timeout: float) -> contextlib.AbstractContextManager[None]:
+    def hold(self, purpose: str, timeout: float) -> contextlib.AbstractContextManager[Check]:
         """Wait for this writer's turn and keep it for the duration of the block.
+
+        Gives a function that raises when the turn was lost, to be called right before COMMIT: a lock ends with the
+        connection that holds it.
 
         Raises:
             LakeLockedError: When the turn did not come within `timeout` seconds; says who holds it.
@@ -43,56 +50,74 @@ class Queue(Protocol):
         ...
 
 
+def _always_held() -> None:
+    """Nothing to check: this turn cannot be lost while the process lives."""
+
+
 class NoQueue:
     """For catalogs that serialise by themselves (MotherDuck), and for readers."""
 
     @contextlib.contextmanager
-    def hold(self, purpose: str, timeout: float) -> Iterator[None]:
+    def hold(self, purpose: str, timeout: float) -> Iterator[Check]:
         """Do not wait."""
-        yield
+        yield _always_held
 
 
-# Which thread of this process holds which lock file; waiting for oneself would last for ever.
-_held: dict[Path, int] = {}
+# Which threads of this process hold which lock files, and through which descriptors. Waiting for oneself would last for
+# ever; a forked child has to let go of what it inherits.
+_held: set[tuple[Path, int]] = set()
+_descriptors: set[int] = set()
+
+
+def _let_go_after_fork() -> None:
+    # Closing is right, unlocking is not: the lock belongs to the open file, which the parent still has.
+    for file in _descriptors:
+        os.close(file)
+    _descriptors.clear()
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_let_go_after_fork)
 
 
 class FileQueue:
     """A lock file beside a SQLite or DuckDB catalog."""
 
     def __init__(self, catalog: Path, *, shared: bool = False) -> None:
-        self._catalog = catalog
-        self.path = catalog.with_name(catalog.name + ".lock")
+        # Through a link or not, it is the same lake.
+        self._catalog = Path(os.path.realpath(catalog))
+        self.path = self._catalog.with_name(self._catalog.name + ".lock")
         self._mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
 
     @contextlib.contextmanager
-    def hold(self, purpose: str, timeout: float) -> Iterator[None]:
+    def hold(self, purpose: str, timeout: float) -> Iterator[Check]:
         """Wait for the lock file."""
+        process, me = os.getpid(), (self.path, threading.get_ident())
         with contextlib.ExitStack() as opened:
-            file = self._take(opened, purpose, timeout)
+            file = self._take(opened, purpose, timeout, me)
             if file is None:
-                yield
+                yield _always_held
                 return
             started = time.monotonic()
-            exclusive = self._mode == fcntl.LOCK_EX
-            if exclusive:
-                _held[self.path] = threading.get_ident()
+            _held.add(me)
+            if self._mode == fcntl.LOCK_EX:
                 self._sign(file, purpose)
             try:
-                yield
+                yield _always_held
             finally:
-                if exclusive:
-                    _held.pop(self.path, None)
-                    if not self._catalog.exists():  # no lake was made: leave nothing behind
-                        self.path.unlink(missing_ok=True)
-                fcntl.flock(file, fcntl.LOCK_UN)
-                _mention_long_hold(purpose, started)
+                if os.getpid() == process:
+                    _held.discard(me)
+                    if self._mode == fcntl.LOCK_EX and not self._catalog.exists():
+                        self.path.unlink(missing_ok=True)  # no lake was made: leave nothing behind
+                    fcntl.flock(file, fcntl.LOCK_UN)
+                    _mention_long_hold(purpose, started)
 
-    def _take(self, opened: contextlib.ExitStack, purpose: str, timeout: float) -> int | None:
+    def _take(self, opened: contextlib.ExitStack, purpose: str, timeout: float, me: tuple[Path, int]) -> int | None:
         while True:
             file = opened.enter_context(self._opened())
             if file is None:
                 return None
-            self._wait(file, purpose, timeout)
+            self._wait(file, purpose, timeout, me)
             if os.fstat(file).st_nlink:
                 return file
             # Who held it has removed it; another writer may hold the new one.
@@ -110,12 +135,15 @@ class FileQueue:
             # A reader of a catalog in a read-only folder: nobody there can write either.
             yield None
             return
+        _descriptors.add(file)
         try:
             yield file
         finally:
-            os.close(file)
+            if file in _descriptors:  # not in a forked child, which has closed it
+                _descriptors.remove(file)
+                os.close(file)
 
-    def _wait(self, file: int, purpose: str, timeout: float) -> None:
+    def _wait(self, file: int, purpose: str, timeout: float, me: tuple[Path, int]) -> None:
         deadline = time.monotonic() + timeout
         pause = 0.001
         while True:
@@ -123,7 +151,7 @@ class FileQueue:
                 fcntl.flock(file, self._mode | fcntl.LOCK_NB)
                 return
             except BlockingIOError:
-                mine = _held.get(self.path) == threading.get_ident()
+                mine = me in _held
             if mine or time.monotonic() >= deadline:
                 raise _locked(str(self.path), purpose, timeout, self._holder(file), mine=mine)
             time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads the waiting, no secret
@@ -163,34 +191,37 @@ class PostgresQueue:
     Not by the writing transaction: its snapshot would be older than the end of the wait, and read stale data.
     """
 
-    def __init__(self, con: "duckdb.DuckDBPyConnection", metadata_schema: str | None) -> None:
+    def __init__(self, con: duckdb.DuckDBPyConnection, config: LakeConfig) -> None:
         self._con = con
-        digest = hashlib.sha256(f"ducklake-orch:{metadata_schema or 'public'}".encode()).digest()
+        self._config = config
+        # The server keeps advisory locks apart by database; a schema is a lake.
+        digest = hashlib.sha256(f"ducklake-orch:{config.metadata_schema or 'public'}".encode()).digest()
         self.key = int.from_bytes(digest[:8], "big", signed=True)
 
     @contextlib.contextmanager
-    def hold(self, purpose: str, timeout: float) -> Iterator[None]:
+    def hold(self, purpose: str, timeout: float) -> Iterator[Check]:
         """Wait for the advisory lock; the server queues the waiting in order."""
-        note = f"{purpose} (process {os.getpid()} on {socket.gethostname()})".replace("'", "''")
+        note = f"{purpose} (process {os.getpid()} on {socket.gethostname()})"
         wait = f"set local lock_timeout = {max(1, int(timeout * 1000))}; select pg_advisory_xact_lock({self.key})"
         # The note is seen in pg_stat_activity by whoever waits.
-        sql = f"{wait}; set local application_name = '{note[:60]}'"
+        note_sql = f"set local application_name = {literal(note[:60])}"
+        # The connection is idle while the writer works; a server that ends idle ones would end the turn.
+        sql = f"{wait}; {note_sql}; set local idle_in_transaction_session_timeout = 0"
         with _transaction(self._con) as cursor:
             try:
                 cursor.execute(f"CALL postgres_execute('{LOCK_ALIAS}', {literal(sql)})")
             except Exception as error:
-                if "lock timeout" not in str(error) and "55P03" not in str(error) and not self._is_held(cursor):
+                # "lock timeout" is what an English server says; in any language, a lock that is held is the reason.
+                holder = self.holder(cursor)
+                if holder is None and "lock timeout" not in str(error):
                     raise
-                holder = self.holder(cursor) or "a holder that has just let go"
+                holder = holder or "a holder that has just let go"
                 raise _locked("the catalog's advisory lock", purpose, timeout, holder) from error
             started = time.monotonic()
-            yield
+            yield lambda: _run(cursor, f"CALL postgres_execute('{LOCK_ALIAS}', 'select 1')")
             _mention_long_hold(purpose, started)
 
-    def _is_held(self, cursor: "duckdb.DuckDBPyConnection") -> bool:
-        return self.holder(cursor) is not None
-
-    def holder(self, cursor: "duckdb.DuckDBPyConnection") -> str | None:
+    def holder(self, cursor: duckdb.DuckDBPyConnection) -> str | None:
         """Say who holds the lock now, or None when it is free."""
         high, low = (self.key >> 32) & 0xFFFFFFFF, self.key & 0xFFFFFFFF
         sql = (
@@ -201,23 +232,27 @@ class PostgresQueue:
         )
         with contextlib.suppress(Exception):  # only words for a message: the lock itself does not depend on them
             cursor.execute("ROLLBACK")
-        row = cursor.execute(f"SELECT * FROM postgres_query('{LOCK_ALIAS}', {literal(sql)})").fetchone()
+        row = cursor.execute(server_sql.query(self._config, sql, alias=LOCK_ALIAS)).fetchone()
         return str(row[0]) if row else None
 
 
 class MySQLQueue:
     """A named lock of the server, held by a connection of its own."""
 
-    def __init__(self, con: "duckdb.DuckDBPyConnection", database: str) -> None:
+    # The server keeps named locks for all databases together, and each of them is a lake. It names the database, since
+    # the configuration may only know a secret's name.
+    _KEY = "concat('ducklake-orch:', sha1(database()))"
+
+    def __init__(self, con: duckdb.DuckDBPyConnection, config: LakeConfig) -> None:
         self._con = con
-        self.key = "ducklake-orch:" + hashlib.sha256(database.encode()).hexdigest()[:40]
+        self._config = config
 
     @contextlib.contextmanager
-    def hold(self, purpose: str, timeout: float) -> Iterator[None]:
+    def hold(self, purpose: str, timeout: float) -> Iterator[Check]:
         """Wait for the named lock; the server queues the waiting in order."""
         # GET_LOCK answers 0 when it fails, which nobody would see: the subquery makes an error of it. In SET, because
         # DO turns errors into warnings and would let two writers in.
-        take = f"set @ducklake_orch = if(get_lock('{self.key}', {timeout}) = 1, 1, (select 1 union select 2))"
+        take = f"set @ducklake_orch = if(get_lock({self._KEY}, {timeout}) = 1, 1, (select 1 union select 2))"
         with _transaction(self._con) as cursor:
             try:
                 cursor.execute(f"CALL mysql_execute('{LOCK_ALIAS}', {literal(take)})")
@@ -226,27 +261,43 @@ class MySQLQueue:
                     raise
                 raise _locked("the catalog's named lock", purpose, timeout, self.holder(cursor) or "unknown") from error
             started = time.monotonic()
+            mine = f"set @ducklake_orch = if(is_used_lock({self._KEY}) = connection_id(), 1, (select 1 union select 2))"
+            release = literal(f"do release_lock({self._KEY})")
             try:
-                yield
+                yield lambda: _run(cursor, f"CALL mysql_execute('{LOCK_ALIAS}', {literal(mine)})")
             finally:
-                release = literal(f"do release_lock('{self.key}')")
-                cursor.execute(f"CALL mysql_execute('{LOCK_ALIAS}', {release})")
+                try:
+                    cursor.execute(f"CALL mysql_execute('{LOCK_ALIAS}', {release})")
+                except duckdb.Error as error:  # the connection has ended, and the lock with it
+                    log.debug("giving back the queue's lock: %s", type(error).__name__)
                 _mention_long_hold(purpose, started)
 
-    def holder(self, cursor: "duckdb.DuckDBPyConnection") -> str | None:
+    def holder(self, cursor: duckdb.DuckDBPyConnection) -> str | None:
         """Say who holds the lock now, or None when it is free."""
         with contextlib.suppress(Exception):  # only words for a message
             cursor.execute("ROLLBACK")
         sql = (
             "select concat('connection ', p.id, ' of ', p.user, '@', p.host) as holder"
-            f" from information_schema.processlist p where p.id = is_used_lock('{self.key}')"
+            f" from information_schema.processlist p where p.id = is_used_lock({self._KEY})"
         )
-        row = cursor.execute(f"SELECT * FROM mysql_query('{LOCK_ALIAS}', {literal(sql)})").fetchone()
+        row = cursor.execute(server_sql.query(self._config, sql, alias=LOCK_ALIAS)).fetchone()
         return str(row[0]) if row else None
 
 
+def _run(cursor: duckdb.DuckDBPyConnection, check: str) -> None:
+    try:
+        cursor.execute(check)
+    except duckdb.Error:
+        failure = CatalogUnreachableError(
+            "The connection that held the catalog's queue has ended, and the turn with it."
+        )
+    else:
+        return
+    raise failure
+
+
 @contextlib.contextmanager
-def _transaction(con: "duckdb.DuckDBPyConnection") -> Iterator["duckdb.DuckDBPyConnection"]:
+def _transaction(con: duckdb.DuckDBPyConnection) -> Iterator[duckdb.DuckDBPyConnection]:
     """Run a block in a transaction of its own connection; its end gives the lock back, whatever happened inside."""
     with contextlib.closing(con.cursor()) as cursor:
         cursor.execute("BEGIN")

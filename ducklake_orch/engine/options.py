@@ -1,16 +1,37 @@
-"""The lake's persisted options: compare what is configured with what the catalog says."""
+"""The lake's persisted options: write them, and compare what is configured with what the catalog says."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ducklake_orch.config.lake import LakeConfig
+import duckdb
+
+from ducklake_orch.config.lake import PERSISTED_OPTIONS, LakeConfig, Scalar
+from ducklake_orch.config.model import nearest
 from ducklake_orch.config.units import parse_size
-from ducklake_orch.engine.quoting import identifier
-
-if TYPE_CHECKING:
-    import duckdb
+from ducklake_orch.engine.quoting import TableName, identifier, literal
+from ducklake_orch.errors import ConfigError
 
 
-def drift(config: LakeConfig, con: "duckdb.DuckDBPyConnection") -> list[tuple[str, Any, str | None]]:
+def check_option(name: str) -> None:
+    """Refuse an option that the engine does not know.
+
+    Raises:
+        ConfigError: Names the nearest one.
+    """
+    if name not in PERSISTED_OPTIONS:
+        raise ConfigError(f"Unknown option `{name}`.", remedy=nearest(name, PERSISTED_OPTIONS))
+
+
+def set_option_sql(
+    alias: str, name: str, value: Scalar, *, schema: str | None = None, table: TableName | None = None
+) -> str:
+    """Return the statement that sets an option for the lake, a schema, or a table."""
+    scope = f", schema => {literal(schema)}" if schema else ""
+    if table:
+        scope = f", schema => {literal(table.schema)}, table_name => {literal(table.table)}"
+    return f"CALL {identifier(alias)}.set_option({literal(name)}, {literal(value)}{scope})"
+
+
+def drift(config: LakeConfig, con: duckdb.DuckDBPyConnection) -> list[tuple[str, Any, str | None]]:
     """Return the configured options that the lake does not have: name, wanted value, actual value."""
     sql = f"SELECT option_name, value FROM {identifier(config.alias)}.options() WHERE scope = 'GLOBAL'"
     actual = dict(con.execute(sql).fetchall())

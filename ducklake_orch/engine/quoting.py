@@ -74,6 +74,10 @@ class TableName(NamedTuple):
     schema: str
     table: str
 
+    def names(self, schema: str, table: str) -> bool:
+        """Whether this is the name of a table; DuckDB ignores case."""
+        return (self.schema.lower(), self.table.lower()) == (schema.lower(), table.lower())
+
     @property
     def sql(self) -> str:
         """The quoted form, without the lake."""

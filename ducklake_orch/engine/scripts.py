@@ -2,13 +2,12 @@
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ducklake_orch.config.redaction import MASK, Scrubber
+import duckdb
+
+from ducklake_orch.config.redaction import Scrubber
+from ducklake_orch.errors import DuckLakeOrchError
 from ducklake_orch.results import Kind
-
-if TYPE_CHECKING:
-    import duckdb
 
 # Functions that change the lake though they are called in a SELECT or CALL; the macros of the lake have short names.
 MAINTENANCE = frozenset(
@@ -38,6 +37,7 @@ _KINDS: dict[str, Kind] = {
     "DELETE": "dml",
     "MERGE_INTO": "dml",
     "COPY": "dml",
+    "COPY_DATABASE": "dml",
     "EXECUTE": "dml",
     "CREATE": "ddl",
     "CREATE_FUNC": "ddl",
@@ -45,11 +45,22 @@ _KINDS: dict[str, Kind] = {
     "DROP": "ddl",
 }
 _STRING = r"'(?:[^']|'')*'|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$"
+_LITERAL = re.compile(_STRING, re.DOTALL)
+_HOLDS_SECRET = re.compile(
+    r"\bSECRET\b|\b(?:SET|PRAGMA)\b[^;=]*(?:secret|password|token|account_key|connection_string)",
+    re.IGNORECASE,
+)
 _NOISE = re.compile(rf"--[^\n]*|/\*.*?\*/|{_STRING}", re.DOTALL)
 _CALLED = re.compile(r'([A-Za-z_]\w*)"?\s*\(')
 
 
-_EXPLAINED_WRITE = re.compile(r"EXPLAIN\s+ANALYZE\b.*\b(INSERT|UPDATE|DELETE|MERGE)\b", re.IGNORECASE | re.DOTALL)
+_EXPLAINED_WRITE = re.compile(
+    r"\s*EXPLAIN\s*(?:\([^)]*ANALYZE[^)]*\)|ANALYZE\b).*\b(?:INSERT|UPDATE|DELETE|MERGE|CREATE|ALTER|DROP|COPY)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+_OUTSIDE_DDL = re.compile(
+    r"\s*(?:CREATE|DROP|ALTER)\b.*?\b(?:TEMP|TEMPORARY|SECRET|memory)\b", re.IGNORECASE | re.DOTALL
+)
 
 
 @dataclass(frozen=True)
@@ -64,6 +75,7 @@ class Command:
         parameter_names: Its placeholders.
         own_transaction: Whether it must not run in a transaction of ours.
         reaches_outside: Whether it may change more than the lake: settings, secrets, other databases.
+        error: Why it cannot run at all: it could not be parsed.
     """
 
     sql: str
@@ -73,6 +85,12 @@ class Command:
     parameter_names: frozenset[str] = frozenset()
     own_transaction: bool = False
     reaches_outside: bool = False
+    error: DuckLakeOrchError | None = None
+
+    @property
+    def checkpoints(self) -> bool:
+        """Whether it is a CHECKPOINT, which runs all maintenance with the lake's options."""
+        return self.kind == "maintenance" and not self.calls & MAINTENANCE
 
     @property
     def takes_parameters(self) -> bool:
@@ -90,7 +108,7 @@ class Command:
         return bool(self.calls & _MESSAGE_CALLS)
 
 
-def split(con: "duckdb.DuckDBPyConnection", script: str) -> list[Command]:
+def split(con: duckdb.DuckDBPyConnection, script: str) -> list[Command]:
     """Split a script and classify its statements.
 
     Raises:
@@ -110,7 +128,7 @@ def classify_statement(sql: str, statement_type: str, parameter_names: frozenset
     first = words[0].upper() if words else ""
     calls = frozenset(name.lower() for name in _CALLED.findall(bare))
     kind = _KINDS.get(statement_type, "utility")
-    if calls & MAINTENANCE or first == "CHECKPOINT":
+    if calls & MAINTENANCE or "CHECKPOINT" in (word.upper() for word in words[:2]):
         kind = "maintenance"
     elif calls & _WRITING_CALLS.keys():
         kind = "dml"
@@ -128,7 +146,7 @@ def classify_statement(sql: str, statement_type: str, parameter_names: frozenset
         transaction=transaction,
         parameter_names=parameter_names,
         own_transaction=kind in ("maintenance", "utility"),
-        reaches_outside=kind in ("utility", "ddl"),
+        reaches_outside=(kind == "utility" and transaction is None) or bool(_OUTSIDE_DDL.match(bare)),
     )
 
 
@@ -143,7 +161,22 @@ def _copies_out(bare: str) -> bool:
 
 
 def redact(sql: str, scrub: Scrubber) -> str:
-    """Return a statement as results and logs may show it: no secret of the lake, no literal of a CREATE SECRET."""
-    if re.match(r"\s*CREATE\b.*?\bSECRET\b", _NOISE.sub(" ", sql), re.IGNORECASE | re.DOTALL):
-        sql = re.sub(_STRING, f"'{MASK}'", sql, flags=re.DOTALL)
-    return scrub(sql)
+    """Return a statement as results and logs may show it: without the lake's secrets, and without its own."""
+    return secrets_in(sql)(scrub(sql))
+
+
+def secrets_in(sql: str) -> Scrubber:
+    """Return what masks the literals of a statement that makes or sets a secret, there and in errors about it."""
+    if not _HOLDS_SECRET.search(_NOISE.sub(" ", sql)):
+        return Scrubber()
+    literals = [match.group() for match in _LITERAL.finditer(sql)]
+    # One that has no end reaches to the end of the script.
+    rest = re.split(r"'|\$\w*\$", _LITERAL.sub(" ", sql), maxsplit=1)
+    return Scrubber([*map(_content, literals), *rest[1:]])
+
+
+def _content(literal: str) -> str:
+    if literal.startswith("'"):
+        return literal[1:-1].replace("''", "'")
+    tag = literal.index("$", 1) + 1
+    return literal[tag:-tag]

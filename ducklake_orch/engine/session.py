@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import duckdb
 
@@ -17,20 +16,19 @@ from ducklake_orch.config.catalogs import (
     FileCatalog,
     MotherDuckCatalog,
     PostgresCatalog,
-    ServerCatalog,
 )
-from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.config.lake import LakeConfig, RetryPolicy
 from ducklake_orch.config.storages import LocalStorage
-from ducklake_orch.engine import instances
+from ducklake_orch.engine import instances, server_sql
 from ducklake_orch.engine.attach import Pin, attach_statements, metadata_attach
 from ducklake_orch.engine.connection import LakeConnection
 from ducklake_orch.engine.diagnosis import diagnose
-from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.failures import run
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import Instance
-from ducklake_orch.engine.locks import LOCK_ALIAS, FileQueue, MySQLQueue, NoQueue, PostgresQueue, Queue
+from ducklake_orch.engine.locks import LOCK_ALIAS, Check, FileQueue, MySQLQueue, NoQueue, PostgresQueue, Queue
 from ducklake_orch.engine.options import drift
-from ducklake_orch.engine.quoting import identifier, literal
+from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.engine.retry import by_family, retrying
 from ducklake_orch.errors import (
     AuthenticationError,
@@ -39,6 +37,7 @@ from ducklake_orch.errors import (
     LakeNotFoundError,
     OptionDriftWarning,
     StorageError,
+    TransientError,
 )
 
 log = logging.getLogger("ducklake_orch")
@@ -57,6 +56,8 @@ class Session:
         pin: How this session sees the lake.
         dirty: Set it when something outside the lake may have been changed; the instance is then checked.
         broken: Set it after a failed COMMIT; the lake is then detached, whatever its catalog.
+        deadline: When waiting and retrying must end, on the monotonic clock.
+        changed: Set it when the connection has state of its own (USE, SET, temporary tables), lost when opened anew.
     """
 
     config: LakeConfig
@@ -65,42 +66,61 @@ class Session:
     pin: Pin
     dirty: bool = False
     broken: bool = False
+    deadline: float | None = None
+    changed: bool = False
+    _turn: Check | None = None
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds until the deadline, or None when there is none."""
+        return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+
+    @property
+    def patience(self) -> RetryPolicy:
+        """The lake's retry policy, as far as the deadline leaves time for it."""
+        retry, remaining = self.config.retry, self.remaining
+        if remaining is None or remaining >= retry.max_seconds:
+            return retry
+        return retry.model_copy(update={"max_seconds": remaining})
 
     @contextlib.contextmanager
-    def queue(self, purpose: str) -> Iterator[None]:
-        """Wait for this writer's turn and keep it for the block."""
-        with self._queue().hold(purpose, self.config.lock_timeout.total_seconds()):
-            yield
+    def queue(self, purpose: str) -> Iterator[Check]:
+        """Wait for this writer's turn and keep it for the block; within it, it is here already."""
+        if self._turn is not None:
+            yield self._turn
+            return
+        timeout = self.config.lock_timeout.total_seconds()
+        if self.remaining is not None:
+            timeout = min(timeout, self.remaining)
+        with catalog_queue(self.config, self.instance).hold(purpose, timeout) as self._turn:
+            try:
+                yield self._turn
+            finally:
+                self._turn = None
 
     def reopen(self) -> None:
         """Attach anew after a failure that may have broken the connection."""
         self.con.close()
-        self.instance.entered = None
         self.instance.detach(self.config)
         attach(self.config, self.pin, self.instance)
-        self.con = _enter(self.config, self.instance)
+        self.con = enter(self.config, self.instance)
         self.broken = False
-
-    def _queue(self) -> Queue:
-        catalog = self.config.catalog
-        if isinstance(catalog, DuckDBCatalog):
-            return NoQueue()  # the whole session holds the lock file
-        return catalog_queue(self.config, self.instance)
 
 
 def catalog_queue(config: LakeConfig, instance: Instance) -> Queue:
     """Return the queue of a lake's catalog; a server's gets its own connection, attached on first use."""
     catalog = config.catalog
+    if isinstance(catalog, DuckDBCatalog | MotherDuckCatalog):
+        return NoQueue()  # a DuckDB file is locked for as long as it is attached
     if isinstance(catalog, FileCatalog):
         return FileQueue(catalog.path)
-    if isinstance(catalog, MotherDuckCatalog):
-        return NoQueue()
     if not instance.queue_attached:
-        instance.root.execute(metadata_attach(config, LOCK_ALIAS, read_only=False))
+        doing = f"Opening the queue of lake `{config.name}` failed"
+        run(instance.root, metadata_attach(config, LOCK_ALIAS, read_only=False), config, doing)
         instance.queue_attached = True
     if isinstance(catalog, PostgresCatalog):
-        return PostgresQueue(instance.root, config.metadata_schema)
-    return MySQLQueue(instance.root, f"{catalog.database}.{config.metadata_schema or ''}")
+        return PostgresQueue(instance.root, config)
+    return MySQLQueue(instance.root, config)
 
 
 @contextlib.contextmanager
@@ -112,12 +132,13 @@ def open_session(config: LakeConfig, pin: Pin | None = None) -> Iterator[Session
         pin: Read-only or in the past; by default as the configuration says.
     """
     pin = pin or Pin(config.read_only, config.snapshot, config.as_of)
+    process = os.getpid()
     with _one_process_at_a_time(config, pin):
         key, instance = instances.pool.lease(config, pin)
         session, keep = None, False
         try:
             attach(config, pin, instance)
-            session = Session(config, _enter(config, instance), instance, pin)
+            session = Session(config, enter(config, instance), instance, pin)
             yield session
             keep = True
         except (duckdb.Error, DuckLakeOrchError) as error:
@@ -126,19 +147,28 @@ def open_session(config: LakeConfig, pin: Pin | None = None) -> Iterator[Session
             keep = session is not None
             raise
         finally:
-            keep = session is not None and keep and _ready_for_the_next(session)
-            if session is not None and not keep:
-                session.con.close()
-            instances.pool.give_back(key, instance, config, keep=keep)
+            if os.getpid() == process:  # a forked child has no engine to close
+                keep = session is not None and keep and _ready_for_the_next(session)
+                if session is not None and not keep:
+                    session.con.close()
+                instances.pool.give_back(key, instance, config, keep=keep)
 
 
-def _enter(config: LakeConfig, instance: Instance) -> LakeConnection:
+def enter(config: LakeConfig, instance: Instance) -> LakeConnection:
+    """Return a connection that is in the lake: the one left by the last user who left it as it was, or a new one."""
     entered, instance.entered = instance.entered, None
-    return entered or _entered(config, instance)
-
-
-def _entered(config: LakeConfig, instance: Instance) -> LakeConnection:
-    return LakeConnection(instance.root.cursor(), f"USE {identifier(config.alias)}")
+    if entered is not None:
+        return entered
+    use, cursor = f"USE {identifier(config.alias)}", instance.root.cursor()
+    con = LakeConnection(cursor, use)
+    try:
+        run(cursor, use, config, f"Opening lake `{config.name}` failed")
+        if config.on_attach:
+            config.on_attach(con)
+    except BaseException:
+        con.close()
+        raise
+    return con
 
 
 @contextlib.contextmanager
@@ -177,7 +207,7 @@ def _ready_for_the_next(session: Session) -> bool:
 def attach(config: LakeConfig, pin: Pin, instance: Instance) -> None:
     """Attach the lake to an instance, trying again what fails for a passing reason; creates it where asked to."""
     if instance.attached:
-        if time.monotonic() - instance.idle_since <= _TRUSTED_IDLE_S or _answers(config, instance):
+        if _still_good(config, instance):
             return
         instance.detach(config)
     if instance.state is None and config.catalog.is_file:
@@ -188,13 +218,13 @@ def attach(config: LakeConfig, pin: Pin, instance: Instance) -> None:
         lambda _: _attach_or_create(config, pin, instance),
         attempts_for=_worth_of_an_attach,
     )
-    try:
-        _after_attach(config, instance)
-    except BaseException:
-        instance.detach(config)
-        raise
     if not config.catalog.is_file:
         instance.state = instance.clean_state()
+    try:
+        _warn_of_drift(config, instance)
+    except BaseException:  # a warning can be an error
+        instance.detach(config)
+        raise
 
 
 def _worth_of_an_attach(error: DuckLakeOrchError) -> int:
@@ -202,15 +232,11 @@ def _worth_of_an_attach(error: DuckLakeOrchError) -> int:
     return 2 if isinstance(error, CatalogUnreachableError | AuthenticationError) else by_family(error)
 
 
-def _after_attach(config: LakeConfig, instance: Instance) -> None:
+def _warn_of_drift(config: LakeConfig, instance: Instance) -> None:
     if config.options and (found := drift(config, instance.root)):
         differences = ", ".join(f"{name} is {actual!r} instead of {wanted!r}" for name, wanted, actual in found)
         message = f"Lake `{config.name}` has other options than configured: {differences}."
         warnings.warn(f"{message} `lake.apply_options()` writes them.", OptionDriftWarning, stacklevel=2)
-    if config.on_attach:
-        with contextlib.closing(instance.root.cursor()) as cursor:
-            cursor.execute(f"USE {identifier(config.alias)}")
-            config.on_attach(cursor)
 
 
 def _attach_or_create(config: LakeConfig, pin: Pin, instance: Instance) -> None:
@@ -219,7 +245,7 @@ def _attach_or_create(config: LakeConfig, pin: Pin, instance: Instance) -> None:
     # Attaching a file that is not there would make an empty one, whatever the options say.
     if not isinstance(catalog, FileCatalog) or catalog.path.exists():
         try:
-            run_attach(config, pin, instance, create=False)
+            _run_attach(config, pin, instance, create=False)
             return
         except LakeNotFoundError:
             if not (config.create_if_missing and pin.writable):
@@ -246,14 +272,15 @@ def _create(config: LakeConfig, pin: Pin, instance: Instance) -> None:
     catalog = config.catalog
     new = [catalog.path.parent] if isinstance(catalog, FileCatalog) else []
     new += [Path(config.storage.data_path)] if isinstance(config.storage, LocalStorage) else []
-    # Two first writers must not both make the lake. A DuckDB file is locked already.
-    queue: Queue = NoQueue() if isinstance(catalog, DuckDBCatalog) else catalog_queue(config, instance)
-    with _folders(*new), queue.hold(f"creating lake `{config.name}`", config.lock_timeout.total_seconds()):
+    timeout = config.lock_timeout.total_seconds()
+    # Two first writers must not both make the lake.
+    with _folders(*new), catalog_queue(config, instance).hold(f"creating lake `{config.name}`", timeout):
         made_here = isinstance(catalog, FileCatalog) and not catalog.path.exists()
         try:
-            run_attach(config, pin, instance, create=True)
+            _run_attach(config, pin, instance, create=True)
             fault_point("lake.created")
         except BaseException:
+            instance.detach(config)
             if made_here and isinstance(catalog, FileCatalog):
                 _remove_half_made(catalog.path)
             raise
@@ -293,54 +320,54 @@ def _make_folder(path: Path) -> None:
         )
 
 
-def run_attach(config: LakeConfig, pin: Pin, instance: Instance, *, create: bool) -> None:
+def _run_attach(config: LakeConfig, pin: Pin, instance: Instance, *, create: bool) -> None:
     """Attach and enter the lake once; engine errors become ours, told apart with the server's help."""
-    failure: DuckLakeOrchError | None = None
+    doing = f"Opening lake `{config.name}` failed"
     try:
         for statement in attach_statements(config, pin, create=create, reveal=True):
-            instance.root.execute(statement)
+            run(instance.root, statement, config, doing)
         instance.attached = True
-        instance.entered = _entered(config, instance)
-    except duckdb.Error as error:
-        failure = classify(error, config, f"Opening lake `{config.name}` failed")
-    if failure:
+        instance.entered = enter(config, instance)
+        return
+    except DuckLakeOrchError as error:
+        failure = error
+    except BaseException:  # a hook of the user's
         instance.detach(config)
-        if isinstance(config.catalog, ServerCatalog):
-            failure = diagnose(config, instance.root, failure)
-        raise failure  # outside the handler: the engine's error shows the password
+        raise
+    instance.detach(config)
+    raise diagnose(config, instance.root, failure)
 
 
-def _answers(config: LakeConfig, instance: Instance) -> bool:
-    catalog = config.catalog
-    kind = {"postgres": "postgres_query", "mysql": "mysql_query"}.get(catalog.type)
-    if kind is None:
-        return True
+def _still_good(config: LakeConfig, instance: Instance) -> bool:
+    """Whether an attached instance still reaches its server."""
     try:
-        instance.root.execute(f"SELECT * FROM {kind}({literal(config.metadata_alias)}, 'select 1')").fetchall()
-        if instance.queue_attached:
-            instance.root.execute(f"SELECT * FROM {kind}('{LOCK_ALIAS}', 'select 1')").fetchall()
-    except duckdb.Error as error:
+        if time.monotonic() - instance.idle_since > _TRUSTED_IDLE_S:
+            for alias in [config.metadata_alias] + [LOCK_ALIAS] * instance.queue_attached:
+                instance.root.execute(server_sql.query(config, "select 1", alias=alias)).fetchall()
+        instance.entered = enter(config, instance)
+    except (duckdb.Error, TransientError) as error:
         log.info("the idle connection to lake `%s` has ended: %s", config.name, config.scrubber(str(error)))
         return False
     return True
 
 
 @contextlib.contextmanager
-def open_metadata(config: LakeConfig, *, read_only: bool = True) -> Iterator[duckdb.DuckDBPyConnection]:
+def open_metadata(config: LakeConfig, *, read_only: bool = True) -> Iterator[LakeConnection]:
     """Open the metadata database itself, without the lake, for a block."""
-    pin = Pin(read_only=read_only)
     _refuse_missing(config, Pin(read_only=True))
-    held: Any = contextlib.nullcontext()
-    if isinstance(config.catalog, DuckDBCatalog):
-        queue = FileQueue(config.catalog.path, shared=not pin.writable)
-        held = queue.hold(f"the metadata of lake `{config.name}`", config.lock_timeout.total_seconds())
-    with held:
+    alias = config.metadata_alias
+    with _one_process_at_a_time(config, Pin(read_only=read_only)):
         instance = instances.start_instance(config)
-        alias = config.metadata_alias
         try:
-            _attach_metadata(config, instance, alias, read_only=read_only)
             try:
-                yield LakeConnection(instance.root.cursor(), f"USE {identifier(alias)}")  # type: ignore[misc]
+                doing = f"Opening the metadata of lake `{config.name}` failed"
+                run(instance.root, metadata_attach(config, alias, read_only=read_only), config, doing)
+            except DuckLakeOrchError as error:
+                raise diagnose(config, instance.root, error) from None
+            try:
+                use = f"USE {identifier(alias)}"
+                with LakeConnection(instance.root.cursor().execute(use), use) as con:
+                    yield con
             except duckdb.Error as error:
                 config.scrubber.clean(error)
                 raise
@@ -348,13 +375,3 @@ def open_metadata(config: LakeConfig, *, read_only: bool = True) -> Iterator[duc
                 instance.root.execute(f"DETACH DATABASE IF EXISTS {identifier(alias)}")
         finally:
             instance.root.close()
-
-
-def _attach_metadata(config: LakeConfig, instance: Instance, alias: str, *, read_only: bool) -> None:
-    failure = None
-    try:
-        instance.root.execute(metadata_attach(config, alias, read_only=read_only))
-    except duckdb.Error as error:
-        failure = classify(error, config, f"Opening the metadata of lake `{config.name}` failed")
-    if failure:
-        raise diagnose(config, instance.root, failure) if isinstance(config.catalog, ServerCatalog) else failure

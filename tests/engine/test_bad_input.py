@@ -155,6 +155,7 @@ class TestConfiguration:
                 {"catalog": "sqlite:///x", "settings": {"s3_secret_access_key": "canary"}},
                 ("`settings`", "`on_connect`"),
             ),
+            ({"catalog": "sqlite:///x", "settings": {"TimeZone": "Asia/Tokyo"}}, ("`TimeZone`", "`settings`", "UTC")),
             ({"catalog": "sqlite:///x", "attach_options": {"meta_password": "canary"}}, ("`meta_password`", "secret")),
         ],
     )
@@ -167,7 +168,6 @@ class TestConfiguration:
             ({"no_such_setting": 1}, ("no_such_setting", "`settings`")),
             ({"threads": "many"}, ("threads", "'many'", "`settings`")),
             ({"memory_limit": "-5GB"}, ("memory_limit", "'-5GB'", "did not take")),
-            ({"TimeZone": "Asia/Tokyo"}, ("TimeZone", "'Asia/Tokyo'", "did not take")),
             ({"allow_unsigned_extensions": True}, ("allow_unsigned_extensions", "`settings`")),
         ],
     )

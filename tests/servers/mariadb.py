@@ -49,6 +49,8 @@ class MariaDBServer(Server):
                 "--no-defaults",
                 *common,
                 f"--port={port}",
+                # Else /tmp, where a server that starts removes the temporary tables of those that run.
+                f"--tmpdir={data}",
                 f"--bind-address={LOOPBACK}",
                 # Relative to the data folder: a socket's path must stay under 108 bytes, and pytest's folders are long.
                 "--socket=server.sock",

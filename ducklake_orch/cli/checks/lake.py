@@ -65,10 +65,11 @@ def catalog_checks(config: LakeConfig, seen: Seen) -> Iterator[Check]:
 
 
 def _inside(session: "Session", config: LakeConfig, started: float, seen: Seen) -> Iterator[Check]:
-    from ducklake_orch.engine.introspection import metadata, seen_snapshot, tables
+    from ducklake_orch.engine.introspection import tables
     from ducklake_orch.engine.quoting import literal
+    from ducklake_orch.engine.snapshots import current_snapshot, metadata
 
-    latest = seen_snapshot(session)
+    latest = current_snapshot(session)
     took = time.monotonic() - started
     seen.exists = True
     url = config.catalog.to_url()

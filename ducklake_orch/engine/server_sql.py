@@ -16,10 +16,15 @@ def table(config: LakeConfig, name: str) -> str:
     return f"{identifier(config.metadata_alias)}.{identifier(schema or 'main')}.{name}"
 
 
-def query(config: LakeConfig, sql: str) -> str:
+def query(config: LakeConfig, sql: str, *, alias: str | None = None) -> str:
     """Return the DuckDB SELECT that runs `sql` in the catalog and gives its rows.
 
     It runs outside the session's transaction. SQLite answers with texts only.
+
+    Args:
+        config: The lake.
+        sql: The question, in the catalog's own SQL.
+        alias: Name under which the catalog is attached; by default the extension's own attach.
     """
     function = _QUERY_FUNCTIONS.get(config.catalog.type)
-    return f"SELECT * FROM {function}({literal(config.metadata_alias)}, {literal(sql)})" if function else sql
+    return f"SELECT * FROM {function}({literal(alias or config.metadata_alias)}, {literal(sql)})" if function else sql

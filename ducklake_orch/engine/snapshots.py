@@ -1,0 +1,29 @@
+"""The snapshots of a session: the one its transaction sees, and the one it made."""
+
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.quoting import identifier, literal
+from ducklake_orch.engine.session import Session
+
+
+def metadata(config: LakeConfig, table: str) -> str:
+    """Return the qualified name of a metadata table, as DuckDB sees it."""
+    schema = f"{identifier(config.metadata_schema)}." if config.metadata_schema else ""
+    return f"{identifier(config.metadata_alias)}.{schema}{identifier(table)}"
+
+
+def current_snapshot(session: Session) -> int:
+    """Return the snapshot that the running transaction sees: the pinned one, else the latest when it began."""
+    row = session.con.execute(f"SELECT id FROM ducklake_current_snapshot({literal(session.config.alias)})").fetchone()
+    return int(row[0]) if row else 0
+
+
+def last_committed_sql(config: LakeConfig) -> str:
+    """Return the question for the snapshot that this instance committed last; the engine answers from memory."""
+    return f"SELECT id FROM ducklake_last_committed_snapshot({literal(config.alias)})"
+
+
+def last_committed(session: Session, before: int | None) -> int | None:
+    """Return the snapshot that this session committed last, or `before` if it committed none since."""
+    # Through the connection that is not in the lake: inside it the engine would first look up the latest snapshot.
+    row = session.instance.root.execute(last_committed_sql(session.config)).fetchone()
+    return before if row is None or row[0] is None else max(int(row[0]), before or 0)

@@ -1,0 +1,49 @@
+"""A time limit for everything that a session does: running statements, waiting for a turn, trying again."""
+
+import threading
+import time
+from typing import Self
+
+from ducklake_orch.engine.session import Session
+from ducklake_orch.errors import ConfigError, StatementTimeoutError
+
+
+class TimeLimit:
+    """Interrupts a session's running statement after some seconds.
+
+    Args:
+        session: The session.
+        seconds: The limit, or None for none.
+    """
+
+    def __init__(self, session: Session, seconds: float | None) -> None:
+        if seconds is not None and seconds <= 0:
+            raise ConfigError(f"`timeout` = {seconds} leaves no time at all.")
+        self._session = session
+        self._seconds = seconds
+        self._timer = threading.Timer(seconds, self._strike) if seconds is not None else None
+        self.struck = False
+
+    def _strike(self) -> None:
+        self.struck = True
+        self._session.con.interrupt()
+
+    def error(self) -> StatementTimeoutError:
+        """Return the error for what was interrupted."""
+        return StatementTimeoutError(
+            f"The commands were interrupted after their time limit of {self._seconds} s.",
+            remedy="Give a longer `timeout`, or less to do.",
+        )
+
+    def __enter__(self) -> Self:
+        if self._timer and self._seconds is not None:
+            self._session.deadline = time.monotonic() + self._seconds
+            self._timer.daemon = True
+            self._timer.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._session.deadline = None
+        if self._timer:
+            self._timer.cancel()
+            self._timer.join()  # one that strikes right now must not hit the connection's next user

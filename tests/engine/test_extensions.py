@@ -1,0 +1,157 @@
+"""Extensions come from the wheels beside duckdb; what is missing is named with the package that brings it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from ducklake_orch import DuckLake, errors
+from ducklake_orch.engine import extensions
+from ducklake_orch.engine.extensions import find_wheel, load_extension
+
+WITHOUT_WHEELS = "sys.meta_path[:] = map(WithoutWheels, sys.meta_path)"
+WHEELS = ["ducklake", "httpfs", "sqlite_scanner", "postgres_scanner", "mysql_scanner", "aws", "azure"]
+
+
+@pytest.fixture
+def con() -> Iterator[duckdb.DuckDBPyConnection]:
+    with closing(duckdb.connect()) as connection:
+        yield connection
+
+
+def loaded(con: duckdb.DuckDBPyConnection) -> set[str]:
+    return {row[0] for row in con.execute("SELECT extension_name FROM duckdb_extensions() WHERE loaded").fetchall()}
+
+
+@pytest.mark.parametrize("name", WHEELS)
+def test_every_extension_is_loaded_from_its_wheel(con: duckdb.DuckDBPyConnection, name: str) -> None:
+    before = loaded(con)
+    assert load_extension(con, name) == "wheel"
+    assert loaded(con) - before == {name}
+    wheel = find_wheel(name)
+    assert wheel is not None
+    assert wheel.versions == [f"v{duckdb.__version__}"]
+    assert wheel.file is not None
+
+
+def test_an_extension_that_duckdb_has_built_in_needs_no_wheel(con: duckdb.DuckDBPyConnection) -> None:
+    assert find_wheel("parquet") is None
+    assert load_extension(con, "parquet") == "installed"
+
+
+def test_an_extension_that_was_installed_before_is_taken_from_there(
+    con: duckdb.DuckDBPyConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = find_wheel("httpfs")
+    assert wheel is not None
+    con.execute(f"SET extension_directory = '{tmp_path}'")
+    con.execute(f"INSTALL '{wheel.file}'")
+    monkeypatch.setattr(extensions, "find_spec", lambda _: None)
+    assert load_extension(con, "httpfs") == "installed"
+
+
+def test_signatures_are_checked(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    with DuckLake.local(tmp_path / "lake").connect() as connection:
+        assert connection.execute("SELECT current_setting('allow_unsigned_extensions')").fetchone() == (False,)
+        row = connection.execute("SELECT current_setting('allow_extensions_metadata_mismatch')").fetchone()
+        assert row == (False,)
+    lake = DuckLake.local(tmp_path / "lake", settings={"allow_unsigned_extensions": True})
+    with pytest.raises(errors.SettingError), lake.connect():
+        raise AssertionError("the block must not run")
+    # A wheel that somebody changed is not run.
+    genuine = find_wheel("httpfs")
+    assert genuine is not None
+    assert genuine.file is not None
+    package = tmp_path / "duckdb_extension_httpfs"
+    changed = package / "extensions" / f"v{duckdb.__version__}" / "httpfs.duckdb_extension"
+    changed.parent.mkdir(parents=True)
+    content = bytearray(genuine.file.read_bytes())
+    content[4096] ^= 1
+    changed.write_bytes(content)
+    (package / "__init__.py").touch()
+    run = in_a_new_process(tmp_path, f"sys.path.insert(0, {str(tmp_path)!r})", "httpfs")
+    assert "ExtensionMissingError: DuckDB extension `httpfs` cannot be loaded" in run
+    assert "signature" in run
+    assert "pip install --force-reinstall 'ducklake-orch'" in run
+
+
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [
+        ("postgres_scanner", "ducklake-orch[postgres]"),
+        ("mysql_scanner", "ducklake-orch[mysql]"),
+        ("aws", "ducklake-orch[s3]"),
+        ("azure", "ducklake-orch[azure]"),
+        ("motherduck", "ducklake-orch[motherduck]"),
+        ("httpfs", "ducklake-orch"),
+    ],
+)
+def test_a_missing_extension_is_named_with_the_extra_that_brings_it(name: str, package: str, tmp_path: Path) -> None:
+    printed = in_a_new_process(tmp_path, WITHOUT_WHEELS, name)
+    assert f"ExtensionMissingError: DuckDB extension `{name}` cannot be loaded" in printed
+    assert f"pip install '{package}'" in printed
+
+
+@pytest.mark.parametrize("name", ["no_such_extension", "../evil", "a.b"])
+def test_an_unknown_extension_is_named_with_the_field_that_names_it(name: str, tmp_path: Path) -> None:
+    printed = in_a_new_process(tmp_path, WITHOUT_WHEELS, name)
+    assert f"ExtensionMissingError: DuckDB extension `{name}` is not installed and could not be fetched" in printed
+    assert "`extensions`" in printed
+
+
+def test_a_lake_whose_extension_is_missing_leaves_nothing_behind(tmp_path: Path) -> None:
+    lake = DuckLake.local(tmp_path / "lake", extensions=["no_such_extension"])
+    with pytest.raises(errors.ExtensionMissingError, match="`no_such_extension`") as caught:
+        lake.execute("SELECT 1")
+    assert not caught.value.retryable
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wheel_for_another_engine_is_named_with_the_one_that_fits(
+    con: duckdb.DuckDBPyConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "duckdb_extension_other_thing"
+    (package / "extensions" / "v0.9.1").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(errors.ExtensionMissingError) as caught:
+        load_extension(con, "other_thing")
+    text = str(caught.value)
+    assert "v0.9.1" in text
+    assert f"v{duckdb.__version__}" in text
+    assert f"duckdb-extension-other-thing=={duckdb.__version__}" in text
+
+
+def test_a_statement_that_needs_an_extension_nobody_named_says_which(tmp_path: Path) -> None:
+    lake = DuckLake.local(tmp_path / "lake", settings={"extension_directory": str(tmp_path / "none")})
+    result = lake.execute("SELECT * FROM mysql_query('x', 'y')")
+    error = result.commands[0].error
+    assert error is not None
+    assert not error.retryable
+    assert "mysql" in str(error)
+
+
+def in_a_new_process(home: Path, prepare: str, name: str) -> str:
+    """Load an extension where neither HOME nor the network has it, after some preparation; return what is printed."""
+    code = f"""
+import sys, duckdb
+class WithoutWheels:
+    def __init__(self, finder):
+        self.finder = finder
+    def find_spec(self, name, *rest):
+        return None if name.startswith("duckdb_extension_") else self.finder.find_spec(name, *rest)
+{prepare}
+from ducklake_orch.engine.extensions import load_extension
+con = duckdb.connect()
+# The same as a machine without network, at once.
+con.execute("SET custom_extension_repository = '{home}/no-repository'")
+load_extension(con, {name!r})
+"""
+    environment = {**os.environ, "HOME": str(home)}
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    return run.stdout + run.stderr
