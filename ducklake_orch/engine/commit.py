@@ -150,17 +150,13 @@ def _attempt(
     committing = False
     try:
         con.execute("BEGIN")
-        planned, write.before = write.before, current_snapshot(session)
+        write.before = current_snapshot(session)
         if write.doubt is not None and not write.repeatable:
             if (found := find_write(session, write)) is not None:
                 con.execute("ROLLBACK")
                 log.warning("%s had been committed as snapshot %d; only the answer was lost", write.purpose, found)
                 write.after = found
                 return last[-1]
-            if not write.doubt.retryable and write.before == planned:
-                # The catalog answers, nobody else has committed, and this was refused: it would be again.
-                refused, write.doubt = write.doubt, None
-                raise refused
         if write.marked:
             con.execute(write.set_message(session.config.alias))
         last[:] = [work(session)]
@@ -187,6 +183,10 @@ def _attempt(
 def _judge(write: Write, failure: DuckLakeOrchError) -> DuckLakeOrchError:
     """Decide what a failed COMMIT means: certainly not done, or only perhaps."""
     if isinstance(failure, _CERTAIN):
+        return failure
+    if write.doubt is not None and not write.doubt.retryable and write.doubt.message == failure.message:
+        # The same words for the same work on a new connection: no answer was lost, this is the answer.
+        write.doubt = None
         return failure
     if not (write.marked or write.repeatable):
         return unknown_outcome(write, failure)

@@ -10,8 +10,6 @@ from ducklake_orch import DuckLake, errors
 from tests.backends import Backend, backends, catalogs
 from tests.conftest import MakeLake
 
-pytestmark = pytest.mark.usefixtures("backend")
-
 
 @backends()
 def test_a_lake_is_made_written_and_read(lake: DuckLake) -> None:
@@ -105,6 +103,34 @@ def test_tables_are_created_with_their_layout_listed_described_and_dropped(lake:
         lake.drop_table("sales.orders")
     with pytest.raises(errors.ObjectNotFoundError, match=r"Did you mean `main\.orders`"):
         lake.table("order").schema()
+
+
+def test_options_of_a_table_are_set_though_a_crash_came_between(tmp_path: Path) -> None:
+    lake = DuckLake.local(tmp_path / "lake")
+    lake.create_table("t", {"i": "int"})  # and there the first attempt died
+    lake.create_table("t", {"i": "int"}, options={"target_file_size": "10MB"}, if_not_exists=True)
+    assert "target_file_size = 10000000 of table main.t" in map(str, lake.options())
+
+
+@pytest.mark.parametrize("given", ["int primary key", "int unique", "int references u(i)"])
+def test_a_key_in_a_column_type_is_refused_with_the_way_out(tmp_path: Path, given: str) -> None:
+    with pytest.raises(errors.UnsupportedStatementError, match="merge"):
+        DuckLake.local(tmp_path / "lake").create_table("t", {"i": given})
+
+
+@pytest.mark.parametrize("given", ["int default 5", "int, b int", "int); DROP TABLE t; --", "nope"])
+def test_what_is_no_type_is_refused(tmp_path: Path, given: str) -> None:
+    with pytest.raises(errors.ConfigError, match="Column `i`"):
+        DuckLake.local(tmp_path / "lake").create_table("t", {"i": given})
+
+
+def test_a_lake_can_be_pickled_and_still_knows_its_file(tmp_path: Path) -> None:
+    import pickle
+
+    lines = [f'[lakes.{name}]\ncatalog = "sqlite:///{name}.sqlite"\nstorage = "./{name}"' for name in "ab"]
+    (tmp_path / "ducklake.toml").write_text("\n".join(lines))
+    lake = pickle.loads(pickle.dumps(DuckLake.from_toml(tmp_path / "ducklake.toml", lake="a")))
+    assert lake.sibling("b").config.name == "b"
 
 
 @catalogs(sql_writes=True)

@@ -1,10 +1,15 @@
 """A statement takes effect once, whatever breaks: a lost answer, a killed server connection, a killed process."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from ducklake_orch import CommitInfo, DuckLake, RetryPolicy, errors
+from ducklake_orch.engine.commit import Write, commit
+from ducklake_orch.engine.session import Session, open_session
 from tests.backends import catalogs
 from tests.conftest import MakeLake
 from tests.servers.kill import run_until_killed
@@ -19,6 +24,129 @@ def make(url: str, folder: Path) -> DuckLake:
 
 def through(proxy: FaultProxy, url: str, port: int) -> str:
     return url.replace(f":{port}/", f":{proxy.port}/")
+
+
+@dataclass
+class Behind:
+    """A Postgres lake with a table `t (i)`, reached directly and through a proxy."""
+
+    direct: DuckLake
+    proxied: DuckLake
+    proxy: FaultProxy
+
+    @property
+    def rows(self) -> list[int | None]:
+        return [row["i"] for row in self.direct.execute("SELECT i FROM t ORDER BY i").raise_for_error().rows]
+
+
+@pytest.fixture
+def behind(postgres: PostgresServer, tmp_path: Path) -> Iterator[Behind]:
+    database = f"behind_{uuid4().hex[:8]}"
+    postgres.create_database(database)
+    direct = make(postgres.url(database), tmp_path)
+    direct.create_table("t", {"i": "int"})
+    with FaultProxy("127.0.0.1", postgres.port) as proxy:
+        url = through(proxy, postgres.url(database), postgres.port)
+        proxied = DuckLake.from_url("lake", catalog=url, storage=str(tmp_path))
+        proxied.execute("SELECT 1").raise_for_error()
+        yield Behind(direct, proxied, proxy)
+
+
+def test_a_commit_that_arrives_late_is_not_done_twice(behind: Behind) -> None:
+    behind.proxy.deliver_late(b"COMMIT", 0.7)
+    behind.proxied.execute("INSERT INTO t VALUES (1)").raise_for_error()
+    assert behind.rows == [1]
+
+
+def test_a_commit_that_never_arrives_is_done_again(behind: Behind) -> None:
+    behind.proxy.deliver_late(b"COMMIT", None)
+    behind.proxied.execute("INSERT INTO t VALUES (1)").raise_for_error()
+    assert behind.rows == [1]
+
+
+@pytest.mark.parametrize("late", [None, 0.7])
+def test_a_failure_in_words_nobody_knows_is_looked_up_all_the_same(
+    behind: Behind, late: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ducklake_orch.engine.failures._COMPILED", [])  # a server that speaks another language
+    if late is None:
+        behind.proxy.lose_answer_to(b"COMMIT")
+    else:
+        behind.proxy.deliver_late(b"COMMIT", late)
+    behind.proxied.execute("INSERT INTO t VALUES (1)").raise_for_error()
+    assert behind.rows == [1]
+
+
+def test_even_the_last_attempt_looks_whether_its_commit_took(behind: Behind) -> None:
+    once = DuckLake(behind.proxied.config.model_copy(update={"retry": RetryPolicy(max_attempts=1)}))
+    behind.proxy.lose_answer_to(b"COMMIT")
+    once.execute("INSERT INTO t VALUES (1)").raise_for_error()
+    assert behind.rows == [1]
+
+
+def test_a_lost_commit_of_the_users_own_transaction_is_found(behind: Behind) -> None:
+    behind.proxy.lose_answer_to(b"COMMIT")
+    script = "BEGIN; INSERT INTO t VALUES (1); INSERT INTO t VALUES (2); COMMIT"
+    behind.proxied.execute(script, commit=CommitInfo("me")).raise_for_error()
+    assert behind.rows == [1, 2]
+    assert behind.direct.snapshots(1)[0].author == "me"
+
+
+def test_a_commit_of_the_users_own_that_never_arrived_is_an_unknown_outcome(behind: Behind) -> None:
+    behind.proxy.deliver_late(b"COMMIT", None)
+    result = behind.proxied.execute("BEGIN; INSERT INTO t VALUES (1); COMMIT")
+    assert isinstance(result.commands[2].error, errors.UnknownOutcomeError)
+    assert [c.status for c in result.commands] == ["skipped", "skipped", "error"]
+    assert behind.rows == []
+
+
+def test_a_retry_on_a_new_connection_does_not_forget_what_was_set_before(behind: Behind) -> None:
+    behind.proxy.deliver_late(b"COMMIT", None)
+    result = behind.proxied.execute(["SET VARIABLE x = 42", "INSERT INTO t SELECT getvariable('x')"])
+    assert result.status == "error"  # rather than a NULL
+    assert behind.rows == []
+
+
+def test_a_server_that_goes_after_the_commands_hides_no_result(behind: Behind) -> None:
+    behind.proxy.lose_answer_to(b"SELECT (SELECT count(*)", stay_down=True)
+    result = behind.proxied.execute("INSERT INTO t VALUES (1)")
+    assert result.raise_for_error().commands[0].affected_rows == 1
+    assert result.lake["latest_snapshot"] is None
+    assert behind.rows == [1]
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mysql"])
+def test_a_turn_that_is_lost_before_commit_is_taken_again(kind: str, request: pytest.FixtureRequest) -> None:
+    server = request.getfixturevalue({"postgres": "postgres", "mysql": "mariadb"}[kind])
+    database = f"turn_{uuid4().hex[:8]}"
+    server.create_database(database)
+    lake = make(server.url(database), request.getfixturevalue("tmp_path"))
+    lake.create_table("t", {"i": "int"})
+    attempts = []
+
+    def work(session: Session) -> None:
+        attempts.append(1)
+        session.con.execute("INSERT INTO t VALUES (1)")
+        if len(attempts) == 1:
+            drop_the_turn(session, kind)
+
+    with open_session(lake.config) as session:
+        commit(session, Write("a test"), work)
+    assert len(attempts) == 2
+    assert lake.execute("SELECT count(*) AS n FROM t").rows == [{"n": 1}]
+
+
+def drop_the_turn(session: Session, kind: str) -> None:
+    """End the server connection that holds the queue, as a server that is restarted would."""
+    root, alias = session.instance.root, session.config.metadata_alias
+    if kind == "postgres":
+        holder = "select count(pg_terminate_backend(pid)) from pg_locks where locktype = 'advisory' and granted"
+        root.execute(f"SELECT * FROM postgres_query('{alias}', $${holder}$$)").fetchall()
+    else:
+        holder = "select is_used_lock(concat('ducklake-orch:', sha1(database()))) as id"
+        row = root.execute(f"SELECT id FROM mysql_query('{alias}', $${holder}$$)").fetchone()
+        assert row is not None
+        root.execute(f"CALL mysql_execute('{alias}', 'kill {row[0]}')")
 
 
 def test_a_lost_answer_to_commit_is_looked_up_and_not_run_again(postgres: PostgresServer, tmp_path: Path) -> None:
@@ -65,7 +193,8 @@ def test_a_server_that_stays_away_ends_in_one_error_and_nothing_is_doubled_later
         proxy.lose_answer_to(b"COMMIT", stay_down=True)
         result = lake.execute("INSERT INTO t VALUES (1)")
     error = result.commands[0].error
-    assert isinstance(error, errors.CatalogUnreachableError)
+    assert isinstance(error, errors.UnknownOutcomeError)
+    assert not error.retryable  # an orchestrator must not run it again: it has happened
     assert direct.execute("SELECT count(*) AS n FROM t").rows == [{"n": 1}]
 
 

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import threading
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from ducklake_orch import CommitInfo, DuckLake, errors
 from ducklake_orch.engine.scripts import split
+from ducklake_orch.engine.session import open_session
 from tests.backends import catalogs
 from tests.conftest import MakeLake
 
@@ -49,6 +51,8 @@ def test_scripts_are_split_where_the_engine_splits_them(lake: DuckLake) -> None:
         ("COPY (SELECT * FROM t) TO 'x.parquet'", "query"),
         ("COPY t FROM 'x.parquet'", "dml"),
         ("EXPLAIN ANALYZE INSERT INTO t VALUES (1)", "dml"),
+        ("/* x */ EXPLAIN (ANALYZE) INSERT INTO t VALUES (1)", "dml"),
+        ("FORCE CHECKPOINT", "maintenance"),
         ("INSERT INTO t VALUES (1)", "dml"),
         ("UPDATE t SET i = 1", "dml"),
         ("DELETE FROM t", "dml"),
@@ -182,8 +186,37 @@ def test_a_script_may_open_its_own_transactions(lake: DuckLake) -> None:
     left_open = lake.execute("BEGIN; DELETE FROM t")
     assert "leave their transaction open" in str(left_open.commands[-1].error)
     failing = lake.execute("BEGIN; DELETE FROM t; SELECT * FROM nope; COMMIT")
-    assert [c.status for c in failing.commands] == ["ok", "ok", "error", "skipped"]
+    assert [c.status for c in failing.commands] == ["skipped", "skipped", "error", "skipped"]  # nothing was kept
     assert lake.execute("SELECT count(*) AS n FROM t").rows == [{"n": 2}]
+
+
+def test_after_an_error_in_a_transaction_nothing_of_it_is_ok_and_what_follows_it_runs(lake: DuckLake) -> None:
+    script = """BEGIN; INSERT INTO t VALUES (1, ''); SELECT * FROM nope; INSERT INTO t VALUES (2, ''); COMMIT;
+        INSERT INTO t VALUES (3, '')"""
+    result = lake.execute(script, on_error="continue")
+    statuses = ["skipped", "skipped", "error", "skipped", "skipped", "ok"]
+    assert [c.status for c in result.commands] == statuses
+    assert lake.execute("SELECT i FROM t").rows == [{"i": 3}]
+
+
+def test_floors_hold_inside_transactions_too(lake: DuckLake) -> None:
+    result = lake.execute("BEGIN; CALL ducklake_expire_snapshots('lake', older_than => now()); COMMIT")
+    assert isinstance(result.commands[1].error, errors.MaintenanceFloorError)
+
+
+def test_a_value_without_a_python_form_is_that_commands_error(lake: DuckLake) -> None:
+    result = lake.execute(["SELECT INTERVAL 100000000 YEARS", "SELECT 1"])
+    assert isinstance(result.commands[0].error, errors.StatementError)
+
+
+def test_a_time_limit_covers_the_wait_for_a_turn(lake: DuckLake) -> None:
+    with open_session(lake.config) as session, session.queue("a long merge"):
+        done: list[Any] = []
+        thread = threading.Thread(target=lambda: done.append(lake.execute("DELETE FROM t", timeout=0.3)))
+        thread.start()
+        thread.join(timeout=30)
+    assert isinstance(done[0].commands[0].error, errors.LakeLockedError)
+    assert done[0].duration_s < 10
 
 
 def test_a_statement_that_changes_nothing_makes_no_snapshot(lake: DuckLake) -> None:

@@ -1,6 +1,7 @@
 """The queue: writers of one catalog take turns, nobody loses, and a dead holder is no obstacle."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -148,6 +149,56 @@ with lake.connect(read_only=True) as con:
     for process in processes(lake, tmp_path, code, 3, tmp_path / "here-"):
         _, errors_seen = process.communicate(timeout=60)
         assert process.returncode == 0, errors_seen
+
+
+def test_a_thread_that_reads_a_duckdb_catalog_cannot_wait_for_itself_to_write(tmp_path: Path) -> None:
+    url, data = f"duckdb:///{tmp_path}/c.ducklake", str(tmp_path / "data")
+    lake = DuckLake.from_url("lake", catalog=url, storage=data, create_if_missing=True)
+    lake.create_table("t", {"i": "int"})
+    with lake.connect(read_only=True), pytest.raises(errors.LakeLockedError, match="this very thread"):
+        lake.execute("INSERT INTO t VALUES (1)")
+
+
+def test_a_link_to_a_catalog_is_the_same_queue(tmp_path: Path) -> None:
+    (tmp_path / "c.sqlite").touch()
+    (tmp_path / "link.sqlite").symlink_to(tmp_path / "c.sqlite")
+    with FileQueue(tmp_path / "c.sqlite").hold("one", 1):
+        assert FileQueue(tmp_path / "link.sqlite").holder() is not None
+
+
+def test_a_forked_child_keeps_no_lock_of_its_dead_parent(tmp_path: Path) -> None:
+    (tmp_path / "c.sqlite").touch()
+    code = """
+import os, signal, sys, time
+from pathlib import Path
+from ducklake_orch.engine.locks import FileQueue
+with FileQueue(Path(sys.argv[1])).hold("parent", 1):
+    child = os.fork()
+    if child == 0:
+        time.sleep(30)
+        os._exit(0)
+    print(child, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", code, str(tmp_path / "c.sqlite")]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        try:
+            with FileQueue(tmp_path / "c.sqlite").hold("next", 5):
+                pass
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+@catalogs(sql_writes=True)
+def test_a_script_may_write_before_in_and_after_its_own_transaction(make_lake: MakeLake) -> None:
+    lake = make_lake(lock_timeout="5s")
+    lake.create_table("t", {"i": "int"})
+    script = "INSERT INTO t VALUES (1); BEGIN; INSERT INTO t VALUES (2); COMMIT; INSERT INTO t VALUES (3); CHECKPOINT"
+    lake.execute(script).raise_for_error()
+    assert lake.execute("SELECT count(*) AS n FROM t").rows == [{"n": 3}]
 
 
 def test_a_long_hold_is_mentioned(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

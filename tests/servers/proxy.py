@@ -46,6 +46,8 @@ class Faults:
     cut: Cut | None = None
     needle: bytes = b""
     needle_stays_down: bool = False
+    late: bytes = b""
+    late_by: float | None = None
 
 
 class FaultProxy:
@@ -96,6 +98,13 @@ class FaultProxy:
         The answer has come as far as the proxy, so the server has done what it was asked. Happens once.
         """
         self._change(needle=needle, needle_stays_down=stay_down)
+
+    def deliver_late(self, needle: bytes, seconds: float | None) -> None:
+        """Drop the client that sends `needle` at once, and let the request reach the server so much later, or never.
+
+        A request that is still on its way when its sender has given it up. Happens once.
+        """
+        self._change(late=needle, late_by=seconds)
 
     def answer_503(self, times: int | None = None) -> None:
         """Answer the next HTTP requests (without a number all, until `restore`) with S3's "503 Slow Down"."""
@@ -157,6 +166,9 @@ class FaultProxy:
                     await answer_slow_down(chunk, source, link.client)
                     link.drop()
                     return
+                if direction == "to_server" and self._faults.late and self._faults.late in chunk:
+                    await self._deliver_late(chunk, link)
+                    return
                 cut = self._cut_within(chunk, link, direction)
                 chunk = chunk if cut is None else chunk[: cut.left]
                 self._count(chunk, direction)  # before it is sent: who has the answer finds it counted
@@ -170,6 +182,16 @@ class FaultProxy:
             target.write_eof()
         except (ConnectionError, asyncio.IncompleteReadError):
             link.drop()  # one end was reset or left in the middle: so it goes for the other
+
+    async def _deliver_late(self, chunk: bytes, link: Link) -> None:
+        seconds, self._faults.late = self._faults.late_by, b""
+        link.client.transport.abort()
+        if seconds is not None:
+            await asyncio.sleep(seconds)
+            link.server.write(chunk)
+            await link.server.drain()
+            await asyncio.sleep(1)  # for the server to do it
+        link.drop()
 
     def _refuses(self, chunk: bytes) -> bool:
         if not self._faults.refusals or not is_http_request(chunk):
