@@ -130,10 +130,10 @@ class LakeConfig(Model):
     retry: RetryPolicy = Field(default_factory=RetryPolicy, description="What happens after transient failures.")
     pool: PoolPolicy = Field(default_factory=PoolPolicy, description="Connections kept to a server catalog.")
     on_connect: SkipJsonSchema[Hook | None] = Field(
-        default=None, exclude=True, description="Called with each new connection before ATTACH."
+        default=None, exclude=True, description="Called with each new DuckDB instance before ATTACH."
     )
     on_attach: SkipJsonSchema[Hook | None] = Field(
-        default=None, exclude=True, description="Called with each connection once the lake is attached."
+        default=None, exclude=True, description="Called with each connection once it is in the lake."
     )
 
     @property
