@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ducklake_orch.config.catalogs import Catalog, FileCatalog, read_catalog
+from ducklake_orch.config.catalogs import CATALOGS, Catalog, FileCatalog
 from ducklake_orch.config.lake import LakeConfig, Scalar
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.results import (
@@ -356,7 +356,7 @@ class DuckLake:
         """List the lakes in one Postgres or MySQL database."""
         from ducklake_orch.engine.listing import list_lakes
 
-        return list_lakes(read_catalog(catalog))
+        return list_lakes(CATALOGS.read(catalog))
 
     def _write(self, purpose: str, statements: Sequence[str], info: CommitInfo | None) -> None:
         from ducklake_orch.engine.commit import Write, run_in

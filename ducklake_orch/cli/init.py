@@ -42,12 +42,12 @@ def init(
 
 def _places(name: str, folder: Path, options: LakeOptions) -> tuple[Any, Any]:
     """Return catalog and storage as given, else beside the new file."""
-    from ducklake_orch.config.catalogs import MotherDuckCatalog, read_catalog
+    from ducklake_orch.config.catalogs import CATALOGS, MotherDuckCatalog
     from ducklake_orch.config.lake import default_catalog, default_storage
-    from ducklake_orch.config.storages import read_storage
+    from ducklake_orch.config.storages import STORAGES
 
-    catalog = read_catalog(options.catalog) or default_catalog(name, folder)
-    storage = read_storage(options.storage)
+    catalog = CATALOGS.read(options.catalog) or default_catalog(name, folder)
+    storage = STORAGES.read(options.storage)
     if storage is None and not isinstance(catalog, MotherDuckCatalog):
         storage = default_storage(name, folder)
     return catalog, storage

@@ -7,15 +7,13 @@ from urllib.parse import quote, unquote
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
 from ducklake_orch.config.model import nearest
-from ducklake_orch.config.tables import Parameters, UrlModel, read_table
+from ducklake_orch.config.tables import Family, Parameters, UrlModel
 from ducklake_orch.config.units import Milliseconds
 from ducklake_orch.config.urls import (
     build_url,
     file_path,
     parse_query,
-    refuse_scheme,
     refuse_unknown,
-    scheme_of,
     split_url,
 )
 
@@ -237,42 +235,29 @@ class MotherDuckCatalog(UrlModel):
         return build_url("md", path=self.database, query=query, reveal=reveal)
 
 
-CATALOG_TYPES: dict[str, type[UrlModel]] = {
-    "duckdb": DuckDBCatalog,
-    "sqlite": SQLiteCatalog,
-    "postgres": PostgresCatalog,
-    "mysql": MySQLCatalog,
-    "motherduck": MotherDuckCatalog,
-}
-CATALOG_SCHEMES: dict[str, type[UrlModel]] = {
-    "duckdb": DuckDBCatalog,
-    "sqlite": SQLiteCatalog,
-    "postgresql": PostgresCatalog,
-    "postgres": PostgresCatalog,
-    "mysql": MySQLCatalog,
-    "md": MotherDuckCatalog,
-    "motherduck": MotherDuckCatalog,
-}
-
-
-def catalog_table(url: str) -> dict[str, Any]:
-    """Return the table that a catalog's URL stands for."""
-    scheme = scheme_of(url) or ""
-    if scheme not in CATALOG_SCHEMES:
-        raise refuse_scheme(url, "catalog", CATALOG_SCHEMES)
-    model = CATALOG_SCHEMES[scheme]
-    return {"type": model.model_fields["type"].default, **model.url_fields(url)}
-
-
-def read_catalog(value: Any) -> Any:
-    """Turn a URL or a table with `type` (or `url` and further fields) into a catalog model."""
-    return read_table(value, "catalog", CATALOG_TYPES, catalog_table)
-
-
+CATALOGS = Family(
+    "catalog",
+    types={
+        "duckdb": DuckDBCatalog,
+        "sqlite": SQLiteCatalog,
+        "postgres": PostgresCatalog,
+        "mysql": MySQLCatalog,
+        "motherduck": MotherDuckCatalog,
+    },
+    schemes={
+        "duckdb": DuckDBCatalog,
+        "sqlite": SQLiteCatalog,
+        "postgresql": PostgresCatalog,
+        "postgres": PostgresCatalog,
+        "mysql": MySQLCatalog,
+        "md": MotherDuckCatalog,
+        "motherduck": MotherDuckCatalog,
+    },
+)
 Catalog = Annotated[
     Annotated[
         DuckDBCatalog | SQLiteCatalog | PostgresCatalog | MySQLCatalog | MotherDuckCatalog,
         Field(discriminator="type"),
     ],
-    BeforeValidator(read_catalog),
+    BeforeValidator(CATALOGS.read),
 ]

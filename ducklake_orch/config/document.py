@@ -25,7 +25,7 @@ from ducklake_orch.config.origins import (
     source,
     source_value,
 )
-from ducklake_orch.config.storages import read_storage
+from ducklake_orch.config.storages import STORAGES
 from ducklake_orch.config.toml_file import read_toml
 from ducklake_orch.config.urls import scheme_of, shown
 from ducklake_orch.errors import ConfigFileError
@@ -102,7 +102,7 @@ class Document:
         """Return the storage that a lake has by this file alone; None where MotherDuck keeps the data."""
         fields = self._lakes[name]
         if "storage" in fields:
-            return located(self._table("storage", fields["storage"], name), read_storage)
+            return located(self._table("storage", fields["storage"], name), STORAGES.read)
         catalog = self._table("catalog", fields["catalog"], name) if "catalog" in fields else {}
         kind = catalog.get("type")
         managed = isinstance(kind, Sourced) and kind.value == "motherduck"

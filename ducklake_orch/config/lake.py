@@ -10,10 +10,10 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from ducklake_orch.config.catalogs import Catalog, FileCatalog, MotherDuckCatalog, SQLiteCatalog, read_catalog
+from ducklake_orch.config.catalogs import CATALOGS, Catalog, FileCatalog, MotherDuckCatalog, SQLiteCatalog
 from ducklake_orch.config.model import Model, nearest
 from ducklake_orch.config.redaction import Scrubber
-from ducklake_orch.config.storages import LocalStorage, R2Storage, S3Storage, Storage, read_storage
+from ducklake_orch.config.storages import STORAGES, LocalStorage, R2Storage, S3Storage, Storage
 from ducklake_orch.config.units import Duration, parse_size
 from ducklake_orch.errors import IncompatibleConfigError
 
@@ -173,8 +173,8 @@ class LakeConfig(Model):
     def _defaults(cls, data: Any) -> Any:
         if not isinstance(data, dict) or not isinstance(data.get("name"), str) or not data["name"]:
             return data  # refused by the field itself
-        catalog = read_catalog(data.get("catalog")) or default_catalog(data["name"])
-        storage = read_storage(data.get("storage"))
+        catalog = CATALOGS.read(data.get("catalog")) or default_catalog(data["name"])
+        storage = STORAGES.read(data.get("storage"))
         if storage is None and not isinstance(catalog, MotherDuckCatalog):
             storage = default_storage(data["name"])
         # Absolute from here on: a later chdir, or another process, must not open another lake.
@@ -196,7 +196,7 @@ class LakeConfig(Model):
             raise ValueError("`snapshot` and `as_of` both pin the lake: give one")
         if self.as_of is not None and self.as_of.tzinfo is None:
             raise ValueError(f"`as_of` = {self.as_of.isoformat()} has no time zone: add one, `+00:00` say")
-        if any(key.lower() == "timezone" for key in self.settings):
+        if any(key.lower() == "timezone" and value != "UTC" for key, value in self.settings.items()):
             raise ValueError("`TimeZone` in `settings`: every connection runs in UTC, or partition values would shift")
         for key in self.options:
             if key not in PERSISTED_OPTIONS:

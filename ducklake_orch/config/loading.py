@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ducklake_orch.config.catalogs import MotherDuckCatalog, read_catalog
+from ducklake_orch.config.catalogs import CATALOGS, MotherDuckCatalog
 from ducklake_orch.config.document import Document
 from ducklake_orch.config.environment import CONFIG, NAME, PROFILE, read_environment
 from ducklake_orch.config.lake import LakeConfig, default_catalog, default_storage, refuse_shared_data_paths
@@ -23,7 +23,7 @@ from ducklake_orch.config.origins import (
     source,
     source_value,
 )
-from ducklake_orch.config.storages import read_storage
+from ducklake_orch.config.storages import STORAGES
 from ducklake_orch.errors import ConfigError, IncompatibleConfigError
 
 
@@ -130,7 +130,7 @@ def _given(model: Model) -> dict[str, Any]:
 
 def _build(tree: Tree, document: Document | None) -> LakeConfig:
     values: dict[str, Any] = {}
-    for what, read in (("catalog", read_catalog), ("storage", read_storage)):
+    for what, read in (("catalog", CATALOGS.read), ("storage", STORAGES.read)):
         table = tree.get(what)
         if isinstance(table, dict):
             # The fields of a `url` have been filled in, with their own places.

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
-from ducklake_orch.config.catalogs import catalog_table
+from ducklake_orch.config.catalogs import CATALOGS
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.model import Model
-from ducklake_orch.config.storages import storage_table
+from ducklake_orch.config.storages import STORAGES
 from ducklake_orch.errors import ConfigError
 
 
@@ -27,7 +27,7 @@ Node: TypeAlias = Sourced | Tree
 Built = TypeVar("Built")
 
 # The fields that are a catalog or storage: a URL, or a table with `type` or `url`.
-URL_TABLES: dict[str, Callable[[str], dict[str, Any]]] = {"catalog": catalog_table, "storage": storage_table}
+URL_TABLES: dict[str, Callable[[str], dict[str, Any]]] = {"catalog": CATALOGS.table, "storage": STORAGES.table}
 
 
 def key_path(*keys: str) -> str:

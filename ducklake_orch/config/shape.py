@@ -1,17 +1,17 @@
 """Which keys the configuration of a lake has: one answer for files and environment variables."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, get_origin
 
-from ducklake_orch.config.catalogs import CATALOG_SCHEMES, CATALOG_TYPES, LIBPQ_PARAMETERS
+from ducklake_orch.config.catalogs import CATALOGS, LIBPQ_PARAMETERS
 from ducklake_orch.config.lake import PERSISTED_OPTIONS, LakeConfig, PoolPolicy, RetryPolicy
 from ducklake_orch.config.model import Model
-from ducklake_orch.config.storages import STORAGE_SCHEMES, STORAGE_TYPES
+from ducklake_orch.config.storages import STORAGES
 from ducklake_orch.config.tables import UrlModel
 from ducklake_orch.config.urls import scheme_of
 
-TYPES: dict[str, dict[str, type[UrlModel]]] = {"catalog": CATALOG_TYPES, "storage": STORAGE_TYPES}
-SCHEMES: dict[str, dict[str, type[UrlModel]]] = {"catalog": CATALOG_SCHEMES, "storage": STORAGE_SCHEMES}
+TYPES: dict[str, Mapping[str, type[UrlModel]]] = {"catalog": CATALOGS.types, "storage": STORAGES.types}
+SCHEMES: dict[str, Mapping[str, type[UrlModel]]] = {"catalog": CATALOGS.schemes, "storage": STORAGES.schemes}
 GROUPS: dict[str, type[Model]] = {"retry": RetryPolicy, "pool": PoolPolicy}
 HOOKS = frozenset({"on_connect", "on_attach"})
 LAKE_KEYS = frozenset(LakeConfig.model_fields) - HOOKS - {"name"}
@@ -22,7 +22,7 @@ KNOWN_KEYS: dict[str, Iterable[str]] = {"options": PERSISTED_OPTIONS, "parameter
 def models_of(what: str, table: Any) -> list[type[UrlModel]]:
     """Return what a catalog's or storage's table can be: one model if it says its type, else all of them."""
     said = table if isinstance(table, dict) else {"url": table}
-    kind, scheme = said.get("type"), scheme_of(str(said.get("url", "")))
+    kind, scheme = str(said.get("type", "")), scheme_of(str(said.get("url", ""))) or ""
     if kind in TYPES[what]:
         return [TYPES[what][kind]]
     return [SCHEMES[what][scheme]] if scheme in SCHEMES[what] else list(TYPES[what].values())

@@ -7,8 +7,8 @@ from urllib.parse import unquote
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
-from ducklake_orch.config.tables import SecretParameters, UrlModel, read_table
-from ducklake_orch.config.urls import build_url, refuse_scheme, refuse_unknown, scheme_of, shown, split_url
+from ducklake_orch.config.tables import Family, SecretParameters, UrlModel
+from ducklake_orch.config.urls import build_url, refuse_unknown, scheme_of, shown, split_url
 from ducklake_orch.errors import ConfigError
 
 
@@ -35,10 +35,6 @@ class LocalStorage(UrlModel):
         """The canonical DATA_PATH: absolute, without `..`, ending in one slash."""
         # POSIX keeps two leading slashes apart from one; the engine compares paths as strings.
         return f"/{os.path.abspath(self.path).strip('/')}/".replace("//", "/")
-
-    def under(self, folder: str) -> Self:
-        """Return the same storage, one folder further down."""
-        return self.model_copy(update={"path": self.path / folder})
 
 
 class BucketStorage(UrlModel):
@@ -93,10 +89,6 @@ class BucketStorage(UrlModel):
     def uses_credential_chain(self) -> bool:
         """Whether credentials are looked up where the connection is made."""
         return getattr(self, "provider", None) == "credential_chain"
-
-    def under(self, folder: str) -> Self:
-        """Return the same storage, one folder further down."""
-        return self.model_copy(update={"prefix": f"{self.prefix}/{folder}".strip("/")})
 
     @classmethod
     def url_fields(cls, url: str) -> dict[str, Any]:
@@ -280,48 +272,28 @@ class AzureStorage(BucketStorage):
         return values | parts.query
 
 
-STORAGE_TYPES: dict[str, type[UrlModel]] = {
-    "local": LocalStorage,
-    "s3": S3Storage,
-    "r2": R2Storage,
-    "gcs": GCSStorage,
-    "azure": AzureStorage,
-}
-STORAGE_SCHEMES: dict[str, type[UrlModel]] = {
-    "file": LocalStorage,
-    "s3": S3Storage,
-    "s3a": S3Storage,
-    "s3n": S3Storage,
-    "r2": R2Storage,
-    "gs": GCSStorage,
-    "gcs": GCSStorage,
-    "az": AzureStorage,
-    "azure": AzureStorage,
-    "abfs": AzureStorage,
-    "abfss": AzureStorage,
-}
-
-
-def storage_table(url: str) -> dict[str, Any]:
-    """Return the table that a storage's URL or path stands for."""
-    scheme = scheme_of(url) or "file"
-    if scheme not in STORAGE_SCHEMES:
-        raise refuse_scheme(url, "storage", STORAGE_SCHEMES)
-    model = STORAGE_SCHEMES[scheme]
-    return {"type": model.model_fields["type"].default, **model.url_fields(url)}
-
-
-def read_storage(value: Any) -> Any:
-    """Turn a URL, a path or a table with `type` (or `url` and further fields) into a storage model."""
-    if isinstance(value, Path):
-        return LocalStorage(path=value)
-    return read_table(value, "storage", STORAGE_TYPES, storage_table)
-
-
+STORAGES = Family(
+    "storage",
+    types={"local": LocalStorage, "s3": S3Storage, "r2": R2Storage, "gcs": GCSStorage, "azure": AzureStorage},
+    schemes={
+        "file": LocalStorage,
+        "s3": S3Storage,
+        "s3a": S3Storage,
+        "s3n": S3Storage,
+        "r2": R2Storage,
+        "gs": GCSStorage,
+        "gcs": GCSStorage,
+        "az": AzureStorage,
+        "azure": AzureStorage,
+        "abfs": AzureStorage,
+        "abfss": AzureStorage,
+    },
+    plain="file",
+)
 Storage = Annotated[
     Annotated[
         LocalStorage | S3Storage | R2Storage | GCSStorage | AzureStorage,
         Field(discriminator="type"),
     ],
-    BeforeValidator(read_storage),
+    BeforeValidator(STORAGES.read),
 ]

@@ -1,11 +1,14 @@
 """What catalogs and storages share: each can be written as a model, a URL, or a table of fields."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, SecretStr
 
 from ducklake_orch.config.model import Model, nearest
+from ducklake_orch.config.urls import refuse_scheme, scheme_of
 from ducklake_orch.errors import ConfigError
 
 
@@ -23,27 +26,50 @@ class UrlModel(Model):
         return cls(**cls.url_fields(url))
 
 
-def read_table(
-    value: Any, what: str, types: Mapping[str, type[UrlModel]], url_table: Callable[[str], dict[str, Any]]
-) -> Any:
-    """Build the model that a URL, or a table's `type` or `url`, names; fields beside a `url` override what it says."""
-    if isinstance(value, str):
-        value = {"url": value}
-    if not isinstance(value, Mapping):
-        return value
-    fields = dict(value)
-    if url := fields.pop("url", None):
-        table = url_table(str(url))
-        if fields.get("type", table["type"]) != table["type"]:
-            raise ConfigError(f"The `type` of a {what} is `{fields['type']}`, its `url` one of type `{table['type']}`.")
-        if "parameters" in table and isinstance(parameters := fields.get("parameters"), Mapping):
-            fields["parameters"] = table["parameters"] | dict(parameters)
-        fields = table | fields
-    kind = str(fields.get("type", ""))
-    if kind not in types:
-        shown = f"the unknown type `{kind}`" if kind else "no `type`"
-        raise ConfigError(f"A {what} has {shown}.", remedy=nearest(kind, types))
-    return types[kind](**fields)
+@dataclass(frozen=True)
+class Family:
+    """All catalogs, or all storages.
+
+    Attributes:
+        what: What one of them is called.
+        types: The models by `type`.
+        schemes: The models by the scheme of their URLs.
+        plain: Scheme of a text that is no URL; empty where there is no such thing.
+    """
+
+    what: str
+    types: Mapping[str, type[UrlModel]]
+    schemes: Mapping[str, type[UrlModel]]
+    plain: str = ""
+
+    def table(self, url: str) -> dict[str, Any]:
+        """Return the table of fields that a URL stands for."""
+        scheme = scheme_of(url) or self.plain
+        if scheme not in self.schemes:
+            raise refuse_scheme(url, self.what, self.schemes)
+        model = self.schemes[scheme]
+        return {"type": model.model_fields["type"].default, **model.url_fields(url)}
+
+    def read(self, value: Any) -> Any:
+        """Build the model that a URL, or a table's `type` or `url`, names; fields beside a `url` override it."""
+        if isinstance(value, str | Path):
+            value = {"url": str(value)}
+        if not isinstance(value, Mapping):
+            return value
+        fields = dict(value)
+        if url := fields.pop("url", None):
+            table = self.table(str(url))
+            if fields.get("type", table["type"]) != table["type"]:
+                mismatch = f"`{fields['type']}`, its `url` one of type `{table['type']}`"
+                raise ConfigError(f"The `type` of a {self.what} is {mismatch}.")
+            if "parameters" in table and isinstance(parameters := fields.get("parameters"), Mapping):
+                fields["parameters"] = table["parameters"] | dict(parameters)
+            fields = table | fields
+        kind = str(fields.get("type", ""))
+        if kind not in self.types:
+            shown = f"the unknown type `{kind}`" if kind else "no `type`"
+            raise ConfigError(f"A {self.what} has {shown}.", remedy=nearest(kind, self.types))
+        return self.types[kind](**fields)
 
 
 def _as_texts(value: Any) -> Any:

@@ -5,9 +5,9 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from ducklake_orch.config.catalogs import read_catalog
+from ducklake_orch.config.catalogs import CATALOGS
 from ducklake_orch.config.origins import key_path, toml_string
-from ducklake_orch.config.storages import LocalStorage, read_storage
+from ducklake_orch.config.storages import STORAGES, LocalStorage
 
 # The variable that a secret is usually found in, by the type and field that it belongs to.
 _VARIABLES = {
@@ -140,9 +140,9 @@ def starter_toml(name: str, catalog_url: str, storage_url: str | None = None) ->
     Raises:
         ConfigError: When a URL cannot be read.
     """
-    lines = [f"[lakes.{key_path(name)}]", f"catalog = {_location(read_catalog(catalog_url))}"]
+    lines = [f"[lakes.{key_path(name)}]", f"catalog = {_location(CATALOGS.read(catalog_url))}"]
     if storage_url is not None:
-        lines.append(f"storage = {_location(read_storage(storage_url))}")
+        lines.append(f"storage = {_location(STORAGES.read(storage_url))}")
     return "\n".join([_HEAD, *lines, _ALTERNATIVES.replace("@lake@", key_path(name))])
 
 

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from ducklake_orch import DuckLake, errors
-from ducklake_orch.config.storages import read_storage
+from ducklake_orch.config.storages import STORAGES
 from ducklake_orch.engine.attach import STORAGE_SECRET
 from tests.backends import catalogs
 from tests.conftest import CANARY, MakeLake
@@ -144,7 +144,7 @@ class TestSecretsOfStorages:
         self, name: str, fields: dict[str, Any], tmp_path: Path
     ) -> None:
         root = {"container": "c"} if fields["type"] == "azure" else {"bucket": "b"}
-        lake = DuckLake.local(tmp_path / "lake", storage=read_storage(fields | root))
+        lake = DuckLake.local(tmp_path / "lake", storage=STORAGES.read(fields | root))
         with lake.connect() as con:
             made = con.execute(f"SELECT type, scope FROM duckdb_secrets() WHERE name = '{STORAGE_SECRET}'").fetchone()
         scheme = {"gcs": "gs", "azure": "az"}.get(fields["type"], fields["type"])
@@ -152,7 +152,7 @@ class TestSecretsOfStorages:
 
     @pytest.mark.full  # the extension asks Amazon at once, and for half a minute where there is no network
     def test_a_role_to_assume_is_taken_by_the_real_extension(self, tmp_path: Path) -> None:
-        storage = read_storage({"type": "s3", "bucket": "b", "role_arn": "arn:aws:iam::1:role/r"})
+        storage = STORAGES.read({"type": "s3", "bucket": "b", "role_arn": "arn:aws:iam::1:role/r"})
         lake = DuckLake.local(tmp_path / "lake", storage=storage)
         with pytest.raises(errors.AuthenticationError, match="Role-arn: 'arn:aws:iam::1:role/r'"):
             lake.execute("SELECT 1")

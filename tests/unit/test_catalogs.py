@@ -6,43 +6,42 @@ from typing import Any
 import pytest
 
 from ducklake_orch.config.catalogs import (
-    CATALOG_TYPES,
+    CATALOGS,
     DuckDBCatalog,
     MotherDuckCatalog,
     MySQLCatalog,
     PostgresCatalog,
     SQLiteCatalog,
-    read_catalog,
 )
 from ducklake_orch.errors import ConfigError
 
 
-@pytest.mark.parametrize("kind", CATALOG_TYPES)
+@pytest.mark.parametrize("kind", CATALOGS.types)
 def test_every_field_is_described_and_no_unknown_one_is_taken(kind: str) -> None:
-    model = CATALOG_TYPES[kind]
+    model = CATALOGS.types[kind]
     assert all(field.description for field in model.model_fields.values())
     with pytest.raises(ConfigError, match="unknown key `nonsense`"):
-        read_catalog({"type": kind, "path": "x", "database": "x", "nonsense": 1})
+        CATALOGS.read({"type": kind, "path": "x", "database": "x", "nonsense": 1})
 
 
 def test_an_unknown_key_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"postgres: unknown key `pasword`.*Did you mean `password`"):
-        read_catalog({"type": "postgres", "pasword": "x"})
+        CATALOGS.read({"type": "postgres", "pasword": "x"})
 
 
 def test_an_unknown_type_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"`postgre`.*Did you mean `postgres`"):
-        read_catalog({"type": "postgre"})
+        CATALOGS.read({"type": "postgre"})
 
 
 def test_a_table_needs_a_type() -> None:
     with pytest.raises(ConfigError, match=r"no `type`.*`duckdb`"):
-        read_catalog({"path": "lake.sqlite"})
+        CATALOGS.read({"path": "lake.sqlite"})
 
 
 def test_a_model_is_taken_as_it_is() -> None:
     model = SQLiteCatalog(path=Path("lake.sqlite"))
-    assert read_catalog(model) is model
+    assert CATALOGS.read(model) is model
 
 
 def test_models_are_frozen() -> None:
@@ -64,7 +63,7 @@ def test_a_port_is_in_range(port: Any) -> None:
 
 
 def test_a_port_may_be_a_text() -> None:
-    assert read_catalog({"type": "postgres", "port": "5433"}).port == 5433
+    assert CATALOGS.read({"type": "postgres", "port": "5433"}).port == 5433
 
 
 @pytest.mark.parametrize("model", [PostgresCatalog, MySQLCatalog])
@@ -81,7 +80,7 @@ def test_libpq_parameters_are_known_ones() -> None:
 
 
 def test_libpq_parameters_may_be_numbers() -> None:
-    assert read_catalog({"type": "postgres", "parameters": {"connect_timeout": 5, "keepalives": True}}).parameters == {
+    assert CATALOGS.read({"type": "postgres", "parameters": {"connect_timeout": 5, "keepalives": True}}).parameters == {
         "connect_timeout": "5",
         "keepalives": "true",
     }
@@ -89,14 +88,14 @@ def test_libpq_parameters_may_be_numbers() -> None:
 
 def test_modes_are_known_ones() -> None:
     with pytest.raises(ConfigError, match="`mode` = 'ours'"):
-        read_catalog({"type": "motherduck", "database": "db", "mode": "ours"})
+        CATALOGS.read({"type": "motherduck", "database": "db", "mode": "ours"})
     with pytest.raises(ConfigError, match="sslmode"):
-        read_catalog("postgresql://h/db?sslmode=sometimes")
+        CATALOGS.read("postgresql://h/db?sslmode=sometimes")
 
 
 def test_motherduck_needs_a_database() -> None:
     with pytest.raises(ConfigError, match="`database`"):
-        read_catalog("md:")
+        CATALOGS.read("md:")
     assert MotherDuckCatalog(database="db").mode == "managed"
 
 

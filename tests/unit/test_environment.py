@@ -25,7 +25,7 @@ def config(**environ: str) -> LakeConfig:
         ("DUCKLAKE_READ_ONLY", "true", "read_only", True),
         ("DUCKLAKE_READ_ONLY", "0", "read_only", False),
         ("DUCKLAKE_SNAPSHOT", "5", "snapshot", 5),
-        ("DUCKLAKE_METADATA_SCHEMA", "lake", "metadata_schema", "lake"),
+        ("DUCKLAKE_TEMP_DIRECTORY", "/spill", "temp_directory", "/spill"),
         ("DUCKLAKE_MEMORY_LIMIT", "2GB", "memory_limit", "2000000000B"),
         ("DUCKLAKE_EXTENSIONS", '["spatial", "icu"]', "extensions", ["spatial", "icu"]),
         ("DUCKLAKE_EXTENSIONS", "spatial, icu", "extensions", ["spatial", "icu"]),

@@ -116,9 +116,9 @@ class TestPrecedence:
         assert load_with(toml(ONE), catalog=None, read_only=None).config.read_only is True
 
     def test_settings_are_merged_key_by_key_whatever_their_case(self, toml: WriteToml) -> None:
-        path = toml('[lakes.a.settings]\nTimeZone = "UTC"\nthreads = 2')
-        loaded = load_with(path, {"DUCKLAKE_SETTINGS__THREADS": "4"}, settings={"timezone": "Europe/Berlin"})
-        assert loaded.config.settings == {"TimeZone": "Europe/Berlin", "threads": 4}
+        path = toml('[lakes.a.settings]\nHome_Directory = "/a"\nthreads = 2')
+        loaded = load_with(path, {"DUCKLAKE_SETTINGS__THREADS": "4"}, settings={"home_directory": "/b"})
+        assert loaded.config.settings == {"Home_Directory": "/b", "threads": 4}
         assert loaded.origins["settings"] == "argument"
         assert loaded.origins["settings.threads"] == "environment DUCKLAKE_SETTINGS__THREADS"
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ducklake_orch.config.catalogs import MotherDuckCatalog, MySQLCatalog, PostgresCatalog, read_catalog
+from ducklake_orch.config.catalogs import CATALOGS, MotherDuckCatalog, MySQLCatalog, PostgresCatalog
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.loading import load
 from ducklake_orch.config.redaction import MASK, Scrubber, redact_url
-from ducklake_orch.config.storages import AzureStorage, GCSStorage, R2Storage, S3Storage, read_storage
+from ducklake_orch.config.storages import STORAGES, AzureStorage, GCSStorage, R2Storage, S3Storage
 from ducklake_orch.errors import ConfigError, DuckLakeOrchError, StatementError
 
 CANARY = "cAnArY-5ecret"
@@ -112,7 +112,7 @@ class TestModels:
 @pytest.mark.parametrize("url", BAD_URLS)
 class TestBadUrls:
     def read(self, url: str) -> Any:
-        return read_storage(url) if url.startswith(("s3", "s4", "az")) else read_catalog(url)
+        return STORAGES.read(url) if url.startswith(("s3", "s4", "az")) else CATALOGS.read(url)
 
     def test_errors_do_not_show_it(self, url: str) -> None:
         with pytest.raises(ConfigError) as caught:
@@ -194,7 +194,7 @@ def test_no_mangled_url_shows_it(noise: str) -> None:
 
 def outcome(url: str) -> str:
     try:
-        model = read_catalog(url)
+        model = CATALOGS.read(url)
     except ConfigError as error:
         return everything_that_shows(error)
     return f"{model!r} {model.to_url()}"

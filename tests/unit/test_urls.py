@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ducklake_orch.config.catalogs import (
+    CATALOGS,
     DuckDBCatalog,
     MotherDuckCatalog,
     MySQLCatalog,
     PostgresCatalog,
     SQLiteCatalog,
-    read_catalog,
 )
-from ducklake_orch.config.storages import AzureStorage, GCSStorage, LocalStorage, R2Storage, S3Storage, read_storage
+from ducklake_orch.config.storages import STORAGES, AzureStorage, GCSStorage, LocalStorage, R2Storage, S3Storage
 from ducklake_orch.errors import ConfigError
 
 # Whatever a password generator, or somebody in a hurry, comes up with.
@@ -42,14 +42,14 @@ class TestEveryUrlFormRoundTrips:
         model = PostgresCatalog(
             host=host, port=port, user=user, password=password, database=database, options=options, sslmode="require"
         )
-        assert round_trips(model, read_catalog)
+        assert round_trips(model, CATALOGS.read)
 
     @few
     @given(password=texts, root=texts)
     def test_postgres_with_libpq_parameters(self, password: str, root: str) -> None:
         parameters = {"sslrootcert": root, "application_name": "a b"}
         model = PostgresCatalog(host="h", password=password, parameters=parameters, service=root)
-        assert round_trips(model, read_catalog)
+        assert round_trips(model, CATALOGS.read)
 
     @few
     @given(host=hosts, port=ports, user=texts, password=texts, database=texts)
@@ -57,7 +57,7 @@ class TestEveryUrlFormRoundTrips:
         model = MySQLCatalog(
             host=host, port=port, user=user, password=password, database=database, ssl_mode="verify_ca"
         )
-        assert round_trips(model, read_catalog)
+        assert round_trips(model, CATALOGS.read)
 
     @few
     @given(
@@ -66,19 +66,19 @@ class TestEveryUrlFormRoundTrips:
         mode=st.sampled_from(["managed", "own_bucket", "own_compute"]),
     )
     def test_motherduck(self, database: str, token: str | None, mode: Any) -> None:
-        assert round_trips(MotherDuckCatalog(database=database, token=token, mode=mode, region="eu"), read_catalog)
+        assert round_trips(MotherDuckCatalog(database=database, token=token, mode=mode, region="eu"), CATALOGS.read)
 
     @few
     @given(name=file_names, absolute=st.booleans())
     def test_file_catalogs(self, name: str, absolute: bool) -> None:
         path = Path("/data" if absolute else "data") / name
-        assert round_trips(SQLiteCatalog(path=path, busy_timeout=5), read_catalog)
-        assert round_trips(DuckDBCatalog(path=path), read_catalog)
+        assert round_trips(SQLiteCatalog(path=path, busy_timeout=5), CATALOGS.read)
+        assert round_trips(DuckDBCatalog(path=path), CATALOGS.read)
 
     @few
     @given(name=file_names)
     def test_local_storage(self, name: str) -> None:
-        assert round_trips(LocalStorage(path=Path("/data") / name), read_storage)
+        assert round_trips(LocalStorage(path=Path("/data") / name), STORAGES.read)
 
     @few
     @given(bucket=buckets, prefix=prefixes, key=texts, secret=texts, token=st.none() | texts)
@@ -92,24 +92,24 @@ class TestEveryUrlFormRoundTrips:
             endpoint="http://localhost:9000",
             url_style="path",
         )
-        assert round_trips(model, read_storage)
+        assert round_trips(model, STORAGES.read)
 
     @few
     @given(prefix=prefixes, secret=texts)
     def test_r2(self, prefix: str, secret: str) -> None:
         model = R2Storage(account_id="acc", bucket="b", prefix=prefix, access_key_id="k", secret_access_key=secret)
-        assert round_trips(model, read_storage)
+        assert round_trips(model, STORAGES.read)
 
     @few
     @given(prefix=prefixes, secret=texts)
     def test_gcs(self, prefix: str, secret: str) -> None:
-        assert round_trips(GCSStorage(bucket="b", prefix=prefix, key_id="k", secret=secret), read_storage)
+        assert round_trips(GCSStorage(bucket="b", prefix=prefix, key_id="k", secret=secret), STORAGES.read)
 
     @few
     @given(prefix=prefixes, key=texts)
     def test_azure(self, prefix: str, key: str) -> None:
         model = AzureStorage(container="c", prefix=prefix, account_name="acc", account_key=key)
-        assert round_trips(model, read_storage)
+        assert round_trips(model, STORAGES.read)
 
     def test_without_reveal_no_secret_is_in_it(self) -> None:
         model = PostgresCatalog(host="h", user="u", password="canary")
@@ -119,47 +119,47 @@ class TestEveryUrlFormRoundTrips:
 class TestPostgresUrls:
     @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "POSTGRES"])
     def test_both_schemes_mean_the_same(self, scheme: str) -> None:
-        model = read_catalog(f"{scheme}://loader:pass@localhost:5432/db?sslmode=require")
+        model = CATALOGS.read(f"{scheme}://loader:pass@localhost:5432/db?sslmode=require")
         assert model == PostgresCatalog(
             host="localhost", port=5432, user="loader", password="pass", database="db", sslmode="require"
         )
 
     @pytest.mark.parametrize("password", ["p@ss", "p/w", "p?x=1", "a#b", "a:b", "p@h:5432/x", "p%zz", "p ' \" ; \\"])
     def test_a_password_may_stand_unencoded(self, password: str) -> None:
-        model = read_catalog(f"postgresql://u:{password}@db.example.com:5432/lake?sslmode=require")
+        model = CATALOGS.read(f"postgresql://u:{password}@db.example.com:5432/lake?sslmode=require")
         assert model.password.get_secret_value() == password
         assert (model.user, model.host, model.port, model.database) == ("u", "db.example.com", 5432, "lake")
 
     def test_a_percent_encoded_password_is_decoded(self) -> None:
-        assert read_catalog("postgresql://u:p%40s%2Fs@h/db").password.get_secret_value() == "p@s/s"
+        assert CATALOGS.read("postgresql://u:p%40s%2Fs@h/db").password.get_secret_value() == "p@s/s"
 
     def test_the_host_can_be_the_folder_of_a_socket(self) -> None:
-        model = read_catalog("postgresql://postgres:@/lake?host=/var/run/postgresql")
+        model = CATALOGS.read("postgresql://postgres:@/lake?host=/var/run/postgresql")
         assert (model.user, model.host, model.database) == ("postgres", "/var/run/postgresql", "lake")
         assert model.password.get_secret_value() == ""
 
     def test_the_database_can_be_a_parameter(self) -> None:
-        assert read_catalog("postgresql://h?dbname=lake").database == "lake"
+        assert CATALOGS.read("postgresql://h?dbname=lake").database == "lake"
 
     def test_an_ipv6_host_stands_in_brackets(self) -> None:
-        model = read_catalog("postgresql://u@[::1]:5432/db")
+        model = CATALOGS.read("postgresql://u@[::1]:5432/db")
         assert (model.host, model.port) == ("::1", 5432)
 
     def test_libpq_parameters_are_kept(self) -> None:
-        assert read_catalog("postgresql://h/db?connect_timeout=5").parameters == {"connect_timeout": "5"}
+        assert CATALOGS.read("postgresql://h/db?connect_timeout=5").parameters == {"connect_timeout": "5"}
 
     def test_an_unknown_parameter_names_the_nearest(self) -> None:
         with pytest.raises(ConfigError, match=r"`sslmod`.*Did you mean `sslmode`"):
-            read_catalog("postgresql://h/db?sslmod=require")
+            CATALOGS.read("postgresql://h/db?sslmod=require")
 
     def test_a_parameter_cannot_stand_twice(self) -> None:
         with pytest.raises(ConfigError, match="`sslmode` stands twice"):
-            read_catalog("postgresql://h/db?sslmode=require&sslmode=disable")
+            CATALOGS.read("postgresql://h/db?sslmode=require&sslmode=disable")
 
     @pytest.mark.parametrize("port", ["0", "65536", "http", "²"])
     def test_a_port_is_a_number_in_range(self, port: str) -> None:
         with pytest.raises(ConfigError, match="port"):
-            read_catalog(f"postgresql://h:{port}/db")
+            CATALOGS.read(f"postgresql://h:{port}/db")
 
 
 class TestFileUrls:
@@ -176,111 +176,111 @@ class TestFileUrls:
         ],
     )
     def test_three_slashes_are_relative_and_four_absolute(self, url: str, path: str) -> None:
-        assert read_catalog(url) == SQLiteCatalog(path=Path(path))
-        assert read_catalog(url.replace("sqlite:", "duckdb:")).path == Path(path)
+        assert CATALOGS.read(url) == SQLiteCatalog(path=Path(path))
+        assert CATALOGS.read(url.replace("sqlite:", "duckdb:")).path == Path(path)
 
     def test_sqlite_takes_its_timeout(self) -> None:
-        assert read_catalog("sqlite:///lake.sqlite?busy_timeout=5").busy_timeout == 5
+        assert CATALOGS.read("sqlite:///lake.sqlite?busy_timeout=5").busy_timeout == 5
 
     def test_an_unknown_parameter_names_the_nearest(self) -> None:
         with pytest.raises(ConfigError, match=r"`busytimeout`.*Did you mean `busy_timeout`"):
-            read_catalog("sqlite:///lake.sqlite?busytimeout=5")
+            CATALOGS.read("sqlite:///lake.sqlite?busytimeout=5")
 
     @pytest.mark.parametrize("url", ["sqlite://lake.sqlite", "sqlite://", "duckdb:///"])
     def test_two_slashes_are_refused_with_the_right_form(self, url: str) -> None:
         with pytest.raises(ConfigError, match="with three slashes"):
-            read_catalog(url)
+            CATALOGS.read(url)
 
 
 class TestMotherDuckUrls:
     @pytest.mark.parametrize("url", ["md:lake", "md:///lake", "motherduck:lake"])
     def test_three_forms_mean_the_same(self, url: str) -> None:
-        assert read_catalog(url) == MotherDuckCatalog(database="lake")
+        assert CATALOGS.read(url) == MotherDuckCatalog(database="lake")
 
     def test_parameters(self) -> None:
-        model = read_catalog("md:lake?motherduck_token=t&mode=own_bucket&region=us-east-1")
+        model = CATALOGS.read("md:lake?motherduck_token=t&mode=own_bucket&region=us-east-1")
         assert model == MotherDuckCatalog(database="lake", token="t", mode="own_bucket", region="us-east-1")
 
 
 class TestStorageUrls:
     @pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n", "S3"])
     def test_s3a_is_rewritten(self, scheme: str) -> None:
-        assert read_storage(f"{scheme}://bucket/a//b/").data_path == "s3://bucket/a/b/"
+        assert STORAGES.read(f"{scheme}://bucket/a//b/").data_path == "s3://bucket/a/b/"
 
     @pytest.mark.parametrize(
         ("url", "path"),
         [("./files", "files"), ("/data/my files", "/data/my files"), ("file:///data/my%20files", "/data/my files")],
     )
     def test_a_path_is_local(self, url: str, path: str) -> None:
-        assert read_storage(url) == LocalStorage(path=Path(path))
+        assert STORAGES.read(url) == LocalStorage(path=Path(path))
 
     def test_a_path_object_is_local(self) -> None:
-        assert read_storage(Path("files")) == LocalStorage(path=Path("files"))
+        assert STORAGES.read(Path("files")) == LocalStorage(path=Path("files"))
 
     def test_abfss_names_container_and_account(self) -> None:
-        model = read_storage("abfss://container@account.dfs.core.windows.net/some/prefix")
+        model = STORAGES.read("abfss://container@account.dfs.core.windows.net/some/prefix")
         assert model == AzureStorage(container="container", account_name="account", prefix="some/prefix")
 
     def test_abfss_of_another_cloud_keeps_its_suffix(self) -> None:
-        model = read_storage("abfss://c@account.dfs.core.chinacloudapi.cn/p")
+        model = STORAGES.read("abfss://c@account.dfs.core.chinacloudapi.cn/p")
         assert model.endpoint_suffix == "core.chinacloudapi.cn"
 
     @pytest.mark.parametrize("scheme", ["az", "azure"])
     def test_azure_takes_its_account_as_a_parameter(self, scheme: str) -> None:
-        assert read_storage(f"{scheme}://c/p?account_name=a") == AzureStorage(
+        assert STORAGES.read(f"{scheme}://c/p?account_name=a") == AzureStorage(
             container="c", prefix="p", account_name="a"
         )
 
     @pytest.mark.parametrize("scheme", ["gs", "gcs"])
     def test_gcs(self, scheme: str) -> None:
-        assert read_storage(f"{scheme}://b/p") == GCSStorage(bucket="b", prefix="p")
+        assert STORAGES.read(f"{scheme}://b/p") == GCSStorage(bucket="b", prefix="p")
 
     def test_r2(self) -> None:
-        assert read_storage("r2://b/p?account_id=acc") == R2Storage(account_id="acc", bucket="b", prefix="p")
+        assert STORAGES.read("r2://b/p?account_id=acc") == R2Storage(account_id="acc", bucket="b", prefix="p")
 
     def test_an_unknown_parameter_names_the_nearest(self) -> None:
         with pytest.raises(ConfigError, match=r"`regoin`.*Did you mean `region`"):
-            read_storage("s3://b?regoin=eu")
+            STORAGES.read("s3://b?regoin=eu")
 
     @pytest.mark.parametrize("url", ["s3://key:secret@bucket/p", "s3://bucket:9000/p"])
     def test_a_login_or_port_is_refused_rather_than_ignored(self, url: str) -> None:
         with pytest.raises(ConfigError, match="login or a port"):
-            read_storage(url)
+            STORAGES.read(url)
 
 
 class TestUnknownSchemes:
     def test_of_a_catalog(self) -> None:
         with pytest.raises(ConfigError, match=r"`postgre` .*Did you mean `postgres`"):
-            read_catalog("postgre://h/db")
+            CATALOGS.read("postgre://h/db")
 
     def test_of_a_storage(self) -> None:
         with pytest.raises(ConfigError, match=r"`s3b` .*Did you mean `s3"):
-            read_storage("s3b://b")
+            STORAGES.read("s3b://b")
 
     def test_a_catalog_needs_one(self) -> None:
         with pytest.raises(ConfigError, match=r"no scheme.*`sqlite`"):
-            read_catalog("lake.sqlite")
+            CATALOGS.read("lake.sqlite")
 
 
 class TestTablesWithAUrl:
     def test_fields_beside_the_url_override_it(self) -> None:
-        model = read_catalog({"url": "postgresql://u:old@h/db?connect_timeout=5", "password": "new", "port": 6543})
+        model = CATALOGS.read({"url": "postgresql://u:old@h/db?connect_timeout=5", "password": "new", "port": 6543})
         assert model.password.get_secret_value() == "new"
         assert (model.user, model.host, model.port) == ("u", "h", 6543)
 
     def test_fields_beside_the_url_complete_it(self) -> None:
-        assert read_storage({"url": "az://c/p", "account_name": "a"}) == AzureStorage(
+        assert STORAGES.read({"url": "az://c/p", "account_name": "a"}) == AzureStorage(
             container="c", prefix="p", account_name="a"
         )
-        keyed = read_storage({"url": "s3://b?access_key_id=k", "secret_access_key": "s"})
+        keyed = STORAGES.read({"url": "s3://b?access_key_id=k", "secret_access_key": "s"})
         assert keyed.access_key_id == "k"
 
     def test_parameters_are_merged(self) -> None:
         table = {"url": "postgresql://h/db?connect_timeout=5", "parameters": {"sslrootcert": "x"}}
-        assert read_catalog(table).parameters == {"connect_timeout": "5", "sslrootcert": "x"}
+        assert CATALOGS.read(table).parameters == {"connect_timeout": "5", "sslrootcert": "x"}
         with pytest.raises(ConfigError, match="`parameters`"):
-            read_catalog(table | {"parameters": 5})
+            CATALOGS.read(table | {"parameters": 5})
 
     def test_a_type_that_is_not_the_urls_is_refused(self) -> None:
         with pytest.raises(ConfigError, match=r"`gcs`.*`s3`"):
-            read_storage({"url": "s3://b", "type": "gcs"})
+            STORAGES.read({"url": "s3://b", "type": "gcs"})
