@@ -95,7 +95,7 @@ class LakeConfig(Model):
 
     name: str = Field(min_length=1, description="Display name; default of alias and file names.")
     catalog: Catalog = Field(
-        default_factory=lambda data: default_catalog(data["name"]),
+        default_factory=lambda data: default_catalog(data.get("name", "")),
         description="Catalog database: a model, a table with `type`, or a URL; default is a SQLite file.",
     )
     storage: Storage | None = Field(
