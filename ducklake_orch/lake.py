@@ -1,14 +1,15 @@
 """The facade: one object that opens a lake and does everything with it."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from ducklake_orch.config.catalogs import CATALOGS, Catalog, FileCatalog
+from ducklake_orch.config.catalogs import CATALOGS, Catalog, DuckDBCatalog, FileCatalog
 from ducklake_orch.config.lake import LakeConfig, Scalar
+from ducklake_orch.config.units import parse_duration
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.results import (
     CommitInfo,
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from ducklake_orch.engine.session import Session
     from ducklake_orch.table import LakeTable
 
+Read = TypeVar("Read")
+
 
 class DuckLake:
     """A DuckLake: a SQL catalog and its data files.
@@ -44,7 +47,9 @@ class DuckLake:
 
     def __init__(self, config: LakeConfig, *, origins: Mapping[str, str] | None = None) -> None:
         self.config = config
-        self.origins = dict(origins or {})
+        given = config.model_fields_set
+        default = {field: "argument" if field in given else "default" for field in LakeConfig.model_fields}
+        self.origins = dict(default if origins is None else origins)
         # The file this came from, to open its other lakes; data, so that a lake can be pickled.
         self._file: dict[str, Any] | None = None
 
@@ -53,7 +58,8 @@ class DuckLake:
     @classmethod
     def local(cls, path: str | Path = "./lake", **fields: Any) -> "DuckLake":
         """Return an embedded lake: a SQLite catalog `<path>.sqlite` with its files in `<path>.files/` beside it."""
-        base = Path(path)
+        base = Path(os.path.expanduser(path))
+        base = base.with_suffix("") if base.suffix == ".sqlite" else base  # the catalog itself is meant
         name = fields.pop("name", None) or base.resolve().name
         defaults = {
             "catalog": {
@@ -108,7 +114,7 @@ class DuckLake:
         return self.config.required_extensions
 
     def preview_sql(
-        self, *, read_only: bool = False, snapshot: int | None = None, as_of: datetime | None = None
+        self, *, read_only: bool = False, snapshot: int | None = None, as_of: datetime | str | None = None
     ) -> str:
         """Return the SQL that connecting runs, secrets masked; needs neither engine nor network."""
         from ducklake_orch.engine.attach import preview
@@ -117,7 +123,7 @@ class DuckLake:
 
     @contextmanager
     def connect(
-        self, *, read_only: bool = False, snapshot: int | None = None, as_of: datetime | None = None
+        self, *, read_only: bool = False, snapshot: int | None = None, as_of: datetime | str | None = None
     ) -> "Iterator[duckdb.DuckDBPyConnection]":
         """Open a DuckDB connection that is in the lake, for a block.
 
@@ -140,9 +146,13 @@ class DuckLake:
 
         return open_metadata(self.config, read_only=read_only)  # type: ignore[return-value]  # see connect()
 
-    def _pin(self, read_only: bool, snapshot: int | None, as_of: datetime | None) -> "Pin":
+    def _pin(self, read_only: bool, snapshot: int | None, as_of: datetime | str | None) -> "Pin":
         from ducklake_orch.engine.attach import Pin
 
+        if isinstance(as_of, str):
+            as_of = _checked("as_of", datetime.fromisoformat, as_of)
+        if snapshot is not None and not isinstance(snapshot, int):
+            raise ConfigError(f"`snapshot` = {snapshot!r} is no number.", remedy="Give the id of a snapshot.")
         if snapshot is not None and as_of is not None:
             raise ConfigError("`snapshot` and `as_of` both pin the lake.", remedy="Give one of them.")
         if snapshot is not None and snapshot < 0:
@@ -157,7 +167,9 @@ class DuckLake:
             as_of if given else config.as_of,
         )
 
-    def reading(self, snapshot: int | None = None, as_of: datetime | None = None) -> "AbstractContextManager[Session]":
+    def reading(
+        self, snapshot: int | None = None, as_of: datetime | str | None = None
+    ) -> "AbstractContextManager[Session]":
         """Open a session that looks into the lake; what the package's own reading verbs run in."""
         from ducklake_orch.engine.session import open_session
 
@@ -174,12 +186,12 @@ class DuckLake:
         commands: str | Sequence[str],
         atomic: bool = False,
         on_error: Literal["stop", "continue"] = "stop",
-        max_rows: int = 1000,
+        max_rows: int | None = 1000,
         params: Mapping[str, Any] | Sequence[Any] | None = None,
         read_only: bool = False,
         snapshot: int | None = None,
-        as_of: datetime | None = None,
-        timeout: float | None = None,
+        as_of: datetime | str | None = None,
+        timeout: float | str | timedelta | None = None,
         force: bool = False,
         use: str | None = None,
         commit: CommitInfo | None = None,
@@ -192,12 +204,12 @@ class DuckLake:
             commands: A statement, a script, or a list of either.
             atomic: Run all of them in one transaction: one snapshot, or nothing.
             on_error: Whether later commands run after one failed.
-            max_rows: Rows kept of each result.
+            max_rows: Rows kept of each result; None for all.
             params: Values of placeholders: a sequence for `?`, a mapping for `$name`.
             read_only: Refuse writes.
             snapshot: See the lake as of this snapshot.
             as_of: See the lake as of this time.
-            timeout: Seconds for all commands together.
+            timeout: Seconds, or a duration such as `5m`, for all commands together.
             force: Let maintenance calls pass below their retention floors.
             use: Another lake of the same configuration file.
             commit: Author, message and extra of the snapshots.
@@ -205,10 +217,15 @@ class DuckLake:
         Raises:
             DuckLakeOrchError: Only when the lake cannot be opened; a failing command is reported in the result.
         """
-        from ducklake_orch.engine.execute import Request, execute
+        from ducklake_orch.engine.execute import Request, execute, only_reads
 
         lake = self.sibling(use) if use is not None and use != self.config.name else self
-        request = Request(atomic, on_error, max_rows, params, timeout, force, commit)
+        seconds = None if timeout is None else _checked("timeout", parse_duration, timeout).total_seconds()
+        request = Request(atomic, on_error, max_rows, params, seconds, force, commit)
+        catalog = lake.config.catalog
+        if isinstance(catalog, DuckDBCatalog) and catalog.path.exists():
+            # The file is open to one writer or to many readers.
+            read_only = read_only or only_reads(commands)
         return execute(lake.config, commands, request, lake._pin(read_only, snapshot, as_of))
 
     def sibling(self, name: str) -> "DuckLake":
@@ -295,7 +312,7 @@ class DuckLake:
         wanted = table_name(table)
         return any(wanted.names(one.schema, one.table) for one in self.tables())
 
-    def tables(self, *, snapshot: int | None = None, as_of: datetime | None = None) -> list[Table]:
+    def tables(self, *, snapshot: int | None = None, as_of: datetime | str | None = None) -> list[Table]:
         """List the lake's tables."""
         from ducklake_orch.engine import introspection
 
@@ -378,3 +395,12 @@ class DuckLake:
     def __repr__(self) -> str:
         storage = self.config.storage.to_url() if self.config.storage else "MotherDuck"
         return f"DuckLake({self.config.name!r}, catalog={self.config.catalog.to_url()!r}, storage={storage!r})"
+
+
+def _checked(name: str, read: Callable[[Any], Read], value: Any) -> Read:
+    """Read an argument; what cannot be read is an error of ours that names it."""
+    try:
+        return read(value)
+    except ValueError as error:
+        failure = ConfigError(f"`{name}` = {value!r}: {error}.")
+    raise failure

@@ -23,7 +23,7 @@ class LakeTable:
         self.lake = lake
         self.name = table_name(name)
 
-    def schema(self, *, snapshot: int | None = None, as_of: datetime | None = None) -> list[Column]:
+    def schema(self, *, snapshot: int | None = None, as_of: datetime | str | None = None) -> list[Column]:
         """Return the columns, in order, with types, defaults, comments and partition transforms."""
         from ducklake_orch.engine import introspection
 

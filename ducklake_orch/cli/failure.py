@@ -96,7 +96,9 @@ def _is_interrupt(error: Exception) -> bool:
 
 def one_line(message: str) -> str:
     """Return a message on one line, without the engine's picture of where in the statement it stopped."""
-    return " ".join(re.split(r"\n\s*LINE \d+:", message)[0].split())
+    head, *picture = re.split(r"\n\s*LINE (\d+):", message, maxsplit=1)
+    where = f" (line {picture[0]})" if picture and picture[0] != "1" else ""
+    return " ".join(head.split()) + where
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

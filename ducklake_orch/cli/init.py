@@ -23,6 +23,9 @@ def init(
     if options.config is not None or options.profile is not None:
         raise typer.BadParameter("`init` writes a file and reads none: name the new file as its argument.")
     path = path / DEFAULT_FILE if path.is_dir() else path
+    if path.exists() and create and not force and not (options.catalog or options.storage):
+        _create_from(path, options)
+        return
     if path.exists() and not force:
         raise ConfigFileError(f"{path} is there already.", remedy="Name another file, or overwrite it with --force.")
     name = options.lake or DEFAULT_NAME
@@ -38,6 +41,20 @@ def init(
         return
     typer.echo(f"Wrote {report['path']}" + (f" and created lake `{name}`." if create else "."))
     typer.echo(f"{'Next' if create else 'Fill it in, then'}: `ducklake-orch doctor --config {path}`.")
+
+
+def _create_from(path: Path, options: LakeOptions) -> None:
+    """Create the lake that a file names, and leave the file as it is."""
+    from ducklake_orch.lake import DuckLake
+
+    lake = DuckLake.from_toml(path, lake=options.lake, create_if_missing=True)
+    with lake.connect():
+        pass
+    report = {"path": os.path.abspath(path), "lake": lake.config.name, "created": True}
+    if options.json:
+        print_json(report)
+    else:
+        typer.echo(f"Created lake `{lake.config.name}` of {report['path']}.")
 
 
 def _places(name: str, folder: Path, options: LakeOptions) -> tuple[Any, Any]:

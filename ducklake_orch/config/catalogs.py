@@ -1,6 +1,5 @@
 """The SQL databases that can hold a lake's metadata."""
 
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import quote, unquote
 
@@ -8,7 +7,7 @@ from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
 from ducklake_orch.config.model import nearest
 from ducklake_orch.config.tables import Family, Parameters, UrlModel
-from ducklake_orch.config.units import Milliseconds
+from ducklake_orch.config.units import HomePath, Milliseconds
 from ducklake_orch.config.urls import (
     build_url,
     file_path,
@@ -49,7 +48,7 @@ class FileCatalog(UrlModel):
     scheme: ClassVar[str]
     extensions: ClassVar[tuple[str, ...]] = ()
 
-    path: Path = Field(
+    path: HomePath = Field(
         description="Path of the catalog file; relative ones count from the working directory, or the TOML file."
     )
 

@@ -132,7 +132,9 @@ class Document:
         expanded = expand_url(what, resolved)
         path = expanded.get("path")
         if isinstance(path, Sourced) and isinstance(path.value, str):
-            return expanded | {"path": Sourced(str(self.folder / path.value), path.origin, path.place)}
+            return expanded | {
+                "path": Sourced(str(self.folder / os.path.expanduser(path.value)), path.origin, path.place)
+            }
         return expanded
 
 

@@ -1,13 +1,13 @@
 """The places that can hold a lake's Parquet files."""
 
 import os
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import unquote
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
 from ducklake_orch.config.tables import Family, SecretParameters, UrlModel
+from ducklake_orch.config.units import HomePath
 from ducklake_orch.config.urls import build_url, refuse_unknown, scheme_of, shown, split_url
 from ducklake_orch.errors import ConfigError
 
@@ -17,7 +17,7 @@ class LocalStorage(UrlModel):
 
     extensions: ClassVar[tuple[str, ...]] = ()
     type: Literal["local"] = Field(default="local", description="Which storage this is.")
-    path: Path = Field(
+    path: HomePath = Field(
         description="Folder of the data files; relative ones count from the working directory, or the TOML file."
     )
 

@@ -1,7 +1,9 @@
-"""Durations and sizes as people write them: `7 days`, `36h`, `PT36H`, `512 MiB`."""
+"""Durations, sizes and paths as people write them: `7 days`, `36h`, `PT36H`, `512 MiB`, `~/lake`."""
 
+import os
 import re
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
@@ -72,6 +74,10 @@ def _singular(unit: str) -> str:
     return unit[:-1] if len(unit) > 2 and unit.endswith("s") and unit != "ms" else unit
 
 
+def _at_home(value: Any) -> Any:
+    return os.path.expanduser(value) if isinstance(value, str | Path) else value
+
+
 def _milliseconds(value: Any) -> Any:
     """Read a number of milliseconds, which may also be written as a duration with its unit."""
     if isinstance(value, str) and not value.strip().isdigit():
@@ -82,3 +88,4 @@ def _milliseconds(value: Any) -> Any:
 Duration = Annotated[timedelta, BeforeValidator(parse_duration, json_schema_input_type=str | int | float)]
 Size = Annotated[int, BeforeValidator(parse_size, json_schema_input_type=str | int)]
 Milliseconds = Annotated[int, BeforeValidator(_milliseconds, json_schema_input_type=str | int)]
+HomePath = Annotated[Path, BeforeValidator(_at_home, json_schema_input_type=str)]

@@ -140,7 +140,11 @@ def refuse_scheme(url: str, what: str, known: Iterable[str]) -> ConfigError:
     """Return the error for a URL whose scheme is none of the known ones."""
     scheme = scheme_of(url)
     if scheme is None:
-        return ConfigError(f"`{shown(url)}` is not a {what} URL: it has no scheme.", remedy=nearest("", known))
+        # A path is what people try first; DuckDB's own `ducklake:sqlite:…` comes second.
+        path = url.removeprefix("ducklake:").removeprefix("sqlite:")
+        hint = f"Write `sqlite:///{path}`. " if "sqlite" in known and re.fullmatch(r"[\w./~-]+", path) else ""
+        remedy = hint + nearest("", known)
+        return ConfigError(f"`{shown(url)}` is not a {what} URL: it has no scheme.", remedy=remedy)
     problem = f"The scheme `{scheme}` of `{shown(url)}` is not one of a {what}."
     return ConfigError(problem, remedy=nearest(scheme, known))
 

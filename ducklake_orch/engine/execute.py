@@ -32,7 +32,7 @@ class Request:
 
     atomic: bool = False
     on_error: Literal["stop", "continue"] = "stop"
-    max_rows: int = 1000
+    max_rows: int | None = 1000
     params: Mapping[str, Any] | Sequence[Any] | None = None
     timeout: float | None = None
     force: bool = False
@@ -42,13 +42,15 @@ class Request:
         if self.on_error not in ("stop", "continue"):
             known = nearest(self.on_error, ["stop", "continue"])
             raise ConfigError(f"`on_error` = {self.on_error!r} is unknown.", remedy=known)
-        if self.max_rows < 0:
-            raise ConfigError(f"`max_rows` = {self.max_rows} is negative.")
+        if self.max_rows is not None and self.max_rows < 0:
+            raise ConfigError(f"`max_rows` = {self.max_rows} is negative.", remedy="None keeps all rows.")
 
 
 def execute(config: LakeConfig, commands: str | Sequence[str], request: Request, pin: Pin) -> ExecuteResult:
     """Run commands; raises only when the lake cannot be opened or the request makes no sense."""
     started = time.monotonic()
+    if not isinstance(commands, str | Sequence):
+        raise ConfigError(f"A {type(commands).__name__} is no command.", remedy="Give SQL text, or a list of it.")
     scripts = [commands] if isinstance(commands, str) else list(commands)
     with open_session(config, pin) as session, TimeLimit(session, request.timeout) as limit:
         todo = _parse(session, scripts)
@@ -63,6 +65,16 @@ def execute(config: LakeConfig, commands: str | Sequence[str], request: Request,
         commands=[_settled(result, committed) for result in results],
         lake={"name": config.name, "catalog": config.catalog.to_url()} | lake,
     )
+
+
+def only_reads(commands: str | Sequence[str]) -> bool:
+    """Whether no command writes, as far as they can be parsed."""
+    try:
+        scripts = [commands] if isinstance(commands, str) else list(commands)
+        with duckdb.connect() as con:
+            return all(command.kind == "query" for script in scripts for command in split(con, script))
+    except (duckdb.Error, TypeError):
+        return False  # what is wrong with them is said where they run
 
 
 def _parse(session: Session, scripts: Sequence[str]) -> list[Command]:
@@ -222,8 +234,8 @@ class _Run:
             return self._run(index, command)
         try:
             result = self._run(index, command)
-        except duckdb.Error as error:
-            failure = classify(error, session.config, f"Command {index} failed")
+        except DuckLakeOrchError as error:
+            failure = error
         else:
             write.after = last_committed(session, write.before)
             return result
@@ -279,12 +291,13 @@ class _Run:
         if self._limit.struck:
             raise self._limit.error()
         con, scrub = self._session.con, self._session.config.scrubber
-        con.execute(command.sql, self._parameters(command)) if command.parameter_names else con.execute(command.sql)
+        self._execute(index, command)
         description = con.description or []
         names = _unique([str(column[0]) for column in description])
         columns = [{"name": n, "type": str(column[1])} for n, column in zip(names, description, strict=True)]
         try:
-            rows = con.fetchmany(self._request.max_rows + 1) if description else []
+            limit = self._request.max_rows
+            rows = [] if not description else con.fetchall() if limit is None else con.fetchmany(limit + 1)
         except duckdb.Error:
             raise
         except Exception as error:  # DuckDB's client raises whatever Python does with a value it cannot hold
@@ -294,15 +307,24 @@ class _Run:
         if command.kind in ("dml", "ddl") and names == ["Count"] and len(rows) <= 1:
             # A DDL statement answers with an empty count, or with that of CREATE TABLE AS.
             affected, rows, columns = (int(rows[0][0]) if rows else None), [], []
-        shown = rows[: self._request.max_rows]
+        shown = rows if limit is None else rows[:limit]
         return replace(
             self._done(index, command),
             columns=columns,
             rows=[dict(zip(names, row, strict=True)) for row in shown] if columns else [],
             row_count=len(shown),
             affected_rows=affected,
-            truncated=len(rows) > self._request.max_rows,
+            truncated=len(rows) > len(shown),
         )
+
+    def _execute(self, index: int, command: Command) -> None:
+        parameters = [self._parameters(command)] if command.parameter_names else []
+        try:
+            self._session.con.execute(command.sql, *parameters)
+            return
+        except duckdb.Error as error:
+            failure = classify(error, self._session.config, f"Command {index} failed")
+        raise failure  # outside the handler: the engine's error may show a secret
 
     def _parameters(self, command: Command) -> Any:
         params = self._request.params

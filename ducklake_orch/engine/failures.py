@@ -44,7 +44,7 @@ class Rule(NamedTuple):
     remedy: str | None = None
 
 
-KEYS_REMEDY = "DuckLake keeps no keys. Use write mode `merge` with `keys=…` to keep rows unique."
+KEYS_REMEDY = "DuckLake keeps no keys. Write mode `merge` with `keys=…`, or MERGE INTO in SQL, keeps rows unique."
 
 # The first rule that matches decides; the more specific stand first.
 RULES = [
@@ -186,7 +186,7 @@ RULES = [
         "Set `data_inlining_row_limit=0` for the lake: MySQL catalogs cannot inline nested columns.",
     ),
     Rule(r"^(?:INTERRUPT Error|Interrupted)", StatementTimeoutError, "Give it a longer `timeout`, or less to do."),
-    Rule(r"already exists", ObjectExistsError),
+    Rule(r"already exists", ObjectExistsError, "`if_not_exists=True` (in SQL: IF NOT EXISTS) keeps what is there."),
     Rule(
         r"(?:Table|View|Schema|Column|Catalog|Macro|Function) with name .* does not exist|does not exist!"
         r"|Referenced column .* not found",

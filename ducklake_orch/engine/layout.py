@@ -1,7 +1,7 @@
 """Partition, sort and column specifications as users write them, turned into SQL."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import duckdb
@@ -12,16 +12,22 @@ from ducklake_orch.engine.quoting import TableName, identifier, literal
 from ducklake_orch.errors import ConfigError, MissingExtraError, UnsupportedStatementError
 
 TRANSFORMS = ("identity", "year", "month", "day", "hour", "bucket")
+_TEMPORAL = dict.fromkeys(("year", "month", "day"), "DATE|TIMESTAMP") | {"hour": "TIMESTAMP"}
 _CALL = re.compile(r"\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
 _SORT_TAIL = re.compile(r"^(.*?)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?\s*$", re.IGNORECASE | re.DOTALL)
 
 
-def partition_sql(specs: Sequence[str], columns: Sequence[str]) -> str:
-    """Turn `day(ts)`, `bucket(16, id)`, `region` into what SET PARTITIONED BY takes."""
+def partition_sql(specs: Sequence[str], columns: Mapping[str, str]) -> str:
+    """Turn `day(ts)`, `bucket(16, id)`, `region` into what SET PARTITIONED BY takes.
+
+    Args:
+        specs: The keys.
+        columns: Types of the columns.
+    """
     return ", ".join(_partition_key(spec, columns) for spec in specs)
 
 
-def _partition_key(spec: str, columns: Sequence[str]) -> str:
+def _partition_key(spec: str, columns: Mapping[str, str]) -> str:
     if (name := _column(spec, columns)) is not None:
         return identifier(name)
     match = _CALL.fullmatch(spec)
@@ -38,10 +44,14 @@ def _partition_key(spec: str, columns: Sequence[str]) -> str:
         buckets = f"{int(count)}, "
     if (name := _column(inner, columns)) is None:
         raise ConfigError(f"`{inner.strip()}` in `{spec}` is no column.", remedy=nearest(inner.strip(), columns))
+    # The engine takes such a key, and refuses every row later.
+    fits = _TEMPORAL.get(transform)
+    if fits and not re.match(fits, columns[name]):
+        raise ConfigError(f"`{spec}`: column `{name}` is of type {columns[name]}, which has no {transform}.")
     return identifier(name) if transform == "identity" else f"{transform}({buckets}{identifier(name)})"
 
 
-def _column(text: str, columns: Sequence[str]) -> str | None:
+def _column(text: str, columns: Iterable[str]) -> str | None:
     wanted = text.strip()
     if wanted.startswith('"') and wanted.endswith('"') and len(wanted) > 1:
         wanted = wanted[1:-1].replace('""', '"')
@@ -131,7 +141,7 @@ def create_table_sql(
         f"CREATE TABLE {table.sql} ({body})",
     ]
     if partition_by:
-        statements.append(f"ALTER TABLE {table.sql} SET PARTITIONED BY ({partition_sql(partition_by, names)})")
+        statements.append(f"ALTER TABLE {table.sql} SET PARTITIONED BY ({partition_sql(partition_by, columns)})")
     if sort_by:
         statements.append(f"ALTER TABLE {table.sql} SET SORTED BY ({sort_sql(sort_by, names)})")
     if comment is not None:

@@ -249,6 +249,15 @@ def test_init_writes_a_file_that_works(tmp_path: Path) -> None:
     assert run("tables").code == 0
 
 
+def test_init_create_makes_the_lake_of_a_file_that_is_there(tmp_path: Path) -> None:
+    text = 'lakes.mine = { catalog = "sqlite:///m.sqlite", storage = "./m" }'
+    (tmp_path / "ducklake.toml").write_text(text)
+    assert run("tables").code == 1
+    assert run("init", "--create").code == 0
+    assert run("tables").code == 0
+    assert (tmp_path / "ducklake.toml").read_text() == text
+
+
 def test_init_without_create_makes_no_lake(tmp_path: Path) -> None:
     assert run("init", "--json").json == {"path": str(tmp_path / "ducklake.toml"), "lake": "lake", "created": False}
     assert [path.name for path in tmp_path.iterdir()] == ["ducklake.toml"]
@@ -371,7 +380,15 @@ def test_ctrl_c_ends_a_running_statement_with_130(lake: DuckLake, tmp_path: Path
     script = f"COPY (SELECT 1) TO '{started}'; SELECT count(*) FROM range(1_000_000_000_000) t(i) WHERE i % 7 = 3"
     command = [sys.executable, "-m", "ducklake_orch.cli", "sql", script]
     env = os.environ | {"PYTHONPATH": str(REPOSITORY)}
-    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell that starts the tests in the background has them ignore Ctrl-C, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
     try:
         while not started.exists():
             time.sleep(0.05)

@@ -124,6 +124,28 @@ def test_what_is_no_type_is_refused(tmp_path: Path, given: str) -> None:
         DuckLake.local(tmp_path / "lake").create_table("t", {"i": given})
 
 
+@pytest.mark.parametrize("key", ["day(i)", "hour(d)", "month(s)"])
+def test_a_partition_key_that_no_row_could_be_written_under_is_refused(tmp_path: Path, key: str) -> None:
+    with pytest.raises(errors.ConfigError, match="is of type"):
+        DuckLake.local(tmp_path / "lake").create_table(
+            "t", {"i": "bigint", "d": "date", "s": "varchar"}, partition_by=[key]
+        )
+
+
+def test_the_catalog_file_itself_can_be_named(tmp_path: Path) -> None:
+    DuckLake.local(tmp_path / "lake").create_table("t", {"i": "int"})
+    assert DuckLake.local(tmp_path / "lake.sqlite").exists("t")
+
+
+def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    lake = DuckLake.from_url("x", catalog="sqlite:///~/x.sqlite", storage="~/files")
+    assert (str(lake.config.catalog.path), lake.config.data_path) == (  # type: ignore[union-attr]
+        f"{tmp_path}/x.sqlite",
+        f"{tmp_path}/files/",
+    )
+
+
 def test_a_lake_can_be_pickled_and_still_knows_its_file(tmp_path: Path) -> None:
     import pickle
 

@@ -243,6 +243,25 @@ def test_a_time_limit_interrupts_and_says_so(lake: DuckLake) -> None:
     assert result.duration_s < 20
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"as_of": "yesterday"}, {"snapshot": "1"}, {"timeout": "soon"}, {"max_rows": -1}, {"on_error": "panic"}],
+)
+def test_a_wrong_argument_is_an_error_of_ours(lake: DuckLake, wrong: dict[str, Any]) -> None:
+    with pytest.raises(errors.ConfigError, match=next(iter(wrong))):
+        lake.execute("SELECT 1", **wrong)
+
+
+def test_times_and_durations_may_be_text_and_all_rows_may_be_wanted(lake: DuckLake) -> None:
+    result = lake.execute("FROM range(1500)", as_of="2999-01-01T00:00:00Z", timeout="1m", max_rows=None)
+    assert (result.commands[0].row_count, result.commands[0].truncated) == (1500, False)
+
+
+def test_an_atomic_failure_names_its_command(lake: DuckLake) -> None:
+    result = lake.execute(["INSERT INTO t VALUES (1, '')", "SELECT * FROM nope"], atomic=True)
+    assert str(result.commands[1].error).startswith("Command 1 failed")
+
+
 def test_no_command_is_an_error(lake: DuckLake) -> None:
     with pytest.raises(errors.ConfigError, match="no command"):
         lake.execute("  -- nothing here")

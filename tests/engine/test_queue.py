@@ -141,7 +141,7 @@ import pickle, sys, time
 from ducklake_orch import DuckLake
 lake = DuckLake(pickle.load(open(sys.argv[1], "rb")))
 with lake.connect(read_only=True) as con:
-    assert con.execute("SELECT i FROM t").fetchone() == (1,)
+    assert lake.execute("SELECT i FROM t").rows == [{"i": 1}]  # shares the file, because it only reads
     open(sys.argv[3] + sys.argv[2], "w").close()
     while not all(__import__("os").path.exists(sys.argv[3] + n) for n in "012"):
         time.sleep(0.01)
