@@ -1,15 +1,15 @@
 """The facade: one object that opens a lake and does everything with it."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from ducklake_orch.config.catalogs import CATALOGS, Catalog, DuckDBCatalog, FileCatalog
 from ducklake_orch.config.lake import LakeConfig, Scalar
-from ducklake_orch.config.units import parse_duration
+from ducklake_orch.config.units import parse_duration, read_argument
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.results import (
     CommitInfo,
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from ducklake_orch.engine.attach import Pin
     from ducklake_orch.engine.session import Session
     from ducklake_orch.table import LakeTable
-
-Read = TypeVar("Read")
 
 
 class DuckLake:
@@ -150,7 +148,7 @@ class DuckLake:
         from ducklake_orch.engine.attach import Pin
 
         if isinstance(as_of, str):
-            as_of = _checked("as_of", datetime.fromisoformat, as_of)
+            as_of = read_argument("as_of", datetime.fromisoformat, as_of)
         if snapshot is not None and not isinstance(snapshot, int):
             raise ConfigError(f"`snapshot` = {snapshot!r} is no number.", remedy="Give the id of a snapshot.")
         if snapshot is not None and as_of is not None:
@@ -220,7 +218,7 @@ class DuckLake:
         from ducklake_orch.engine.execute import Request, execute, only_reads
 
         lake = self.sibling(use) if use is not None and use != self.config.name else self
-        seconds = None if timeout is None else _checked("timeout", parse_duration, timeout).total_seconds()
+        seconds = None if timeout is None else read_argument("timeout", parse_duration, timeout).total_seconds()
         request = Request(atomic, on_error, max_rows, params, seconds, force, commit)
         catalog = lake.config.catalog
         if isinstance(catalog, DuckDBCatalog) and catalog.path.exists():
@@ -395,12 +393,3 @@ class DuckLake:
     def __repr__(self) -> str:
         storage = self.config.storage.to_url() if self.config.storage else "MotherDuck"
         return f"DuckLake({self.config.name!r}, catalog={self.config.catalog.to_url()!r}, storage={storage!r})"
-
-
-def _checked(name: str, read: Callable[[Any], Read], value: Any) -> Read:
-    """Read an argument; what cannot be read is an error of ours that names it."""
-    try:
-        return read(value)
-    except ValueError as error:
-        failure = ConfigError(f"`{name}` = {value!r}: {error}.")
-    raise failure

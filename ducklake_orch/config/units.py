@@ -2,11 +2,16 @@
 
 import os
 import re
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
+
+from ducklake_orch.errors import ConfigError
+
+Read = TypeVar("Read")
 
 _SECONDS = {"ms": 0.001, "s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hr": 3600}
 _SECONDS |= {"hour": 3600, "d": 86400, "day": 86400, "w": 604800, "week": 604800, "millisecond": 0.001}
@@ -61,6 +66,19 @@ def _seconds(value: Any) -> float:
     if isinstance(value, str) and (parts := _parts(value)):
         return sum(float(number) * _SECONDS[_singular(unit) or "s"] for number, unit in parts)
     raise ValueError(value)
+
+
+def read_argument(name: str, read: Callable[[Any], Read], value: Any) -> Read:
+    """Read an argument of a call.
+
+    Raises:
+        ConfigError: Names the argument, where `read` refuses its value.
+    """
+    try:
+        return read(value)
+    except ValueError as error:
+        failure = ConfigError(f"`{name}` = {value!r}: {error}.")
+    raise failure
 
 
 def _parts(text: str) -> list[tuple[str, str]]:
