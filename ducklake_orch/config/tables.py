@@ -1,5 +1,6 @@
 """What catalogs and storages share: each can be written as a model, a URL, or a table of fields."""
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +17,9 @@ class UrlModel(Model):
     """A model that a URL can describe."""
 
     @classmethod
+    @abstractmethod
     def url_fields(cls, url: str) -> dict[str, Any]:
         """Return the fields that a URL gives: others may still stand beside it."""
-        raise NotImplementedError
 
     @classmethod
     def from_url(cls, url: str) -> Self:

@@ -16,6 +16,12 @@ from ducklake_orch.engine.locks import FileQueue
 from tests.backends import MYSQL, POSTGRES, Backend, catalogs
 from tests.conftest import MakeLake
 
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path_factory.mktemp("cwd"))  # a lake without a storage makes its files here
+
+
 ROWS = "CREATE TABLE t AS SELECT range AS i FROM range(30)"
 SERVERS = [POSTGRES, MYSQL]
 

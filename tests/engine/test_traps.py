@@ -15,6 +15,12 @@ from ducklake_orch.engine.attach import STORAGE_SECRET
 from tests.backends import catalogs
 from tests.conftest import CANARY, MakeLake
 
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path_factory.mktemp("cwd"))  # a lake without a storage makes its files here
+
+
 SQLITE_MAGIC, DUCKDB_MAGIC = b"SQLite format 3\x00", b"DUCK"
 
 
