@@ -108,20 +108,11 @@ def commit(session: Session, write: Write, work: Callable[[Session], T], *, sett
         failure = error
     else:
         if settle and write.after is None:
-            write.after = _settled(session, write)
+            write.after = last_committed(session, write.before)
         return result
     if write.after is None:
         write.after = find_lost_commit(session, write, failure)
     return last[-1]
-
-
-def _settled(session: Session, write: Write) -> int | None:
-    try:
-        return last_committed(session, write.before)
-    except duckdb.Error as error:  # it is committed; which snapshot it became is not worth an error
-        log.debug("asking for the committed snapshot: %s", type(error).__name__)
-        session.broken = True
-        return None
 
 
 @contextlib.contextmanager

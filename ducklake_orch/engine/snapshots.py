@@ -1,8 +1,14 @@
 """The snapshots of a session: the one its transaction sees, and the one it made."""
 
+import logging
+
+import duckdb
+
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.engine.session import Session
+
+log = logging.getLogger("ducklake_orch")
 
 
 def metadata(config: LakeConfig, table: str) -> str:
@@ -23,7 +29,12 @@ def last_committed_sql(config: LakeConfig) -> str:
 
 
 def last_committed(session: Session, before: int | None) -> int | None:
-    """Return the snapshot that this session committed last, or `before` if it committed none since."""
-    # Through the connection that is not in the lake: inside it the engine would first look up the latest snapshot.
-    row = session.instance.root.execute(last_committed_sql(session.config)).fetchone()
+    """Return the snapshot that this session committed last, `before` if none since, or None if nobody answers."""
+    try:
+        # Through the connection that is not in the lake: inside it the engine would first look up the latest snapshot.
+        row = session.instance.root.execute(last_committed_sql(session.config)).fetchone()
+    except duckdb.Error as error:  # it is committed; which snapshot it became is not worth an error
+        log.debug("asking for the committed snapshot: %s", type(error).__name__)
+        session.broken = True
+        return None
     return before if row is None or row[0] is None else max(int(row[0]), before or 0)

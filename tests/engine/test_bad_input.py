@@ -3,7 +3,7 @@
 What works although it looks bad (names, paths and passwords with anything in them) is here too.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from ducklake_orch import DuckLake, LakeConfig, errors
 from ducklake_orch.engine.locks import FileQueue
 from tests.backends import MYSQL, POSTGRES, Backend, catalogs
 from tests.conftest import MakeLake
+from tests.refusal import refused
 
 
 @pytest.fixture(autouse=True)
@@ -33,18 +34,6 @@ def nothing_is_left_open_or_locked(tmp_path: Path) -> Iterator[None]:
     assert [str(link.readlink()) for link in links if str(link.readlink()).startswith(str(tmp_path))] == []
     for lock in tmp_path.rglob("*.lock"):
         assert FileQueue(lock.with_suffix("")).holder() is None
-
-
-def refused(kind: type[errors.DuckLakeOrchError], work: Callable[[], Any], *words: str) -> str:
-    """Run what must fail; its one error is of that class, has all those words, and holds no secret."""
-    with pytest.raises(errors.DuckLakeOrchError) as caught:
-        work()
-    text = str(caught.value)
-    assert type(caught.value) is kind, text
-    for word in words:
-        assert word in text
-    assert "canary" not in text
-    return text
 
 
 def everything_under(folder: Path) -> list[str]:

@@ -3,7 +3,7 @@
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ import pytest
 from ducklake_orch import DuckLake, RetryPolicy, errors
 from ducklake_orch.engine.locks import FileQueue
 from tests.conftest import Servers
+from tests.refusal import refused
 from tests.servers.azure import AzuriteServer
 from tests.servers.base import LOOPBACK, free_port
 from tests.servers.mariadb import MariaDBServer
@@ -29,16 +30,6 @@ each_scheme = pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.fixture
 def server(scheme: str, servers: Servers) -> PostgresServer | MariaDBServer:
     return servers.get(SCHEMES[scheme])
-
-
-def refused(kind: type[errors.DuckLakeOrchError], work: Callable[[], Any], *words: str) -> None:
-    with pytest.raises(errors.DuckLakeOrchError) as caught:
-        work()
-    text = str(caught.value)
-    assert type(caught.value) is kind, text
-    for word in words:
-        assert word in text
-    assert "canary" not in text
 
 
 def lake_at(url: str, folder: Path, **fields: Any) -> DuckLake:
