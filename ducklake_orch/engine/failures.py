@@ -76,7 +76,7 @@ RULES = [
         "Another program wrote this catalog: use a newer ducklake-orch.",
     ),
     Rule(
-        r"No snapshot found in DuckLake|from DuckLake: Table with name ducklake_\w+ does not exist",
+        r"No snapshot found in DuckLake|(?:from|for) DuckLake: Table with name ducklake_\w+ does not exist",
         CatalogBusyError,
         "The lake is half made: wait for whoever makes it, or drop its tables if that one has died (MySQL cannot undo"
         " CREATE TABLE).",
