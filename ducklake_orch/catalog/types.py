@@ -1,0 +1,70 @@
+"""DuckLake's type names, and what DuckDB calls them."""
+
+from collections.abc import Sequence
+
+from ducklake_orch.catalog.model import ColumnDef
+from ducklake_orch.engine.quoting import identifier
+
+_DUCKDB = {
+    "boolean": "BOOLEAN",
+    "int8": "TINYINT",
+    "int16": "SMALLINT",
+    "int32": "INTEGER",
+    "int64": "BIGINT",
+    "int128": "HUGEINT",
+    "uint8": "UTINYINT",
+    "uint16": "USMALLINT",
+    "uint32": "UINTEGER",
+    "uint64": "UBIGINT",
+    "uint128": "UHUGEINT",
+    "float32": "FLOAT",
+    "float64": "DOUBLE",
+    "time": "TIME",
+    "time_ns": "TIME_NS",
+    "timetz": "TIME WITH TIME ZONE",
+    "date": "DATE",
+    "timestamp": "TIMESTAMP",
+    "timestamp_us": "TIMESTAMP",
+    "timestamp_ms": "TIMESTAMP_MS",
+    "timestamp_ns": "TIMESTAMP_NS",
+    "timestamp_s": "TIMESTAMP_S",
+    "timestamptz": "TIMESTAMP WITH TIME ZONE",
+    "interval": "INTERVAL",
+    "varchar": "VARCHAR",
+    "blob": "BLOB",
+    "uuid": "UUID",
+    "json": "JSON",
+    "geometry": "GEOMETRY",
+    "variant": "VARIANT",
+}
+_DUCKLAKE = {duckdb: ducklake for ducklake, duckdb in _DUCKDB.items() if ducklake != "timestamp_us"}
+
+
+def duckdb_type(column: ColumnDef) -> str:
+    """Return the type of a column as DuckDB writes it."""
+    match column.type:
+        case "list":
+            return f"{duckdb_type(column.children[0])}[]"
+        case "struct":
+            inner = ", ".join(f"{identifier(child.name)} {duckdb_type(child)}" for child in column.children)
+            return f"STRUCT({inner})"
+        case "map":
+            key, value = column.children
+            return f"MAP({duckdb_type(key)}, {duckdb_type(value)})"
+    return _DUCKDB.get(column.type, column.type.upper())
+
+
+def ducklake_type(duckdb: str) -> str:
+    """Return DuckLake's word for a type of DuckDB that is not nested."""
+    return _DUCKLAKE.get(duckdb, duckdb.lower())
+
+
+def field_ids(columns: Sequence[ColumnDef]) -> str:
+    """Return the value of COPY's FIELD_IDS that gives every column and everything inside it its id."""
+    return "{" + ", ".join(f"{identifier(one.name)}: {_field_id(one)}" for one in columns) + "}"
+
+
+def _field_id(column: ColumnDef) -> str:
+    if not column.children:
+        return str(column.column_id)
+    return f"{{__duckdb_field_id: {column.column_id}, {field_ids(column.children)[1:-1]}}}"
