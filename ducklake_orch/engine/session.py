@@ -51,7 +51,6 @@ class Session:
 
     Attributes:
         config: The lake.
-        con: A cursor that is in the lake.
         instance: The DuckDB instance behind it.
         pin: How this session sees the lake.
         dirty: Set it when something outside the lake may have been changed; the instance is then checked.
@@ -61,7 +60,6 @@ class Session:
     """
 
     config: LakeConfig
-    con: LakeConnection
     instance: Instance
     pin: Pin
     dirty: bool = False
@@ -69,6 +67,20 @@ class Session:
     deadline: float | None = None
     changed: bool = False
     _turn: Check | None = None
+    _con: LakeConnection | None = None
+
+    @property
+    def con(self) -> LakeConnection:
+        """A connection that is in the lake."""
+        if self._con is None:
+            self._con = enter(self.config, self.instance)
+        return self._con
+
+    def leave(self) -> None:
+        """Close the connection that is in the lake, if there is one."""
+        if self._con is not None:
+            self._con.close()
+            self._con = None
 
     @property
     def remaining(self) -> float | None:
@@ -100,10 +112,10 @@ class Session:
 
     def reopen(self) -> None:
         """Attach anew after a failure that may have broken the connection."""
-        self.con.close()
+        entered = self._con is not None
+        self.leave()
         self.instance.detach(self.config)
-        attach(self.config, self.pin, self.instance)
-        self.con = enter(self.config, self.instance)
+        attach(self.config, self.pin, self.instance, entering=entered)
         self.broken = False
 
 
@@ -124,12 +136,13 @@ def catalog_queue(config: LakeConfig, instance: Instance) -> Queue:
 
 
 @contextlib.contextmanager
-def open_session(config: LakeConfig, pin: Pin | None = None) -> Iterator[Session]:
+def open_session(config: LakeConfig, pin: Pin | None = None, *, entering: bool = True) -> Iterator[Session]:
     """Open a lake for a block.
 
     Args:
         config: The lake.
         pin: Read-only or in the past; by default as the configuration says.
+        entering: Whether the block is going to use `con`; who only needs the metadata saves the engine's look at it.
     """
     pin = pin or Pin(config.read_only, config.snapshot, config.as_of)
     process = os.getpid()
@@ -137,8 +150,8 @@ def open_session(config: LakeConfig, pin: Pin | None = None) -> Iterator[Session
         key, instance = instances.pool.lease(config, pin)
         session, keep = None, False
         try:
-            attach(config, pin, instance)
-            session = Session(config, enter(config, instance), instance, pin)
+            attach(config, pin, instance, entering=entering)
+            session = Session(config, instance, pin)
             yield session
             keep = True
         except (duckdb.Error, DuckLakeOrchError) as error:
@@ -150,7 +163,7 @@ def open_session(config: LakeConfig, pin: Pin | None = None) -> Iterator[Session
             if os.getpid() == process:  # a forked child has no engine to close
                 keep = session is not None and keep and _ready_for_the_next(session)
                 if session is not None and not keep:
-                    session.con.close()
+                    session.leave()
                 instances.pool.give_back(key, instance, config, keep=keep)
 
 
@@ -190,9 +203,10 @@ def _ready_for_the_next(session: Session) -> bool:
     instance, config = session.instance, session.config
     stays = not (config.catalog.is_file or session.broken or session.dirty)
     if stays:
-        instance.entered = session.con  # USE costs the server a round trip
+        # USE costs the server a round trip
+        instance.entered, session._con = session._con or instance.entered, None
     else:
-        session.con.close()
+        session.leave()
     try:
         if config.catalog.is_file or session.broken:
             instance.detach(config)
@@ -204,8 +218,12 @@ def _ready_for_the_next(session: Session) -> bool:
         return False
 
 
-def attach(config: LakeConfig, pin: Pin, instance: Instance) -> None:
-    """Attach the lake to an instance, trying again what fails for a passing reason; creates it where asked to."""
+def attach(config: LakeConfig, pin: Pin, instance: Instance, *, entering: bool = True) -> None:
+    """Attach the lake to an instance, trying again what fails for a passing reason; creates it where asked to.
+
+    A file is entered only where asked to: that takes far longer than attaching it. A server's connection is kept.
+    """
+    entering = entering or not config.catalog.is_file
     if instance.attached:
         if _still_good(config, instance):
             return
@@ -215,7 +233,7 @@ def attach(config: LakeConfig, pin: Pin, instance: Instance) -> None:
     retrying(
         config.retry,
         f"attaching lake `{config.name}`",
-        lambda _: _attach_or_create(config, pin, instance),
+        lambda _: _attach_or_create(config, pin, instance, entering),
         attempts_for=_worth_of_an_attach,
     )
     if not config.catalog.is_file:
@@ -239,13 +257,13 @@ def _warn_of_drift(config: LakeConfig, instance: Instance) -> None:
         warnings.warn(f"{message} `lake.apply_options()` writes them.", OptionDriftWarning, stacklevel=2)
 
 
-def _attach_or_create(config: LakeConfig, pin: Pin, instance: Instance) -> None:
+def _attach_or_create(config: LakeConfig, pin: Pin, instance: Instance, entering: bool) -> None:
     _refuse_missing(config, pin)
     catalog = config.catalog
     # Attaching a file that is not there would make an empty one, whatever the options say.
     if not isinstance(catalog, FileCatalog) or catalog.path.exists():
         try:
-            _run_attach(config, pin, instance, create=False)
+            _run_attach(config, pin, instance, create=False, entering=entering)
             return
         except LakeNotFoundError:
             if not (config.create_if_missing and pin.writable):
@@ -277,7 +295,7 @@ def _create(config: LakeConfig, pin: Pin, instance: Instance) -> None:
     with _folders(*new), catalog_queue(config, instance).hold(f"creating lake `{config.name}`", timeout):
         made_here = isinstance(catalog, FileCatalog) and not catalog.path.exists()
         try:
-            _run_attach(config, pin, instance, create=True)
+            _run_attach(config, pin, instance, create=True, entering=True)
             fault_point("lake.created")
         except BaseException:
             instance.detach(config)
@@ -320,14 +338,15 @@ def _make_folder(path: Path) -> None:
         )
 
 
-def _run_attach(config: LakeConfig, pin: Pin, instance: Instance, *, create: bool) -> None:
+def _run_attach(config: LakeConfig, pin: Pin, instance: Instance, *, create: bool, entering: bool) -> None:
     """Attach and enter the lake once; engine errors become ours, told apart with the server's help."""
     doing = f"Opening lake `{config.name}` failed"
     try:
         for statement in attach_statements(config, pin, create=create, reveal=True):
             run(instance.root, statement, config, doing)
         instance.attached = True
-        instance.entered = enter(config, instance)
+        if entering:
+            instance.entered = enter(config, instance)
         return
     except DuckLakeOrchError as error:
         failure = error
