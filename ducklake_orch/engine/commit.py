@@ -7,17 +7,18 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Protocol, TypeVar
 from uuid import uuid4
 
 import duckdb
 
+from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.engine.retry import by_family, retrying
 from ducklake_orch.engine.session import Session
-from ducklake_orch.engine.snapshots import current_snapshot, last_committed, metadata
+from ducklake_orch.engine.snapshots import current_snapshot, last_committed
 from ducklake_orch.errors import (
     CatalogBusyError,
     CatalogUnreachableError,
@@ -31,6 +32,7 @@ from ducklake_orch.results import CommitInfo, to_json
 
 log = logging.getLogger("ducklake_orch")
 T = TypeVar("T")
+X = TypeVar("X", bound="Transaction")
 # After these a COMMIT has certainly not happened: the catalog itself said no. Anything else may be a lost answer.
 _CERTAIN = (CommitConflictError, CatalogBusyError, ReadOnlyError, UnsupportedStatementError)
 
@@ -71,10 +73,63 @@ class Write:
         return f"CALL {identifier(alias)}.set_commit_message({author}, {message}, extra_info => {extra})"
 
 
+class Transaction(Protocol):
+    """How a write reaches the catalog: through the extension, or through the metadata tables themselves."""
+
+    def begin(self, write: Write) -> None:
+        """Open it and note in `write` which snapshot it sees."""
+        ...
+
+    def mark(self, write: Write) -> None:
+        """Make its snapshot carry the write id."""
+        ...
+
+    def commit(self) -> None:
+        """Commit it."""
+        ...
+
+    def roll_back(self) -> None:
+        """End it, whatever state it is in."""
+        ...
+
+
+class LakeTransaction:
+    """A transaction of the extension: what statements in the lake change becomes one snapshot."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def begin(self, write: Write) -> None:
+        """Open it and note in `write` which snapshot it sees."""
+        self.session.con.execute("BEGIN")
+        write.before = current_snapshot(self.session)
+
+    def mark(self, write: Write) -> None:
+        """Make its snapshot carry the write id."""
+        if write.marked:
+            self.session.con.execute(write.set_message(self.session.config.alias))
+
+    def commit(self) -> None:
+        """Commit it."""
+        self.session.con.execute("COMMIT")
+
+    def roll_back(self) -> None:
+        """End it, whatever state it is in."""
+        roll_back(self.session)
+
+
 def commit(session: Session, write: Write, work: Callable[[Session], T], *, settle: bool = True) -> T:
+    """Run statements of the extension in a transaction of their own; `work` is called again on every attempt."""
+    return commit_through(LakeTransaction, session, write, lambda one: work(one.session), settle=settle)
+
+
+def commit_through(
+    opening: Callable[[Session], X], session: Session, write: Write, work: Callable[[X], T], *, settle: bool = True
+) -> T:
     """Run `work` in a transaction of its own, trying again what fails for a passing reason.
 
     Args:
+        opening: Gives the transaction of an attempt.
         session: The lake.
         write: Identity of the transaction; its snapshots are filled in.
         work: Runs the statements; called again on every attempt.
@@ -90,7 +145,7 @@ def commit(session: Session, write: Write, work: Callable[[Session], T], *, sett
             session.reopen()
         try:
             with session.queue(write.purpose) as still_held, _no_renumbering(session, when=write.doubt is not None):
-                return _attempt(session, write, work, last, still_held)
+                return _attempt(opening(session), session, write, work, last, still_held)
         except duckdb.Error as error:
             failure = classify(error, session.config, f"{write.purpose} failed")
         session.broken = True
@@ -134,36 +189,38 @@ def _no_renumbering(session: Session, *, when: bool) -> Iterator[None]:
 
 
 def _attempt(
-    session: Session, write: Write, work: Callable[[Session], T], last: list[T], still_held: Callable[[], None]
+    transaction: X,
+    session: Session,
+    write: Write,
+    work: Callable[[X], T],
+    last: list[T],
+    still_held: Callable[[], None],
 ) -> T:
-    con = session.con
     failure: DuckLakeOrchError | None = None
     committing = False
     try:
-        con.execute("BEGIN")
-        write.before = current_snapshot(session)
+        transaction.begin(write)
         if write.doubt is not None and not write.repeatable:
             if (found := find_write(session, write)) is not None:
-                con.execute("ROLLBACK")
+                transaction.roll_back()
                 log.warning("%s had been committed as snapshot %d; only the answer was lost", write.purpose, found)
                 write.after = found
                 return last[-1]
-        if write.marked:
-            con.execute(write.set_message(session.config.alias))
-        last[:] = [work(session)]
+        transaction.mark(write)
+        last[:] = [work(transaction)]
         still_held()
         committing = True
         fault_point("commit.before")
-        con.execute("COMMIT")
+        transaction.commit()
         fault_point("commit.after")
     except (duckdb.Error, DuckLakeOrchError) as error:
         failure = classify(error, session.config, f"{write.purpose} failed")
     except BaseException:
-        roll_back(session)
+        transaction.roll_back()
         raise
     if failure is None:
         return last[-1]
-    roll_back(session)
+    transaction.roll_back()
     if committing:
         # On SQLite a failed COMMIT keeps its lock until DETACH.
         session.broken = True
@@ -236,10 +293,11 @@ def roll_back(session: Session) -> None:
 
 
 def find_write(session: Session, write: Write) -> int | None:
-    """Return the snapshot that carries a write id, if it was committed."""
-    table = metadata(session.config, "ducklake_snapshot_changes")
-    sql = f"SELECT max(snapshot_id) FROM {table} WHERE contains(commit_extra_info, {literal(write.write_id)})"
-    row = session.con.execute(sql).fetchone()
+    """Return the snapshot that carries a write id, if it was committed; asks for the newest state there is."""
+    table = server_sql.table(session.config, "ducklake_snapshot_changes")
+    found = f"select max(snapshot_id) from {table} where commit_extra_info like {literal(f'%{write.write_id}%')}"
+    # Through the connection that is not in the lake: the transaction may see an older state.
+    row = session.instance.root.execute(server_sql.query(session.config, found)).fetchone()
     return int(row[0]) if row and row[0] is not None else None
 
 
