@@ -1,0 +1,201 @@
+"""Bounds and counts of columns, summed over files, and how the table's own statistics widen to cover them.
+
+The engine answers queries from the table's statistics alone where they exclude a value, so they may be too wide, but
+never too narrow. A bound that is not known stays unknown.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import duckdb
+
+from ducklake_orch.catalog.model import ColumnDef, ColumnStats, NewFile
+from ducklake_orch.catalog.relation import Relation
+from ducklake_orch.catalog.types import duckdb_type
+from ducklake_orch.engine.quoting import literal
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumnStats:
+    """What the catalog says about a column of a whole table."""
+
+    contains_null: bool | None = None
+    contains_nan: bool | None = None
+    min_value: str | None = None
+    max_value: str | None = None
+    extra: str | None = None
+
+
+FILE_STATS = {
+    "ordinal": "BIGINT",
+    "column_id": "BIGINT",
+    "column_size_bytes": "BIGINT",
+    "value_count": "BIGINT",
+    "null_count": "BIGINT",
+    "min_value": "VARCHAR",
+    "max_value": "VARCHAR",
+    "contains_nan": "BOOLEAN",
+    "extra_stats": "VARCHAR",
+}
+
+
+def file_stats(files: Sequence[NewFile]) -> Relation:
+    """Return the statistics of new files as rows; `ordinal` numbers the files."""
+    return Relation.of(
+        FILE_STATS,
+        [
+            (n, column_id, s.size_bytes, s.value_count, s.null_count, *_bounds(s), s.contains_nan, s.extra)
+            for n, file in enumerate(files)
+            for column_id, s in file.stats.items()
+        ],
+    )
+
+
+def _bounds(stats: ColumnStats) -> tuple[str | None, str | None]:
+    # No catalog takes a NUL character in a text.
+    return tuple(None if one is not None and "\0" in one else one for one in (stats.min_value, stats.max_value))  # type: ignore[return-value]
+
+
+def summarize(
+    con: duckdb.DuckDBPyConnection, leaves: Mapping[int, ColumnDef], files: Sequence[NewFile], stats: Relation
+) -> dict[int, TableColumnStats]:
+    """Sum the statistics of new files up, column by column; done before the queue is taken."""
+    if not stats:
+        return {column_id: _unknown(leaf) for column_id, leaf in leaves.items()}
+    by_type: dict[str, list[int]] = defaultdict(list)
+    for column_id, leaf in leaves.items():
+        by_type[duckdb_type(leaf)].append(column_id)
+    with stats.source(con) as source:
+        parts = [_sum_sql(source, kind, ids, len(files)) for kind, ids in by_type.items()]
+        rows = {int(row[0]): row[1:] for row in con.execute(" UNION ALL ".join(parts)).fetchall()}
+    found = {}
+    for column_id, leaf in leaves.items():
+        if column_id not in rows:
+            found[column_id] = _unknown(leaf)
+            continue
+        nulls, nan, low, high, complete = rows[column_id]
+        found[column_id] = TableColumnStats(
+            bool(nulls) or not complete,
+            # Where nobody looked for NaN there may be one.
+            (bool(nan) or not complete) if leaf.type in ("float32", "float64") else None,
+            low if complete else None,
+            high if complete else None,
+            _sum_extra(leaf, [file.stats[column_id].extra if column_id in file.stats else None for file in files]),
+        )
+    return found
+
+
+def _sum_sql(source: str, kind: str, ids: Sequence[int], files: int) -> str:
+    ordered = kind not in ("INTERVAL", "GEOMETRY", "VARIANT")
+    low = f"arg_min(min_value, TRY_CAST(min_value AS {kind}))" if ordered else "NULL"
+    high = f"arg_max(max_value, TRY_CAST(max_value AS {kind}))" if ordered else "NULL"
+    fits = [f"TRY_CAST({name} AS {kind}) IS NOT NULL" for name in ("min_value", "max_value")] if ordered else []
+    # A file has bounds, or nothing to bound: `value_count` 0 with nulls. Both 0 means that nobody measured.
+    known = " AND ".join([*fits, "true"]) + " OR (value_count = 0 AND null_count > 0)"
+    nan = "bool_or(coalesce(contains_nan, true))"
+    return (
+        f"SELECT column_id, bool_or(coalesce(null_count, 1) > 0), {nan}, {low}, {high},"
+        f" bool_and(coalesce({known}, false)) AND count(*) = {files}"
+        f" FROM {source} WHERE column_id IN ({', '.join(map(str, ids))}) GROUP BY column_id"
+    )
+
+
+def _unknown(leaf: ColumnDef) -> TableColumnStats:
+    return TableColumnStats(True, True if leaf.type in ("float32", "float64") else None)
+
+
+def widen(
+    con: duckdb.DuckDBPyConnection,
+    leaves: Mapping[int, ColumnDef],
+    current: Mapping[int, TableColumnStats],
+    added: Mapping[int, TableColumnStats],
+) -> dict[int, TableColumnStats]:
+    """Return the table's statistics that change when rows are added; a column without any stays without."""
+    both = [column_id for column_id in current if column_id in added]
+    bounds = _outer(con, leaves, [(column_id, current[column_id], added[column_id]) for column_id in both])
+    changed = {}
+    for column_id in both:
+        old, new = current[column_id], added[column_id]
+        low, high = bounds[column_id]
+        wider = replace(
+            old,
+            contains_null=True if old.contains_null is None else old.contains_null or bool(new.contains_null),
+            contains_nan=None if new.contains_nan is None else bool(old.contains_nan or new.contains_nan),
+            min_value=low,
+            max_value=high,
+            extra=_sum_extra(leaves[column_id], [old.extra, new.extra]),
+        )
+        if wider != old:
+            changed[column_id] = wider
+    return changed
+
+
+def _outer(
+    con: duckdb.DuckDBPyConnection,
+    leaves: Mapping[int, ColumnDef],
+    pairs: Sequence[tuple[int, TableColumnStats, TableColumnStats]],
+) -> dict[int, tuple[str | None, str | None]]:
+    """Return the bounds that cover both sides of each pair."""
+    questions: list[str] = []
+    for column_id, old, new in pairs:
+        kind = duckdb_type(leaves[column_id])
+        questions.append(_is_less(new.min_value, old.min_value, kind))
+        questions.append(_is_less(old.max_value, new.max_value, kind))
+    answers = iter(con.execute(f"SELECT {', '.join(questions)}").fetchall()[0]) if questions else iter(())
+    return {
+        column_id: (
+            _pick(next(answers), new.min_value, old.min_value),
+            _pick(next(answers), new.max_value, old.max_value),
+        )
+        for column_id, old, new in pairs
+    }
+
+
+def _is_less(left: str | None, right: str | None, kind: str) -> str:
+    if left is None or right is None or left == right:
+        return "false" if left is not None and left == right else "NULL"
+    return f"TRY_CAST({literal(left)} AS {kind}) < TRY_CAST({literal(right)} AS {kind})"
+
+
+def _pick(new_is_outer: bool | None, new: str | None, old: str | None) -> str | None:
+    # NULL: one of them is unknown, and so is what covers both.
+    return None if new_is_outer is None else new if new_is_outer else old
+
+
+def _sum_extra(leaf: ColumnDef, texts: Sequence[str | None]) -> str | None:
+    """Sum what is known about geometries and variants; a file of which nothing is known leaves nothing known."""
+    if leaf.type not in ("geometry", "variant") or not texts or any(text is None for text in texts):
+        return None
+    parsed = [json.loads(text) for text in texts if text is not None]
+    return json.dumps(_sum_geometries(parsed) if leaf.type == "geometry" else _sum_variants(parsed))
+
+
+def _sum_geometries(parsed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    boxes = [one["bbox"] for one in parsed]
+    # An axis that no point has is null in all of them.
+    box = {
+        axis: (min if axis.endswith("min") else max)(known)
+        if (known := [one[axis] for one in boxes if one.get(axis) is not None])
+        else None
+        for axis in boxes[0]
+    }
+    return {"bbox": box, "types": sorted({kind for one in parsed for kind in one["types"]})}
+
+
+def _sum_variants(parsed: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Keep the fields that are shredded alike everywhere; their bounds are left out, nobody could compare them."""
+    by_name = [{(one["field_name"], one["shredded_type"]): one for one in fields} for fields in parsed]
+    first = by_name[0]
+    if all(fields == first for fields in by_name):
+        return [dict(one) for one in parsed[0]]
+    shared = [key for key in first if all(key in fields for fields in by_name)]
+    counts = ("null_count", "num_values", "column_size_bytes")
+    return [
+        {"field_name": key[0], "shredded_type": key[1]}
+        | {name: sum(fields[key][name] for fields in by_name) for name in counts}
+        | {"any_valid": any(fields[key]["any_valid"] for fields in by_name)}
+        for key in shared
+    ]
