@@ -127,6 +127,10 @@ class StorageError(TerminalError):
     """The storage cannot be read or written."""
 
 
+class FileNotUsableError(StorageError):
+    """A file that should be Parquet cannot be read: it is gone, cut off, encrypted, or something else."""
+
+
 class SnapshotNotFoundError(TerminalError):
     """No such snapshot, or none at that time."""
 
@@ -152,6 +156,30 @@ class ObjectNotFoundError(StatementError):
 
 class ObjectExistsError(StatementError):
     """A schema or table that is there already."""
+
+
+class TableDroppedError(TerminalError):
+    """The table was dropped while it was being written."""
+
+
+class SchemaConflictError(TerminalError):
+    """Somebody else made or altered the same table differently."""
+
+
+class SnapshotChangedError(TerminalError):
+    """What a write with `expect_snapshot` replaces has changed since that snapshot."""
+
+
+class NotAlignedError(TerminalError):
+    """A replacement would have to split files: some of their rows match and some do not."""
+
+
+class RowsOutsideError(TerminalError):
+    """Rows to be written do not match the `where` of `replace_where`."""
+
+
+class DataError(TerminalError):
+    """The data do not fit the table: a column, a type, a NULL."""
 
 
 class MaintenanceFloorError(TerminalError):
