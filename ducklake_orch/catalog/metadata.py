@@ -76,6 +76,14 @@ class Metadata:
             f" JOIN {self.table_sql('ducklake_schema')} s USING (schema_id) WHERE {live(at, 't')} AND {live(at, 's')}"
         )
 
+    def find_schema(self, name: str, at: int) -> tuple[int, str] | None:
+        """Return the id and the folder of a schema at a snapshot, if there is one of that name."""
+        columns = "schema_id, schema_name, path, path_is_relative"
+        for row in self.rows(f"SELECT {columns} FROM {self.table_sql('ducklake_schema')} WHERE {live(at)}"):
+            if (text(row[1]) or "").lower() == name.lower():
+                return int(row[0]), _join(self.data_path(), row[2], row[3])
+        return None
+
     def find_table(self, wanted: TableName, at: int) -> TableDef | None:
         """Return a table at a snapshot, if there is one of that name."""
         values = self._settings()
@@ -99,7 +107,7 @@ class Metadata:
             schema_versions=self._schema_versions(table_id),
             inlined=self._inlined(table_id),
             options=_options(values, schema_id, table_id),
-            encrypted=_truth(values.get(("encrypted", None, None))),
+            encrypted=bool(truth(values.get(("encrypted", None, None)))),
         )
 
     def data_path(self, values: dict[tuple[str, str | None, int | None], str] | None = None) -> str:
@@ -189,7 +197,7 @@ def build_columns(rows: Sequence[tuple[Any, ...]]) -> tuple[ColumnDef, ...]:
                 column_id=int(row[0]),
                 name=text(row[1]) or "",
                 type=text(row[2]) or "",
-                nullable=_truth(row[3]),
+                nullable=bool(truth(row[3])),
                 initial_default=text(row[4]),
                 default=text(row[5]),
                 default_type=text(row[6]) or "",
@@ -221,8 +229,9 @@ def _join(root: str, path: Any, relative: Any) -> str:
     return folder if folder.endswith("/") else f"{folder}/"
 
 
-def _truth(value: Any) -> bool:
-    return text(value) in ("1", "true", "True", "t")
+def truth(value: Any) -> bool | None:
+    """Return a truth value of the catalog; SQLite and MySQL have numbers for them, options are texts."""
+    return None if value is None else text(value) in ("1", "true", "True", "t")
 
 
 def _maybe_int(value: Any) -> int | None:

@@ -127,6 +127,7 @@ class LakeConfig(Model):
     max_temp_directory_size: Memory = Field(default=None, description="How much the engine may spill.")
     task_memory_limit: Memory = Field(default="512 MiB", description="Memory of the engine in one Spark task.")
     lock_timeout: Duration = Field(default=timedelta(seconds=60), description="How long a write waits for its turn.")
+    keep_keys: Duration = Field(default=timedelta(days=30), description="How long idempotency keys are remembered.")
     retry: RetryPolicy = Field(default_factory=RetryPolicy, description="What happens after transient failures.")
     pool: PoolPolicy = Field(default_factory=PoolPolicy, description="Connections kept to a server catalog.")
     on_connect: SkipJsonSchema[Hook | None] = Field(

@@ -5,12 +5,13 @@ a server catalog an instance stays attached while it is idle; a file catalog is 
 """
 
 import atexit
+import contextlib
 import logging
 import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -123,8 +124,8 @@ class Pool:
     _leased: Counter[Any] = field(default_factory=Counter)
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
-    def lease(self, config: LakeConfig, pin: Pin) -> tuple[Any, Instance]:
-        """Return an instance for exclusive use, warm if there is one.
+    def lease(self, config: LakeConfig, pin: Pin | None) -> tuple[Any, Instance]:
+        """Return an instance for exclusive use, warm if there is one; without a pin, for work outside the lake.
 
         Raises:
             PoolExhaustedError: When a server lake's connections are all in use for too long.
@@ -189,10 +190,10 @@ class Pool:
             _close_quietly(instance, config)
 
 
-def _key(config: LakeConfig, pin: Pin) -> Any:
+def _key(config: LakeConfig, pin: Pin | None) -> Any:
     """Return what two uses must have in common to share an instance."""
     statements = [*setting_statements(config), *secret_statements(config, reveal=True)]
-    if not config.catalog.is_file:  # it stays attached, so the ATTACH belongs to the key
+    if pin is not None and not config.catalog.is_file:  # it stays attached, so the ATTACH belongs to the key
         statements += attach_statements(config, pin, create=False, reveal=True)
     hooks: tuple[Callable[..., None] | None, ...] = (config.on_connect, config.on_attach)
     checked = tuple(config.options.items())
@@ -204,6 +205,20 @@ def _close_quietly(instance: Instance, config: LakeConfig) -> None:
         instance.close(config)
     except duckdb.Error as error:
         log.debug("closing a connection to lake `%s`: %s", config.name, config.scrubber(str(error)))
+
+
+@contextlib.contextmanager
+def working_connection(config: LakeConfig) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Give a connection that reaches the lake's storage and holds nothing of its catalog, for a block."""
+    key, instance = pool.lease(config, None)
+    process, keep = os.getpid(), False
+    try:
+        with contextlib.closing(instance.root.cursor()) as con:
+            yield con
+        keep = True
+    finally:
+        if os.getpid() == process:
+            pool.give_back(key, instance, config, keep=keep)
 
 
 pool = Pool()

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 
@@ -17,19 +17,40 @@ _CALL = re.compile(r"\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
 _SORT_TAIL = re.compile(r"^(.*?)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?\s*$", re.IGNORECASE | re.DOTALL)
 
 
-def partition_sql(specs: Sequence[str], columns: Mapping[str, str]) -> str:
-    """Turn `day(ts)`, `bucket(16, id)`, `region` into what SET PARTITIONED BY takes.
+class PartitionTransform(NamedTuple):
+    """A partition key: a transform, with its number of buckets if it has one, and the column it is of."""
+
+    transform: str
+    column: str
+
+    @property
+    def sql(self) -> str:
+        """What SET PARTITIONED BY takes."""
+        if self.transform == "identity":
+            return identifier(self.column)
+        if self.transform.startswith("bucket("):
+            return f"bucket({self.transform[7:-1]}, {identifier(self.column)})"
+        return f"{self.transform}({identifier(self.column)})"
+
+
+def partition_transforms(specs: Sequence[str], columns: Mapping[str, str]) -> list[PartitionTransform]:
+    """Read `day(ts)`, `bucket(16, id)`, `region`.
 
     Args:
         specs: The keys.
         columns: Types of the columns.
     """
-    return ", ".join(_partition_key(spec, columns) for spec in specs)
+    return [_partition_key(spec, columns) for spec in specs]
 
 
-def _partition_key(spec: str, columns: Mapping[str, str]) -> str:
+def partition_sql(specs: Sequence[str], columns: Mapping[str, str]) -> str:
+    """Turn partition keys into what SET PARTITIONED BY takes."""
+    return ", ".join(key.sql for key in partition_transforms(specs, columns))
+
+
+def _partition_key(spec: str, columns: Mapping[str, str]) -> PartitionTransform:
     if (name := _column(spec, columns)) is not None:
-        return identifier(name)
+        return PartitionTransform("identity", name)
     match = _CALL.fullmatch(spec)
     if not match:
         raise ConfigError(f"The partition key `{spec}` is no column.", remedy=nearest(spec, columns))
@@ -41,14 +62,14 @@ def _partition_key(spec: str, columns: Mapping[str, str]) -> str:
         count, comma, inner = inner.partition(",")
         if not (comma and count.strip().isdigit() and int(count) > 0):
             raise ConfigError(f"`{spec}` names no number of buckets.", remedy="Write it like `bucket(16, id)`.")
-        buckets = f"{int(count)}, "
+        buckets = f"({int(count)})"
     if (name := _column(inner, columns)) is None:
         raise ConfigError(f"`{inner.strip()}` in `{spec}` is no column.", remedy=nearest(inner.strip(), columns))
     # The engine takes such a key, and refuses every row later.
     fits = _TEMPORAL.get(transform)
     if fits and not re.match(fits, columns[name]):
         raise ConfigError(f"`{spec}`: column `{name}` is of type {columns[name]}, which has no {transform}.")
-    return identifier(name) if transform == "identity" else f"{transform}({buckets}{identifier(name)})"
+    return PartitionTransform(f"{transform}{buckets}", name)
 
 
 def _column(text: str, columns: Iterable[str]) -> str | None:
@@ -59,12 +80,30 @@ def _column(text: str, columns: Iterable[str]) -> str | None:
     return by_lower.get(wanted.lower())
 
 
+class SortTerm(NamedTuple):
+    """A sort key: an expression in SQL, `ASC` or `DESC`, `NULLS FIRST` or `NULLS LAST`; empty where not said."""
+
+    expression: str
+    direction: str
+    nulls: str
+
+    @property
+    def sql(self) -> str:
+        """What SET SORTED BY takes."""
+        return " ".join(part for part in self if part)
+
+
+def sort_terms(specs: Sequence[str], columns: Sequence[str]) -> list[SortTerm]:
+    """Read `ts desc nulls last` or `lower(region)`."""
+    return [_sort_term(spec, columns) for spec in specs]
+
+
 def sort_sql(specs: Sequence[str], columns: Sequence[str]) -> str:
-    """Turn `ts desc nulls last` or `lower(region)` into what SET SORTED BY takes."""
-    return ", ".join(_sort_key(spec, columns) for spec in specs)
+    """Turn sort keys into what SET SORTED BY takes."""
+    return ", ".join(term.sql for term in sort_terms(specs, columns))
 
 
-def _sort_key(spec: str, columns: Sequence[str]) -> str:
+def _sort_term(spec: str, columns: Sequence[str]) -> SortTerm:
     import sqlglot
 
     match = _SORT_TAIL.match(spec)
@@ -81,7 +120,7 @@ def _sort_key(spec: str, columns: Sequence[str]) -> str:
                 f"The sort key `{spec}` is neither a column nor an expression.", remedy=nearest(spec, columns)
             )
         sql = expression.strip()
-    return sql + (f" {direction.upper()}" if direction else "") + (f" NULLS {nulls.upper()}" if nulls else "")
+    return SortTerm(sql, (direction or "").upper(), f"NULLS {nulls.upper()}" if nulls else "")
 
 
 def column_types(schema: Any, con: duckdb.DuckDBPyConnection) -> dict[str, str]:

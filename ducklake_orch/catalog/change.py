@@ -1,0 +1,99 @@
+"""What a commit is asked to do: files to add, rows to retire, a table to make first."""
+
+from dataclasses import dataclass, field
+
+from ducklake_orch.catalog.model import DataFile, NewFile, TableDef
+from ducklake_orch.engine.quoting import TableName
+
+
+@dataclass(frozen=True, slots=True)
+class Everything:
+    """Retire all rows of the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partitions:
+    """Retire the partitions of these keys, in the table's current spec; NULL is None."""
+
+    keys: frozenset[tuple[str | None, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """Retire the rows that match a predicate in DuckDB's SQL."""
+
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExactFiles:
+    """Retire these files, as they were when they were read: their delete files and inlined deletes are still the same."""
+
+    files: tuple[DataFile, ...]
+
+
+Removal = Everything | Partitions | Matching | ExactFiles
+
+
+@dataclass(frozen=True, slots=True)
+class NewDeleteFile:
+    """A finished delete file; it names all deleted positions of its data file, and takes the place of the one before.
+
+    Attributes:
+        data_file: The data file, as it was when its deletions were worked out.
+    """
+
+    data_file: DataFile
+    path: str
+    delete_count: int
+    file_size: int
+    footer_size: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """A change of one table, planned and written, and now to be committed.
+
+    Attributes:
+        table: Its name.
+        known: The table as it was when this was planned; None when there was none.
+        target: The table that the files were written for; differs from `known` where columns are added or promoted.
+        files: What to add.
+        remove: What to retire; worked out inside the commit.
+        deletes: Delete files to add.
+        expect_snapshot: Refuse when what is to be retired has changed since this snapshot.
+        key: The caller's idempotency key.
+        replays: Whether a key that is committed already makes this a replay; else it is recorded anew.
+        only_new: Whether the table must not be there yet.
+    """
+
+    table: TableName
+    known: TableDef | None
+    target: TableDef
+    files: tuple[NewFile, ...] = ()
+    remove: Removal | None = None
+    deletes: tuple[NewDeleteFile, ...] = ()
+    expect_snapshot: int | None = None
+    key: str | None = None
+    replays: bool = False
+    only_new: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What became of a change.
+
+    Attributes:
+        snapshot_id: The snapshot it made, or the latest one when there was nothing to do.
+        replayed: Whether an earlier attempt had done it already; then nothing was done now.
+        undone_by: For a replay, the first later snapshot that removed rows of the table.
+    """
+
+    snapshot_id: int
+    previous_snapshot_id: int
+    table_id: int | None = None
+    rows_removed: int = 0
+    files_removed: int = 0
+    replayed: bool = False
+    undone_by: int | None = None
+    mappings: tuple[int, ...] = field(default=())

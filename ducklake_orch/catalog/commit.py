@@ -1,0 +1,263 @@
+"""The native commit: any set of finished files in, any rows out, in exactly one snapshot of plain SQL.
+
+Data files are written before, and never again: an attempt that comes too late is only numbered anew.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from ducklake_orch.catalog import changes, conflicts, ddl, keys
+from ducklake_orch.catalog.change import Committed, TableChange
+from ducklake_orch.catalog.changes import Token
+from ducklake_orch.catalog.metadata import text, truth
+from ducklake_orch.catalog.model import TableDef
+from ducklake_orch.catalog.prepared import PreparedFiles, prepare, stored_path
+from ducklake_orch.catalog.relation import Relation
+from ducklake_orch.catalog.retire import Retired, find_retired
+from ducklake_orch.catalog.statistics import TableColumnStats, widen
+from ducklake_orch.catalog.transaction import NOW, MetadataTransaction
+from ducklake_orch.engine.commit import Write, commit_through
+from ducklake_orch.engine.session import Session
+
+log = logging.getLogger("ducklake_orch")
+
+
+def commit_change(session: Session, write: Write, change: TableChange) -> Committed:
+    """Commit a change as one snapshot, exactly once.
+
+    Args:
+        session: The lake; it need not be entered.
+        write: Identity of the write; its id is in the snapshot, and tells after a lost answer whether it took.
+        change: What to do.
+
+    Raises:
+        TransientError: When the same work, planned anew, can pass.
+        UnknownOutcomeError: When the answer to COMMIT was lost and it cannot be found out whether it took.
+    """
+    ready = prepare(session.instance.root, change.target, change.files)
+    if change.key is not None:
+        keys.check(change.key)
+        keys.make_table(session)
+    result = commit_through(
+        MetadataTransaction,
+        session,
+        write,
+        lambda transaction: _Commit(transaction, write, change, ready).run(),
+        settle=False,
+    )
+    if write.after is not None:  # found by its mark: the answer to its COMMIT had been lost
+        result = replace(result, snapshot_id=write.after)
+    write.after = result.snapshot_id
+    return result
+
+
+@dataclass
+class _Commit:
+    """One attempt."""
+
+    transaction: MetadataTransaction
+    write: Write
+    change: TableChange
+    ready: PreparedFiles
+    tokens: list[Token] = field(default_factory=list)
+
+    def run(self) -> Committed:
+        """Judge, and write; what is to be done is worked out from what is there now."""
+        transaction, change, latest = self.transaction, self.change, self.transaction.latest
+        current = transaction.metadata.find_table(change.table, latest.snapshot_id)
+        replayed = self._replayed(current)
+        if replayed is not None:
+            return replayed
+        defines = conflicts.judge_table(change, current)
+        retired = Retired() if current is None else find_retired(transaction, change, current)
+        if not (self.ready.count or change.deletes or retired or defines):
+            return Committed(latest.snapshot_id, latest.snapshot_id, current.table_id if current else None)
+        snapshot = latest.snapshot_id + 1
+        new = ddl.number_table(transaction, change.target) if current is None else None
+        # First of all: its primary key is the last guard against writers who know of no queue.
+        self._add_snapshot(snapshot, new.next_id if new else latest.next_catalog_id, defines)
+        if new is not None:
+            self.tokens += ddl.create_table(transaction, new, snapshot)
+            table = new.table
+        else:
+            assert current is not None  # noqa: S101 - else there is a new one
+            table = current
+            if defines:
+                self.tokens.append(ddl.alter_columns(transaction, current, change.target, snapshot))
+                table = replace(current, columns=change.target.columns)
+        if defines:
+            version = {"begin_snapshot": snapshot, "schema_version": latest.schema_version + 1}
+            transaction.insert_row("ducklake_schema_versions", version | {"table_id": table.table_id})
+        self._retire(table, retired, snapshot)
+        self._add_files(table, snapshot)
+        self._add_deletes(table, snapshot)
+        self._finish(table, snapshot)
+        return Committed(snapshot, latest.snapshot_id, table.table_id, retired.rows, retired.file_count)
+
+    def _replayed(self, current: TableDef | None) -> Committed | None:
+        change, latest = self.change, self.transaction.latest.snapshot_id
+        if change.key is None:
+            return None
+        keys.make_table_in(self.transaction)
+        if current is None or not change.replays:
+            return None
+        found = keys.find_in(self.transaction, current.table_id, change.key)
+        if found is None:
+            return None
+        return Committed(found, latest, current.table_id, replayed=True)
+
+    def _add_snapshot(self, snapshot: int, next_catalog_id: int, defines: bool) -> None:
+        latest = self.transaction.latest
+        numbered = self.ready.mappings + self.ready.count + len(self.change.deletes)
+        row = {"snapshot_id": snapshot, "snapshot_time": NOW, "schema_version": latest.schema_version + int(defines)}
+        # Readers know by the next file id that their statistics are out of date: it moves in any case.
+        row |= {"next_catalog_id": next_catalog_id, "next_file_id": latest.next_file_id + max(numbered, 1)}
+        self.transaction.insert_row("ducklake_snapshot", row)
+
+    def _retire(self, table: TableDef, retired: Retired, snapshot: int) -> None:
+        transaction = self.transaction
+        mine = f"UPDATE {{}} SET end_snapshot = {snapshot} WHERE table_id = {table.table_id} AND end_snapshot IS NULL"
+        for name in ("ducklake_data_file", "ducklake_delete_file"):
+            if retired.all_files:
+                transaction.change(name, mine)
+            else:
+                transaction.change_each(name, f"{mine} AND", "data_file_id", retired.file_ids)
+        for inlined, row_ids in retired.inlined.items():
+            end = f"UPDATE {{}} SET end_snapshot = {snapshot} WHERE end_snapshot IS NULL"
+            if row_ids is None:
+                transaction.change(inlined, end)
+            else:
+                transaction.change_each(inlined, f"{end} AND", "row_id", row_ids)
+        if self.change.remove is not None:
+            # Truthful, also where nothing was there to retire: who deletes or adds beside it has to look again.
+            self.tokens += [Token("inserted_into_table", table.table_id), Token("deleted_from_table", table.table_id)]
+        if retired.inlined:
+            # Else a flush that is under way would bring the rows back.
+            self.tokens.append(Token("inlined_delete", table.table_id))
+
+    def _add_files(self, table: TableDef, snapshot: int) -> None:
+        ready, transaction = self.ready, self.transaction
+        if not ready.count:
+            return
+        first_mapping = transaction.latest.next_file_id
+        first_file = first_mapping + ready.mappings
+        first_row = self._count_rows(table)
+        mine = {"table_id": table.table_id}
+        if ready.mappings:
+            columns, rows = {"mapping": "BIGINT"}, [(n,) for n in range(ready.mappings)]
+            transaction.insert(
+                "ducklake_column_mapping",
+                Relation.of(columns, rows),
+                constants=mine | {"type": "map_by_name"},
+                shifts={"mapping_id": ("mapping", first_mapping)},
+            )
+            transaction.insert("ducklake_name_mapping", ready.names, shifts={"mapping_id": ("mapping", first_mapping)})
+        number = {"data_file_id": ("ordinal", first_file)}
+        transaction.insert(
+            "ducklake_data_file",
+            ready.files,
+            constants=mine
+            | {"begin_snapshot": snapshot, "file_format": "parquet"}
+            | {"partition_id": table.partition.partition_id if table.partition and table.partition.fields else None},
+            shifts=number | {"row_id_start": ("first_row", first_row), "mapping_id": ("mapping", first_mapping)},
+        )
+        transaction.insert("ducklake_file_partition_value", ready.values, constants=mine, shifts=number)
+        transaction.insert("ducklake_file_column_stats", ready.stats, constants=mine, shifts=number)
+        transaction.insert("ducklake_file_variant_stats", ready.variants, constants=mine, shifts=number)
+        self.tokens.append(Token("inserted_into_table", table.table_id))
+
+    def _count_rows(self, table: TableDef) -> int:
+        """Add the new rows to the table's statistics; return the row id of the first of them."""
+        transaction, ready, table_id = self.transaction, self.ready, table.table_id
+        sql = f"SELECT next_row_id FROM {transaction.metadata.table_sql('ducklake_table_stats')} WHERE table_id = {table_id}"
+        found = transaction.metadata.rows(sql)
+        if not found:
+            row = {"table_id": table_id, "record_count": ready.rows, "next_row_id": ready.rows}
+            transaction.insert_row("ducklake_table_stats", row | {"file_size_bytes": ready.size})
+            self._write_statistics(table_id, ready.summary)
+            return 0
+        transaction.change(
+            "ducklake_table_stats",
+            f"UPDATE {{}} SET record_count = record_count + {ready.rows}, next_row_id = next_row_id + {ready.rows},"
+            f" file_size_bytes = file_size_bytes + {ready.size} WHERE table_id = {table_id}",
+        )
+        wider = widen(transaction.con, table.leaves(), self._statistics(table_id), ready.summary)
+        mine = f"DELETE FROM {{}} WHERE table_id = {table_id} AND"
+        transaction.change_each("ducklake_table_column_stats", mine, "column_id", list(wider))
+        self._write_statistics(table_id, wider)
+        return int(found[0][0])
+
+    def _statistics(self, table_id: int) -> dict[int, TableColumnStats]:
+        metadata = self.transaction.metadata
+        columns = "column_id, contains_null, contains_nan, min_value, max_value, extra_stats"
+        rows = metadata.rows(
+            f"SELECT {columns} FROM {metadata.table_sql('ducklake_table_column_stats')} WHERE table_id = {table_id}"
+        )
+        return {int(r[0]): TableColumnStats(truth(r[1]), truth(r[2]), text(r[3]), text(r[4]), text(r[5])) for r in rows}
+
+    def _write_statistics(self, table_id: int, stats: Mapping[int, TableColumnStats]) -> None:
+        rows = [
+            (column_id, one.contains_null, one.contains_nan, one.min_value, one.max_value, one.extra)
+            for column_id, one in stats.items()
+        ]
+        self.transaction.insert(
+            "ducklake_table_column_stats", Relation.of(_TABLE_STATS, rows), constants={"table_id": table_id}
+        )
+
+    def _add_deletes(self, table: TableDef, snapshot: int) -> None:
+        """Put new delete files in the place of those before, which end: a rival's conflict check then sees it."""
+        transaction, deletes = self.transaction, self.change.deletes
+        if not deletes:
+            return
+        first = transaction.latest.next_file_id + self.ready.mappings + self.ready.count
+        end = (
+            f"UPDATE {{}} SET end_snapshot = {snapshot} WHERE table_id = {table.table_id} AND end_snapshot IS NULL AND"
+        )
+        replaced = [one.data_file.data_file_id for one in deletes]
+        transaction.change_each("ducklake_delete_file", end, "data_file_id", replaced)
+        rows = [
+            (
+                n,
+                one.data_file.data_file_id,
+                *stored_path(one.path, table.folder),
+                one.delete_count,
+                one.file_size,
+                one.footer_size,
+            )
+            for n, one in enumerate(deletes)
+        ]
+        transaction.insert(
+            "ducklake_delete_file",
+            Relation.of(_DELETES, rows),
+            constants={"table_id": table.table_id, "begin_snapshot": snapshot, "format": "parquet"},
+            shifts={"delete_file_id": ("ordinal", first)},
+        )
+        self.tokens.append(Token("deleted_from_table", table.table_id))
+
+    def _finish(self, table: TableDef, snapshot: int) -> None:
+        write, info = self.write, self.write.info
+        row = {"snapshot_id": snapshot, "changes_made": changes.write(self.tokens), "author": info.author}
+        row |= {"commit_message": info.message, "commit_extra_info": write.extra}
+        self.transaction.insert_row("ducklake_snapshot_changes", row)
+        if self.change.key is not None:
+            keys.record(self.transaction, table.table_id, self.change.key, snapshot, write.write_id)
+
+
+_TABLE_STATS = {
+    "column_id": "BIGINT",
+    "contains_null": "BOOLEAN",
+    "contains_nan": "BOOLEAN",
+    "min_value": "VARCHAR",
+    "max_value": "VARCHAR",
+    "extra_stats": "VARCHAR",
+}
+_DELETES = {
+    "ordinal": "BIGINT",
+    "data_file_id": "BIGINT",
+    "path": "VARCHAR",
+    "path_is_relative": "BOOLEAN",
+    "delete_count": "BIGINT",
+    "file_size_bytes": "BIGINT",
+    "footer_size": "BIGINT",
+}

@@ -1,0 +1,110 @@
+"""Judge a planned change against what really committed since: at the finest level that is safe.
+
+What a replace retires is worked out inside its commit, so nothing that came first is in its way but a change of what
+its files were written for. The table of all pairs is in docs/concurrency.md.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from ducklake_orch.catalog import changes
+from ducklake_orch.catalog.change import ExactFiles, TableChange
+from ducklake_orch.catalog.model import ColumnDef, DataFile, TableDef
+from ducklake_orch.errors import (
+    CommitConflictError,
+    ObjectExistsError,
+    SchemaConflictError,
+    TableDroppedError,
+)
+
+
+def judge_table(change: TableChange, current: TableDef | None) -> bool:
+    """Compare the table with what the change was planned on.
+
+    Returns:
+        Whether the change's own DDL is still to be done; not when somebody else has done the same meanwhile.
+
+    Raises:
+        TableDroppedError: When the table is gone, or another one has its name.
+        ObjectExistsError: When it must not be there and is.
+        SchemaConflictError: When somebody else made a table of that name that is not the same.
+        CommitConflictError: When its columns or its partition keys have changed: planned anew, the write can pass.
+    """
+    known = change.known
+    if known is None:
+        if current is None:
+            return True
+        if change.only_new:
+            raise ObjectExistsError(
+                f"The table `{change.table}` exists.", remedy="Mode `ignore` keeps it, `append` adds to it."
+            )
+        if not _same_layout(current, change.target):
+            raise SchemaConflictError(
+                f"Somebody else has just made a table `{change.table}` that is not the same.",
+                remedy="Look at it, and write to it as it is.",
+            )
+        return False
+    if current is None or current.table_id != known.table_id:
+        what = "was dropped" if current is None else "was dropped and made anew"
+        raise TableDroppedError(
+            f"The table `{change.table}` {what} while it was being written.",
+            remedy="Write to it again, if it is meant.",
+        )
+    evolves = _shape(known.columns) != _shape(change.target.columns)
+    if _same_layout(current, known):
+        return evolves
+    if evolves and _same_layout(current, change.target):
+        return False
+    raise CommitConflictError(
+        f"The columns or partition keys of `{change.table}` have changed while it was being written.",
+        remedy="The same write, planned anew, can pass.",
+    )
+
+
+def _same_layout(one: TableDef, other: TableDef) -> bool:
+    return _shape(one.columns) == _shape(other.columns) and _keys(one) == _keys(other) and one.folder == other.folder
+
+
+def _keys(table: TableDef) -> object:
+    # A spec without keys and no spec are the same to a file.
+    return table.partition.fields if table.partition else ()
+
+
+def _shape(columns: Iterable[ColumnDef]) -> tuple[object, ...]:
+    """Return what of the columns a file depends on; not their defaults, which only later writes get."""
+    return tuple((one.column_id, one.name, one.type, one.nullable, _shape(one.children)) for one in columns)
+
+
+def judge_files(change: TableChange, now: Mapping[int, DataFile]) -> None:
+    """Compare the files that a change was worked out from with what they are now.
+
+    Args:
+        change: The change.
+        now: Those of its files that are still live, by id.
+
+    Raises:
+        CommitConflictError: When one is gone, or has other deletions.
+    """
+    planned = list(change.remove.files) if isinstance(change.remove, ExactFiles) else []
+    planned += [one.data_file for one in change.deletes]
+    for file in planned:
+        current = now.get(file.data_file_id)
+        if current is None or _deletions(current) != _deletions(file):
+            what = "is gone" if current is None else "has lost other rows"
+            raise CommitConflictError(
+                f"Somebody else changed `{change.table}` meanwhile: the file {file.path} {what}.",
+                remedy="The same work, planned anew, can pass.",
+            )
+
+
+def _deletions(file: DataFile) -> tuple[int | None, int]:
+    return (file.deletes.delete_file_id if file.deletes else None, file.inlined_deletes)
+
+
+def data_changes(rows: Iterable[tuple[int, str | None]], table_id: int, *, deleting: bool = False) -> list[int]:
+    """Return the snapshots that changed rows of a table, of those given with their tokens."""
+    kinds = changes.DELETING if deleting else changes.DATA
+    return [
+        snapshot
+        for snapshot, tokens in rows
+        if any(token.id == table_id and token.kind in kinds for token in changes.parse(tokens))
+    ]

@@ -1,0 +1,159 @@
+"""Tables made and altered natively, in the snapshot of the rows that need them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from uuid import NAMESPACE_URL, uuid4, uuid5
+
+from ducklake_orch.catalog import changes
+from ducklake_orch.catalog.changes import Token
+from ducklake_orch.catalog.model import ColumnDef, TableDef
+from ducklake_orch.catalog.relation import Relation
+from ducklake_orch.catalog.transaction import MetadataTransaction
+
+_COLUMN = {
+    "column_id": "BIGINT",
+    "column_order": "BIGINT",
+    "column_name": "VARCHAR",
+    "column_type": "VARCHAR",
+    "initial_default": "VARCHAR",
+    "default_value": "VARCHAR",
+    "nulls_allowed": "BOOLEAN",
+    "parent_column": "BIGINT",
+    "default_value_type": "VARCHAR",
+    "default_value_dialect": "VARCHAR",
+}
+
+
+def folder_name(*names: str) -> str:
+    """Return the folder of a schema or table: its name where that is plain, else something made of it.
+
+    The same for every writer, so that the files of two first writers lie in one place.
+    """
+    name = names[-1]
+    plain = name.isascii() and name.replace("_", "").isalnum()
+    return f"{name}/" if plain else f"{uuid5(NAMESPACE_URL, changes.quoted(*names))}/"
+
+
+@dataclass(frozen=True)
+class NewTable:
+    """A table to be made, with all ids it takes.
+
+    Attributes:
+        table: The table.
+        makes_schema: Whether its schema is to be made too.
+        sort_id: Of its sort spec, if it has one.
+        next_id: The next free id after it.
+    """
+
+    table: TableDef
+    makes_schema: bool
+    sort_id: int
+    next_id: int
+
+
+def number_table(transaction: MetadataTransaction, table: TableDef) -> NewTable:
+    """Give a new table, and its schema if need be, the next ids."""
+    next_id = transaction.latest.next_catalog_id
+    schema = transaction.metadata.find_schema(table.schema, transaction.latest.snapshot_id)
+    schema_id = schema[0] if schema else next_id
+    next_id += schema is None
+    made = replace(table, table_id=next_id, schema_id=schema_id)
+    next_id += 1
+    if table.partition is not None:
+        made = replace(made, partition=replace(table.partition, partition_id=next_id))
+        next_id += 1
+    return NewTable(made, schema is None, next_id, next_id + bool(table.sort))
+
+
+def create_table(transaction: MetadataTransaction, new: NewTable, snapshot: int) -> list[Token]:
+    """Make a table, and its schema if need be."""
+    table, tokens = new.table, []
+    if new.makes_schema:
+        row = {"schema_id": table.schema_id, "schema_uuid": str(uuid4()), "begin_snapshot": snapshot}
+        row |= {"schema_name": table.schema, "path": folder_name(table.schema), "path_is_relative": True}
+        transaction.insert_row("ducklake_schema", row)
+        tokens.append(Token("created_schema", name=changes.quoted(table.schema)))
+    row = {"table_id": table.table_id, "table_uuid": table.uuid, "begin_snapshot": snapshot}
+    row |= {"schema_id": table.schema_id, "table_name": table.name}
+    row |= {"path": folder_name(table.schema, table.name), "path_is_relative": True}
+    transaction.insert_row("ducklake_table", row)
+    tokens.append(Token("created_table", name=changes.quoted(table.schema, table.name)))
+    _add_columns(transaction, table.table_id, snapshot, list(_flat(table.columns)))
+    _add_partition(transaction, table, snapshot)
+    if table.sort:
+        _add_sort(transaction, table, snapshot, new.sort_id)
+    return tokens
+
+
+def alter_columns(transaction: MetadataTransaction, known: TableDef, target: TableDef, snapshot: int) -> Token:
+    """Add and promote columns, in any depth."""
+    before = {column.column_id: (column, parent, order) for column, parent, order in _flat(known.columns)}
+    changed = [
+        (column, parent, order)
+        for column, parent, order in _flat(target.columns)
+        if column.column_id not in before or before[column.column_id][0].type != column.type
+    ]
+    promoted = [column.column_id for column, _, _ in changed if column.column_id in before]
+    end = f"UPDATE {{}} SET end_snapshot = {snapshot} WHERE table_id = {known.table_id} AND end_snapshot IS NULL AND"
+    transaction.change_each("ducklake_column", end, "column_id", promoted)
+    _add_columns(transaction, known.table_id, snapshot, changed)
+    return Token("altered_table", known.table_id)
+
+
+def _flat(columns: Sequence[ColumnDef], parent: int | None = None) -> Iterator[tuple[ColumnDef, int | None, int]]:
+    """Return all columns with their parents; the engine orders them by id."""
+    for column in columns:
+        yield column, parent, column.column_id
+        yield from _flat(column.children, column.column_id)
+
+
+def _add_columns(
+    transaction: MetadataTransaction,
+    table_id: int,
+    snapshot: int,
+    columns: Sequence[tuple[ColumnDef, int | None, int]],
+) -> None:
+    rows = [
+        (
+            column.column_id,
+            order,
+            column.name,
+            column.type,
+            column.initial_default,
+            # "No default" is the text NULL.
+            column.default if column.default is not None else "NULL",
+            column.nullable,
+            parent,
+            column.default_type if not column.children else "",
+            "duckdb",
+        )
+        for column, parent, order in columns
+    ]
+    constants = {"table_id": table_id, "begin_snapshot": snapshot}
+    transaction.insert("ducklake_column", Relation.of(_COLUMN, rows), constants=constants)
+
+
+def _add_partition(transaction: MetadataTransaction, table: TableDef, snapshot: int) -> None:
+    spec = table.partition
+    if spec is None:
+        return
+    row = {"partition_id": spec.partition_id, "table_id": table.table_id, "begin_snapshot": snapshot}
+    transaction.insert_row("ducklake_partition_info", row)
+    columns = {"partition_key_index": "BIGINT", "column_id": "BIGINT", "transform": "VARCHAR"}
+    rows = [(index, one.column_id, one.transform) for index, one in enumerate(spec.fields)]
+    constants = {"partition_id": spec.partition_id, "table_id": table.table_id}
+    transaction.insert("ducklake_partition_column", Relation.of(columns, rows), constants=constants)
+
+
+def _add_sort(transaction: MetadataTransaction, table: TableDef, snapshot: int, sort_id: int) -> None:
+    row = {"sort_id": sort_id, "table_id": table.table_id, "begin_snapshot": snapshot}
+    transaction.insert_row("ducklake_sort_info", row)
+    columns = {
+        "sort_key_index": "BIGINT",
+        "expression": "VARCHAR",
+        "sort_direction": "VARCHAR",
+        "null_order": "VARCHAR",
+    }
+    rows = [(index, key.expression, key.direction, key.nulls) for index, key in enumerate(table.sort)]
+    constants = {"sort_id": sort_id, "table_id": table.table_id, "dialect": "duckdb"}
+    transaction.insert("ducklake_sort_expression", Relation.of(columns, rows), constants=constants)

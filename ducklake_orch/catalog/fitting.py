@@ -1,0 +1,101 @@
+"""Fit data to a table: match columns by name, cast what loses nothing, refuse the rest in one report."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import duckdb
+
+from ducklake_orch.catalog.layout import typed_default
+from ducklake_orch.catalog.model import ColumnDef, TableDef
+from ducklake_orch.catalog.types import duckdb_type
+from ducklake_orch.config.model import nearest
+from ducklake_orch.engine.quoting import identifier, literal
+from ducklake_orch.errors import DataError
+
+
+@dataclass(frozen=True)
+class SourceColumn:
+    """A column of the data: its name, and its type in DuckDB's words."""
+
+    name: str
+    type: str
+
+
+def source_columns(con: duckdb.DuckDBPyConnection, source: str) -> list[SourceColumn]:
+    """Return the columns of what stands behind FROM."""
+    return [
+        SourceColumn(str(row[0]), str(row[1])) for row in con.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()
+    ]
+
+
+def projection(con: duckdb.DuckDBPyConnection, table: TableDef, columns: Sequence[SourceColumn]) -> str:
+    """Return the SELECT list that turns the data into rows of the table.
+
+    Raises:
+        DataError: Names every column that does not fit.
+    """
+    by_name = {column.name.lower(): column for column in columns}
+    problems = [f"`{name}` comes twice" for name in _twice(columns)]
+    known = {column.name.lower() for column in table.columns}
+    names = [column.name for column in table.columns]
+    problems += [
+        f"`{column.name}` is no column of the table. {nearest(column.name, names)}".strip()
+        for column in columns
+        if column.name.lower() not in known
+    ]
+    parts = []
+    for column in table.columns:
+        given = by_name.get(column.name.lower())
+        if given is not None and not fits(con, given.type, column):
+            problems.append(f"`{column.name}` is {given.type} in the data and {duckdb_type(column)} in the table")
+        parts.append(f"{_value(column, given)} AS {identifier(column.name)}")
+    if problems:
+        raise DataError(
+            f"The data do not fit table `{table}`: {'; '.join(problems)}.",
+            remedy="Rename or cast the columns, or let `schema_evolution` add or promote them.",
+        )
+    return ", ".join(parts)
+
+
+def _twice(columns: Sequence[SourceColumn]) -> list[str]:
+    names = [column.name.lower() for column in columns]
+    return sorted({name for name in names if names.count(name) > 1})
+
+
+def _value(column: ColumnDef, given: SourceColumn | None) -> str:
+    kind = duckdb_type(column)
+    if given is None:
+        value = typed_default(column)
+    else:
+        value = identifier(given.name) if given.type == kind else f"CAST({identifier(given.name)} AS {kind})"
+    if column.nullable:
+        return value
+    refusal = literal(f"{_NULL_MARK}{column.name}")
+    return f"CASE WHEN {value} IS NULL THEN error({refusal}) ELSE {value} END"
+
+
+_NULL_MARK = "ducklake-orch: NULL in column "
+
+
+def explain(error: duckdb.Error, table: TableDef) -> DataError | None:
+    """Return the error that a failed COPY means for the data, if it was the data's fault."""
+    message = str(error)
+    if _NULL_MARK in message:
+        column = message.partition(_NULL_MARK)[2].splitlines()[0].strip()
+        return DataError(f"Column `{column}` of table `{table}` takes no NULL, and the data have one.")
+    if isinstance(error, duckdb.ConversionException | duckdb.OutOfRangeException):
+        return DataError(f"A value does not fit table `{table}`: {message.strip().splitlines()[0]}")
+    return None
+
+
+def fits(con: duckdb.DuckDBPyConnection, given: str, column: ColumnDef) -> bool:
+    """Whether data of a type can go into a column without losing anything by it."""
+    kind = duckdb_type(column)
+    if given == kind or given == '"NULL"':
+        return True
+    if "TIME ZONE" in kind and "TIME ZONE" not in given:
+        return False  # which instant a time without a zone means, nobody knows
+    if column.type in ("json", "uuid", "variant") and given == "VARCHAR":
+        return True  # read from its text; what is no such text is an error
+    row = con.execute(f"SELECT can_cast_implicitly(CAST(NULL AS {given}), CAST(NULL AS {kind}))").fetchone()
+    return bool(row and row[0])

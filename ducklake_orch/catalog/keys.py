@@ -1,0 +1,111 @@
+"""The callers' idempotency keys, in a table of ours beside the lake's own: written in the commit they belong to.
+
+Its primary key is the last guard: of two processes that do the same work, one cannot commit.
+"""
+
+from ducklake_orch.catalog.transaction import MetadataTransaction
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine import server_sql
+from ducklake_orch.engine.quoting import literal
+from ducklake_orch.engine.session import Session
+from ducklake_orch.errors import ConfigError
+
+TABLE = "ducklake_orch_commits"
+# A primary key on MySQL takes 3072 bytes.
+_LONGEST_KEY = 1024
+# MySQL compares texts without case and without spaces at their end; bytes are compared as they are.
+_KEY_TYPES = {"mysql": f"VARBINARY({_LONGEST_KEY})", "postgres": "TEXT"}
+
+
+def check(key: str) -> None:
+    """Refuse a key that cannot be stored."""
+    if not key or "\0" in key or len(key.encode()) > _LONGEST_KEY:
+        raise ConfigError(
+            f"The idempotency key {key[:80]!r} cannot be used.",
+            remedy=f"Give a text of 1 to {_LONGEST_KEY} bytes, the same for every attempt at the same work.",
+        )
+
+
+def exists(session: Session) -> bool:
+    """Whether the table of keys is there; it is made by the first write that has a key."""
+    config = session.config
+    match config.catalog.type:
+        case "sqlite":
+            sql = f"select count(*) from sqlite_master where name = '{TABLE}'"
+        case "postgres":
+            schema = literal(config.metadata_schema or "public")
+            sql = f"select count(*) from information_schema.tables where table_name = '{TABLE}' and table_schema = {schema}"
+        case "mysql":
+            sql = (
+                "select count(*) from information_schema.tables"
+                f" where table_name = '{TABLE}' and table_schema = database()"
+            )
+        case _:
+            alias, schema = literal(config.metadata_alias), literal(config.metadata_schema or "main")
+            sql = (
+                f"select count(*) from duckdb_tables() where table_name = '{TABLE}'"
+                f" and database_name = {alias} and schema_name = {schema}"
+            )
+    row = session.instance.root.execute(server_sql.query(config, sql)).fetchone()
+    return bool(row and int(row[0]))
+
+
+def make_table(session: Session) -> None:
+    """Make the table of keys where that cannot be part of the commit: MySQL commits what is open at every CREATE."""
+    config = session.config
+    if config.catalog.type == "mysql" and not exists(session):
+        sql = _create_sql(config).replace("{}", server_sql.table(config, TABLE))
+        session.instance.root.execute(f"CALL mysql_execute({literal(config.metadata_alias)}, {literal(sql)})")
+
+
+def make_table_in(transaction: MetadataTransaction) -> None:
+    """Make the table of keys with the first key."""
+    if transaction.config.catalog.type != "mysql":
+        transaction.change(TABLE, _create_sql(transaction.config))
+
+
+def _create_sql(config: LakeConfig) -> str:
+    kind = _KEY_TYPES.get(config.catalog.type, "VARCHAR")
+    return (
+        f"CREATE TABLE IF NOT EXISTS {{}} (table_id BIGINT NOT NULL, idempotency_key {kind} NOT NULL,"
+        " snapshot_id BIGINT NOT NULL, write_id VARCHAR(64) NOT NULL, committed_at BIGINT NOT NULL,"
+        " PRIMARY KEY (table_id, idempotency_key))"
+    )
+
+
+def find(session: Session, table_id: int, key: str) -> int | None:
+    """Return the snapshot that committed a key, if one did; the table of keys must be there."""
+    config = session.config
+    name = server_sql.table(config, TABLE)
+    sql = f"select snapshot_id from {name} where table_id = {table_id} and idempotency_key = {_literal(config, key)}"
+    return _snapshot(session.instance.root.execute(server_sql.query(config, sql)).fetchone())
+
+
+def find_in(transaction: MetadataTransaction, table_id: int, key: str) -> int | None:
+    """Return the snapshot that committed a key, as the transaction sees it."""
+    config = transaction.config
+    name = server_sql.table(config, TABLE)
+    sql = f"select snapshot_id from {name} where table_id = {table_id} and idempotency_key = {_literal(config, key)}"
+    rows = transaction.ask(sql)
+    return _snapshot(rows[0] if rows else None)
+
+
+def record(transaction: MetadataTransaction, table_id: int, key: str, snapshot_id: int, write_id: str) -> None:
+    """Write a key beside its snapshot; forget those of the table that are too old."""
+    config = transaction.config
+    kept = int(config.keep_keys.total_seconds())
+    now = transaction.epoch()
+    same = f"idempotency_key = {_literal(config, key)} OR committed_at < {now - kept}"
+    transaction.change(TABLE, f"DELETE FROM {{}} WHERE table_id = {table_id} AND ({same})")
+    values = f"{table_id}, {_literal(config, key)}, {snapshot_id}, {literal(write_id)}, {now}"
+    columns = "table_id, idempotency_key, snapshot_id, write_id, committed_at"
+    transaction.change(TABLE, f"INSERT INTO {{}} ({columns}) VALUES ({values})")
+
+
+def _literal(config: LakeConfig, key: str) -> str:
+    # As bytes it means the same in every SQL mode.
+    return f"X'{key.encode().hex()}'" if config.catalog.type == "mysql" else literal(key)
+
+
+def _snapshot(row: tuple[object, ...] | None) -> int | None:
+    return int(str(row[0])) if row else None

@@ -1,0 +1,106 @@
+"""How a table's rows are laid out in files: partition keys as SQL, their folders, and the options of COPY."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ducklake_orch.catalog.model import ColumnDef, PartitionField, TableDef
+from ducklake_orch.catalog.types import duckdb_type, field_ids
+from ducklake_orch.config.units import parse_size
+from ducklake_orch.engine.quoting import identifier, literal
+
+_DEFAULT_FILE_SIZE = 512 * 1024 * 1024
+NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True)
+class PartitionKey:
+    """A key of the partition spec, as SQL and as the name of a folder.
+
+    Attributes:
+        field: The key.
+        column: Its column.
+        folder: What stands before `=` in the folder's name.
+    """
+
+    field: PartitionField
+    column: ColumnDef
+    folder: str
+
+    @property
+    def sql(self) -> str:
+        """The key's value for a row."""
+        return key_sql(self.field.transform, identifier(self.column.name))
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether the key is the column itself."""
+        return self.field.transform == "identity"
+
+
+def key_sql(transform: str, column: str) -> str:
+    """Return the SQL of a transform of a column."""
+    if transform == "identity":
+        return column
+    if transform.startswith("bucket("):
+        return f"((murmur3_32({column}) & 2147483647) % {int(transform[7:-1])})"
+    return f"{transform}({column})"
+
+
+def partition_keys(table: TableDef) -> list[PartitionKey]:
+    """Return the keys of a table with the folder names that the engine gives them."""
+    keys: list[PartitionKey] = []
+    for one in table.partition.fields if table.partition else ():
+        column = table.column(one.column_id)
+        word = column.name if one.transform == "identity" else one.transform.partition("(")[0]
+        taken = any(key.folder.lower() == word.lower() for key in keys)
+        keys.append(PartitionKey(one, column, f"{word}_{column.name}" if taken else word))
+    return keys
+
+
+def sort_sql(table: TableDef) -> str:
+    """Return the ORDER BY of a table whose rows are sorted as they are written, else nothing."""
+    if not table.sort or table.options.get("sort_on_insert") == "false":
+        return ""
+    keys = (f"{one.expression} {one.direction} {one.nulls.replace('_', ' ')}" for one in table.sort)
+    return f" ORDER BY {', '.join(keys)}"
+
+
+def copy_options(table: TableDef, write_id: str) -> dict[str, str]:
+    """Return the options of every COPY into a table, as SQL."""
+    found = {
+        "FORMAT": "parquet",
+        "FIELD_IDS": field_ids(table.columns),
+        # What is written can be told from what others write, and a dead write's files from live ones.
+        "FILENAME_PATTERN": literal(f"ducklake-{write_id}-{{uuidv7}}"),
+        "APPEND": "true",
+        "RETURN_STATS": "true",
+    }
+    return found | dict(_parquet_options(table.options))
+
+
+def file_size(options: Mapping[str, str]) -> int:
+    """Return the size that files should have."""
+    return parse_size(options["target_file_size"]) if "target_file_size" in options else _DEFAULT_FILE_SIZE
+
+
+def _parquet_options(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    if (compression := options.get("parquet_compression")) is not None:
+        yield "COMPRESSION", literal(compression)
+    if (level := options.get("parquet_compression_level")) is not None:
+        yield "COMPRESSION_LEVEL", str(int(level))
+    if (version := options.get("parquet_version")) is not None:
+        yield "PARQUET_VERSION", literal(f"V{version.lower().removeprefix('v')}")
+    if (rows := options.get("parquet_row_group_size")) is not None:
+        yield "ROW_GROUP_SIZE", str(int(rows))
+    if (size := options.get("parquet_row_group_size_bytes")) is not None:
+        yield "ROW_GROUP_SIZE_BYTES", literal(size)
+
+
+def typed_default(column: ColumnDef) -> str:
+    """Return the SQL of what a row gets that does not name a column."""
+    # "No default" is the text NULL.
+    if column.default is None or column.default == "NULL":
+        value = "NULL"
+    else:
+        value = f"({column.default})" if column.default_type == "expression" else literal(column.default)
+    return f"CAST({value} AS {duckdb_type(column)})"

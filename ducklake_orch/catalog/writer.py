@@ -1,0 +1,180 @@
+"""The task writer: a stream of rows in, finished files in their final places out, with exact statistics.
+
+It needs no catalog, so it runs wherever the data is: in this process, or in the tasks of a Spark job.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import duckdb
+
+from ducklake_orch.catalog.fitting import explain, projection, source_columns
+from ducklake_orch.catalog.layout import (
+    NULL_FOLDER,
+    PartitionKey,
+    copy_options,
+    file_size,
+    partition_keys,
+    sort_sql,
+)
+from ducklake_orch.catalog.model import ColumnDef, ColumnStats, NewFile, TableDef
+from ducklake_orch.engine.quoting import identifier, literal
+
+_SPOOL = "__ducklake_orch_spool"
+
+
+def write_files(con: duckdb.DuckDBPyConnection, table: TableDef, source: str, write_id: str) -> list[NewFile]:
+    """Write rows into files of a table.
+
+    Args:
+        con: A DuckDB that can reach the storage; it is used by nobody else meanwhile.
+        table: What to write for.
+        source: What stands behind FROM to read the rows; it is read once.
+        write_id: Becomes part of the files' names.
+
+    Returns:
+        The files, none of them empty.
+
+    Raises:
+        DataError: When the data do not fit.
+    """
+    columns = projection(con, table, source_columns(con, source))
+    rows = f"SELECT {columns} FROM {source}"
+    try:
+        return _write(con, table, rows, write_id)
+    except duckdb.Error as error:
+        failure = explain(error, table)
+        if failure is None:
+            raise
+    raise failure
+
+
+def _write(con: duckdb.DuckDBPyConnection, table: TableDef, rows: str, write_id: str) -> list[NewFile]:
+    keys, options = partition_keys(table), copy_options(table, write_id)
+    if "ROW_GROUP_SIZE_BYTES" in options:
+        con.execute("SET preserve_insertion_order = false")
+    if table.options.get("hive_file_pattern") == "false":
+        options["HIVE_FILE_PATTERN"] = "false"
+    if not keys:
+        options["FILE_SIZE_BYTES"] = str(file_size(table.options))
+        return _copy(con, table, keys, f"{rows}{sort_sql(table)}", table.folder, options)
+    names = ", ".join(identifier(key.folder) for key in keys)
+    if all(key.is_identity for key in keys):
+        options |= {"PARTITION_BY": f"({names})", "WRITE_PARTITION_COLUMNS": "true"}
+        return _copy(con, table, keys, f"{rows}{sort_sql(table)}", table.folder, options)
+    taken = {column.name.lower() for column in table.columns}
+    if not any(key.is_identity or key.folder.lower() in taken for key in keys):
+        # The keys are columns of their own, which COPY leaves out of the files.
+        computed = ", ".join(f"{key.sql} AS {identifier(key.folder)}" for key in keys)
+        options |= {"PARTITION_BY": f"({names})"}
+        sql = f"SELECT *, {computed} FROM ({rows}){sort_sql(table)}"
+        return _copy(con, table, keys, sql, table.folder, options)
+    return _write_each_partition(con, table, keys, rows, options)
+
+
+def _write_each_partition(
+    con: duckdb.DuckDBPyConnection, table: TableDef, keys: Sequence[PartitionKey], rows: str, options: dict[str, str]
+) -> list[NewFile]:
+    """Write one partition after the other.
+
+    COPY either keeps all partition columns in the files or none. Where a key is a column and another one is not, or is
+    called like a column, the rows wait in a table that spills to disk, and each partition is copied by itself.
+    """
+    numbered = [f"__ducklake_orch_key_{n}" for n in range(len(keys))]
+    computed = ", ".join(f"{key.sql} AS {name}" for key, name in zip(keys, numbered, strict=True))
+    names = ", ".join(identifier(column.name) for column in table.columns)
+    con.execute(f"CREATE TEMP TABLE {_SPOOL} AS SELECT *, {computed} FROM ({rows}) ORDER BY {', '.join(numbered)}")
+    try:
+        files: list[NewFile] = []
+        texts = ", ".join(f"CAST({name} AS VARCHAR), url_encode(CAST({name} AS VARCHAR))" for name in numbered)
+        found = con.execute(f"SELECT {', '.join(numbered)}, {texts} FROM {_SPOOL} GROUP BY ALL").fetchall()
+        options["FILE_SIZE_BYTES"] = str(file_size(table.options))
+        for row in found:
+            values, encoded = row[len(keys) :: 2], row[len(keys) + 1 :: 2]
+            hive = "".join(
+                f"{key.folder}={NULL_FOLDER if text is None else text}/"
+                for key, text in zip(keys, encoded, strict=True)
+            )
+            folder = table.folder + (hive if options.get("HIVE_FILE_PATTERN") != "false" else "")
+            same = " AND ".join(
+                f"{name} IS NOT DISTINCT FROM {_typed(value)}"
+                for name, value in zip(numbered, row[: len(keys)], strict=True)
+            )
+            sql = f"SELECT {names} FROM {_SPOOL} WHERE {same}{sort_sql(table)}"
+            flat = {name: text for name, text in options.items() if name != "HIVE_FILE_PATTERN"}
+            files += _copy(con, table, [], sql, folder, flat, values)
+        return files
+    finally:
+        con.execute(f"DROP TABLE {_SPOOL}")
+
+
+def _typed(value: Any) -> str:
+    if isinstance(value, bytes):
+        return "from_hex(" + literal(value.hex()) + ")"
+    return literal(value)
+
+
+def _copy(
+    con: duckdb.DuckDBPyConnection,
+    table: TableDef,
+    keys: Sequence[PartitionKey],
+    sql: str,
+    folder: str,
+    options: Mapping[str, str],
+    values: tuple[str | None, ...] = (),
+) -> list[NewFile]:
+    if "://" not in folder:
+        os.makedirs(folder, exist_ok=True)
+    target = literal(folder.rstrip("/"))
+    text = ", ".join(f"{name} {value}" for name, value in options.items())
+    found = con.execute(f"COPY ({sql}) TO {target} ({text})").fetchall()
+    files = []
+    for path, count, size, footer, stats, partition in found:
+        if count:
+            given = tuple(partition[key.folder] for key in keys) if keys else values
+            leaves = leaf_paths(table.columns)
+            files.append(NewFile(path, count, size, footer, given, _statistics(stats, leaves)))
+    return files
+
+
+def leaf_paths(columns: Sequence[ColumnDef]) -> dict[str, ColumnDef]:
+    """Return the columns that hold values by their quoted paths, as COPY and the footers name them."""
+    found: dict[str, ColumnDef] = {}
+
+    def visit(column: ColumnDef, prefix: str) -> None:
+        path = f"{prefix}{identifier(column.name)}"
+        if not column.children:
+            found[path] = column
+        for child in column.children:
+            visit(child, f"{path}.")
+
+    for column in columns:
+        visit(column, "")
+    return found
+
+
+def _statistics(stats: Mapping[str, Mapping[str, str]], leaves: Mapping[str, ColumnDef]) -> dict[int, ColumnStats]:
+    found = {}
+    for path, values in stats.items():
+        if (leaf := leaves.get(path)) is not None:
+            nulls, total = int(values["null_count"]), int(values["num_values"])
+            nan = values.get("has_nan")
+            found[leaf.column_id] = ColumnStats(
+                int(values["column_size_bytes"]),
+                total - nulls,
+                nulls,
+                values.get("min"),
+                values.get("max"),
+                None if nan is None else nan == "true",
+                _geometry(values) if leaf.type == "geometry" else None,
+            )
+    return found
+
+
+def _geometry(values: Mapping[str, str]) -> str:
+    axes = [f"{axis}{end}" for axis in "xyzm" for end in ("min", "max")]
+    box = {axis: float(values[f"bbox_{axis}"]) if f"bbox_{axis}" in values else None for axis in axes}
+    kinds = values.get("geo_types", "[]")[1:-1]
+    return json.dumps({"bbox": box, "types": [one.strip() for one in kinds.split(",") if one.strip()]})
