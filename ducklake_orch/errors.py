@@ -198,6 +198,10 @@ class CommitConflictError(TransientError):
     """Somebody else committed first; the same work can be tried again."""
 
 
+class StalePlanError(CommitConflictError):
+    """What a change was planned on has changed: planned anew, the same work can pass."""
+
+
 class CatalogBusyError(TransientError):
     """The catalog database is locked by somebody outside this package."""
 

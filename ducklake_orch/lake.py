@@ -18,6 +18,7 @@ from ducklake_orch.results import (
     Option,
     Snapshot,
     Table,
+    WriteResult,
 )
 
 if TYPE_CHECKING:
@@ -289,6 +290,57 @@ class DuckLake:
             f"setting options of `{table}`",
             [set_option_sql(self.config.alias, key, value, table=name) for key, value in (options or {}).items()],
         )
+
+    def write(
+        self,
+        data: Any,
+        table: str,
+        *,
+        mode: str,
+        partition_by: Sequence[str] | None = None,
+        sort_by: Sequence[str] | None = None,
+        where: str | None = None,
+        outside: str = "error",
+        schema_evolution: str = "error",
+        expect_snapshot: int | None = None,
+        idempotency_key: str | None = None,
+        commit: CommitInfo | None = None,
+    ) -> WriteResult:
+        """Write data to a table: one snapshot, exactly once, beside any other writer.
+
+        Columns are matched by name; a column that the data lack gets its default. A table that is not there is made.
+
+        Args:
+            data: A pyarrow.Table or RecordBatchReader, or anything else that offers an Arrow stream.
+            table: `table` or `schema.table`.
+            mode: `append`, `overwrite` (all rows), `overwrite_partitions` (each partition that the data have rows for),
+                `replace_where` (the rows that match `where`), `error` or `ignore` (only where there is no table yet).
+            partition_by: Keys of a new table, such as `day(ts)`; for one that is there they must be its own.
+            sort_by: Sort keys of a new table; for one that is there they must be its own.
+            where: What `replace_where` replaces, in DuckDB's SQL.
+            outside: What becomes of data rows that do not match `where`: `error`, or `drop`.
+            schema_evolution: `error`, `add` (new columns), or `promote` (new columns, wider types).
+            expect_snapshot: Refuse when what is replaced has changed since this snapshot.
+            idempotency_key: The same for every attempt at the same work: an append that is committed already is not
+                done again.
+            commit: Author, message and extra of the snapshot.
+        """
+        from ducklake_orch.catalog.write import WriteRequest, write_table
+        from ducklake_orch.engine.quoting import table_name
+
+        request = WriteRequest(
+            table=table_name(table),
+            mode=mode,
+            partition_by=partition_by,
+            sort_by=sort_by,
+            where=where,
+            outside=outside,
+            schema_evolution=schema_evolution,
+            expect_snapshot=expect_snapshot,
+            idempotency_key=idempotency_key,
+            commit=commit or CommitInfo(),
+        )
+        return write_table(self.config, data, request)
 
     def drop_table(self, table: str, *, if_exists: bool = False, commit: CommitInfo | None = None) -> None:
         """Drop a table; its history stays until its snapshots expire."""

@@ -190,3 +190,45 @@ class LakeEntry(Result):
 
     def __str__(self) -> str:
         return f"{self.metadata_schema}: {self.data_path}"
+
+
+@dataclass(frozen=True)
+class PartitionWritten(Result):
+    """What a write put into one partition."""
+
+    values: Mapping[str, str | None]
+    rows: int
+    files: int
+    bytes: int
+
+    def __str__(self) -> str:
+        keys = ", ".join(f"{key}={value}" for key, value in self.values.items())
+        return f"{keys}: {self.rows} rows, {self.files} files, {self.bytes} bytes"
+
+
+@dataclass(frozen=True)
+class WriteResult(Result):
+    """What a write did: one snapshot, or none where there was nothing to do."""
+
+    table: str
+    mode: str
+    snapshot_id: int
+    previous_snapshot_id: int
+    rows_written: int = 0
+    rows_removed: int = 0
+    files_added: int = 0
+    files_removed: int = 0
+    bytes_written: int = 0
+    partitions: list[PartitionWritten] = field(default_factory=list)
+    engine: str = "duckdb"
+    attempts: int = 1
+    duration_s: float = 0.0
+    replayed: bool = False
+
+    def __str__(self) -> str:
+        if self.replayed:
+            return f"{self.mode} to {self.table}: done before, as snapshot {self.snapshot_id}"
+        return (
+            f"{self.mode} to {self.table}: {self.rows_written} rows in, {self.rows_removed} out,"
+            f" snapshot {self.snapshot_id}, {self.duration_s:.3f} s"
+        )

@@ -1,6 +1,6 @@
 """What a commit is asked to do: files to add, rows to retire, a table to make first."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ducklake_orch.catalog.model import DataFile, NewFile, TableDef
 from ducklake_orch.engine.quoting import TableName
@@ -27,7 +27,7 @@ class Matching:
 
 @dataclass(frozen=True, slots=True)
 class ExactFiles:
-    """Retire these files, as they were when they were read: their delete files and inlined deletes are still the same."""
+    """Retire these files, as they were when they were read: with the same delete files and inlined deletes."""
 
     files: tuple[DataFile, ...]
 
@@ -93,7 +93,7 @@ class Committed:
     previous_snapshot_id: int
     table_id: int | None = None
     rows_removed: int = 0
+    files_added: int = 0
     files_removed: int = 0
     replayed: bool = False
     undone_by: int | None = None
-    mappings: tuple[int, ...] = field(default=())

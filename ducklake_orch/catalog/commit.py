@@ -93,7 +93,9 @@ class _Commit:
         self._add_files(table, snapshot)
         self._add_deletes(table, snapshot)
         self._finish(table, snapshot)
-        return Committed(snapshot, latest.snapshot_id, table.table_id, retired.rows, retired.file_count)
+        return Committed(
+            snapshot, latest.snapshot_id, table.table_id, retired.rows, self.ready.count, retired.file_count
+        )
 
     def _replayed(self, current: TableDef | None) -> Committed | None:
         change, latest = self.change, self.transaction.latest.snapshot_id
@@ -105,7 +107,8 @@ class _Commit:
         found = keys.find_in(self.transaction, current.table_id, change.key)
         if found is None:
             return None
-        return Committed(found, latest, current.table_id, replayed=True)
+        undone = keys.undone_by(self.transaction.session, current.table_id, found)
+        return Committed(found, latest, current.table_id, replayed=True, undone_by=undone)
 
     def _add_snapshot(self, snapshot: int, next_catalog_id: int, defines: bool) -> None:
         latest = self.transaction.latest
@@ -170,8 +173,8 @@ class _Commit:
     def _count_rows(self, table: TableDef) -> int:
         """Add the new rows to the table's statistics; return the row id of the first of them."""
         transaction, ready, table_id = self.transaction, self.ready, table.table_id
-        sql = f"SELECT next_row_id FROM {transaction.metadata.table_sql('ducklake_table_stats')} WHERE table_id = {table_id}"
-        found = transaction.metadata.rows(sql)
+        counts = transaction.metadata.table_sql("ducklake_table_stats")
+        found = transaction.metadata.rows(f"SELECT next_row_id FROM {counts} WHERE table_id = {table_id}")
         if not found:
             row = {"table_id": table_id, "record_count": ready.rows, "next_row_id": ready.rows}
             transaction.insert_row("ducklake_table_stats", row | {"file_size_bytes": ready.size})

@@ -10,9 +10,9 @@ from ducklake_orch.catalog import changes
 from ducklake_orch.catalog.change import ExactFiles, TableChange
 from ducklake_orch.catalog.model import ColumnDef, DataFile, TableDef
 from ducklake_orch.errors import (
-    CommitConflictError,
     ObjectExistsError,
     SchemaConflictError,
+    StalePlanError,
     TableDroppedError,
 )
 
@@ -27,7 +27,7 @@ def judge_table(change: TableChange, current: TableDef | None) -> bool:
         TableDroppedError: When the table is gone, or another one has its name.
         ObjectExistsError: When it must not be there and is.
         SchemaConflictError: When somebody else made a table of that name that is not the same.
-        CommitConflictError: When its columns or its partition keys have changed: planned anew, the write can pass.
+        StalePlanError: When its columns or its partition keys have changed: planned anew, the write can pass.
     """
     known = change.known
     if known is None:
@@ -54,7 +54,7 @@ def judge_table(change: TableChange, current: TableDef | None) -> bool:
         return evolves
     if evolves and _same_layout(current, change.target):
         return False
-    raise CommitConflictError(
+    raise StalePlanError(
         f"The columns or partition keys of `{change.table}` have changed while it was being written.",
         remedy="The same write, planned anew, can pass.",
     )
@@ -82,7 +82,7 @@ def judge_files(change: TableChange, now: Mapping[int, DataFile]) -> None:
         now: Those of its files that are still live, by id.
 
     Raises:
-        CommitConflictError: When one is gone, or has other deletions.
+        StalePlanError: When one is gone, or has other deletions.
     """
     planned = list(change.remove.files) if isinstance(change.remove, ExactFiles) else []
     planned += [one.data_file for one in change.deletes]
@@ -90,7 +90,7 @@ def judge_files(change: TableChange, now: Mapping[int, DataFile]) -> None:
         current = now.get(file.data_file_id)
         if current is None or _deletions(current) != _deletions(file):
             what = "is gone" if current is None else "has lost other rows"
-            raise CommitConflictError(
+            raise StalePlanError(
                 f"Somebody else changed `{change.table}` meanwhile: the file {file.path} {what}.",
                 remedy="The same work, planned anew, can pass.",
             )

@@ -3,6 +3,8 @@
 Its primary key is the last guard: of two processes that do the same work, one cannot commit.
 """
 
+from ducklake_orch.catalog import conflicts
+from ducklake_orch.catalog.metadata import text
 from ducklake_orch.catalog.transaction import MetadataTransaction
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine import server_sql
@@ -34,7 +36,8 @@ def exists(session: Session) -> bool:
             sql = f"select count(*) from sqlite_master where name = '{TABLE}'"
         case "postgres":
             schema = literal(config.metadata_schema or "public")
-            sql = f"select count(*) from information_schema.tables where table_name = '{TABLE}' and table_schema = {schema}"
+            tables = "information_schema.tables"
+            sql = f"select count(*) from {tables} where table_name = '{TABLE}' and table_schema = {schema}"
         case "mysql":
             sql = (
                 "select count(*) from information_schema.tables"
@@ -109,3 +112,13 @@ def _literal(config: LakeConfig, key: str) -> str:
 
 def _snapshot(row: tuple[object, ...] | None) -> int | None:
     return int(str(row[0])) if row else None
+
+
+def undone_by(session: Session, table_id: int, snapshot: int) -> int | None:
+    """Return the first snapshot after one that removed rows of a table, if there is any."""
+    config = session.config
+    name = server_sql.table(config, "ducklake_snapshot_changes")
+    sql = f"select snapshot_id, changes_made from {name} where snapshot_id > {snapshot} order by snapshot_id"
+    rows = session.instance.root.execute(server_sql.query(config, sql)).fetchall()
+    found = conflicts.data_changes(((int(r[0]), text(r[1])) for r in rows), table_id, deleting=True)
+    return found[0] if found else None

@@ -18,7 +18,7 @@ from ducklake_orch.catalog.model import (
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.model import nearest
 from ducklake_orch.engine import server_sql
-from ducklake_orch.engine.quoting import TableName, identifier, literal
+from ducklake_orch.engine.quoting import TableName, identifier
 from ducklake_orch.engine.snapshots import metadata
 from ducklake_orch.errors import CatalogVersionError, ObjectNotFoundError
 
@@ -38,6 +38,7 @@ class Metadata:
     def __init__(self, con: duckdb.DuckDBPyConnection, config: LakeConfig) -> None:
         self.con = con
         self.config = config
+        self._values: dict[tuple[str, str | None, int | None], str] | None = None
 
     def table_sql(self, name: str) -> str:
         """Return the qualified name of a metadata table."""
@@ -86,12 +87,11 @@ class Metadata:
 
     def find_table(self, wanted: TableName, at: int) -> TableDef | None:
         """Return a table at a snapshot, if there is one of that name."""
-        values = self._settings()
         row = self._table_row(wanted, at)
         if row is None:
             return None
         table_id, schema_id = int(row[0]), int(row[2])
-        data_path = self.data_path(values)
+        data_path = self.data_path()
         schema_folder = _join(data_path, row[4], row[5])
         return TableDef(
             table_id=table_id,
@@ -106,18 +106,32 @@ class Metadata:
             sort=self._sort(table_id, at),
             schema_versions=self._schema_versions(table_id),
             inlined=self._inlined(table_id),
-            options=_options(values, schema_id, table_id),
-            encrypted=bool(truth(values.get(("encrypted", None, None)))),
+            options=self.options(schema_id, table_id),
+            encrypted=self.encrypted(),
         )
 
-    def data_path(self, values: dict[tuple[str, str | None, int | None], str] | None = None) -> str:
+    def data_path(self) -> str:
         """Return the root of the lake's files: the configured one where it overrides what the lake was made with."""
         if self.config.override_data_path and self.config.data_path:
             return self.config.data_path
-        stored = (values or self._settings())[("data_path", None, None)]
+        stored = self._settings()[("data_path", None, None)]
         return stored if stored.endswith("/") else f"{stored}/"
 
+    def encrypted(self) -> bool:
+        """Whether the lake's files are encrypted."""
+        return bool(truth(self._settings().get(("encrypted", None, None))))
+
+    def options(self, schema_id: int | None = None, table_id: int | None = None) -> dict[str, str]:
+        """Return the options that hold for a table: its own, else its schema's, else the lake's."""
+        scopes: list[tuple[str | None, int | None]] = [(None, None), ("schema", schema_id), ("table", table_id)]
+        found: dict[str, str] = {}
+        for scope in scopes:
+            found |= {key: value for (key, kind, owner), value in self._settings().items() if (kind, owner) == scope}
+        return found
+
     def _settings(self) -> dict[tuple[str, str | None, int | None], str]:
+        if self._values is not None:
+            return self._values
         rows = self.rows(f"SELECT key, scope, scope_id, value FROM {self.table_sql('ducklake_metadata')}")
         values = {(text(r[0]) or "", text(r[1]), _maybe_int(r[2])): text(r[3]) or "" for r in rows}
         version = values.get(("version", None, None), "none")
@@ -126,6 +140,7 @@ class Metadata:
                 f"The catalog of lake `{self.config.name}` has format {version}; this package knows {FORMAT_VERSION}.",
                 remedy="Use a ducklake-orch that knows it, or bring the catalog up to date.",
             )
+        self._values = values
         return values
 
     def _table_row(self, wanted: TableName, at: int) -> tuple[Any, ...] | None:
@@ -143,6 +158,11 @@ class Metadata:
             FROM {self.table_sql("ducklake_column")} WHERE table_id = {table_id} AND {live(at)}
             ORDER BY column_order, column_id""")
         return build_columns(rows)
+
+    def first_free_column(self, table_id: int) -> int:
+        """Return the id that the table's next new column gets; ids of dropped columns are not used again."""
+        rows = self.rows(f"SELECT max(column_id) FROM {self.table_sql('ducklake_column')} WHERE table_id = {table_id}")
+        return int(rows[0][0] or 0) + 1
 
     def _partition(self, table_id: int, at: int) -> PartitionSpec | None:
         rows = self.rows(f"""
@@ -216,14 +236,6 @@ def text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def sql_value(column: ColumnDef) -> str:
-    """Return the SQL of what a row gets that does not name a column."""
-    # "No default" is the text NULL.
-    if column.default is None or column.default == "NULL":
-        return "NULL"
-    return f"({column.default})" if column.default_type == "expression" else literal(column.default)
-
-
 def _join(root: str, path: Any, relative: Any) -> str:
     folder = f"{root}{text(path) or ''}" if relative else (text(path) or "")
     return folder if folder.endswith("/") else f"{folder}/"
@@ -236,12 +248,3 @@ def truth(value: Any) -> bool | None:
 
 def _maybe_int(value: Any) -> int | None:
     return None if value is None else int(value)
-
-
-def _options(values: dict[tuple[str, str | None, int | None], str], schema_id: int, table_id: int) -> dict[str, str]:
-    """Return the options that hold for a table: its own, else its schema's, else the lake's."""
-    scopes: list[tuple[str | None, int | None]] = [(None, None), ("schema", schema_id), ("table", table_id)]
-    found: dict[str, str] = {}
-    for scope in scopes:
-        found |= {key: value for (key, kind, owner), value in values.items() if (kind, owner) == scope}
-    return found

@@ -1,4 +1,4 @@
-"""What the metadata tables hold, as plain frozen objects: a table as it is at one snapshot, its files, their statistics."""
+"""What the metadata tables hold, as plain frozen objects: a table at one snapshot, its files, their statistics."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

@@ -3,6 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ducklake_orch.catalog.change import Everything, TableChange
+from ducklake_orch.catalog.model import TableDef
+from ducklake_orch.catalog.transaction import MetadataTransaction
+
 
 @dataclass(frozen=True)
 class Retired:
@@ -24,3 +28,23 @@ class Retired:
 
     def __bool__(self) -> bool:
         return bool(self.file_count or self.inlined)
+
+
+def find_retired(transaction: MetadataTransaction, change: TableChange, table: TableDef) -> Retired:
+    """Return what a change retires of a table as it is now."""
+    match change.remove:
+        case None:
+            return Retired()
+        case Everything():
+            return _everything(transaction, table)
+    raise NotImplementedError
+
+
+def _everything(transaction: MetadataTransaction, table: TableDef) -> Retired:
+    rows = transaction.metadata.rows(f"""
+        SELECT count(*), coalesce(sum(f.record_count - coalesce(d.delete_count, 0)), 0)
+        FROM (SELECT * FROM {transaction.metadata.table_sql("ducklake_data_file")}
+              WHERE table_id = {table.table_id} AND end_snapshot IS NULL) f
+        LEFT JOIN (SELECT * FROM {transaction.metadata.table_sql("ducklake_delete_file")}
+                   WHERE table_id = {table.table_id} AND end_snapshot IS NULL) d USING (data_file_id)""")
+    return Retired(True, (), int(rows[0][0]), int(rows[0][1]), {})

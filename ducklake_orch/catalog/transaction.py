@@ -75,6 +75,11 @@ class MetadataTransaction:
 
     # --- statements ----------------------------------------------------------------------------------------------
 
+    def epoch(self) -> int:
+        """Return the time of the transaction, in seconds."""
+        row = self.con.execute("SELECT epoch(now())").fetchone()
+        return int(row[0]) if row else 0
+
     def ask(self, sql: str) -> list[tuple[Any, ...]]:
         """Ask the catalog in its own SQL: fast, but blind on MySQL to what this transaction wrote."""
         return self.con.execute(server_sql.query(self.config, sql)).fetchall()

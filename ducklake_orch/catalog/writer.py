@@ -25,7 +25,9 @@ from ducklake_orch.engine.quoting import identifier, literal
 _SPOOL = "__ducklake_orch_spool"
 
 
-def write_files(con: duckdb.DuckDBPyConnection, table: TableDef, source: str, write_id: str) -> list[NewFile]:
+def write_files(
+    con: duckdb.DuckDBPyConnection, table: TableDef, source: str, write_id: str, *, only: str | None = None
+) -> list[NewFile]:
     """Write rows into files of a table.
 
     Args:
@@ -33,6 +35,7 @@ def write_files(con: duckdb.DuckDBPyConnection, table: TableDef, source: str, wr
         table: What to write for.
         source: What stands behind FROM to read the rows; it is read once.
         write_id: Becomes part of the files' names.
+        only: Leave out the rows that do not match this predicate.
 
     Returns:
         The files, none of them empty.
@@ -42,6 +45,8 @@ def write_files(con: duckdb.DuckDBPyConnection, table: TableDef, source: str, wr
     """
     columns = projection(con, table, source_columns(con, source))
     rows = f"SELECT {columns} FROM {source}"
+    if only is not None:
+        rows = f"SELECT * FROM ({rows}) WHERE ({only}) IS TRUE"
     try:
         return _write(con, table, rows, write_id)
     except duckdb.Error as error:
@@ -53,8 +58,6 @@ def write_files(con: duckdb.DuckDBPyConnection, table: TableDef, source: str, wr
 
 def _write(con: duckdb.DuckDBPyConnection, table: TableDef, rows: str, write_id: str) -> list[NewFile]:
     keys, options = partition_keys(table), copy_options(table, write_id)
-    if "ROW_GROUP_SIZE_BYTES" in options:
-        con.execute("SET preserve_insertion_order = false")
     if table.options.get("hive_file_pattern") == "false":
         options["HIVE_FILE_PATTERN"] = "false"
     if not keys:
@@ -111,9 +114,7 @@ def _write_each_partition(
 
 
 def _typed(value: Any) -> str:
-    if isinstance(value, bytes):
-        return "from_hex(" + literal(value.hex()) + ")"
-    return literal(value)
+    return f"from_hex({literal(value.hex())})" if isinstance(value, bytes) else literal(value)
 
 
 def _copy(

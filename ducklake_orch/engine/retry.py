@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ducklake_orch.config.lake import RetryPolicy
-from ducklake_orch.errors import DuckLakeOrchError, LakeLockedError
+from ducklake_orch.errors import DuckLakeOrchError, LakeLockedError, StalePlanError
 
 log = logging.getLogger("ducklake_orch")
 T = TypeVar("T")
@@ -18,8 +18,8 @@ NO_LIMIT = 10**6
 
 def by_family(error: DuckLakeOrchError) -> int:
     """Return how many attempts an error is worth: as many as the policy gives, or one."""
-    if isinstance(error, LakeLockedError):
-        return 1  # it has waited for its whole time limit already
+    if isinstance(error, LakeLockedError | StalePlanError):
+        return 1  # it has waited for its whole time limit already; or whoever planned it has to plan anew
     return NO_LIMIT if error.retryable else 1
 
 

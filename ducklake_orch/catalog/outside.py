@@ -1,0 +1,60 @@
+"""Rows that do not match the predicate they are to replace: counted before they do harm."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+
+from ducklake_orch.catalog.fitting import projection, source_columns
+from ducklake_orch.catalog.model import TableDef
+from ducklake_orch.errors import RowsOutsideError
+
+_BATCH = "__ducklake_orch_batch"
+
+
+class RowsInside:
+    """A stream of batches that ends when a row does not match, and then says how many did not.
+
+    Args:
+        reader: The data, as a pyarrow.RecordBatchReader.
+        table: What they are written for.
+        where: What each row of them has to match.
+    """
+
+    def __init__(self, reader: Any, table: TableDef, where: str) -> None:
+        self._reader = reader
+        self._table = table
+        self._where = where
+        self.failure: RowsOutsideError | None = None
+
+    def stream(self) -> Any:
+        """Return the checked data, as a pyarrow.RecordBatchReader."""
+        import pyarrow as pa
+
+        return pa.RecordBatchReader.from_batches(self._reader.schema, self._batches())
+
+    def _batches(self) -> Iterator[Any]:
+        # An engine of its own: the one that reads this stream is waiting for it.
+        with duckdb.connect() as con:
+            con.execute("SET TimeZone = 'UTC'")
+            checks: tuple[str, str] | None = None
+            outside, example = 0, None
+            for batch in self._reader:
+                con.register(_BATCH, batch)
+                if checks is None:
+                    rows = f"SELECT {projection(con, self._table, source_columns(con, _BATCH))} FROM {_BATCH}"
+                    wrong = f"FROM ({rows}) WHERE ({self._where}) IS NOT TRUE"
+                    checks = f"SELECT count(*) {wrong}", f"SELECT * {wrong} LIMIT 1"
+                row = con.execute(checks[0]).fetchone()
+                if row and row[0]:
+                    outside += row[0]
+                    example = example or con.execute(checks[1]).fetchone()
+                con.unregister(_BATCH)
+                if not outside:
+                    yield batch
+        if outside:
+            self.failure = RowsOutsideError(
+                f"{outside} rows for `{self._table}` do not match `{self._where}`, such as {example}.",
+                remedy='Correct the data or the predicate; `outside="drop"` leaves such rows out.',
+            )
+            raise self.failure

@@ -1,0 +1,153 @@
+"""The table that data are written for: as it is, as it will be with new columns, or as it will be made."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any
+from uuid import uuid4
+
+from ducklake_orch.catalog.ddl import folder_name
+from ducklake_orch.catalog.metadata import Metadata
+from ducklake_orch.catalog.model import ColumnDef, PartitionField, PartitionSpec, SortKey, TableDef
+from ducklake_orch.catalog.types import duckdb_type, ducklake_type
+from ducklake_orch.engine.layout import partition_transforms, sort_terms
+from ducklake_orch.engine.quoting import TableName
+from ducklake_orch.errors import ConfigError
+
+# To what the engine lets a column grow.
+_PROMOTIONS = {
+    "int8": ("int16", "int32", "int64"),
+    "int16": ("int32", "int64"),
+    "int32": ("int64",),
+    "uint8": ("uint16", "uint32", "uint64"),
+    "uint16": ("uint32", "uint64"),
+    "uint32": ("uint64",),
+    "float32": ("float64",),
+}
+
+
+def columns_of(types: Sequence[tuple[str, Any]], ids: Iterator[int]) -> tuple[ColumnDef, ...]:
+    """Return the columns of data, numbered as the engine does: each before what is in it.
+
+    Args:
+        types: Name and DuckDB type of each.
+        ids: Where the numbers come from.
+    """
+    return tuple(_column(name, kind, ids) for name, kind in types)
+
+
+def _column(name: str, kind: Any, ids: Iterator[int]) -> ColumnDef:
+    column_id = next(ids)
+    if kind.id in ("list", "array"):
+        inside = [("element", kind.children[0][1])]
+        word = "list"
+    elif kind.id == "struct":
+        inside, word = list(kind.children), "struct"
+    elif kind.id == "map":
+        inside, word = [("key", kind.children[0][1]), ("value", kind.children[1][1])], "map"
+    elif kind.id == "enum":
+        inside, word = [], "varchar"
+    else:
+        inside, word = [], ducklake_type(str(kind))
+    children = tuple(_column(child, inner, ids) for child, inner in inside)
+    return ColumnDef(
+        column_id, name, word, nullable=True, children=children, default_type="" if children else "literal"
+    )
+
+
+def new_table(
+    metadata: Metadata,
+    name: TableName,
+    columns: Sequence[ColumnDef],
+    at: int,
+    *,
+    partition_by: Sequence[str] | None,
+    sort_by: Sequence[str] | None,
+) -> TableDef:
+    """Return a table that is still to be made; ids of the catalog come with the commit."""
+    if not columns:
+        raise ConfigError(f"The data for the new table `{name}` have no columns.")
+    types = {column.name: duckdb_type(column) for column in columns}
+    by_name = {column.name: column.column_id for column in columns}
+    keys = tuple(
+        PartitionField(by_name[key.column], key.transform) for key in partition_transforms(partition_by or (), types)
+    )
+    terms = sort_terms(sort_by or (), list(types))
+    schema = metadata.find_schema(name.schema, at)
+    schema_folder = schema[1] if schema else f"{metadata.data_path()}{folder_name(name.schema)}"
+    return TableDef(
+        table_id=-1,
+        uuid=str(uuid4()),
+        schema_id=schema[0] if schema else -1,
+        schema=name.schema,
+        name=name.table,
+        folder=f"{schema_folder}{folder_name(name.schema, name.table)}",
+        data_path=metadata.data_path(),
+        columns=tuple(columns),
+        partition=PartitionSpec(-1, keys) if keys else None,
+        sort=tuple(
+            SortKey(t.expression, t.direction or "ASC", (t.nulls or "NULLS LAST").replace(" ", "_")) for t in terms
+        ),
+        options=metadata.options(schema[0] if schema else None),
+        encrypted=metadata.encrypted(),
+    )
+
+
+def check_layout(table: TableDef, partition_by: Sequence[str] | None, sort_by: Sequence[str] | None) -> None:
+    """Refuse a layout that is not the table's: a write does not change it."""
+    types = {column.name: duckdb_type(column) for column in table.columns}
+    if partition_by is not None:
+        wanted = [(key.transform, key.column) for key in partition_transforms(partition_by, types)]
+        fields = table.partition.fields if table.partition else ()
+        actual = [(one.transform, table.column(one.column_id).name) for one in fields]
+        if wanted != actual:
+            shown = ", ".join(f"{transform}({column})" for transform, column in actual) or "nothing"
+            raise ConfigError(
+                f"Table `{table}` is partitioned by {shown}, not by {', '.join(partition_by)}.",
+                remedy=f"Leave out `partition_by`, or change it first: ALTER TABLE {table} SET PARTITIONED BY (…).",
+            )
+    if sort_by is not None:
+        given = [(t.expression.strip('"'), t.direction or "ASC") for t in sort_terms(sort_by, list(types))]
+        if given != [(key.expression.strip('"'), key.direction) for key in table.sort]:
+            raise ConfigError(
+                f"Table `{table}` is not sorted by {', '.join(sort_by)}.",
+                remedy=f"Leave out `sort_by`, or change it first: ALTER TABLE {table} SET SORTED BY (…).",
+            )
+
+
+def evolved(
+    table: TableDef, given: Sequence[tuple[str, Any]], first_free_id: int, *, add: bool, promote: bool
+) -> TableDef:
+    """Return the table as the data need it: with their new columns, and with wider types where they are wider.
+
+    Args:
+        table: As it is.
+        given: Name and DuckDB type of each column of the data.
+        first_free_id: Of the columns; no id is ever used twice.
+        add: Whether columns may be added.
+        promote: Whether types may grow.
+    """
+    ids = count(first_free_id)
+    by_name = {name.lower(): (name, kind) for name, kind in given}
+    columns = [_evolve(column, by_name.pop(column.name.lower(), None), ids, add, promote) for column in table.columns]
+    if add:
+        columns += [_column(name, kind, ids) for name, kind in by_name.values()]
+    return replace(table, columns=tuple(columns))
+
+
+def _evolve(
+    column: ColumnDef, given: tuple[str, Any] | None, ids: Iterator[int], add: bool, promote: bool
+) -> ColumnDef:
+    if given is None:
+        return column
+    kind = given[1]
+    if column.type == "struct" and kind.id == "struct":
+        inside = {name.lower(): (name, inner) for name, inner in kind.children}
+        children = [
+            _evolve(child, inside.pop(child.name.lower(), None), ids, add, promote) for child in column.children
+        ]
+        if add:
+            children += [_column(name, inner, ids) for name, inner in inside.values()]
+        return replace(column, children=tuple(children))
+    word = ducklake_type(str(kind))
+    return replace(column, type=word) if promote and word in _PROMOTIONS.get(column.type, ()) else column

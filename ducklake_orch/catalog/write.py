@@ -1,0 +1,298 @@
+"""`lake.write`: plan, write the files, commit them; what fails leaves nothing behind."""
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import duckdb
+
+from ducklake_orch.catalog import keys
+from ducklake_orch.catalog.change import Committed, Everything, Matching, Partitions, Removal, TableChange
+from ducklake_orch.catalog.commit import commit_change
+from ducklake_orch.catalog.layout import partition_keys
+from ducklake_orch.catalog.metadata import Metadata
+from ducklake_orch.catalog.model import NewFile, TableDef
+from ducklake_orch.catalog.outside import RowsInside
+from ducklake_orch.catalog.source import Source
+from ducklake_orch.catalog.target import check_layout, columns_of, evolved, new_table
+from ducklake_orch.catalog.writer import write_files
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.config.model import nearest
+from ducklake_orch.engine.commit import Write
+from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.fault_points import fault_point
+from ducklake_orch.engine.instances import working_connection
+from ducklake_orch.engine.quoting import TableName
+from ducklake_orch.engine.retry import NO_LIMIT, retrying
+from ducklake_orch.engine.session import Session, open_session
+from ducklake_orch.engine.stored_files import remove_written
+from ducklake_orch.errors import (
+    ConfigError,
+    DuckLakeOrchError,
+    ObjectExistsError,
+    StalePlanError,
+    UnknownOutcomeError,
+    UnsupportedStatementError,
+)
+from ducklake_orch.results import CommitInfo, PartitionWritten, WriteResult
+
+log = logging.getLogger("ducklake_orch")
+MODES = ("append", "overwrite", "overwrite_partitions", "replace_where", "error", "ignore")
+_SOURCE = "__ducklake_orch_source"
+
+
+@dataclass(frozen=True)
+class WriteRequest:
+    """What the caller of `lake.write` asked for."""
+
+    table: TableName
+    mode: str
+    partition_by: Sequence[str] | None = None
+    sort_by: Sequence[str] | None = None
+    where: str | None = None
+    outside: str = "error"
+    schema_evolution: str = "error"
+    expect_snapshot: int | None = None
+    idempotency_key: str | None = None
+    commit: CommitInfo = field(default_factory=CommitInfo)
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("mode", self.mode, MODES),
+            ("outside", self.outside, ("error", "drop")),
+            ("schema_evolution", self.schema_evolution, ("error", "add", "promote")),
+        ):
+            if value not in known:
+                raise ConfigError(f"`{name}` = {value!r} is unknown.", remedy=nearest(str(value), known))
+        if (self.where is not None) != (self.mode == "replace_where"):
+            raise ConfigError(
+                f"Mode `{self.mode}` and `where` = {self.where!r} do not go together.",
+                remedy="`where` says what mode `replace_where` replaces.",
+            )
+        if self.idempotency_key is not None:
+            keys.check(self.idempotency_key)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What a write is going to do.
+
+    Attributes:
+        at: The snapshot it was planned on.
+        known: The table as it is, if there is one.
+        target: The table as it will be.
+        done: What an earlier attempt did, when there is nothing left to do.
+    """
+
+    at: int
+    known: TableDef | None
+    target: TableDef
+    done: Committed | None = None
+
+
+def write_table(config: LakeConfig, data: Any, request: WriteRequest) -> WriteResult:
+    """Write data to a table.
+
+    Args:
+        config: The lake.
+        data: An Arrow table, a reader, or anything that offers an Arrow stream.
+        request: Where to, and how.
+    """
+    started, attempts = time.monotonic(), 0
+    source = Source(data)
+
+    def attempt(number: int) -> WriteResult:
+        nonlocal attempts
+        attempts = number
+        return _Writer(config, source, request).run()
+
+    def worth(error: DuckLakeOrchError) -> int:
+        # What fails for other reasons has been tried again where it failed.
+        return NO_LIMIT if isinstance(error, StalePlanError) and source.repeatable else 1
+
+    result = retrying(config.retry, f"writing `{request.table}`", attempt, attempts_for=worth)
+    return replace(result, attempts=attempts, duration_s=time.monotonic() - started)
+
+
+class _Writer:
+    """One attempt at a write, planned on what is there now."""
+
+    def __init__(self, config: LakeConfig, source: Source, request: WriteRequest) -> None:
+        self._config = config
+        self._source = source
+        self._request = request
+        self._write = Write(f"writing `{request.table}`", request.commit)
+
+    def run(self) -> WriteResult:
+        with open_session(self._config, entering=False) as session:
+            plan = self._plan(session)
+        if plan.done is not None:
+            return self._result(plan.target, [], plan.done)
+        try:
+            files = self._write_files(plan.target)
+            fault_point("files.written")
+            done = self._commit(plan, files)
+        except UnknownOutcomeError as error:
+            log.error("the files of write %s are kept: %s", self._write.write_id, error)
+            raise
+        except BaseException:
+            remove_written(self._config, plan.target.folder, self._write.write_id)
+            raise
+        if done.files_added < len(files):
+            remove_written(self._config, plan.target.folder, self._write.write_id)
+        return self._result(plan.target, files, done)
+
+    # --- planning ------------------------------------------------------------------------------------------------
+
+    def _plan(self, session: Session) -> _Plan:
+        """Look the table up, in one transaction; nothing is held when this returns."""
+        with session.instance.root.cursor() as con:
+            con.execute("BEGIN")
+            try:
+                return self._look(session, Metadata(con, self._config))
+            finally:
+                con.execute("ROLLBACK")
+
+    def _look(self, session: Session, metadata: Metadata) -> _Plan:
+        request, latest = self._request, metadata.latest().snapshot_id
+        if metadata.encrypted():
+            raise UnsupportedStatementError(
+                f"Lake `{self._config.name}` is encrypted.", remedy="Write to it with INSERT in `lake.execute`."
+            )
+        given = self._source.types(metadata.con)
+        known = metadata.find_table(request.table, latest)
+        if known is None:
+            columns = columns_of(given, iter(range(1, 1_000_000)))
+            layout = {"partition_by": request.partition_by, "sort_by": request.sort_by}
+            return _Plan(latest, None, new_table(metadata, request.table, columns, latest, **layout))
+        if request.mode == "error":
+            raise ObjectExistsError(
+                f"The table `{known}` exists.", remedy="Mode `append` adds to it, `ignore` keeps it."
+            )
+        if request.mode == "ignore":
+            return _Plan(latest, known, known, Committed(latest, latest, known.table_id))
+        check_layout(known, request.partition_by, request.sort_by)
+        if request.mode == "overwrite_partitions":
+            _check_partitioned(known)
+        target = known
+        if request.schema_evolution != "error":
+            promote = request.schema_evolution == "promote"
+            target = evolved(known, given, metadata.first_free_column(known.table_id), add=True, promote=promote)
+        return _Plan(latest, known, target, self._replay(session, known, latest))
+
+    def _replay(self, session: Session, table: TableDef, latest: int) -> Committed | None:
+        """Look for the key before anything is written; the commit looks again."""
+        key = self._request.idempotency_key
+        if key is None or self._request.mode != "append" or not keys.exists(session):
+            return None
+        if (found := keys.find(session, table.table_id, key)) is None:
+            return None
+        undone = keys.undone_by(session, table.table_id, found)
+        return Committed(found, latest, table.table_id, replayed=True, undone_by=undone)
+
+    # --- writing -------------------------------------------------------------------------------------------------
+
+    def _write_files(self, table: TableDef) -> list[NewFile]:
+        request, reader = self._request, self._source.reader()
+        checked = None
+        if request.where is not None and request.outside == "error":
+            checked = RowsInside(reader, table, request.where)
+            reader = checked.stream()
+        only = request.where if request.outside == "drop" else None
+        failure: DuckLakeOrchError
+        with working_connection(self._config) as con:
+            con.register(_SOURCE, reader)
+            try:
+                return write_files(con, table, _SOURCE, self._write.write_id, only=only)
+            except duckdb.Error as error:
+                failure = classify(error, self._config, f"Writing files of `{table}` failed")
+        raise checked.failure if checked and checked.failure else failure
+
+    def _commit(self, plan: _Plan, files: list[NewFile]) -> Committed:
+        with open_session(self._config, entering=False) as session:
+            try:
+                return commit_change(session, self._write, self._change(plan, files))
+            except ObjectExistsError:
+                if self._request.mode != "ignore":
+                    raise
+                # Somebody else was quicker, and what is there is to be kept.
+                latest = self._write.before or plan.at
+                return Committed(latest, latest)
+
+    def _change(self, plan: _Plan, files: list[NewFile]) -> TableChange:
+        request = self._request
+        return TableChange(
+            request.table,
+            plan.known,
+            plan.target,
+            tuple(files),
+            _removal(request, files),
+            expect_snapshot=request.expect_snapshot,
+            key=request.idempotency_key,
+            replays=request.mode == "append",
+            only_new=request.mode in ("error", "ignore"),
+        )
+
+    def _result(self, table: TableDef, files: list[NewFile], done: Committed) -> WriteResult:
+        if done.replayed:
+            later = f"; snapshot {done.undone_by} has removed rows since" if done.undone_by else ""
+            log.warning("%s was done before, as snapshot %d%s", self._write.purpose, done.snapshot_id, later)
+        written = files if done.files_added else []
+        return WriteResult(
+            table=str(table),
+            mode=self._request.mode,
+            snapshot_id=done.snapshot_id,
+            previous_snapshot_id=done.previous_snapshot_id,
+            rows_written=sum(file.record_count for file in written),
+            rows_removed=done.rows_removed,
+            files_added=len(written),
+            files_removed=done.files_removed,
+            bytes_written=sum(file.file_size for file in written),
+            partitions=_partitions(table, written),
+            replayed=done.replayed,
+        )
+
+
+def _check_partitioned(table: TableDef) -> None:
+    """Refuse to replace partitions where there are none that anybody would mean."""
+    fields = table.partition.fields if table.partition else ()
+    if all(one.transform.startswith("bucket(") for one in fields):
+        how = "only in buckets" if fields else "not at all"
+        raise ConfigError(
+            f"Mode `overwrite_partitions`: table `{table}` is partitioned {how}.",
+            remedy="Mode `overwrite` replaces all rows, `replace_where` those that match a predicate.",
+        )
+
+
+def _removal(request: WriteRequest, files: Sequence[NewFile]) -> Removal | None:
+    match request.mode:
+        case "overwrite":
+            return Everything()
+        case "overwrite_partitions":
+            return Partitions(frozenset(file.partition_values for file in files)) if files else None
+        case "replace_where":
+            return Matching(request.where or "")
+    return None
+
+
+def _partitions(table: TableDef, files: Sequence[NewFile]) -> list[PartitionWritten]:
+    names = [
+        key.column.name if key.is_identity else f"{key.field.transform}({key.column.name})"
+        for key in partition_keys(table)
+    ]
+    by_values: dict[tuple[str | None, ...], list[NewFile]] = defaultdict(list)
+    for file in files:
+        by_values[file.partition_values].append(file)
+    return [
+        PartitionWritten(
+            dict(zip(names, values, strict=True)),
+            sum(file.record_count for file in some),
+            len(some),
+            sum(file.file_size for file in some),
+        )
+        for values, some in by_values.items()
+        if names
+    ]
