@@ -96,8 +96,8 @@ def judge_files(change: TableChange, now: Mapping[int, DataFile]) -> None:
             )
 
 
-def _deletions(file: DataFile) -> tuple[int | None, int]:
-    return (file.deletes.delete_file_id if file.deletes else None, file.inlined_deletes)
+def _deletions(file: DataFile) -> tuple[tuple[int, ...], int]:
+    return (tuple(one.delete_file_id for one in file.deletes), file.inlined_deletes)
 
 
 def data_changes(rows: Iterable[tuple[int, str | None]], table_id: int, *, deleting: bool = False) -> list[int]:

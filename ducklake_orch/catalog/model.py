@@ -192,7 +192,13 @@ class NewFile:
 
 @dataclass(frozen=True, slots=True)
 class DeleteFile:
-    """The Parquet file that names the deleted positions of a data file."""
+    """The file that names the deleted positions of a data file: all of them, also those that one before it named.
+
+    Attributes:
+        path: Absolute.
+        partial_max: Set when it tells by row with which snapshot a deletion came, the newest of which is this one.
+        format: `parquet`, or `puffin` for deletion vectors.
+    """
 
     delete_file_id: int
     path: str
@@ -202,6 +208,8 @@ class DeleteFile:
     partial_max: int | None
     file_size: int
     footer_size: int | None
+    format: str = "parquet"
+    encryption_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,10 +219,10 @@ class DataFile:
     Attributes:
         path: Absolute.
         row_id_start: Row id of its first row, unless it carries row ids itself.
-        partition_values: One for each key of the spec it was written with.
+        partition_values: One for each key of the spec it was written with; None for NULL, and for one that is missing.
         mapping_id: The name mapping it is read through, if any.
         partial_max: Set when it holds rows of several snapshots, the newest of which is this one.
-        deletes: The delete file that holds at the snapshot.
+        deletes: The delete files that hold at the snapshot: one at most, but in a broken lake, where all of them count.
         inlined_deletes: How many more rows are deleted in the catalog itself.
         schema_version: The version of the table's schema that it was written with.
     """
@@ -232,5 +240,5 @@ class DataFile:
     partial_max: int | None
     encryption_key: str | None
     schema_version: int
-    deletes: DeleteFile | None = None
+    deletes: tuple[DeleteFile, ...] = ()
     inlined_deletes: int = 0

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from ducklake_orch.catalog.model import ColumnDef
 from ducklake_orch.engine.quoting import identifier
 
+# Types of columns that have columns inside them.
+NESTED = ("list", "struct", "map")
 _DUCKDB = {
     "boolean": "BOOLEAN",
     "int8": "TINYINT",

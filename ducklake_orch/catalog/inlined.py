@@ -1,0 +1,99 @@
+"""Rows and deletions that are kept in the metadata database instead of in files."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import duckdb
+
+from ducklake_orch.catalog.evolve import read_as
+from ducklake_orch.catalog.history import TableHistory
+from ducklake_orch.catalog.metadata import Metadata, live
+from ducklake_orch.catalog.model import ColumnDef, InlinedTable, TableDef
+from ducklake_orch.catalog.types import duckdb_type
+from ducklake_orch.engine import server_sql
+from ducklake_orch.engine.quoting import identifier, literal
+
+# What the engine calls a row's id and the snapshot it came with, where it writes them down.
+ROW_ID, SNAPSHOT_ID = "_ducklake_internal_row_id", "_ducklake_internal_snapshot_id"
+
+
+@dataclass(frozen=True)
+class InlinedRows:
+    """The live inlined rows of one schema version.
+
+    Attributes:
+        table: Where they are kept.
+        schema_version: The version of the table's schema that they were written with.
+        sql: The query that gives them: the columns asked for, by name, then row id and snapshot.
+    """
+
+    table: str
+    schema_version: int
+    sql: str
+
+
+def deletions_table(metadata: Metadata, table: TableDef) -> str | None:
+    """Return the name of the metadata table of deleted positions, if there is one."""
+    name = f"ducklake_inlined_delete_{table.table_id}"
+    return name if is_there(metadata, name) else None
+
+
+def deletions_sql(metadata: Metadata, name: str, at: int) -> str:
+    """Return the query for deleted positions at a snapshot: `data_file_id`, `pos`."""
+    source = metadata.table_sql(name)
+    return f"SELECT DISTINCT file_id AS data_file_id, row_id AS pos FROM {source} WHERE begin_snapshot <= {at}"
+
+
+def inlined_rows(history: TableHistory, at: int, columns: Sequence[ColumnDef]) -> tuple[InlinedRows, ...]:
+    """Return how to get the inlined rows that are live at a snapshot, as they are to be read.
+
+    Args:
+        history: The table and its past.
+        at: The snapshot.
+        columns: What is to be read of them.
+    """
+    metadata, table = history.metadata, history.table
+    found = [one for one in table.inlined if is_there(metadata, one.name)]
+    return tuple(InlinedRows(one.name, one.schema_version, _rows_sql(history, one, at, columns)) for one in found)
+
+
+def count_sql(metadata: Metadata, inlined: InlinedTable, at: int) -> str:
+    """Return the query for how many inlined rows are live at a snapshot."""
+    return f"SELECT count(*) FROM {metadata.table_sql(inlined.name)} WHERE {live(at)}"
+
+
+def is_there(metadata: Metadata, name: str) -> bool:
+    """Whether the metadata database has a table that other sessions make and drop as they need it."""
+    probe = f"SELECT NULL FROM {metadata.table_sql(name)} LIMIT 0"
+    try:
+        metadata.con.execute(probe)
+        return True
+    except duckdb.CatalogException:
+        if metadata.config.catalog.type != "mysql":
+            return False
+    # DuckDB keeps the list of a MySQL server's tables for as long as it is attached.
+    there = f"select 1 from information_schema.tables where table_schema = database() and table_name = {literal(name)}"
+    if not metadata.rows(server_sql.query(metadata.config, there)):
+        return False
+    metadata.con.execute("CALL mysql_clear_cache()")
+    return True
+
+
+def _rows_sql(history: TableHistory, inlined: InlinedTable, at: int, columns: Sequence[ColumnDef]) -> str:
+    metadata = history.metadata
+    then = {one.column_id: one for one in history.columns(inlined.schema_version)}
+    select = []
+    for column in columns:
+        old = then.get(column.column_id)
+        value = read_as(stored_value(metadata, old), old, column) if old else read_as("NULL", None, column)
+        select.append(f"{value} AS {identifier(column.name)}")
+    select += [f"row_id AS {ROW_ID}", f"begin_snapshot AS {SNAPSHOT_ID}"]
+    return f"SELECT {', '.join(select)} FROM {metadata.table_sql(inlined.name)} WHERE {live(at)}"
+
+
+def stored_value(metadata: Metadata, column: ColumnDef) -> str:
+    """Return the SQL of an inlined value, in the type of its column; catalogs keep much as text."""
+    name = identifier(column.name)
+    if metadata.config.catalog.type == "postgres" and column.type in ("varchar", "json"):
+        name = f"decode({name})"  # kept as bytes, which may hold what Postgres takes in no text
+    return f"CAST({name} AS {duckdb_type(column)})"

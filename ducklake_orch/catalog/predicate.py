@@ -1,0 +1,166 @@
+"""Read a condition as DuckDB does: its parser says how a text is meant, its binder whether it fits the table."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import duckdb
+
+from ducklake_orch.catalog.model import ColumnDef
+from ducklake_orch.catalog.types import duckdb_type
+from ducklake_orch.config.model import nearest
+from ducklake_orch.engine.quoting import identifier, literal
+from ducklake_orch.errors import ObjectNotFoundError, StatementError
+
+# A node of DuckDB's parse tree, as `json_serialize_sql` gives it.
+Node = dict[str, Any]
+
+_REMEDY = "Write one condition in DuckDB's SQL, such as `day >= '2024-01-01' AND region IN ('eu', 'us')`."
+# What must not stand in a condition on single rows, and how people call it.
+_REFUSED = {"SUBQUERY": "a subquery", "STAR": "a star", "PARAMETER": "a placeholder", "DEFAULT": "DEFAULT"}
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """A condition that every row of a table meets or not.
+
+    Attributes:
+        text: As it was given; it may end in a comment, so a line break has to follow it.
+        tree: What DuckDB understood.
+        columns: The columns that it mentions.
+    """
+
+    text: str
+    tree: Node
+    columns: tuple[ColumnDef, ...]
+
+    @property
+    def sql(self) -> str:
+        """The condition in brackets, fit to stand in a query."""
+        return f"(\n{self.text}\n)"
+
+
+@dataclass(frozen=True)
+class OrderKey:
+    """One key of an order; `nulls` is None where the text leaves it to the engine's settings."""
+
+    tree: Node
+    columns: tuple[ColumnDef, ...]
+    descending: bool
+    nulls: Literal["first", "last"] | None
+
+
+def parse_predicate(con: duckdb.DuckDBPyConnection, text: str, columns: Sequence[ColumnDef]) -> Predicate:
+    """Read a condition on the rows of a table.
+
+    Args:
+        con: Any connection; nothing of a lake is touched.
+        text: The condition, in DuckDB's SQL.
+        columns: The columns of the table.
+
+    Raises:
+        ObjectNotFoundError: When it names a column that the table does not have; names the nearest.
+        StatementError: When it is not one condition on single rows.
+    """
+    what = f"`where` = `{text.strip()}`"
+    node = _select(con, text, what)
+    expressions = node.get("select_list", [])
+    only = ("modifiers", "group_expressions", "where_clause", "having", "qualify", "sample")
+    if (
+        len(expressions) != 1
+        or expressions[0]["alias"]
+        or any(node[part] for part in only)
+        or node["from_table"]["type"] != "EMPTY"
+    ):
+        raise StatementError(f"{what} is more than one condition.", remedy=_REMEDY)
+    predicate = Predicate(text, expressions[0], _mentioned(expressions[0], columns, what))
+    _bind(con, predicate, what)
+    return predicate
+
+
+def parse_order(con: duckdb.DuckDBPyConnection, text: str, columns: Sequence[ColumnDef]) -> OrderKey:
+    """Read one key of an order: `ts`, `ts DESC`, `ts DESC NULLS LAST`."""
+    what = f"`order_by` = `{text.strip()}`"
+    node = _select(con, f"1 ORDER BY\n{text}", what)
+    orders = node["modifiers"][0].get("orders", []) if len(node.get("modifiers", [])) == 1 else []
+    if len(orders) != 1:
+        raise StatementError(f"{what} is not one key of an order.", remedy="Give each key on its own: `ts DESC`.")
+    key = orders[0]
+    nulls: dict[str, Literal["first", "last"]] = {"NULLS FIRST": "first", "NULLS LAST": "last"}
+    return OrderKey(
+        key["expression"],
+        _mentioned(key["expression"], columns, what),
+        key["type"] in ("DESCENDING", "DESC"),
+        nulls.get(key["null_order"].replace("_", " ")),
+    )
+
+
+def find_column(path: Sequence[str], columns: Sequence[ColumnDef]) -> ColumnDef | None:
+    """Return the column that a dotted name means: one of the table's, or a field inside a struct."""
+    found = next((one for one in columns if one.name.lower() == path[0].lower()), None)
+    if found is None or len(path) == 1:
+        return found
+    return find_column(path[1:], found.children) if found.type == "struct" else None
+
+
+def _select(con: duckdb.DuckDBPyConnection, expression: str, what: str) -> Node:
+    """Return the parse tree of a SELECT of an expression."""
+    select = literal(f"SELECT\n{expression}\n")
+    row = con.execute(f"SELECT json_serialize_sql({select})").fetchone()
+    parsed = json.loads(row[0]) if row else {}
+    if parsed.get("error"):
+        raise StatementError(f"{what}: {parsed['error_message']}", remedy=_REMEDY)
+    nodes = [statement["node"] for statement in parsed["statements"]]
+    if len(nodes) != 1 or nodes[0]["type"] != "SELECT_NODE":
+        raise StatementError(f"{what} is more than one condition.", remedy=_REMEDY)
+    node: Node = nodes[0]
+    return node
+
+
+def _mentioned(tree: Node, columns: Sequence[ColumnDef], what: str) -> tuple[ColumnDef, ...]:
+    names = {name.lower(): name for name in _names(tree, what)}
+    known = {one.name.lower(): one for one in columns}
+    for name in names:
+        if name not in known:
+            raise ObjectNotFoundError(
+                f"{what}: there is no column `{names[name]}`.",
+                remedy=nearest(names[name], [one.name for one in columns]),
+            )
+    return tuple(one for one in columns if one.name.lower() in names)
+
+
+def _names(tree: Node, what: str) -> Iterator[str]:
+    """Return the first parts of all names that are not parameters of a lambda."""
+    waiting: list[tuple[Any, frozenset[str]]] = [(tree, frozenset())]
+    while waiting:
+        node, bound = waiting.pop()
+        if isinstance(node, list):
+            waiting += [(one, bound) for one in node]
+        if not isinstance(node, dict):
+            continue
+        kind = node.get("class")
+        if kind in _REFUSED:
+            raise StatementError(f"{what}: {_REFUSED[kind]} cannot stand in it.", remedy=_REMEDY)
+        if kind == "COLUMN_REF":
+            if node["column_names"][0].lower() not in bound:
+                yield node["column_names"][0]
+            continue
+        if kind == "LAMBDA":
+            bound |= {name.lower() for name in _names(node["lhs"], what)}
+        waiting += [(one, bound) for one in node.values()]
+
+
+def _bind(con: duckdb.DuckDBPyConnection, predicate: Predicate, what: str) -> None:
+    """Let DuckDB check functions, types, and that it is about single rows."""
+    empty = ", ".join(f"NULL::{duckdb_type(one)} AS {identifier(one.name)}" for one in predicate.columns) or "1"
+    sql = f"SELECT {predicate.sql} FROM (SELECT {empty}) WHERE {predicate.sql} LIMIT 0"
+    try:
+        found = con.execute(sql).description
+    except duckdb.Error as error:
+        failure = StatementError(f"{what}: {str(error).splitlines()[0]}", remedy=_REMEDY)
+    else:
+        if str(found[0][1]) == "BOOLEAN":
+            return
+        failure = StatementError(f"{what} is no condition: its type is {found[0][1]}.", remedy=_REMEDY)
+    raise failure
