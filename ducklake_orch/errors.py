@@ -194,6 +194,14 @@ class OptionDriftWarning(UserWarning):
     """The lake's persisted options are not the configured ones."""
 
 
+class PartitionMismatchError(DataError):
+    """A file has rows of several partitions, or its path says something else than its rows."""
+
+
+class DuplicateFileError(TerminalError):
+    """A file is given twice, or the lake has it already."""
+
+
 class CommitConflictError(TransientError):
     """Somebody else committed first; the same work can be tried again."""
 

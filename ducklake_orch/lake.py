@@ -342,6 +342,45 @@ class DuckLake:
         )
         return write_table(self.config, data, request)
 
+    def add_files(
+        self,
+        table: str,
+        paths: str | Path | Sequence[str | Path],
+        *,
+        allow_missing: bool = False,
+        ignore_extra: bool = False,
+        copy: bool = False,
+        idempotency_key: str | None = None,
+        commit: CommitInfo | None = None,
+    ) -> WriteResult:
+        """Add Parquet files that others wrote to a table, in one snapshot; their footers are read, their rows rarely.
+
+        Columns are matched by name, whatever their case, or by field id where the names agree. Files become the lake's
+        own: it deletes them when no snapshot needs them any more.
+
+        Args:
+            table: `table` or `schema.table`.
+            paths: The files, or patterns such as `s3://bucket/folder/*.parquet`.
+            allow_missing: Whether files may lack columns of the table, which then read as their default, else NULL.
+            ignore_extra: Whether files may have columns that the table does not have.
+            copy: Bring in copies and leave the files themselves alone.
+            idempotency_key: The same for every attempt at the same work, which is then done once.
+            commit: Author, message and extra of the snapshot.
+        """
+        from ducklake_orch.catalog.register import AddRequest, add_files
+        from ducklake_orch.engine.quoting import table_name
+
+        request = AddRequest(
+            table=table_name(table),
+            paths=paths,
+            allow_missing=allow_missing,
+            ignore_extra=ignore_extra,
+            copy=copy,
+            idempotency_key=idempotency_key,
+            commit=commit or CommitInfo(),
+        )
+        return add_files(self.config, request)
+
     def drop_table(self, table: str, *, if_exists: bool = False, commit: CommitInfo | None = None) -> None:
         """Drop a table; its history stays until its snapshots expire."""
         from ducklake_orch.engine.quoting import table_name

@@ -65,6 +65,7 @@ class TableChange:
         key: The caller's idempotency key.
         replays: Whether a key that is committed already makes this a replay; else it is recorded anew.
         only_new: Whether the table must not be there yet.
+        adopted: Files that others wrote: the lake must not have them already. They are added, or `files` are copies.
     """
 
     table: TableName
@@ -77,6 +78,7 @@ class TableChange:
     key: str | None = None
     replays: bool = False
     only_new: bool = False
+    adopted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,6 +196,23 @@ def _bound_sql(side: str, source: str, target: str) -> str:
     return value if source == target else f"TRY_CAST({value} AS {target})"
 
 
+def constant_stats(column: ColumnDef, rows: int, text: str | None) -> ColumnStats:
+    """Return the statistics of a column that has the same value in all rows and no place in the file.
+
+    Args:
+        column: The column.
+        rows: Of the file.
+        text: The value, as the catalog writes that of a partition.
+    """
+    if text is None:
+        return ColumnStats(0, 0, rows)
+    nan = text.lower() == "nan" if column.type in ("float32", "float64") else None
+    bound = {"true": "1", "false": "0"}.get(text, text) if column.type == "boolean" else text
+    if nan or column.type == "blob" or duckdb_type(column) in _UNBOUND or _is_long(bound, _CUT_TO["varchar"]):
+        return ColumnStats(0, rows, 0, contains_nan=nan)
+    return ColumnStats(0, rows, 0, bound, bound, nan)
+
+
 def _text_sql(value: str, target: str) -> str:
     """Return a bound as the engine writes it."""
     if target == "BLOB":

@@ -82,7 +82,7 @@ class Metadata:
         columns = "schema_id, schema_name, path, path_is_relative"
         for row in self.rows(f"SELECT {columns} FROM {self.table_sql('ducklake_schema')} WHERE {live(at)}"):
             if (text(row[1]) or "").lower() == name.lower():
-                return int(row[0]), _join(self.data_path(), row[2], row[3])
+                return int(row[0]), join_path(self.data_path(), row[2], row[3])
         return None
 
     def find_table(self, wanted: TableName, at: int) -> TableDef | None:
@@ -92,14 +92,14 @@ class Metadata:
             return None
         table_id, schema_id = int(row[0]), int(row[2])
         data_path = self.data_path()
-        schema_folder = _join(data_path, row[4], row[5])
+        schema_folder = join_path(data_path, row[4], row[5])
         return TableDef(
             table_id=table_id,
             uuid=text(row[1]) or "",
             schema_id=schema_id,
             schema=text(row[3]) or "",
             name=text(row[6]) or "",
-            folder=_join(data_path if not row[8] else schema_folder, row[7], row[8]),
+            folder=join_path(data_path if not row[8] else schema_folder, row[7], row[8]),
             data_path=data_path,
             columns=self._columns(table_id, at),
             partition=self._partition(table_id, at),
@@ -236,7 +236,8 @@ def text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _join(root: str, path: Any, relative: Any) -> str:
+def join_path(root: str, path: Any, relative: Any) -> str:
+    """Return the absolute form of a folder as the catalog holds it, with its closing slash."""
     folder = f"{root}{text(path) or ''}" if relative else (text(path) or "")
     return folder if folder.endswith("/") else f"{folder}/"
 

@@ -181,17 +181,8 @@ class _Writer:
         if request.schema_evolution != "error":
             promote = request.schema_evolution == "promote"
             target = evolved(known, given, metadata.first_free_column(known.table_id), add=True, promote=promote)
-        return _Plan(latest, known, target, self._replay(session, known, latest))
-
-    def _replay(self, session: Session, table: TableDef, latest: int) -> Committed | None:
-        """Look for the key before anything is written; the commit looks again."""
-        key = self._request.idempotency_key
-        if key is None or self._request.mode != "append" or not keys.exists(session):
-            return None
-        if (found := keys.find(session, table.table_id, key)) is None:
-            return None
-        undone = keys.undone_by(session, table.table_id, found)
-        return Committed(found, latest, table.table_id, replayed=True, undone_by=undone)
+        key = request.idempotency_key if request.mode == "append" else None
+        return _Plan(latest, known, target, find_replay(session, known, key, latest))
 
     # --- writing -------------------------------------------------------------------------------------------------
 
@@ -199,14 +190,15 @@ class _Writer:
         request, reader = self._request, self._source.reader()
         checked = None
         if request.where is not None and request.outside == "error":
-            checked = RowsInside(reader, table, request.where)
+            checked = RowsInside(reader, self._source, table, request.where)
             reader = checked.stream()
         only = request.where if request.outside == "drop" else None
         failure: DuckLakeOrchError
         with working_connection(self._config) as con:
             con.register(_SOURCE, reader)
             try:
-                return write_files(con, table, _SOURCE, self._write.write_id, only=only)
+                rows = self._source.relation(_SOURCE, table)
+                return write_files(con, table, rows, self._write.write_id, only=only)
             except duckdb.Error as error:
                 failure = classify(error, self._config, f"Writing files of `{table}` failed")
         raise checked.failure if checked and checked.failure else failure
@@ -237,23 +229,38 @@ class _Writer:
         )
 
     def _result(self, table: TableDef, files: list[NewFile], done: Committed) -> WriteResult:
-        if done.replayed:
-            later = f"; snapshot {done.undone_by} has removed rows since" if done.undone_by else ""
-            log.warning("%s was done before, as snapshot %d%s", self._write.purpose, done.snapshot_id, later)
-        written = files if done.files_added else []
-        return WriteResult(
-            table=str(table),
-            mode=self._request.mode,
-            snapshot_id=done.snapshot_id,
-            previous_snapshot_id=done.previous_snapshot_id,
-            rows_written=sum(file.record_count for file in written),
-            rows_removed=done.rows_removed,
-            files_added=len(written),
-            files_removed=done.files_removed,
-            bytes_written=sum(file.file_size for file in written),
-            partitions=_partitions(table, written),
-            replayed=done.replayed,
-        )
+        return write_result(self._write, table, self._request.mode, files, done)
+
+
+def find_replay(session: Session, table: TableDef, key: str | None, latest: int) -> Committed | None:
+    """Look for the key before any work is done; the commit looks again."""
+    if key is None or not keys.exists(session):
+        return None
+    if (found := keys.find(session, table.table_id, key)) is None:
+        return None
+    undone = keys.undone_by(session, table.table_id, found)
+    return Committed(found, latest, table.table_id, replayed=True, undone_by=undone)
+
+
+def write_result(write: Write, table: TableDef, mode: str, files: Sequence[NewFile], done: Committed) -> WriteResult:
+    """Return what the caller of a write gets to know; how long it took is added by who counted."""
+    if done.replayed:
+        later = f"; snapshot {done.undone_by} has removed rows since" if done.undone_by else ""
+        log.warning("%s was done before, as snapshot %d%s", write.purpose, done.snapshot_id, later)
+    written = files if done.files_added else []
+    return WriteResult(
+        table=str(table),
+        mode=mode,
+        snapshot_id=done.snapshot_id,
+        previous_snapshot_id=done.previous_snapshot_id,
+        rows_written=sum(file.record_count for file in written),
+        rows_removed=done.rows_removed,
+        files_added=len(written),
+        files_removed=done.files_removed,
+        bytes_written=sum(file.file_size for file in written),
+        partitions=_partitions(table, written),
+        replayed=done.replayed,
+    )
 
 
 def _check_partitioned(table: TableDef) -> None:

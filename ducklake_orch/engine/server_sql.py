@@ -28,3 +28,8 @@ def query(config: LakeConfig, sql: str, *, alias: str | None = None) -> str:
     """
     function = _QUERY_FUNCTIONS.get(config.catalog.type)
     return f"SELECT * FROM {function}({literal(alias or config.metadata_alias)}, {literal(sql)})" if function else sql
+
+
+def text_literal(config: LakeConfig, text: str) -> str:
+    """Return a text in the catalog's own SQL; as bytes it means the same in every mode of MySQL."""
+    return f"X'{text.encode().hex()}'" if config.catalog.type == "mysql" else literal(text)

@@ -1,0 +1,128 @@
+"""The one spelling of a file's path: the engine compares paths as texts, and deletes what it does not recognise."""
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import unquote
+
+import duckdb
+
+from ducklake_orch.catalog.footers import exactly
+from ducklake_orch.catalog.layout import NULL_FOLDER
+from ducklake_orch.catalog.model import ColumnDef
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.config.urls import scheme_of, shown
+from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.quoting import literal
+from ducklake_orch.errors import ConfigError, DuplicateFileError, FileNotUsableError
+
+Paths = str | Path | Sequence[str | Path]
+_NAMED = 20
+# Spellings of one scheme.
+_FAMILIES = [("s3", "s3a", "s3n"), ("gs", "gcs"), ("r2",), ("az", "azure")]
+_READ_ONLY = ("http", "https", "hf")
+_GLOB = re.compile(r"[*?\[]")
+
+
+def canonical(path: str, data_path: str) -> str:
+    """Return the spelling of a path by which the lake knows the file.
+
+    Args:
+        path: As somebody wrote it; a plain one may be relative to the working directory, or lead through links.
+        data_path: The root of the lake's files.
+    """
+    scheme = scheme_of(path)
+    if scheme in (None, "file"):
+        return _local(path.removeprefix("file://"), data_path)
+    rest = path.partition("://")[2]
+    family = next((one for one in _FAMILIES if scheme in one), (scheme,))
+    parts = [part for part in rest.split("/") if part not in ("", ".")]
+    ours = scheme_of(data_path)
+    if ours == "az" and (scheme in ("abfs", "abfss") or "." in parts[0]):
+        raise ConfigError(
+            f"`{shown(path)}` names its account; as a file of this lake it would not be recognised.",
+            remedy="Write `az://container/path`.",
+        )
+    # The lake's own spelling, where it has one.
+    return f"{ours if ours in family else family[0]}://{'/'.join(parts)}"
+
+
+def _local(path: str, data_path: str) -> str:
+    real = os.path.realpath(os.path.expanduser(path))
+    if scheme_of(data_path) is not None:
+        return real
+    # The lake's folder may itself be reached through a link, and is known by that name.
+    root = os.path.realpath(data_path)
+    inside = real.startswith(f"{root.rstrip('/')}/")
+    return data_path + os.path.relpath(real, root) if inside else real
+
+
+def canonical_paths(con: duckdb.DuckDBPyConnection, config: LakeConfig, paths: Paths, data_path: str) -> list[str]:
+    """Return the files that paths and patterns mean, each once, in one spelling.
+
+    Raises:
+        FileNotUsableError: When a pattern matches nothing.
+        DuplicateFileError: When a file is meant twice.
+    """
+    if isinstance(paths, str | Path):
+        paths = [paths]
+    found: dict[str, list[str]] = {}
+    for path in map(os.fspath, paths):
+        for file in _files(con, config, path):
+            found.setdefault(canonical(file, data_path), []).append(path)
+    twice = {path: given for path, given in found.items() if len(given) > 1}
+    if twice:
+        lines = [f"  {path}: as {', '.join(map(repr, given))}" for path, given in list(twice.items())[:_NAMED]]
+        raise DuplicateFileError(
+            f"{len(twice)} of the files are given twice:\n" + "\n".join(lines),
+            remedy="Every row would be there twice. Give each file once.",
+        )
+    return list(found)
+
+
+def _files(con: duckdb.DuckDBPyConnection, config: LakeConfig, path: str) -> list[str]:
+    if path.endswith("/") or (scheme_of(path) is None and os.path.isdir(os.path.expanduser(path))):
+        pattern = f"{path.rstrip('/')}/**/*.parquet"
+        raise ConfigError(f"`{path}` is a folder.", remedy=f"Write `{pattern}` if you mean all files in it.")
+    if not _GLOB.search(path):
+        return [path]
+    # A name may have such characters in it, and then means itself.
+    files = _glob(con, config, exactly(path)) or _glob(con, config, path)
+    if not files:
+        raise FileNotUsableError(f"No file matches `{path}`.", remedy="Check folder and pattern.")
+    return files
+
+
+def _glob(con: duckdb.DuckDBPyConnection, config: LakeConfig, pattern: str) -> list[str]:
+    pattern = os.path.expanduser(pattern.removeprefix("file://")) if scheme_of(pattern) in (None, "file") else pattern
+    try:
+        return [str(row[0]) for row in con.execute(f"SELECT file FROM glob({literal(pattern)}) ORDER BY 1").fetchall()]
+    except duckdb.Error as error:
+        failure = classify(error, config, f"Listing `{pattern}` failed")
+    raise failure
+
+
+def refuse_unowned(paths: Sequence[str]) -> None:
+    """Refuse files that a lake cannot own, because nobody can delete them."""
+    web = [path for path in paths if scheme_of(path) in _READ_ONLY]
+    if web:
+        raise ConfigError(
+            f"{web[0]} cannot be a file of a lake, which deletes its files when nothing needs them any more.",
+            remedy="`copy=True` brings a copy in.",
+        )
+
+
+def path_folders(path: str) -> list[tuple[str, str]]:
+    """Return the `key=value` folders of a path as the engine finds them, values still encoded."""
+    folders = (folder.partition("=") for folder in path.split("/")[:-1])
+    return [(key, value) for key, equals, value in folders if key and equals and "=" not in value]
+
+
+def path_value(text: str, column: ColumnDef | None) -> str | None:
+    """Return what a `key=value` folder says of a column, as text; without a column, of a number."""
+    if text == NULL_FOLDER:
+        return None
+    if text.lower() in ("", "null") and (column is None or column.type != "varchar"):
+        return None
+    return unquote(text)

@@ -1,0 +1,144 @@
+"""`lake.add_files`: look at files that others wrote, bring copies in where asked to, and commit them."""
+
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+
+from ducklake_orch.catalog import keys
+from ducklake_orch.catalog.add_files import inspect_files
+from ducklake_orch.catalog.change import Committed, TableChange
+from ducklake_orch.catalog.commit import commit_change
+from ducklake_orch.catalog.copy_files import copy_into
+from ducklake_orch.catalog.file_paths import Paths
+from ducklake_orch.catalog.metadata import Metadata
+from ducklake_orch.catalog.model import NewFile, TableDef
+from ducklake_orch.catalog.write import find_replay, write_result
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.commit import Write
+from ducklake_orch.engine.fault_points import fault_point
+from ducklake_orch.engine.instances import working_connection
+from ducklake_orch.engine.quoting import TableName
+from ducklake_orch.engine.retry import NO_LIMIT, retrying
+from ducklake_orch.engine.session import open_session
+from ducklake_orch.engine.stored_files import remove_written
+from ducklake_orch.errors import DuckLakeOrchError, StalePlanError, UnknownOutcomeError
+from ducklake_orch.results import CommitInfo, WriteResult
+
+log = logging.getLogger("ducklake_orch")
+
+
+@dataclass(frozen=True)
+class AddRequest:
+    """What the caller of `lake.add_files` asked for."""
+
+    table: TableName
+    paths: Paths
+    allow_missing: bool = False
+    ignore_extra: bool = False
+    copy: bool = False
+    idempotency_key: str | None = None
+    commit: CommitInfo = field(default_factory=CommitInfo)
+
+
+def add_files(config: LakeConfig, request: AddRequest) -> WriteResult:
+    """Add files that others wrote to a table.
+
+    Args:
+        config: The lake.
+        request: Which files, and where to.
+    """
+    started, attempts = time.monotonic(), 0
+    if request.idempotency_key is not None:
+        keys.check(request.idempotency_key)
+
+    def attempt(number: int) -> WriteResult:
+        nonlocal attempts
+        attempts = number
+        return _Registration(config, request).run()
+
+    def worth(error: DuckLakeOrchError) -> int:
+        # What fails for other reasons has been tried again where it failed.
+        return NO_LIMIT if isinstance(error, StalePlanError) else 1
+
+    result = retrying(config.retry, f"adding files to `{request.table}`", attempt, attempts_for=worth)
+    return replace(result, attempts=attempts, duration_s=time.monotonic() - started)
+
+
+class _Registration:
+    """One attempt, planned on the table as it is now."""
+
+    def __init__(self, config: LakeConfig, request: AddRequest) -> None:
+        self._config = config
+        self._request = request
+        self._write = Write(f"adding files to `{request.table}`", request.commit)
+
+    def run(self) -> WriteResult:
+        table, done = self._plan()
+        if done is not None:
+            return self._result(table, [], done)
+        found = self._inspect(table)
+        try:
+            files = self._copy(table, found) if self._request.copy else found
+            fault_point("files.added")
+            done = self._commit(table, files, [file.path for file in found])
+        except UnknownOutcomeError as error:
+            log.error("the files of write %s are kept: %s", self._write.write_id, error)
+            raise
+        except BaseException:
+            self._remove_copies(table)
+            raise
+        if done.files_added < len(files):
+            self._remove_copies(table)
+        return self._result(table, files, done)
+
+    def _plan(self) -> tuple[TableDef, Committed | None]:
+        with open_session(self._config, entering=False) as session, closing(session.instance.root.cursor()) as con:
+            metadata = Metadata(con, self._config)
+            latest = metadata.latest().snapshot_id
+            table = metadata.table(self._request.table, latest)
+            return table, find_replay(session, table, self._request.idempotency_key, latest)
+
+    def _inspect(self, table: TableDef) -> list[NewFile]:
+        """Look at the files; nothing of the catalog is held meanwhile, however long it takes."""
+        request = self._request
+        with working_connection(self._config) as con:
+            options = {"allow_missing": request.allow_missing, "ignore_extra": request.ignore_extra}
+            return inspect_files(con, self._config, table, request.paths, copied=request.copy, **options)
+
+    def _copy(self, table: TableDef, files: Sequence[NewFile]) -> list[NewFile]:
+        with working_connection(self._config) as con:
+            return copy_into(con, self._config, table, files, self._write.write_id)
+
+    def _commit(self, table: TableDef, files: Sequence[NewFile], sources: Sequence[str]) -> Committed:
+        request = self._request
+        change = TableChange(
+            request.table,
+            table,
+            table,
+            tuple(files),
+            key=request.idempotency_key,
+            replays=True,
+            adopted=tuple(sources),
+        )
+        with open_session(self._config, entering=False) as session:
+            return commit_change(session, self._write, change)
+
+    def _remove_copies(self, table: TableDef) -> None:
+        # Files that were not copied are not ours to delete, and none of their names has this id.
+        if self._request.copy:
+            remove_written(self._config, table.folder, self._write.write_id)
+
+    def _result(self, table: TableDef, files: Sequence[NewFile], done: Committed) -> WriteResult:
+        outside = [file.path for file in files if file.outside]
+        if outside and done.files_added:
+            log.warning(
+                "%d files outside of the folder of table `%s` belong to the lake now, which deletes them when nothing"
+                " needs them any more: %s%s",
+                len(outside),
+                table,
+                outside[0],
+                ", …" if len(outside) > 1 else "",
+            )
+        return write_result(self._write, table, "add_files", files, done)
