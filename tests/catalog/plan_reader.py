@@ -1,0 +1,130 @@
+"""A reader that knows nothing of DuckLake but the plan: what any other engine would have to do, in Parquet and SQL."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+import duckdb
+
+from ducklake_orch import DuckLake
+from ducklake_orch.catalog.metadata import Metadata
+from ducklake_orch.catalog.model import ColumnDef, DataFile, DeleteFile, MappedName
+from ducklake_orch.catalog.scan import ScanPlan, plan_scan
+from ducklake_orch.catalog.types import duckdb_type
+from ducklake_orch.engine.quoting import identifier, literal, table_name
+
+SNAPSHOT = "_ducklake_internal_snapshot_id"
+
+
+def read_plan(
+    lake: DuckLake, table: str, *, snapshot: int | None = None, where: str | None = None
+) -> list[tuple[Any, ...]]:
+    """Return the rows of a table, sorted by their `repr`; with `where` those that meet it."""
+    with lake.reading() as session:
+        con = session.instance.root.cursor()
+        metadata = Metadata(con, lake.config)
+        at = metadata.latest().snapshot_id if snapshot is None else snapshot
+        plan = plan_scan(metadata, metadata.table(table_name(table), at), at, where=where)
+        return sorted(rows_of(con, plan), key=repr)
+
+
+def rows_of(con: duckdb.DuckDBPyConnection, plan: ScanPlan) -> list[tuple[Any, ...]]:
+    """Return the rows that a plan stands for."""
+    wanted = ", ".join(identifier(one.name) for one in plan.columns)
+    condition = f" WHERE {plan.where.sql}" if plan.where else ""
+    sources = [*(file_sql(con, plan, file) for file in plan.files), *(one.sql for one in plan.inlined)]
+    return [row for sql in sources for row in con.execute(f"SELECT {wanted} FROM ({sql}){condition}").fetchall()]
+
+
+def file_sql(con: duckdb.DuckDBPyConnection, plan: ScanPlan, file: DataFile) -> str:
+    """Return the live rows of a file, in the columns that the plan needs."""
+    names = None if file.mapping_id is None else plan.mappings[file.mapping_id]
+    nodes = parquet_nodes(con, file)
+    values = [f"{top_value(one, nodes, names, file)} AS {identifier(one.name)}" for one in plan.needed]
+    gone = [positions_sql(one, plan.snapshot) for one in file.deletes]
+    gone += [f"SELECT {position}" for position in plan.inlined_deletes.get(file.data_file_id, ())]
+    conditions = [f"file_row_number NOT IN ({' UNION '.join(gone)})"] if gone else []
+    if file.partial_max is not None and file.partial_max > plan.snapshot:
+        conditions.append(f"{SNAPSHOT} <= {plan.snapshot}")
+    return f"SELECT {', '.join(values)} FROM {source(file)} WHERE {' AND '.join(conditions) or 'true'}"
+
+
+def positions_sql(deletes: DeleteFile, at: int) -> str:
+    sql = f"SELECT pos FROM {source(deletes)}"
+    return f"{sql} WHERE {SNAPSHOT} <= {at}" if deletes.partial_max is not None and deletes.partial_max > at else sql
+
+
+def source(file: DataFile | DeleteFile) -> str:
+    key = file.encryption_key
+    more = f", encryption_config = {{footer_key_value: {literal(key)}}}" if key else ""
+    return f"read_parquet({literal(file.path)}, file_row_number = true, hive_partitioning = false{more})"
+
+
+@dataclass
+class Node:
+    """A column of a Parquet file."""
+
+    name: str
+    field_id: int | None
+    children: list["Node"] = field(default_factory=list)
+
+
+def parquet_nodes(con: duckdb.DuckDBPyConnection, file: DataFile) -> list[Node]:
+    key = f", encryption_config = {{footer_key_value: {literal(file.encryption_key)}}}" if file.encryption_key else ""
+    found = con.execute(
+        f"SELECT name, field_id, num_children FROM parquet_schema({literal(file.path)}{key})"
+    ).fetchall()
+    rows = iter(found)
+
+    def build(rows: Iterator[Any]) -> Node:
+        name, field_id, children = next(rows)
+        return Node(name, field_id, [build(rows) for _ in range(children or 0)])
+
+    return build(rows).children
+
+
+def top_value(column: ColumnDef, nodes: list[Node], names: Sequence[MappedName] | None, file: DataFile) -> str:
+    if names is None:
+        return child_value("", column, nodes, None)
+    name = next((one for one in names if one.column_id == column.column_id), None)
+    if name is not None and name.is_partition:
+        folder = next(part for part in file.path.split("/") if unquote(part).startswith(f"{name.source}="))
+        text = unquote(folder.partition("=")[2])
+        value = None if text == "__HIVE_DEFAULT_PARTITION__" else text
+        return f"CAST({literal(value)} AS {duckdb_type(column)})"
+    return child_value("", column, nodes, names)
+
+
+def child_value(inside: str, column: ColumnDef, nodes: list[Node], names: Sequence[MappedName] | None) -> str:
+    """Return the value of a column, or of a field of a struct, found by its id or by its mapped name."""
+    if names is None:
+        node, deeper = next((one for one in nodes if one.field_id == column.column_id), None), None
+    else:
+        name = next((one for one in names if one.column_id == column.column_id), None)
+        node = next((one for one in nodes if name and one.name.lower() == name.source.lower()), None)
+        deeper = name.children if name else ()
+    if node is None:
+        return f"CAST({literal(column.initial_default)} AS {duckdb_type(column)})"
+    sql = f"struct_extract({inside}, {literal(node.name)})" if inside else identifier(node.name)
+    return value(sql, column, node, deeper)
+
+
+def value(sql: str, column: ColumnDef, node: Node, names: Sequence[MappedName] | None) -> str:
+    """Return a value as the column's type is now, whatever it was in the file."""
+    if column.type == "struct":
+        fields = [f"{identifier(one.name)} := {child_value(sql, one, node.children, names)}" for one in column.children]
+        return f"CASE WHEN {sql} IS NOT NULL THEN struct_pack({', '.join(fields)}) END"
+    each = f"e{column.column_id}"
+    if column.type == "list":
+        repeated = node.children[0]
+        inner, name = (repeated.children or [repeated])[0], (names[0].children if names else names)
+        return f"list_transform({sql}, lambda {each}: {value(each, column.children[0], inner, name)})"
+    if column.type == "map":
+        parts = zip(("key", "value"), column.children, node.children[0].children, strict=True)
+        entry = ", ".join(
+            f"{part}: {value(f'{each}.{part}', one, inner, names[n].children if names else names)}"
+            for n, (part, one, inner) in enumerate(parts)
+        )
+        return f"map_from_entries(list_transform(map_entries({sql}), lambda {each}: {{{entry}}}))"
+    return f"CAST({sql} AS {duckdb_type(column)})"
