@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ducklake_orch.catalog import changes, conflicts, ddl, keys
-from ducklake_orch.catalog.change import Committed, TableChange
+from ducklake_orch.catalog.change import Committed, ExactFiles, TableChange
 from ducklake_orch.catalog.changes import Token
+from ducklake_orch.catalog.expectation import check_expected
+from ducklake_orch.catalog.known_files import refuse_known
 from ducklake_orch.catalog.metadata import text, truth
 from ducklake_orch.catalog.model import TableDef
 from ducklake_orch.catalog.prepared import PreparedFiles, prepare, stored_path
 from ducklake_orch.catalog.relation import Relation
-from ducklake_orch.catalog.retire import Retired, find_retired
+from ducklake_orch.catalog.retire import Retired, file_states, find_retired
 from ducklake_orch.catalog.statistics import TableColumnStats, widen
 from ducklake_orch.catalog.transaction import NOW, MetadataTransaction
 from ducklake_orch.engine.commit import Write, commit_through
@@ -70,7 +72,10 @@ class _Commit:
         if replayed is not None:
             return replayed
         defines = conflicts.judge_table(change, current)
-        retired = Retired() if current is None else find_retired(transaction, change, current)
+        if change.adopted and current is not None:
+            copied = any(file.path != path for file, path in zip(change.files, change.adopted, strict=True))
+            refuse_known(transaction.metadata, current, change.adopted, copied=copied)
+        retired = Retired() if current is None else self._retired(current)
         if not (self.ready.count or change.deletes or retired or defines):
             return Committed(latest.snapshot_id, latest.snapshot_id, current.table_id if current else None)
         snapshot = latest.snapshot_id + 1
@@ -109,6 +114,14 @@ class _Commit:
             return None
         undone = keys.undone_by(self.transaction.session, current.table_id, found)
         return Committed(found, latest, current.table_id, replayed=True, undone_by=undone)
+
+    def _retired(self, table: TableDef) -> Retired:
+        """Judge what is there of the rows that go, and return it."""
+        transaction, change = self.transaction, self.change
+        if change.deletes or isinstance(change.remove, ExactFiles):
+            conflicts.judge_files(change, file_states(transaction, table, conflicts.planned_files(change)))
+        check_expected(transaction, change, table)
+        return find_retired(transaction, change, table)
 
     def _add_snapshot(self, snapshot: int, next_catalog_id: int, defines: bool) -> None:
         latest = self.transaction.latest

@@ -74,7 +74,17 @@ def _shape(columns: Iterable[ColumnDef]) -> tuple[object, ...]:
     return tuple((one.column_id, one.name, one.type, one.nullable, _shape(one.children)) for one in columns)
 
 
-def judge_files(change: TableChange, now: Mapping[int, DataFile]) -> None:
+# What deletions a file has: its delete files, and how many rows are deleted in the catalog itself.
+FileState = tuple[tuple[int, ...], int]
+
+
+def planned_files(change: TableChange) -> list[DataFile]:
+    """Return the files that a change was worked out from."""
+    removed = change.remove.files if isinstance(change.remove, ExactFiles) else ()
+    return [*removed, *(one.data_file for one in change.deletes)]
+
+
+def judge_files(change: TableChange, now: Mapping[int, FileState]) -> None:
     """Compare the files that a change was worked out from with what they are now.
 
     Args:
@@ -84,20 +94,14 @@ def judge_files(change: TableChange, now: Mapping[int, DataFile]) -> None:
     Raises:
         StalePlanError: When one is gone, or has other deletions.
     """
-    planned = list(change.remove.files) if isinstance(change.remove, ExactFiles) else []
-    planned += [one.data_file for one in change.deletes]
-    for file in planned:
-        current = now.get(file.data_file_id)
-        if current is None or _deletions(current) != _deletions(file):
-            what = "is gone" if current is None else "has lost other rows"
+    for file in planned_files(change):
+        state = now.get(file.data_file_id)
+        if state != (tuple(one.delete_file_id for one in file.deletes), file.inlined_deletes):
+            what = "is gone" if state is None else "has lost other rows"
             raise StalePlanError(
                 f"Somebody else changed `{change.table}` meanwhile: the file {file.path} {what}.",
                 remedy="The same work, planned anew, can pass.",
             )
-
-
-def _deletions(file: DataFile) -> tuple[tuple[int, ...], int]:
-    return (tuple(one.delete_file_id for one in file.deletes), file.inlined_deletes)
 
 
 def data_changes(rows: Iterable[tuple[int, str | None]], table_id: int, *, deleting: bool = False) -> list[int]:

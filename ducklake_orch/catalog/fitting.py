@@ -35,10 +35,9 @@ def projection(con: duckdb.DuckDBPyConnection, table: TableDef, columns: Sequenc
         DataError: Names every column that does not fit.
     """
     by_name = {column.name.lower(): column for column in columns}
-    problems = [f"`{name}` comes twice" for name in _twice(columns)]
     known = {column.name.lower() for column in table.columns}
     names = [column.name for column in table.columns]
-    problems += [
+    problems = [
         f"`{column.name}` is no column of the table. {nearest(column.name, names)}".strip()
         for column in columns
         if column.name.lower() not in known
@@ -55,11 +54,6 @@ def projection(con: duckdb.DuckDBPyConnection, table: TableDef, columns: Sequenc
             remedy="Rename or cast the columns, or let `schema_evolution` add or promote them.",
         )
     return ", ".join(parts)
-
-
-def _twice(columns: Sequence[SourceColumn]) -> list[str]:
-    names = [column.name.lower() for column in columns]
-    return sorted({name for name in names if names.count(name) > 1})
 
 
 def _value(column: ColumnDef, given: SourceColumn | None) -> str:
@@ -79,19 +73,20 @@ _NULL_MARK = "ducklake-orch: NULL in column "
 
 def explain(error: duckdb.Error, table: TableDef) -> DataError | None:
     """Return the error that a failed COPY means for the data, if it was the data's fault."""
-    message = str(error)
+    # The statement follows, in which the mark stands in any case.
+    message = str(error).strip().splitlines()[0]
     if _NULL_MARK in message:
-        column = message.partition(_NULL_MARK)[2].splitlines()[0].strip()
+        column = message.partition(_NULL_MARK)[2]
         return DataError(f"Column `{column}` of table `{table}` takes no NULL, and the data have one.")
     if isinstance(error, duckdb.ConversionException | duckdb.OutOfRangeException):
-        return DataError(f"A value does not fit table `{table}`: {message.strip().splitlines()[0]}")
+        return DataError(f"A value does not fit table `{table}`: {message}")
     return None
 
 
 def fits(con: duckdb.DuckDBPyConnection, given: str, column: ColumnDef) -> bool:
     """Whether data of a type can go into a column without losing anything by it."""
     kind = duckdb_type(column)
-    if given == kind or given == '"NULL"':
+    if given == kind:
         return True
     if "TIME ZONE" in kind and "TIME ZONE" not in given:
         return False  # which instant a time without a zone means, nobody knows

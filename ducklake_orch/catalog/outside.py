@@ -7,6 +7,7 @@ import duckdb
 
 from ducklake_orch.catalog.fitting import projection, source_columns
 from ducklake_orch.catalog.model import TableDef
+from ducklake_orch.catalog.source import Source
 from ducklake_orch.errors import RowsOutsideError
 
 _BATCH = "__ducklake_orch_batch"
@@ -17,12 +18,14 @@ class RowsInside:
 
     Args:
         reader: The data, as a pyarrow.RecordBatchReader.
+        source: Where they come from.
         table: What they are written for.
         where: What each row of them has to match.
     """
 
-    def __init__(self, reader: Any, table: TableDef, where: str) -> None:
+    def __init__(self, reader: Any, source: Source, table: TableDef, where: str) -> None:
         self._reader = reader
+        self._rows = source.relation(_BATCH, table)
         self._table = table
         self._where = where
         self.failure: RowsOutsideError | None = None
@@ -42,8 +45,9 @@ class RowsInside:
             for batch in self._reader:
                 con.register(_BATCH, batch)
                 if checks is None:
-                    rows = f"SELECT {projection(con, self._table, source_columns(con, _BATCH))} FROM {_BATCH}"
-                    wrong = f"FROM ({rows}) WHERE ({self._where}) IS NOT TRUE"
+                    columns = projection(con, self._table, source_columns(con, self._rows))
+                    rows = f"SELECT {columns} FROM {self._rows}"
+                    wrong = f"FROM ({rows}) WHERE (\n{self._where}\n) IS NOT TRUE"
                     checks = f"SELECT count(*) {wrong}", f"SELECT * {wrong} LIMIT 1"
                 row = con.execute(checks[0]).fetchone()
                 if row and row[0]:

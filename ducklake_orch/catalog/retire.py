@@ -1,11 +1,29 @@
 """Work out, inside the commit, which rows a change retires: from the files and inlined rows that are live just then."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from ducklake_orch.catalog.change import Everything, TableChange
-from ducklake_orch.catalog.model import TableDef
+from ducklake_orch.catalog import conflicts
+from ducklake_orch.catalog.change import Everything, ExactFiles, Matching, Partitions, TableChange
+from ducklake_orch.catalog.history import TableHistory
+from ducklake_orch.catalog.inlined import (
+    ROW_ID,
+    count_sql,
+    deletions_sql,
+    deletions_table,
+    inlined_rows,
+    is_there,
+)
+from ducklake_orch.catalog.layout import key_sql
+from ducklake_orch.catalog.model import DataFile, TableDef
+from ducklake_orch.catalog.predicate import parse_predicate
+from ducklake_orch.catalog.scan import classify
 from ducklake_orch.catalog.transaction import MetadataTransaction
+from ducklake_orch.catalog.types import duckdb_type
+from ducklake_orch.engine.quoting import identifier, literal
+from ducklake_orch.errors import NotAlignedError
+
+Key = tuple[str | None, ...]
 
 
 @dataclass(frozen=True)
@@ -31,20 +49,164 @@ class Retired:
 
 
 def find_retired(transaction: MetadataTransaction, change: TableChange, table: TableDef) -> Retired:
-    """Return what a change retires of a table as it is now."""
+    """Return what a change retires of a table as it is now.
+
+    Raises:
+        NotAlignedError: When a file holds rows that go and rows that stay.
+    """
     match change.remove:
-        case None:
-            return Retired()
         case Everything():
             return _everything(transaction, table)
-    raise NotImplementedError
+        case Partitions(keys):
+            return _partitions(transaction, table, keys)
+        case Matching(where):
+            return _with_inlined(transaction, table, where, _whole_files(transaction, table, where))
+        case ExactFiles(files):
+            return _these(transaction, table, [file.data_file_id for file in files])
+    return Retired()
 
 
 def _everything(transaction: MetadataTransaction, table: TableDef) -> Retired:
-    rows = transaction.metadata.rows(f"""
+    metadata = transaction.metadata
+    files, rows = _count(transaction, table, None)
+    inlined: dict[str, Sequence[int] | None] = {}
+    for one in table.inlined:
+        if is_there(metadata, one.name):
+            found = metadata.rows(count_sql(metadata, one, transaction.latest.snapshot_id))[0][0]
+            if found:
+                inlined[one.name] = None
+                rows += int(found)
+    return Retired(True, (), files, rows, inlined)
+
+
+def _these(transaction: MetadataTransaction, table: TableDef, ids: Sequence[int]) -> Retired:
+    if not ids:
+        return Retired()
+    files, rows = _count(transaction, table, ids)
+    return Retired(False, tuple(ids), files, rows)
+
+
+def _count(transaction: MetadataTransaction, table: TableDef, ids: Sequence[int] | None) -> tuple[int, int]:
+    """Return how many files there are, and how many live rows they hold; None stands for all files."""
+    metadata = transaction.metadata
+    some = "" if ids is None else f" AND data_file_id IN ({', '.join(map(str, ids))})"
+    live = f"table_id = {table.table_id} AND end_snapshot IS NULL{some}"
+    deletes = f"SELECT data_file_id, delete_count FROM {metadata.table_sql('ducklake_delete_file')} WHERE {live}"
+    files, rows = metadata.rows(f"""
         SELECT count(*), coalesce(sum(f.record_count - coalesce(d.delete_count, 0)), 0)
-        FROM (SELECT * FROM {transaction.metadata.table_sql("ducklake_data_file")}
-              WHERE table_id = {table.table_id} AND end_snapshot IS NULL) f
-        LEFT JOIN (SELECT * FROM {transaction.metadata.table_sql("ducklake_delete_file")}
-                   WHERE table_id = {table.table_id} AND end_snapshot IS NULL) d USING (data_file_id)""")
-    return Retired(True, (), int(rows[0][0]), int(rows[0][1]), {})
+        FROM (SELECT * FROM {metadata.table_sql("ducklake_data_file")} WHERE {live}) f
+        LEFT JOIN ({deletes}) d USING (data_file_id)""")[0]
+    if (deletions := deletions_table(metadata, table)) is not None:
+        of_live = f"SELECT data_file_id FROM {metadata.table_sql('ducklake_data_file')} WHERE {live}"
+        deleted = deletions_sql(metadata, deletions, transaction.latest.snapshot_id)
+        rows -= metadata.rows(f"SELECT count(*) FROM ({deleted}) WHERE data_file_id IN ({of_live})")[0][0]
+    return int(files), int(rows)
+
+
+def file_states(
+    transaction: MetadataTransaction, table: TableDef, files: Sequence[DataFile]
+) -> dict[int, conflicts.FileState]:
+    """Return which of some files are live, and their deletions."""
+    metadata = transaction.metadata
+    live = f"end_snapshot IS NULL AND data_file_id IN ({', '.join(str(file.data_file_id) for file in files)})"
+    inlined = "SELECT NULL::BIGINT AS data_file_id, 0 AS count"
+    if (deletions := deletions_table(metadata, table)) is not None:
+        deleted = deletions_sql(metadata, deletions, transaction.latest.snapshot_id)
+        inlined = f"SELECT data_file_id, count(*) AS count FROM ({deleted}) GROUP BY data_file_id"
+    rows = metadata.rows(f"""
+        SELECT f.data_file_id, d.ids, coalesce(i.count, 0)
+        FROM (SELECT data_file_id FROM {metadata.table_sql("ducklake_data_file")} WHERE {live}) f
+        LEFT JOIN (SELECT data_file_id, list(delete_file_id ORDER BY delete_file_id) AS ids
+                   FROM {metadata.table_sql("ducklake_delete_file")} WHERE {live} GROUP BY data_file_id) d
+            USING (data_file_id)
+        LEFT JOIN ({inlined}) i USING (data_file_id)""")
+    return {int(row[0]): (tuple(map(int, row[1] or ())), int(row[2])) for row in rows}
+
+
+def _partitions(transaction: MetadataTransaction, table: TableDef, keys: frozenset[Key]) -> Retired:
+    """Retire whole partitions: files of the table's spec that carry their keys, and what else has rows of theirs."""
+    metadata, spec = transaction.metadata, table.partition
+    assert spec is not None  # noqa: S101 - where there are keys there is a spec
+    ids = files_of_partitions(transaction, table, keys)
+    where = partitions_condition(table, keys)
+    files = metadata.table_sql("ducklake_data_file")
+    others = (
+        f"table_id = {table.table_id} AND end_snapshot IS NULL AND partition_id IS DISTINCT FROM {spec.partition_id}"
+    )
+    if metadata.rows(f"SELECT 1 FROM {files} WHERE {others} LIMIT 1"):
+        # Laid out before the table's partition keys changed: what they hold, only their statistics can tell.
+        ids += _whole_files(transaction, table, where, but_not=spec.partition_id)
+    return _with_inlined(transaction, table, where, ids)
+
+
+def files_of_partitions(
+    transaction: MetadataTransaction, table: TableDef, keys: frozenset[Key], *, ended: bool = False
+) -> list[int]:
+    """Return the files of the table's spec that carry some keys.
+
+    Args:
+        transaction: Where to look.
+        table: The table.
+        keys: The keys.
+        ended: Also those that are retired already.
+    """
+    metadata = transaction.metadata
+    texts = ", ".join(f"[{', '.join(f'{literal(value)}::VARCHAR' for value in key)}]" for key in keys)
+    partition = table.partition.partition_id if table.partition else -1
+    of_spec = f"table_id = {table.table_id} AND partition_id = {partition}"
+    files = f"SELECT data_file_id FROM {metadata.table_sql('ducklake_data_file')} WHERE {of_spec}"
+    rows = metadata.rows(f"""
+        SELECT data_file_id FROM (
+            SELECT data_file_id, list(partition_value ORDER BY partition_key_index) AS key
+            FROM {metadata.table_sql("ducklake_file_partition_value")}
+            WHERE table_id = {table.table_id}
+                AND data_file_id IN ({files}{"" if ended else " AND end_snapshot IS NULL"})
+            GROUP BY data_file_id) WHERE key IN ({texts})""")
+    return [int(row[0]) for row in rows]
+
+
+def partitions_condition(table: TableDef, keys: frozenset[Key]) -> str:
+    """Return the condition for the rows of some partitions."""
+    return " OR ".join(f"({_key_condition(table, key)})" for key in keys)
+
+
+def _key_condition(table: TableDef, key: Key) -> str:
+    """Return the condition for the rows of a partition."""
+    parts = []
+    for one, value in zip(table.partition.fields if table.partition else (), key, strict=True):
+        column = table.column(one.column_id)
+        kind = duckdb_type(column) if one.transform == "identity" else "BIGINT"
+        wanted = f"CAST({literal(value)} AS {kind})"
+        parts.append(f"{key_sql(one.transform, identifier(column.name))} IS NOT DISTINCT FROM {wanted}")
+    return " AND ".join(parts)
+
+
+def _whole_files(
+    transaction: MetadataTransaction, table: TableDef, where: str, *, but_not: int | None = None
+) -> list[int]:
+    """Return the files all of whose rows match; refuses when one may hold both, or nobody can tell."""
+    whole = []
+    for file, all_match in classify(transaction.metadata, table, transaction.latest.snapshot_id, where):
+        if but_not is not None and file.partition_id == but_not:
+            continue
+        if not all_match:
+            raise NotAlignedError(
+                f"Of the rows in {file.path} some may match `{where}` and others not: whole files are replaced.",
+                remedy=f"Partition `{table}` by what is replaced, or replace all that the file holds.",
+            )
+        whole.append(file.data_file_id)
+    return whole
+
+
+def _with_inlined(transaction: MetadataTransaction, table: TableDef, where: str, ids: Sequence[int]) -> Retired:
+    """Add the inlined rows that match."""
+    metadata, at = transaction.metadata, transaction.latest.snapshot_id
+    retired = _these(transaction, table, ids)
+    predicate = parse_predicate(metadata.con, where, table.columns)
+    matching: dict[str, Sequence[int] | None] = {}
+    for one in inlined_rows(TableHistory(metadata, table), at, table.columns):
+        rows = metadata.rows(f"SELECT {ROW_ID} FROM ({one.sql}) WHERE {predicate.sql}")
+        if rows:
+            matching[one.table] = [int(row[0]) for row in rows]
+    count = sum(len(some) for some in matching.values() if some is not None)
+    return replace(retired, rows=retired.rows + count, inlined=matching)

@@ -4,7 +4,10 @@ from typing import Any
 
 import duckdb
 
-from ducklake_orch.errors import ConfigError
+from ducklake_orch.catalog.model import TableDef
+from ducklake_orch.catalog.types import duckdb_type
+from ducklake_orch.engine.quoting import identifier
+from ducklake_orch.errors import ConfigError, DataError
 
 
 class Source:
@@ -14,6 +17,7 @@ class Source:
         data: A pyarrow.Table or RecordBatchReader, or anything that offers an Arrow stream: Polars, pandas, a relation.
 
     Attributes:
+        schema: Their columns, as a pyarrow.Schema.
         repeatable: Whether the rows can be read again, for a second attempt.
     """
 
@@ -26,6 +30,10 @@ class Source:
             )
         self.repeatable = not isinstance(data, pa.RecordBatchReader)
         self._data = data
+        self.schema = (self.reader() if self.repeatable else data).schema
+        names = [name.lower() for name in self.schema.names]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise DataError(f"The data have several columns {', '.join(twice)}.", remedy="Rename or drop all but one.")
 
     def reader(self) -> Any:
         """Return the rows as a pyarrow.RecordBatchReader."""
@@ -35,6 +43,20 @@ class Source:
 
     def types(self, con: duckdb.DuckDBPyConnection) -> list[tuple[str, Any]]:
         """Return the names of the columns and their types in DuckDB."""
-        schema = (self._data if not self.repeatable else self.reader()).schema
-        relation = con.from_arrow(schema.empty_table())
+        relation = con.from_arrow(self.schema.empty_table())
         return list(zip(relation.columns, relation.types, strict=True))
+
+    def relation(self, name: str, table: TableDef) -> str:
+        """Return what stands behind FROM to read the rows, which are registered as `name`.
+
+        A column without a type, as Arrow has it where there are only NULLs, gets that of the table's column.
+        """
+        import pyarrow as pa
+
+        untyped = {field.name.lower() for field in self.schema if pa.types.is_null(field.type)}
+        typed = [
+            f"CAST(NULL AS {duckdb_type(column)}) AS {identifier(column.name)}"
+            for column in table.columns
+            if column.name.lower() in untyped
+        ]
+        return f"(SELECT * REPLACE ({', '.join(typed)}) FROM {name})" if typed else name

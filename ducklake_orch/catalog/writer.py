@@ -46,7 +46,7 @@ def write_files(
     columns = projection(con, table, source_columns(con, source))
     rows = f"SELECT {columns} FROM {source}"
     if only is not None:
-        rows = f"SELECT * FROM ({rows}) WHERE ({only}) IS TRUE"
+        rows = f"SELECT * FROM ({rows}) WHERE (\n{only}\n) IS TRUE"
     try:
         return _write(con, table, rows, write_id)
     except duckdb.Error as error:

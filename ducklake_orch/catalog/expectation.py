@@ -1,0 +1,118 @@
+"""`expect_snapshot`: whether what a change replaces is still what its author had read."""
+
+from collections.abc import Sequence
+
+from ducklake_orch.catalog import conflicts
+from ducklake_orch.catalog.change import Matching, Partitions, TableChange
+from ducklake_orch.catalog.history import TableHistory
+from ducklake_orch.catalog.inlined import ROW_ID, SNAPSHOT_ID, deletions_table, inlined_rows
+from ducklake_orch.catalog.metadata import text
+from ducklake_orch.catalog.model import TableDef
+from ducklake_orch.catalog.predicate import parse_predicate
+from ducklake_orch.catalog.retire import files_of_partitions, partitions_condition
+from ducklake_orch.catalog.scan import classify
+from ducklake_orch.catalog.transaction import MetadataTransaction
+from ducklake_orch.engine import server_sql
+from ducklake_orch.errors import SnapshotChangedError, SnapshotNotFoundError
+
+
+def check_expected(transaction: MetadataTransaction, change: TableChange, table: TableDef) -> None:
+    """Refuse a replacement when somebody has changed rows of what it replaces since the expected snapshot.
+
+    Compactions and flushes move rows without changing them, and are not in the way.
+
+    Raises:
+        SnapshotChangedError: When they have.
+        SnapshotNotFoundError: When the snapshot has expired, or never was: nobody can tell.
+    """
+    expected, latest = change.expect_snapshot, transaction.latest.snapshot_id
+    if expected is None or expected == latest or change.remove is None:
+        return
+    changed = _changed_since(transaction, table, expected)
+    if not changed:
+        return
+    where = _condition(change, table)
+    if where is not None:
+        files = _touched_files(transaction, table, changed, expected) & _files_in_scope(
+            transaction, change, table, where
+        )
+        if not files and not _inlined_rows_differ(transaction, table, where, expected):
+            return
+    raise SnapshotChangedError(
+        f"What is to be replaced in `{table}` has changed since snapshot {expected}, first by snapshot {changed[0]}.",
+        remedy="Read it again, and write what follows from that.",
+    )
+
+
+def _changed_since(transaction: MetadataTransaction, table: TableDef, expected: int) -> list[int]:
+    config = transaction.config
+    snapshots = server_sql.table(config, "ducklake_snapshot")
+    if not transaction.ask(f"select 1 from {snapshots} where snapshot_id = {expected}"):
+        raise SnapshotNotFoundError(
+            f"`expect_snapshot` = {expected}: there is no such snapshot (any more).",
+            remedy="`ducklake-orch snapshots` lists those that are left.",
+        )
+    name = server_sql.table(config, "ducklake_snapshot_changes")
+    rows = transaction.ask(f"select snapshot_id, changes_made from {name} where snapshot_id > {expected}")
+    return sorted(conflicts.data_changes(((int(row[0]), text(row[1])) for row in rows), table.table_id))
+
+
+def _condition(change: TableChange, table: TableDef) -> str | None:
+    """Return the condition for the rows that are replaced; None when it is all of them."""
+    match change.remove:
+        case Partitions(keys):
+            return partitions_condition(table, keys)
+        case Matching(where):
+            return where
+    return None
+
+
+def _touched_files(
+    transaction: MetadataTransaction, table: TableDef, changed: Sequence[int], expected: int
+) -> set[int]:
+    """Return the files that came, went, or lost rows in the snapshots that changed rows."""
+    metadata = transaction.metadata
+    ids = ", ".join(map(str, changed))
+    # What was merged from several snapshots may hold rows of these.
+    touched = f"(begin_snapshot IN ({ids}) OR end_snapshot IN ({ids}) OR partial_max > {expected})"
+    parts = [
+        f"SELECT data_file_id FROM {metadata.table_sql(name)} WHERE table_id = {table.table_id} AND {touched}"
+        for name in ("ducklake_data_file", "ducklake_delete_file")
+    ]
+    if (deletions := deletions_table(metadata, table)) is not None:
+        parts.append(f"SELECT file_id FROM {metadata.table_sql(deletions)} WHERE begin_snapshot > {expected}")
+    return {int(row[0]) for row in metadata.rows(" UNION ".join(parts))}
+
+
+def _files_in_scope(transaction: MetadataTransaction, change: TableChange, table: TableDef, where: str) -> set[int]:
+    """Return the files that hold, or held when they were expected, rows that are replaced."""
+    metadata = transaction.metadata
+    found = set()
+    if isinstance(change.remove, Partitions):
+        found.update(files_of_partitions(transaction, table, change.remove.keys, ended=True))
+    for at in (change.expect_snapshot or 0, transaction.latest.snapshot_id):
+        # With a key for each partition the catalog tells exactly; statistics are for files of other layouts.
+        found.update(
+            file.data_file_id
+            for file, _ in classify(metadata, table, at, where)
+            if not (isinstance(change.remove, Partitions) and _of_spec(file.partition_id, table))
+        )
+    return found
+
+
+def _of_spec(partition_id: int | None, table: TableDef) -> bool:
+    return table.partition is not None and partition_id == table.partition.partition_id
+
+
+def _inlined_rows_differ(transaction: MetadataTransaction, table: TableDef, where: str, expected: int) -> bool:
+    metadata = transaction.metadata
+    predicate = parse_predicate(metadata.con, where, table.columns)
+
+    def rows(at: int) -> set[tuple[object, ...]]:
+        return {
+            row
+            for one in inlined_rows(TableHistory(metadata, table), at, table.columns)
+            for row in metadata.rows(f"SELECT {ROW_ID}, {SNAPSHOT_ID} FROM ({one.sql}) WHERE {predicate.sql}")
+        }
+
+    return rows(expected) != rows(transaction.latest.snapshot_id)

@@ -1,0 +1,230 @@
+"""`lake.write`: what each mode does to the rows, read back by the engine on every catalog."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ducklake_orch import CommitInfo, DuckLake, errors
+from tests.backends import backends, catalogs
+from tests.conftest import MakeLake
+
+ORDERS = pa.table({"id": [1, 2, 3], "region": ["eu", "us", "eu"], "amount": [1.5, 2.5, None]})
+
+
+def rows(lake: DuckLake, sql: str) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in lake.execute(sql, max_rows=None).raise_for_error().rows]
+
+
+def files_of(lake: DuckLake) -> list[str]:
+    """All data files in the storage."""
+    assert lake.config.data_path is not None
+    return sorted(
+        str(path.relative_to(lake.config.data_path)) for path in Path(lake.config.data_path).rglob("*.parquet")
+    )
+
+
+@backends()
+def test_a_table_and_its_schema_are_made_in_the_snapshot_of_the_first_rows(lake: DuckLake) -> None:
+    result = lake.write(ORDERS, "sales.orders", mode="append", commit=CommitInfo(author="me", message="first"))
+    assert (result.snapshot_id, result.previous_snapshot_id) == (1, 0)
+    assert (result.rows_written, result.files_added, result.rows_removed) == (3, 1, 0)
+    assert rows(lake, "FROM sales.orders ORDER BY id") == [(1, "eu", 1.5), (2, "us", 2.5), (3, "eu", None)]
+    newest = lake.snapshots()[0]
+    assert newest.changes == ['created_schema:"sales"', 'created_table:"sales"."orders"', "inserted_into_table:2"]
+    assert (newest.author, newest.message) == ("me", "first")
+    assert newest.extra["ducklake_orch"]["write_id"] in lake_file_names(lake)[0]
+
+
+def lake_file_names(lake: DuckLake) -> list[str]:
+    with lake.connect_metadata() as con:
+        return [
+            str(row[0]) for row in con.execute("SELECT path FROM ducklake_data_file ORDER BY data_file_id").fetchall()
+        ]
+
+
+@catalogs()
+def test_append_adds_by_name_and_fills_what_is_missing_with_defaults(lake: DuckLake) -> None:
+    lake.execute("CREATE TABLE t (a INTEGER, b VARCHAR DEFAULT 'x', c DOUBLE DEFAULT 1 + 1, d DATE)").raise_for_error()
+    lake.write(pa.table({"D": [None], "a": pa.array([7], pa.int16())}), "t", mode="append")
+    lake.write(
+        pa.table({"a": [None], "b": ["y"], "c": [0.5]}).cast(
+            pa.schema([("a", pa.int32()), ("b", pa.string()), ("c", pa.float32())])
+        ),
+        "t",
+        mode="append",
+    )
+    assert rows(lake, "FROM t ORDER BY a NULLS LAST") == [(7, "x", 2.0, None), (None, "y", 0.5, None)]
+
+
+@catalogs()
+def test_overwrite_replaces_all_rows_and_history_stays(lake: DuckLake) -> None:
+    lake.write(ORDERS, "t", mode="append", partition_by=["region"])
+    result = lake.write(ORDERS.slice(0, 1), "t", mode="overwrite")
+    assert (result.rows_removed, result.files_removed, result.rows_written) == (3, 2, 1)
+    assert rows(lake, "FROM t") == [(1, "eu", 1.5)]
+    assert len(rows(lake, "FROM t AT (VERSION => 1)")) == 3
+    empty = lake.write(ORDERS.slice(0, 0), "t", mode="overwrite")
+    assert (empty.rows_removed, empty.rows_written, empty.files_added) == (1, 0, 0)
+    assert rows(lake, "FROM t") == []
+    assert files_of(lake) == sorted(f"main/t/{name}" for name in lake_file_names(lake))
+
+
+@catalogs(sql_writes=True)
+def test_overwrite_takes_inlined_rows_and_deleted_rows_along(lake: DuckLake) -> None:
+    lake.write(ORDERS, "t", mode="append")
+    lake.execute(["INSERT INTO t VALUES (9, 'us', 0)", "DELETE FROM t WHERE id = 1"])
+    result = lake.write(ORDERS.slice(2, 1), "t", mode="overwrite")
+    assert result.rows_removed == 3
+    assert rows(lake, "FROM t") == [(3, "eu", None)]
+    assert "inlined_delete:1" in lake.snapshots()[0].changes
+    assert rows(lake, f"SELECT count(*) FROM t AT (VERSION => {result.previous_snapshot_id})") == [(3,)]
+
+
+@catalogs()
+def test_error_and_ignore_are_for_new_tables(lake: DuckLake) -> None:
+    lake.write(ORDERS, "t", mode="error")
+    with pytest.raises(errors.ObjectExistsError):
+        lake.write(ORDERS, "t", mode="error")
+    ignored = lake.write(ORDERS, "t", mode="ignore")
+    assert (ignored.rows_written, ignored.snapshot_id) == (0, 1)
+    assert rows(lake, "SELECT count(*) FROM t") == [(3,)]
+    assert len(files_of(lake)) == 1
+
+
+@catalogs()
+def test_what_changes_nothing_makes_no_snapshot(lake: DuckLake) -> None:
+    lake.write(ORDERS, "t", mode="append")
+    result = lake.write(ORDERS.slice(0, 0), "t", mode="append")
+    assert (result.snapshot_id, result.previous_snapshot_id) == (1, 1)
+    assert len(lake.snapshots()) == 2
+
+
+@catalogs()
+def test_a_key_that_is_committed_is_not_appended_again(lake: DuckLake, caplog: pytest.LogCaptureFixture) -> None:
+    first = lake.write(ORDERS, "t", mode="append", idempotency_key="run 1 | orders")
+    again = lake.write(ORDERS, "t", mode="append", idempotency_key="run 1 | orders")
+    assert (again.replayed, again.snapshot_id, again.rows_written) == (True, first.snapshot_id, 0)
+    assert "done before" in caplog.text
+    other = lake.write(ORDERS, "t", mode="append", idempotency_key="RUN 1 | orders ")
+    assert not other.replayed
+    assert rows(lake, "SELECT count(*) FROM t") == [(6,)]
+    assert len(files_of(lake)) == 2
+
+
+@catalogs()
+def test_a_replacing_write_runs_again_and_records_its_key(lake: DuckLake) -> None:
+    lake.write(ORDERS, "t", mode="overwrite", idempotency_key="k")
+    again = lake.write(ORDERS.slice(0, 1), "t", mode="overwrite", idempotency_key="k")
+    assert not again.replayed
+    assert rows(lake, "SELECT count(*) FROM t") == [(1,)]
+    appended = lake.write(ORDERS, "t", mode="append", idempotency_key="k")
+    assert (appended.replayed, appended.snapshot_id) == (True, again.snapshot_id)
+
+
+@catalogs()
+def test_a_replay_says_when_its_rows_are_gone_since(lake: DuckLake, caplog: pytest.LogCaptureFixture) -> None:
+    lake.write(ORDERS, "t", mode="append", idempotency_key="k")
+    gone = lake.write(ORDERS.slice(0, 0), "t", mode="overwrite")
+    again = lake.write(ORDERS, "t", mode="append", idempotency_key="k")
+    assert again.replayed
+    assert f"snapshot {gone.snapshot_id} has removed rows since" in caplog.text
+
+
+@catalogs()
+def test_a_table_made_anew_knows_no_old_keys(lake: DuckLake) -> None:
+    lake.write(ORDERS, "t", mode="append", idempotency_key="k")
+    lake.drop_table("t")
+    assert not lake.write(ORDERS, "t", mode="append", idempotency_key="k").replayed
+    assert rows(lake, "SELECT count(*) FROM t") == [(3,)]
+
+
+@catalogs()
+def test_new_columns_come_in_with_the_rows_that_have_them(lake: DuckLake) -> None:
+    lake.write(ORDERS, "t", mode="append")
+    wider = ORDERS.append_column("note", [["a", "b", "c"]]).append_column("s", [[{"x": 1}] * 3])
+    with pytest.raises(errors.DataError, match=r"`note` is no column.*`s` is no column"):
+        lake.write(wider, "t", mode="append")
+    result = lake.write(wider, "t", mode="append", schema_evolution="add")
+    assert lake.snapshots()[0].changes == ["altered_table:1", "inserted_into_table:1"]
+    deeper = wider.drop(["s"]).append_column("s", [[{"x": 2, "y": "new"}] * 3])
+    lake.write(deeper, "t", mode="append", schema_evolution="add")
+    found = rows(lake, "SELECT id, note, s FROM t WHERE id = 1 ORDER BY ALL NULLS FIRST")
+    assert found == [(1, None, None), (1, "a", {"x": 1, "y": None}), (1, "a", {"x": 2, "y": "new"})]
+    assert rows(lake, f"SELECT count(*) FROM t AT (VERSION => {result.previous_snapshot_id})") == [(3,)]
+
+
+@catalogs()
+def test_columns_grow_when_they_may(lake: DuckLake) -> None:
+    narrow = pa.table({"i": pa.array([1], pa.int32()), "f": pa.array([0.5], pa.float32())})
+    wide = pa.table({"i": pa.array([2**40], pa.int64()), "f": pa.array([0.1], pa.float64())})
+    lake.write(narrow, "t", mode="append")
+    with pytest.raises(errors.DataError, match="`i` is BIGINT in the data and INTEGER in the table"):
+        lake.write(wide, "t", mode="append")
+    lake.write(wide, "t", mode="append", schema_evolution="promote")
+    assert rows(lake, "FROM t ORDER BY i") == [(1, 0.5), (2**40, 0.1)]
+    assert [column.type for column in lake.table("t").schema()] == ["BIGINT", "DOUBLE"]
+
+
+@catalogs()
+def test_data_that_do_not_fit_are_refused_and_leave_nothing(lake: DuckLake) -> None:
+    lake.create_table("t", {"i": "INTEGER NOT NULL", "u": "UUID", "tz": "TIMESTAMPTZ"})
+    before = len(lake.snapshots())
+    for data, message in [
+        (pa.table({"i": [1]}), "`i` is BIGINT in the data"),
+        (pa.table({"i": pa.array([None, 1], pa.int32())}), "Column `i` of table `main.t` takes no NULL"),
+        (pa.table({"u": ["x"]}), "takes no NULL"),
+        (pa.table({"i": pa.array([1], pa.int32()), "u": ["x"]}), "does not fit table"),
+        (pa.table({"tz": pa.array([0], pa.timestamp("us"))}), "`tz` is TIMESTAMP in the data"),
+        (pa.table([pa.array([1]), pa.array([2])], names=["i", "I"]), "several columns i"),
+    ]:
+        with pytest.raises(errors.DataError, match=message):
+            lake.write(data, "t", mode="append")
+    assert len(lake.snapshots()) == before
+    assert files_of(lake) == []
+
+
+@catalogs()
+def test_a_layout_that_is_not_the_tables_is_refused(lake: DuckLake) -> None:
+    lake.write(ORDERS, "t", mode="append", partition_by=["region"], sort_by=["id desc"])
+    lake.write(ORDERS, "t", mode="append", partition_by=["region"], sort_by=["id DESC"])
+    with pytest.raises(errors.ConfigError, match="SET PARTITIONED BY"):
+        lake.write(ORDERS, "t", mode="append", partition_by=["id"])
+    with pytest.raises(errors.ConfigError, match="SET SORTED BY"):
+        lake.write(ORDERS, "t", mode="append", sort_by=["id"])
+
+
+def test_requests_that_make_no_sense_are_refused(tmp_path: Path) -> None:
+    lake = DuckLake.local(tmp_path / "lake")
+    for fields, message in [
+        ({"mode": "apend"}, "append"),
+        ({"mode": "append", "where": "id = 1"}, "do not go together"),
+        ({"mode": "replace_where"}, "do not go together"),
+        ({"mode": "append", "outside": "keep"}, "outside"),
+        ({"mode": "append", "schema_evolution": "ad"}, "add"),
+        ({"mode": "append", "idempotency_key": ""}, "cannot be used"),
+    ]:
+        with pytest.raises(errors.ConfigError, match=message):
+            lake.write(ORDERS, "t", **fields)  # type: ignore[arg-type]
+    with pytest.raises(errors.ConfigError, match="dict cannot be written"):
+        lake.write({"id": [1]}, "t", mode="append")
+
+
+def test_whatever_offers_an_arrow_stream_can_be_written(tmp_path: Path) -> None:
+    import duckdb
+    import polars as pl
+
+    lake = DuckLake.local(tmp_path / "lake")
+    lake.write(pl.DataFrame({"id": [1]}), "t", mode="append")
+    lake.write(duckdb.sql("SELECT 2::BIGINT AS id"), "t", mode="append")
+    lake.write(pa.table({"id": [3]}).to_reader(), "t", mode="append")
+    assert rows(lake, "FROM t ORDER BY id") == [(1,), (2,), (3,)]
+
+
+@catalogs()
+def test_encrypted_lakes_are_refused_before_any_work(make_lake: MakeLake) -> None:
+    lake = make_lake(encrypted=True)
+    with pytest.raises(errors.UnsupportedStatementError, match="encrypted"):
+        lake.write(ORDERS, "t", mode="append")
+    assert files_of(lake) == []
