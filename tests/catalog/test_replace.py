@@ -1,0 +1,192 @@
+"""Replacing partitions and what matches a predicate: exactly those rows go, wherever they are kept."""
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ducklake_orch import DuckLake, errors
+from tests.backends import catalogs
+from tests.catalog.plan_reader import read_plan
+from tests.catalog.test_write import files_of, lake_file_names, rows
+
+DAYS = pa.table({"day": [date(2024, 1, 1), date(2024, 1, 2), None], "v": [1, 2, 3]})
+
+
+@catalogs()
+def test_partitions_that_the_data_have_rows_for_are_replaced(lake: DuckLake) -> None:
+    lake.write(DAYS, "t", mode="append", partition_by=["day"])
+    lake.write(DAYS, "t", mode="append")
+    new = pa.table({"day": [date(2024, 1, 2), None], "v": [20, 30]})
+    result = lake.write(new, "t", mode="overwrite_partitions")
+    assert (result.rows_removed, result.files_removed, result.files_added) == (4, 4, 2)
+    assert sorted(map(str, result.partitions)) == [
+        f"day=2024-01-02: 1 rows, 1 files, {result.partitions[0].bytes} bytes",
+        f"day=None: 1 rows, 1 files, {result.partitions[1].bytes} bytes",
+    ]
+    assert rows(lake, "SELECT v FROM t ORDER BY v") == [(1,), (1,), (20,), (30,)]
+    assert read_plan(lake, "t") == sorted(rows(lake, "FROM t"), key=repr)
+
+
+@catalogs(sql_writes=True)
+def test_rows_that_are_inlined_or_deleted_are_counted_and_replaced_too(lake: DuckLake) -> None:
+    """The engine makes a place for inlined rows under a version of the schema that altered nothing."""
+    lake.write(pa.table({"p": ["x", "y"], "v": [1, 2]}), "t", mode="append", partition_by=["p"])
+    lake.execute(["INSERT INTO t VALUES ('x', 3), ('y', 4)", "DELETE FROM t WHERE v = 1"]).raise_for_error()
+    before = lake.snapshots()[0].snapshot_id
+    result = lake.write(pa.table({"p": ["x"], "v": [9]}), "t", mode="overwrite_partitions")
+    assert (result.rows_removed, result.files_removed) == (1, 1)
+    now = [("x", 9), ("y", 2), ("y", 4)]
+    assert sorted(rows(lake, "FROM t")) == now
+    for statement in ("CALL ducklake_flush_inlined_data('lake')", "CALL ducklake_rewrite_data_files('lake')"):
+        lake.execute(statement).raise_for_error()
+        assert sorted(rows(lake, "FROM t")) == now
+        assert sorted(rows(lake, f"FROM t AT (VERSION => {before})")) == [("x", 3), ("y", 2), ("y", 4)]
+        assert sorted(rows(lake, f"FROM t AT (VERSION => {before - 1})")) == [("x", 1), ("x", 3), ("y", 2), ("y", 4)]
+        assert read_plan(lake, "t", snapshot=before) == [("x", 3), ("y", 2), ("y", 4)]
+
+
+HOSTILE = ["a b", "a/b", "é", "100%", "=", "", "__x", "it's", 'q"q', "[1]", "\\", "{y}", "a,b", "A B", "ü" * 30, "\n"]
+MOMENTS = [datetime(2024, 12, 31, 23, 59), datetime(1969, 1, 1), None]
+KEYS: list[tuple[str, pa.DataType, list[Any]]] = [
+    ("identity", pa.string(), [*HOSTILE, None]),
+    ("identity", pa.int64(), [-1, 0, 2**40, None]),
+    ("identity", pa.bool_(), [True, False, None]),
+    ("identity", pa.float64(), [0.5, -1e300, float("nan"), float("inf"), None]),
+    ("identity", pa.decimal128(10, 2), [Decimal("1.10"), Decimal("-0.01"), None]),
+    ("identity", pa.date32(), [date(2024, 2, 29), date(1, 1, 1), None]),
+    ("identity", pa.timestamp("us"), [datetime(2024, 1, 1, 12, 0, 0, 1), None]),
+    ("identity", pa.timestamp("us", "UTC"), [datetime(2024, 1, 1, 23, 30, tzinfo=UTC), None]),
+    ("identity", pa.binary(), [b"ab", b"", None]),
+    *((unit, pa.timestamp("us"), MOMENTS) for unit in ("year", "month", "day", "hour")),
+    ("hour", pa.timestamp("us", "UTC"), [datetime(2024, 12, 31, 23, 59, tzinfo=UTC), None]),
+    ("bucket(5)", pa.string(), [*HOSTILE, None]),
+    ("bucket(3)", pa.int32(), [*range(20), None]),
+]
+
+
+@pytest.mark.parametrize(("transform", "kind", "values"), KEYS, ids=lambda one: str(one)[:20])
+@catalogs()
+def test_every_kind_of_partition_is_replaced_by_itself(
+    lake: DuckLake, transform: str, kind: pa.DataType, values: list[Any]
+) -> None:
+    """A partition of the engine's making goes like one of ours, and the rows of others stay."""
+    key = {"identity": "k"}.get(transform, f"{transform}(k)".replace(")(", ", "))
+    data = pa.table({"k": pa.array(values, kind), "n": list(range(len(values))), "all": [0] * len(values)})
+    lake.write(data, "t", mode="append", partition_by=[key, '"all"'])  # buckets alone are no partitions that one means
+    partition = lake.write(data, "t", mode="append").partitions
+    assert sum(one.rows for one in partition) == len(values)
+    last = data.slice(len(values) - 2, 1)
+    result = lake.write(last, "t", mode="overwrite_partitions")
+    assert result.rows_removed == 2 * next(one.rows for one in partition if one.values == result.partitions[0].values)
+    assert len(rows(lake, "FROM t")) == 2 * len(values) - result.rows_removed + 1
+    assert repr(read_plan(lake, "t")) == repr(sorted(rows(lake, "FROM t"), key=repr))
+
+
+@catalogs()
+def test_keys_of_every_mixture_are_laid_out_as_the_engine_does(lake: DuckLake) -> None:
+    """Columns beside transforms, two transforms of one column, and a transform called like a column."""
+    data = pa.table({"ts": [datetime(2024, 1, 2, 3)], "day": [7], "p": ["a b"]})
+    mixed = ["year(ts)", "p", "day(ts)", "bucket(4, day)"]
+    for table, keys in (("t", mixed), ("u", ["day(ts)"])):
+        lake.create_table(table, data.schema, partition_by=keys, options={"data_inlining_row_limit": 0})
+        lake.execute(f"INSERT INTO {table} VALUES ('2024-01-02 03:00', 7, 'a b')").raise_for_error()
+        lake.write(data, table, mode="append", partition_by=keys)
+        theirs, ours = (name.rpartition("/")[0] for name in lake_file_names(lake)[-2:])
+        assert ours == theirs
+        lake.write(data, table, mode="overwrite_partitions")
+        assert lake.write(data, table, mode="overwrite_partitions").rows_removed == 1
+        assert rows(lake, f"FROM {table}") == [(datetime(2024, 1, 2, 3), 7, "a b")]
+        assert read_plan(lake, table) == rows(lake, f"FROM {table}")
+
+
+@catalogs()
+def test_files_of_an_older_layout_go_whole_or_stop_the_write(lake: DuckLake) -> None:
+    one_day = [pa.table({"day": [day] * 2, "v": [1, 2]}) for day in (date(2024, 1, 1), date(2024, 1, 2))]
+    for data in one_day:
+        lake.write(data, "t", mode="append")
+    lake.execute("ALTER TABLE t SET PARTITIONED BY (day)").raise_for_error()
+    assert lake.write(one_day[1], "t", mode="overwrite_partitions").rows_removed == 2
+    lake.execute("ALTER TABLE t RESET PARTITIONED BY").raise_for_error()
+    lake.write(pa.concat_tables(one_day), "t", mode="append")
+    lake.execute("ALTER TABLE t SET PARTITIONED BY (day)").raise_for_error()
+    before = files_of(lake)
+    with pytest.raises(errors.NotAlignedError, match="some may match"):
+        lake.write(one_day[1], "t", mode="overwrite_partitions")
+    assert files_of(lake) == before
+    assert len(rows(lake, "FROM t")) == 8
+
+
+@catalogs()
+def test_tables_without_partitions_have_none_to_replace(lake: DuckLake) -> None:
+    lake.write(DAYS, "t", mode="append")
+    lake.write(DAYS, "u", mode="append", partition_by=["bucket(4, v)"])
+    for table in ("t", "u"):
+        with pytest.raises(errors.ConfigError, match="replace_where"):
+            lake.write(DAYS, table, mode="overwrite_partitions")
+
+
+@catalogs()
+def test_what_matches_is_replaced_by_whole_files(lake: DuckLake) -> None:
+    lake.write(DAYS, "t", mode="append", partition_by=["day"])
+    new = pa.table({"day": [date(2024, 1, 2)], "v": [20]})
+    result = lake.write(new, "t", mode="replace_where", where="day >= '2024-01-02' AND day < DATE '2024-02-01' -- Feb")
+    assert (result.rows_removed, result.rows_written) == (1, 1)
+    assert rows(lake, "SELECT v FROM t ORDER BY v") == [(1,), (3,), (20,)]
+    gone = lake.write(new.slice(0, 0), "t", mode="replace_where", where="day IS NULL")
+    assert (gone.rows_removed, gone.rows_written) == (1, 0)
+    both = pa.table({"day": [date(2024, 1, 2)] * 2, "v": [20, 21]})
+    lake.write(both, "t", mode="append")
+    with pytest.raises(errors.NotAlignedError, match=r"Partition `main\.t` by what is replaced"):
+        lake.write(new, "t", mode="replace_where", where="v = 20")
+    assert sorted(rows(lake, "SELECT v FROM t")) == [(1,), (20,), (20,), (21,)]
+
+
+@catalogs()
+def test_rows_outside_the_predicate_stop_the_write_or_are_dropped(lake: DuckLake) -> None:
+    lake.write(DAYS, "t", mode="append", partition_by=["day"])
+    before = files_of(lake)
+    where = "day = '2024-01-01'"
+    for data in (DAYS, DAYS.to_reader(max_chunksize=1)):
+        with pytest.raises(errors.RowsOutsideError, match=r"2 rows .* such as \(datetime.date\(2024, 1, 2\), 2\)"):
+            lake.write(data, "t", mode="replace_where", where=where)
+    assert files_of(lake) == before
+    result = lake.write(DAYS, "t", mode="replace_where", where=where, outside="drop")
+    assert (result.rows_written, result.rows_removed) == (1, 1)
+    assert len(rows(lake, "FROM t")) == 3
+
+
+@catalogs(sql_writes=True)
+def test_a_write_can_insist_on_what_it_has_read(lake: DuckLake) -> None:
+    lake.write(DAYS, "t", mode="append", partition_by=["day"])
+    read = lake.write(DAYS, "t", mode="append").snapshot_id
+    other, mine = DAYS.slice(0, 1), DAYS.slice(1, 1)
+    where = "day = '2024-01-02'"
+
+    def replace(expect: int) -> None:
+        lake.write(mine, "t", mode="overwrite_partitions", expect_snapshot=expect)
+
+    lake.write(other, "t", mode="append")  # of another partition
+    lake.execute("CALL ducklake_merge_adjacent_files('lake', 't')").raise_for_error()
+    replace(read)
+    with pytest.raises(errors.SnapshotChangedError, match="has changed since"):
+        replace(read)
+    for change in (
+        "INSERT INTO t VALUES ('2024-01-02', 5)",
+        f"UPDATE t SET v = v + 1 WHERE {where}",
+        f"DELETE FROM t WHERE {where}",
+    ):
+        read = lake.snapshots()[0].snapshot_id
+        lake.execute(change).raise_for_error()
+        with pytest.raises(errors.SnapshotChangedError):
+            replace(read)
+        with pytest.raises(errors.SnapshotChangedError):
+            lake.write(mine, "t", mode="replace_where", where=where, expect_snapshot=read)
+        with pytest.raises(errors.SnapshotChangedError):
+            lake.write(mine, "t", mode="overwrite", expect_snapshot=read)
+        lake.write(other, "t", mode="overwrite_partitions", expect_snapshot=read)
+        replace(lake.snapshots()[0].snapshot_id)
+    with pytest.raises(errors.SnapshotNotFoundError):
+        replace(999)
