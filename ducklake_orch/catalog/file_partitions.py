@@ -58,8 +58,12 @@ class Span:
         return self.low == self.high and not self.nulls
 
     def __str__(self) -> str:
-        values = [f"`{self.low}`"] + ([f"`{self.high}`"] if self.high != self.low else [])
-        return " and ".join(values + ["NULL"] * self.nulls)
+        values = [self.low, *([self.high] if self.high != self.low else []), *([None] if self.nulls else [])]
+        return " and ".join(map(_text, values))
+
+
+def _text(value: str | None) -> str:
+    return "NULL" if value is None else f"`{value}`"
 
 
 def place(con: duckdb.DuckDBPyConnection, table: TableDef, files: Sequence[Candidate]) -> None:
@@ -97,8 +101,7 @@ def _problem(key: PartitionKey, span: Span, said: str | None) -> str | None:
     if not span.single:
         return f"it has rows of several partitions: {_shown(key)} is {span}"
     if said != span.low:
-        says, has = (f"`{text}`" if text is not None else "NULL" for text in (said, span.low))
-        return f"its path says that {_shown(key)} is {says}, its rows say {has}"
+        return f"its path says that {_shown(key)} is {_text(said)}, its rows say {_text(span.low)}"
     return None
 
 
@@ -157,9 +160,7 @@ def _apply(
     low, high = (f"CAST({key_sql(transform, side)} AS VARCHAR)" for side in ("low", "high"))
     sql = f"SELECT n, {low}, {high}, {same} FROM (SELECT n, {typed} FROM (VALUES {rows}) AS v(n, low, high))"
     return {
-        ordered[n]: Span(first, last)
-        for n, first, last, alike in con.execute(sql).fetchall()
-        if first is not None and last is not None and (alike or first != last)
+        ordered[n]: Span(first, last) for n, first, last, alike in con.execute(sql).fetchall() if alike or first != last
     }
 
 

@@ -68,7 +68,7 @@ def canonical_paths(con: duckdb.DuckDBPyConnection, config: LakeConfig, paths: P
     if isinstance(paths, str | Path):
         paths = [paths]
     found: dict[str, list[str]] = {}
-    for path in map(os.fspath, paths):
+    for path in (str(path) for path in paths):
         for file in _files(con, config, path):
             found.setdefault(canonical(file, data_path), []).append(path)
     twice = {path: given for path, given in found.items() if len(given) > 1}
