@@ -1,5 +1,6 @@
 """Every catalog and storage the package supports, as data: tests ask for what they need and run on all that have it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,15 +80,23 @@ def backends(**needs: Any) -> pytest.MarkDecorator:
     return _parametrize([one for one in CROSS if _has(one.catalog, needs)])
 
 
-def catalogs(**needs: Any) -> pytest.MarkDecorator:
-    """Parametrize a test over the catalogs alone, on local storage."""
-    return _parametrize([Backend(one, LOCAL) for one in CATALOGS if _has(one, needs)])
+def catalogs(*, quick: Sequence[CatalogKind] = (), **needs: Any) -> pytest.MarkDecorator:
+    """Parametrize a test over the catalogs alone, on local storage.
+
+    Args:
+        quick: Where the test is slow, the catalogs that `make test` runs; by default all.
+        **needs: What the catalog must be able to do.
+    """
+    return _parametrize([Backend(one, LOCAL) for one in CATALOGS if _has(one, needs)], quick or CATALOGS)
 
 
 def _has(catalog: CatalogKind, needs: dict[str, Any]) -> bool:
     return all(getattr(catalog, name) == value for name, value in needs.items())
 
 
-def _parametrize(chosen: list[Backend]) -> pytest.MarkDecorator:
-    params = [pytest.param(one, id=str(one), marks=() if in_every_run(one) else pytest.mark.full) for one in chosen]
+def _parametrize(chosen: list[Backend], quick: Sequence[CatalogKind] = CATALOGS) -> pytest.MarkDecorator:
+    params = [
+        pytest.param(one, id=str(one), marks=() if in_every_run(one) and one.catalog in quick else pytest.mark.full)
+        for one in chosen
+    ]
     return pytest.mark.parametrize("backend", params, indirect=True)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake, errors
-from tests.backends import catalogs
+from tests.backends import SQLITE, catalogs
 from tests.catalog.plan_reader import read_plan
 from tests.catalog.test_write import files_of, lake_file_names, rows
 
@@ -68,7 +68,7 @@ KEYS: list[tuple[str, pa.DataType, list[Any]]] = [
 
 
 @pytest.mark.parametrize(("transform", "kind", "values"), KEYS, ids=lambda one: str(one)[:20])
-@catalogs()
+@catalogs(quick=[SQLITE])
 def test_every_kind_of_partition_is_replaced_by_itself(
     lake: DuckLake, transform: str, kind: pa.DataType, values: list[Any]
 ) -> None:
