@@ -14,6 +14,7 @@ from ducklake_orch.errors import ConfigError
 from ducklake_orch.results import (
     CommitInfo,
     ExecuteResult,
+    FsckReport,
     LakeEntry,
     Option,
     Snapshot,
@@ -422,6 +423,18 @@ class DuckLake:
 
         with self.reading() as session:
             return introspection.snapshots(session, limit)
+
+    def fsck(self, *, deep: bool = False, storage: bool = False, repair: bool = False) -> FsckReport:
+        """Find and explain every broken state of the lake; reads only the catalog, unless told more.
+
+        Args:
+            deep: Read the files, too: footers of all, contents of the live ones.
+            storage: List the storage, too.
+            repair: Mend what can be mended without guessing, in one snapshot.
+        """
+        from ducklake_orch.catalog.fsck.run import fsck
+
+        return fsck(self.config, deep=deep, storage=storage, repair=repair)
 
     def options(self) -> list[Option]:
         """List the persisted options of the lake, its schemas and tables."""

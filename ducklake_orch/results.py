@@ -232,3 +232,69 @@ class WriteResult(Result):
             f"{self.mode} to {self.table}: {self.rows_written} rows in, {self.rows_removed} out,"
             f" snapshot {self.snapshot_id}, {self.duration_s:.3f} s"
         )
+
+
+@dataclass(frozen=True)
+class Finding(Result):
+    """A broken state of a lake.
+
+    Attributes:
+        code: Its name, the same in every version.
+        severity: `error`: wrong rows, none, or data that will be lost; `warning`: something else fails or misleads;
+            `info`: untidy.
+        table: Where, as `schema.table`.
+        file: The data file, delete file or object that it is about.
+        effect: What somebody who uses the lake notices.
+        remedy: What to do.
+        repairable: Whether `repair=True` mends it.
+        detail: What was seen.
+    """
+
+    code: str
+    severity: Literal["error", "warning", "info"]
+    table: str | None
+    file: str | None
+    effect: str
+    remedy: str
+    repairable: bool
+    detail: str
+
+    def __str__(self) -> str:
+        return " ".join(
+            [f"{self.severity} {self.code}:", *(one for one in (self.table, self.file) if one), self.detail]
+        )
+
+
+@dataclass(frozen=True)
+class FsckReport(Result):
+    """What fsck found.
+
+    Attributes:
+        findings: The broken states; of each code the first ones.
+        checked: What was looked at.
+        counts: How many there are of each code, listed or not.
+        repaired: What was found before, and mended.
+        repair_snapshot: The snapshot that mended it.
+    """
+
+    findings: list[Finding]
+    checked: dict[str, Any]
+    counts: dict[str, int] = field(default_factory=dict)
+    repaired: list[Finding] = field(default_factory=list)
+    repair_snapshot: int | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no error; warnings may be."""
+        return all(one.severity != "error" for one in self.findings)
+
+    def __str__(self) -> str:
+        looked = ", ".join(f"{key} {value}" for key, value in self.checked.items())
+        lines = [f"{sum(self.counts.values()) or 'nothing'} found ({looked})"]
+        for code, count in self.counts.items():
+            listed = [one for one in self.findings if one.code == code]
+            lines += ["", *map(str, listed), *([f"… and {count - len(listed)} more"] if count > len(listed) else [])]
+            lines += [f"  effect: {listed[0].effect}", f"  remedy: {listed[0].remedy}"]
+        if self.repaired:
+            lines += ["", f"repaired with snapshot {self.repair_snapshot}:", *(f"  {one}" for one in self.repaired)]
+        return "\n".join(lines)

@@ -1,0 +1,218 @@
+"""Read what stands in the lake's files into the copy: real bounds, real partitions, the positions that deletes name."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ducklake_orch.catalog.file_columns import FileColumn, file_columns
+from ducklake_orch.catalog.footers import exactly
+from ducklake_orch.catalog.fsck.footers import for_each
+from ducklake_orch.catalog.fsck.local_copy import LocalCopy
+from ducklake_orch.catalog.layout import key_sql
+from ducklake_orch.engine.quoting import identifier, literal
+
+# Types without an order that bounds could follow, or whose bounds nobody uses.
+_UNBOUND = ("HUGEINT", "UHUGEINT", "TIME WITH TIME ZONE", "INTERVAL", "GEOMETRY", "VARIANT", "BLOB")
+_FILE = "__ducklake_orch_file"
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A column that holds values, as SQL over a file.
+
+    Attributes:
+        column_id: What it is to the table.
+        sql: Its value in a row, or the list of its values.
+        many: Whether a row has a list of them.
+        type: DuckDB's type.
+    """
+
+    column_id: int
+    sql: str
+    many: bool
+    type: str
+
+    @property
+    def facts(self) -> str:
+        """The real statistics of a file, as an aggregate: (id, least, greatest, values, NULLs, NaN)."""
+        least, most = self._least("min"), self._least("max")
+        number = self.type in ("FLOAT", "DOUBLE")
+        nan = f"list_contains({self.sql}, 'nan'::{self.type})" if self.many else f"isnan({self.sql})"
+        if self.many:
+            count, nulls = f"sum(list_count({self.sql}))", "NULL"
+        else:
+            count, nulls = f"count({self.sql})", f"count(*) - count({self.sql})"
+        return (
+            f"{{id: {self.column_id}, least: {least}, most: {most}, vals: ({count})::BIGINT, nulls: ({nulls})::BIGINT,"
+            f" nan: {f'coalesce(bool_or({nan}), false)' if number else 'NULL::BOOLEAN'}}}"
+        )
+
+    def _least(self, function: str) -> str:
+        if self.type in _UNBOUND:
+            return "NULL::VARCHAR"
+        # NaN is above all numbers and no bound.
+        number, values = self.type in ("FLOAT", "DOUBLE"), self.sql
+        if self.many:
+            values = f"list_filter({values}, lambda x: NOT isnan(x))" if number else values
+            return f"{function}(list_{function}({values}))::VARCHAR"
+        only = f" FILTER (NOT isnan({values}))" if number else ""
+        return f"({function}({values}){only})::VARCHAR"
+
+
+def read_contents(copy: LocalCopy) -> None:
+    """Read all live data files, and all Parquet delete files; fills `real_stats`, `real_partition`, `real_delete`."""
+    mappings = _mappings(copy)
+    keys = _partition_keys(copy)
+    groups = copy.con.execute("""
+        SELECT columns, f.mapping_id, f.partition_id, list(p.full_path)
+        FROM ducklake_data_file f JOIN data_path_of p ON p.id = f.data_file_id
+        JOIN footer ON footer.path = p.full_path
+        WHERE f.end_snapshot IS NULL AND columns IS NOT NULL GROUP BY ALL""").fetchall()
+    for columns, mapping_id, partition_id, paths in groups:
+        tree = file_columns(columns)
+        leaves = list(_by_name(tree, mappings[mapping_id]) if mapping_id in mappings else _by_id(tree))
+        if leaves:
+            sql = _values_sql(leaves, keys.get(partition_id, []))
+            for_each(
+                copy.con,
+                copy.config,
+                list(dict.fromkeys(paths)),
+                lambda some, sql=sql: _read_values(copy, some, sql),  # type: ignore[misc]
+            )
+    _read_deletes(copy)
+
+
+def _by_id(columns: Sequence[FileColumn]) -> Iterator[Leaf]:
+    for column in columns:
+        for one, sql, many in _leaves(column, identifier(column.name), False):
+            # The engine's own columns have ids beyond all others.
+            if one.field_id is not None and one.field_id < 2**31 - 1000:
+                yield Leaf(one.field_id, sql, many, one.type)
+
+
+def _leaves(column: FileColumn, sql: str, many: bool) -> Iterator[tuple[FileColumn, str, bool]]:
+    """Return the columns that hold values, with the SQL that gets at them."""
+    for child, inner, in_list in _inside(column, sql, many):
+        yield from _leaves(child, inner, in_list)
+    if not column.children:
+        yield column, sql, many
+
+
+def _inside(column: FileColumn, sql: str, many: bool) -> Iterator[tuple[FileColumn, str, bool]]:
+    """Return the columns directly inside one."""
+    match column.type:
+        case "LIST":
+            yield column.children[0], f"flatten({sql})" if many else sql, True
+        case "MAP":
+            for child, function in zip(column.children, ("map_keys", "map_values"), strict=True):
+                inner = f"flatten(list_transform({sql}, lambda x: {function}(x)))" if many else f"{function}({sql})"
+                yield child, inner, True
+        case "STRUCT":
+            for child in column.children:
+                name = literal(child.name)
+                part = f"list_transform({sql}, lambda x: struct_extract(x, {name}))"
+                yield child, part if many else f"struct_extract({sql}, {name})", many
+
+
+# Names in files without field ids: by the name in the file, the column of the table and the names inside.
+Names = dict[str, tuple[int, Any]]
+
+
+def _mappings(copy: LocalCopy) -> dict[int, Names]:
+    rows = copy.con.execute("""
+        SELECT mapping_id, column_id, source_name, target_field_id, parent_column FROM ducklake_name_mapping
+        WHERE NOT coalesce(is_partition, false) ORDER BY column_id""").fetchall()
+    inside: dict[tuple[int, int | None], list[Any]] = defaultdict(list)
+    for mapping_id, column_id, name, target, parent in rows:
+        inside[mapping_id, parent].append((column_id, name, target))
+
+    def build(mapping_id: int, parent: int | None) -> Names:
+        found = inside[mapping_id, parent]
+        return {str(name).lower(): (int(target), build(mapping_id, column_id)) for column_id, name, target in found}
+
+    return {mapping_id: build(mapping_id, None) for mapping_id in {int(row[0]) for row in rows}}
+
+
+def _by_name(columns: Sequence[FileColumn], names: Names) -> Iterator[Leaf]:
+    for column in columns:
+        if (known := names.get(column.name.lower())) is not None:
+            yield from _named_leaves(column, identifier(column.name), False, known)
+
+
+def _named_leaves(column: FileColumn, sql: str, many: bool, known: tuple[int, Names]) -> Iterator[Leaf]:
+    target, names = known
+    if not column.children:
+        yield Leaf(target, sql, many, column.type)
+        return
+    # Lists and maps are known by their place, not by what somebody called the group in the file.
+    placed: list[Any] = list(names.values())
+    for n, (child, inner, in_list) in enumerate(_inside(column, sql, many)):
+        found = names.get(child.name.lower()) if column.type == "STRUCT" else (placed[n] if n < len(placed) else None)
+        if found is not None:
+            yield from _named_leaves(child, inner, in_list, found)
+
+
+def _partition_keys(copy: LocalCopy) -> dict[int, list[tuple[int, int, str]]]:
+    rows = copy.con.execute(
+        "SELECT partition_id, partition_key_index, column_id, transform FROM ducklake_partition_column"
+    ).fetchall()
+    found: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
+    for partition_id, index, column_id, transform in rows:
+        found[int(partition_id)].append((int(index), int(column_id), str(transform)))
+    return found
+
+
+def _values_sql(leaves: Sequence[Leaf], keys: Sequence[tuple[int, int, str]]) -> str:
+    by_id: Mapping[int, Leaf] = {leaf.column_id: leaf for leaf in leaves if not leaf.many}
+    parts = []
+    for index, column_id, transform in keys:
+        if column_id in by_id:
+            value = key_sql(transform, by_id[column_id].sql)
+            ends = f"least: min({value})::VARCHAR, most: max({value})::VARCHAR"
+            parts.append(f"{{key: {index}, {ends}, nulls: (count(*) - count({value}))::BIGINT}}")
+    stats = f"[{', '.join(leaf.facts for leaf in leaves)}] AS stats"
+    empty = "NULL::STRUCT(key INTEGER, least VARCHAR, most VARCHAR, nulls BIGINT)[]"
+    return f"{stats}, {f'[{chr(44).join(parts)}]' if parts else empty} AS keys"
+
+
+def _read_values(copy: LocalCopy, paths: Sequence[str], sql: str) -> None:
+    files = ", ".join(literal(exactly(path)) for path in paths)
+    source = f"read_parquet([{files}], filename = {literal(_FILE)}, hive_partitioning = false)"
+    copy.con.execute(
+        "CREATE OR REPLACE TEMP TABLE facts AS SELECT p.id, q.* EXCLUDE (path)"
+        f" FROM (SELECT {_FILE} AS path, {sql} FROM {source} GROUP BY ALL) q"
+        " JOIN data_path_of p ON p.full_path = q.path"
+    )
+    copy.con.execute(
+        "INSERT INTO real_stats SELECT id, s.id, s.least, s.most, s.vals, s.nulls, s.nan"
+        " FROM (SELECT id, unnest(stats) AS s FROM facts)"
+    )
+    copy.con.execute(
+        "INSERT INTO real_partition SELECT id, k.key, k.least, k.most, k.nulls"
+        " FROM (SELECT id, unnest(keys) AS k FROM facts)"
+    )
+
+
+def _read_deletes(copy: LocalCopy) -> None:
+    paths = copy.con.execute("""
+        SELECT DISTINCT p.full_path FROM known_path p JOIN footer ON footer.path = p.full_path
+        WHERE p.what = 'delete file' AND footer.columns IS NOT NULL""").fetchall()
+    for_each(copy.con, copy.config, [str(row[0]) for row in paths], lambda some: _read_positions(copy, some))
+
+
+def _read_positions(copy: LocalCopy, paths: Sequence[str]) -> None:
+    files = ", ".join(literal(exactly(path)) for path in paths)
+    copy.con.execute(f"""
+        INSERT INTO real_delete
+        SELECT d.id, count(*), min(pos), max(pos), count(*) FILTER (pos <= before),
+               max(file_path) FILTER (parse_filename(file_path) <> parse_filename(f.full_path)), count(i.row_id)
+        FROM (SELECT {_FILE} AS path, file_path, pos,
+                     lag(pos) OVER (PARTITION BY {_FILE} ORDER BY file_row_number) AS before
+              FROM read_parquet([{files}], filename = {literal(_FILE)}, file_row_number = true,
+                                hive_partitioning = false)) q
+        JOIN known_path d ON d.what = 'delete file' AND d.full_path = q.path
+        LEFT JOIN data_path_of f ON f.id = d.data_file_id
+        LEFT JOIN (SELECT DISTINCT file_id, row_id FROM inlined_delete) i
+                  ON i.file_id = d.data_file_id AND i.row_id = q.pos
+        GROUP BY d.id""")

@@ -1,0 +1,250 @@
+"""Checks of what the catalog says about files against the files themselves."""
+
+from ducklake_orch.catalog.fsck.check import Check
+from ducklake_orch.catalog.model import ROW_ID_FIELD, SNAPSHOT_ID_FIELD
+
+_FOOTER = "known_path p JOIN footer r ON r.path = p.full_path"
+_FILE_FOOTER = f"""{_FOOTER} JOIN ducklake_data_file f ON f.data_file_id = p.id
+                WHERE p.what = 'data file' AND r.columns IS NOT NULL"""
+_BOUNDS_REMEDY = (
+    "`repair=True` writes the real ones, and widens the table's to cover them. Find the program that writes wrong"
+    " statistics."
+)
+
+
+def _stats(code: str, effect: str, detail: str, condition: str) -> Check:
+    return Check(
+        code,
+        "error",
+        effect,
+        _BOUNDS_REMEDY,
+        repairable=True,
+        sql=f"""
+            SELECT s.table_id, p.full_path, 'column ' || s.column_name || ': ' || {detail}
+            FROM wrong_stats s JOIN data_path_of p ON p.id = s.data_file_id WHERE s.{condition}""",
+    )
+
+
+def _size(code: str, severity: str, column: str, real: str, effect: str) -> Check:
+    return Check(
+        code,
+        severity,  # type: ignore[arg-type]
+        effect,
+        "`repair=True` writes what the file says, when the file is the one that was meant.",
+        repairable=True,
+        sql=f"""
+            SELECT p.table_id, p.full_path, p.what || ' ' || p.id || ': {column} is ' || f.{column} || ', the file has '
+                   || r.{real}
+            FROM {_FOOTER} JOIN known_file f USING (what, id)
+            WHERE f.{column} <> r.{real}""",
+    )
+
+
+PRESENCE_CHECKS = [
+    Check(
+        "missing-file",
+        "error",
+        "Every read that needs the file fails. `count(*)` does not notice.",
+        "Bring the file back from a backup or from the storage's own versions. If it is lost, retire it from the"
+        " catalog: end its row in ducklake_data_file.",
+        sql="""
+            SELECT p.table_id, p.full_path, p.what || ' ' || p.id FROM known_path p
+            JOIN unreadable u ON u.path = p.full_path AND u.absent WHERE p.end_snapshot IS NULL""",
+    ),
+    Check(
+        "missing-old-file",
+        "warning",
+        "Time travel and change feeds that need the file fail.",
+        "Bring the file back, or expire the snapshots that need it.",
+        sql="""
+            SELECT p.table_id, p.full_path, p.what || ' ' || p.id || ' of snapshots before ' || p.end_snapshot
+            FROM known_path p JOIN unreadable u ON u.path = p.full_path AND u.absent
+            WHERE p.end_snapshot IS NOT NULL""",
+    ),
+]
+
+CHECKS = [
+    Check(
+        "unreadable-file",
+        "error",
+        "Every read that needs the file fails.",
+        "Bring the file back from a backup. If it is lost, retire it from the catalog: end its row.",
+        sql="""
+            SELECT p.table_id, p.full_path, p.what || ' ' || p.id || ': ' || u.reason FROM known_path p
+            JOIN (SELECT path, min(reason) AS reason FROM unreadable WHERE NOT absent GROUP BY path) u
+                 ON u.path = p.full_path""",
+    ),
+    _size(
+        "wrong-file-size",
+        "error",
+        "file_size_bytes",
+        "file_size",
+        "Every read that needs the file fails: the engine looks for its footer in the wrong place.",
+    ),
+    _size(
+        "wrong-footer-size",
+        "warning",
+        "footer_size",
+        "footer_size",
+        "Reading the file takes longer, or fails: the engine fetches the wrong part of it first.",
+    ),
+    Check(
+        "wrong-record-count",
+        "error",
+        "`count(*)`, answered from the catalog, disagrees with the rows; row ids of two files may be the same.",
+        "`repair=True` writes the number that the file has.",
+        repairable=True,
+        sql=f"""
+            SELECT p.table_id, p.full_path, 'record_count is ' || f.record_count || ', the file has ' || r.record_count
+            FROM {_FOOTER} JOIN ducklake_data_file f ON f.data_file_id = p.id
+            WHERE p.what = 'data file' AND f.record_count <> r.record_count""",
+    ),
+    Check(
+        "file-without-field-ids",
+        "warning",
+        "Columns are found by name, until somebody renames one: then the file has NULL in it.",
+        "Write the rows of the file anew, or give it a name mapping.",
+        sql=f"""
+            SELECT p.table_id, p.full_path, 'no field ids and no mapping_id' FROM {_FILE_FOOTER}
+            AND f.mapping_id IS NULL AND f.end_snapshot IS NULL
+            AND NOT list_bool_or(list_transform(r.columns, lambda c: c.field_id IS NOT NULL))""",
+    ),
+    Check(
+        "nested-column-without-field-id",
+        "error",
+        "The engine reads NULL for what is inside a list, and fails for a map: only field ids tell it what that is.",
+        "Write the file again with field ids inside (DuckDB's `COPY … FIELD_IDS`), or give it a name mapping.",
+        sql=f"""
+            SELECT p.table_id, p.full_path, 'inside ' || (SELECT any_value(detail) FROM nesting WHERE path = r.path)
+            FROM {_FILE_FOOTER}
+            AND r.path IN (SELECT path FROM nesting) AND f.mapping_id IS NULL AND f.end_snapshot IS NULL""",
+    ),
+    Check(
+        "file-without-row-ids",
+        "error",
+        "SELECT works; row ids, UPDATE and DELETE fail.",
+        "Set `row_id_start` to the table's `next_row_id`, and raise that by the rows of the file.",
+        sql=f"""
+            SELECT p.table_id, p.full_path, 'no row_id_start and no _ducklake_internal_row_id' FROM {_FILE_FOOTER}
+            AND f.row_id_start IS NULL AND f.end_snapshot IS NULL AND NOT has_field(r.columns, {ROW_ID_FIELD})""",
+    ),
+    Check(
+        "file-without-snapshot-ids",
+        "error",
+        "Time travel to before `partial_max` fails or shows too many rows.",
+        "Set `partial_max` to NULL if all rows are of the snapshot the file begins with.",
+        sql=f"""
+            SELECT p.table_id, p.full_path, 'partial_max is ' || f.partial_max
+                   || ', but there is no _ducklake_internal_snapshot_id'
+            FROM {_FILE_FOOTER} AND f.partial_max IS NOT NULL AND NOT has_field(r.columns, {SNAPSHOT_ID_FIELD})""",
+    ),
+    _stats(
+        "file-bounds-exclude-values",
+        "Queries with a WHERE on the column miss the file's rows.",
+        "'from ' || coalesce(s.min_value, '?') || ' to ' || coalesce(s.max_value, '?') || ', really from '"
+        " || coalesce(s.real_min, '?') || ' to ' || coalesce(s.real_max, '?')",
+        "bounds",
+    ),
+    _stats(
+        "file-hides-nulls",
+        "`IS NULL` on the column misses the file's rows.",
+        "'null_count is 0, there are ' || s.real_nulls",
+        "nulls",
+    ),
+    _stats(
+        "file-hides-nan",
+        "Comparisons with NaN, which is above all numbers, miss the file's rows.",
+        "'contains_nan is false, there are some'",
+        "nan",
+    ),
+    Check(
+        "table-bounds-exclude-values",
+        "error",
+        "Queries with a WHERE on the column return no rows although there are some: the engine does not even look.",
+        "`repair=True` widens the bounds, or removes them where the file's own are not known.",
+        repairable=True,
+        sql="""
+            SELECT e.table_id, p.full_path, 'column ' || e.column_name || ': the table says '
+                   || coalesce(e.min_value, '?') || ' to ' || coalesce(e.max_value, '?') || ', the file has '
+                   || e.real_min || ' to ' || e.real_max
+            FROM excluded_value e JOIN data_path_of p ON p.id = e.data_file_id
+            QUALIFY row_number() OVER (PARTITION BY e.table_id, e.column_id ORDER BY e.data_file_id) = 1""",
+    ),
+    Check(
+        "wrong-partition-value",
+        "error",
+        "Queries that name a bucket miss the file's rows; replacing or pruning partitions hits the wrong rows.",
+        "`repair=True` writes the value that all rows have. A file that holds several partitions: write its rows anew"
+        " (`UPDATE` them).",
+        repairable=True,
+        sql="""
+            SELECT v.table_id, p.full_path, 'key ' || v.partition_key_index || ' (' || k.transform || ' of '
+                   || l.column_name || ') is ' || coalesce(v.partition_value, 'NULL') || ', the rows have '
+                   || CASE WHEN r.low IS NULL THEN 'NULL' WHEN r.low = r.high THEN r.low ELSE r.low || ' to ' || r.high
+                      END || CASE WHEN r.nulls > 0 AND r.low IS NOT NULL THEN ' and NULL' ELSE '' END
+            FROM wrong_partition w JOIN real_partition r USING (data_file_id, partition_key_index)
+            JOIN ducklake_file_partition_value v USING (data_file_id, partition_key_index)
+            JOIN ducklake_data_file f USING (data_file_id)
+            JOIN ducklake_partition_column k USING (partition_id, partition_key_index)
+            JOIN leaf l ON l.table_id = f.table_id AND l.column_id = k.column_id
+            JOIN data_path_of p ON p.id = w.data_file_id""",
+    ),
+    Check(
+        "wrong-delete-count",
+        "error",
+        "`count(*)`, answered from the catalog, disagrees with the rows.",
+        "`repair=True` writes the number of positions that the delete file names.",
+        repairable=True,
+        sql="""
+            SELECT p.table_id, p.full_path, 'delete_count is ' || d.delete_count || ', the file names ' || r.positions
+            FROM real_delete r JOIN ducklake_delete_file d USING (delete_file_id)
+            JOIN known_path p ON p.what = 'delete file' AND p.id = d.delete_file_id
+            WHERE d.delete_count <> r.positions""",
+    ),
+    Check(
+        "delete-file-out-of-order",
+        "error",
+        "The engine refuses the file: positions must rise. The table cannot be read.",
+        "Write the delete file again, each position once and in order.",
+        sql="""
+            SELECT p.table_id, p.full_path, r.unsorted || ' positions are not above the one before'
+            FROM real_delete r JOIN known_path p ON p.what = 'delete file' AND p.id = r.delete_file_id
+            WHERE r.unsorted > 0""",
+    ),
+    Check(
+        "deleted-position-beyond-file",
+        "error",
+        "`count(*)` is too low: rows are counted as deleted that the data file does not have.",
+        "Write the delete file again without them.",
+        sql="""
+            SELECT p.table_id, p.full_path, 'position ' || CASE WHEN r.low < 0 THEN r.low ELSE r.high END
+                   || ', data file ' || f.data_file_id || ' has ' || f.record_count || ' rows'
+            FROM real_delete r JOIN ducklake_delete_file d USING (delete_file_id)
+            JOIN ducklake_data_file f USING (data_file_id)
+            JOIN known_path p ON p.what = 'delete file' AND p.id = r.delete_file_id
+            WHERE r.high >= f.record_count OR r.low < 0""",
+    ),
+    Check(
+        "delete-file-names-other-file",
+        "warning",
+        "The engine does not look at the name; readers of Iceberg's kind do, and do not delete the rows.",
+        "Write the delete file again with the path of its data file.",
+        sql="""
+            SELECT p.table_id, p.full_path, 'it names ' || r.other FROM real_delete r
+            JOIN known_path p ON p.what = 'delete file' AND p.id = r.delete_file_id WHERE r.other IS NOT NULL""",
+    ),
+    Check(
+        "deleted-twice",
+        "error",
+        "Rows that were deleted come back, and `count(*)` is too low: the engine stumbles over a position that is both"
+        " in a delete file and in the catalog.",
+        "`repair=True` puts all deletes of the data file into one delete file.",
+        repairable=True,
+        sql="""
+            SELECT f.table_id, f.full_path, r.also_inlined || ' positions are in delete file ' || d.delete_file_id
+                   || ' and in ducklake_inlined_delete_' || d.table_id
+            FROM real_delete r JOIN ducklake_delete_file d USING (delete_file_id)
+            JOIN known_path f ON f.what = 'data file' AND f.id = d.data_file_id
+            WHERE r.also_inlined > 0 AND d.end_snapshot IS NULL AND f.end_snapshot IS NULL""",
+    ),
+]

@@ -1,0 +1,110 @@
+"""Read the footers of the lake's files into the copy: whether they are there, how long, and with what columns."""
+
+from collections.abc import Callable, Sequence
+
+import duckdb
+
+from ducklake_orch.catalog.file_columns import FileColumn, file_columns
+from ducklake_orch.catalog.footers import exactly
+from ducklake_orch.catalog.fsck.local_copy import LocalCopy
+from ducklake_orch.catalog.model import ROW_ID_FIELD
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.quoting import literal
+from ducklake_orch.errors import AuthenticationError, TransientError
+
+FILES_AT_ONCE = 250
+# How each storage says that there is no such object.
+_ABSENT = (
+    "No files found that match",
+    "No such file",
+    "HTTP 404",
+    "(404",
+    "BlobNotFound",
+    "specified blob does not exist",
+)
+_LOAD = """
+    INSERT INTO footer
+    SELECT f.file_name, f.num_rows, f.file_size_bytes, f.footer_size,
+           list_transform(parquet_schema, lambda s: {{
+               name: s.name, type: s.type, repetition_type: s.repetition_type, num_children: s.num_children,
+               converted_type: s.converted_type, logical_type: s.logical_type, field_id: s.field_id,
+               duckdb_type: s.duckdb_type}})
+    FROM (SELECT parquet_file_metadata[1] AS f, parquet_schema FROM parquet_full_metadata([{paths}]))"""
+
+
+def read_footers(copy: LocalCopy) -> None:
+    """Read the footers of all files that the catalog keeps, live or ended; fills `footer`, `unreadable`, `nesting`."""
+    con = copy.con
+    readable = "FROM known_path p JOIN known_file k USING (what, id) WHERE"
+    paths = con.execute(f"SELECT DISTINCT full_path {readable} k.encryption_key IS NULL AND k.format = 'parquet'")
+    for_each(con, copy.config, [str(row[0]) for row in paths.fetchall()], lambda some: con.execute(_load(some)))
+    for path, key in con.execute(
+        f"SELECT full_path, any_value(k.encryption_key) {readable} k.encryption_key IS NOT NULL GROUP BY 1"
+    ).fetchall():
+        for_each(con, copy.config, [str(path)], lambda some, key=key: _count_encrypted(con, some[0], str(key)))  # type: ignore[misc]
+    con.execute(
+        "INSERT INTO surely_numbered SELECT p.data_file_id FROM known_path p JOIN footer ON footer.path = p.full_path"
+        f" WHERE p.what = 'data file' AND NOT has_field(footer.columns, {ROW_ID_FIELD})"
+    )
+    _judge_nesting(con)
+
+
+def for_each(
+    con: duckdb.DuckDBPyConnection, config: LakeConfig, paths: Sequence[str], work: Callable[[Sequence[str]], object]
+) -> None:
+    """Do something to files, some hundred at a time; those for which it fails are noted in `unreadable`.
+
+    Raises:
+        DuckLakeOrchError: When the storage itself fails: then nothing can be said about a file.
+    """
+    for start in range(0, len(paths), FILES_AT_ONCE):
+        _halving(con, config, paths[start : start + FILES_AT_ONCE], work)
+
+
+def _halving(
+    con: duckdb.DuckDBPyConnection, config: LakeConfig, paths: Sequence[str], work: Callable[[Sequence[str]], object]
+) -> None:
+    try:
+        work(paths)
+        return
+    except duckdb.Error as error:
+        failure = classify(error, config, "Reading files of the lake failed")
+    if isinstance(failure, TransientError | AuthenticationError):
+        raise failure
+    if len(paths) > 1:
+        for half in (paths[: len(paths) // 2], paths[len(paths) // 2 :]):
+            _halving(con, config, half, work)
+        return
+    absent = any(words in failure.message for words in _ABSENT)
+    reason = failure.message.removeprefix("Reading files of the lake failed: ").splitlines()[0]
+    con.execute(f"INSERT INTO unreadable VALUES ({literal(paths[0])}, {literal(absent)}, {literal(reason)})")
+
+
+def _load(paths: Sequence[str]) -> str:
+    return _LOAD.format(paths=", ".join(literal(exactly(path)) for path in paths))
+
+
+def _count_encrypted(con: duckdb.DuckDBPyConnection, path: str, key: str) -> None:
+    """An encrypted footer shows itself only to a reader with the key."""
+    name = literal(exactly(path))
+    con.execute(f"""
+        INSERT INTO footer SELECT {literal(path)},
+            (SELECT count(*) FROM read_parquet({name}, encryption_config =
+                {{footer_key_value: from_base64({literal(key)})}})),
+            (SELECT max(size) FROM read_blob({name})), NULL, NULL""")
+
+
+def _judge_nesting(con: duckdb.DuckDBPyConnection) -> None:
+    """Note the files that lack field ids inside their columns."""
+    shapes = con.execute("SELECT columns, list(path) FROM footer WHERE columns IS NOT NULL GROUP BY columns").fetchall()
+    for columns, paths in shapes:
+        known = [column for column in file_columns(columns) if column.field_id is not None]
+        inside = sorted({name for column in known for name in _without_id(column)})
+        for path in paths if inside else ():
+            con.execute(f"INSERT INTO nesting VALUES ({literal(path)}, {literal(', '.join(inside))})")
+
+
+def _without_id(column: FileColumn) -> list[str]:
+    missing = [column.name for child in column.children if child.field_id is None]
+    return missing + [f"{column.name}.{name}" for child in column.children for name in _without_id(child)]

@@ -1,0 +1,74 @@
+"""Copy what the catalog holds of inlined rows and deletes: one query for each of its tables."""
+
+from collections.abc import Mapping
+
+import duckdb
+
+from ducklake_orch.catalog.model import ColumnDef
+from ducklake_orch.catalog.types import duckdb_type
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.quoting import identifier, literal
+from ducklake_orch.engine.snapshots import metadata
+
+_DATA = "ducklake_inlined_data_"
+DELETES = "ducklake_inlined_delete_"
+# Types with an order that the checks know; of others, and of what is nested, the values are not looked at.
+_ORDERED = ("boolean", "date", "time", "uuid", "varchar", "json", "timestamp", "float", "int", "uint", "decimal")
+
+
+def copy_inlined(con: duckdb.DuckDBPyConnection, config: LakeConfig, there: Mapping[str, Mapping[str, str]]) -> None:
+    """Copy inlined rows without their values, the bounds of their values, and inlined deletes.
+
+    Args:
+        con: The connection that has the copy of the other metadata tables.
+        config: The lake.
+        there: The types of the columns of all metadata tables, by table and column.
+    """
+    for name in sorted(there):
+        data, delete = name.removeprefix(_DATA), name.removeprefix(DELETES)
+        source, table = metadata(config, name), literal(name)
+        if data != name and (parts := data.split("_"))[0].isdigit() and parts[-1].isdigit() and len(parts) == 2:
+            con.execute(f"INSERT INTO inlined_table VALUES ({table}, {parts[0]})")
+            life = "row_id, begin_snapshot, end_snapshot"
+            con.execute(f"INSERT INTO inlined_row SELECT {parts[0]}, {table}, {life} FROM {source}")
+            _copy_bounds(con, source, int(parts[0]), int(parts[1]), there[name])
+        elif delete != name and delete.isdigit():
+            con.execute(f"INSERT INTO inlined_table VALUES ({table}, {delete})")
+            con.execute(f"INSERT INTO inlined_delete SELECT {delete}, file_id, row_id, begin_snapshot FROM {source}")
+
+
+def _copy_bounds(
+    con: duckdb.DuckDBPyConnection, source: str, table_id: int, version: int, types: Mapping[str, str]
+) -> None:
+    """Copy the bounds of the live rows of one schema version."""
+    columns = con.execute(f"""
+        SELECT c.column_id, c.column_name, c.column_type
+        FROM ducklake_column c JOIN ducklake_schema_versions v USING (table_id)
+        WHERE table_id = {table_id} AND v.schema_version = {version} AND c.parent_column IS NULL
+              AND c.begin_snapshot <= v.begin_snapshot
+              AND (c.end_snapshot IS NULL OR c.end_snapshot > v.begin_snapshot)""").fetchall()
+    facts = [
+        _facts(int(column_id), str(name), str(kind), types[str(name)])
+        for column_id, name, kind in columns
+        if str(kind).startswith(_ORDERED) and str(name) in types and str(kind) not in ("int128", "uint128")
+    ]
+    if facts:
+        con.execute(
+            f"INSERT INTO inlined_stats SELECT {table_id}, f.id, f.least, f.most, f.vals, f.nulls, f.nan"
+            f" FROM (SELECT unnest([{', '.join(facts)}]) AS f FROM {source} WHERE end_snapshot IS NULL"
+            " HAVING count(*) > 0)"
+        )
+
+
+def _facts(column_id: int, name: str, kind: str, stored: str) -> str:
+    typed = duckdb_type(ColumnDef(column_id, name, kind, True))
+    # Each database holds some types as text, and Postgres texts as bytes.
+    text = f"decode({identifier(name)})" if stored == "BLOB" else identifier(name)
+    value = f"TRY_CAST({text} AS {typed})"
+    number = kind.startswith("float")
+    only = f" FILTER (NOT isnan({value}))" if number else ""
+    nan = f"coalesce(bool_or(isnan({value})), false)" if number else "NULL::BOOLEAN"
+    return (
+        f"{{id: {column_id}, least: (min({value}){only})::VARCHAR, most: (max({value}){only})::VARCHAR,"
+        f" vals: count({identifier(name)}), nulls: count(*) - count({identifier(name)}), nan: {nan}}}"
+    )

@@ -1,0 +1,52 @@
+"""Checks of inlined rows: the tables in the metadata database that hold them, and the registry of those tables."""
+
+from ducklake_orch.catalog.fsck.check import Check
+
+CHECKS = [
+    Check(
+        "inlined-table-missing",
+        "error",
+        "The table cannot be read: the engine looks for its inlined rows.",
+        "Restore the table in the metadata database from a backup. When there is none, its rows are lost: remove the"
+        " row from ducklake_inlined_data_tables.",
+        sql="""
+            SELECT table_id, NULL, 'there is no ' || table_name FROM ducklake_inlined_data_tables
+            ANTI JOIN inlined_table USING (table_name)""",
+    ),
+    Check(
+        "inlined-table-not-registered",
+        "error",
+        "Nobody sees the rows in it.",
+        "Add it to ducklake_inlined_data_tables (table id, name, schema version), or drop it when the rows are known to"
+        " be elsewhere.",
+        sql="""
+            SELECT i.table_id, NULL, i.table_name || ' holds ' || count(*) || ' rows'
+            FROM inlined_row i ANTI JOIN ducklake_inlined_data_tables r USING (table_name)
+            JOIN known_table t ON t.table_id = i.table_id WHERE i.end_snapshot IS NULL AND t.ended_at IS NULL
+            GROUP BY i.table_id, i.table_name""",
+    ),
+    Check(
+        "inlined-table-left-behind",
+        "info",
+        "None. It takes up room in the metadata database.",
+        "Drop it there.",
+        sql="""
+            SELECT NULL, NULL, table_name || ' is of table ' || table_id || ', which is not there'
+            FROM inlined_table ANTI JOIN known_table USING (table_id)
+            UNION ALL
+            SELECT i.table_id, NULL, i.table_name || ' is empty and not registered'
+            FROM inlined_table i SEMI JOIN known_table USING (table_id)
+            ANTI JOIN ducklake_inlined_data_tables r USING (table_name) ANTI JOIN inlined_row o USING (table_name)
+            WHERE starts_with(i.table_name, 'ducklake_inlined_data_')""",
+    ),
+    Check(
+        "inlined-row-lives-twice",
+        "error",
+        "The row is read twice.",
+        "End the older of the two where the newer begins.",
+        sql="""
+            SELECT table_id, NULL, 'row ' || row_id || ' in ' || string_agg(table_name, ', ' ORDER BY table_name)
+            FROM inlined_row SEMI JOIN ducklake_inlined_data_tables r USING (table_name)
+            WHERE end_snapshot IS NULL GROUP BY table_id, row_id HAVING count(*) > 1""",
+    ),
+]

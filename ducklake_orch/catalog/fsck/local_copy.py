@@ -1,0 +1,195 @@
+"""Copy the metadata tables into memory: one state of the catalog, in types that are the same for every database.
+
+The checks are SQL over this copy. So they cost the catalog one query per table, however many checks there are, they
+cannot be confused by somebody who commits meanwhile, and they need no dialects.
+"""
+
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass
+
+import duckdb
+
+from ducklake_orch.catalog.fsck.inlined import DELETES, copy_inlined
+from ducklake_orch.catalog.fsck.views import MACROS, VIEWS
+from ducklake_orch.catalog.metadata import text
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.quoting import identifier, literal
+from ducklake_orch.engine.snapshots import metadata
+from ducklake_orch.errors import LakeNotFoundError
+
+_LIFE = "begin_snapshot BIGINT, end_snapshot BIGINT"
+_PATH = "path VARCHAR, path_is_relative BOOLEAN"
+_BOUNDS = "min_value VARCHAR, max_value VARCHAR, contains_nan BOOLEAN"
+# What the checks look at of each metadata table of the format.
+TABLES = {
+    "metadata": "key VARCHAR, value VARCHAR, scope VARCHAR, scope_id BIGINT",
+    "snapshot": "snapshot_id BIGINT, schema_version BIGINT, next_catalog_id BIGINT, next_file_id BIGINT",
+    "snapshot_changes": "snapshot_id BIGINT, changes_made VARCHAR, commit_extra_info VARCHAR",
+    "schema": f"schema_id BIGINT, {_LIFE}, schema_name VARCHAR, {_PATH}",
+    "table": f"table_id BIGINT, {_LIFE}, schema_id BIGINT, table_name VARCHAR, {_PATH}",
+    "view": f"view_id BIGINT, {_LIFE}, schema_id BIGINT, view_name VARCHAR",
+    "macro": f"macro_id BIGINT, {_LIFE}, schema_id BIGINT, macro_name VARCHAR",
+    "tag": f"object_id BIGINT, {_LIFE}, key VARCHAR",
+    "column": f"column_id BIGINT, {_LIFE}, table_id BIGINT, column_name VARCHAR, column_type VARCHAR,"
+    " parent_column BIGINT",
+    "column_tag": f"table_id BIGINT, column_id BIGINT, {_LIFE}, key VARCHAR",
+    "data_file": f"data_file_id BIGINT, table_id BIGINT, {_LIFE}, {_PATH}, record_count BIGINT,"
+    " file_size_bytes BIGINT, footer_size BIGINT, row_id_start BIGINT, partition_id BIGINT, encryption_key VARCHAR,"
+    " mapping_id BIGINT, partial_max BIGINT",
+    "delete_file": f"delete_file_id BIGINT, table_id BIGINT, {_LIFE}, data_file_id BIGINT, {_PATH}, format VARCHAR,"
+    " delete_count BIGINT, file_size_bytes BIGINT, footer_size BIGINT, encryption_key VARCHAR, partial_max BIGINT",
+    "file_column_stats": "data_file_id BIGINT, table_id BIGINT, column_id BIGINT, value_count BIGINT,"
+    f" null_count BIGINT, {_BOUNDS}",
+    "file_variant_stats": "data_file_id BIGINT, table_id BIGINT",
+    "table_stats": "table_id BIGINT, record_count BIGINT, next_row_id BIGINT",
+    "table_column_stats": f"table_id BIGINT, column_id BIGINT, contains_null BOOLEAN, {_BOUNDS}",
+    "partition_info": f"partition_id BIGINT, table_id BIGINT, {_LIFE}",
+    "partition_column": "partition_id BIGINT, partition_key_index BIGINT, column_id BIGINT, transform VARCHAR",
+    "file_partition_value": "data_file_id BIGINT, table_id BIGINT, partition_key_index BIGINT, partition_value VARCHAR",
+    "sort_info": f"sort_id BIGINT, table_id BIGINT, {_LIFE}",
+    "files_scheduled_for_deletion": f"data_file_id BIGINT, {_PATH}",
+    "inlined_data_tables": "table_id BIGINT, table_name VARCHAR, schema_version BIGINT",
+    "column_mapping": "mapping_id BIGINT, table_id BIGINT",
+    "name_mapping": "mapping_id BIGINT, column_id BIGINT, source_name VARCHAR, target_field_id BIGINT,"
+    " parent_column BIGINT, is_partition BOOLEAN",
+    "schema_versions": "begin_snapshot BIGINT, schema_version BIGINT, table_id BIGINT",
+}
+# All inlined tables in one: what the catalog keeps of a row beside its values, and the deletes of rows in files.
+_OWN = {
+    "missing_table": "table_name VARCHAR",
+    "inlined_table": "table_name VARCHAR, table_id BIGINT",
+    "inlined_row": f"table_id BIGINT, table_name VARCHAR, row_id BIGINT, {_LIFE}",
+    "inlined_stats": "table_id BIGINT, column_id BIGINT, min_value VARCHAR, max_value VARCHAR, value_count BIGINT,"
+    " null_count BIGINT, contains_nan BOOLEAN",
+    "inlined_delete": "table_id BIGINT, file_id BIGINT, row_id BIGINT, begin_snapshot BIGINT",
+    # What the other modes add: from footers, from what stands in the files, from a listing of the storage.
+    "footer": "path VARCHAR, record_count BIGINT, file_size BIGINT, footer_size BIGINT, columns STRUCT(name VARCHAR,"
+    " type VARCHAR, repetition_type VARCHAR, num_children BIGINT, converted_type VARCHAR, logical_type VARCHAR,"
+    " field_id BIGINT, duckdb_type VARCHAR)[]",
+    "unreadable": "path VARCHAR, absent BOOLEAN, reason VARCHAR",
+    "nesting": "path VARCHAR, detail VARCHAR",
+    "surely_numbered": "data_file_id BIGINT",
+    "real_stats": "data_file_id BIGINT, column_id BIGINT, min_value VARCHAR, max_value VARCHAR, value_count BIGINT,"
+    " null_count BIGINT, contains_nan BOOLEAN",
+    "real_partition": "data_file_id BIGINT, partition_key_index BIGINT, low VARCHAR, high VARCHAR, nulls BIGINT",
+    "real_delete": "delete_file_id BIGINT, positions BIGINT, low BIGINT, high BIGINT, unsorted BIGINT, other VARCHAR,"
+    " also_inlined BIGINT",
+    "listed": "path VARCHAR",
+    "alias": "full_path VARCHAR, listed_path VARCHAR",
+}
+
+
+@dataclass(frozen=True)
+class LocalCopy:
+    """The metadata tables in memory, named `ducklake_…` as in the catalog, and the views of `views.py`.
+
+    Attributes:
+        con: The connection that has them, as temporary tables: they go when it is closed.
+        config: The lake.
+        data_path: Root of the lake's files, with a closing slash.
+    """
+
+    con: duckdb.DuckDBPyConnection
+    config: LakeConfig
+    data_path: str
+
+    def number(self, sql: str) -> int:
+        """Return the one number that a query gives."""
+        return int(self.con.execute(sql).fetchall()[0][0] or 0)
+
+    def count(self, table: str) -> int:
+        """Return how many rows a table has; a condition may follow its name."""
+        return self.number(f"SELECT count(*) FROM {table}")
+
+
+def copy_metadata(con: duckdb.DuckDBPyConnection, config: LakeConfig) -> LocalCopy:
+    """Copy the metadata tables.
+
+    Args:
+        con: A connection that is in a transaction and not in the lake; the metadata database is attached.
+        config: The lake.
+
+    Raises:
+        LakeNotFoundError: When the metadata database holds no lake.
+    """
+    there = _columns(con, config)
+    if "ducklake_metadata" not in there:
+        raise LakeNotFoundError(
+            f"The catalog `{config.catalog.to_url()}` holds no lake.",
+            remedy="Check the path or database, and `metadata_schema`.",
+        )
+    for name, columns in (_OWN | {f"ducklake_{one}": spec for one, spec in TABLES.items()}).items():
+        con.execute(f"CREATE TEMP TABLE {name} ({columns})")
+    for one, columns in TABLES.items():
+        _copy_table(con, config, f"ducklake_{one}", columns, there.get(f"ducklake_{one}"))
+    copy_inlined(con, config, there)
+    path = _data_path(con, config)
+    for statement in [*MACROS, *VIEWS]:
+        con.execute(statement.replace("{data_path}", literal(path)))
+    return LocalCopy(con, config, path)
+
+
+def _data_path(con: duckdb.DuckDBPyConnection, config: LakeConfig) -> str:
+    if config.override_data_path and config.data_path:
+        return config.data_path
+    row = con.execute("SELECT value FROM ducklake_metadata WHERE key = 'data_path' AND scope IS NULL").fetchone()
+    stored = str(row[0]) if row else ""
+    return stored if stored.endswith("/") else f"{stored}/"
+
+
+def _columns(con: duckdb.DuckDBPyConnection, config: LakeConfig) -> dict[str, dict[str, str]]:
+    """Return the types of the columns of all metadata tables, by table and column."""
+    alias = literal(config.metadata_alias)
+    if not con.execute(f"SELECT 1 FROM duckdb_databases() WHERE database_name = {alias}").fetchall():
+        return _described(con, config)
+    schema = f" AND schema_name = {literal(config.metadata_schema)}" if config.metadata_schema else ""
+    rows = con.execute(
+        "SELECT table_name, column_name, data_type FROM duckdb_columns()"
+        f" WHERE database_name = {alias} AND starts_with(table_name, 'ducklake_'){schema}"
+    ).fetchall()
+    found: dict[str, dict[str, str]] = {}
+    for table, column, kind in rows:
+        found.setdefault(str(table), {})[str(column)] = str(kind)
+    return found
+
+
+def _described(con: duckdb.DuckDBPyConnection, config: LakeConfig) -> dict[str, dict[str, str]]:
+    """Ask for each table by its name: what the extension has attached is in no list."""
+    found: dict[str, dict[str, str]] = {}
+    # Not in the transaction: where there is no such table, the engine looks for similar names in the lake.
+    with closing(con.cursor()) as own:
+        for name in [f"ducklake_{one}" for one in TABLES]:
+            _describe(own, config, name, found)
+        for table in ("ducklake_inlined_data_tables", "ducklake_table"):
+            if table in found:
+                wanted = "table_name" if "inlined" in table else f"'{DELETES}' || table_id"
+                rows = own.execute(f"SELECT DISTINCT {wanted} FROM {metadata(config, table)}").fetchall()
+                for row in rows:
+                    _describe(own, config, str(text(row[0])), found)
+    return found
+
+
+def _describe(con: duckdb.DuckDBPyConnection, config: LakeConfig, name: str, found: dict[str, dict[str, str]]) -> None:
+    with suppress(duckdb.CatalogException):  # it is not there
+        rows = con.execute(f"DESCRIBE {metadata(config, name)}").fetchall()
+        found[name] = {str(row[0]): str(row[1]) for row in rows}
+
+
+def _copy_table(
+    con: duckdb.DuckDBPyConnection, config: LakeConfig, name: str, columns: str, there: Mapping[str, str] | None
+) -> None:
+    if there is None:
+        con.execute(f"INSERT INTO missing_table VALUES ({literal(name)})")
+        return
+    pairs = [column.split() for column in columns.split(",")]
+    values = ", ".join(_read(column, kind, there.get(column)) for column, kind in pairs)
+    con.execute(f"INSERT INTO {name} SELECT {values} FROM {metadata(config, name)}")
+
+
+def _read(column: str, wanted: str, actual: str | None) -> str:
+    if actual is None:  # an older format
+        return "NULL"
+    if actual == "BLOB" and wanted == "VARCHAR":
+        return f"decode({identifier(column)})"
+    return f"CAST({identifier(column)} AS {wanted})"

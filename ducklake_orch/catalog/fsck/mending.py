@@ -1,0 +1,49 @@
+"""What a repair works with: a transaction on the metadata, the state that it sees, and the snapshot it makes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ducklake_orch.catalog.changes import Token
+from ducklake_orch.catalog.fsck.local_copy import LocalCopy
+from ducklake_orch.catalog.transaction import MetadataTransaction
+from ducklake_orch.engine.quoting import literal
+
+
+@dataclass
+class Mending:
+    """Repairs of one snapshot.
+
+    Attributes:
+        transaction: The transaction on the metadata tables.
+        copy: What it saw when it began.
+        write_id: Part of the names of files that repairs write.
+        next_file_id: The number of the next such file.
+        tokens: What the snapshot says it did.
+        folded: The data files whose deletes have been put together.
+    """
+
+    transaction: MetadataTransaction
+    copy: LocalCopy
+    write_id: str
+    next_file_id: int
+    tokens: list[Token] = field(default_factory=list)
+    folded: set[int] = field(default_factory=set)
+
+    def delete(self, table: str, condition: str) -> None:
+        """Remove rows of a metadata table."""
+        self.transaction.change(table, f"DELETE FROM {{}} WHERE {condition}")
+
+    def delete_each(self, table: str, column: str, ids: Sequence[int], condition: str = "") -> None:
+        """Remove the rows of a metadata table that have one of these ids."""
+        self.transaction.change_each(table, f"DELETE FROM {{}} WHERE{condition}", column, ids)
+
+    def update(self, table: str, values: str, condition: str) -> None:
+        """Change rows of a metadata table."""
+        self.transaction.change(table, f"UPDATE {{}} SET {values} WHERE {condition}")
+
+    def text(self, value: str | None) -> str:
+        """Write a text in the catalog's own SQL."""
+        if value is not None and self.copy.config.catalog.type == "mysql":
+            # Whether a backslash means itself depends on the server's mode; digits mean the same in all.
+            return f"CAST(X'{value.encode().hex()}' AS CHAR CHARACTER SET utf8mb4)"
+        return literal(value)

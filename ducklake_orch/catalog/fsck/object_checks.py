@@ -1,0 +1,152 @@
+"""Checks of schemas, tables, columns, layouts and options: what the names in a query mean."""
+
+from ducklake_orch.catalog.fsck.check import Check
+
+CHECKS = [
+    Check(
+        "table-lives-twice",
+        "error",
+        "The lake cannot be opened, or the table is looked at through either of the two rows.",
+        "Decide which row of ducklake_table is right and end the other one at the snapshot that replaced it.",
+        sql="""
+            SELECT table_id, NULL, count(*) || ' live rows in ducklake_table: ' || string_agg(table_name, ', ')
+            FROM ducklake_table WHERE end_snapshot IS NULL GROUP BY table_id HAVING count(*) > 1""",
+    ),
+    Check(
+        "column-lives-twice",
+        "error",
+        "The table has the column twice, or cannot be read.",
+        "Decide which row of ducklake_column is right and end the other one at the snapshot that replaced it.",
+        sql="""
+            SELECT table_id, NULL, 'column ' || column_id || ' has ' || count(*) || ' live rows'
+            FROM ducklake_column WHERE end_snapshot IS NULL GROUP BY table_id, column_id HAVING count(*) > 1""",
+    ),
+    Check(
+        "layout-lives-twice",
+        "error",
+        "Writers lay files out in one way, or in the other.",
+        "Set the layout anew: `ALTER TABLE … SET PARTITIONED BY` (or `SORTED BY`) ends all that went before.",
+        sql="""
+            SELECT table_id, NULL, count(*) || ' live ' || what || ' specs: ' || string_agg(id, ', ' ORDER BY id)
+            FROM (SELECT table_id, 'partition' AS what, partition_id AS id FROM ducklake_partition_info
+                  WHERE end_snapshot IS NULL
+                  UNION ALL SELECT table_id, 'sort', sort_id FROM ducklake_sort_info WHERE end_snapshot IS NULL)
+            GROUP BY table_id, what HAVING count(*) > 1""",
+    ),
+    Check(
+        "duplicate-schema-name",
+        "error",
+        "The name means one of them; the tables of the other cannot be reached.",
+        "Rename one: change `schema_name` of its row in ducklake_schema.",
+        sql="""
+            SELECT NULL, NULL, 'schemas ' || string_agg(schema_id, ', ' ORDER BY schema_id) || ' are called '
+                   || any_value(schema_name)
+            FROM ducklake_schema WHERE end_snapshot IS NULL GROUP BY lower(schema_name) HAVING count(*) > 1""",
+    ),
+    Check(
+        "duplicate-table-name",
+        "error",
+        "The name means one of them; the rows of the other cannot be reached.",
+        "Rename one: change its name in the live row of ducklake_table or ducklake_view.",
+        sql="""
+            SELECT max(table_id), NULL, string_agg(what || ' ' || id, ', ' ORDER BY id) || ' are called '
+                   || any_value(name)
+            FROM (SELECT DISTINCT schema_id, table_id, table_id AS id, 'table' AS what, table_name AS name
+                  FROM ducklake_table WHERE end_snapshot IS NULL
+                  UNION ALL SELECT DISTINCT schema_id, NULL, view_id, 'view', view_name
+                  FROM ducklake_view WHERE end_snapshot IS NULL)
+            GROUP BY schema_id, lower(name) HAVING count(DISTINCT id) > 1""",
+    ),
+    Check(
+        "duplicate-column-name",
+        "error",
+        "The table cannot be read, or the name means one of them.",
+        "Change `column_name` of one of the live rows in ducklake_column.",
+        sql="""
+            SELECT table_id, NULL, 'columns ' || string_agg(column_id, ', ' ORDER BY column_id) || ' are called '
+                   || any_value(column_name)
+            FROM (SELECT DISTINCT table_id, parent_column, column_id, column_name FROM ducklake_column
+                  WHERE end_snapshot IS NULL)
+            GROUP BY table_id, parent_column, lower(column_name) HAVING count(*) > 1""",
+    ),
+    Check(
+        "object-without-schema",
+        "error",
+        "The lake cannot be opened: what is in a schema that has gone has no place.",
+        "End the row at the snapshot that dropped the schema, or bring the schema back.",
+        sql="""
+            SELECT table_id, NULL, what || ' lives in schema ' || schema_id || ', which does not'
+            FROM (SELECT table_id, 'table ' || table_name AS what, schema_id FROM ducklake_table
+                  WHERE end_snapshot IS NULL
+                  UNION ALL SELECT NULL, 'view ' || view_name, schema_id FROM ducklake_view WHERE end_snapshot IS NULL
+                  UNION ALL SELECT NULL, 'macro ' || macro_name, schema_id FROM ducklake_macro
+                  WHERE end_snapshot IS NULL)
+            ANTI JOIN (FROM ducklake_schema WHERE end_snapshot IS NULL) USING (schema_id)""",
+    ),
+    Check(
+        "table-without-columns",
+        "error",
+        "The table cannot be read.",
+        "Restore its rows of ducklake_column from a backup, or drop it.",
+        sql="""
+            SELECT table_id, NULL, 'no live rows in ducklake_column' FROM known_table
+            ANTI JOIN (FROM ducklake_column WHERE end_snapshot IS NULL) USING (table_id) WHERE ended_at IS NULL""",
+    ),
+    Check(
+        "column-without-parent",
+        "error",
+        "The table cannot be read, or lacks the column.",
+        "End the row at the snapshot that ended the column around it, or bring that one back.",
+        sql="""
+            SELECT c.table_id, NULL, c.column_name || ' lives in column ' || c.parent_column || ', which does not'
+            FROM ducklake_column c
+            ANTI JOIN (FROM ducklake_column WHERE end_snapshot IS NULL) p
+                      ON p.table_id = c.table_id AND p.column_id = c.parent_column
+            WHERE c.end_snapshot IS NULL AND c.parent_column IS NOT NULL""",
+    ),
+    Check(
+        "partition-key-without-column",
+        "error",
+        "Nobody can write into the table.",
+        "Set the partitioning anew: `ALTER TABLE … SET PARTITIONED BY (…)` or `RESET PARTITIONED BY`.",
+        sql="""
+            SELECT p.table_id, NULL, 'key ' || k.partition_key_index || ' of the layout is ' || k.transform
+                   || ' of column ' || k.column_id || ', which does not live'
+            FROM ducklake_partition_info p JOIN ducklake_partition_column k USING (partition_id)
+            ANTI JOIN (FROM ducklake_column WHERE end_snapshot IS NULL) c
+                      ON c.table_id = p.table_id AND c.column_id = k.column_id
+            WHERE p.end_snapshot IS NULL""",
+    ),
+    Check(
+        "no-schema-version",
+        "error",
+        "Compaction of the table fails: the engine cannot tell under which columns the file was written.",
+        "Add the version to ducklake_schema_versions: the snapshot that made the table, and its `schema_version`.",
+        sql="""
+            SELECT f.table_id, p.full_path, 'it began with snapshot ' || f.begin_snapshot
+            FROM ducklake_data_file f JOIN data_path_of p ON p.id = f.data_file_id
+            LEFT JOIN (SELECT table_id, min(begin_snapshot) AS since FROM ducklake_schema_versions GROUP BY 1) v
+                      USING (table_id)
+            WHERE f.end_snapshot IS NULL AND (v.since IS NULL OR v.since > f.begin_snapshot)""",
+    ),
+    Check(
+        "duplicate-option",
+        "warning",
+        "Which of the two values holds is left to chance.",
+        "Remove one of the rows from ducklake_metadata, or set the option anew.",
+        sql="""
+            SELECT CASE scope WHEN 'table' THEN scope_id END, NULL, 'option ' || key || ': '
+                   || string_agg(value, ', ' ORDER BY value)
+            FROM ducklake_metadata GROUP BY key, scope, scope_id HAVING count(*) > 1""",
+    ),
+    Check(
+        "odd-data-path",
+        "warning",
+        "A relative path means another folder to every process; other odd spellings make files look like orphans.",
+        "Set `data_path` in ducklake_metadata to the absolute path of the same folder, in its plain spelling.",
+        sql="""
+            SELECT NULL, NULL, 'DATA_PATH is ' || {data_path}
+            WHERE {data_path} <> canonical({data_path})
+                  OR NOT (starts_with({data_path}, '/') OR regexp_matches({data_path}, '^[a-z0-9]+:'))""",
+    ),
+]

@@ -1,0 +1,89 @@
+"""Do the repairs: in the catalog's queue, in one transaction, as one snapshot."""
+
+from collections.abc import Mapping
+
+from ducklake_orch.catalog import changes
+from ducklake_orch.catalog.fsck.local_copy import LocalCopy, copy_metadata
+from ducklake_orch.catalog.fsck.mending import Mending
+from ducklake_orch.catalog.fsck.repair_list import REPAIRS
+from ducklake_orch.catalog.fsck.repairs import Repair, Rows
+from ducklake_orch.catalog.transaction import NOW, MetadataTransaction
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.commit import Write, commit_through
+from ducklake_orch.engine.quoting import literal
+from ducklake_orch.engine.session import open_session
+from ducklake_orch.results import CommitInfo
+
+# What holds the caches of other engines to their tables; a database attached earlier may not know of newer ones.
+_FORGET = {"postgres": "pg_clear_cache", "mysql": "mysql_clear_cache"}
+
+
+def ask_files(copy: LocalCopy) -> dict[str, Rows]:
+    """Return what the repairs need to know from files and storage, by the first of their codes."""
+    return {one.codes[0]: _ask(copy, one) for one in REPAIRS if one.from_files}
+
+
+def mend(config: LakeConfig, known: Mapping[str, Rows]) -> int | None:
+    """Repair what can be repaired; return the snapshot that did, or None when there was nothing to do.
+
+    Args:
+        config: The lake.
+        known: What files and storage said.
+    """
+    with open_session(config, entering=False) as session:
+        if (function := _FORGET.get(config.catalog.type)) is not None:
+            session.instance.root.execute(f"CALL {function}()")
+        write = Write("repairing the lake", CommitInfo(message="ducklake-orch fsck --repair"))
+        return commit_through(
+            MetadataTransaction, session, write, lambda transaction: _mend(transaction, write, known), settle=False
+        )
+
+
+def _mend(transaction: MetadataTransaction, write: Write, known: Mapping[str, Rows]) -> int | None:
+    copy = copy_metadata(transaction.con, transaction.config)
+    todo = {one: rows for one in REPAIRS if (rows := _rows(copy, one, known))}
+    if not todo or _cannot_commit(copy):
+        return None
+    snapshot = transaction.latest.snapshot_id + 1
+    files = sum(len(rows) for one, rows in todo.items() if one.folds)
+    first_file = _add_snapshot(transaction, copy, snapshot, files, todo)
+    mending = Mending(transaction, copy, write.write_id, first_file)
+    for one in REPAIRS:
+        # Asked again: what was done before may have changed the answer.
+        if rows := _rows(copy, one, known):
+            one.act(mending, rows)
+    row = {"snapshot_id": snapshot, "changes_made": changes.write(mending.tokens), "author": write.info.author}
+    row |= {"commit_message": write.info.message, "commit_extra_info": write.extra}
+    transaction.insert_row("ducklake_snapshot_changes", row)
+    return snapshot
+
+
+def _rows(copy: LocalCopy, one: Repair, known: Mapping[str, Rows]) -> Rows:
+    return known.get(one.codes[0], ()) if one.from_files else _ask(copy, one)
+
+
+def _ask(copy: LocalCopy, one: Repair) -> Rows:
+    return copy.con.execute(one.ask.replace("{data_path}", literal(copy.data_path))).fetchall()
+
+
+def _cannot_commit(copy: LocalCopy) -> bool:
+    """Whether rows stand there for a snapshot that is still to come: ours would bring them to life."""
+    return copy.count("life, latest WHERE greatest(life.begin_snapshot, life.end_snapshot) > latest.snapshot_id") > 0
+
+
+def _add_snapshot(
+    transaction: MetadataTransaction, copy: LocalCopy, snapshot: int, files: int, todo: Mapping[Repair, Rows]
+) -> int:
+    """Make the snapshot, with counters beyond everything that is there; return the first number for a new file.
+
+    Its primary key keeps out whoever commits at the same moment without our queue. Clients find by the counters that
+    what they keep in memory is out of date.
+    """
+    latest = transaction.latest
+    first_file = max(latest.next_file_id, copy.number("SELECT max(id) + 1 FROM file_number"))
+    version = max(latest.schema_version, copy.number("SELECT max(schema_version) FROM ducklake_schema_versions"))
+    changed = any("schema-version-not-bumped" in one.codes for one in todo)
+    row = {"snapshot_id": snapshot, "snapshot_time": NOW, "schema_version": version + int(changed)}
+    row |= {"next_catalog_id": max(latest.next_catalog_id, copy.number("SELECT max(id) + 1 FROM catalog_number"))}
+    transaction.insert_row("ducklake_snapshot", row | {"next_file_id": first_file + max(files, 1)})
+    return first_file

@@ -1,0 +1,204 @@
+"""The repairs: for each code what is looked up, and what becomes of it. None of them guesses.
+
+What is looked up is SQL over a copy of the catalog; each repair changes only what that finds.
+"""
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ducklake_orch.catalog.fsck.fold import fold_deletes
+from ducklake_orch.catalog.fsck.mending import Mending
+from ducklake_orch.catalog.fsck.snapshot_checks import readable
+from ducklake_orch.catalog.model import ColumnDef
+from ducklake_orch.catalog.prepared import stored_path
+from ducklake_orch.catalog.types import duckdb_type
+from ducklake_orch.engine.quoting import literal
+
+Rows = Sequence[tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Repair:
+    """How findings of some codes are mended.
+
+    Attributes:
+        codes: Of the checks.
+        ask: The query for what has to be changed, over a copy of the catalog.
+        act: Changes it.
+        from_files: Whether the query needs what files or the storage say; it is then asked before the transaction.
+        folds: Whether it writes a file for each row that it is given.
+    """
+
+    codes: tuple[str, ...]
+    ask: str
+    act: Callable[[Mending, Rows], None]
+    from_files: bool = False
+    folds: bool = False
+
+
+def nothing_more(mending: Mending, rows: Rows) -> None:
+    """The snapshot that every repair makes is the repair."""
+
+
+# --- snapshots ---------------------------------------------------------------------------------------------------
+
+
+def drop_changes(mending: Mending, rows: Rows) -> None:
+    """Remove the changes of snapshots that are not there."""
+    mending.delete_each("ducklake_snapshot_changes", "snapshot_id", [row[0] for row in rows])
+
+
+def clean_changes(mending: Mending, rows: Rows) -> None:
+    """Leave of the changes what the engine can read."""
+    for snapshot, changes in rows:
+        left = mending.text(readable(changes))
+        mending.update("ducklake_snapshot_changes", f"changes_made = {left}", f"snapshot_id = {snapshot}")
+
+
+# --- files -------------------------------------------------------------------------------------------------------
+
+
+def unschedule(mending: Mending, rows: Rows) -> None:
+    """Take files off the list of those that clean-up deletes."""
+    for number, path in rows:
+        mending.delete(
+            "ducklake_files_scheduled_for_deletion", f"data_file_id = {number} AND path = {mending.text(path)}"
+        )
+
+
+def respell(mending: Mending, rows: Rows) -> None:
+    """Write paths as a listing of the storage spells them."""
+    for what, number, path, listed, folder in rows:
+        if _same_object(path, listed):
+            stored, relative = stored_path(listed, folder)
+            values = f"path = {mending.text(stored)}, path_is_relative = {literal(relative)}"
+            kind = what.replace(" ", "_")
+            mending.update(f"ducklake_{kind}", values, f"{kind}_id = {number}")
+
+
+def _same_object(path: str, listed: str) -> bool:
+    """Whether two spellings provably mean one file: on a disk the disk says so, else only the scheme may differ."""
+    if "://" in path:
+        return path.partition("://")[2] == listed.partition("://")[2]
+    return os.path.exists(path) and os.path.exists(listed) and os.path.samefile(path, listed)
+
+
+def end_with_table(mending: Mending, rows: Rows) -> None:
+    """End files of a dropped table with it."""
+    for what, number, end in rows:
+        kind = what.replace(" ", "_")
+        mending.update(f"ducklake_{kind}", f"end_snapshot = {end}", f"{kind}_id = {number}")
+
+
+def set_file(column: str) -> Callable[[Mending, Rows], None]:
+    """Return the repair that writes what a file says of itself."""
+
+    def act(mending: Mending, rows: Rows) -> None:
+        for what, number, value in rows:
+            kind = what.replace(" ", "_")
+            mending.update(f"ducklake_{kind}", f"{column} = {int(value)}", f"{kind}_id = {number}")
+
+    return act
+
+
+def set_partition(mending: Mending, rows: Rows) -> None:
+    """Write the partition that all rows of a file belong to."""
+    for number, index, value in rows:
+        mending.update(
+            "ducklake_file_partition_value",
+            f"partition_value = {mending.text(value)}",
+            f"data_file_id = {number} AND partition_key_index = {index}",
+        )
+
+
+# --- deletes -----------------------------------------------------------------------------------------------------
+
+
+def fold(mending: Mending, rows: Rows) -> None:
+    """Put all deletes of a data file into one delete file."""
+    for (number,) in rows:
+        fold_deletes(mending, int(number))
+
+
+def drop_deletes(mending: Mending, rows: Rows) -> None:
+    """Remove delete files whose data file is not there."""
+    mending.delete_each("ducklake_delete_file", "delete_file_id", [row[0] for row in rows])
+
+
+def keep_one_delete(mending: Mending, rows: Rows) -> None:
+    """Leave the earliest of several inlined deletes of one row."""
+    for table_id, file_id, position, first in rows:
+        name = f"ducklake_inlined_delete_{table_id}"
+        mending.delete(name, f"file_id = {file_id} AND row_id = {position}")
+        row = {"file_id": file_id, "row_id": position, "begin_snapshot": first}
+        mending.transaction.insert_row(name, row)
+
+
+# --- statistics --------------------------------------------------------------------------------------------------
+
+
+def count_anew(mending: Mending, rows: Rows) -> None:
+    """Write the counts of a table that has none."""
+    for table_id, count, next_row, size in rows:
+        row = {"table_id": table_id, "record_count": count, "next_row_id": next_row, "file_size_bytes": size}
+        mending.transaction.insert_row("ducklake_table_stats", row)
+
+
+def raise_counter(column: str) -> Callable[[Mending, Rows], None]:
+    """Return the repair that sets a counter of a table."""
+
+    def act(mending: Mending, rows: Rows) -> None:
+        for table_id, value in rows:
+            mending.update("ducklake_table_stats", f"{column} = {int(value)}", f"table_id = {table_id}")
+
+    return act
+
+
+def widen(mending: Mending, rows: Rows) -> None:
+    """Make a column's statistics cover what is known of its live values."""
+    for table_id, column_id, kind in rows:
+        mine = f"table_id = {table_id} AND column_id = {column_id}"
+        typed = "VARCHAR" if kind in ("geometry", "variant") else duckdb_type(ColumnDef(column_id, "", kind, True))
+        low, high, null, nan = mending.copy.con.execute(f"""
+            SELECT arg_min(low, TRY_CAST(low AS {typed})), arg_max(high, TRY_CAST(high AS {typed})),
+                   bool_or(null), bool_or(nan)
+            FROM (SELECT min_value, max_value, null_count > 0, contains_nan FROM column_fact WHERE {mine}
+                  UNION ALL
+                  SELECT min_value, max_value, contains_null, contains_nan FROM ducklake_table_column_stats
+                  WHERE {mine}) q(low, high, null, nan)""").fetchall()[0]
+        values = f"min_value = {mending.text(low)}, max_value = {mending.text(high)}"
+        values += f", contains_null = {literal(null)}, contains_nan = {literal(nan)}"
+        mending.update("ducklake_table_column_stats", values, mine)
+
+
+def forget_bounds(mending: Mending, rows: Rows) -> None:
+    """Remove what the table says about a column; then the engine goes by the files alone."""
+    for table_id, column_id in rows:
+        mine = f"table_id = {table_id} AND column_id = {column_id}"
+        mending.delete("ducklake_table_column_stats", mine)
+        mending.copy.con.execute(f"DELETE FROM ducklake_table_column_stats WHERE {mine}")
+
+
+def write_real(mending: Mending, rows: Rows) -> None:
+    """Write the statistics of a column that its values in the file have."""
+    for number, column_id, low, high, count, nulls, nan in rows:
+        facts = f", value_count = {count}" + ("" if nulls is None else f", null_count = {nulls}")
+        facts += "" if nan is None else f", contains_nan = {literal(nan)}"
+        mine = f"data_file_id = {number} AND column_id = {column_id}"
+        bounds = f"min_value = {mending.text(low)}, max_value = {mending.text(high)}"
+        mending.update("ducklake_file_column_stats", bounds + facts, mine)
+        # What comes after widens the table's statistics to these.
+        bounds = f"min_value = {literal(low)}, max_value = {literal(high)}"
+        mending.copy.con.execute(f"UPDATE ducklake_file_column_stats SET {bounds}{facts} WHERE {mine}")
+
+
+def drop_statistics(mending: Mending, rows: Rows) -> None:
+    """Remove statistics and partition values of files that are not there."""
+    ids: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for name, table_id, number in rows:
+        ids[name, table_id].append(number)
+    for (name, table_id), numbers in ids.items():
+        mending.delete_each(name, "data_file_id", numbers, f" table_id = {table_id} AND")

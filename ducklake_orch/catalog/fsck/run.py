@@ -1,0 +1,148 @@
+"""Run the checks over a copy of the catalog and put what they find into a report."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import duckdb
+
+from ducklake_orch.catalog.fsck import (
+    deep_checks,
+    delete_checks,
+    file_checks,
+    inlined_checks,
+    object_checks,
+    snapshot_checks,
+    statistics_checks,
+    storage_checks,
+)
+from ducklake_orch.catalog.fsck.check import Check
+from ducklake_orch.catalog.fsck.contents import read_contents
+from ducklake_orch.catalog.fsck.footers import read_footers
+from ducklake_orch.catalog.fsck.local_copy import LocalCopy, copy_metadata
+from ducklake_orch.catalog.fsck.repair import ask_files, mend
+from ducklake_orch.catalog.fsck.repairs import Rows
+from ducklake_orch.catalog.fsck.storage import list_storage
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.quoting import literal
+from ducklake_orch.engine.session import open_metadata
+from ducklake_orch.results import Finding, FsckReport
+
+# So many of each code are listed; the others are counted.
+EXAMPLES = 20
+FORMAT = snapshot_checks.FORMAT_CHECKS
+CATALOG = [
+    *snapshot_checks.CHECKS,
+    *object_checks.CHECKS,
+    *file_checks.CHECKS,
+    *delete_checks.CHECKS,
+    *inlined_checks.CHECKS,
+    *statistics_checks.CHECKS,
+]
+PRESENCE = deep_checks.PRESENCE_CHECKS
+DEEP = deep_checks.CHECKS
+STORAGE = storage_checks.CHECKS
+ALL: list[Check] = [*FORMAT, *CATALOG, *PRESENCE, *DEEP, *STORAGE]
+
+
+@dataclass
+class Findings:
+    """What the checks found: of each code the first examples, and how many there are."""
+
+    listed: list[Finding] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def look(self, copy: LocalCopy, checks: list[Check]) -> "Findings":
+        """Run checks over the copy."""
+        for check in checks:
+            rows = copy.con.execute(_examples_sql(copy, check)).fetchall()
+            if rows:
+                self.counts[check.code] = int(rows[0][3])
+                told = (check.effect, check.remedy, check.repairable)
+                self.listed += [
+                    Finding(check.code, check.severity, row[0], row[1], *told, detail=str(row[2])) for row in rows
+                ]
+        return self
+
+
+def _examples_sql(copy: LocalCopy, check: Check) -> str:
+    sql = check.sql.replace("{data_path}", literal(copy.data_path))
+    return f"""
+        SELECT coalesce(t.name, 'table ' || q.table_id), q.file, q.detail, count(*) OVER ()
+        FROM ({sql}) q(table_id, file, detail) LEFT JOIN known_table t ON t.table_id = q.table_id
+        ORDER BY ALL LIMIT {EXAMPLES}"""
+
+
+def inspect(copy: LocalCopy, *, deep: bool = False, storage: bool = False) -> Findings:
+    """Check a lake through a copy of its catalog."""
+    found = Findings().look(copy, FORMAT)
+    if found.counts:
+        return found
+    if deep:
+        read_footers(copy)
+        read_contents(copy)
+    if storage:
+        list_storage(copy)
+    found.look(copy, CATALOG)
+    if deep or storage:
+        found.look(copy, PRESENCE)
+    if deep:
+        found.look(copy, DEEP)
+    if storage:
+        found.look(copy, STORAGE)
+    return found
+
+
+@contextmanager
+def open_copy(config: LakeConfig) -> Iterator[LocalCopy]:
+    """Copy the catalog of a lake, as it is at one moment; works where the engine cannot open the lake."""
+    with open_metadata(config) as con:
+        con.execute("USE memory")
+        con.execute("BEGIN")
+        copy = copy_metadata(con.unwrap(), config)
+        con.execute("COMMIT")
+        yield copy
+
+
+def fsck(config: LakeConfig, *, deep: bool = False, storage: bool = False, repair: bool = False) -> FsckReport:
+    """Find the broken states of a lake, and mend them if asked to; see `DuckLake.fsck`."""
+    try:
+        return _fsck(config, deep, storage, repair)
+    except duckdb.Error as error:
+        failure = classify(error, config, f"Checking lake `{config.name}` failed")
+    raise failure
+
+
+def _fsck(config: LakeConfig, deep: bool, storage: bool, repair: bool) -> FsckReport:
+    report, known = _report(config, deep, storage)
+    if not repair or not any(finding.repairable for finding in report.findings):
+        return report
+    snapshot = mend(config, known)
+    after, _ = _report(config, deep, storage)
+    left = set(after.findings)
+    repaired = [one for one in report.findings if one.repairable and one not in left]
+    return replace(after, repaired=repaired, repair_snapshot=snapshot)
+
+
+def _report(config: LakeConfig, deep: bool, storage: bool) -> tuple[FsckReport, dict[str, Rows]]:
+    started = time.monotonic()
+    with open_copy(config) as copy:
+        found = inspect(copy, deep=deep, storage=storage)
+        checked: dict[str, Any] = {
+            "snapshot": copy.number("SELECT max(snapshot_id) FROM ducklake_snapshot"),
+            "tables": copy.count("known_table WHERE ended_at IS NULL"),
+            "data_files": copy.count("ducklake_data_file"),
+            "delete_files": copy.count("ducklake_delete_file"),
+            "inlined_rows": copy.count("inlined_row"),
+            "inlined_deletes": copy.count("inlined_delete"),
+        }
+        if deep:
+            checked["files_read"] = copy.count("footer")
+        if storage:
+            checked["objects_listed"] = copy.count("listed")
+        known = ask_files(copy)
+    checked["seconds"] = round(time.monotonic() - started, 3)
+    return FsckReport(found.listed, checked, found.counts), known

@@ -1,0 +1,170 @@
+"""Checks of the snapshots: the counters that the next commit continues, the changes that it has to judge."""
+
+import re
+
+from ducklake_orch.catalog.fsck.check import Check
+from ducklake_orch.catalog.metadata import FORMAT_VERSION
+
+_NAME = r'"(?:[^"]|"")*"'
+# A change that the engine can read; a comma inside quotes belongs to the name.
+TOKEN = (
+    rf"(?:created_schema:{_NAME}"
+    rf"|created_(?:table|view|scalar_macro|table_macro):{_NAME}\.{_NAME}"
+    r"|dropped_(?:schema|table|view|scalar_macro|table_macro):\d+"
+    r"|(?:inserted_into_table|deleted_from_table|altered_table|altered_view|inlined_insert|inlined_delete|inline_flush"
+    r"|flushed_inlined|merge_adjacent|rewrite_delete|compacted_table):\d+)"
+)
+# What it can read of `changes_made`.
+CHANGES = rf"(?:{TOKEN}(?:,{TOKEN})*,?)?"
+
+_BETWEEN_COMMAS = re.compile(rf'(?:[^",]|{_NAME})+')
+
+
+def readable(changes: str) -> str:
+    """Return the changes without what the engine cannot read."""
+    parts = _BETWEEN_COMMAS.findall(changes)
+    return ",".join(part for part in parts if re.fullmatch(TOKEN, part, re.IGNORECASE))
+
+
+FORMAT_CHECKS = [
+    Check(
+        "unknown-format",
+        "error",
+        "Neither the engine nor this package knows what the metadata tables mean; nothing else was checked.",
+        "Use a version of DuckLake and of this package that knows the format, or bring the catalog up to date with"
+        " `automatic_migration=True` after a backup.",
+        sql=f"""
+            SELECT NULL, NULL, 'the catalog says ' || coalesce('format ' || value, 'no format')
+            FROM (SELECT max(value) AS value FROM ducklake_metadata WHERE key = 'version' AND scope IS NULL)
+            WHERE value IS DISTINCT FROM '{FORMAT_VERSION}'""",
+    ),
+    Check(
+        "missing-metadata-table",
+        "error",
+        "The engine fails at whatever needs the table. Perhaps the lake is only half made.",
+        "Wait if somebody is making the lake; else restore the catalog from a backup.",
+        sql="SELECT NULL, NULL, table_name FROM missing_table",
+    ),
+    Check(
+        "no-snapshot",
+        "error",
+        "The lake cannot be opened: `No snapshot found in DuckLake`.",
+        "Wait if somebody is making the lake; else restore the catalog from a backup.",
+        sql="SELECT NULL, NULL, 'ducklake_snapshot is empty' FROM range(1) WHERE NOT EXISTS (FROM ducklake_snapshot)",
+    ),
+]
+
+
+def _behind(counter: str, numbers: str, effect: str, beyond: str = "") -> Check:
+    return Check(
+        f"{counter.replace('_', '-')}-behind",
+        "error",
+        effect,
+        "`repair=True` makes a snapshot with a counter that is high enough.",
+        repairable=True,
+        sql=f"""
+            SELECT NULL, NULL, '{counter} is ' || {counter} || ', but ' || thing || ' ' || id || ' exists'
+            FROM latest, (FROM {numbers} ORDER BY id DESC LIMIT 1) WHERE id > {counter} {beyond}""",
+    )
+
+
+CHECKS = [
+    Check(
+        "snapshot-without-changes",
+        "warning",
+        "Whoever commits beside it cannot see that it is in his way: conflicts with this snapshot go unnoticed.",
+        "Nothing, once all writers that were open at the time have ended. Find the program that commits without"
+        " writing ducklake_snapshot_changes.",
+        sql="""
+            SELECT NULL, NULL, 'snapshot ' || snapshot_id FROM ducklake_snapshot
+            ANTI JOIN ducklake_snapshot_changes USING (snapshot_id)""",
+    ),
+    Check(
+        "changes-without-snapshot",
+        "info",
+        "None; but once snapshots get that far, the commit of this number will fail.",
+        "`repair=True` removes the row.",
+        repairable=True,
+        sql="""
+            SELECT NULL, NULL, 'snapshot ' || snapshot_id FROM ducklake_snapshot_changes
+            ANTI JOIN ducklake_snapshot USING (snapshot_id)""",
+    ),
+    Check(
+        "unknown-change-token",
+        "error",
+        "`ducklake_snapshots()` fails, and so does every commit that meets another one made at the same time.",
+        "`repair=True` removes what the engine cannot read. Find the program that wrote it.",
+        repairable=True,
+        sql=f"""
+            SELECT NULL, NULL, 'snapshot ' || snapshot_id || ': ' || left(changes_made, 200)
+            FROM ducklake_snapshot_changes WHERE NOT regexp_full_match(changes_made, $${CHANGES}$$, 'i')""",
+    ),
+    _behind(
+        "next_file_id",
+        "file_number",
+        "The next file gets a number that is taken: commits fail, or name mappings are mixed up.",
+        "- 1",
+    ),
+    _behind(
+        "next_catalog_id",
+        "catalog_number",
+        "The next table, view or layout gets a number that is taken, and is mixed up with what has it.",
+        "- 1",
+    ),
+    _behind(
+        "schema_version",
+        "(SELECT 'version' AS thing, schema_version AS id FROM ducklake_schema_versions)",
+        "The next change of a table gets a schema version that is taken: inlined rows of two schemas share a table.",
+    ),
+    Check(
+        "next-file-id-not-bumped",
+        "error",
+        "Connections that were open before keep the old statistics of the table: queries with a WHERE miss rows.",
+        "`repair=True` makes a snapshot with a new `next_file_id`. Find the program that adds files without raising"
+        " it.",
+        repairable=True,
+        sql="""
+            SELECT f.table_id, f.full_path,
+                   'began with snapshot ' || f.begin_snapshot || ', next_file_id is that of snapshot ' || same.since
+            FROM known_path f, (SELECT min(snapshot_id) AS since FROM ducklake_snapshot
+                                WHERE next_file_id = (SELECT next_file_id FROM latest)) same
+            WHERE f.begin_snapshot > same.since AND f.end_snapshot IS NULL""",
+    ),
+    Check(
+        "schema-version-not-bumped",
+        "error",
+        "Connections that were open before go on with the old tables and columns.",
+        "`repair=True` makes a snapshot with a new `schema_version`. Find the program that changes tables without"
+        " raising it.",
+        repairable=True,
+        sql="""
+            SELECT table_id, NULL, what || ' changed with snapshot '
+                   || greatest(begin_snapshot, coalesce(end_snapshot, 0))
+                   || ', schema_version is that of snapshot ' || same.since
+            FROM life, (SELECT min(snapshot_id) AS since FROM ducklake_snapshot
+                        WHERE schema_version = (SELECT schema_version FROM latest)) same
+            WHERE ddl AND greatest(begin_snapshot, coalesce(end_snapshot, 0)) > same.since""",
+    ),
+    Check(
+        "not-committed",
+        "error",
+        "Nobody sees it yet; but the next commit gets that number, and what stands here happens with it.",
+        "Find the program that writes metadata without its snapshot. Nothing is repaired while this stands: every"
+        " repair makes a snapshot.",
+        sql="""
+            SELECT table_id, file, what || ' ' || CASE WHEN begin_snapshot > latest.snapshot_id
+                       THEN 'begins with snapshot ' || begin_snapshot ELSE 'ends with snapshot ' || end_snapshot END
+                   || ', the latest is ' || latest.snapshot_id
+            FROM life, latest WHERE greatest(begin_snapshot, coalesce(end_snapshot, 0)) > latest.snapshot_id""",
+    ),
+    Check(
+        "ends-before-it-begins",
+        "error",
+        "It is at no time there: a reader never sees it.",
+        "Find out which snapshot was meant, and correct the row in the catalog.",
+        sql="""
+            SELECT table_id, file, what || ' begins with snapshot ' || begin_snapshot || ' and ends with '
+                   || end_snapshot
+            FROM life WHERE end_snapshot < begin_snapshot""",
+    ),
+]

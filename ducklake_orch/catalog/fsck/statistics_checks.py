@@ -1,0 +1,173 @@
+"""Checks of statistics: what the engine believes about values without looking at them."""
+
+from ducklake_orch.catalog.fsck.check import Check
+
+_MISSING = "Queries with a WHERE on the column return no rows although there are some: the engine does not even look."
+_WIDEN = (
+    "`repair=True` widens the table's statistics to what its files say. Find the program that adds files without"
+    " widening them."
+)
+
+
+def _contradicted(detail: str, condition: str, source: str = "bounded") -> str:
+    """Return the query for columns whose table-wide statistics are at odds with those of a file; one file of each."""
+    return f"""
+        SELECT t.table_id, s.file, 'column ' || t.column_name || ': ' || {detail}
+        FROM {source} t JOIN column_fact s USING (table_id, column_id) WHERE {condition}
+        QUALIFY row_number() OVER (PARTITION BY t.table_id, t.column_id ORDER BY s.data_file_id) = 1"""
+
+
+CHECKS = [
+    Check(
+        "table-statistics-missing",
+        "error",
+        "The next insert counts row ids from 0 again, so that rows share them.",
+        "`repair=True` counts them anew from the files.",
+        repairable=True,
+        sql="""
+            SELECT table_id, NULL, rows || ' rows' FROM live_rows ANTI JOIN ducklake_table_stats USING (table_id)
+            WHERE rows > 0""",
+    ),
+    Check(
+        "table-statistics-twice",
+        "error",
+        "Which of the two the engine believes is left to chance.",
+        "Remove one of the rows: keep the larger counts and the wider bounds.",
+        sql="""
+            SELECT table_id, NULL, 'ducklake_table_stats: ' || count(*) || ' rows' FROM ducklake_table_stats
+            GROUP BY table_id HAVING count(*) > 1
+            UNION ALL
+            SELECT table_id, NULL, 'ducklake_table_column_stats: ' || count(*) || ' rows for column ' || column_id
+            FROM ducklake_table_column_stats GROUP BY table_id, column_id HAVING count(*) > 1""",
+    ),
+    Check(
+        "record-count-behind",
+        "error",
+        "The engine's estimates are too low; and when the number happens to equal that of the rows left, MIN and MAX"
+        " are answered from bounds that deleted rows have widened.",
+        "`repair=True` raises it.",
+        repairable=True,
+        sql="""
+            SELECT table_id, NULL, 'record_count is ' || s.record_count || ', there are ' || left_over || ' rows'
+            FROM live_rows JOIN ducklake_table_stats s USING (table_id) WHERE s.record_count < left_over""",
+    ),
+    Check(
+        "next-row-id-behind",
+        "error",
+        "The next rows get row ids that are taken: UPDATE, DELETE of inlined rows and change feeds hit the wrong rows.",
+        "`repair=True` raises it.",
+        repairable=True,
+        sql="""
+            SELECT table_id, NULL, 'next_row_id is ' || s.next_row_id || ', but row ids go up to ' || last
+            FROM last_row_id JOIN ducklake_table_stats s USING (table_id) WHERE s.next_row_id <= last""",
+    ),
+    Check(
+        "table-bounds-too-narrow",
+        "error",
+        _MISSING,
+        _WIDEN,
+        repairable=True,
+        sql=_contradicted(
+            "'the table says ' || coalesce(t.min_value, '?') || ' to ' || coalesce(t.max_value, '?')"
+            " || CASE WHEN s.file IS NULL THEN ', inlined rows have ' ELSE ', the file says ' END"
+            " || coalesce(s.min_value, '?') || ' to ' || coalesce(s.max_value, '?')",
+            "is_less(t.column_type, s.min_value, t.min_value) OR is_less(t.column_type, t.max_value, s.max_value)",
+        ),
+    ),
+    Check(
+        "table-bounds-unproven",
+        "warning",
+        "The bounds may be too narrow, and then queries with a WHERE on the column return no rows.",
+        "`repair=True` removes the bounds. `fsck(deep=True)` tells whether they exclude anything.",
+        repairable=True,
+        sql=_contradicted(
+            "'the table says ' || coalesce(t.min_value, '?') || ' to ' || coalesce(t.max_value, '?')"
+            " || ', nothing is known of the file'",
+            "s.value_count > 0 AND (s.min_value IS NULL AND t.min_value IS NOT NULL"
+            " OR s.max_value IS NULL AND t.max_value IS NOT NULL)",
+        ),
+    ),
+    Check(
+        "table-bounds-forgotten",
+        "warning",
+        "None yet. But the engine takes it for a column without values: after its next INSERT the bounds of those rows"
+        " are the bounds of all, and queries with a WHERE on the column return no rows.",
+        "`repair=True` writes bounds that cover everything, or removes the row where they are not known, which is safe."
+        " The engine leaves this behind when it rewrites files or changes a type.",
+        repairable=True,
+        sql=_contradicted(
+            "'the table has no bounds, '"
+            " || CASE WHEN s.file IS NULL THEN 'inlined rows have ' ELSE 'the file has ' END"
+            " || s.value_count || ' values'",
+            "t.min_value IS NULL AND t.max_value IS NULL AND s.value_count > 0",
+        ),
+    ),
+    Check(
+        "table-hides-nulls",
+        "error",
+        "`IS NULL` on the column returns no rows although there are some: the engine does not even look.",
+        _WIDEN,
+        repairable=True,
+        sql=_contradicted(
+            "'the table says it has no NULL, there are ' || s.null_count",
+            "NOT t.contains_null AND s.null_count > 0",
+            "stated",
+        ),
+    ),
+    Check(
+        "table-hides-nan",
+        "error",
+        "Comparisons with NaN, which is above all numbers, miss rows: the engine does not even look.",
+        _WIDEN,
+        repairable=True,
+        sql=_contradicted(
+            "'the table says it has no NaN, there is one'", "NOT t.contains_nan AND s.contains_nan", "stated"
+        ),
+    ),
+    Check(
+        "file-bounds-inverted",
+        "error",
+        _MISSING,
+        "Remove the row from ducklake_file_column_stats: without it the file is always read.",
+        sql="""
+            SELECT l.table_id, p.full_path, 'column ' || l.column_name || ': from ' || s.min_value || ' to '
+                   || s.max_value
+            FROM leaf l JOIN ducklake_file_column_stats s USING (table_id, column_id)
+            JOIN data_path_of p ON p.id = s.data_file_id WHERE is_less(l.column_type, s.max_value, s.min_value)""",
+    ),
+    Check(
+        "file-statistics-twice",
+        "error",
+        "ORDER BY … LIMIT on the column reads the file twice: rows come twice.",
+        "Remove one of the rows from ducklake_file_column_stats.",
+        sql="""
+            SELECT s.table_id, p.full_path, 'column ' || s.column_id || ': ' || count(*) || ' rows'
+            FROM ducklake_file_column_stats s JOIN data_path_of p ON p.id = s.data_file_id
+            GROUP BY s.table_id, p.full_path, s.column_id HAVING count(*) > 1""",
+    ),
+    Check(
+        "statistics-without-file",
+        "info",
+        "None. They take up room.",
+        "`repair=True` removes them.",
+        repairable=True,
+        sql=" UNION ALL ".join(
+            f"""
+            SELECT s.table_id, NULL, '{name}: ' || count(*) || ' rows of data file ' || s.data_file_id
+            FROM {name} s ANTI JOIN ducklake_data_file f
+                 ON f.data_file_id = s.data_file_id AND f.table_id = s.table_id
+            GROUP BY s.table_id, s.data_file_id"""
+            for name in ("ducklake_file_column_stats", "ducklake_file_variant_stats", "ducklake_file_partition_value")
+        ),
+    ),
+    Check(
+        "file-without-statistics",
+        "info",
+        "The file is read by every query: nothing is known that would exclude it.",
+        "Nothing. Compaction writes a file that has them.",
+        sql="""
+            SELECT f.table_id, p.full_path, 'data file ' || f.data_file_id
+            FROM ducklake_data_file f ANTI JOIN ducklake_file_column_stats s USING (data_file_id)
+            JOIN data_path_of p ON p.id = f.data_file_id WHERE f.end_snapshot IS NULL AND f.record_count > 0""",
+    ),
+]

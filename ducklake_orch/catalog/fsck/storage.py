@@ -1,0 +1,50 @@
+"""List the storage into the copy, and find out which files of the catalog are there under which name."""
+
+import os
+from collections.abc import Sequence
+
+from ducklake_orch.catalog.footers import exactly
+from ducklake_orch.catalog.fsck.footers import for_each
+from ducklake_orch.catalog.fsck.local_copy import LocalCopy
+from ducklake_orch.engine.failures import run
+from ducklake_orch.engine.quoting import literal
+
+
+def list_storage(copy: LocalCopy) -> None:
+    """List everything below the data path; fills `listed`, `alias` and, with files that are not there, `unreadable`."""
+    pattern = literal(f"{exactly(copy.data_path)}**")
+    doing = f"Listing the storage of lake `{copy.config.name}` failed"
+    run(copy.con, f"INSERT INTO listed SELECT file FROM glob({pattern})", copy.config, doing)
+    # What is spelled differently is not missing: on object stores both names are there, on a disk the disk is asked.
+    copy.con.execute(
+        "INSERT INTO alias SELECT DISTINCT k.full_path, l.path FROM known_path k"
+        " JOIN (SELECT path, canonical(path) AS one_path FROM listed) l USING (one_path) WHERE l.path <> k.full_path"
+    )
+    rows = copy.con.execute("""
+        SELECT DISTINCT full_path FROM known_path ANTI JOIN listed l ON l.path = full_path
+        ANTI JOIN alias USING (full_path) ANTI JOIN unreadable u ON u.path = full_path""").fetchall()
+    unlisted = [str(row[0]) for row in rows]
+    _look_on_disk(copy, [path for path in unlisted if "://" not in path])
+    inside = [path for path in unlisted if "://" in path and path.startswith(copy.data_path)]
+    _note_absent(copy, inside)
+    outside = [path for path in unlisted if "://" in path and not path.startswith(copy.data_path)]
+    for_each(copy.con, copy.config, outside, lambda some: copy.con.execute(_sizes(some)).fetchall())
+
+
+def _sizes(paths: Sequence[str]) -> str:
+    return f"SELECT size FROM read_blob([{', '.join(literal(exactly(path)) for path in paths)}])"
+
+
+def _look_on_disk(copy: LocalCopy, paths: list[str]) -> None:
+    _note_absent(copy, [path for path in paths if not os.path.exists(path)])
+    root = os.path.realpath(copy.data_path)
+    for path in filter(os.path.exists, paths):
+        real = os.path.realpath(path)
+        if os.path.commonpath([real, root]) == root:
+            listed = literal(copy.data_path + os.path.relpath(real, root))
+            copy.con.execute(f"INSERT INTO alias SELECT {literal(path)}, path FROM listed WHERE path = {listed}")
+
+
+def _note_absent(copy: LocalCopy, paths: list[str]) -> None:
+    for path in paths:
+        copy.con.execute(f"INSERT INTO unreadable VALUES ({literal(path)}, true, 'it is not in the storage')")

@@ -1,0 +1,184 @@
+"""What the checks share: functions and views over the copied metadata tables."""
+
+MACROS = [
+    """CREATE TEMP MACRO has_field(columns, wanted) AS
+        list_contains(list_transform(columns, lambda c: c.field_id), wanted)""",
+    # One spelling for every path to the same object.
+    r"""CREATE TEMP MACRO canonical(given) AS
+        regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(
+            regexp_replace(given, '^s3[an]://', 's3://'), '^gcs://', 'gs://'), '^azure://', 'az://'),
+            '([^:/])/{2,}', '\1/', 'g'), '/(\./)+', '/', 'g'),
+            '/[^/]+/\.\./', '/'), '/[^/]+/\.\./', '/'), '/[^/]+/\.\./', '/')""",
+    """CREATE TEMP MACRO shown(given) AS
+        CASE WHEN regexp_matches(given, '[."]') THEN '"' || replace(given, '"', '""') || '"' ELSE given END""",
+    # Whether one bound is below another, as values of the column's type; NULL where that cannot be said.
+    r"""CREATE TEMP MACRO is_less(kind, one, other) AS CASE
+        WHEN regexp_full_match(kind, 'u?int\d+') THEN TRY_CAST(one AS HUGEINT) < TRY_CAST(other AS HUGEINT)
+        WHEN kind IN ('float32', 'float64') THEN TRY_CAST(one AS DOUBLE) < TRY_CAST(other AS DOUBLE)
+        WHEN kind IN ('varchar', 'json') THEN one < other
+        WHEN kind = 'boolean' THEN TRY_CAST(one AS BOOLEAN) < TRY_CAST(other AS BOOLEAN)
+        WHEN kind = 'date' THEN TRY_CAST(one AS DATE) < TRY_CAST(other AS DATE)
+        WHEN kind = 'time' THEN TRY_CAST(one AS TIME) < TRY_CAST(other AS TIME)
+        WHEN kind = 'timestamptz' THEN TRY_CAST(one AS TIMESTAMPTZ) < TRY_CAST(other AS TIMESTAMPTZ)
+        WHEN kind = 'timestamp_ns' THEN TRY_CAST(one AS TIMESTAMP_NS) < TRY_CAST(other AS TIMESTAMP_NS)
+        WHEN starts_with(kind, 'timestamp') THEN TRY_CAST(one AS TIMESTAMP) < TRY_CAST(other AS TIMESTAMP)
+        WHEN kind = 'uuid' THEN TRY_CAST(one AS UUID) < TRY_CAST(other AS UUID)
+        WHEN NOT starts_with(kind, 'decimal') THEN NULL
+        WHEN regexp_matches(kind, ',\s*\d\)') THEN TRY_CAST(one AS DECIMAL(38, 9)) < TRY_CAST(other AS DECIMAL(38, 9))
+        ELSE TRY_CAST(one AS DECIMAL(38, 18)) < TRY_CAST(other AS DECIMAL(38, 18)) END""",
+]
+
+VIEWS = [
+    # The columns that hold values and have statistics.
+    """CREATE TEMP VIEW leaf AS
+        SELECT table_id, column_id, column_name, column_type FROM ducklake_column c
+        WHERE end_snapshot IS NULL AND column_type NOT IN ('struct', 'list', 'map')""",
+    "CREATE TEMP VIEW latest AS SELECT * FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1",
+    # The numbers that the counters of a snapshot have to be beyond.
+    """CREATE TEMP VIEW file_number AS
+        SELECT 'data file' AS thing, data_file_id AS id FROM ducklake_data_file
+        UNION ALL SELECT 'delete file', delete_file_id FROM ducklake_delete_file
+        UNION ALL SELECT 'name mapping', mapping_id FROM ducklake_column_mapping""",
+    """CREATE TEMP VIEW catalog_number AS
+        SELECT 'schema' AS thing, schema_id AS id FROM ducklake_schema
+        UNION ALL SELECT 'table', table_id FROM ducklake_table
+        UNION ALL SELECT 'view', view_id FROM ducklake_view
+        UNION ALL SELECT 'macro', macro_id FROM ducklake_macro
+        UNION ALL SELECT 'partition spec', partition_id FROM ducklake_partition_info
+        UNION ALL SELECT 'sort spec', sort_id FROM ducklake_sort_info""",
+    # What each table was called last, whether it is there, and the folder of its files.
+    """CREATE TEMP TABLE known_table AS
+        SELECT t.table_id, shown(coalesce(s.schema_name, '?')) || '.' || shown(t.table_name) AS name,
+               t.end_snapshot AS ended_at, t.schema_id,
+               CASE WHEN NOT t.path_is_relative THEN t.path
+                    WHEN NOT s.path_is_relative THEN s.path || t.path
+                    ELSE {data_path} || s.path || t.path END AS folder
+        FROM (FROM ducklake_table QUALIFY row_number() OVER (
+                  PARTITION BY table_id ORDER BY begin_snapshot DESC, end_snapshot NULLS FIRST) = 1) t
+        LEFT JOIN ducklake_schema s USING (schema_id)""",
+    # The path of every file that the catalog keeps, live or ended.
+    """CREATE TEMP TABLE known_path AS
+        SELECT *, canonical(full_path) AS one_path FROM (
+            SELECT f.what, f.id, f.data_file_id, f.table_id, f.begin_snapshot, f.end_snapshot,
+                   CASE WHEN f.path_is_relative THEN t.folder || f.path ELSE f.path END AS full_path
+            FROM (SELECT 'data file' AS what, data_file_id AS id, data_file_id, table_id, begin_snapshot, end_snapshot,
+                         path, path_is_relative FROM ducklake_data_file
+                  UNION ALL
+                  SELECT 'delete file', delete_file_id, data_file_id, table_id, begin_snapshot, end_snapshot,
+                         path, path_is_relative FROM ducklake_delete_file) f
+            LEFT JOIN known_table t USING (table_id))""",
+    # What data files and delete files have in common.
+    """CREATE TEMP VIEW known_file AS
+        SELECT 'data file' AS what, data_file_id AS id, file_size_bytes, footer_size, encryption_key, partial_max,
+               'parquet' AS format FROM ducklake_data_file
+        UNION ALL SELECT 'delete file', delete_file_id, file_size_bytes, footer_size, encryption_key, partial_max,
+                         format FROM ducklake_delete_file""",
+    "CREATE TEMP VIEW data_path_of AS SELECT id, full_path FROM known_path WHERE what = 'data file'",
+    # What is known of the values of a column that are live: of each file, and of the inlined rows of each schema.
+    """CREATE TEMP VIEW column_fact AS
+        SELECT s.table_id, s.column_id, p.full_path AS file, s.min_value, s.max_value, s.value_count, s.null_count,
+               s.contains_nan, s.data_file_id
+        FROM ducklake_file_column_stats s JOIN known_path p ON p.what = 'data file' AND p.id = s.data_file_id
+        WHERE p.end_snapshot IS NULL AND p.table_id = s.table_id
+        UNION ALL
+        SELECT table_id, column_id, NULL, min_value, max_value, value_count, null_count, contains_nan, NULL
+        FROM inlined_stats""",
+    # What the table says of a column; and of which columns the engine makes use of the bounds.
+    """CREATE TEMP VIEW stated AS
+        SELECT l.*, t.contains_null, t.contains_nan, t.min_value, t.max_value
+        FROM leaf l JOIN ducklake_table_column_stats t USING (table_id, column_id)""",
+    """CREATE TEMP VIEW bounded AS FROM stated
+        WHERE column_type NOT IN ('blob', 'int128', 'uint128', 'timetz', 'interval', 'geometry', 'variant')
+              AND (column_type NOT IN ('float32', 'float64') OR NOT contains_nan)""",
+    # The files whose rows are numbered from `row_id_start` on. In others it means nothing: they hold the row ids
+    # themselves. Which these are, only the files know; of a snapshot that did nothing but insert it is certain.
+    """CREATE TEMP VIEW numbered_file AS
+        SELECT f.* FROM ducklake_data_file f JOIN ducklake_snapshot_changes c ON c.snapshot_id = f.begin_snapshot
+        WHERE f.row_id_start IS NOT NULL AND f.partial_max IS NULL
+              AND regexp_matches(c.changes_made, '(^|,)inserted_into_table:' || f.table_id || '(,|$)')
+              AND NOT regexp_matches(c.changes_made, '(delete|flush|merge|inline)[a-z_]*:' || f.table_id || '(,|$)')
+        UNION FROM ducklake_data_file SEMI JOIN surely_numbered USING (data_file_id)""",
+    # Row ids that the engine gives in between, when a transaction inserts and updates, belong to no counter.
+    """CREATE TEMP VIEW last_row_id AS
+        SELECT table_id, max(last) AS last FROM (
+            SELECT table_id, row_id_start + record_count - 1 AS last FROM numbered_file
+            UNION ALL SELECT table_id, row_id FROM inlined_row)
+        WHERE last < 1000000000000000000 GROUP BY table_id""",
+    # The rows of each live table: those in files and catalog, and those that are left when deletes are taken off.
+    """CREATE TEMP VIEW live_rows AS
+        SELECT t.table_id, coalesce(f.rows, 0) + coalesce(i.rows, 0) AS rows,
+               coalesce(f.rows, 0) - coalesce(d.rows, 0) - coalesce(x.rows, 0) + coalesce(i.rows, 0) AS left_over
+        FROM (FROM known_table WHERE ended_at IS NULL) t
+        LEFT JOIN (SELECT table_id, sum(record_count) AS rows FROM ducklake_data_file WHERE end_snapshot IS NULL
+                   GROUP BY 1) f USING (table_id)
+        LEFT JOIN (SELECT d.table_id, sum(d.delete_count) AS rows FROM ducklake_delete_file d
+                   JOIN ducklake_data_file f USING (data_file_id)
+                   WHERE d.end_snapshot IS NULL AND f.end_snapshot IS NULL GROUP BY 1) d USING (table_id)
+        LEFT JOIN (SELECT i.table_id, count(*) AS rows FROM inlined_delete i
+                   JOIN ducklake_data_file f ON f.data_file_id = i.file_id
+                   WHERE f.end_snapshot IS NULL GROUP BY 1) x USING (table_id)
+        LEFT JOIN (SELECT table_id, count(*) AS rows FROM inlined_row WHERE end_snapshot IS NULL GROUP BY 1) i
+                  USING (table_id)""",
+    # Pairs of delete files that hold at the same time.
+    """CREATE TEMP VIEW shared_delete AS
+        SELECT d.data_file_id, d.table_id, d.delete_file_id AS one, o.delete_file_id AS other,
+               greatest(d.begin_snapshot, o.begin_snapshot) AS since,
+               d.end_snapshot IS NULL AND o.end_snapshot IS NULL AND f.end_snapshot IS NULL AS live
+        FROM ducklake_delete_file d JOIN ducklake_delete_file o USING (data_file_id)
+        JOIN ducklake_data_file f USING (data_file_id), latest
+        WHERE d.delete_file_id < o.delete_file_id
+              AND greatest(d.begin_snapshot, o.begin_snapshot) < least(
+                  coalesce(d.end_snapshot, f.end_snapshot, latest.snapshot_id + 1),
+                  coalesce(o.end_snapshot, f.end_snapshot, latest.snapshot_id + 1))""",
+    # The partition values that the rows of the file contradict.
+    """CREATE TEMP VIEW wrong_partition AS
+        SELECT v.data_file_id, v.partition_key_index FROM real_partition r
+        JOIN ducklake_file_partition_value v USING (data_file_id, partition_key_index)
+        JOIN ducklake_data_file f USING (data_file_id)
+        JOIN ducklake_partition_column k USING (partition_id, partition_key_index)
+        JOIN leaf l ON l.table_id = f.table_id AND l.column_id = k.column_id
+        WHERE CASE WHEN v.partition_value IS NULL THEN r.low IS NOT NULL
+                   WHEN r.nulls > 0 THEN true
+                   WHEN k.transform <> 'identity' THEN r.low <> v.partition_value OR r.high <> v.partition_value
+                   ELSE is_less(l.column_type, r.low, v.partition_value)
+                        OR is_less(l.column_type, v.partition_value, r.high) END""",
+    # The statistics of a file that its values contradict.
+    """CREATE TEMP VIEW wrong_stats AS
+        SELECT s.table_id, s.data_file_id, s.column_id, l.column_name, s.min_value, s.max_value,
+               r.min_value AS real_min, r.max_value AS real_max, r.null_count AS real_nulls,
+               is_less(l.column_type, r.min_value, s.min_value) OR is_less(l.column_type, s.max_value, r.max_value)
+               OR (s.value_count = 0 AND r.value_count > 0 AND l.column_type NOT IN ('interval', 'timetz')) AS bounds,
+               s.null_count = 0 AND r.null_count > 0 AS nulls, NOT s.contains_nan AND r.contains_nan AS nan
+        FROM real_stats r JOIN ducklake_file_column_stats s USING (data_file_id, column_id)
+        JOIN leaf l ON l.table_id = s.table_id AND l.column_id = s.column_id WHERE bounds OR nulls OR nan""",
+    # Columns whose table-wide bounds exclude a value of a file.
+    """CREATE TEMP VIEW excluded_value AS
+        SELECT t.*, r.data_file_id, r.min_value AS real_min, r.max_value AS real_max
+        FROM real_stats r JOIN known_path p ON p.what = 'data file' AND p.id = r.data_file_id
+        JOIN bounded t ON t.table_id = p.table_id AND t.column_id = r.column_id
+        WHERE is_less(t.column_type, r.min_value, t.min_value) OR is_less(t.column_type, t.max_value, r.max_value)""",
+    # What a listing calls the files that the catalog calls something else.
+    """CREATE TEMP VIEW odd_path AS
+        SELECT full_path, {data_path} || substr(one_path, length(canonical({data_path})) + 1) AS listed_path
+        FROM known_path WHERE starts_with(one_path, canonical({data_path})) AND full_path <> listed_path
+        UNION FROM alias""",
+    # Everything that begins with one snapshot and ends with another.
+    """CREATE TEMP VIEW life AS
+        SELECT 'schema ' || schema_name AS what, NULL::BIGINT AS table_id, NULL::VARCHAR AS file, begin_snapshot,
+               end_snapshot, true AS ddl
+        FROM ducklake_schema
+        UNION ALL SELECT 'table', table_id, NULL, begin_snapshot, end_snapshot, true FROM ducklake_table
+        UNION ALL SELECT 'view ' || view_name, NULL, NULL, begin_snapshot, end_snapshot, true FROM ducklake_view
+        UNION ALL SELECT 'macro ' || macro_name, NULL, NULL, begin_snapshot, end_snapshot, true FROM ducklake_macro
+        UNION ALL SELECT 'tag ' || key, object_id, NULL, begin_snapshot, end_snapshot, true FROM ducklake_tag
+        UNION ALL SELECT 'column ' || column_name, table_id, NULL, begin_snapshot, end_snapshot, true
+                  FROM ducklake_column
+        UNION ALL SELECT 'tag of a column ' || key, table_id, NULL, begin_snapshot, end_snapshot, true
+                  FROM ducklake_column_tag
+        UNION ALL SELECT 'partition spec', table_id, NULL, begin_snapshot, end_snapshot, true
+                  FROM ducklake_partition_info
+        UNION ALL SELECT 'sort spec', table_id, NULL, begin_snapshot, end_snapshot, true FROM ducklake_sort_info
+        UNION ALL SELECT what, table_id, full_path, begin_snapshot, end_snapshot, false FROM known_path
+        UNION ALL SELECT 'inlined row ' || row_id, table_id, NULL, begin_snapshot, end_snapshot, false FROM inlined_row
+        UNION ALL SELECT 'inlined delete', table_id, NULL, begin_snapshot, NULL, false FROM inlined_delete""",
+]

@@ -1,0 +1,55 @@
+"""`ducklake-orch fsck`: is the lake whole?"""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ducklake_orch.cli.failure import FAILED
+from ducklake_orch.cli.options import LakeOptions
+from ducklake_orch.cli.output import print_json, show, table
+
+if TYPE_CHECKING:
+    from ducklake_orch.results import Finding, FsckReport
+
+_STYLES = {"error": "bold red", "warning": "yellow", "info": "dim"}
+
+
+def fsck(
+    options: LakeOptions,
+    deep: Annotated[bool, typer.Option("--deep", help="Read the files, too.")] = False,
+    storage: Annotated[bool, typer.Option("--storage", help="List the storage, too.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended without guessing.")] = False,
+) -> None:
+    """Find broken states of the lake, explain them, and repair them if asked to."""
+    report = options.open().fsck(deep=deep, storage=storage, repair=repair)
+    if options.json:
+        print_json(report)
+    else:
+        _show(report)
+    if not report.ok:
+        raise typer.Exit(FAILED)
+
+
+def _show(report: "FsckReport") -> None:
+    from rich.text import Text
+
+    looked = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in report.checked.items())
+    for code, count in report.counts.items():
+        found = [one for one in report.findings if one.code == code]
+        first = found[0]
+        head = Text.assemble((f"{first.severity} ", _STYLES[first.severity]), (code, "bold"), f" ({count})")
+        show(head, f"  effect: {first.effect}", f"  remedy: {first.remedy}", _places(found))
+        if count > len(found):
+            show(f"  … and {count - len(found)} more")
+        show("")
+    if report.repaired:
+        show(
+            Text(f"repaired, with snapshot {report.repair_snapshot}:", style="bold green"), _places(report.repaired), ""
+        )
+    total = sum(report.counts.values())
+    style = "bold green" if report.ok else "bold red"
+    show(Text(f"{total} found" if total else "Nothing found", style=style), f"Looked at: {looked}")
+
+
+def _places(found: "list[Finding]") -> object:
+    return table(["table", "file", "detail"], [[one.table or "", one.file or "", one.detail] for one in found])
