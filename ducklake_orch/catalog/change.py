@@ -65,6 +65,7 @@ class TableChange:
         key: The caller's idempotency key.
         replays: Whether a key that is committed already makes this a replay; else it is recorded anew.
         only_new: Whether the table must not be there yet.
+        planned_version: Of the lake's schema, when this was planned: while it is the same, so is the table.
         adopted: Files that others wrote: the lake must not have them already. They are added, or `files` are copies.
     """
 
@@ -78,6 +79,7 @@ class TableChange:
     key: str | None = None
     replays: bool = False
     only_new: bool = False
+    planned_version: int | None = None
     adopted: tuple[str, ...] = ()
 
 

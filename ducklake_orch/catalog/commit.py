@@ -67,7 +67,7 @@ class _Commit:
     def run(self) -> Committed:
         """Judge, and write; what is to be done is worked out from what is there now."""
         transaction, change, latest = self.transaction, self.change, self.transaction.latest
-        current = transaction.metadata.find_table(change.table, latest.snapshot_id)
+        current = self._current()
         replayed = self._replayed(current)
         if replayed is not None:
             return replayed
@@ -101,6 +101,13 @@ class _Commit:
         return Committed(
             snapshot, latest.snapshot_id, table.table_id, retired.rows, self.ready.count, retired.file_count
         )
+
+    def _current(self) -> TableDef | None:
+        """Return the table as it is now."""
+        latest, change = self.transaction.latest, self.change
+        if change.known is not None and latest.schema_version == change.planned_version:
+            return change.known
+        return self.transaction.metadata.find_table(change.table, latest.snapshot_id)
 
     def _replayed(self, current: TableDef | None) -> Committed | None:
         change, latest = self.change, self.transaction.latest.snapshot_id

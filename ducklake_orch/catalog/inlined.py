@@ -3,15 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import duckdb
-
 from ducklake_orch.catalog.evolve import read_as
 from ducklake_orch.catalog.history import TableHistory
 from ducklake_orch.catalog.metadata import Metadata, live
 from ducklake_orch.catalog.model import ColumnDef, InlinedTable, TableDef
 from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.engine import server_sql
-from ducklake_orch.engine.quoting import identifier, literal
+from ducklake_orch.engine.quoting import identifier
 
 # What the engine calls a row's id and the snapshot it came with, where it writes them down.
 ROW_ID, SNAPSHOT_ID = "_ducklake_internal_row_id", "_ducklake_internal_snapshot_id"
@@ -64,18 +62,11 @@ def count_sql(metadata: Metadata, inlined: InlinedTable, at: int) -> str:
 
 def is_there(metadata: Metadata, name: str) -> bool:
     """Whether the metadata database has a table that other sessions make and drop as they need it."""
-    probe = f"SELECT NULL FROM {metadata.table_sql(name)} LIMIT 0"
-    try:
-        metadata.con.execute(probe)
-        return True
-    except duckdb.CatalogException:
-        if metadata.config.catalog.type != "mysql":
-            return False
-    # DuckDB keeps the list of a MySQL server's tables for as long as it is attached.
-    there = f"select 1 from information_schema.tables where table_schema = database() and table_name = {literal(name)}"
-    if not metadata.rows(server_sql.query(metadata.config, there)):
+    if not metadata.rows(server_sql.exists(metadata.config, name)):
         return False
-    metadata.con.execute("CALL mysql_clear_cache()")
+    if metadata.config.catalog.type == "mysql":
+        # DuckDB keeps the list of a MySQL server's tables for as long as it is attached.
+        metadata.con.execute("CALL mysql_clear_cache()")
     return True
 
 

@@ -30,27 +30,7 @@ def check(key: str) -> None:
 
 def exists(session: Session) -> bool:
     """Whether the table of keys is there; it is made by the first write that has a key."""
-    config = session.config
-    match config.catalog.type:
-        case "sqlite":
-            sql = f"select count(*) from sqlite_master where name = '{TABLE}'"
-        case "postgres":
-            schema = literal(config.metadata_schema or "public")
-            tables = "information_schema.tables"
-            sql = f"select count(*) from {tables} where table_name = '{TABLE}' and table_schema = {schema}"
-        case "mysql":
-            sql = (
-                "select count(*) from information_schema.tables"
-                f" where table_name = '{TABLE}' and table_schema = database()"
-            )
-        case _:
-            alias, schema = literal(config.metadata_alias), literal(config.metadata_schema or "main")
-            sql = (
-                f"select count(*) from duckdb_tables() where table_name = '{TABLE}'"
-                f" and database_name = {alias} and schema_name = {schema}"
-            )
-    row = session.instance.root.execute(server_sql.query(config, sql)).fetchone()
-    return bool(row and int(row[0]))
+    return session.instance.root.execute(server_sql.exists(session.config, TABLE)).fetchone() is not None
 
 
 def make_table(session: Session) -> None:

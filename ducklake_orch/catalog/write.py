@@ -14,7 +14,7 @@ from ducklake_orch.catalog.change import Committed, Everything, Matching, Partit
 from ducklake_orch.catalog.commit import commit_change
 from ducklake_orch.catalog.layout import partition_keys
 from ducklake_orch.catalog.metadata import Metadata
-from ducklake_orch.catalog.model import NewFile, TableDef
+from ducklake_orch.catalog.model import NewFile, SnapshotRow, TableDef
 from ducklake_orch.catalog.outside import RowsInside
 from ducklake_orch.catalog.source import Source
 from ducklake_orch.catalog.target import check_layout, columns_of, evolved, new_table
@@ -81,13 +81,13 @@ class _Plan:
     """What a write is going to do.
 
     Attributes:
-        at: The snapshot it was planned on.
+        latest: The snapshot it was planned on.
         known: The table as it is, if there is one.
         target: The table as it will be.
         done: What an earlier attempt did, when there is nothing left to do.
     """
 
-    at: int
+    latest: SnapshotRow
     known: TableDef | None
     target: TableDef
     done: Committed | None = None
@@ -157,7 +157,8 @@ class _Writer:
                 con.execute("ROLLBACK")
 
     def _look(self, session: Session, metadata: Metadata) -> _Plan:
-        request, latest = self._request, metadata.latest().snapshot_id
+        request, newest = self._request, metadata.latest()
+        latest = newest.snapshot_id
         if metadata.encrypted():
             raise UnsupportedStatementError(
                 f"Lake `{self._config.name}` is encrypted.", remedy="Write to it with INSERT in `lake.execute`."
@@ -167,13 +168,13 @@ class _Writer:
         if known is None:
             columns = columns_of(given, iter(range(1, 1_000_000)))
             layout = {"partition_by": request.partition_by, "sort_by": request.sort_by}
-            return _Plan(latest, None, new_table(metadata, request.table, columns, latest, **layout))
+            return _Plan(newest, None, new_table(metadata, request.table, columns, latest, **layout))
         if request.mode == "error":
             raise ObjectExistsError(
                 f"The table `{known}` exists.", remedy="Mode `append` adds to it, `ignore` keeps it."
             )
         if request.mode == "ignore":
-            return _Plan(latest, known, known, Committed(latest, latest, known.table_id))
+            return _Plan(newest, known, known, Committed(latest, latest, known.table_id))
         check_layout(known, request.partition_by, request.sort_by)
         if request.mode == "overwrite_partitions":
             _check_partitioned(known)
@@ -182,7 +183,7 @@ class _Writer:
             promote = request.schema_evolution == "promote"
             target = evolved(known, given, metadata.first_free_column(known.table_id), add=True, promote=promote)
         key = request.idempotency_key if request.mode == "append" else None
-        return _Plan(latest, known, target, find_replay(session, known, key, latest))
+        return _Plan(newest, known, target, find_replay(session, known, key, latest))
 
     # --- writing -------------------------------------------------------------------------------------------------
 
@@ -211,7 +212,7 @@ class _Writer:
                 if self._request.mode != "ignore":
                     raise
                 # Somebody else was quicker, and what is there is to be kept.
-                latest = self._write.before or plan.at
+                latest = self._write.before or plan.latest.snapshot_id
                 return Committed(latest, latest)
 
     def _change(self, plan: _Plan, files: list[NewFile]) -> TableChange:
@@ -226,6 +227,7 @@ class _Writer:
             key=request.idempotency_key,
             replays=request.mode == "append",
             only_new=request.mode in ("error", "ignore"),
+            planned_version=plan.latest.schema_version,
         )
 
     def _result(self, table: TableDef, files: list[NewFile], done: Committed) -> WriteResult:

@@ -33,3 +33,21 @@ def query(config: LakeConfig, sql: str, *, alias: str | None = None) -> str:
 def text_literal(config: LakeConfig, text: str) -> str:
     """Return a text in the catalog's own SQL; as bytes it means the same in every mode of MySQL."""
     return f"X'{text.encode().hex()}'" if config.catalog.type == "mysql" else literal(text)
+
+
+def exists(config: LakeConfig, name: str) -> str:
+    """Return the DuckDB SELECT that gives a row when the metadata database has a table, and none when it has not.
+
+    To try would be slower: where there is none, DuckDB looks for the nearest name among all that are attached.
+    """
+    kind, wanted = config.catalog.type, literal(name)
+    match kind:
+        case "sqlite":
+            return query(config, f"select 1 from sqlite_master where type = 'table' and name = {wanted}")
+        case "postgres" | "mysql":
+            schema = literal(config.metadata_schema or "public") if kind == "postgres" else "database()"
+            where = f"table_name = {wanted} and table_schema = {schema}"
+            return query(config, f"select 1 from information_schema.tables where {where}")
+    database, schema = literal(config.metadata_alias), literal(config.metadata_schema or "main")
+    where = f"table_name = {wanted} AND database_name = {database} AND schema_name = {schema}"
+    return f"SELECT 1 FROM duckdb_tables() WHERE {where}"
