@@ -62,7 +62,7 @@ def count_sql(metadata: Metadata, inlined: InlinedTable, at: int) -> str:
 
 def is_there(metadata: Metadata, name: str) -> bool:
     """Whether the metadata database has a table that other sessions make and drop as they need it."""
-    if not metadata.rows(server_sql.exists(metadata.config, name)):
+    if not server_sql.exists(metadata.con, metadata.config, name):
         return False
     if metadata.config.catalog.type == "mysql":
         # DuckDB keeps the list of a MySQL server's tables for as long as it is attached.

@@ -30,7 +30,7 @@ def check(key: str) -> None:
 
 def exists(session: Session) -> bool:
     """Whether the table of keys is there; it is made by the first write that has a key."""
-    return session.instance.root.execute(server_sql.exists(session.config, TABLE)).fetchone() is not None
+    return server_sql.exists(session.instance.root, session.config, TABLE)
 
 
 def make_table(session: Session) -> None:

@@ -1,5 +1,7 @@
 """Questions to the metadata database in its own SQL, answered by the server: DuckDB would fetch whole tables first."""
 
+import duckdb
+
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.quoting import identifier, literal
 
@@ -35,19 +37,21 @@ def text_literal(config: LakeConfig, text: str) -> str:
     return f"X'{text.encode().hex()}'" if config.catalog.type == "mysql" else literal(text)
 
 
-def exists(config: LakeConfig, name: str) -> str:
-    """Return the DuckDB SELECT that gives a row when the metadata database has a table, and none when it has not.
-
-    To try would be slower: where there is none, DuckDB looks for the nearest name among all that are attached.
-    """
+def exists(con: duckdb.DuckDBPyConnection, config: LakeConfig, name: str) -> bool:
+    """Whether the metadata database has a table; others make and drop some as they need them."""
     kind, wanted = config.catalog.type, literal(name)
     match kind:
         case "sqlite":
-            return query(config, f"select 1 from sqlite_master where type = 'table' and name = {wanted}")
+            sql = f"select 1 from sqlite_master where type = 'table' and name = {wanted}"
         case "postgres" | "mysql":
             schema = literal(config.metadata_schema or "public") if kind == "postgres" else "database()"
-            where = f"table_name = {wanted} and table_schema = {schema}"
-            return query(config, f"select 1 from information_schema.tables where {where}")
-    database, schema = literal(config.metadata_alias), literal(config.metadata_schema or "main")
-    where = f"table_name = {wanted} AND database_name = {database} AND schema_name = {schema}"
-    return f"SELECT 1 FROM duckdb_tables() WHERE {where}"
+            sql = f"select 1 from information_schema.tables where table_name = {wanted} and table_schema = {schema}"
+        case _:
+            # The engine hides this database from all lists of tables. Elsewhere a try is slow: where there is no table,
+            # DuckDB looks for the nearest name among all it can reach.
+            try:
+                con.execute(f"SELECT NULL FROM {table(config, name)} LIMIT 0")
+            except duckdb.CatalogException:
+                return False
+            return True
+    return con.execute(query(config, sql)).fetchone() is not None
