@@ -85,7 +85,7 @@ class Shape:
 
     def _sum_sql(self, source: str, target: str, leaves: Sequence[int]) -> str:
         low, high = _merge_sql("low", "min", source, target), _merge_sql("high", "max", source, target)
-        counted = "bool_and(c.nulls BETWEEN 0 AND c.vals)"
+        counted = "bool_and(coalesce(c.nulls BETWEEN 0 AND c.vals, false))"
         return f"""
             SELECT path, c.leaf, sum(c.bytes)::BIGINT,
                    CASE WHEN {counted} THEN (sum(c.vals) - sum(c.nulls))::BIGINT END,

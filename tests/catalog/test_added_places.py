@@ -1,0 +1,221 @@
+"""Where added files lie, what they are called there, and copies of them."""
+
+import datetime as dt
+from functools import partial
+from pathlib import Path
+from threading import Barrier, Thread
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ducklake_orch import DuckLake, errors
+from ducklake_orch.catalog.file_paths import canonical
+from tests.catalog.adding import (
+    Rows,
+    catalog,
+    local_lake,
+    make,
+    rows,
+    write,
+)
+from tests.refusal import refused
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> DuckLake:
+    return local_lake(tmp_path)
+
+
+class TestFilesTheLakeHasAlready:
+    def add_twice(self, lake: DuckLake, first: Any, second: Any, *words: str, **options: Any) -> None:
+        lake.add_files("t", first)
+        refused(errors.DuplicateFileError, lambda: lake.add_files("t", second, **options), *words)
+        assert rows(lake, "SELECT count(*) FROM t") == [(1,)]
+
+    def test_a_file_is_added_once(self, lake: DuckLake, tmp_path: Path) -> None:
+        make(lake, "a BIGINT")
+        path = write(tmp_path / "it's f.parquet", {"a": [1]})
+        self.add_twice(lake, path, path, path, "table `main.t` has it")
+        # A copy of it would double the rows all the same.
+        refused(errors.DuplicateFileError, lambda: lake.add_files("t", path, copy=True), path)
+
+    def test_whatever_its_path_is_called(self, lake: DuckLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        make(lake, "a BIGINT")
+        path = write(tmp_path / "real" / "f.parquet", {"a": [1]})
+        (tmp_path / "link").symlink_to(tmp_path / "real")
+        monkeypatch.chdir(tmp_path)
+        self.add_twice(lake, path, "real//./f.parquet", path)
+        for other in (
+            "link/f.parquet",
+            f"file://{path}",
+            "../*/rea?/f.parquet",
+            tmp_path / "link" / ".." / "link" / "f.parquet",
+        ):
+            refused(errors.DuplicateFileError, partial(lake.add_files, "t", other), path)
+
+    def test_the_same_file_twice_in_one_call(self, lake: DuckLake, tmp_path: Path) -> None:
+        make(lake, "a BIGINT")
+        path = write(tmp_path / "f.parquet", {"a": [1]})
+        both = [path, f"{tmp_path}/*.parquet"]
+        refused(errors.DuplicateFileError, lambda: lake.add_files("t", both), "given twice", path, "*.parquet")
+
+    def test_a_file_of_another_table_comes_in_as_a_copy_only(self, lake: DuckLake, tmp_path: Path) -> None:
+        make(lake, "a BIGINT")
+        make(lake, "a BIGINT", name="other")
+        path = write(tmp_path / "f.parquet", {"a": [1]})
+        lake.add_files("other", path)
+        # When either table drops the file, it would be gone from both.
+        refused(errors.DuplicateFileError, lambda: lake.add_files("t", path), "`main.other`", "copy=True")
+        assert lake.add_files("t", path, copy=True).rows_written == 1
+
+    def test_a_file_that_the_lake_will_delete_is_refused(self, lake: DuckLake, tmp_path: Path) -> None:
+        make(lake, "a BIGINT")
+        path = write(tmp_path / "f.parquet", {"a": [1]})
+        lake.add_files("t", path)
+        lake.execute("DELETE FROM t").raise_for_error()
+        refused(errors.DuplicateFileError, lambda: lake.add_files("t", path), "up to snapshot 3", "expires")
+        lake.execute("CALL ducklake_expire_snapshots('lake', older_than => now())", force=True).raise_for_error()
+        refused(errors.DuplicateFileError, lambda: lake.add_files("t", path), "about to delete it")
+        assert lake.add_files("t", path, copy=True).rows_written == 1
+
+    def test_of_two_who_add_the_same_file_at_once_one_does(self, lake: DuckLake, tmp_path: Path) -> None:
+        make(lake, "a BIGINT")
+        path = write(tmp_path / "f.parquet", {"a": [1]})
+        together = Barrier(2)
+        outcomes: list[object] = []
+
+        def add() -> None:
+            together.wait()
+            try:
+                outcomes.append(lake.add_files("t", path).rows_written)
+            except errors.DuplicateFileError as error:
+                outcomes.append(type(error))
+
+        threads = [Thread(target=add) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(map(str, outcomes)) == ["1", str(errors.DuplicateFileError)]
+        assert rows(lake, "FROM t") == [(1,)]
+
+
+class TestPaths:
+    def stored(self, lake: DuckLake) -> Rows:
+        return catalog(lake, "SELECT path, path_is_relative::BOOLEAN FROM ducklake_data_file ORDER BY data_file_id")
+
+    def orphans(self, lake: DuckLake) -> Rows:
+        return rows(lake, "CALL ducklake_delete_orphaned_files('lake', cleanup_all => true, dry_run => true)")
+
+    def test_files_in_the_tables_folder_are_stored_as_its_own(
+        self, lake: DuckLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        make(lake, "a BIGINT", partition_by="a")
+        folder = tmp_path / "lake.files" / "main" / "t"
+        write(folder / "a=1" / "f.parquet", {"a": [1]})
+        write(folder / "g.parquet", {"a": [2]})
+        (tmp_path / "link").symlink_to(tmp_path / "lake.files")
+        monkeypatch.chdir(folder)
+        lake.add_files("t", ["a=1/f.parquet", tmp_path / "link" / "main" / "t" / "g.parquet"])
+        assert self.stored(lake) == [("a=1/f.parquet", True), ("g.parquet", True)]
+        assert self.orphans(lake) == []
+        assert rows(lake, "FROM t ORDER BY a") == [(1,), (2,)]
+
+    def test_files_elsewhere_under_the_data_path_are_no_orphans(self, lake: DuckLake, tmp_path: Path) -> None:
+        make(lake, "a BIGINT")
+        path = write(tmp_path / "lake.files" / "landing" / "f.parquet", {"a": [1]})
+        lake.add_files("t", path)
+        assert self.stored(lake) == [(path, False)]
+        assert self.orphans(lake) == []
+
+    def test_a_lake_behind_a_link_keeps_its_own_spelling(self, tmp_path: Path) -> None:
+        (tmp_path / "real").mkdir()
+        (tmp_path / "link").symlink_to(tmp_path / "real")
+        lake = DuckLake.local(tmp_path / "link" / "lake", data_inlining_row_limit=0)
+        make(lake, "a BIGINT")
+        lake.add_files("t", write(tmp_path / "real" / "lake.files" / "main" / "t" / "f.parquet", {"a": [1]}))
+        assert self.stored(lake) == [("f.parquet", True)]
+        assert self.orphans(lake) == []
+
+    def test_whoever_adds_files_from_elsewhere_is_told_that_the_lake_owns_them(
+        self, lake: DuckLake, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        make(lake, "a BIGINT")
+        path = write(tmp_path / "f.parquet", {"a": [1]})
+        lake.add_files("t", path)
+        assert "belong to the lake now" in caplog.text
+        assert path in caplog.text
+
+    @pytest.mark.parametrize(
+        ("path", "kind", "words"),
+        [
+            ("{tmp}", errors.ConfigError, ["is a folder", "**/*.parquet"]),
+            ("{tmp}/*.nothing", errors.FileNotUsableError, ["No file matches"]),
+            ("{tmp}/gone.parquet", errors.FileNotUsableError, ["gone.parquet: there is no such file"]),
+            ("https://localhost/f.parquet", errors.ConfigError, ["copy=True"]),
+        ],
+    )
+    def test_paths_that_lead_nowhere(
+        self, lake: DuckLake, tmp_path: Path, path: str, kind: type[errors.DuckLakeOrchError], words: list[str]
+    ) -> None:
+        make(lake, "a BIGINT")
+        refused(kind, lambda: lake.add_files("t", path.format(tmp=tmp_path)), *words)
+
+    def test_one_spelling_of_every_address(self) -> None:
+        cases = {
+            ("s3a://b/x//y/./f.parquet", "s3://other/"): "s3://b/x/y/f.parquet",
+            ("s3n://b/f.parquet", "/data/"): "s3://b/f.parquet",
+            ("gcs://b/f.parquet", "gs://b/"): "gs://b/f.parquet",
+            ("gs://b/f.parquet", "gcs://b/"): "gcs://b/f.parquet",
+            ("azure://c/f.parquet", "az://c/"): "az://c/f.parquet",
+            ("r2://b/f.parquet", "s3://b/"): "r2://b/f.parquet",
+            ("file:///a//b/../f.parquet", "s3://b/"): "/a/f.parquet",
+        }
+        assert {given: canonical(*given) for given in cases} == cases
+        refused(errors.ConfigError, lambda: canonical("abfss://c@account.dfs.core.windows.net/f", "az://c/"), "az://")
+
+
+class TestCopies:
+    def test_they_lie_where_the_engine_would_have_put_them(self, lake: DuckLake, tmp_path: Path) -> None:
+        make(lake, "s VARCHAR, ts TIMESTAMP, n VARCHAR", partition_by="s, month(ts), bucket(4, s), n")
+        lake.execute("INSERT INTO t VALUES ('a b/é', '2024-03-05', NULL)").raise_for_error()
+        columns = {"s": ["a b/é"], "ts": [dt.datetime(2024, 3, 6)], "n": pa.nulls(1, pa.string())}
+        path = write(tmp_path / "f.parquet", columns)
+        result = lake.add_files("t", path, copy=True)
+        theirs, ours = [Path(one) for (one,) in catalog(lake, "SELECT path FROM ducklake_data_file ORDER BY 1 DESC")]
+        assert {theirs.parent, ours.parent} == {theirs.parent}
+        write_id = lake.snapshots()[0].extra["ducklake_orch"]["write_id"]
+        assert sum(f"ducklake-{write_id}-" in one.name for one in (theirs, ours)) == 1
+        assert result.partitions[0].values["s"] == "a b/é"
+        copies = list((tmp_path / "lake.files" / "main" / "t").rglob(f"ducklake-{write_id}-*.parquet"))
+        assert [one.read_bytes() for one in copies] == [Path(path).read_bytes()]
+        # The engine compacts only files of one folder.
+        merged = rows(lake, "CALL ducklake_merge_adjacent_files('lake', 't')")
+        assert merged[0][2:] == (2, 1)
+        assert len(rows(lake, "FROM t")) == 2
+
+    def test_values_that_are_only_in_the_path_come_along(self, lake: DuckLake, tmp_path: Path) -> None:
+        make(lake, "region VARCHAR, day DATE, x BIGINT", partition_by="region")
+        write(tmp_path / "Region=a%20b" / "Day=2024-01-02" / "f.parquet", {"x": [1]})
+        lake.add_files("t", f"{tmp_path}/Reg*/**/*.parquet", copy=True)
+        ((path, relative),) = catalog(lake, "SELECT path, path_is_relative::BOOLEAN FROM ducklake_data_file")
+        assert (path.rpartition("/")[0], relative) == ("region=a%20b/Day=2024-01-02", True)
+        assert rows(lake, "FROM t") == [("a b", dt.date(2024, 1, 2), 1)]
+
+    def test_the_files_themselves_are_left_alone(self, lake: DuckLake, tmp_path: Path) -> None:
+        make(lake, "a BIGINT")
+        path = write(tmp_path / "f.parquet", {"a": [1]})
+        lake.add_files("t", path, copy=True)
+        lake.execute("DROP TABLE t").raise_for_error()
+        lake.execute("CALL ducklake_expire_snapshots('lake', older_than => now())", force=True).raise_for_error()
+        lake.execute("CALL ducklake_cleanup_old_files('lake', cleanup_all => true)", force=True).raise_for_error()
+        assert list((tmp_path / "lake.files").rglob("*.parquet")) == []
+        assert Path(path).exists()
+
+    def test_of_a_call_that_fails_nothing_is_left(self, lake: DuckLake, tmp_path: Path) -> None:
+        make(lake, "a BIGINT")
+        path = write(tmp_path / "f.parquet", {"a": [1]})
+        lake.add_files("t", path)
+        refused(errors.DuplicateFileError, lambda: lake.add_files("t", path, copy=True))
+        assert list((tmp_path / "lake.files").rglob("*.parquet")) == []
