@@ -16,7 +16,7 @@ from ducklake_orch.engine.commit import Write, commit, end_users_commit, roll_ba
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.floors import refuse_below_floor
 from ducklake_orch.engine.introspection import NO_SUMMARY, summary
-from ducklake_orch.engine.scripts import Command, redact, secrets_in, split
+from ducklake_orch.engine.scripts import Command, redact, run_expanded, secrets_in, split
 from ducklake_orch.engine.session import Session, open_session
 from ducklake_orch.engine.snapshots import current_snapshot, last_committed
 from ducklake_orch.engine.timelimit import TimeLimit
@@ -320,7 +320,10 @@ class _Run:
     def _execute(self, index: int, command: Command) -> None:
         parameters = [self._parameters(command)] if command.parameter_names else []
         try:
-            self._session.con.execute(command.sql, *parameters)
+            if command.expanded:
+                run_expanded(self._session.con.unwrap(), command.sql)
+            else:
+                self._session.con.execute(command.sql, *parameters)
             return
         except duckdb.Error as error:
             failure = classify(error, self._session.config, f"Command {index} failed")

@@ -1,7 +1,8 @@
 """Split SQL scripts into statements, and say what each of them does. The engine's own parser does the splitting."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import duckdb
 
@@ -75,6 +76,7 @@ class Command:
         parameter_names: Its placeholders.
         own_transaction: Whether it must not run in a transaction of ours.
         reaches_outside: Whether it may change more than the lake: settings, secrets, other databases.
+        expanded: Whether the engine's parser makes several statements of it, a transaction of its own among them.
         error: Why it cannot run at all: it could not be parsed.
     """
 
@@ -85,6 +87,7 @@ class Command:
     parameter_names: frozenset[str] = frozenset()
     own_transaction: bool = False
     reaches_outside: bool = False
+    expanded: bool = False
     error: DuckLakeOrchError | None = None
 
     @property
@@ -114,10 +117,46 @@ def split(con: duckdb.DuckDBPyConnection, script: str) -> list[Command]:
     Raises:
         duckdb.Error: When the script cannot be parsed.
     """
-    return [
-        classify_statement(statement.query, statement.type.name, frozenset(statement.named_parameters))
-        for statement in con.extract_statements(script)
-    ]
+    statements = con.extract_statements(script)
+    if all(statement.query.strip() for statement in statements):
+        return [_command(statement) for statement in statements]
+    # Some statements the parser replaces by several others, and forgets their text.
+    commands: list[Command] = []
+    for text in _texts(script):
+        statements = con.extract_statements(text)
+        if len(statements) == 1 and statements[0].query.strip():
+            commands.append(_command(statements[0]))
+        elif statements:
+            meant = next((one for one in statements if one.type.name not in ("TRANSACTION", "CREATE")), statements[-1])
+            command = classify_statement(text, meant.type.name, frozenset().union(*map(_parameters, statements)))
+            commands.append(replace(command, expanded=True))
+    return commands
+
+
+def _command(statement: duckdb.Statement) -> Command:
+    return classify_statement(statement.query, statement.type.name, _parameters(statement))
+
+
+def _parameters(statement: duckdb.Statement) -> frozenset[str]:
+    return frozenset(statement.named_parameters)
+
+
+def _texts(script: str) -> Iterator[str]:
+    """Return the statements of a script as they were written."""
+    raw = script.encode()
+    start = 0
+    for offset, _ in duckdb.tokenize(script):
+        if raw[offset : offset + 1] == b";":
+            yield raw[start:offset].decode()
+            start = offset + 1
+    yield raw[start:].decode()
+
+
+def run_expanded(con: duckdb.DuckDBPyConnection, sql: str) -> None:
+    """Run the statements that the parser makes of one, in the transaction that is open."""
+    for statement in con.extract_statements(sql):
+        if statement.type.name != "TRANSACTION":
+            con.execute(statement)
 
 
 def classify_statement(sql: str, statement_type: str, parameter_names: frozenset[str] = frozenset()) -> Command:
