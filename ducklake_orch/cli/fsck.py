@@ -9,6 +9,8 @@ from ducklake_orch.cli.options import LakeOptions
 from ducklake_orch.cli.output import print_json, show, table
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from ducklake_orch.results import Finding, FsckReport
 
 _STYLES = {"error": "bold red", "warning": "yellow", "info": "dim"}
@@ -51,5 +53,5 @@ def _show(report: "FsckReport") -> None:
     show(Text(f"{total} found" if total else "Nothing found", style=style), f"Looked at: {looked}")
 
 
-def _places(found: "list[Finding]") -> object:
+def _places(found: "list[Finding]") -> "RenderableType":
     return table(["table", "file", "detail"], [[one.table or "", one.file or "", one.detail] for one in found])

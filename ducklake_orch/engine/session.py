@@ -375,22 +375,38 @@ def open_metadata(config: LakeConfig, *, read_only: bool = True) -> Iterator[Lak
     """Open the metadata database itself, without the lake, for a block."""
     _refuse_missing(config, Pin(read_only=True))
     alias = config.metadata_alias
-    with _one_process_at_a_time(config, Pin(read_only=read_only)):
+    with _one_process_at_a_time(config, Pin(read_only=read_only)), _unattached(config) as instance:
+        try:
+            doing = f"Opening the metadata of lake `{config.name}` failed"
+            run(instance.root, metadata_attach(config, alias, read_only=read_only), config, doing)
+        except DuckLakeOrchError as error:
+            raise diagnose(config, instance.root, error) from None
+        try:
+            use = f"USE {identifier(alias)}"
+            with LakeConnection(instance.root.cursor().execute(use), use) as con:
+                yield con
+        except duckdb.Error as error:
+            config.scrubber.clean(error)
+            raise
+        finally:
+            instance.root.execute(f"DETACH DATABASE IF EXISTS {identifier(alias)}")
+
+
+@contextlib.contextmanager
+def _unattached(config: LakeConfig) -> Iterator[Instance]:
+    """Give an instance that has no lake attached: for a file catalog a warm one, which has none while it is idle."""
+    if not config.catalog.is_file:
         instance = instances.start_instance(config)
         try:
-            try:
-                doing = f"Opening the metadata of lake `{config.name}` failed"
-                run(instance.root, metadata_attach(config, alias, read_only=read_only), config, doing)
-            except DuckLakeOrchError as error:
-                raise diagnose(config, instance.root, error) from None
-            try:
-                use = f"USE {identifier(alias)}"
-                with LakeConnection(instance.root.cursor().execute(use), use) as con:
-                    yield con
-            except duckdb.Error as error:
-                config.scrubber.clean(error)
-                raise
-            finally:
-                instance.root.execute(f"DETACH DATABASE IF EXISTS {identifier(alias)}")
+            yield instance
         finally:
             instance.root.close()
+        return
+    key, instance = instances.pool.lease(config, Pin())
+    keep = False
+    try:
+        instance.state = instance.state or instance.clean_state()
+        yield instance
+        keep = bool(instance.clean_state() == instance.state)
+    finally:
+        instances.pool.give_back(key, instance, config, keep=keep)

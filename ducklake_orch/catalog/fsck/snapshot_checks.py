@@ -126,9 +126,10 @@ CHECKS = [
         sql="""
             SELECT f.table_id, f.full_path,
                    'began with snapshot ' || f.begin_snapshot || ', next_file_id is that of snapshot ' || same.since
-            FROM known_path f, (SELECT min(snapshot_id) AS since FROM ducklake_snapshot
+            FROM known_path f, latest, (SELECT min(snapshot_id) AS since FROM ducklake_snapshot
                                 WHERE next_file_id = (SELECT next_file_id FROM latest)) same
-            WHERE f.begin_snapshot > same.since AND f.end_snapshot IS NULL""",
+            WHERE f.begin_snapshot > same.since AND f.begin_snapshot <= latest.snapshot_id
+                  AND f.end_snapshot IS NULL""",
     ),
     Check(
         "schema-version-not-bumped",
@@ -138,12 +139,11 @@ CHECKS = [
         " raising it.",
         repairable=True,
         sql="""
-            SELECT table_id, NULL, what || ' changed with snapshot '
-                   || greatest(begin_snapshot, coalesce(end_snapshot, 0))
+            SELECT table_id, NULL, what || ' changed with snapshot ' || changed
                    || ', schema_version is that of snapshot ' || same.since
-            FROM life, (SELECT min(snapshot_id) AS since FROM ducklake_snapshot
+            FROM (SELECT *, greatest(begin_snapshot, end_snapshot) AS changed FROM life WHERE ddl), latest, (SELECT min(snapshot_id) AS since FROM ducklake_snapshot
                         WHERE schema_version = (SELECT schema_version FROM latest)) same
-            WHERE ddl AND greatest(begin_snapshot, coalesce(end_snapshot, 0)) > same.since""",
+            WHERE changed > same.since AND changed <= latest.snapshot_id""",
     ),
     Check(
         "not-committed",
@@ -155,7 +155,7 @@ CHECKS = [
             SELECT table_id, file, what || ' ' || CASE WHEN begin_snapshot > latest.snapshot_id
                        THEN 'begins with snapshot ' || begin_snapshot ELSE 'ends with snapshot ' || end_snapshot END
                    || ', the latest is ' || latest.snapshot_id
-            FROM life, latest WHERE greatest(begin_snapshot, coalesce(end_snapshot, 0)) > latest.snapshot_id""",
+            FROM life, latest WHERE greatest(begin_snapshot, end_snapshot) > latest.snapshot_id""",
     ),
     Check(
         "ends-before-it-begins",

@@ -1,0 +1,51 @@
+"""A lake with something of everything, built once; each test gets a catalog of its own to damage."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ducklake_orch import DuckLake
+
+SCRIPT = [
+    "CREATE TABLE t (i INTEGER, s VARCHAR, d DOUBLE)",
+    "INSERT INTO t SELECT range, 'v' || range, range FROM range(50)",
+    "INSERT INTO t SELECT range, 'v' || range, range FROM range(50, 100)",
+    "DELETE FROM t WHERE i < 20",
+    "DELETE FROM t WHERE i = 50",
+    "INSERT INTO t VALUES (1000, 'inlined', 1)",
+    "CREATE TABLE p (i INTEGER)",
+    "ALTER TABLE p SET PARTITIONED BY (bucket(2, i))",
+    "INSERT INTO p SELECT range FROM range(100)",
+    "CREATE TABLE gone AS SELECT range AS i FROM range(50)",
+    "DROP TABLE gone",
+    "CREATE SCHEMA other",
+    "CREATE TABLE other.u AS SELECT range AS i FROM range(50)",
+    "CREATE VIEW v AS FROM t",
+]
+
+
+# What fails here fails for good.
+IMPATIENT: dict[str, Any] = {"retry": {"max_attempts": 1}, "settings": {"ducklake_max_retry_count": 1}}
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("template")
+    DuckLake.local(folder / "lake").execute(SCRIPT).raise_for_error()
+    return folder
+
+
+@pytest.fixture
+def lake(template: Path, tmp_path: Path) -> DuckLake:
+    """A lake whose catalog is the test's own; its files are not: damage none of them."""
+    shutil.copy(template / "lake.sqlite", tmp_path)
+    storage = {"type": "local", "path": template / "lake.files"}
+    return DuckLake.local(tmp_path / "lake", storage=storage, **IMPATIENT)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> DuckLake:
+    """An empty lake of the test's own, files and all."""
+    return DuckLake.local(tmp_path / "lake", **IMPATIENT)

@@ -1,0 +1,67 @@
+"""Damage a lake, and say what fsck found."""
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any
+
+import duckdb
+
+from ducklake_orch import DuckLake, SQLiteCatalog, errors
+from ducklake_orch.results import FsckReport
+
+
+def damage(lake: DuckLake, *statements: str) -> None:
+    """Change the metadata behind everybody's back."""
+    if isinstance(lake.config.catalog, SQLiteCatalog):  # saves starting a DuckDB
+        with closing(sqlite3.connect(lake.config.catalog.path)) as catalog:
+            for statement in statements:
+                catalog.execute(statement)
+            catalog.commit()
+        return
+    with lake.connect_metadata(read_only=False) as con:
+        for statement in statements:
+            con.execute(statement)
+
+
+def rows(lake: DuckLake, sql: str) -> list[tuple[Any, ...]]:
+    """What the engine answers, in a process that has seen nothing before."""
+    with lake.connect() as con:
+        return con.execute(sql).fetchall()
+
+
+def value(lake: DuckLake, sql: str) -> Any:
+    return rows(lake, sql)[0][0]
+
+
+def meta(lake: DuckLake, sql: str) -> Any:
+    """One value of the metadata of a lake on SQLite."""
+    assert isinstance(lake.config.catalog, SQLiteCatalog)
+    with closing(sqlite3.connect(lake.config.catalog.path)) as catalog:
+        return catalog.execute(sql).fetchall()[0][0]
+
+
+def path_of(lake: DuckLake, file_id: int, kind: str = "data") -> str:
+    """The path of a file of `main.t`, as reports have it."""
+    stored = meta(lake, f"SELECT path FROM ducklake_{kind}_file WHERE {kind}_file_id = {file_id}")
+    return f"{lake.config.data_path}main/t/{stored}"
+
+
+def found(report: FsckReport) -> list[tuple[str, str | None, str | None]]:
+    return [(one.code, one.table, one.file) for one in report.findings]
+
+
+def refused(lake: DuckLake, sql: str) -> str:
+    """The engine's error."""
+    try:
+        rows(lake, sql)
+    except (duckdb.Error, errors.DuckLakeOrchError) as error:
+        return str(error)
+    raise AssertionError(f"{sql} worked")
+
+
+def repaired(lake: DuckLake, **modes: Any) -> Sequence[tuple[str, str | None, str | None]]:
+    """Repair a lake, which is whole afterwards; return what was found before."""
+    report = lake.fsck(repair=True, **modes)
+    assert report.findings == [], str(report)
+    return [(one.code, one.table, one.file) for one in report.repaired]
