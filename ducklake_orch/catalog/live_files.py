@@ -5,6 +5,7 @@ from typing import Any
 
 import duckdb
 
+from ducklake_orch.catalog.domains import Expressions
 from ducklake_orch.catalog.facts import Facts, partition_values_sql
 from ducklake_orch.catalog.history import TableHistory
 from ducklake_orch.catalog.inlined import deletions_sql
@@ -43,9 +44,10 @@ class LiveFiles:
         self.deletions = deletions
         self._specs = {spec.partition_id: spec for spec in history.specs}
         self._facts = Facts(history.specs, history.types)
-        self._conditions = FileConditions(history.metadata.con, history.table.columns, self._facts)
-        self._may = self._conditions.may_match(predicate.tree) if predicate else "true"
-        self._all = self._conditions.all_match(predicate.tree) if predicate else "true"
+        self._expressions = Expressions(history.metadata.con, history.table.columns, self._facts)
+        conditions = FileConditions(self._expressions)
+        self._may = conditions.may_match(predicate.tree) if predicate else "true"
+        self._all = conditions.all_match(predicate.tree) if predicate else "true"
         self._first = "true"
 
     def keep_first(self, key: OrderKey, limit: int) -> None:
@@ -54,7 +56,7 @@ class LiveFiles:
         Files without deletions whose rows all count are sure to bring them: so many rows, none beyond the far end of
         their values. Where enough rows are known to lie before all of a file's rows, it is not needed.
         """
-        x = self._conditions.domain(key.tree)
+        x = self._expressions.domain(key.tree)
         if x is None:
             return
         near, far, best, before = (x.high, x.low, "max", ">=") if key.descending else (x.low, x.high, "min", "<=")

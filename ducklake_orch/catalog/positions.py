@@ -12,7 +12,9 @@ from ducklake_orch.errors import UnsupportedStatementError
 
 def parquet_sql(path: str, encryption_key: str | None = None) -> str:
     """Return the source of a file's own columns, and `file_row_number`."""
-    key = f", encryption_config = {{footer_key_value: {literal(encryption_key)}}}" if encryption_key else ""
+    key = (
+        f", encryption_config = {{footer_key_value: from_base64({literal(encryption_key)})}}" if encryption_key else ""
+    )
     return f"read_parquet({literal(path)}, file_row_number = true, hive_partitioning = false{key})"
 
 

@@ -17,6 +17,8 @@ from ducklake_orch.errors import ObjectNotFoundError, StatementError
 Node = dict[str, Any]
 
 _REMEDY = "Write one condition in DuckDB's SQL, such as `day >= '2024-01-01' AND region IN ('eu', 'us')`."
+# Trees are walked by functions that call themselves.
+_DEEPEST = 200
 # What must not stand in a condition on single rows, and how people call it.
 _REFUSED = {"SUBQUERY": "a subquery", "STAR": "a star", "PARAMETER": "a placeholder", "DEFAULT": "DEFAULT"}
 
@@ -132,13 +134,15 @@ def _mentioned(tree: Node, columns: Sequence[ColumnDef], what: str) -> tuple[Col
 
 def _names(tree: Node, what: str) -> Iterator[str]:
     """Return the first parts of all names that are not parameters of a lambda."""
-    waiting: list[tuple[Any, frozenset[str]]] = [(tree, frozenset())]
+    waiting: list[tuple[Any, frozenset[str], int]] = [(tree, frozenset(), 0)]
     while waiting:
-        node, bound = waiting.pop()
+        node, bound, depth = waiting.pop()
         if isinstance(node, list):
-            waiting += [(one, bound) for one in node]
+            waiting += [(one, bound, depth) for one in node]
         if not isinstance(node, dict):
             continue
+        if depth > _DEEPEST:
+            raise StatementError(f"{what} is nested too deeply.", remedy="Write it with fewer brackets.")
         kind = node.get("class")
         if kind in _REFUSED:
             raise StatementError(f"{what}: {_REFUSED[kind]} cannot stand in it.", remedy=_REMEDY)
@@ -148,7 +152,7 @@ def _names(tree: Node, what: str) -> Iterator[str]:
             continue
         if kind == "LAMBDA":
             bound |= {name.lower() for name in _names(node["lhs"], what)}
-        waiting += [(one, bound) for one in node.values()]
+        waiting += [(one, bound, depth + 1) for one in node.values()]
 
 
 def _bind(con: duckdb.DuckDBPyConnection, predicate: Predicate, what: str) -> None:

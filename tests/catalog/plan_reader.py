@@ -40,7 +40,8 @@ def rows_of(con: duckdb.DuckDBPyConnection, plan: ScanPlan) -> list[tuple[Any, .
 def file_sql(con: duckdb.DuckDBPyConnection, plan: ScanPlan, file: DataFile) -> str:
     """Return the live rows of a file, in the columns that the plan needs."""
     names = None if file.mapping_id is None else plan.mappings[file.mapping_id]
-    nodes = parquet_nodes(con, file)
+    # DuckDB shows no schema of an encrypted file; it is the one that the table had when the file was written.
+    nodes = known_nodes(plan.schemas[file.schema_version]) if file.encryption_key else parquet_nodes(con, file.path)
     values = [f"{top_value(one, nodes, names, file)} AS {identifier(one.name)}" for one in plan.needed]
     gone = [positions_sql(one, plan.snapshot) for one in file.deletes]
     gone += [f"SELECT {position}" for position in plan.inlined_deletes.get(file.data_file_id, ())]
@@ -57,7 +58,7 @@ def positions_sql(deletes: DeleteFile, at: int) -> str:
 
 def source(file: DataFile | DeleteFile) -> str:
     key = file.encryption_key
-    more = f", encryption_config = {{footer_key_value: {literal(key)}}}" if key else ""
+    more = f", encryption_config = {{footer_key_value: from_base64({literal(key)})}}" if key else ""
     return f"read_parquet({literal(file.path)}, file_row_number = true, hive_partitioning = false{more})"
 
 
@@ -70,12 +71,19 @@ class Node:
     children: list["Node"] = field(default_factory=list)
 
 
-def parquet_nodes(con: duckdb.DuckDBPyConnection, file: DataFile) -> list[Node]:
-    key = f", encryption_config = {{footer_key_value: {literal(file.encryption_key)}}}" if file.encryption_key else ""
-    found = con.execute(
-        f"SELECT name, field_id, num_children FROM parquet_schema({literal(file.path)}{key})"
-    ).fetchall()
-    rows = iter(found)
+def known_nodes(columns: Sequence[ColumnDef]) -> list[Node]:
+    """Return columns as they lie in a file: lists and maps have a level of their own."""
+
+    def build(column: ColumnDef) -> Node:
+        inside = [build(one) for one in column.children]
+        wrapped = [Node("", None, inside)] if column.type in ("list", "map") else inside
+        return Node(column.name, column.column_id, wrapped)
+
+    return [build(one) for one in columns]
+
+
+def parquet_nodes(con: duckdb.DuckDBPyConnection, path: str) -> list[Node]:
+    rows = iter(con.execute(f"SELECT name, field_id, num_children FROM parquet_schema({literal(path)})").fetchall())
 
     def build(rows: Iterator[Any]) -> Node:
         name, field_id, children = next(rows)

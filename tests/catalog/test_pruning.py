@@ -1,0 +1,440 @@
+"""Which files a condition leaves out, and which it matches whole, against the rows that are really in them."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ducklake_orch import DuckLake
+from ducklake_orch.catalog.metadata import Metadata
+from ducklake_orch.catalog.model import TableDef
+from ducklake_orch.catalog.scan import classify, plan_scan
+from ducklake_orch.engine.quoting import literal, table_name
+from ducklake_orch.engine.session import open_session
+from tests.catalog.plan_reader import file_sql
+
+# A column of every kind, and texts of values for it: small pools, so that conditions meet the ends of what is there.
+COLUMNS = {
+    "b": ("BOOLEAN", ["true", "false"]),
+    "i": ("INTEGER", ["-7", "0", "3", "4", "5", "11", "2147483647"]),
+    "big": ("BIGINT", ["-9223372036854775808", "-1", "0", "16777217", "9007199254740993"]),
+    "huge": ("HUGEINT", ["-1000000000000000000000", "5"]),
+    "u": ("UINTEGER", ["0", "7", "4294967295"]),
+    "dec": ("DECIMAL(10,2)", ["-12.30", "0.00", "1.50", "1.51", "99999999.99"]),
+    "f": ("FLOAT", ["nan", "-inf", "inf", "0.1", "-0.0", "1.5", "3.3"]),
+    "d": ("DOUBLE", ["nan", "inf", "0.1", "0.30000000000000004", "-2.5", "1e300"]),
+    "dt": ("DATE", ["-infinity", "1969-12-31", "2024-02-29", "2024-03-01", "2025-01-01", "infinity"]),
+    "ts": (
+        "TIMESTAMP",
+        ["2023-12-31 23:59:59.999999", "2024-01-01", "2024-02-29 12:30:00", "2024-03-01 13:00:00.5", "infinity"],
+    ),
+    "tz": ("TIMESTAMPTZ", ["2023-12-31 23:30:00+00", "2024-01-01 00:30:00+00", "2024-02-29 12:30:00+02", "-infinity"]),
+    "ns": ("TIMESTAMP_NS", ["2023-12-31 23:59:59.999999999", "2024-01-01 00:00:00", "2024-02-29 12:30:00.000000001"]),
+    "sec": ("TIMESTAMP_S", ["2023-12-31 23:59:59", "2024-01-01 00:00:00", "2024-02-29 12:30:00"]),
+    "tm": ("TIME", ["00:00:00", "12:30:00.5", "23:59:59.999999"]),
+    "ttz": ("TIMETZ", ["12:30:00+00", "12:30:00+02"]),
+    "iv": ("INTERVAL", ["1 day", "24 hours", "1 month"]),
+    "v": ("VARCHAR", ["", "a", "ab", "ab%c", "Z", "été", "zz😀", "it's"]),
+    "long": ("VARCHAR", ["", "z" * 255, "z" * 300, "é" * 200, "z" * 256 + "a"]),
+    "bl": ("BLOB", ["", "a", "zz"]),
+    "id": ("UUID", ["00000000-0000-0000-0000-000000000001", "ffffffff-0000-0000-0000-000000000001"]),
+    "j": ("JSON", ['{"a": 1}', "[]", "null"]),
+}
+# Layouts that files were written in, one after the other.
+LAYOUTS = [
+    *("", "i", "v", "dt", "b", "d", "dec", "tz", "ts", "id", "u", "pf", "pd"),
+    *("year(ts)", "year(ts), month(ts)", "year(dt), month(dt), day(dt)", "year(ts), month(ts), day(ts), hour(ts)"),
+    *("month(ts)", "day(dt)", "year(tz), month(tz)", "year(ns)", "year(sec), month(sec)", "year(tz)"),
+    *(
+        "bucket(3, i)",
+        "bucket(3, v)",
+        "bucket(4, tz)",
+        "bucket(3, dec)",
+        "bucket(3, id)",
+        "bucket(3, d)",
+        "bucket(3, dt)",
+    ),
+    *("v, bucket(4, i), year(dt)",),
+]
+
+
+@dataclass(repr=False)
+class Laid:
+    """A table whose files lie in every layout, and its rows by file, as DuckDB itself sees them."""
+
+    metadata: Metadata
+    table: TableDef
+    at: int
+    files: int
+    con: duckdb.DuckDBPyConnection
+
+    def check(self, where: str) -> tuple[int, int]:
+        """See that no file that holds a match is left out, and none is said to match whole that does not.
+
+        Returns:
+            How many files stay, and how many match whole.
+        """
+        judged = {file.data_file_id: whole for file, whole in classify(self.metadata, self.table, self.at, where)}
+        sql = f"SELECT file, count(*) FILTER (({where})), count(*) FROM rows_of_files GROUP BY file"
+        # DuckDB rewrites `date_trunc('year', x) <> DATE '2023-12-31'` to what is true where x is NULL.
+        self.con.execute("SET disabled_optimizers = 'expression_rewriter'")
+        truth = self.con.execute(sql).fetchall()
+        self.con.execute("RESET disabled_optimizers")
+        for file, matching, rows in truth:
+            assert matching == 0 or file in judged, f"{where} leaves out file {file}, which has {matching} rows of it"
+            whole = judged.get(file, False)
+            assert not whole or matching == rows, f"{where} takes file {file} whole, {matching} of {rows} rows match"
+        return len(judged), sum(judged.values())
+
+
+@pytest.fixture(scope="module")
+def laid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laid]:
+    lake = make_laid(tmp_path_factory.mktemp("laid"))
+    with open_session(lake.config) as session:
+        con = session.instance.root.cursor()
+        metadata = Metadata(con, lake.config)
+        at = metadata.latest().snapshot_id
+        table = metadata.table(table_name("t"), at)
+        plan = plan_scan(metadata, table, at)
+        parts = [f"SELECT {one.data_file_id} AS file, * FROM ({file_sql(con, plan, one)})" for one in plan.files]
+        con.execute(f"CREATE TEMP TABLE rows_of_files AS {' UNION ALL '.join(parts)}")
+        yield Laid(metadata, table, at, len(plan.files), con)
+        con.execute("DROP TABLE rows_of_files")
+
+
+def make_laid(folder: Path) -> DuckLake:
+    lake = DuckLake.local(folder / "lake", data_inlining_row_limit=0)
+    types = ", ".join(f"{name} {kind}" for name, (kind, _) in COLUMNS.items())
+    with lake.connect() as con:
+        con.execute(f"CREATE TABLE t ({types}, s STRUCT(a INTEGER, b VARCHAR), l INTEGER[], pf FLOAT, pd DATE)")
+        for n, layout in enumerate(LAYOUTS):
+            con.execute(
+                f"ALTER TABLE t SET PARTITIONED BY ({layout})" if layout else "ALTER TABLE t RESET PARTITIONED BY"
+            )
+            if n == len(LAYOUTS) // 2:  # texts of the statistics so far are of other types
+                for change in ("ALTER pf TYPE DOUBLE", "ALTER pd TYPE TIMESTAMP", "ALTER u TYPE UBIGINT"):
+                    con.execute(f"ALTER TABLE t {change}")
+                con.execute("ALTER TABLE t ADD COLUMN late INTEGER DEFAULT 7")
+            for k in range(3):
+                rows = [row(n + 5 * k + m * (1 + k), missing=k == 2) for m in range(4)]
+                late = ", late" if n >= len(LAYOUTS) // 2 else ""
+                names = ", ".join([*COLUMNS, "s", "l", "pf", "pd"])
+                values = ", ".join(f"({', '.join(one)}{', 3' if late else ''})" for one in rows)
+                con.execute(f"INSERT INTO t ({names}{late}) VALUES {values}")
+    with lake.connect_metadata(read_only=False) as con:
+        # Partition values prove alone, too, and files of other writers may not have been searched for NaN.
+        con.execute("DELETE FROM ducklake_file_column_stats WHERE data_file_id % 3 = 0")
+        con.execute("UPDATE ducklake_file_column_stats SET contains_nan = NULL WHERE data_file_id % 3 = 1")
+    return lake
+
+
+def row(seed: int, *, missing: bool) -> list[str]:
+    """Return the values of a row; neighbours have neighbouring values."""
+    values = []
+    for n, (_, pool) in enumerate(COLUMNS.values()):
+        at = (seed // 2 + n) % (len(pool) + missing)
+        values.append("NULL" if at == len(pool) else literal(pool[at]))
+    number = str(seed % 4) if seed % 5 else "NULL"
+    values.append("NULL" if seed % 7 == 0 else f"{{a: {number}, b: 'x' || {seed % 3}}}")
+    return [*values, f"[{seed % 3}]", literal(["0.1", "0.3", "nan"][seed % 3]), literal(f"2024-01-0{1 + seed % 3}")]
+
+
+POOLS = {
+    name: (kind, pool) for name, (kind, pool) in COLUMNS.items() if kind not in ("TIMETZ", "INTERVAL", "BLOB", "JSON")
+}
+POOLS |= {"s.a": ("INTEGER", ["0", "1", "3"]), "s.b": ("VARCHAR", ["x0", "x1", "y"]), "late": ("INTEGER", ["3", "7"])}
+POOLS |= {
+    "pf": ("DOUBLE", ["0.1", "0.3", "nan", "0.10000000149011612"]),
+    "pd": ("TIMESTAMP", ["2024-01-02", "2024-01-02 01:00:00"]),
+}
+MOMENTS = [name for name, (kind, _) in POOLS.items() if kind.startswith(("DATE", "TIMESTAMP"))]
+TEXTS = [name for name, (kind, _) in POOLS.items() if kind == "VARCHAR"]
+NUMBERS = [
+    name for name, (kind, _) in POOLS.items() if kind in ("INTEGER", "BIGINT", "UINTEGER", "DECIMAL(10,2)", "DOUBLE")
+]
+SIGNS = st.sampled_from(["=", "<>", "<", "<=", ">", ">=", "IS DISTINCT FROM", "IS NOT DISTINCT FROM"])
+YES_OR_NO = st.sampled_from(["", "NOT "])
+
+
+@st.composite
+def constants(draw: st.DrawFn, name: str) -> str:
+    kind, pool = POOLS[name]
+    text = draw(st.sampled_from(pool))
+    bare = [text] if name in NUMBERS and text[-1].isdigit() else []
+    return draw(st.sampled_from([literal(text), f"{literal(text)}::{kind}", *bare, *bare, "NULL"]))
+
+
+@st.composite
+def comparisons(draw: st.DrawFn) -> str:
+    name = draw(st.sampled_from(list(POOLS)))
+    sides = [name, draw(constants(name))]
+    return f" {draw(SIGNS)} ".join(draw(st.permutations(sides)))
+
+
+@st.composite
+def sets(draw: st.DrawFn) -> str:
+    name = draw(st.sampled_from(list(POOLS)))
+    if draw(st.booleans()):
+        return f"{name} {draw(YES_OR_NO)}BETWEEN {draw(constants(name))} AND {draw(constants(name))}"
+    some = draw(st.lists(constants(name), min_size=1, max_size=4))
+    some *= draw(st.sampled_from([1, 1, 1, 30]))  # a long list is judged in another way
+    return f"{name} {draw(YES_OR_NO)}IN ({', '.join(some)})"
+
+
+@st.composite
+def nulls(draw: st.DrawFn) -> str:
+    return f"{draw(st.sampled_from([*POOLS, *COLUMNS, 's', 'l']))} IS {draw(YES_OR_NO)}NULL"
+
+
+@st.composite
+def prefixes(draw: st.DrawFn) -> str:
+    name = draw(st.sampled_from(TEXTS))
+    start = draw(st.sampled_from(POOLS[name][1]))[: draw(st.integers(0, 3))]
+    if draw(st.booleans()):
+        return f"{draw(YES_OR_NO)}starts_with({name}, {literal(start)})"
+    return f"{name} {draw(YES_OR_NO)}LIKE {literal(start + draw(st.sampled_from(['', '%', '_', '_%', '%c'])))}"
+
+
+@st.composite
+def parts(draw: st.DrawFn) -> str:
+    name = draw(st.sampled_from(MOMENTS))
+    unit = draw(st.sampled_from(["year", "month", "day", "hour"]))
+    whole = draw(st.sampled_from([f"{name}::DATE", f"date_trunc({literal(unit)}, {name})"]))
+    day = draw(st.sampled_from(["2023-12-31", "2024-01-01", "2024-02-01", "2024-02-29"]))
+    number = draw(st.sampled_from([1969, 2023, 2024, 2025, 1, 2, 3, 12, 29, 31, 0, 13, 23]))
+    units = [f"{unit}({name})", f"extract({unit} FROM {name})"] if POOLS[name][0] != "DATE" or unit != "hour" else []
+    found = [f"{whole} {draw(SIGNS)} DATE {literal(day)}", *(f"{one} {draw(SIGNS)} {number}" for one in units)]
+    return draw(st.sampled_from([*found, f"{whole} IS {draw(YES_OR_NO)}NULL"]))
+
+
+@st.composite
+def pairs(draw: st.DrawFn) -> str:
+    same = draw(st.sampled_from([NUMBERS, TEXTS, ["dt", "ts", "pd", "tz"], ["dt", "ts", "pd", "ns", "sec"]]))
+    return f"{draw(st.sampled_from(same))} {draw(SIGNS)} {draw(st.sampled_from(same))}"
+
+
+@st.composite
+def truths(draw: st.DrawFn) -> str:
+    return draw(
+        st.sampled_from(["b", "b IS TRUE", "b IS NOT FALSE", "b = false", "true", "NULL::BOOLEAN", "b IS NULL"])
+    )
+
+
+ATOMS = st.one_of(comparisons(), comparisons(), sets(), nulls(), prefixes(), parts(), pairs(), truths())
+CONDITIONS = st.recursive(
+    ATOMS,
+    lambda inner: st.one_of(
+        inner.map(lambda one: f"NOT ({one})"),
+        st.tuples(inner, st.sampled_from(["AND", "OR"]), inner).map(lambda one: f"({' '.join(one)})"),
+    ),
+    max_leaves=5,
+)
+
+
+@settings(
+    max_examples=int(os.environ.get("EXAMPLES", "80")),
+    deadline=None,
+    derandomize="EXAMPLES" not in os.environ,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(where=CONDITIONS)
+def test_no_row_is_lost_and_no_file_is_taken_for_more_than_it_is(laid: Laid, where: str) -> None:
+    laid.check(where)
+
+
+# --- what statistics say, and what they do not -----------------------------------------------------------------------
+
+KNOWN = {"value_count": 10, "null_count": 0, "min_value": "'3'", "max_value": "'7'", "contains_nan": "NULL"}
+UNMEASURED = {"value_count": 0, "null_count": 0, "min_value": "NULL", "max_value": "NULL"}
+
+
+@pytest.fixture(scope="module")
+def crafted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metadata]:
+    """A lake with a table of one file for every type, whose statistics a test writes itself."""
+    lake = DuckLake.local(tmp_path_factory.mktemp("crafted") / "lake", data_inlining_row_limit=0)
+    kinds = [
+        "INTEGER",
+        "DOUBLE",
+        "VARCHAR",
+        "BOOLEAN",
+        "DATE",
+        "TIMESTAMP",
+        "TIMESTAMPTZ",
+        "TIMETZ",
+        "BLOB",
+        "INTERVAL",
+    ]
+    with lake.connect() as con:
+        for kind in kinds:
+            con.execute(f"CREATE TABLE {kind.lower()}_table AS SELECT NULL::{kind} AS x FROM range(10)")
+        con.execute("CREATE TABLE promoted (x FLOAT)")
+        con.execute("INSERT INTO promoted SELECT 0.1 FROM range(10)")
+        con.execute("ALTER TABLE promoted ALTER x TYPE DOUBLE")
+    with lake.connect_metadata(read_only=False) as con:
+        yield Metadata(con, lake.config)
+
+
+@pytest.mark.parametrize(
+    ("name", "stats", "where", "kept", "whole"),
+    [
+        ("integer_table", {}, "x = 5", True, False),
+        ("integer_table", {}, "x = 8", False, False),
+        ("integer_table", {}, "x BETWEEN 3 AND 7", True, True),
+        ("integer_table", {}, "x IS NULL", False, False),
+        ("integer_table", {"null_count": 1, "value_count": 9}, "x BETWEEN 3 AND 7", True, False),
+        ("integer_table", {"null_count": 1, "value_count": 9}, "x IS NOT NULL", True, False),
+        ("integer_table", {"null_count": 1, "value_count": 9}, "NOT (x < 3)", True, False),
+        ("integer_table", {"null_count": 10, "value_count": 0}, "x IS NULL", True, True),
+        ("integer_table", {"null_count": 10, "value_count": 0}, "x <> 5", False, False),
+        # Other writers count NULLs among the values, as the specification says.
+        ("integer_table", {"null_count": 10, "value_count": 10}, "x IS NULL", True, True),
+        ("integer_table", {"min_value": "NULL"}, "x < 0", True, False),
+        ("integer_table", {"min_value": "NULL"}, "x > 7", False, False),
+        ("integer_table", {"max_value": "'no number'"}, "x > 100", True, False),
+        ("integer_table", {"value_count": "NULL", "null_count": "NULL"}, "x IS NOT NULL", True, False),
+        ("integer_table", UNMEASURED, "x IS NULL", True, False),
+        ("integer_table", UNMEASURED, "x = 5", True, False),
+        ("timetz_table", UNMEASURED, "x IS NOT NULL", True, False),
+        ("interval_table", UNMEASURED, "x > INTERVAL 1 DAY", True, False),
+        ("double_table", {"contains_nan": 0}, "x > 7.5", False, False),
+        ("double_table", {"contains_nan": 0}, "x < 7.5", True, True),
+        ("double_table", {"contains_nan": 1}, "x > 7.5", True, False),
+        ("double_table", {"contains_nan": 1}, "x < 7.5", True, False),
+        ("double_table", {"contains_nan": 1}, "x < 3", False, False),
+        ("double_table", {"contains_nan": "NULL"}, "x > 7.5", True, False),
+        ("double_table", {"contains_nan": 0}, "x = 'nan'", False, False),
+        ("double_table", {"contains_nan": 0, "max_value": "'inf'"}, "x > 1e308", True, False),
+        # As the engine cuts them off: a bound that no row has.
+        ("varchar_table", {"min_value": "'aaa'", "max_value": "'aa{'"}, "x = 'aaaaaa'", True, False),
+        ("varchar_table", {"min_value": "'aaa'", "max_value": "'aa{'"}, "starts_with(x, 'aa')", True, True),
+        ("varchar_table", {"min_value": "'aaa'", "max_value": "'aa{'"}, "x LIKE 'aaa%'", True, False),
+        ("varchar_table", {"min_value": "'aaa'", "max_value": "'aa{'"}, "x LIKE 'ab%'", False, False),
+        ("varchar_table", {"max_value": "NULL"}, "x > 'é'", True, False),
+        ("boolean_table", {"min_value": "'0'", "max_value": "'0'"}, "x", False, False),
+        ("boolean_table", {"min_value": "'false'", "max_value": "'false'"}, "NOT x", True, True),
+        ("boolean_table", {"min_value": "'0'", "max_value": "'true'"}, "x", True, False),
+        ("date_table", {"min_value": "'2024-01-01'", "max_value": "'infinity'"}, "x > '9999-01-01'", True, False),
+        ("date_table", {"min_value": "'2024-01-01'", "max_value": "'infinity'"}, "year(x) >= 2024", True, False),
+        ("date_table", {"min_value": "'2024-01-01'", "max_value": "'2024-12-31'"}, "year(x) = 2024", True, True),
+        (
+            "timestamptz_table",
+            {"min_value": "'2024-01-01 00:00:00+00'", "max_value": "'2024-01-01 10:30:00.5+00'"},
+            "x < '2024-01-01 02:00:00+02'",
+            False,
+            False,
+        ),
+        ("timestamp_table", {"min_value": "'2024-01-01 00:00:00'", "max_value": "'2024-01-01 23:59:59.999999'"},
+         "x::DATE = DATE '2024-01-01'", True, True),
+        ("blob_table", {"min_value": "'61'", "max_value": "'61'"}, "x = 'zz'", True, False),
+        # 0.1 as it was written, in a narrower type, is more than 0.1.
+        ("promoted", {"min_value": "'0.1'", "max_value": "'0.1'", "contains_nan": 0}, "x > 0.1", True, False),
+        ("promoted", {"min_value": "'0.1'", "max_value": "'0.1'", "contains_nan": 0}, "x > 0.2", False, False),
+    ],
+)  # fmt: skip
+def test_statistics_prove_what_they_say_and_no_more(
+    crafted: Metadata, name: str, stats: dict[str, Any], where: str, kept: bool, whole: bool
+) -> None:
+    at = crafted.latest().snapshot_id
+    table = crafted.table(table_name(name), at)
+    changes = ", ".join(f"{column} = {value}" for column, value in (KNOWN | stats).items())
+    crafted.con.execute(f"UPDATE ducklake_file_column_stats SET {changes} WHERE table_id = {table.table_id}")
+    assert [all_match for _, all_match in classify(crafted, table, at, where)] == ([whole] if kept else [])
+
+
+def test_a_file_without_statistics_is_kept_and_never_taken_whole(crafted: Metadata) -> None:
+    at = crafted.latest().snapshot_id
+    table = crafted.table(table_name("integer_table"), at)
+    crafted.con.execute(f"DELETE FROM ducklake_file_column_stats WHERE table_id = {table.table_id}")
+    for where in ("x = 5", "x IS NULL", "x IS NOT NULL", "NOT (x = 5)", "x IN (1, 2)"):
+        assert [all_match for _, all_match in classify(crafted, table, at, where)] == [False], where
+
+
+# --- what partition values say ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def partitioned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metadata]:
+    """Tables in one layout each, without statistics."""
+    lake = DuckLake.local(tmp_path_factory.mktemp("partitioned") / "lake", data_inlining_row_limit=0)
+    moments = "['2023-12-31 23:59:59.999999', '2024-01-01', '2024-02-29 10:00:00', '2025-02-01', 'infinity', NULL]"
+    layouts = {
+        "by_text": ("VARCHAR", "['', 'a', NULL, 'NULL']", "x"),
+        "by_year": ("TIMESTAMP", moments, "year(x)"),
+        "by_month": ("TIMESTAMP", moments, "month(x)"),
+        "by_year_and_month": ("TIMESTAMP", moments, "year(x), month(x)"),
+        "by_day_of_zone": ("TIMESTAMPTZ", moments, "year(x), month(x), day(x)"),
+        "by_bucket": ("VARCHAR", "['a', 'b', 'c', 'd', 'e', 'f', NULL]", "bucket(4, x)"),
+    }
+    with lake.connect() as con:
+        for name, (kind, values, layout) in layouts.items():
+            con.execute(f"CREATE TABLE {name} (x {kind})")
+            con.execute(f"ALTER TABLE {name} SET PARTITIONED BY ({layout})")
+            con.execute(f"INSERT INTO {name} SELECT unnest({values}::{kind}[])")
+    with lake.connect_metadata(read_only=False) as con:
+        con.execute("DELETE FROM ducklake_file_column_stats")
+    with open_session(lake.config) as session:
+        yield Metadata(session.instance.root.cursor(), lake.config)
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "kept", "whole"),
+    [
+        ("by_text", "x = ''", {("",)}, {("",)}),
+        ("by_text", "x IS NULL", {(None,)}, {(None,)}),
+        ("by_text", "x = 'NULL'", {("NULL",)}, {("NULL",)}),
+        ("by_text", "x <> 'a'", {("",), ("NULL",)}, {("",), ("NULL",)}),
+        ("by_text", "x NOT LIKE 'N%'", {("",), ("a",)}, {("",), ("a",)}),
+        ("by_year", "x >= '2024-01-01'", {("2024",), ("2025",), (None,)}, {("2024",), ("2025",)}),
+        ("by_year", "x < '2024-01-01'", {("2023",), (None,)}, {("2023",)}),
+        # Infinity has no year: its partition is that of NULL.
+        ("by_year", "x IS NULL", {(None,)}, set()),
+        ("by_year", "x IS NOT NULL", {("2023",), ("2024",), ("2025",), (None,)}, {("2023",), ("2024",), ("2025",)}),
+        ("by_year", "year(x) = 2024", {("2024",), (None,)}, {("2024",)}),
+        ("by_month", "month(x) = 2", {("2",), (None,)}, {("2",)}),
+        ("by_month", "x >= '2025-01-01'", {("1",), ("2",), ("12",), (None,)}, set()),
+        ("by_year_and_month", "x >= '2024-02-01'", {("2024", "2"), ("2025", "2"), (None, None)},
+         {("2024", "2"), ("2025", "2")}),
+        ("by_year_and_month", "x > '2024-02-10'", {("2024", "2"), ("2025", "2"), (None, None)}, {("2025", "2")}),
+        ("by_year_and_month", "month(x) = 2 AND year(x) = 2024", {("2024", "2"), (None, None)}, {("2024", "2")}),
+        # The days are those of whatever zone the writer was in.
+        ("by_day_of_zone", "x > '2024-01-02'",
+         {("2024", "1", "1"), ("2024", "2", "29"), ("2025", "2", "1"), (None, None, None)},
+         {("2024", "2", "29"), ("2025", "2", "1")}),
+    ],
+)  # fmt: skip
+def test_partition_values_prove_what_all_rows_have(
+    partitioned: Metadata, name: str, where: str, kept: set[Any], whole: set[Any]
+) -> None:
+    at = partitioned.latest().snapshot_id
+    judged = classify(partitioned, partitioned.table(table_name(name), at), at, where)
+    assert {file.partition_values for file, _ in judged} == kept
+    assert {file.partition_values for file, all_match in judged if all_match} == whole
+
+
+def test_a_bucket_is_worked_out_as_the_engine_does(partitioned: Metadata) -> None:
+    at = partitioned.latest().snapshot_id
+    table = partitioned.table(table_name("by_bucket"), at)
+    for value in "abcdef":
+        hashed = partitioned.rows(f"SELECT (murmur3_32('{value}') & 2147483647) % 4")[0][0]
+        for where in (f"x = '{value}'", f"'{value}' = x", f"x IN ('{value}')", f"NOT (x <> '{value}')"):
+            judged = classify(partitioned, table, at, where)
+            assert [(file.partition_values, whole) for file, whole in judged] == [((str(hashed),), False)]
+    assert [file.partition_values for file, _ in classify(partitioned, table, at, "x IS NULL")] == [(None,)]
+
+
+def test_partition_values_under_a_wrong_index_prove_nothing(partitioned: Metadata) -> None:
+    """As the engine registers files of two transforms of one column."""
+    at = partitioned.latest().snapshot_id
+    table = partitioned.table(table_name("by_year_and_month"), at)
+    values = partitioned.table_sql("ducklake_file_partition_value")
+    partitioned.con.execute("BEGIN")
+    partitioned.con.execute(f"UPDATE {values} SET partition_key_index = 1 WHERE table_id = {table.table_id}")
+    judged = classify(partitioned, table, at, "x < '2020-01-01'")
+    partitioned.con.execute("ROLLBACK")
+    assert [all_match for _, all_match in judged] == [False] * 5
