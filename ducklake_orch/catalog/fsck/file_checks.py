@@ -12,7 +12,7 @@ CHECKS = [
         sql="""
             SELECT min(table_id), min(full_path), string_agg(what || ' ' || id, ', ' ORDER BY id)
                    || CASE WHEN count(DISTINCT table_id) > 1
-                           THEN ' of tables ' || string_agg(DISTINCT table_id, ', ') ELSE '' END
+                           THEN ' of tables ' || string_agg(DISTINCT table_id, ', ' ORDER BY table_id) ELSE '' END
             FROM known_path WHERE end_snapshot IS NULL GROUP BY one_path HAVING count(*) > 1""",
     ),
     Check(

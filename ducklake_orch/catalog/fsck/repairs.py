@@ -164,11 +164,11 @@ def widen(mending: Mending, rows: Rows) -> None:
         typed = "VARCHAR" if kind in ("geometry", "variant") else duckdb_type(ColumnDef(column_id, "", kind, True))
         low, high, null, nan = mending.copy.con.execute(f"""
             SELECT arg_min(low, TRY_CAST(low AS {typed})), arg_max(high, TRY_CAST(high AS {typed})),
-                   bool_or(null), bool_or(nan)
+                   bool_or(some_null), bool_or(some_nan)
             FROM (SELECT min_value, max_value, null_count > 0, contains_nan FROM column_fact WHERE {mine}
                   UNION ALL
                   SELECT min_value, max_value, contains_null, contains_nan FROM ducklake_table_column_stats
-                  WHERE {mine}) q(low, high, null, nan)""").fetchall()[0]
+                  WHERE {mine}) q(low, high, some_null, some_nan)""").fetchall()[0]
         values = f"min_value = {mending.text(low)}, max_value = {mending.text(high)}"
         values += f", contains_null = {literal(null)}, contains_nan = {literal(nan)}"
         mending.update("ducklake_table_column_stats", values, mine)

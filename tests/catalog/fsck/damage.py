@@ -30,6 +30,13 @@ def rows(lake: DuckLake, sql: str) -> list[tuple[Any, ...]]:
         return con.execute(sql).fetchall()
 
 
+def script(lake: DuckLake, *statements: str) -> None:
+    """Run statements on one connection of the engine, with what it keeps in memory between them."""
+    with lake.connect() as con:
+        for statement in statements:
+            con.execute(statement)
+
+
 def value(lake: DuckLake, sql: str) -> Any:
     return rows(lake, sql)[0][0]
 

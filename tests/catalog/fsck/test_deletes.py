@@ -1,0 +1,166 @@
+"""Deletes: the corruptions that the engine makes of its own when two of its transactions meet, and how they are mended."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from ducklake_orch import DuckLake
+from tests.catalog.fsck.damage import damage, found, path_of, repaired, rows, value
+from tests.conftest import MakeLake
+from tests.backends import DUCKDB, LOCAL, POSTGRES, Backend
+
+# Catalogs on which two transactions of one process can be open at once.
+concurrently = pytest.mark.parametrize(
+    "backend", [Backend(DUCKDB, LOCAL), Backend(POSTGRES, LOCAL)], indirect=True, ids=str
+)
+
+
+@contextmanager
+def two_connections(lake: DuckLake) -> Iterator[tuple[Any, Any]]:
+    with lake.connect() as one:
+        yield one, one.cursor()
+
+
+def history(lake: DuckLake) -> list[Any]:
+    """Sum and count of `t` at every snapshot."""
+    last = value(lake, "SELECT max(snapshot_id) FROM ducklake_snapshots('lake')")
+    return [rows(lake, f"SELECT len(list(i)), sum(i) FROM t AT (VERSION => {n})")[0] for n in range(1, last + 1)]
+
+
+@concurrently
+def test_two_deletes_of_one_file_at_once_bring_rows_back_until_they_are_put_together(make_lake: MakeLake) -> None:
+    lake = make_lake(data_inlining_row_limit=0)
+    lake.execute(["CREATE TABLE t AS SELECT range AS i FROM range(100)", "DELETE FROM t WHERE i < 10"])
+    with two_connections(lake) as (one, other):
+        for con, rest in ((one, "i BETWEEN 20 AND 29"), (other, "i BETWEEN 40 AND 59")):
+            con.execute("BEGIN")
+            con.execute(f"DELETE FROM t WHERE {rest}")
+        one.execute("COMMIT")
+        other.execute("COMMIT")
+    assert value(lake, "SELECT len(list(i)) FROM t") > 100
+    report = lake.fsck(deep=True)
+    assert [(one.code, one.table) for one in report.findings] == [("two-live-delete-files", "main.t")]
+    assert repaired(lake, deep=True) == found(report)
+    left = [i for i in range(100) if not (i < 10 or 20 <= i < 30 or 40 <= i < 60)]
+    assert [i for (i,) in rows(lake, "FROM t ORDER BY i")] == left
+    assert [count for count, _ in history(lake)][:2] == [100, 90]
+    lake.execute(["DELETE FROM t WHERE i < 20", "CALL ducklake_rewrite_data_files('lake')"]).raise_for_error()
+    assert value(lake, "SELECT len(list(i)) FROM t") == 50
+
+
+@concurrently
+@pytest.mark.parametrize("first", ["small", "large"])
+def test_a_row_deleted_in_the_catalog_and_in_a_file_makes_others_come_back(make_lake: MakeLake, first: str) -> None:
+    lake = make_lake()
+    lake.execute("CREATE TABLE t AS SELECT range AS i FROM range(100)").raise_for_error()
+    with two_connections(lake) as (small, large):
+        small.execute("BEGIN; DELETE FROM t WHERE i IN (25, 26)")
+        large.execute("BEGIN; DELETE FROM t WHERE i BETWEEN 20 AND 39")
+        for con in (small, large) if first == "small" else (large, small):
+            con.execute("COMMIT")
+    assert (value(lake, "SELECT count(*) FROM t"), value(lake, "SELECT len(list(i)) FROM t")) == (78, 94)
+    assert lake.fsck().findings == []  # the catalog does not know the positions in files
+    report = lake.fsck(deep=True)
+    assert [(one.code, one.table) for one in report.findings] == [("deleted-twice", "main.t")]
+    assert repaired(lake, deep=True) == found(report)
+    assert (value(lake, "SELECT count(*) FROM t"), value(lake, "SELECT len(list(i)) FROM t")) == (80, 80)
+    assert history(lake)[1] == ((98, 4899) if first == "small" else (80, 4360))
+
+
+@concurrently
+@pytest.mark.parametrize(
+    ("compaction", "code"),
+    [
+        ("CALL ducklake_merge_adjacent_files('lake', 't')", "delete-on-missing-file"),
+        ("CALL ducklake_rewrite_data_files('lake', 't', delete_threshold => 0.1)", "delete-on-ended-file"),
+    ],
+)
+def test_a_small_delete_beside_a_compaction_is_lost(make_lake: MakeLake, compaction: str, code: str) -> None:
+    lake = make_lake()
+    lake.execute(
+        [
+            "CREATE TABLE t AS SELECT range AS i FROM range(100)",
+            *(["DELETE FROM t WHERE i >= 50"] if "rewrite" in compaction else []),
+            *(["INSERT INTO t SELECT range + 100 FROM range(100)"] if "merge" in compaction else []),
+        ]
+    ).raise_for_error()
+    with two_connections(lake) as (one, other):
+        one.execute("BEGIN; DELETE FROM t WHERE i = 7")
+        other.execute(compaction)
+        one.execute("COMMIT")
+        assert one.execute("SELECT len(list(i)) FROM t WHERE i = 7").fetchone() == (1,)
+    (finding,) = lake.fsck().findings
+    assert (finding.code, finding.table, finding.repairable) == (code, "main.t", False)
+
+
+def test_expiry_leaves_deletes_of_files_that_are_gone_behind_and_that_is_no_finding(own: DuckLake) -> None:
+    own.execute(
+        [
+            "CREATE TABLE t AS SELECT range AS i FROM range(100)",
+            "DELETE FROM t WHERE i = 7",
+            "DELETE FROM t",
+            "INSERT INTO t SELECT range FROM range(100)",
+        ]
+    ).raise_for_error()
+    assert own.fsck(deep=True, storage=True).findings == []
+    own.execute("CALL ducklake_expire_snapshots('lake', versions => [0, 1, 2])", force=True).raise_for_error()
+    assert own.fsck(deep=True, storage=True).findings == []
+    with own.connect_metadata() as con:
+        assert con.execute("SELECT count(*) FROM ducklake_inlined_delete_1").fetchone() == (1,)
+
+
+def test_a_flush_after_a_rewrite_falsifies_earlier_snapshots_until_it_is_mended(own: DuckLake) -> None:
+    own.execute(
+        [
+            "CREATE TABLE t AS SELECT range AS i FROM range(200)",
+            "DELETE FROM t WHERE i < 100",
+            "DELETE FROM t WHERE i BETWEEN 120 AND 122",
+            "DELETE FROM t WHERE i BETWEEN 150 AND 179",
+        ]
+    ).raise_for_error()
+    before = history(own)
+    rewrite = "CALL ducklake_rewrite_data_files('lake', delete_threshold => 0.1)"
+    own.execute([rewrite, "CALL ducklake_flush_inlined_data('lake')"]).raise_for_error()
+    assert [count for count, _ in before] == [200, 100, 97, 67]
+    assert [count for count, _ in history(own)] == [200, 100, 297, 267, 67, 67]
+    report = own.fsck()
+    assert found(report) == [("delete-files-overlap", "main.t", path_of(own, 0))]
+    assert repaired(own, deep=True, storage=True) == found(report)
+    assert history(own)[:4] == before
+
+
+def test_a_file_that_ended_with_its_delete_file_still_open_is_what_the_engine_does(own: DuckLake) -> None:
+    sql = ["CREATE TABLE t AS SELECT range AS i FROM range(50)", "DELETE FROM t WHERE i < 30", "DELETE FROM t"]
+    own.execute(sql).raise_for_error()
+    assert own.fsck(deep=True, storage=True).findings == []
+
+
+class TestByHand:
+    def test_a_delete_file_without_its_data_file(self, lake: DuckLake) -> None:
+        path = path_of(lake, 2, "delete")
+        damage(lake, "UPDATE ducklake_delete_file SET data_file_id = 77")
+        assert repaired(lake) == [("delete-without-data-file", "main.t", path)]
+
+    def test_a_delete_file_of_another_table_deletes_nothing(self, lake: DuckLake) -> None:
+        damage(lake, "UPDATE ducklake_delete_file SET table_id = 2")
+        assert ("delete-of-other-table", "main.t", path_of(lake, 0)) in found(lake.fsck())
+        assert value(lake, "SELECT len(list(i)) FROM t WHERE i < 20") == 20
+
+    def test_more_deletes_than_rows_make_the_count_wrong(self, lake: DuckLake) -> None:
+        damage(lake, "UPDATE ducklake_delete_file SET delete_count = 60")
+        assert found(lake.fsck()) == [("more-deletes-than-rows", "main.t", path_of(lake, 0))]
+        assert value(lake, "SELECT count(*) FROM t") < value(lake, "SELECT len(list(i)) FROM t")
+
+    def test_a_delete_in_the_catalog_of_a_row_that_the_file_does_not_have(self, lake: DuckLake) -> None:
+        damage(lake, "INSERT INTO ducklake_inlined_delete_1 VALUES (1, 70, 5)")
+        assert found(lake.fsck()) == [("deleted-position-out-of-range", "main.t", path_of(lake, 1))]
+        assert value(lake, "SELECT count(*) FROM t") < value(lake, "SELECT len(list(i)) FROM t")
+
+    def test_a_row_that_is_deleted_twice_in_the_catalog_is_counted_twice(self, lake: DuckLake) -> None:
+        damage(lake, "INSERT INTO ducklake_inlined_delete_1 VALUES (1, 0, 7), (1, 0, 5)")
+        assert value(lake, "SELECT count(*) FROM t") < value(lake, "SELECT len(list(i)) FROM t")
+        assert repaired(lake) == [("deleted-twice-in-catalog", "main.t", path_of(lake, 1))]
+        assert value(lake, "SELECT count(*) FROM t") == value(lake, "SELECT len(list(i)) FROM t") == 80
+        assert value(lake, "SELECT count(*) FROM t AT (VERSION => 4)") == 80

@@ -1,0 +1,203 @@
+"""Data files: one path in two places, paths that clean-up misreads, files that belong to nobody."""
+
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from ducklake_orch import DuckLake
+from tests.catalog.fsck.damage import damage, found, meta, path_of, refused, repaired, rows, value
+
+COPY_OF_FILE_0 = (
+    "INSERT INTO ducklake_data_file SELECT 3, table_id, begin_snapshot, {end}, file_order, path, path_is_relative,"
+    " file_format, record_count, file_size_bytes, footer_size, 101, partition_id, encryption_key, mapping_id,"
+    " partial_max FROM ducklake_data_file WHERE data_file_id = 0"
+)
+ORPHANS = "SELECT path FROM ducklake_delete_orphaned_files('lake', cleanup_all => true, dry_run => true)"
+CLEANUP = "SELECT path FROM ducklake_cleanup_old_files('lake', cleanup_all => true, dry_run => true)"
+
+
+def parquet(path: Path, sql: str) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    duckdb.connect().execute(f"COPY ({sql}) TO '{path}' (FORMAT parquet)")
+    return str(path)
+
+
+class TestOnePathTwice:
+    def test_a_file_registered_twice_is_read_twice(self, own: DuckLake, tmp_path: Path) -> None:
+        file = parquet(tmp_path / "outside.parquet", "SELECT range AS i FROM range(50)")
+        add = f"CALL ducklake_add_data_files('lake', 't', '{file}')"
+        own.execute(["CREATE TABLE t (i BIGINT)", add, add]).raise_for_error()
+        assert ("path-lives-twice", "main.t", file) in found(own.fsck())
+        assert value(own, "SELECT count(*) FROM t") == 100
+
+    def test_also_when_it_is_spelled_differently_or_in_another_table(self, own: DuckLake, tmp_path: Path) -> None:
+        file = parquet(tmp_path / "outside.parquet", "SELECT range AS i FROM range(50)")
+        other = str(tmp_path / "." / "x" / ".." / "outside.parquet").replace(str(tmp_path), f"{tmp_path}/./")
+        for table, path in (("t", file), ("u", other)):
+            (tmp_path / "x").mkdir(exist_ok=True)
+            add = f"CALL ducklake_add_data_files('lake', '{table}', '{path}')"
+            own.execute([f"CREATE TABLE {table} (i BIGINT)", add]).raise_for_error()
+        (finding,) = own.fsck().findings
+        assert (finding.code, finding.table) == ("path-lives-twice", "main.t")
+        assert "of tables 1, 2" in finding.detail
+
+    def test_a_live_file_that_another_row_has_ended_is_deleted_by_clean_up(self, own: DuckLake) -> None:
+        own.execute(["CREATE TABLE t AS SELECT range AS i FROM range(50)", "CREATE TABLE u (i INTEGER)"])
+        damage(own, COPY_OF_FILE_0.format(end=2).replace("SELECT 3", "SELECT 1"))
+        assert ("path-lives-and-ended", "main.t", path_of(own, 0)) in found(own.fsck())
+        assert value(own, "SELECT sum(i) FROM t") == 1225
+        expire = "CALL ducklake_expire_snapshots('lake', versions => [0, 1])"
+        cleanup = "CALL ducklake_cleanup_old_files('lake', cleanup_all => true)"
+        own.execute([expire, cleanup], force=True).raise_for_error()
+        assert "No such file" in refused(own, "SELECT sum(i) FROM t")
+
+    def test_a_live_file_on_the_list_of_files_to_delete_is_taken_off_it(self, lake: DuckLake) -> None:
+        stored = path_of(lake, 0).removeprefix(str(lake.config.data_path))
+        damage(
+            lake,
+            f"INSERT INTO ducklake_files_scheduled_for_deletion VALUES (0, '{stored}', 1, '2020-01-01')",
+            "INSERT INTO ducklake_files_scheduled_for_deletion VALUES (77, 'main/t/old.parquet', 1, '2020-01-01')",
+        )
+        assert (path_of(lake, 0),) in rows(lake, CLEANUP)
+        assert repaired(lake) == [("scheduled-but-in-use", "main.t", path_of(lake, 0))]
+        assert [Path(path).name for (path,) in rows(lake, CLEANUP)] == ["old.parquet"]
+
+
+class TestPathsThatAreSpelledOddly:
+    @pytest.mark.parametrize("folder", ["main//t", "main/./t", "main/t/../t", "./main/t", "/main/t"])
+    def test_clean_up_of_orphans_would_delete_the_file_until_it_is_spelled_as_a_listing_does(
+        self, own: DuckLake, folder: str
+    ) -> None:
+        own.execute("CREATE TABLE t AS SELECT range AS i FROM range(50)").raise_for_error()
+        name = meta(own, "SELECT path FROM ducklake_data_file")
+        plain, odd = path_of(own, 0), f"{own.config.data_path}{folder}/{name}"
+        damage(own, f"UPDATE ducklake_data_file SET path = '{odd}', path_is_relative = 0")
+        assert rows(own, ORPHANS) == [(plain,)]
+        assert repaired(own) == [("odd-path", "main.t", odd)]
+        assert rows(own, ORPHANS) == []
+        assert (path_of(own, 0), value(own, "SELECT sum(i) FROM t")) == (plain, 1225)
+
+    def test_also_behind_a_link_which_only_the_disk_can_tell(self, own: DuckLake, tmp_path: Path) -> None:
+        own.execute("CREATE TABLE t AS SELECT range AS i FROM range(50)").raise_for_error()
+        plain = Path(path_of(own, 0))
+        (tmp_path / "link").symlink_to(plain.parent)
+        damage(own, f"UPDATE ducklake_data_file SET path = '{tmp_path}/link/{plain.name}', path_is_relative = 0")
+        assert own.fsck().findings == []
+        assert rows(own, ORPHANS) == [(str(plain),)]
+        assert repaired(own, storage=True) == [("odd-path", "main.t", f"{tmp_path}/link/{plain.name}")]
+        assert rows(own, ORPHANS) == []
+
+    def test_a_scheme_with_a_second_name(self, lake: DuckLake) -> None:
+        damage(
+            lake,
+            "UPDATE ducklake_metadata SET value = 's3://bucket/lake/' WHERE key = 'data_path'",
+            "UPDATE ducklake_data_file SET path = 's3a://bucket/lake/main/t/' || path, path_is_relative = 0"
+            " WHERE data_file_id = 0",
+        )
+        assert [one[:2] for one in found(lake.fsck())] == [("odd-path", "main.t")]
+
+    def test_files_elsewhere_may_be_spelled_as_they_like(self, own: DuckLake, tmp_path: Path) -> None:
+        file = parquet(tmp_path / "out[1] it is" / "a*.parquet", "SELECT range AS i FROM range(50)")
+        spelled = file.replace("out", "/out")
+        own.execute("CREATE TABLE t (i BIGINT)").raise_for_error()
+        with own.connect() as con:
+            pattern = spelled.replace("[1]", "[[]1]").replace("*", "[*]")
+            con.execute(f"CALL ducklake_add_data_files('lake', 't', '{pattern}')")
+        assert own.fsck(deep=True, storage=True).findings == []
+
+
+class TestWhoseFileItIs:
+    def test_a_live_file_of_a_dropped_table_ends_with_it(self, lake: DuckLake) -> None:
+        damage(lake, "UPDATE ducklake_data_file SET end_snapshot = NULL WHERE data_file_id = 6")
+        assert [one[:2] for one in repaired(lake)] == [("file-of-dropped-table", "main.gone")]
+        assert meta(lake, "SELECT end_snapshot FROM ducklake_data_file WHERE data_file_id = 6") == 11
+
+    def test_a_file_of_a_table_that_never_was(self, lake: DuckLake) -> None:
+        damage(lake, "UPDATE ducklake_data_file SET table_id = 99 WHERE data_file_id = 7")
+        assert ("file-without-table", "table 99", None) in found(lake.fsck())
+
+    def test_two_files_with_the_same_row_ids(self, lake: DuckLake) -> None:
+        damage(lake, "UPDATE ducklake_data_file SET row_id_start = 40 WHERE data_file_id = 1")
+        (finding,) = lake.fsck().findings
+        assert (finding.code, finding.table, finding.file) == ("row-ids-overlap", "main.t", path_of(lake, 1))
+        assert finding.detail == "rows from 40 on, data file 0 goes up to 49"
+        assert value(lake, "SELECT count(DISTINCT rowid) FROM t") < value(lake, "SELECT count(*) FROM t")
+
+    @pytest.mark.parametrize("newest", [1, 99])
+    def test_rows_of_snapshots_that_do_not_fit_the_file(self, lake: DuckLake, newest: int) -> None:
+        damage(lake, f"UPDATE ducklake_data_file SET partial_max = {newest} WHERE data_file_id = 0")
+        assert found(lake.fsck()) == [("partial-max-out-of-range", "main.t", path_of(lake, 0))]
+
+
+class TestKeys:
+    def test_an_unencrypted_file_in_an_encrypted_lake_makes_every_read_fail(self, tmp_path: Path) -> None:
+        lake = DuckLake.local(tmp_path / "lake", encrypted=True, extensions=["httpfs"])
+        file = parquet(tmp_path / "outside.parquet", "SELECT range AS i FROM range(50)")
+        sql = ["CREATE TABLE t AS SELECT range AS i FROM range(50)", "DELETE FROM t WHERE i < 20"]
+        lake.execute(sql).raise_for_error()
+        assert lake.fsck(deep=True, storage=True).findings == []
+        lake.execute(f"CALL ducklake_add_data_files('lake', 't', '{file}')").raise_for_error()
+        assert found(lake.fsck(deep=True)) == [("file-without-key", "main.t", file)]
+        assert "does not have an encryption key" in refused(lake, "FROM t")
+
+    def test_an_encrypted_file_in_a_lake_that_says_it_is_not(self, lake: DuckLake) -> None:
+        damage(lake, "UPDATE ducklake_data_file SET encryption_key = 'AAAA' WHERE data_file_id = 1")
+        assert found(lake.fsck()) == [("file-with-key", "main.t", path_of(lake, 1))]
+
+
+class TestPartitionsAndMappings:
+    def test_a_name_mapping_that_is_not_there(self, lake: DuckLake) -> None:
+        damage(lake, "UPDATE ducklake_data_file SET mapping_id = 5 WHERE data_file_id = 1")
+        assert found(lake.fsck()) == [("unknown-mapping", "main.t", path_of(lake, 1))]
+        assert "Unknown name map" in refused(lake, "SELECT sum(i) FROM t")
+
+    def test_a_layout_that_is_not_there(self, lake: DuckLake) -> None:
+        damage(lake, "UPDATE ducklake_data_file SET partition_id = 77 WHERE data_file_id = 4")
+        assert [one[:2] for one in found(lake.fsck())] == [
+            ("unknown-partition-spec", "main.p"),
+            ("partition-values-do-not-fit", "main.p"),
+        ]
+
+    def test_a_file_without_its_bucket_is_missed(self, lake: DuckLake) -> None:
+        assert value(lake, "SELECT count(*) FROM p WHERE i = 0") == 1
+        damage(lake, "DELETE FROM ducklake_file_partition_value WHERE data_file_id = 4")
+        (finding,) = lake.fsck().findings
+        assert (finding.code, finding.table) == ("partition-values-do-not-fit", "main.p")
+        assert finding.detail == "layout 3 has keys [0], the file has values for []"
+        assert value(lake, "SELECT count(*) FROM p WHERE i = 0") == 0
+
+    def test_the_engine_itself_numbers_two_keys_of_one_column_alike(self, own: DuckLake, tmp_path: Path) -> None:
+        sql = "SELECT TIMESTAMP '2024-03-05' AS ts FROM range(50)"
+        file = parquet(tmp_path / "year=2024" / "month=3" / "f.parquet", sql)
+        own.execute(
+            [
+                "CREATE TABLE t (ts TIMESTAMP)",
+                "ALTER TABLE t SET PARTITIONED BY (year(ts), month(ts))",
+                f"CALL ducklake_add_data_files('lake', 't', '{file}')",
+            ]
+        ).raise_for_error()
+        (finding,) = own.fsck().findings
+        assert (finding.code, finding.file) == ("partition-values-do-not-fit", file)
+        assert "[0, 1], the file has values for [1, 1]" in finding.detail
+
+    def test_files_of_one_partition_in_two_folders_break_the_engines_merge(
+        self, own: DuckLake, tmp_path: Path
+    ) -> None:
+        own.execute(
+            [
+                "CREATE TABLE t (i BIGINT, p BIGINT)",
+                "ALTER TABLE t SET PARTITIONED BY (p)",
+                "INSERT INTO t SELECT range, 1 FROM range(50)",
+                "INSERT INTO t SELECT range, 2 FROM range(50)",
+            ]
+        ).raise_for_error()
+        file = parquet(tmp_path / "elsewhere" / "p=1" / "f.parquet", "SELECT range AS i, 1 AS p FROM range(50)")
+        assert own.fsck().findings == []
+        own.execute(f"CALL ducklake_add_data_files('lake', 't', '{file}')").raise_for_error()
+        assert own.fsck().findings == []  # the folder's end is the same, and that is enough for the engine
+        stranger = parquet(tmp_path / "elsewhere" / "p=%31" / "f.parquet", "SELECT range AS i, 1 AS p FROM range(50)")
+        own.execute(f"CALL ducklake_add_data_files('lake', 't', '{stranger}')").raise_for_error()
+        assert found(own.fsck()) == [("scattered-partition", "main.t", stranger)]
+        assert value(own, "SELECT count(*) FROM t") == 200
+        assert "different hive partition path" in refused(own, "CALL ducklake_merge_adjacent_files('lake', 't')")

@@ -1,0 +1,45 @@
+"""Inlined rows: the tables that hold them, and the registry."""
+
+from ducklake_orch import DuckLake
+from tests.catalog.fsck.damage import damage, found, refused, value
+
+INLINED = "ducklake_inlined_data_1_1"
+
+
+def test_a_registered_table_that_is_not_there_makes_every_read_fail(lake: DuckLake) -> None:
+    damage(lake, f"DROP TABLE {INLINED}")
+    (finding,) = lake.fsck().findings
+    assert (finding.code, finding.table, finding.detail) == ("inlined-table-missing", "main.t", f"there is no {INLINED}")
+    assert INLINED in refused(lake, "SELECT sum(i) FROM t")
+
+
+def test_rows_of_a_table_that_is_not_registered_are_seen_by_nobody(lake: DuckLake) -> None:
+    assert value(lake, "SELECT count(*) FROM t WHERE i = 1000") == 1
+    damage(lake, f"DELETE FROM ducklake_inlined_data_tables WHERE table_name = '{INLINED}'")
+    (finding,) = lake.fsck().findings
+    assert (finding.code, finding.table) == ("inlined-table-not-registered", "main.t")
+    assert finding.detail == f"{INLINED} holds 1 rows"
+    assert value(lake, "SELECT len(list(i)) FROM t WHERE i = 1000") is None
+
+
+def test_tables_that_were_left_behind(lake: DuckLake) -> None:
+    columns = "(row_id BIGINT, begin_snapshot BIGINT, end_snapshot BIGINT)"
+    damage(
+        lake,
+        f"CREATE TABLE ducklake_inlined_data_99_1 {columns}",
+        f"CREATE TABLE ducklake_inlined_data_1_77 {columns}",
+        "CREATE TABLE ducklake_inlined_delete_99 (file_id BIGINT, row_id BIGINT, begin_snapshot BIGINT)",
+    )
+    findings = lake.fsck().findings
+    assert {(one.code, one.severity) for one in findings} == {("inlined-table-left-behind", "info")}
+    assert sorted(one.detail for one in findings) == [
+        "ducklake_inlined_data_1_77 is empty and not registered",
+        "ducklake_inlined_data_99_1 is of table 99, which is not there",
+        "ducklake_inlined_delete_99 is of table 99, which is not there",
+    ]
+
+
+def test_a_row_that_lives_twice_is_read_twice(lake: DuckLake) -> None:
+    damage(lake, f"INSERT INTO {INLINED} SELECT * FROM {INLINED}")
+    assert found(lake.fsck()) == [("inlined-row-lives-twice", "main.t", None)]
+    assert value(lake, "SELECT len(list(i)) FROM t WHERE i = 1000") == 2
