@@ -127,8 +127,8 @@ class _Writer:
         self._write = Write(f"writing `{request.table}`", request.commit)
 
     def run(self) -> WriteResult:
-        with open_session(self._config, entering=False) as session:
-            plan = self._plan(session)
+        doing = f"planning to write `{self._request.table}`"
+        plan = retrying(self._config.retry, doing, lambda _: self._plan())
         if plan.done is not None:
             return self._result(plan.target, [], plan.done)
         try:
@@ -147,14 +147,18 @@ class _Writer:
 
     # --- planning ------------------------------------------------------------------------------------------------
 
-    def _plan(self, session: Session) -> _Plan:
+    def _plan(self) -> _Plan:
         """Look the table up, in one transaction; nothing is held when this returns."""
-        with session.instance.root.cursor() as con:
-            con.execute("BEGIN")
+        with open_session(self._config, entering=False) as session, session.instance.root.cursor() as con:
             try:
-                return self._look(session, Metadata(con, self._config))
-            finally:
+                con.execute("BEGIN")
+                plan = self._look(session, Metadata(con, self._config))
                 con.execute("ROLLBACK")
+                return plan
+            except duckdb.Error as error:
+                failure = classify(error, self._config, f"Planning to write `{self._request.table}` failed")
+            session.broken = True
+            raise failure
 
     def _look(self, session: Session, metadata: Metadata) -> _Plan:
         request, newest = self._request, metadata.latest()

@@ -124,8 +124,8 @@ class Pool:
     _leased: Counter[Any] = field(default_factory=Counter)
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
-    def lease(self, config: LakeConfig, pin: Pin | None) -> tuple[Any, Instance]:
-        """Return an instance for exclusive use, warm if there is one; without a pin, for work outside the lake.
+    def lease(self, config: LakeConfig, pin: Pin) -> tuple[Any, Instance]:
+        """Return an instance for exclusive use, warm if there is one.
 
         Raises:
             PoolExhaustedError: When a server lake's connections are all in use for too long.
@@ -190,10 +190,10 @@ class Pool:
             _close_quietly(instance, config)
 
 
-def _key(config: LakeConfig, pin: Pin | None) -> Any:
+def _key(config: LakeConfig, pin: Pin) -> Any:
     """Return what two uses must have in common to share an instance."""
     statements = [*setting_statements(config), *secret_statements(config, reveal=True)]
-    if pin is not None and not config.catalog.is_file:  # it stays attached, so the ATTACH belongs to the key
+    if not config.catalog.is_file:  # it stays attached, so the ATTACH belongs to the key
         statements += attach_statements(config, pin, create=False, reveal=True)
     hooks: tuple[Callable[..., None] | None, ...] = (config.on_connect, config.on_attach)
     checked = tuple(config.options.items())
@@ -210,8 +210,8 @@ def _close_quietly(instance: Instance, config: LakeConfig) -> None:
 @contextlib.contextmanager
 def working_connection(config: LakeConfig) -> Iterator[duckdb.DuckDBPyConnection]:
     """Give a connection that reaches the lake's storage and holds nothing of its catalog, for a block."""
-    key, instance = pool.lease(config, None)
-    process, keep = os.getpid(), False
+    key, instance = pool.lease(config, Pin(config.read_only, config.snapshot, config.as_of))
+    process, idle_since, keep = os.getpid(), instance.idle_since, False
     try:
         with contextlib.closing(instance.root.cursor()) as con:
             yield con
@@ -219,6 +219,8 @@ def working_connection(config: LakeConfig) -> Iterator[duckdb.DuckDBPyConnection
     finally:
         if os.getpid() == process:
             pool.give_back(key, instance, config, keep=keep)
+            # Its connection to a catalog server was not used meanwhile, and may have ended.
+            instance.idle_since = idle_since
 
 
 pool = Pool()

@@ -1,0 +1,125 @@
+"""Every ordered pair of writers on one table: the second commits after the first, though it was planned before.
+
+What comes of it is the table in docs/concurrency.md. The rows are checked in any case.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import duckdb
+import pytest
+
+from ducklake_orch import DuckLake, errors
+from tests.backends import POSTGRES, SQLITE, catalogs
+from tests.catalog.operations import OURS, START, THEIRS, Operation, Rows, make_table, plus
+from tests.catalog.plan_reader import read_plan
+
+# What the engine commits by itself.
+ENGINE_ALONE = {"merge", "flush and rewrite", "expire"}
+
+
+def ordered(rows: Rows) -> list[Any]:
+    return sorted((sorted(row.items()) for row in rows), key=repr)
+
+
+def rows_of(lake: DuckLake) -> list[Any]:
+    return ordered(lake.execute("FROM t", max_rows=None).raise_for_error().rows)
+
+
+def full_rows(lake: DuckLake, rows: Rows) -> list[Any]:
+    """Return rows with all the columns that the table has by now."""
+    return ordered([{column.name: row.get(column.name) for column in lake.table("t").schema()} for row in rows])
+
+
+def interrupt(patch: pytest.MonkeyPatch, other: Callable[[], Any]) -> list[str]:
+    """Do something between a write's plan and its commit, once."""
+    seen: list[str] = []
+
+    def at(point: str) -> None:
+        if point == "files.written" and not seen:
+            seen.append(point)
+            other()
+
+    patch.setattr("ducklake_orch.catalog.write.fault_point", at)
+    return seen
+
+
+def start(lake: DuckLake) -> None:
+    """Begin a pair anew; on MySQL the engine can neither inline nor delete a second time."""
+    lake.drop_table("t", if_exists=True)
+    make_table(lake, with_engine=lake.config.catalog.type != "mysql")
+
+
+def check_second_of_ours(lake: DuckLake, first: Operation, second: Operation, patch: pytest.MonkeyPatch) -> None:
+    start(lake)
+    seen = interrupt(patch, lambda: first.run(lake))
+    if first.kind == "drop":
+        with pytest.raises(errors.TableDroppedError):
+            second.run(lake)
+        return
+    result = second.run(lake)
+    assert seen
+    if first.name == "SET PARTITIONED BY" and second.name == "overwrite_partitions":
+        # Planned anew, it replaces a partition of the new keys, which nobody has rows of.
+        second = replace(second, then=plus({"p": "x", "v": 12}))
+    assert rows_of(lake) == full_rows(lake, second.then(first.then(list(START)))), (first, second)
+    # Its files fit still, or it was planned anew and they were written again.
+    assert result.attempts == (2 if first.kind == "layout" and first is not second else 1), (first, second)
+    assert read_plan(lake, "t") == sorted((tuple(row.values()) for row in lake.execute("FROM t").rows), key=repr)
+
+
+@pytest.mark.parametrize("first", OURS, ids=str)
+@catalogs()
+def test_ours_after_ours(lake: DuckLake, first: Operation, monkeypatch: pytest.MonkeyPatch) -> None:
+    for second in OURS:
+        check_second_of_ours(lake, first, second, monkeypatch)
+    assert lake.fsck().findings == []
+
+
+@pytest.mark.parametrize("first", THEIRS, ids=str)
+@catalogs(sql_writes=True, quick=[SQLITE])
+def test_ours_after_the_engines(lake: DuckLake, first: Operation, monkeypatch: pytest.MonkeyPatch) -> None:
+    for second in OURS:
+        check_second_of_ours(lake, first, second, monkeypatch)
+    assert lake.fsck().findings == []
+
+
+def commit(con: duckdb.DuckDBPyConnection) -> bool:
+    """Commit; whether the engine refused because of what came first."""
+    try:
+        con.execute("COMMIT")
+    except duckdb.TransactionException as error:
+        if "conflict" not in str(error).lower():
+            raise
+        return True
+    return False
+
+
+@pytest.mark.parametrize("first", OURS, ids=str)
+@catalogs(sql_writes=True, shared=True, quick=[POSTGRES])
+def test_the_engines_after_ours(lake: DuckLake, first: Operation) -> None:
+    """A transaction of the engine's, opened before ours and committed after it, through an unguarded connection.
+
+    It decides for itself whether it can pass. Whether it does or not, no row is lost, doubled or brought back.
+    """
+    for second in THEIRS:
+        if second.name not in ENGINE_ALONE:
+            check_second_of_theirs(lake, first, second)
+    assert lake.fsck().findings == []
+
+
+def check_second_of_theirs(lake: DuckLake, first: Operation, second: Operation) -> None:
+    start(lake)
+    after_first = first.then(list(START))
+    with lake.connect() as con:
+        con.execute("BEGIN")
+        for statement in second.statements:
+            con.execute(statement)
+        first.run(lake)
+        refused = commit(con)
+    if second.kind == "drop" and not refused:
+        assert lake.exists("t") == (second.name != "DROP")
+        return
+    expected = after_first if refused else second.then(after_first)
+    assert rows_of(lake) == full_rows(lake, expected), (first, second, refused)
