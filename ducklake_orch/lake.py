@@ -168,7 +168,7 @@ class DuckLake:
         )
 
     def reading(
-        self, snapshot: int | None = None, as_of: datetime | str | None = None
+        self, snapshot: int | None = None, as_of: datetime | str | None = None, *, entering: bool = True
     ) -> "AbstractContextManager[Session]":
         """Open a session that looks into the lake; what the package's own reading verbs run in."""
         from ducklake_orch.engine.session import open_session
@@ -177,7 +177,7 @@ class DuckLake:
         # of connection serves reading and writing.
         catalog = self.config.catalog
         pin = self._pin(isinstance(catalog, FileCatalog) and catalog.path.exists(), snapshot, as_of)
-        return open_session(self.config, pin)
+        return open_session(self.config, pin, entering=entering)
 
     # --- SQL -----------------------------------------------------------------------------------------------------
 

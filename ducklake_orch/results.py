@@ -193,8 +193,31 @@ class LakeEntry(Result):
 
 
 @dataclass(frozen=True)
-class PartitionWritten(Result):
-    """What a write put into one partition."""
+class TableFile(Result):
+    """A data file of a table.
+
+    Attributes:
+        rows: How many it holds, deleted ones included.
+        partition: Its value of each partition key that it was written with.
+        deletes: How many of its rows are deleted.
+        snapshot: The snapshot that brought its first rows.
+    """
+
+    path: str
+    rows: int
+    bytes: int
+    partition: Mapping[str, str | None]
+    deletes: int
+    snapshot: int
+
+    def __str__(self) -> str:
+        gone = f", {self.deletes} of them deleted" if self.deletes else ""
+        return f"{self.path}: {self.rows} rows{gone}, {self.bytes} bytes"
+
+
+@dataclass(frozen=True)
+class Partition(Result):
+    """What lies in one partition, in files."""
 
     values: Mapping[str, str | None]
     rows: int
@@ -204,6 +227,66 @@ class PartitionWritten(Result):
     def __str__(self) -> str:
         keys = ", ".join(f"{key}={value}" for key, value in self.values.items())
         return f"{keys}: {self.rows} rows, {self.files} files, {self.bytes} bytes"
+
+
+@dataclass(frozen=True)
+class PartitionWritten(Partition):
+    """What a write put into one partition."""
+
+
+@dataclass(frozen=True)
+class ColumnSummary(Result):
+    """What the catalog says about a column in the files of a table; None where one of them does not tell.
+
+    Attributes:
+        name: Its name; with dots for what lies inside another column.
+        min: No value is below; long texts are cut off, and rows deleted since count.
+        max: No value is above.
+        nulls: How many there are in the files.
+        values: How many values there are in the files that are not NULL.
+        has_nan: Whether there is one.
+        bytes: What the column takes up.
+    """
+
+    name: str
+    type: str
+    min: str | None
+    max: str | None
+    nulls: int | None
+    values: int | None
+    has_nan: bool | None
+    bytes: int | None
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.type}: {self.min} to {self.max}, {self.nulls} NULLs"
+
+
+@dataclass(frozen=True)
+class TableStats(Result):
+    """What the catalog says about a table at a snapshot.
+
+    Attributes:
+        rows: How many the files hold, deleted ones included.
+        deletes: How many of them are deleted.
+        inlined_rows: How many more rows the catalog itself holds; they are not in what is said about columns.
+    """
+
+    table: str
+    snapshot: int
+    rows: int
+    deletes: int
+    inlined_rows: int
+    files: int
+    delete_files: int
+    bytes: int
+    columns: list[ColumnSummary]
+
+    def __str__(self) -> str:
+        head = (
+            f"{self.table} at snapshot {self.snapshot}: {self.rows} rows in {self.files} files, {self.bytes} bytes,"
+            f" {self.deletes} rows deleted, {self.inlined_rows} rows inlined"
+        )
+        return "\n".join([head, *(f"  {column}" for column in self.columns)])
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,16 @@
 """A handle on one table of a lake."""
 
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from ducklake_orch.results import Column, Snapshot
+from ducklake_orch.results import Column, Partition, Snapshot, TableFile, TableStats
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ducklake_orch.catalog.metadata import Metadata
+    from ducklake_orch.catalog.model import TableDef
     from ducklake_orch.lake import DuckLake
 
 
@@ -37,6 +42,48 @@ class LakeTable:
         with self.lake.reading() as session:
             table = introspection.find_table(session, self.name)
             return introspection.snapshots(session, limit, table=table)
+
+    def files(
+        self, *, snapshot: int | None = None, as_of: datetime | str | None = None, where: str | None = None
+    ) -> list[TableFile]:
+        """List the data files; with `where` (DuckDB's SQL) only those that may hold rows that meet it."""
+        from ducklake_orch.catalog import look
+
+        with self._looking(snapshot, as_of) as found:
+            return look.files(*found, where)
+
+    def partitions(self, *, snapshot: int | None = None, as_of: datetime | str | None = None) -> list[Partition]:
+        """List the partitions that hold files, by the keys that these were written with."""
+        from ducklake_orch.catalog import look
+
+        with self._looking(snapshot, as_of) as found:
+            return look.partitions(*found)
+
+    def stats(self, *, snapshot: int | None = None, as_of: datetime | str | None = None) -> TableStats:
+        """Return what the catalog says about the files and their columns; no file is read."""
+        from ducklake_orch.catalog import look
+
+        with self._looking(snapshot, as_of) as found:
+            return look.stats(*found)
+
+    def count(self, snapshot: int | None = None, as_of: datetime | str | None = None) -> int:
+        """Return the number of rows, which the catalog knows.
+
+        Only at an earlier snapshot, files that hold rows of several commits around it are asked when these came.
+        """
+        from ducklake_orch.catalog.scan import count
+
+        with self._looking(snapshot, as_of) as found:
+            return count(*found)
+
+    @contextmanager
+    def _looking(
+        self, snapshot: int | None, as_of: datetime | str | None
+    ) -> "Iterator[tuple[Metadata, TableDef, int]]":
+        from ducklake_orch.catalog.look import looking
+
+        with self.lake.reading(snapshot, as_of, entering=False) as session, looking(session, self.name) as found:
+            yield found
 
     def __repr__(self) -> str:
         return f"<table {self.name} of {self.lake!r}>"

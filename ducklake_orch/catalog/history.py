@@ -47,6 +47,11 @@ class TableHistory:
         return found
 
     @cached_property
+    def names(self) -> dict[int, str]:
+        """The last name of every column that the table ever had, by its id."""
+        return {int(row[0]): text(row[1]) or "" for row in sorted(self._rows, key=lambda row: int(row[8]))}
+
+    @cached_property
     def specs(self) -> tuple[PartitionSpec, ...]:
         """Every partition spec that a file may still have; ids are never used again."""
         name = self.metadata.table_sql

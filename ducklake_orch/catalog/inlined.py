@@ -60,6 +60,12 @@ def count_sql(metadata: Metadata, inlined: InlinedTable, at: int) -> str:
     return f"SELECT count(*) FROM {metadata.table_sql(inlined.name)} WHERE {live(at)}"
 
 
+def count_inlined(metadata: Metadata, table: TableDef, at: int) -> int:
+    """Return how many inlined rows of a table are live at a snapshot."""
+    there = [one for one in table.inlined if is_there(metadata, one.name)]
+    return sum(int(metadata.rows(count_sql(metadata, one, at))[0][0]) for one in there)
+
+
 def is_there(metadata: Metadata, name: str) -> bool:
     """Whether the metadata database has a table that other sessions make and drop as they need it."""
     if not server_sql.exists(metadata.con, metadata.config, name):

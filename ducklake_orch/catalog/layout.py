@@ -57,6 +57,14 @@ def partition_keys(table: TableDef) -> list[PartitionKey]:
     return keys
 
 
+def key_name(transform: str, column: str) -> str:
+    """Return a partition key as people write it."""
+    word, bracket, number = transform.partition("(")
+    if transform == "identity":
+        return column
+    return f"{word}({number[:-1]}, {column})" if bracket else f"{word}({column})"
+
+
 def sort_sql(table: TableDef) -> str:
     """Return the ORDER BY of a table whose rows are sorted as they are written, else nothing."""
     if not table.sort or table.options.get("sort_on_insert") == "false":

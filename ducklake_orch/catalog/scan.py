@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ducklake_orch.catalog.history import TableHistory
-from ducklake_orch.catalog.inlined import InlinedRows, count_sql, deletions_sql, deletions_table, inlined_rows, is_there
+from ducklake_orch.catalog.inlined import InlinedRows, count_inlined, deletions_sql, deletions_table, inlined_rows
 from ducklake_orch.catalog.live_files import LiveFiles
 from ducklake_orch.catalog.metadata import Metadata, text, truth
 from ducklake_orch.catalog.model import ColumnDef, DataFile, MappedName, TableDef
@@ -113,10 +113,7 @@ def count(metadata: Metadata, table: TableDef, at: int) -> int:
     unclear = tuple(file for file, _ in files.fetch(unclear=True))
     positions = _inlined_deletes(files, unclear)
     total += sum(count_rows(metadata.con, file, at, positions.get(file.data_file_id, ())) for file in unclear)
-    for inlined in table.inlined:
-        if is_there(metadata, inlined.name):
-            total += int(metadata.rows(count_sql(metadata, inlined, at))[0][0])
-    return total
+    return total + count_inlined(metadata, table, at)
 
 
 def _choose(table: TableDef, names: Sequence[str] | None) -> tuple[ColumnDef, ...]:

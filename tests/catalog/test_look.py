@@ -1,0 +1,122 @@
+"""`lake.table(…)`: files, partitions, statistics and the number of rows, from the catalog alone."""
+
+import datetime as dt
+import json
+from pathlib import Path
+
+import pytest
+
+from ducklake_orch import DuckLake, errors
+from tests.backends import catalogs
+from tests.conftest import MakeLake
+
+SCRIPT = [
+    "CREATE TABLE t (id INTEGER, region VARCHAR, ts TIMESTAMP, price DOUBLE, place STRUCT(a INTEGER))",
+    "ALTER TABLE t SET PARTITIONED BY (region, year(ts))",
+    """INSERT INTO t SELECT i, ['eu', NULL][1 + i % 2], TIMESTAMP '2024-01-01' + INTERVAL 1 DAY * (i * 4), i / 2, {a: -i}
+       FROM range(100) x(i)""",
+]
+
+
+@pytest.fixture
+def made(make_lake: MakeLake) -> DuckLake:
+    lake = make_lake(data_inlining_row_limit=0)
+    lake.execute(SCRIPT).raise_for_error()
+    return lake
+
+
+@catalogs()
+def test_files_partitions_and_rows_are_listed(made: DuckLake) -> None:
+    table = made.table("t")
+    files = table.files()
+    assert len(files) == 4
+    assert all(Path(one.path).exists() and Path(one.path).stat().st_size == one.bytes for one in files)
+    assert sum(one.rows for one in files) == 100
+    assert {(one.partition["region"], one.partition["year(ts)"]) for one in files} == {
+        (region, year) for region in ("eu", None) for year in ("2024", "2025")
+    }
+    assert {(one.deletes, one.snapshot) for one in files} == {(0, 3)}
+    partitions = {tuple(one.values.values()): one for one in table.partitions()}
+    assert {key: (one.rows, one.files) for key, one in partitions.items()} == {
+        ("eu", "2024"): (46, 1),
+        (None, "2024"): (46, 1),
+        ("eu", "2025"): (4, 1),
+        (None, "2025"): (4, 1),
+    }
+    assert table.count() == 100
+    assert (table.count(snapshot=2), table.files(snapshot=2)) == (0, [])
+    assert [one.partition["region"] for one in table.files(where="region = 'eu' AND ts < '2025-01-01'")] == ["eu"]
+    assert json.loads(json.dumps(files[0].to_dict()))["rows"] == files[0].rows
+    assert "46 rows" in str(partitions["eu", "2024"])
+
+
+@catalogs()
+def test_statistics_add_up(made: DuckLake) -> None:
+    found = made.table("t").stats()
+    assert (found.table, found.rows, found.files, found.deletes, found.inlined_rows) == ("main.t", 100, 4, 0, 0)
+    columns = {one.name: one for one in found.columns}
+    assert list(columns) == ["id", "region", "ts", "price", "place.a"]
+    assert (columns["id"].min, columns["id"].max, columns["id"].nulls, columns["id"].values) == ("0", "99", 0, 100)
+    assert (columns["place.a"].min, columns["place.a"].max) == ("-99", "0")
+    assert (columns["region"].min, columns["region"].max, columns["region"].nulls) == ("eu", "eu", 50)
+    assert (columns["price"].min, columns["price"].max, columns["price"].has_nan) == ("0.0", "49.5", False)
+    assert columns["ts"].max == "2025-01-31 00:00:00"
+    assert str(found).startswith("main.t at snapshot 3: 100 rows in 4 files")
+    with made.connect_metadata(read_only=False) as con:
+        con.execute("DELETE FROM ducklake_file_column_stats WHERE column_id = 1 AND data_file_id = 0")
+    unknown = made.table("t").stats().columns[0]
+    assert (unknown.min, unknown.max, unknown.nulls, unknown.values) == (None, None, None, None)
+
+
+@catalogs(sql_writes=True)
+def test_rows_deleted_and_inlined_are_counted(lake: DuckLake) -> None:
+    lake.execute(
+        [
+            "CREATE TABLE t AS SELECT range AS i FROM range(50)",
+            "DELETE FROM t WHERE i < 20",
+            "DELETE FROM t WHERE i = 30",
+            "INSERT INTO t VALUES (1000)",
+        ]
+    ).raise_for_error()
+    table = lake.table("t")
+    assert [table.count(snapshot=n) for n in range(1, 5)] == [50, 30, 29, 30]
+    assert table.count(as_of=dt.datetime.now(dt.UTC) + dt.timedelta(minutes=1)) == 30
+    (file,) = table.files()
+    assert (file.rows, file.deletes) == (50, 21)
+    found = table.stats()
+    assert (found.rows, found.deletes, found.delete_files, found.inlined_rows) == (50, 21, 1, 1)
+
+
+@catalogs(sql_writes=True)
+def test_keys_of_earlier_layouts_keep_their_names(make_lake: MakeLake) -> None:
+    lake = make_lake(data_inlining_row_limit=0)
+    lake.execute(
+        [
+            "CREATE TABLE t (id INTEGER, region VARCHAR)",
+            "INSERT INTO t VALUES (1, 'eu')",
+            "ALTER TABLE t SET PARTITIONED BY (region)",
+            "INSERT INTO t VALUES (2, 'eu')",
+            "ALTER TABLE t RESET PARTITIONED BY",
+            "ALTER TABLE t DROP COLUMN region",
+            "ALTER TABLE t SET PARTITIONED BY (bucket(3, id))",
+            "INSERT INTO t VALUES (3)",
+        ]
+    ).raise_for_error()
+    keys = [list(one.partition.items()) for one in lake.table("t").files()]
+    assert keys[:2] == [[], [("region", "eu")]]
+    assert [name for name, _ in keys[2]] == ["bucket(3, id)"]
+    assert [one.rows for one in lake.table("t").partitions()] == [1, 1, 1]
+
+
+@catalogs()
+def test_what_is_not_there_is_named(lake: DuckLake) -> None:
+    lake.execute("CREATE TABLE orders (id INTEGER)").raise_for_error()
+    with pytest.raises(errors.ObjectNotFoundError) as raised:
+        lake.table("ordres").count()
+    assert "`main.orders`" in str(raised.value.remedy)
+    with pytest.raises(errors.SnapshotNotFoundError):
+        lake.table("orders").count(snapshot=999)
+    with pytest.raises(errors.ObjectNotFoundError):
+        lake.table("orders").count(snapshot=0)
+    with pytest.raises(errors.StatementError, match="syntax error"):
+        lake.table("orders").files(where="id = ")
