@@ -19,11 +19,11 @@ _STYLES = {"error": "bold red", "warning": "yellow", "info": "dim"}
 def fsck(
     options: LakeOptions,
     deep: Annotated[bool, typer.Option("--deep", help="Read the files, too.")] = False,
-    storage: Annotated[bool, typer.Option("--storage", help="List the storage, too.")] = False,
+    list_storage: Annotated[bool, typer.Option("--list-storage", help="List the storage, too.")] = False,
     repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended without guessing.")] = False,
 ) -> None:
     """Find broken states of the lake, explain them, and repair them if asked to."""
-    report = options.open().fsck(deep=deep, storage=storage, repair=repair)
+    report = options.open().fsck(deep=deep, storage=list_storage, repair=repair)
     if options.json:
         print_json(report)
     else:

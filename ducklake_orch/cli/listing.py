@@ -1,4 +1,4 @@
-"""`ducklake-orch preview`, `tables`, `snapshots` and `options`: look at a lake."""
+"""`ducklake-orch preview`, `tables`, `files`, `snapshots` and `options`: look at a lake."""
 
 from typing import Annotated
 
@@ -28,6 +28,36 @@ def tables(options: LakeOptions, snapshot: SnapshotId = None, as_of: AsOf = None
     show(
         table(["table", "files", "size", "comment"], rows, right=["files", "size"]) if rows else "There are no tables."
     )
+
+
+def files(
+    options: LakeOptions,
+    name: Annotated[str, typer.Argument(metavar="TABLE", help="`table` or `schema.table`.")],
+    where: Annotated[
+        str | None,
+        typer.Option(metavar="SQL", help="Only files that may hold rows that meet this condition.", show_default=False),
+    ] = None,
+    snapshot: SnapshotId = None,
+    as_of: AsOf = None,
+) -> None:
+    """List the data files of a table."""
+    found = options.open().table(name).files(snapshot=snapshot, as_of=zoned_time(as_of), where=where)
+    if options.json:
+        print_json(found)
+        return
+    rows = [
+        [
+            one.path,
+            ", ".join(f"{key}={'NULL' if value is None else value}" for key, value in one.partition.items()),
+            one.rows,
+            one.deletes,
+            in_bytes(one.bytes),
+            one.snapshot,
+        ]
+        for one in found
+    ]
+    right = ["rows", "deleted", "size", "snapshot"]
+    show(table(["file", "partition", *right], rows, right=right) if rows else "There are no files.")
 
 
 def snapshots(

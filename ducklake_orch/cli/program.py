@@ -15,7 +15,7 @@ from ducklake_orch.cli.doctor import doctor
 from ducklake_orch.cli.failure import INTERRUPTED, WRONG_USAGE, is_usage_error, show_usage_error
 from ducklake_orch.cli.fsck import fsck
 from ducklake_orch.cli.init import init
-from ducklake_orch.cli.listing import options, preview, snapshots, tables
+from ducklake_orch.cli.listing import files, options, preview, snapshots, tables
 from ducklake_orch.cli.sql import sql
 
 
@@ -49,7 +49,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for function in (doctor, init, preview, sql, tables, snapshots, options, fsck, config_schema, demo):
+for function in (doctor, init, preview, sql, tables, files, snapshots, options, fsck, config_schema, demo):
     app.command(name=function.__name__.replace("_", "-"))(command(function))
 
 

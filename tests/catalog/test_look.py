@@ -13,7 +13,8 @@ from tests.conftest import MakeLake
 SCRIPT = [
     "CREATE TABLE t (id INTEGER, region VARCHAR, ts TIMESTAMP, price DOUBLE, place STRUCT(a INTEGER))",
     "ALTER TABLE t SET PARTITIONED BY (region, year(ts))",
-    """INSERT INTO t SELECT i, ['eu', NULL][1 + i % 2], TIMESTAMP '2024-01-01' + INTERVAL 1 DAY * (i * 4), i / 2, {a: -i}
+    """INSERT INTO t
+       SELECT i, ['eu', NULL][1 + i % 2], TIMESTAMP '2024-01-01' + INTERVAL 1 DAY * (i * 4), i / 2, {a: -i}
        FROM range(100) x(i)""",
 ]
 

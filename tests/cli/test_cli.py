@@ -13,7 +13,7 @@ import pytest
 from ducklake_orch import DuckLake
 from tests.cli.program import REPOSITORY, SECRET, run, run_process
 
-COMMANDS = ["doctor", "init", "preview", "sql", "tables", "snapshots", "options", "config-schema", "demo"]
+COMMANDS = ["doctor", "init", "preview", "sql", "tables", "files", "snapshots", "options", "config-schema", "demo"]
 
 
 # --- what each command answers -----------------------------------------------------------------------------------
@@ -64,6 +64,34 @@ def test_tables_lists_them(lake: DuckLake) -> None:
 def test_tables_of_an_earlier_snapshot(lake: DuckLake) -> None:
     assert run("tables", "--snapshot", "0", "--json").json == []
     assert run("tables", "--snapshot", "0").out == "There are no tables.\n"
+
+
+def test_files_of_a_table_are_listed(lake: DuckLake) -> None:
+    lake.execute(
+        [
+            "CREATE TABLE parts (n INTEGER, p VARCHAR)",
+            "ALTER TABLE parts SET PARTITIONED BY (p)",
+            "INSERT INTO parts SELECT range, ['a', '[red]', NULL][1 + range % 3] FROM range(60)",
+        ]
+    ).raise_for_error()
+    answer = run("files", "parts")
+    assert answer.code == 0
+    assert "p=[red]" in answer.out
+    assert "p=NULL" in answer.out
+    (file,) = run("files", "main.parts", "--where", "p = 'a'", "--json").json
+    assert (file["rows"], file["deletes"], file["partition"]) == (20, 0, {"p": "a"})
+    assert run("files", "parts", "--where", "p = 'z'").out == "There are no files.\n"
+    assert run("files", "numbers", "--snapshot", "1", "--json").json[0]["deletes"] == 0
+    assert run("files", "numbers", "--json").json[0]["deletes"] == 5
+
+
+def test_files_of_a_table_or_condition_that_is_not_there_is_an_error(lake: DuckLake) -> None:
+    answer = run("files", "number")
+    assert answer.code == 1
+    assert "`main.numbers`" in answer.err
+    answer = run("files", "numbers", "--where", "m = 1")
+    assert answer.code == 1
+    assert "there is no column `m`" in answer.err
 
 
 def test_snapshots_are_listed_newest_first_up_to_a_limit(lake: DuckLake) -> None:
