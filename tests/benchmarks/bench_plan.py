@@ -1,0 +1,130 @@
+"""How long planning a scan takes and how much memory, and how both grow with the number of files.
+
+Run it with `python -m tests.benchmarks.bench_plan`. The files are only registered, straight in the metadata tables of a
+real lake: planning reads none of them. Every figure is measured in a process of its own.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ducklake_orch import DuckLake
+from tests.servers.base import Server
+from tests.servers.mariadb import MariaDBServer
+from tests.servers.postgres import PostgresServer
+
+COLUMNS = 20
+REGIONS = 50
+# What is planned: everything; one partition and a range within it; a range that statistics alone tell; the newest rows.
+PLANS: dict[str, dict[str, Any]] = {
+    "all files": {},
+    "partition and range": {"where": "region = 'r7' AND c1 BETWEEN 1000 AND 20000"},
+    "range": {"where": "c1 < 5000 AND c2 IS NOT NULL"},
+    "top 100": {"order_by": ["c1 DESC NULLS LAST"], "limit": 100},
+}
+CHILD = """
+import json, resource, sys, time
+from ducklake_orch import DuckLake
+from ducklake_orch.catalog.look import looking
+from ducklake_orch.catalog.scan import plan_scan
+from ducklake_orch.engine.quoting import table_name
+
+job = json.loads(sys.argv[1])
+lake = DuckLake.from_url("lake", catalog=job["catalog"], storage=job["storage"])
+with lake.reading(entering=False) as session, looking(session, table_name("t")) as (metadata, table, at):
+    started = time.perf_counter()
+    plan = plan_scan(metadata, table, at, **job["plan"])
+    seconds = time.perf_counter() - started
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(json.dumps({"seconds": seconds, "peak_mb": peak / 1024, "files": len(plan.files)}))
+"""
+
+
+def make(url: str, storage: str, files: int) -> None:
+    """Make a lake with a partitioned table of many files, the statistics of each column of each."""
+    lake = DuckLake.from_url("lake", catalog=url, storage=storage, create_if_missing=True)
+    numbers = ", ".join(f"c{n} BIGINT" for n in range(1, COLUMNS))
+    lake.execute(
+        [f"CREATE TABLE t (region VARCHAR, {numbers})", "ALTER TABLE t SET PARTITIONED BY (region)"]
+    ).raise_for_error()
+    with lake.connect_metadata(read_only=False) as con:
+        some = f"FROM range({files}) x(n)"
+        partition = con.execute("SELECT max(partition_id) FROM ducklake_partition_info").fetchone()
+        con.execute(f"""
+            INSERT INTO ducklake_data_file (data_file_id, table_id, begin_snapshot, path, path_is_relative, file_format,
+                record_count, file_size_bytes, footer_size, row_id_start, partition_id)
+            SELECT n, 1, 2, 'region=r' || n % {REGIONS} || '/ducklake-01a1ff17-0476-7892-8b00-' || n || '.parquet',
+                true, 'parquet', 1000, 100000, 2000, n * 1000, {partition[0] if partition else 0} {some}""")
+        con.execute(f"""
+            INSERT INTO ducklake_file_partition_value (data_file_id, table_id, partition_key_index, partition_value)
+            SELECT n, 1, 0, 'r' || n % {REGIONS} {some}""")
+        con.execute(f"""
+            INSERT INTO ducklake_file_column_stats (data_file_id, table_id, column_id, column_size_bytes, value_count,
+                null_count, min_value, max_value)
+            SELECT n, 1, c, 5000, 1000, 0, CASE c WHEN 1 THEN 'r' || n % {REGIONS} ELSE n::VARCHAR END,
+                CASE c WHEN 1 THEN 'r' || n % {REGIONS} ELSE (n + 999)::VARCHAR END
+            {some}, range(1, {COLUMNS + 1}) y(c)""")
+
+
+def measure(url: str, storage: str, plan: dict[str, Any]) -> dict[str, Any]:
+    job = json.dumps({"catalog": url, "storage": storage, "plan": plan})
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", CHILD, job], env=env, capture_output=True, text=True, timeout=600)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+@contextmanager
+def database(kind: str, folder: Path) -> Iterator[str]:
+    """Give a place for a catalog as a URL."""
+    servers: dict[str, type[Server]] = {"postgres": PostgresServer, "mysql": MariaDBServer}
+    if kind not in servers:
+        yield f"{kind}:///{folder}/catalog.{kind}"
+        return
+    server = servers[kind].start(folder / "server")
+    try:
+        assert isinstance(server, PostgresServer | MariaDBServer)
+        server.create_database("bench")
+        yield server.url("bench")
+    finally:
+        server.stop()
+
+
+def bench(kind: str, sizes: list[int]) -> None:
+    last: dict[str, dict[str, Any]] = {}
+    for files in sizes:
+        with tempfile.TemporaryDirectory() as name, database(kind, Path(name)) as url:
+            make(url, f"{name}/files", files)
+            for what, plan in PLANS.items():
+                found, before = measure(url, f"{name}/files", plan), last.get(what)
+                growth = [f"{found[key] / before[key]:.1f}" if before else "" for key in ("seconds", "peak_mb")]
+                print(
+                    f"| {kind} | {files} | {what} | {found['files']} | {found['seconds']:.2f} | {growth[0]}"
+                    f" | {found['peak_mb']:.0f} | {growth[1]} |",
+                    flush=True,
+                )
+                last[what] = found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--catalogs", nargs="+", default=["sqlite", "duckdb", "postgres", "mysql"])
+    parser.add_argument("--files", nargs="+", type=int, default=[1_000, 10_000, 100_000])
+    given = parser.parse_args()
+    print("| catalog | files | plan | kept | seconds | growth | peak MB | growth |")
+    print("|---|---|---|---|---|---|---|---|")
+    for kind in given.catalogs:
+        bench(kind, given.files)
+
+
+if __name__ == "__main__":
+    main()
