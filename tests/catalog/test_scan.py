@@ -229,6 +229,20 @@ def test_deletions_are_seen_that_another_session_inlined_first(make_lake: MakeLa
         metadata.con.execute("COMMIT")
 
 
+@catalogs()
+def test_a_plan_is_made_inside_a_transaction_that_has_written(lake: DuckLake) -> None:
+    lake.execute("CREATE TABLE t AS SELECT range AS i FROM range(50)").raise_for_error()
+    with opened(lake) as metadata:
+        metadata.con.execute("BEGIN")
+        name = metadata.table_sql("ducklake_data_file")
+        metadata.con.execute(f"UPDATE {name} SET record_count = 51 WHERE data_file_id = 0")
+        table = metadata.table(table_name("t"), 1)
+        assert [file.record_count for file in plan_scan(metadata, table, 1, where="i = 7").files] == [51]
+        assert count(metadata, table, 1) == 51
+        metadata.con.execute("ROLLBACK")
+        assert count(metadata, table, 1) == 50
+
+
 # --- files of other writers -----------------------------------------------------------------------------------------
 
 
