@@ -223,6 +223,7 @@ class _Commit:
         rows = [
             (column_id, one.contains_null, one.contains_nan, one.min_value, one.max_value, one.extra)
             for column_id, one in stats.items()
+            if one.known
         ]
         self.transaction.insert(
             "ducklake_table_column_stats", Relation.of(_TABLE_STATS, rows), constants={"table_id": table_id}

@@ -1,13 +1,14 @@
 """Bounds and counts of columns, summed over files, and how the table's own statistics widen to cover them.
 
 The engine answers queries from the table's statistics alone where they exclude a value, so they may be too wide, but
-never too narrow. A bound that is not known stays unknown.
+never too narrow. A missing bound means to it that there are no values yet: its next insert puts its own there. So of a
+column whose bounds nobody knows the table has no statistics at all, which the engine leaves at that.
 """
 
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import duckdb
@@ -20,15 +21,22 @@ from ducklake_orch.engine.quoting import literal
 
 @dataclass(frozen=True, slots=True)
 class TableColumnStats:
-    """What the catalog says about a column of a whole table."""
+    """What the catalog says about a column of a whole table.
+
+    Attributes:
+        known: Whether missing bounds mean that there are no values.
+    """
 
     contains_null: bool | None = None
     contains_nan: bool | None = None
     min_value: str | None = None
     max_value: str | None = None
     extra: str | None = None
+    known: bool = True
 
 
+# Types of which nobody keeps bounds.
+_UNBOUNDED = ("INTERVAL", "TIME WITH TIME ZONE", "HUGEINT", "UHUGEINT", "GEOMETRY", "VARIANT")
 FILE_STATS = {
     "ordinal": "BIGINT",
     "column_id": "BIGINT",
@@ -84,17 +92,20 @@ def summarize(
             low if complete else None,
             high if complete else None,
             _sum_extra(leaf, [file.stats[column_id].extra if column_id in file.stats else None for file in files]),
+            bool(complete),
         )
     return found
 
 
 def _sum_sql(source: str, kind: str, ids: Sequence[int], files: int) -> str:
-    ordered = kind not in ("INTERVAL", "GEOMETRY", "VARIANT")
+    ordered = kind not in _UNBOUNDED
     low = f"arg_min(min_value, TRY_CAST(min_value AS {kind}))" if ordered else "NULL"
     high = f"arg_max(max_value, TRY_CAST(max_value AS {kind}))" if ordered else "NULL"
     fits = [f"TRY_CAST({name} AS {kind}) IS NOT NULL" for name in ("min_value", "max_value")] if ordered else []
-    # A file has bounds, or nothing to bound: `value_count` 0 with nulls. Both 0 means that nobody measured.
-    known = " AND ".join([*fits, "true"]) + " OR (value_count = 0 AND null_count > 0)"
+    # A file has bounds, or nothing to bound: `value_count` 0 with nulls, or nothing but NaN. Both counts 0 means that
+    # nobody measured.
+    nothing = "(value_count = 0 AND null_count > 0) OR (contains_nan AND min_value IS NULL AND max_value IS NULL)"
+    known = f"{' AND '.join([*fits, 'true'])} OR {nothing}"
     nan = "bool_or(coalesce(contains_nan, true))"
     return (
         f"SELECT column_id, bool_or(coalesce(null_count, 1) > 0), {nan}, {low}, {high},"
@@ -104,7 +115,7 @@ def _sum_sql(source: str, kind: str, ids: Sequence[int], files: int) -> str:
 
 
 def _unknown(leaf: ColumnDef) -> TableColumnStats:
-    return TableColumnStats(True, True if leaf.type in ("float32", "float64") else None)
+    return TableColumnStats(True, True if leaf.type in ("float32", "float64") else None, known=False)
 
 
 def widen(
@@ -119,14 +130,15 @@ def widen(
     changed = {}
     for column_id in both:
         old, new = current[column_id], added[column_id]
-        low, high = bounds[column_id]
-        wider = replace(
-            old,
+        extra = _sum_extra(leaves[column_id], [old.extra, new.extra])
+        low, high, known = bounds[column_id]
+        wider = TableColumnStats(
             contains_null=True if old.contains_null is None else old.contains_null or bool(new.contains_null),
             contains_nan=None if new.contains_nan is None else bool(old.contains_nan or new.contains_nan),
             min_value=low,
             max_value=high,
-            extra=_sum_extra(leaves[column_id], [old.extra, new.extra]),
+            extra=extra,
+            known=known and (extra is not None or leaves[column_id].type not in ("geometry", "variant")),
         )
         if wider != old:
             changed[column_id] = wider
@@ -137,32 +149,38 @@ def _outer(
     con: duckdb.DuckDBPyConnection,
     leaves: Mapping[int, ColumnDef],
     pairs: Sequence[tuple[int, TableColumnStats, TableColumnStats]],
-) -> dict[int, tuple[str | None, str | None]]:
-    """Return the bounds that cover both sides of each pair."""
-    questions: list[str] = []
+) -> dict[int, tuple[str | None, str | None, bool]]:
+    """Return the bounds that cover both sides of each pair, and whether they are known."""
+    found: dict[int, tuple[str | None, str | None, bool]] = {}
+    compared: list[tuple[int, TableColumnStats, TableColumnStats]] = []
     for column_id, old, new in pairs:
+        ends = (old.min_value, old.max_value, new.min_value, new.max_value)
+        if not new.known:
+            found[column_id] = (None, None, False)
+        elif new.min_value is None and new.max_value is None:
+            found[column_id] = (old.min_value, old.max_value, True)
+        elif any(end is None for end in ends):
+            # Without bounds the table had no values, or some of which the engine knew no bounds: nobody can tell.
+            found[column_id] = (None, None, False)
+        else:
+            compared.append((column_id, old, new))
+    questions: list[str] = []
+    for column_id, old, new in compared:
         kind = duckdb_type(leaves[column_id])
         questions.append(_is_less(new.min_value, old.min_value, kind))
         questions.append(_is_less(old.max_value, new.max_value, kind))
     answers = iter(con.execute(f"SELECT {', '.join(questions)}").fetchall()[0]) if questions else iter(())
-    return {
-        column_id: (
-            _pick(next(answers), new.min_value, old.min_value),
-            _pick(next(answers), new.max_value, old.max_value),
-        )
-        for column_id, old, new in pairs
-    }
+    for column_id, old, new in compared:
+        lower, higher = next(answers), next(answers)
+        known = lower is not None and higher is not None
+        low = new.min_value if lower else old.min_value
+        high = new.max_value if higher else old.max_value
+        found[column_id] = (low, high, True) if known else (None, None, False)
+    return found
 
 
 def _is_less(left: str | None, right: str | None, kind: str) -> str:
-    if left is None or right is None or left == right:
-        return "false" if left is not None and left == right else "NULL"
     return f"TRY_CAST({literal(left)} AS {kind}) < TRY_CAST({literal(right)} AS {kind})"
-
-
-def _pick(new_is_outer: bool | None, new: str | None, old: str | None) -> str | None:
-    # NULL: one of them is unknown, and so is what covers both.
-    return None if new_is_outer is None else new if new_is_outer else old
 
 
 def _sum_extra(leaf: ColumnDef, texts: Sequence[str | None]) -> str | None:

@@ -1,0 +1,49 @@
+"""Bounds of whole tables: what the engine makes of those we write, when it inserts after us."""
+
+from typing import Any
+
+import pyarrow as pa
+
+from ducklake_orch import DuckLake
+from tests.backends import catalogs
+from tests.conftest import MakeLake
+
+
+def rows(lake: DuckLake, sql: str) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in lake.execute(sql).raise_for_error().rows]
+
+
+def numbers(*values: int | None) -> pa.Table:
+    return pa.table({"i": pa.array(values, pa.int32())})
+
+
+@catalogs(sql_writes=True)
+def test_rows_without_values_leave_the_bounds_as_they_are(make_lake: MakeLake) -> None:
+    lake = make_lake(data_inlining_row_limit=0)
+    lake.write(numbers(5), "t", mode="append")
+    lake.write(numbers(None), "t", mode="append")
+    lake.execute("INSERT INTO t VALUES (7)").raise_for_error()
+    assert rows(lake, "FROM t WHERE i = 5") == [(5,)]
+    assert rows(lake, "FROM t WHERE i < 6") == [(5,)]
+
+
+@catalogs(sql_writes=True)
+def test_values_without_bounds_are_found_after_the_engine_has_inserted_others(make_lake: MakeLake) -> None:
+    # Of long texts beyond ASCII the engine knows no bounds, and takes a missing bound of a table for none at all.
+    lake = make_lake(data_inlining_row_limit=0)
+    for n, first in enumerate((["é" * 300], ["a", "é" * 300], [None, "é" * 300])):
+        lake.write(pa.table({"s": pa.array(first, pa.string())}), f"t{n}", mode="append")
+        lake.execute(f"INSERT INTO t{n} VALUES ('a')").raise_for_error()
+        assert rows(lake, f"SELECT count(*) FROM t{n} WHERE s = repeat('é', 300)") == [(1,)]
+        assert rows(lake, f"SELECT count(*) FROM t{n} WHERE s > 'b'") == [(1,)]
+
+
+@catalogs(sql_writes=True)
+def test_values_are_found_after_rows_that_had_none(make_lake: MakeLake) -> None:
+    lake = make_lake(data_inlining_row_limit=0)
+    lake.write(numbers(None), "t", mode="append")
+    lake.write(numbers(5), "t", mode="append")
+    lake.execute("INSERT INTO t VALUES (7)").raise_for_error()
+    lake.write(numbers(3), "t", mode="append")
+    assert rows(lake, "FROM t WHERE i IS NOT NULL ORDER BY i") == [(3,), (5,), (7,)]
+    assert [rows(lake, f"FROM t WHERE i = {i}") for i in (3, 5, 7)] == [[(3,)], [(5,)], [(7,)]]
