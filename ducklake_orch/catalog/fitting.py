@@ -90,7 +90,9 @@ def fits(con: duckdb.DuckDBPyConnection, given: str, column: ColumnDef) -> bool:
         return True
     if "TIME ZONE" in kind and "TIME ZONE" not in given:
         return False  # which instant a time without a zone means, nobody knows
-    if column.type in ("json", "uuid", "variant") and given == "VARCHAR":
+    if column.type == "variant":
+        return True  # it takes whatever there is, as it is
+    if column.type in ("json", "uuid") and given == "VARCHAR":
         return True  # read from its text; what is no such text is an error
     row = con.execute(f"SELECT can_cast_implicitly(CAST(NULL AS {given}), CAST(NULL AS {kind}))").fetchone()
     return bool(row and row[0])

@@ -43,7 +43,10 @@ class Source:
 
     def types(self, con: duckdb.DuckDBPyConnection) -> list[tuple[str, Any]]:
         """Return the names of the columns and their types in DuckDB."""
-        relation = con.from_arrow(self.schema.empty_table())
+        import pyarrow as pa
+
+        # Without batches, and not an empty table: Arrow makes none of extension types inside others.
+        relation = con.from_arrow(pa.RecordBatchReader.from_batches(self.schema, []))
         return list(zip(relation.columns, relation.types, strict=True))
 
     def relation(self, name: str, table: TableDef) -> str:
