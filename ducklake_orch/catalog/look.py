@@ -4,19 +4,15 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-import duckdb
-
 from ducklake_orch.catalog.facts import family
 from ducklake_orch.catalog.history import TableHistory
 from ducklake_orch.catalog.inlined import count_inlined, deletions_table
 from ducklake_orch.catalog.layout import key_name
 from ducklake_orch.catalog.live_files import LiveFiles
-from ducklake_orch.catalog.metadata import Metadata, live, text, truth
+from ducklake_orch.catalog.metadata import Metadata, live, reading, text, truth
 from ducklake_orch.catalog.model import ColumnDef, DataFile, TableDef
 from ducklake_orch.catalog.predicate import parse_predicate
 from ducklake_orch.catalog.types import duckdb_type
-from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.quoting import TableName, literal
 from ducklake_orch.engine.session import Session
 from ducklake_orch.results import ColumnSummary, Partition, TableFile, TableStats
@@ -25,26 +21,14 @@ from ducklake_orch.results import ColumnSummary, Partition, TableFile, TableStat
 @contextmanager
 def looking(session: Session, name: TableName) -> Iterator[tuple[Metadata, TableDef, int]]:
     """Look a table up at the session's snapshot, in one transaction: what is compacted meanwhile is still seen."""
-    config = session.config
     pinned = session.pin.snapshot is not None or session.pin.as_of is not None
-    with session.instance.root.cursor() as con:
-        metadata = Metadata(con, config)
-        try:
-            at = _pinned(con, config) if pinned else None
-            con.execute("BEGIN")
-            at = metadata.latest().snapshot_id if at is None else at
-            yield metadata, metadata.table(name, at), at
-            con.execute("ROLLBACK")
-            return
-        except duckdb.Error as error:
-            failure = classify(error, config, f"Looking at `{name}` failed")
-    session.broken = True
-    raise failure
+    with reading(session, f"Looking at `{name}`") as metadata:
+        at = _pinned(metadata) if pinned else metadata.latest().snapshot_id
+        yield metadata, metadata.table(name, at), at
 
 
-def _pinned(con: duckdb.DuckDBPyConnection, config: LakeConfig) -> int | None:
-    row = con.execute(f"SELECT id FROM ducklake_current_snapshot({literal(config.alias)})").fetchone()
-    return int(row[0]) if row else None
+def _pinned(metadata: Metadata) -> int:
+    return int(metadata.rows(f"SELECT id FROM ducklake_current_snapshot({literal(metadata.config.alias)})")[0][0])
 
 
 def files(metadata: Metadata, table: TableDef, at: int, where: str | None = None) -> list[TableFile]:

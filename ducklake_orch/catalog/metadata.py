@@ -1,7 +1,8 @@
 """Read the metadata tables at one snapshot: a constant number of queries, however many tables and files there are."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import duckdb
@@ -18,9 +19,11 @@ from ducklake_orch.catalog.model import (
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.model import nearest
 from ducklake_orch.engine import server_sql
+from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.quoting import TableName, identifier
+from ducklake_orch.engine.session import Session
 from ducklake_orch.engine.snapshots import metadata
-from ducklake_orch.errors import CatalogVersionError, ObjectNotFoundError
+from ducklake_orch.errors import CatalogVersionError, DuckLakeOrchError, ObjectNotFoundError
 
 # The format that this module reads and writes.
 FORMAT_VERSION = "1.0"
@@ -193,6 +196,30 @@ class Metadata:
             SELECT table_name, schema_version FROM {self.table_sql("ducklake_inlined_data_tables")}
             WHERE table_id = {table_id} ORDER BY schema_version""")
         return tuple(InlinedTable(text(r[0]) or "", int(r[1])) for r in rows)
+
+
+@contextmanager
+def reading(session: Session, doing: str) -> Iterator[Metadata]:
+    """Read the metadata of a lake in one transaction, for a block.
+
+    Args:
+        session: The lake; it need not be entered.
+        doing: What for, in the message of an error.
+    """
+    failure: DuckLakeOrchError | None = None
+    with closing(session.instance.root.cursor()) as con:
+        try:
+            con.execute("BEGIN")
+            yield Metadata(con, session.config)
+        except duckdb.Error as error:
+            failure = classify(error, session.config, f"{doing} failed")
+        finally:
+            # Not left to close(): when the server is gone, an open transaction there takes the whole process with it.
+            with suppress(duckdb.Error):
+                con.execute("ROLLBACK")
+    if failure is not None:
+        session.broken = True
+        raise failure
 
 
 def live(at: int, alias: str | None = None) -> str:

@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from ducklake_orch.catalog import keys
@@ -12,7 +11,7 @@ from ducklake_orch.catalog.change import Committed, TableChange
 from ducklake_orch.catalog.commit import commit_change
 from ducklake_orch.catalog.copy_files import copy_into
 from ducklake_orch.catalog.file_paths import Paths
-from ducklake_orch.catalog.metadata import Metadata
+from ducklake_orch.catalog.metadata import reading
 from ducklake_orch.catalog.model import NewFile, TableDef
 from ducklake_orch.catalog.write import find_replay, write_result
 from ducklake_orch.config.lake import LakeConfig
@@ -75,7 +74,8 @@ class _Registration:
         self._write = Write(f"adding files to `{request.table}`", request.commit)
 
     def run(self) -> WriteResult:
-        table, done = self._plan()
+        doing = f"planning to add files to `{self._request.table}`"
+        table, done = retrying(self._config.retry, doing, lambda _: self._plan())
         if done is not None:
             return self._result(table, [], done)
         found = self._inspect(table)
@@ -94,8 +94,8 @@ class _Registration:
         return self._result(table, files, done)
 
     def _plan(self) -> tuple[TableDef, Committed | None]:
-        with open_session(self._config, entering=False) as session, closing(session.instance.root.cursor()) as con:
-            metadata = Metadata(con, self._config)
+        doing = f"Planning to add files to `{self._request.table}`"
+        with open_session(self._config, entering=False) as session, reading(session, doing) as metadata:
             latest = metadata.latest().snapshot_id
             table = metadata.table(self._request.table, latest)
             return table, find_replay(session, table, self._request.idempotency_key, latest)

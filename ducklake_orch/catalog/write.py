@@ -13,7 +13,7 @@ from ducklake_orch.catalog import keys
 from ducklake_orch.catalog.change import Committed, Everything, Matching, Partitions, Removal, TableChange
 from ducklake_orch.catalog.commit import commit_change
 from ducklake_orch.catalog.layout import partition_keys
-from ducklake_orch.catalog.metadata import Metadata
+from ducklake_orch.catalog.metadata import Metadata, reading
 from ducklake_orch.catalog.model import NewFile, SnapshotRow, TableDef
 from ducklake_orch.catalog.outside import RowsInside
 from ducklake_orch.catalog.source import Source
@@ -141,24 +141,17 @@ class _Writer:
         except BaseException:
             remove_written(self._config, plan.target.folder, self._write.write_id)
             raise
-        if done.files_added < len(files):
+        if not done.files_added:  # done before; or nothing came, of which COPY makes an empty file
             remove_written(self._config, plan.target.folder, self._write.write_id)
         return self._result(plan.target, files, done)
 
     # --- planning ------------------------------------------------------------------------------------------------
 
     def _plan(self) -> _Plan:
-        """Look the table up, in one transaction; nothing is held when this returns."""
-        with open_session(self._config, entering=False) as session, session.instance.root.cursor() as con:
-            try:
-                con.execute("BEGIN")
-                plan = self._look(session, Metadata(con, self._config))
-                con.execute("ROLLBACK")
-                return plan
-            except duckdb.Error as error:
-                failure = classify(error, self._config, f"Planning to write `{self._request.table}` failed")
-            session.broken = True
-            raise failure
+        """Look the table up; nothing is held when this returns."""
+        doing = f"Planning to write `{self._request.table}`"
+        with open_session(self._config, entering=False) as session, reading(session, doing) as metadata:
+            return self._look(session, metadata)
 
     def _look(self, session: Session, metadata: Metadata) -> _Plan:
         request, newest = self._request, metadata.latest()

@@ -1,0 +1,192 @@
+"""What a native commit costs, against the engine's own registration of the same files in the same run.
+
+Run it with `python -m tests.benchmarks.bench_commit`, on a quiet machine.
+
+- Bulk: many real Parquet files of 20 columns in one snapshot, once through `lake.add_files` (footers, checks, commit;
+  and the commit alone), once through `ducklake_add_data_files`.
+- One file: `lake.write` of a small table, again and again.
+- Keys: looking one up in a lake of many snapshots.
+- Parallel: processes that replace partitions of their own, beside appenders and a compaction; nothing may fail.
+"""
+
+import argparse
+import multiprocessing
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from ducklake_orch import DuckLake, LakeConfig
+from ducklake_orch.catalog import commit, keys
+from ducklake_orch.engine.session import open_session
+from tests.benchmarks.bench_plan import database
+
+COLUMNS = 20
+
+
+def timed(work: Callable[[], Any]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def make_files(folder: Path, count: int) -> list[str]:
+    """Write small files: one real one, and links to it under other names."""
+    folder.mkdir(parents=True)
+    columns = ", ".join(f"i + {n} AS c{n}" for n in range(COLUMNS))
+    first = folder / "file-0.parquet"
+    duckdb.sql(f"COPY (SELECT {columns} FROM range(100) t(i)) TO '{first}' (FORMAT parquet)")
+    for n in range(1, count):
+        os.link(first, folder / f"file-{n}.parquet")
+    return [str(folder / f"file-{n}.parquet") for n in range(count)]
+
+
+def bulk(lake: DuckLake, folder: Path, count: int) -> tuple[float, float, float]:
+    """Return seconds of ours, of our commit alone, and of the engine's."""
+    columns = {f"c{n}": "BIGINT" for n in range(COLUMNS)}
+    alone: list[float] = []
+    real = commit.commit_through
+
+    def measured(*args: Any, **kwargs: Any) -> Any:
+        started = time.perf_counter()
+        try:
+            return real(*args, **kwargs)
+        finally:
+            alone.append(time.perf_counter() - started)
+
+    for name in (f"ours_{count}", f"theirs_{count}"):
+        lake.create_table(name, columns)
+    mine = make_files(folder / f"ours-{count}", count)
+    commit.commit_through = measured  # type: ignore[assignment]
+    try:
+        ours = timed(lambda: lake.add_files(f"ours_{count}", mine))
+    finally:
+        commit.commit_through = real
+    make_files(folder / f"theirs-{count}", count)
+    glob = f"{folder}/theirs-{count}/*.parquet"
+    call = f"CALL ducklake_add_data_files('lake', 'theirs_{count}', '{glob}')"
+    theirs = timed(lambda: lake.execute(call).raise_for_error()) if lake.config.catalog.type != "mysql" else 0.0
+    return ours, alone[-1], theirs
+
+
+def one_file(lake: DuckLake, times: int = 60) -> list[float]:
+    data = pa.table({"p": [1] * 10, "v": list(range(10))})
+    lake.write(data, "small", mode="append")
+    return sorted(timed(lambda: lake.write(data, "small", mode="append")) for _ in range(times))
+
+
+def key_look_up(lake: DuckLake, snapshots: int = 100_000) -> float:
+    data = pa.table({"v": [1]})
+    lake.write(data, "keyed", mode="append", idempotency_key="the key")
+    with lake.connect_metadata(read_only=False) as con:
+        newest = con.execute("SELECT max(snapshot_id) FROM ducklake_snapshot").fetchall()[0][0]
+        some = f"FROM range({newest + 1}, {newest + 1 + snapshots}) t(n)"
+        con.execute(
+            f"INSERT INTO ducklake_orch_commits SELECT 1000000 + n, 'key ' || n, n, 'w', 0 {some}"
+            if lake.config.catalog.type != "mysql"
+            else f"INSERT INTO ducklake_orch_commits SELECT 1000000 + n, encode('key ' || n), n, 'w', 0 {some}"
+        )
+    with open_session(lake.config, entering=False) as session:
+        found = [timed(lambda: keys.find(session, 1, "the key")) for _ in range(30)]
+    return statistics.median(found)
+
+
+def replace_own(config: LakeConfig, number: int, times: int) -> list[tuple[float, int]]:
+    lake, found = DuckLake(config), []
+    for n in range(times):
+        data = pa.table({"p": [number] * 10, "v": list(range(n, n + 10))})
+        started = time.perf_counter()
+        result = lake.write(data, "t", mode="overwrite_partitions")
+        found.append((time.perf_counter() - started, result.attempts))
+    return found
+
+
+def append_until(config: LakeConfig, number: int, stop: Any) -> int:
+    lake, rows = DuckLake(config), 0
+    while not stop.is_set():
+        lake.write(pa.table({"p": [number], "v": [rows]}), "t", mode="append")
+        rows += 1
+    return rows
+
+
+def compact_until(config: LakeConfig, stop: Any) -> int:
+    lake, done = DuckLake(config), 0
+    while not stop.is_set():
+        lake.execute("CALL ducklake_merge_adjacent_files('lake', 't')").raise_for_error()
+        done += 1
+        time.sleep(0.05)
+    return done
+
+
+def parallel(lake: DuckLake, workers: int, times: int) -> str:
+    """Return a row about parallel replacements, and make sure that no row was lost."""
+    lake.write(pa.table({"p": list(range(workers)), "v": [0] * workers}), "t", mode="append", partition_by=["p"])
+    context = multiprocessing.get_context("spawn")
+    with context.Manager() as manager, context.Pool(workers + 3) as pool:
+        stop = manager.Event()
+        pool.starmap(replace_own, [(lake.config, n, 1) for n in range(workers)])
+        appenders = [pool.apply_async(append_until, (lake.config, 100 + n, stop)) for n in range(2)]
+        # The engine's merge cannot do this on MySQL: `servers` have the details.
+        loops = [pool.apply_async(compact_until, (lake.config, stop))] if lake.config.catalog.type != "mysql" else []
+        started = time.perf_counter()
+        found = pool.starmap(replace_own, [(lake.config, n, times) for n in range(workers)])
+        seconds = time.perf_counter() - started
+        stop.set()
+        appended, compactions = sum(one.get() for one in appenders), sum(one.get() for one in loops)
+    taken = sorted(second for some in found for second, _ in some)
+    attempts = sum(attempt for some in found for _, attempt in some)
+    rows = lake.execute("SELECT p, count(*) AS n FROM t GROUP BY p").rows
+    counts = {row["p"]: row["n"] for row in rows}
+    assert [counts[n] for n in range(workers)] == [10] * workers
+    assert counts[100] + counts[101] == appended
+    p50, p95 = (1000 * taken[int(len(taken) * share)] for share in (0.5, 0.95))
+    rate = (len(taken) + appended + compactions) / seconds
+    return f"{len(taken) / seconds:.0f} | {rate:.0f} | {p50:.0f} | {p95:.0f} | {attempts} | {appended} | {compactions}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--catalogs", nargs="+", default=["sqlite", "duckdb", "postgres", "mysql"])
+    parser.add_argument("--files", nargs="+", type=int, default=[1_000, 10_000])
+    parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--times", type=int, default=20)
+    given = parser.parse_args()
+    for kind in given.catalogs:
+        folder = Path(tempfile.mkdtemp())
+        try:
+            with database(kind, folder) as url:
+                fields: dict[str, Any] = {"catalog": url, "storage": f"{folder}/files", "create_if_missing": True}
+                lake = DuckLake.from_url("lake", data_inlining_row_limit=0, **fields)
+                for count in given.files:
+                    ours, alone, theirs = bulk(lake, folder / "made", count)
+                    ratio = f"{theirs / ours:.1f}" if theirs else "cannot"
+                    print(
+                        f"{kind}: {count} files: add_files {ours:.2f} s, commit alone {alone:.3f} s,"
+                        f" the engine {theirs:.2f} s, ratio {ratio}",
+                        flush=True,
+                    )
+                found = one_file(lake)
+                print(
+                    f"{kind}: one file: p50 {1000 * found[len(found) // 2]:.1f} ms,"
+                    f" p95 {1000 * found[int(len(found) * 0.95)]:.1f} ms",
+                    flush=True,
+                )
+                print(f"{kind}: key among 100,000: {1000 * key_look_up(lake):.2f} ms", flush=True)
+                print(
+                    f"{kind}: parallel: replacements/s | commits/s | p50 ms | p95 ms | attempts | appends | merges:"
+                    f" {parallel(lake, given.workers, given.times)}",
+                    flush=True,
+                )
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

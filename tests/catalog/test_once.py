@@ -1,0 +1,257 @@
+"""A write takes effect once: a lost answer, a killed connection, a full disk, a rival with the same key."""
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+
+from ducklake_orch import DuckLake, RetryPolicy, errors
+from ducklake_orch.catalog import keys, transaction
+from ducklake_orch.catalog.commit import _Commit
+from ducklake_orch.engine import session as sessions
+from ducklake_orch.engine.locks import NoQueue
+from tests.backends import catalogs
+from tests.catalog.test_write import files_of, lake_file_names, rows
+from tests.conftest import MakeLake, Servers
+from tests.servers.mariadb import MariaDBServer
+from tests.servers.postgres import PostgresServer
+from tests.servers.proxy import FaultProxy
+
+ROW = pa.table({"i": [1]})
+
+
+@dataclass
+class Behind:
+    """A lake with an empty table `t (i)`, reached directly and through a proxy."""
+
+    direct: DuckLake
+    proxied: DuckLake
+    proxy: FaultProxy
+
+    @property
+    def rows(self) -> list[Any]:
+        return rows(self.direct, "FROM t ORDER BY i")
+
+
+@pytest.fixture(params=[PostgresServer, MariaDBServer], ids=["postgres", "mysql"])
+def behind(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> Iterator[Behind]:
+    server = servers.get(request.param)
+    database = f"once_{uuid4().hex[:8]}"
+    server.create_database(database)
+    url = server.url(database)
+    direct = DuckLake.from_url("lake", catalog=url, storage=str(tmp_path / "files"), create_if_missing=True)
+    direct.create_table("t", {"i": "bigint"})
+    with FaultProxy("127.0.0.1", server.port) as proxy:
+        through = url.replace(f":{server.port}/", f":{proxy.port}/")
+        proxied = DuckLake.from_url("lake", catalog=through, storage=str(tmp_path / "files"))
+        proxied.tables()
+        yield Behind(direct, proxied, proxy)
+
+
+def nothing_left_over(lake: DuckLake) -> None:
+    """Every file in the storage belongs to the lake, and the lake is in order."""
+    assert [name.removeprefix("main/t/") for name in files_of(lake)] == sorted(lake_file_names(lake))
+    assert lake.fsck(storage=True).findings == []
+
+
+@pytest.mark.parametrize("late", ["lost", "late", "never"])
+def test_a_commit_whose_answer_is_lost_or_late_is_not_done_twice(behind: Behind, late: str) -> None:
+    match late:
+        case "lost":
+            behind.proxy.lose_answer_to(b"COMMIT")
+        case "late":
+            behind.proxy.deliver_late(b"COMMIT", 0.7)
+        case "never":
+            behind.proxy.deliver_late(b"COMMIT", None)
+    result = behind.proxied.write(ROW, "t", mode="append")
+    assert behind.rows == [(1,)]
+    assert behind.direct.snapshots()[0].snapshot_id == result.snapshot_id
+    nothing_left_over(behind.direct)
+
+
+def test_files_of_a_write_whose_fate_is_unknown_are_kept(
+    behind: Behind, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once = DuckLake(behind.proxied.config.model_copy(update={"retry": RetryPolicy(max_attempts=2, max_seconds=2)}))
+
+    def lose(point: str) -> None:
+        if point == "commit.before":
+            behind.proxy.lose_answer_to(b"COMMIT", stay_down=True)
+
+    monkeypatch.setattr("ducklake_orch.engine.commit.fault_point", lose)
+    with pytest.raises(errors.UnknownOutcomeError):
+        once.write(ROW, "t", mode="append", idempotency_key="k")
+    assert "are kept" in caplog.text
+    monkeypatch.undo()
+    behind.proxy.restore()
+    assert behind.rows == [(1,)]
+    assert once.write(ROW, "t", mode="append", idempotency_key="k").replayed
+    assert behind.rows == [(1,)]
+    nothing_left_over(behind.direct)
+
+
+def interrupt_at(monkeypatch: pytest.MonkeyPatch, point: str, what: Callable[[], Any]) -> None:
+    """Do something right before a statement of the next commit."""
+    done: list[str] = []
+
+    def at(name: str) -> None:
+        if name == point and not done:
+            done.append(name)
+            what()
+
+    monkeypatch.setattr(transaction, "fault_point", at)
+
+
+@pytest.mark.parametrize("statement", [1, 3, 6])
+def test_a_connection_killed_within_the_commit_is_made_anew(
+    behind: Behind, statement: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def drop() -> None:
+        behind.proxy.cut()
+        behind.proxy.restore()
+
+    interrupt_at(monkeypatch, f"statement.{statement}", drop)
+    behind.proxied.write(ROW, "t", mode="append")
+    assert behind.rows == [(1,)]
+    nothing_left_over(behind.direct)
+
+
+@catalogs()
+def test_a_failure_within_the_commit_leaves_no_file(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.write(ROW, "t", mode="append")
+
+    def fail() -> None:
+        raise errors.StatementError("no")
+
+    interrupt_at(monkeypatch, "statement.4", fail)
+    with pytest.raises(errors.StatementError):
+        lake.write(ROW, "t", mode="append")
+    assert rows(lake, "FROM t") == [(1,)]
+    nothing_left_over(lake)
+
+
+@catalogs()
+def test_of_many_with_the_same_key_one_writes(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.write(ROW.slice(0, 0), "t", mode="append")
+    results = in_threads(6, lambda n: lake.write(ROW, "t", mode="append", idempotency_key="same"))
+    assert sorted(result.replayed for result in results) == [False] + [True] * 5
+    assert len({result.snapshot_id for result in results}) == 1
+    assert rows(lake, "FROM t") == [(1,)]
+    nothing_left_over(lake)
+
+
+@catalogs()
+def test_first_writers_of_the_same_new_table_and_columns_all_pass(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    first = in_threads(8, lambda n: lake.write(pa.table({"i": [n]}), "odd name.t", mode="append"))
+    assert len({result.snapshot_id for result in first}) == 8
+    wider = pa.table({"i": [100], "new": ["x"], "s": [{"a": 1}]})
+    in_threads(16, lambda n: lake.write(wider, "odd name.t", mode="append", schema_evolution="add"))
+    assert rows(lake, 'SELECT count(*), count(DISTINCT i), count("new") FROM "odd name".t') == [(24, 9, 16)]
+    assert [column.name for column in lake.table("odd name.t").schema()] == ["i", "new", "s"]
+    assert lake.fsck(storage=True).findings == []
+
+
+def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
+    """Run work side by side; what one raises is raised here."""
+    results: list[Any] = [None] * count
+
+    def run(number: int) -> None:
+        try:
+            results[number] = work(number)
+        except BaseException as error:
+            results[number] = error
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results
+
+
+@catalogs(shared=True)
+def test_a_writer_that_is_still_copying_holds_nothing(make_lake: MakeLake) -> None:
+    lake, other = make_lake(), make_lake(lock_timeout="1s")
+    lake.write(ROW, "t", mode="append")
+    asleep, wake = threading.Event(), threading.Event()
+
+    def slow() -> Iterator[pa.RecordBatch]:
+        asleep.set()
+        assert wake.wait(60)
+        yield from ROW.to_batches()
+
+    reader = pa.RecordBatchReader.from_batches(ROW.schema, slow())
+    thread = threading.Thread(target=lambda: lake.write(reader, "t", mode="append"))
+    thread.start()
+    try:
+        assert asleep.wait(60)
+        for _ in range(3):
+            other.write(ROW, "t", mode="append")
+        other.execute("DELETE FROM t WHERE i = 2").raise_for_error()
+    finally:
+        wake.set()
+        thread.join()
+    assert len(rows(lake, "FROM t")) == 5
+
+
+# --- what the guards are for: without one of them, these would be other results -----------------------------------
+
+
+@catalogs(shared=True)
+def test_without_the_queue_a_write_does_not_wait(make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake, waiting = make_lake(), make_lake(lock_timeout="0.2s")
+    lake.write(ROW, "t", mode="append")
+    with sessions.open_session(lake.config) as session, session.queue("somebody's turn"):
+        with pytest.raises(errors.LakeLockedError, match="waited"):
+            waiting.write(ROW, "t", mode="append")
+        monkeypatch.setattr(sessions, "catalog_queue", lambda *_: NoQueue())
+        waiting.write(ROW, "t", mode="append")
+    nothing_left_over(lake)
+
+
+@catalogs()
+def test_without_the_look_for_its_key_an_append_is_doubled(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.write(ROW, "t", mode="append", idempotency_key="k")
+    lake.write(ROW, "t", mode="append", idempotency_key="k")
+    assert rows(lake, "FROM t") == [(1,)]
+    monkeypatch.setattr(keys, "find", lambda *_: None)
+    monkeypatch.setattr(keys, "find_in", lambda *_: None)
+    lake.write(ROW, "t", mode="append", idempotency_key="k")
+    assert rows(lake, "FROM t") == [(1,), (1,)]
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+@catalogs(sql_writes=True, shared=True)
+def test_without_its_token_a_flush_brings_replaced_rows_back(
+    lake: DuckLake, guarded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.create_table("t", {"i": "bigint"})
+    lake.execute("INSERT INTO t VALUES (5), (6)").raise_for_error()
+    if not guarded:
+        real = _Commit._finish
+
+        def finish(commit: _Commit, *args: Any) -> None:
+            commit.tokens = [token for token in commit.tokens if token.kind != "inlined_delete"]
+            real(commit, *args)
+
+        monkeypatch.setattr(_Commit, "_finish", finish)
+    with lake.connect() as con:
+        con.execute("BEGIN")
+        con.execute("CALL ducklake_flush_inlined_data('lake')").fetchall()
+        lake.write(ROW, "t", mode="overwrite")
+        if guarded:
+            with pytest.raises(Exception, match="conflict"):
+                con.execute("COMMIT")
+        else:
+            con.execute("COMMIT")
+    assert (sorted(rows(lake, "FROM t")) == [(1,)]) is guarded
