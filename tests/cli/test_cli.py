@@ -13,7 +13,19 @@ import pytest
 from ducklake_orch import DuckLake
 from tests.cli.program import REPOSITORY, SECRET, run, run_process
 
-COMMANDS = ["doctor", "init", "preview", "sql", "tables", "files", "snapshots", "options", "config-schema", "demo"]
+COMMANDS = [
+    "doctor",
+    "init",
+    "preview",
+    "sql",
+    "tables",
+    "files",
+    "snapshots",
+    "options",
+    "fsck",
+    "config-schema",
+    "demo",
+]
 
 
 # --- what each command answers -----------------------------------------------------------------------------------

@@ -79,14 +79,16 @@ CHECKS = [
         "error",
         "file_size_bytes",
         "file_size",
-        "Every read that needs the file fails: the engine looks for its footer in the wrong place.",
+        "On S3 every read that needs the file fails: the engine believes the size and looks for the footer in the wrong"
+        " place.",
     ),
     _size(
         "wrong-footer-size",
-        "warning",
+        "error",
         "footer_size",
         "footer_size",
-        "Reading the file takes longer, or fails: the engine fetches the wrong part of it first.",
+        "Every read that needs the file fails: `Parquet footer length stored in file is not equal to footer length"
+        " provided`.",
     ),
     Check(
         "wrong-record-count",
@@ -101,8 +103,9 @@ CHECKS = [
     ),
     Check(
         "file-without-field-ids",
-        "warning",
-        "Columns are found by name, until somebody renames one: then the file has NULL in it.",
+        "error",
+        "The engine goes by the order of the columns: after DROP COLUMN, or when the order was another one, values"
+        " appear in the wrong columns. Other readers see NULL.",
         "Write the rows of the file anew, or give it a name mapping.",
         sql=f"""
             SELECT p.table_id, p.full_path, 'no field ids and no mapping_id' FROM {_FILE_FOOTER}
@@ -147,7 +150,7 @@ CHECKS = [
     ),
     _stats(
         "file-hides-nulls",
-        "`IS NULL` on the column misses the file's rows.",
+        "Readers that skip files by their statistics, as this package does, miss rows where the column is NULL.",
         "'null_count is 0, there are ' || s.real_nulls",
         "nulls",
     ),

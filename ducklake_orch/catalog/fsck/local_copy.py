@@ -143,10 +143,13 @@ def _columns(con: duckdb.DuckDBPyConnection, config: LakeConfig) -> dict[str, di
     alias = literal(config.metadata_alias)
     if not con.execute(f"SELECT 1 FROM duckdb_databases() WHERE database_name = {alias}").fetchall():
         return _described(con, config)
-    schema = f" AND schema_name = {literal(config.metadata_schema)}" if config.metadata_schema else ""
+    with closing(con.cursor()) as own:
+        # A server shows the tables of its other databases, too.
+        own.execute(f"USE {identifier(config.metadata_alias)}")
+        schema = config.metadata_schema or own.execute("SELECT current_schema()").fetchall()[0][0]
     rows = con.execute(
         "SELECT table_name, column_name, data_type FROM duckdb_columns()"
-        f" WHERE database_name = {alias} AND starts_with(table_name, 'ducklake_'){schema}"
+        f" WHERE database_name = {alias} AND schema_name = {literal(schema)} AND starts_with(table_name, 'ducklake_')"
     ).fetchall()
     found: dict[str, dict[str, str]] = {}
     for table, column, kind in rows:

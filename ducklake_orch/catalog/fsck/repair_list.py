@@ -93,6 +93,12 @@ REPAIRS = [
         from_files=True,
     ),
     Repair(
+        ("deleted-twice-in-catalog",),
+        """SELECT table_id, file_id, row_id, min(begin_snapshot) FROM inlined_delete
+           SEMI JOIN ducklake_data_file f ON f.data_file_id = file_id GROUP BY ALL HAVING count(*) > 1""",
+        repairs.keep_one_delete,
+    ),
+    Repair(
         ("two-live-delete-files", "delete-files-overlap"),
         f"""SELECT DISTINCT data_file_id FROM shared_delete {_FOLDABLE}""",
         repairs.fold,
@@ -110,12 +116,6 @@ REPAIRS = [
         ("delete-without-data-file",),
         "SELECT delete_file_id FROM ducklake_delete_file ANTI JOIN ducklake_data_file USING (data_file_id)",
         repairs.drop_deletes,
-    ),
-    Repair(
-        ("deleted-twice-in-catalog",),
-        """SELECT table_id, file_id, row_id, min(begin_snapshot) FROM inlined_delete
-           SEMI JOIN ducklake_data_file f ON f.data_file_id = file_id GROUP BY ALL HAVING count(*) > 1""",
-        repairs.keep_one_delete,
     ),
     Repair(
         ("file-bounds-exclude-values", "file-hides-nulls", "file-hides-nan"),

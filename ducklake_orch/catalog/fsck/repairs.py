@@ -99,7 +99,10 @@ def set_file(column: str) -> Callable[[Mending, Rows], None]:
     def act(mending: Mending, rows: Rows) -> None:
         for what, number, value in rows:
             kind = what.replace(" ", "_")
-            mending.update(f"ducklake_{kind}", f"{column} = {int(value)}", f"{kind}_id = {number}")
+            set_value, mine = f"{column} = {int(value)}", f"{kind}_id = {number}"
+            mending.update(f"ducklake_{kind}", set_value, mine)
+            # What comes after counts with it.
+            mending.copy.con.execute(f"UPDATE ducklake_{kind} SET {set_value} WHERE {mine}")
 
     return act
 

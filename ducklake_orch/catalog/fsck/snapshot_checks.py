@@ -141,8 +141,9 @@ CHECKS = [
         sql="""
             SELECT table_id, NULL, what || ' changed with snapshot ' || changed
                    || ', schema_version is that of snapshot ' || same.since
-            FROM (SELECT *, greatest(begin_snapshot, end_snapshot) AS changed FROM life WHERE ddl), latest, (SELECT min(snapshot_id) AS since FROM ducklake_snapshot
-                        WHERE schema_version = (SELECT schema_version FROM latest)) same
+            FROM (SELECT *, greatest(begin_snapshot, end_snapshot) AS changed FROM life WHERE ddl), latest,
+                 (SELECT min(snapshot_id) AS since FROM ducklake_snapshot
+                  WHERE schema_version = (SELECT schema_version FROM latest)) same
             WHERE changed > same.since AND changed <= latest.snapshot_id""",
     ),
     Check(

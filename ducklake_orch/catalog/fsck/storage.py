@@ -15,6 +15,12 @@ def list_storage(copy: LocalCopy) -> None:
     pattern = literal(f"{exactly(copy.data_path)}**")
     doing = f"Listing the storage of lake `{copy.config.name}` failed"
     run(copy.con, f"INSERT INTO listed SELECT file FROM glob({pattern})", copy.config, doing)
+    # Some servers list `%20` in a name as a space.
+    copy.con.execute(
+        "UPDATE listed SET path = e.full_path FROM expected_path e"
+        " WHERE listed.path = url_decode(e.full_path) AND listed.path <> e.full_path"
+        " AND listed.path NOT IN (SELECT full_path FROM expected_path)"
+    )
     # What is spelled differently is not missing: on object stores both names are there, on a disk the disk is asked.
     copy.con.execute(
         "INSERT INTO alias SELECT DISTINCT k.full_path, l.path FROM known_path k"

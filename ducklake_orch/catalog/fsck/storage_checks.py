@@ -17,9 +17,7 @@ CHECKS = [
                 ELSE 'of write ' || w.write_id || ', which became snapshot ' || c.snapshot_id || ' without it' END
             FROM (SELECT path, canonical(path) AS one_path FROM listed
                   WHERE regexp_matches(path, '\.(parquet|puffin)$')) s
-            ANTI JOIN known_path p USING (one_path)
-            ANTI JOIN (SELECT canonical(CASE WHEN path_is_relative THEN {data_path} || path ELSE path END) AS one_path
-                       FROM ducklake_files_scheduled_for_deletion) d USING (one_path)
+            ANTI JOIN expected_path USING (one_path)
             ANTI JOIN alias a ON a.listed_path = s.path
             LEFT JOIN known_table t ON starts_with(s.path, t.folder) AND t.ended_at IS NULL,
             LATERAL (SELECT regexp_extract(parse_filename(s.path), '^ducklake-([0-9a-f]{32})-', 1) AS write_id) w

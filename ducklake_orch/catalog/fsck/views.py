@@ -157,6 +157,12 @@ VIEWS = [
         FROM real_stats r JOIN known_path p ON p.what = 'data file' AND p.id = r.data_file_id
         JOIN bounded t ON t.table_id = p.table_id AND t.column_id = r.column_id
         WHERE is_less(t.column_type, r.min_value, t.min_value) OR is_less(t.column_type, t.max_value, r.max_value)""",
+    # Every path that the storage may have.
+    """CREATE TEMP VIEW expected_path AS
+        SELECT full_path, one_path FROM known_path
+        UNION SELECT full_path, canonical(full_path) FROM (
+            SELECT CASE WHEN path_is_relative THEN {data_path} || path ELSE path END AS full_path
+            FROM ducklake_files_scheduled_for_deletion)""",
     # What a listing calls the files that the catalog calls something else.
     """CREATE TEMP VIEW odd_path AS
         SELECT full_path, {data_path} || substr(one_path, length(canonical({data_path})) + 1) AS listed_path

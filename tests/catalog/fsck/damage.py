@@ -8,6 +8,7 @@ from typing import Any
 import duckdb
 
 from ducklake_orch import DuckLake, SQLiteCatalog, errors
+from ducklake_orch.engine.quoting import literal
 from ducklake_orch.results import FsckReport
 
 
@@ -21,6 +22,8 @@ def damage(lake: DuckLake, *statements: str) -> None:
         return
     with lake.connect_metadata(read_only=False) as con:
         for statement in statements:
+            if lake.config.catalog.type == "mysql":  # DuckDB cannot change its tables well
+                statement = f"CALL mysql_execute({literal(lake.config.metadata_alias)}, {literal(statement)})"
             con.execute(statement)
 
 

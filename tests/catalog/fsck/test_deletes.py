@@ -1,4 +1,4 @@
-"""Deletes: the corruptions that the engine makes of its own when two of its transactions meet, and how they are mended."""
+"""Deletes: the corruptions that the engine makes when two of its transactions meet, and how they are mended."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from ducklake_orch import DuckLake
+from tests.backends import DUCKDB, LOCAL, POSTGRES, Backend
 from tests.catalog.fsck.damage import damage, found, path_of, repaired, rows, value
 from tests.conftest import MakeLake
-from tests.backends import DUCKDB, LOCAL, POSTGRES, Backend
 
 # Catalogs on which two transactions of one process can be open at once.
 concurrently = pytest.mark.parametrize(

@@ -181,9 +181,7 @@ class TestPartitionsAndMappings:
         assert (finding.code, finding.file) == ("partition-values-do-not-fit", file)
         assert "[0, 1], the file has values for [1, 1]" in finding.detail
 
-    def test_files_of_one_partition_in_two_folders_break_the_engines_merge(
-        self, own: DuckLake, tmp_path: Path
-    ) -> None:
+    def test_files_of_one_partition_in_two_folders_break_the_engines_merge(self, own: DuckLake, tmp_path: Path) -> None:
         own.execute(
             [
                 "CREATE TABLE t (i BIGINT, p BIGINT)",

@@ -9,7 +9,11 @@ INLINED = "ducklake_inlined_data_1_1"
 def test_a_registered_table_that_is_not_there_makes_every_read_fail(lake: DuckLake) -> None:
     damage(lake, f"DROP TABLE {INLINED}")
     (finding,) = lake.fsck().findings
-    assert (finding.code, finding.table, finding.detail) == ("inlined-table-missing", "main.t", f"there is no {INLINED}")
+    assert (finding.code, finding.table, finding.detail) == (
+        "inlined-table-missing",
+        "main.t",
+        f"there is no {INLINED}",
+    )
     assert INLINED in refused(lake, "SELECT sum(i) FROM t")
 
 

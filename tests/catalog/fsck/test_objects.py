@@ -6,7 +6,7 @@ from ducklake_orch import DuckLake
 from tests.catalog.fsck.damage import damage, found, refused
 
 COLUMN = (
-    "column_order, {name}, column_type, initial_default, default_value, nulls_allowed, parent_column,"
+    "column_order, 'j', column_type, initial_default, default_value, nulls_allowed, parent_column,"
     " default_value_type, default_value_dialect FROM ducklake_column WHERE table_id = 1 AND column_id = 1"
 )
 DAMAGES = [
@@ -18,7 +18,7 @@ DAMAGES = [
     ),
     (
         "column-lives-twice",
-        f"INSERT INTO ducklake_column SELECT column_id, 14, NULL, table_id, {COLUMN.format(name=chr(39) + 'j' + chr(39))}",
+        f"INSERT INTO ducklake_column SELECT column_id, 14, NULL, table_id, {COLUMN}",
         "main.t",
     ),
     ("layout-lives-twice", "INSERT INTO ducklake_partition_info VALUES (4, 2, 14, NULL)", "main.p"),
@@ -37,7 +37,8 @@ DAMAGES = [
     ("no-schema-version", "DELETE FROM ducklake_schema_versions WHERE table_id = 6", "other.u"),
     (
         "duplicate-option",
-        "INSERT INTO ducklake_metadata VALUES ('auto_compact', 'true', 'table', 6), ('auto_compact', 'false', 'table', 6)",
+        "INSERT INTO ducklake_metadata SELECT 'auto_compact', value, 'table', 6 FROM (SELECT 'true' AS value UNION"
+        " SELECT 'false')",
         "other.u",
     ),
     ("odd-data-path", "UPDATE ducklake_metadata SET value = 'relative/' WHERE key = 'data_path'", None),

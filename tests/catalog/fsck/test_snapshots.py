@@ -125,8 +125,7 @@ def test_a_column_that_changed_without_a_new_schema_version_keeps_its_old_name_f
             "INSERT INTO ducklake_column SELECT column_id, 15, NULL, table_id, column_order, 'renamed', column_type,"
             " initial_default, default_value, nulls_allowed, parent_column, default_value_type, default_value_dialect"
             " FROM ducklake_column WHERE table_id = 1 AND column_id = 2",
-            "UPDATE ducklake_column SET end_snapshot = 15"
-            " WHERE table_id = 1 AND column_id = 2 AND begin_snapshot < 15",
+            "UPDATE ducklake_column SET end_snapshot = 15 WHERE table_id = 1 AND column_id = 2 AND begin_snapshot < 15",
         )
         assert [column[0] for column in con.execute("FROM t").description] == ["i", "s", "d"]
         assert set(repaired(lake)) == {("schema-version-not-bumped", "main.t", None)}

@@ -120,7 +120,10 @@ class TestBoundsOfATable:
         assert [(one.code, one.table) for one in own.fsck().findings] == [("table-bounds-forgotten", "main.t")]
         rows(own, "INSERT INTO t SELECT 200, 'z' FROM range(50)")
         assert value(own, "SELECT count(*) FROM t WHERE s = 'n'") == 0
-        assert [one[0] for one in repaired(own, deep=True)] == ["table-bounds-too-narrow", "table-bounds-exclude-values"]
+        assert [one[0] for one in repaired(own, deep=True)] == [
+            "table-bounds-too-narrow",
+            "table-bounds-exclude-values",
+        ]
         assert value(own, "SELECT count(*) FROM t WHERE s = 'n'") == 50
 
     def test_a_file_of_which_nothing_is_known_leaves_the_bounds_unproven(self, own: DuckLake) -> None:

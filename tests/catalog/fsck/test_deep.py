@@ -1,0 +1,334 @@
+"""What the catalog says about files, against the files."""
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from ducklake_orch import DuckLake
+from tests.catalog.fsck.damage import damage, found, meta, path_of, refused, repaired, rows, value
+
+NUMBERS = "CREATE TABLE t AS SELECT range AS i, 'v' || range AS s FROM range(100)"
+
+
+@pytest.fixture
+def numbers(own: DuckLake) -> DuckLake:
+    own.execute([NUMBERS, "DELETE FROM t WHERE i < 20"]).raise_for_error()
+    return own
+
+
+def deep(lake: DuckLake) -> list[tuple[str, str | None, str | None]]:
+    return found(lake.fsck(deep=True))
+
+
+def write(path: str, sql: str, field_ids: str | None = None) -> None:
+    """Write a Parquet file; a catalog that knew another file under that name is told its size."""
+    ids = f", FIELD_IDS {field_ids}" if field_ids else ""
+    duckdb.connect().execute(f"COPY ({sql}) TO '{path}' (FORMAT parquet{ids})")
+
+
+def replace(lake: DuckLake, file_id: int, sql: str, field_ids: str | None, kind: str = "data") -> str:
+    """Put another content into a file of the lake."""
+    path = path_of(lake, file_id, kind)
+    write(path, sql, field_ids)
+    size, footer = (
+        duckdb.connect()
+        .execute(f"SELECT file_size_bytes, footer_size FROM parquet_file_metadata('{path}')")
+        .fetchall()[0]
+    )
+    sizes = f"file_size_bytes = {size}, footer_size = {footer}"
+    damage(lake, f"UPDATE ducklake_{kind}_file SET {sizes} WHERE {kind}_file_id = {file_id}")
+    return path
+
+
+class TestFilesThatCannotBeRead:
+    def test_a_live_file_that_is_gone_is_not_noticed_by_a_count(self, numbers: DuckLake) -> None:
+        path = path_of(numbers, 0)
+        Path(path).unlink()
+        assert numbers.fsck().findings == []
+        assert deep(numbers) == found(numbers.fsck(storage=True)) == [("missing-file", "main.t", path)]
+        assert value(numbers, "SELECT count(*) FROM t") == 80
+        assert "No such file" in refused(numbers, "SELECT sum(i) FROM t")
+
+    def test_a_file_that_only_history_needs_is_a_warning(self, numbers: DuckLake) -> None:
+        path, deletes = path_of(numbers, 0), path_of(numbers, 1, "delete")
+        numbers.truncate("t")
+        Path(path).unlink()
+        Path(deletes).unlink()
+        assert [one[0] for one in deep(numbers)] == ["missing-file", "missing-old-file"]
+        assert value(numbers, "SELECT count(*) FROM t") == 0
+
+    @pytest.mark.parametrize("keep", [0, 3, 100, -4])
+    def test_a_file_that_is_cut_off(self, numbers: DuckLake, keep: int) -> None:
+        path = Path(path_of(numbers, 0))
+        path.write_bytes(path.read_bytes()[:keep])
+        assert deep(numbers) == [("unreadable-file", "main.t", str(path))]
+        assert refused(numbers, "SELECT sum(i) FROM t")
+
+    def test_a_file_whose_pages_are_damaged_though_its_footer_is_not(self, own: DuckLake) -> None:
+        own.execute("CREATE TABLE t AS SELECT hash(range) AS i FROM range(10000)").raise_for_error()
+        path = Path(path_of(own, 0))
+        content = bytearray(path.read_bytes())
+        content[10:2000] = b"\xff" * 1990
+        path.write_bytes(content)
+        assert deep(own) == [("unreadable-file", "main.t", str(path))]
+
+    def test_one_bad_file_among_many_is_named_and_no_other(self, own: DuckLake) -> None:
+        own.execute(
+            ["CREATE TABLE t (i INTEGER)", *["INSERT INTO t SELECT range FROM range(20)"] * 9]
+        ).raise_for_error()
+        path = path_of(own, 5)
+        Path(path).write_text("no Parquet at all")
+        assert deep(own) == [("unreadable-file", "main.t", path)]
+
+
+class TestNumbers:
+    @pytest.mark.parametrize("kind", ["data", "delete"])
+    @pytest.mark.parametrize("what", ["file_size_bytes", "footer_size"])
+    def test_sizes_are_written_as_they_are(self, numbers: DuckLake, kind: str, what: str) -> None:
+        damage(numbers, f"UPDATE ducklake_{kind}_file SET {what} = {what} - 1")
+        code = "wrong-file-size" if what == "file_size_bytes" else "wrong-footer-size"
+        path = path_of(numbers, 0) if kind == "data" else path_of(numbers, 1, "delete")
+        if code == "wrong-footer-size" and kind == "data":
+            assert "footer length" in refused(numbers, "SELECT sum(i) FROM t")
+        assert repaired(numbers, deep=True) == [(code, "main.t", path)]
+        assert value(numbers, "SELECT sum(i) FROM t") == sum(range(20, 100))
+
+    def test_a_wrong_number_of_rows_makes_the_count_wrong(self, numbers: DuckLake) -> None:
+        damage(numbers, "UPDATE ducklake_data_file SET record_count = 90")
+        assert value(numbers, "SELECT count(*) FROM t") == 70
+        assert repaired(numbers, deep=True) == [("wrong-record-count", "main.t", path_of(numbers, 0))]
+        assert value(numbers, "SELECT count(*) FROM t") == 80
+
+    def test_a_wrong_number_of_deletes_too(self, numbers: DuckLake) -> None:
+        damage(numbers, "UPDATE ducklake_delete_file SET delete_count = 5")
+        assert value(numbers, "SELECT count(*) FROM t") == 95
+        assert repaired(numbers, deep=True) == [("wrong-delete-count", "main.t", path_of(numbers, 1, "delete"))]
+        assert value(numbers, "SELECT count(*) FROM t") == 80
+
+
+class TestFieldIds:
+    def test_without_any_values_move_to_other_columns_when_one_is_dropped(self, numbers: DuckLake) -> None:
+        path = replace(numbers, 0, "SELECT range AS i, 'v' || range AS s FROM range(100)", None)
+        assert deep(numbers) == [("file-without-field-ids", "main.t", path)]
+        assert rows(numbers, "SELECT s FROM t ORDER BY ALL DESC LIMIT 1") == [("v99",)]
+        numbers.execute("ALTER TABLE t DROP COLUMN i").raise_for_error()
+        assert rows(numbers, "SELECT s FROM t ORDER BY ALL DESC LIMIT 1") == [("99",)]
+
+    @pytest.mark.parametrize(
+        ("kind", "sql", "ids", "inside"),
+        [
+            ("INTEGER[]", "[1, 2]", "{c: 1}", "c"),
+            ("MAP(VARCHAR, INTEGER)", "MAP {'a': 1}", "{c: 1}", "c"),
+            ("STRUCT(a INTEGER[])", "{'a': [1, 2]}", "{c: {__duckdb_field_id: 1, a: 2}}", "c.a"),
+        ],
+    )
+    def test_inside_a_list_or_a_map_the_engine_needs_them(
+        self, own: DuckLake, kind: str, sql: str, ids: str, inside: str
+    ) -> None:
+        own.execute([f"CREATE TABLE t (c {kind})", f"INSERT INTO t SELECT {sql} FROM range(50)"]).raise_for_error()
+        assert own.fsck(deep=True).findings == []
+        path = replace(own, 0, f"SELECT {sql}::{kind} AS c FROM range(50)", ids)
+        report = own.fsck(deep=True)
+        assert found(report) == [("nested-column-without-field-id", "main.t", path)]
+        assert report.findings[0].detail == f"inside {inside}"
+        if kind.endswith("[]"):
+            assert rows(own, "FROM t LIMIT 1") == [([None, None],)]
+        elif kind.startswith("MAP"):
+            assert "key" in refused(own, "FROM t")
+
+    def test_a_name_mapping_takes_their_place(self, own: DuckLake, tmp_path: Path) -> None:
+        create = "CREATE TABLE t (a INTEGER, l STRUCT(x INTEGER, y VARCHAR)[], m MAP(VARCHAR, DOUBLE), p INTEGER)"
+        (tmp_path / "p=7").mkdir()
+        sql = "SELECT 5::INTEGER AS A, [{'y': 'q', 'x': 9::INTEGER}] AS l, MAP {'k': 0.5::DOUBLE} AS m FROM range(50)"
+        write(f"{tmp_path}/p=7/f.parquet", sql)
+        add = f"CALL ducklake_add_data_files('lake', 't', '{tmp_path}/p=7/f.parquet')"
+        own.execute([create, add]).raise_for_error()
+        assert deep(own) == []
+        damage(own, "UPDATE ducklake_file_column_stats SET min_value = '10', max_value = '10' WHERE min_value = '9'")
+        details = {one.code: one.detail for one in own.fsck(deep=True).findings}
+        assert details["file-bounds-exclude-values"] == "column x: from 10 to 10, really from 9 to 9"
+
+
+class TestRowsAndTheirPast:
+    def test_without_row_ids_nothing_can_be_updated(self, numbers: DuckLake) -> None:
+        damage(numbers, "UPDATE ducklake_data_file SET row_id_start = NULL")
+        assert deep(numbers) == [("file-without-row-ids", "main.t", path_of(numbers, 0))]
+        assert value(numbers, "SELECT sum(i) FROM t") == sum(range(20, 100))
+        assert refused(numbers, "UPDATE t SET i = 0")
+
+    def test_a_file_of_many_snapshots_that_does_not_name_them(self, numbers: DuckLake) -> None:
+        damage(numbers, "UPDATE ducklake_data_file SET partial_max = 2")
+        assert deep(numbers) == [("file-without-snapshot-ids", "main.t", path_of(numbers, 0))]
+
+    def test_row_ids_that_overlap_are_found_in_replaced_files_too(self, numbers: DuckLake) -> None:
+        numbers.execute(["DELETE FROM t WHERE i < 50", "INSERT INTO t SELECT range, 'x' FROM range(50)"], atomic=True)
+        last = meta(numbers, "SELECT max(data_file_id) FROM ducklake_data_file")
+        damage(numbers, f"UPDATE ducklake_data_file SET row_id_start = 0 WHERE data_file_id = {last}")
+        assert numbers.fsck().findings == []  # the catalog cannot tell whether the file holds its own row ids
+        assert [one[0] for one in deep(numbers)] == ["row-ids-overlap"]
+
+
+VALUES: list[tuple[str, str, str]] = [
+    ("INTEGER", "range", "i"),
+    ("VARCHAR", "'v' || range", "i"),
+    ("DOUBLE", "range", "i"),
+    ("DECIMAL(10, 2)", "range", "i"),
+    ("DATE", "DATE '2024-01-01' + range::INTEGER", "i"),
+    ("TIMESTAMPTZ", "TIMESTAMPTZ '2024-01-01 00:00:00+00' + range * INTERVAL 1 HOUR", "i"),
+    ("STRUCT(a INTEGER, b VARCHAR[])", "{'a': range, 'b': ['x' || range, NULL]}", "i.b"),
+    ("INTEGER[][]", "[[range, NULL], NULL, []]", "i"),
+    ("MAP(VARCHAR, STRUCT(d DOUBLE)[])", "MAP {'k' || range: [{'d': range}]}", "i"),
+]
+
+
+class TestStatisticsOfFiles:
+    @pytest.mark.parametrize(("kind", "sql", "column"), VALUES, ids=[kind for kind, _, _ in VALUES])
+    def test_bounds_that_exclude_values_are_found_in_every_type_and_nested_ones(
+        self, own: DuckLake, kind: str, sql: str, column: str
+    ) -> None:
+        create = f"CREATE TABLE t AS SELECT ({sql})::{kind} AS i FROM range(10, 90)"
+        own.execute(create).raise_for_error()
+        assert deep(own) == []
+        last = meta(own, "SELECT max(column_id) FROM ducklake_file_column_stats")
+        wrong = f"WHERE column_id = {last}"
+        damage(own, f"UPDATE ducklake_file_column_stats SET max_value = min_value {wrong}")
+        damage(own, f"UPDATE ducklake_table_column_stats SET max_value = min_value {wrong}")
+        codes = [one[0] for one in repaired(own, deep=True)]
+        assert codes == ["file-bounds-exclude-values", "table-bounds-exclude-values"]
+
+    def test_the_file_is_missed_until_they_are_mended(self, numbers: DuckLake) -> None:
+        damage(numbers, "UPDATE ducklake_file_column_stats SET max_value = '50' WHERE column_id = 1")
+        assert value(numbers, "SELECT count(*) FROM t WHERE i > 60") == 0
+        assert repaired(numbers, deep=True) == [("file-bounds-exclude-values", "main.t", path_of(numbers, 0))]
+        assert value(numbers, "SELECT count(*) FROM t WHERE i > 60") == 39
+
+    def test_a_file_that_is_said_to_have_no_value_is_missed_too(self, numbers: DuckLake) -> None:
+        damage(numbers, "UPDATE ducklake_file_column_stats SET value_count = 0")
+        assert value(numbers, "SELECT count(*) FROM t WHERE i > 60") == 0
+        assert {one[0] for one in repaired(numbers, deep=True)} == {"file-bounds-exclude-values"}
+        assert value(numbers, "SELECT count(*) FROM t WHERE i > 60") == 39
+
+    def test_nulls_and_nan_that_are_denied(self, own: DuckLake) -> None:
+        sql = "SELECT nullif(range, 7) AS i, CASE WHEN range = 7 THEN 'nan'::DOUBLE ELSE range END AS d FROM range(50)"
+        own.execute(f"CREATE TABLE t AS {sql}").raise_for_error()
+        damage(own, "UPDATE ducklake_file_column_stats SET null_count = 0, contains_nan = 0")
+        assert value(own, "SELECT count(*) FROM t WHERE d > 100") == 0
+        assert {one[0] for one in repaired(own, deep=True)} == {"file-hides-nulls", "file-hides-nan"}
+        assert meta(own, "SELECT null_count FROM ducklake_file_column_stats WHERE column_id = 1") == 1
+        assert value(own, "SELECT count(*) FROM t WHERE d > 100") == 1
+
+    def test_statistics_that_are_only_too_wide_are_no_finding(self, numbers: DuckLake) -> None:
+        for table in ("file", "table"):
+            wide = "min_value = '-5', max_value = CASE column_id WHEN 1 THEN '500' ELSE 'zzz' END"
+            damage(numbers, f"UPDATE ducklake_{table}_column_stats SET {wide}")
+        assert deep(numbers) == []
+
+
+class TestPartitions:
+    @pytest.mark.parametrize(
+        ("key", "wrong"),
+        [
+            ("bucket(4, i)", "'3'"),
+            ("s", "'elsewhere'"),
+            ("s", "NULL"),
+            ("year(ts)", "'1999'"),
+            ("month(ts)", "'12'"),
+            ("day(ts)", "NULL"),
+            ("hour(ts)", "'23'"),
+            ("b", "'false'"),
+            ("d", "'2020-01-01'"),
+            ("n", "'1'"),
+        ],
+    )
+    def test_a_value_that_the_rows_contradict_is_replaced_by_theirs(self, own: DuckLake, key: str, wrong: str) -> None:
+        columns = "i INTEGER, s VARCHAR, ts TIMESTAMPTZ, b BOOLEAN, d DATE, n INTEGER"
+        own.execute(
+            [
+                f"CREATE TABLE t ({columns})",
+                f"ALTER TABLE t SET PARTITIONED BY ({key})",
+                "INSERT INTO t SELECT 1, 'it''s', '2024-03-05 07:08:09+00', true, '2024-03-05', NULL FROM range(50)",
+            ]
+        ).raise_for_error()
+        assert deep(own) == []
+        right = meta(own, "SELECT partition_value FROM ducklake_file_partition_value")
+        damage(own, f"UPDATE ducklake_file_partition_value SET partition_value = {wrong}")
+        assert repaired(own, deep=True) == [("wrong-partition-value", "main.t", path_of(own, 0))]
+        assert meta(own, "SELECT partition_value FROM ducklake_file_partition_value") == right
+
+    def test_the_wrong_bucket_hides_rows(self, own: DuckLake, tmp_path: Path) -> None:
+        (tmp_path / "bucket=3").mkdir()
+        path = f"{tmp_path}/bucket=3/f.parquet"
+        with own.connect() as con:  # only here is there the function that makes the buckets
+            bucket = "(murmur3_32(range::INTEGER) & 2147483647) % 4"
+            ((first,),) = con.execute(f"SELECT min(range) FROM range(100) WHERE {bucket} = 2").fetchall()
+            rows_of_bucket = f"SELECT range::INTEGER AS i FROM range(100) WHERE {bucket} = 2"
+            con.execute(f"COPY ({rows_of_bucket}) TO '{path}' (FORMAT parquet)")
+        own.execute(
+            [
+                "CREATE TABLE t (i INTEGER)",
+                "ALTER TABLE t SET PARTITIONED BY (bucket(4, i))",
+                f"CALL ducklake_add_data_files('lake', 't', '{path}')",
+            ]
+        ).raise_for_error()
+        assert value(own, f"SELECT count(*) FROM t WHERE i = {first}") == 0
+        assert repaired(own, deep=True) == [("wrong-partition-value", "main.t", path)]
+        assert value(own, f"SELECT count(*) FROM t WHERE i = {first}") == 1
+
+    def test_a_file_of_two_partitions_is_for_a_person_to_mend(self, own: DuckLake) -> None:
+        own.execute(
+            [
+                "CREATE TABLE t (i INTEGER)",
+                "ALTER TABLE t SET PARTITIONED BY (i)",
+                "INSERT INTO t SELECT 1 FROM range(50)",
+            ]
+        ).raise_for_error()
+        path = replace(own, 0, "SELECT (range % 2)::INTEGER AS i FROM range(50)", "{i: 1}")
+        damage(own, "UPDATE ducklake_file_column_stats SET min_value = '0'")
+        damage(own, "UPDATE ducklake_table_column_stats SET min_value = '0'")
+        report = own.fsck(deep=True, repair=True)
+        assert (found(report), report.repaired) == ([("wrong-partition-value", "main.t", path)], [])
+        assert "the rows have 0 to 1" in report.findings[0].detail
+
+
+IDS = "{file_path: 2147483646, pos: 2147483645}"
+
+
+class TestDeleteFiles:
+    @pytest.fixture
+    def positions(self, numbers: DuckLake) -> Any:
+        def put(sql: str, path: str | None = None) -> str:
+            named = path or path_of(numbers, 0)
+            content = f"SELECT '{named}' AS file_path, pos::BIGINT AS pos FROM ({sql}) q(pos)"
+            return replace(numbers, 1, content, IDS, "delete")
+
+        return put
+
+    def test_positions_beyond_the_data_file(self, numbers: DuckLake, positions: Any) -> None:
+        path = positions("SELECT range + 85 FROM range(20)")
+        assert deep(numbers) == [("deleted-position-beyond-file", "main.t", path)]
+        assert value(numbers, "SELECT count(*) FROM t") < value(numbers, "SELECT len(list(i)) FROM t")
+
+    def test_positions_that_do_not_rise_are_refused_by_the_engine(self, numbers: DuckLake, positions: Any) -> None:
+        path = positions("SELECT 19 - range FROM range(20)")
+        assert deep(numbers) == [("delete-file-out-of-order", "main.t", path)]
+        assert "sorted" in refused(numbers, "SELECT sum(i) FROM t")
+
+    def test_the_name_of_another_data_file(self, numbers: DuckLake, positions: Any) -> None:
+        path = positions("SELECT range FROM range(20)", "/elsewhere/another.parquet")
+        (finding,) = numbers.fsck(deep=True).findings
+        assert (finding.code, finding.severity, finding.file) == ("delete-file-names-other-file", "warning", path)
+        assert value(numbers, "SELECT len(list(i)) FROM t") == 80
+
+    def test_a_lake_that_moved_as_a_whole_is_whole(self, numbers: DuckLake, tmp_path: Path) -> None:
+        Path(tmp_path / "lake.files").rename(tmp_path / "moved")
+        moved = DuckLake.local(
+            tmp_path / "lake", storage={"type": "local", "path": tmp_path / "moved"}, override_data_path=True
+        )
+        assert value(moved, "SELECT sum(i) FROM t") == sum(range(20, 100))
+        assert moved.fsck(deep=True, storage=True).findings == []
+
+    def test_what_is_no_delete_file(self, numbers: DuckLake) -> None:
+        path = replace(numbers, 1, "SELECT 1 AS other FROM range(20)", None, "delete")
+        assert deep(numbers) == [("unreadable-file", "main.t", path)]

@@ -1,0 +1,150 @@
+"""On every catalog: a lake that lived is whole, and damage is found and mended."""
+
+from ducklake_orch.catalog.metadata import text
+from tests.backends import Backend, catalogs
+from tests.catalog.fsck.damage import damage, repaired, value
+from tests.conftest import MakeLake
+
+COLUMNS = (
+    "i BIGINT, s VARCHAR, n STRUCT(a INTEGER, b VARCHAR[]), m MAP(VARCHAR, DOUBLE), ts TIMESTAMPTZ, d DECIMAL(9, 2)"
+)
+ROW = (
+    "range, 'it''s ' || range, {'a': range, 'b': ['x', NULL]}, MAP {'k': range},"
+    " TIMESTAMPTZ '2024-01-01' + range * INTERVAL 1 DAY, range / 4"
+)
+NULLS = "1, NULL, NULL, NULL, NULL, NULL"
+LIFE = [
+    "CREATE SCHEMA sales",
+    f"CREATE TABLE sales.t ({COLUMNS})",
+    f"INSERT INTO sales.t SELECT {ROW} FROM range(5)",
+    f"INSERT INTO sales.t SELECT {ROW} FROM range(5, 200)",
+    f"INSERT INTO sales.t SELECT {NULLS} FROM range(30)",
+    "DELETE FROM sales.t WHERE i = 7",
+    "DELETE FROM sales.t WHERE i BETWEEN 20 AND 60",
+    "UPDATE sales.t SET s = 'changed' WHERE i IN (3, 100)",
+    "UPDATE sales.t SET d = 1 WHERE i > 150",
+    "MERGE INTO sales.t USING (SELECT 199 AS i) u USING (i) WHEN MATCHED THEN UPDATE SET s = 'merged'",
+    "ALTER TABLE sales.t SET PARTITIONED BY (year(ts), month(ts), bucket(2, i))",
+    f"INSERT INTO sales.t SELECT {ROW} FROM range(100)",
+    "ALTER TABLE sales.t RENAME COLUMN s TO words",
+    "ALTER TABLE sales.t ADD COLUMN added INTEGER DEFAULT 5",
+    "ALTER TABLE sales.t SET SORTED BY (i DESC)",
+    "COMMENT ON TABLE sales.t IS 'it''s a table, \"really\"'",
+    "COMMENT ON COLUMN sales.t.i IS 'a:1,b:2'",
+    "CALL ducklake_flush_inlined_data('lake')",
+    "CALL ducklake_rewrite_data_files('lake', delete_threshold => 0.1)",
+    f"INSERT INTO sales.t SELECT {ROW}, 6 FROM range(100)",
+    "CALL ducklake_merge_adjacent_files('lake')",
+    "ALTER TABLE sales.t RESET PARTITIONED BY",
+    f"INSERT INTO sales.t SELECT {ROW}, 7 FROM range(3)",
+    "DELETE FROM sales.t WHERE i = 99",
+    'CREATE TABLE "odd, name:1" AS SELECT range AS "a.b" FROM range(50)',
+    'ALTER TABLE "odd, name:1" RENAME TO "other ""name"""',
+    "CREATE VIEW v AS FROM sales.t",
+    "CREATE MACRO twice(x) AS 2 * x",
+    "CREATE TABLE gone AS SELECT range AS i FROM range(50)",
+    "DELETE FROM gone WHERE i < 20",
+    "DROP TABLE gone",
+    "DROP VIEW v",
+]
+EXPIRY = [
+    "CALL ducklake_expire_snapshots('lake', versions => [1, 2, 3, 5, 8, 13])",
+    "CALL ducklake_cleanup_old_files('lake', cleanup_all => true)",
+    "CALL ducklake_expire_snapshots('lake', older_than => now())",
+    "CALL ducklake_cleanup_old_files('lake', cleanup_all => true)",
+]
+# What the engine can do on MySQL: one INSERT into each table, no nested columns beside inlining, no comments.
+LITTLE_LIFE = [
+    "CREATE TABLE t AS SELECT range AS i, 'it''s ' || range AS s FROM range(100)",
+    "DELETE FROM t WHERE i = 7",
+    "DELETE FROM t WHERE i < 30",
+    "CREATE TABLE small AS SELECT 1 AS i, 'a\\b' AS s",
+    "CREATE TABLE p (i INTEGER)",
+    "ALTER TABLE p SET PARTITIONED BY (bucket(2, i))",
+    "INSERT INTO p SELECT range FROM range(50)",
+    "ALTER TABLE t ADD COLUMN added INTEGER DEFAULT 5",
+    "CREATE TABLE gone AS SELECT range AS i FROM range(50)",
+    "DROP TABLE gone",
+    "CALL ducklake_cleanup_old_files('lake', cleanup_all => true)",
+]
+
+
+@catalogs(sql_writes=True)
+def test_a_lake_that_lived_is_whole_before_and_after_expiry(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    for part in (LIFE, EXPIRY):
+        lake.execute(part, force=True).raise_for_error()
+        report = lake.fsck(deep=True, storage=True)
+        assert report.findings == [], str(report)
+        assert (report.ok, report.counts, report.repaired) == (True, {}, [])
+        assert report.checked["files_read"] == report.checked["data_files"] + report.checked["delete_files"] > 10
+        assert report.checked["inlined_rows"] > 0
+
+
+@catalogs(sql_writes=False)
+def test_so_is_one_on_a_catalog_where_the_engine_can_do_little(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.execute(LITTLE_LIFE, force=True).raise_for_error()
+    report = lake.fsck(deep=True, storage=True)
+    assert report.findings == [], str(report)
+    assert report.checked["files_read"] > 3
+
+
+@catalogs()
+def test_damage_is_found_and_mended_in_one_snapshot(make_lake: MakeLake, backend: Backend) -> None:
+    lake = make_lake()
+    lake.execute(
+        [
+            "CREATE TABLE t AS SELECT range AS i, 'it''s \\ ' || range AS s FROM range(100)",
+            "DELETE FROM t WHERE i < 20",
+            "DELETE FROM t WHERE i = 50",
+        ]
+    ).raise_for_error()
+    assert lake.fsck(deep=True, storage=True).findings == []
+    with lake.connect_metadata() as con:
+        stored = text(con.execute("SELECT path FROM ducklake_data_file").fetchall()[0][0])
+    path = f"{lake.config.data_path}main/t/{stored}".replace("'", "''")
+    damage(
+        lake,
+        "INSERT INTO ducklake_snapshot_changes VALUES (99, 'inserted_into_table:1', NULL, NULL, NULL)",
+        "UPDATE ducklake_snapshot_changes SET changes_made = 'new:1,' || changes_made WHERE snapshot_id = 1"
+        if backend.catalog.sql_writes
+        else "UPDATE ducklake_snapshot_changes SET changes_made = 'new:1,inserted_into_table:1' WHERE snapshot_id = 1",
+        "UPDATE ducklake_snapshot SET next_file_id = 1 WHERE snapshot_id >= 2",
+        f"INSERT INTO ducklake_files_scheduled_for_deletion VALUES (0, '{path}', false, '2020-01-01')",
+        "UPDATE ducklake_table_stats SET next_row_id = 3, record_count = 4",
+        "UPDATE ducklake_table_column_stats SET max_value = min_value",
+        "UPDATE ducklake_data_file SET record_count = 90, footer_size = 3",
+        "UPDATE ducklake_file_column_stats SET min_value = max_value WHERE column_id = 2",
+        "INSERT INTO ducklake_file_partition_value VALUES (77, 1, 0, 'x')",
+        "INSERT INTO ducklake_inlined_delete_1 VALUES (0, 5, 3), (0, 50, 3)",
+    )
+    report = lake.fsck(deep=True, storage=True, repair=True)
+    assert report.findings == [], str(report)
+    assert {one.code for one in report.repaired} == {
+        "changes-without-snapshot",
+        "unknown-change-token",
+        "next-file-id-behind",
+        "next-file-id-not-bumped",
+        "scheduled-but-in-use",
+        "next-row-id-behind",
+        "record-count-behind",
+        "table-bounds-too-narrow",
+        "table-bounds-exclude-values",
+        "wrong-record-count",
+        "wrong-footer-size",
+        "file-bounds-exclude-values",
+        "statistics-without-file",
+        "deleted-twice-in-catalog",
+        "deleted-twice",
+    }
+    assert report.repair_snapshot == report.checked["snapshot"] == 4
+    assert lake.snapshots(1)[0].message == "ducklake-orch fsck --repair"
+    assert value(lake, "SELECT count(*) FROM t WHERE s >= 'it''s \\ 6'") == 40
+    assert (value(lake, "SELECT count(*) FROM t"), value(lake, "SELECT sum(i) FROM t")) == (
+        79,
+        sum(range(20, 100)) - 50,
+    )
+    assert value(lake, "SELECT count(*) FROM t AT (VERSION => 1)") == 100
+    assert value(lake, "SELECT count(*) FROM t AT (VERSION => 2)") == 80
+    assert repaired(lake, deep=True, storage=True) == []

@@ -1,0 +1,98 @@
+"""What stands in the storage beside what the catalog knows of."""
+
+from pathlib import Path
+
+import pytest
+
+from ducklake_orch import DuckLake, S3Storage, errors
+from tests.backends import AZURE, GCS, POSTGRES, S3_MEMORY, Backend
+from tests.catalog.fsck.damage import damage, found, path_of, repaired, value
+from tests.catalog.fsck.damage import refused as refused_sql
+from tests.conftest import MakeLake
+from tests.refusal import refused
+
+
+@pytest.fixture
+def numbers(own: DuckLake) -> DuckLake:
+    own.execute("CREATE TABLE t AS SELECT range AS i FROM range(50)").raise_for_error()
+    return own
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("ducklake-01a1ff14-33e6-739d-870e-4f3a6811dead.parquet", "written by the engine"),
+        ("ducklake-01a1ff14-33e6-739d-870e-4f3a6811dead-delete.parquet", "written by the engine"),
+        ("part-00000.snappy.parquet", "written by another program"),
+        ("some.puffin", "written by another program"),
+        (f"ducklake-{'0' * 32}-01a1ff14.parquet", f"of write {'0' * 32}, of which there is no snapshot"),
+        ("ducklake-{mine}-01a1ff14.parquet", "of write {mine}, which became snapshot 1 without it"),
+    ],
+)
+def test_stray_files_are_listed_with_the_write_that_left_them(numbers: DuckLake, name: str, says: str) -> None:
+    mine = numbers.snapshots()[0].extra["ducklake_orch"]["write_id"]
+    stray = Path(path_of(numbers, 0)).with_name(name.format(mine=mine))
+    stray.write_bytes(b"")
+    assert numbers.fsck(deep=True).findings == []
+    report = numbers.fsck(storage=True, repair=True)
+    (finding,) = report.findings
+    assert (finding.code, finding.severity, finding.table, finding.file) == ("stray-file", "info", "main.t", str(stray))
+    assert (finding.detail, finding.repairable) == (says.format(mine=mine), False)
+    assert report.ok
+    assert stray.exists()
+
+
+def test_files_that_are_no_data_or_that_the_catalog_is_about_to_delete_are_no_strays(numbers: DuckLake) -> None:
+    assert numbers.config.data_path is not None
+    Path(numbers.config.data_path, "README.txt").write_text("hello")
+    numbers.execute(
+        [
+            "INSERT INTO t SELECT range FROM range(50)",
+            "CALL ducklake_merge_adjacent_files('lake')",
+            "DELETE FROM t WHERE i < 20",
+            "DELETE FROM t WHERE i < 40",
+            "TRUNCATE t",
+        ]
+    ).raise_for_error()
+    report = numbers.fsck(storage=True)
+    assert report.findings == []
+    assert report.checked["objects_listed"] == 6
+
+
+def test_a_storage_that_cannot_be_reached_is_an_error_and_no_finding(tmp_path: Path) -> None:
+    s3 = {"type": "s3", "bucket": "b", "endpoint": "http://127.0.0.1:1", "region": "us-east-1", "access_key_id": "k"}
+    secret = {"secret_access_key": "canary"}
+    lake = DuckLake.local(tmp_path / "lake", storage=s3 | secret, settings={"http_retries": 0})
+    lake.execute("CREATE TABLE t (i INTEGER)").raise_for_error()
+    assert lake.fsck(deep=True).findings == []
+    refused(errors.StorageBusyError, lambda: lake.fsck(storage=True), "Listing the storage")
+
+
+@pytest.mark.parametrize("backend", [Backend(POSTGRES, one) for one in (S3_MEMORY, GCS, AZURE)], indirect=True, ids=str)
+def test_object_stores_are_listed_and_read(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.execute(
+        [
+            "CREATE TABLE t AS SELECT range AS i, 'a b' AS p FROM range(50)",
+            "ALTER TABLE t SET PARTITIONED BY (p)",
+            "INSERT INTO t SELECT range, 'a b/é' FROM range(50)",
+            "DELETE FROM t WHERE i < 20",
+        ]
+    ).raise_for_error()
+    report = lake.fsck(deep=True, storage=True)
+    assert report.findings == []
+    assert (report.checked["files_read"], report.checked["objects_listed"]) == (4, 4)
+    damage(lake, "UPDATE ducklake_data_file SET file_size_bytes = file_size_bytes - 1")
+    if isinstance(lake.config.storage, S3Storage):
+        fresh = make_lake(settings={"threads": 1})  # which has nothing of the files in memory
+        assert "No magic bytes" in refused_sql(fresh, "SELECT sum(i) FROM t")
+    assert {one[0] for one in repaired(lake, deep=True)} == {"wrong-file-size"}
+    assert value(lake, "SELECT sum(i) FROM t") == 2 * 1225 - 2 * 190
+    with lake.connect() as con:
+        stray = f"{lake.config.data_path}main/t/part-0.parquet"
+        con.execute(f"COPY (SELECT 1 AS i) TO '{stray}' (FORMAT parquet)")
+    damage(lake, "UPDATE ducklake_data_file SET path = 'gone.parquet' WHERE data_file_id = 0")
+    for modes in ({"storage": True}, {"deep": True, "storage": True}, {"deep": True}):
+        findings = found(lake.fsck(**modes))
+        assert ("missing-file", "main.t", f"{lake.config.data_path}main/t/gone.parquet") in findings
+        assert (("stray-file", "main.t", stray) in findings) is ("storage" in modes)
