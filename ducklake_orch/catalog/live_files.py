@@ -9,10 +9,11 @@ from ducklake_orch.catalog.domains import Expressions
 from ducklake_orch.catalog.facts import Facts, partition_values_sql
 from ducklake_orch.catalog.history import TableHistory
 from ducklake_orch.catalog.inlined import deletions_sql
-from ducklake_orch.catalog.metadata import live, text
+from ducklake_orch.catalog.metadata import Metadata, live, text
 from ducklake_orch.catalog.model import DataFile, DeleteFile
 from ducklake_orch.catalog.predicate import OrderKey, Predicate
 from ducklake_orch.catalog.pruning import FileConditions
+from ducklake_orch.engine import server_sql
 from ducklake_orch.errors import StatementError
 
 _FILE = (
@@ -42,6 +43,7 @@ class LiveFiles:
         self.history = history
         self.at = at
         self.deletions = deletions
+        self._next_file_id = _next_file_id(history.metadata, at)
         self._specs = {spec.partition_id: spec for spec in history.specs}
         self._facts = Facts(history.specs, history.types)
         self._expressions = Expressions(history.metadata.con, history.table.columns, self._facts)
@@ -96,7 +98,7 @@ class LiveFiles:
     @property
     def _clear(self) -> str:
         """Whether the catalog tells how many rows a file has: nothing in it is later than the snapshot."""
-        one = f"len(deletes) = 1 AND coalesce(deletes[1].partial_max <= {self.at}, true)"
+        one = f"len(deletes) = 1 AND deletes[1].delete_file_id < {self._next_file_id}"
         return f"(coalesce(partial_max <= {self.at}, true) AND coalesce({one}, true))"
 
     def _run(self, select: str) -> duckdb.DuckDBPyConnection:
@@ -171,8 +173,17 @@ class LiveFiles:
             footer_size=row["footer_size"],
             format=text(row["format"]) or "parquet",
             encryption_key=text(row["encryption_key"]),
+            later=int(row["delete_file_id"]) >= self._next_file_id,
         )
 
     def _path(self, row: Mapping[str, Any]) -> str:
         path = text(row["path"]) or ""
         return f"{self.history.table.folder}{path}" if row["path_is_relative"] else path
+
+
+def _next_file_id(metadata: Metadata, at: int) -> int:
+    """Return the id that the first file after a snapshot got; 0 when the catalog has forgotten the snapshot."""
+    name = server_sql.table(metadata.config, "ducklake_snapshot")
+    sql = f"select next_file_id from {name} where snapshot_id = {at}"
+    rows = metadata.rows(server_sql.query(metadata.config, sql))
+    return int(rows[0][0]) if rows else 0

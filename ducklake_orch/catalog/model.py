@@ -196,8 +196,11 @@ class DeleteFile:
 
     Attributes:
         path: Absolute.
-        partial_max: Set when it tells by row with which snapshot a deletion came, the newest of which is this one.
+        partial_max: The newest of the snapshots that its deletions came with, if there are several; but where the
+            engine flushed them from the catalog, it says nothing, although the file tells them apart.
         format: `parquet`, or `puffin` for deletion vectors.
+        later: Whether it was written after the snapshot that was asked for: then some of its deletions may have come
+            later, too, which its column `_ducklake_internal_snapshot_id` tells, if it has one.
     """
 
     delete_file_id: int
@@ -210,6 +213,7 @@ class DeleteFile:
     footer_size: int | None
     format: str = "parquet"
     encryption_key: str | None = None
+    later: bool = False
 
 
 @dataclass(frozen=True, slots=True)

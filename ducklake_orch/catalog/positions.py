@@ -29,9 +29,11 @@ def deleted_sql(deletes: DeleteFile, at: int) -> str:
             f"{deletes.path} is a deletion vector ({deletes.format}), which is not supported.",
             remedy="Set the option `write_deletion_vectors` to false, and rewrite the files of the table.",
         )
-    later = deletes.partial_max is not None and deletes.partial_max > at
-    condition = f" WHERE {SNAPSHOT_ID} <= {at}" if later else ""
-    return f"SELECT pos FROM {parquet_sql(deletes.path, deletes.encryption_key)}{condition}"
+    source = parquet_sql(deletes.path, deletes.encryption_key)
+    if not deletes.later:
+        return f"SELECT pos FROM {source}"
+    maybe = f"SELECT NULL::BIGINT AS {SNAPSHOT_ID} WHERE false UNION ALL BY NAME FROM {source}"
+    return f"SELECT pos FROM ({maybe}) WHERE coalesce({SNAPSHOT_ID}, {deletes.begin_snapshot}) <= {at}"
 
 
 def count_rows(con: duckdb.DuckDBPyConnection, file: DataFile, at: int, inlined_deletes: Sequence[int]) -> int:

@@ -2,7 +2,8 @@
 
 The state at a snapshot is made of the rows that began at it or before and have not ended by then. A file that holds
 rows of several snapshots (`partial_max`) tells by row when it began, in its column `_ducklake_internal_snapshot_id`,
-which has to be read only where the snapshot is earlier than the newest of them. The same holds for delete files.
+which has to be read only where the snapshot is earlier than the newest of them. A delete file may do the same for the
+rows it deletes; that column has to be read only where the file was written after the snapshot (`later`).
 """
 
 from collections import defaultdict

@@ -52,8 +52,11 @@ def file_sql(con: duckdb.DuckDBPyConnection, plan: ScanPlan, file: DataFile) -> 
 
 
 def positions_sql(deletes: DeleteFile, at: int) -> str:
-    sql = f"SELECT pos FROM {source(deletes)}"
-    return f"{sql} WHERE {SNAPSHOT} <= {at}" if deletes.partial_max is not None and deletes.partial_max > at else sql
+    if not deletes.later:
+        return f"SELECT pos FROM {source(deletes)}"
+    # By row, if the file has the column: then the union does not have to fill it in.
+    with_ids = f"SELECT NULL::BIGINT AS {SNAPSHOT} WHERE false UNION ALL BY NAME FROM {source(deletes)}"
+    return f"SELECT pos FROM ({with_ids}) WHERE coalesce({SNAPSHOT}, {deletes.begin_snapshot}) <= {at}"
 
 
 def source(file: DataFile | DeleteFile) -> str:

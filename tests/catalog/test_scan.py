@@ -126,6 +126,23 @@ def test_a_merged_file_is_read_as_it_was_before_the_merge(make_lake: MakeLake) -
 
 
 @catalogs(sql_writes=True)
+def test_flushed_deletions_of_several_snapshots_come_one_after_the_other(lake: DuckLake) -> None:
+    lake.execute(
+        [
+            "CREATE TABLE t AS SELECT range AS i FROM range(6)",
+            "DELETE FROM t WHERE i = 1",
+            "DELETE FROM t WHERE i = 2",
+            "CALL ducklake_flush_inlined_data('lake')",
+        ]
+    ).raise_for_error()
+    (deletes,) = plan(lake, snapshot=2).files[0].deletes
+    # The engine writes down when each came, but not that there are several.
+    assert (deletes.begin_snapshot, deletes.partial_max, deletes.later) == (2, None, True)
+    assert not plan(lake).files[0].deletes[0].later
+    check_every_snapshot(lake, 1)
+
+
+@catalogs(sql_writes=True)
 def test_all_delete_files_of_a_broken_lake_count(make_lake: MakeLake) -> None:
     lake = make_lake(data_inlining_row_limit=0)
     lake.execute(["CREATE TABLE t AS SELECT range AS i FROM range(20)", "DELETE FROM t WHERE i < 3"]).raise_for_error()
