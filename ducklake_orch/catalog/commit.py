@@ -80,7 +80,10 @@ class _Commit:
             return Committed(latest.snapshot_id, latest.snapshot_id, current.table_id if current else None)
         snapshot = latest.snapshot_id + 1
         new = ddl.number_table(transaction, change.target) if current is None else None
-        # First of all: its primary key is the last guard against writers who know of no queue.
+        # Before the snapshot: who has locked such rows without a turn inserts their own snapshot next, and each of the
+        # two would wait for the other.
+        self._retire_inlined(retired, snapshot)
+        # Before all else: its primary key is the last guard against writers who know of no queue.
         self._add_snapshot(snapshot, new.next_id if new else latest.next_catalog_id, defines)
         if new is not None:
             self.tokens += ddl.create_table(transaction, new, snapshot)
@@ -94,7 +97,7 @@ class _Commit:
         if defines:
             version = {"begin_snapshot": snapshot, "schema_version": latest.schema_version + 1}
             transaction.insert_row("ducklake_schema_versions", version | {"table_id": table.table_id})
-        self._retire(table, retired, snapshot)
+        self._retire_files(table, retired, snapshot)
         self._add_files(table, snapshot)
         self._add_deletes(table, snapshot)
         self._finish(table, snapshot)
@@ -138,7 +141,15 @@ class _Commit:
         row |= {"next_catalog_id": next_catalog_id, "next_file_id": latest.next_file_id + max(numbered, 1)}
         self.transaction.insert_row("ducklake_snapshot", row)
 
-    def _retire(self, table: TableDef, retired: Retired, snapshot: int) -> None:
+    def _retire_inlined(self, retired: Retired, snapshot: int) -> None:
+        for inlined, row_ids in retired.inlined.items():
+            end = f"UPDATE {{}} SET end_snapshot = {snapshot} WHERE end_snapshot IS NULL"
+            if row_ids is None:
+                self.transaction.change(inlined, end)
+            else:
+                self.transaction.change_each(inlined, f"{end} AND", "row_id", row_ids)
+
+    def _retire_files(self, table: TableDef, retired: Retired, snapshot: int) -> None:
         transaction = self.transaction
         mine = f"UPDATE {{}} SET end_snapshot = {snapshot} WHERE table_id = {table.table_id} AND end_snapshot IS NULL"
         for name in ("ducklake_data_file", "ducklake_delete_file"):
@@ -146,12 +157,6 @@ class _Commit:
                 transaction.change(name, mine)
             else:
                 transaction.change_each(name, f"{mine} AND", "data_file_id", retired.file_ids)
-        for inlined, row_ids in retired.inlined.items():
-            end = f"UPDATE {{}} SET end_snapshot = {snapshot} WHERE end_snapshot IS NULL"
-            if row_ids is None:
-                transaction.change(inlined, end)
-            else:
-                transaction.change_each(inlined, f"{end} AND", "row_id", row_ids)
         if self.change.remove is not None:
             # Truthful, also where nothing was there to retire: who deletes or adds beside it has to look again.
             self.tokens += [Token("inserted_into_table", table.table_id), Token("deleted_from_table", table.table_id)]

@@ -73,11 +73,14 @@ def _touched_files(
     """Return the files that came, went, or lost rows in the snapshots that changed rows."""
     metadata = transaction.metadata
     ids = ", ".join(map(str, changed))
-    # What was merged from several snapshots may hold rows of these.
-    touched = f"(begin_snapshot IN ({ids}) OR end_snapshot IN ({ids}) OR partial_max > {expected})"
+    # What was merged from several snapshots may hold rows of these; what a flush wrote since says nothing of the sort.
+    touched = f"begin_snapshot IN ({ids}) OR end_snapshot IN ({ids}) OR partial_max > {expected}"
+    snapshots = metadata.table_sql("ducklake_snapshot")
+    later = f"delete_file_id >= (SELECT next_file_id FROM {snapshots} WHERE snapshot_id = {expected})"
+    mine = f"WHERE table_id = {table.table_id} AND"
     parts = [
-        f"SELECT data_file_id FROM {metadata.table_sql(name)} WHERE table_id = {table.table_id} AND {touched}"
-        for name in ("ducklake_data_file", "ducklake_delete_file")
+        f"SELECT data_file_id FROM {metadata.table_sql('ducklake_data_file')} {mine} ({touched})",
+        f"SELECT data_file_id FROM {metadata.table_sql('ducklake_delete_file')} {mine} ({touched} OR {later})",
     ]
     if (deletions := deletions_table(metadata, table)) is not None:
         parts.append(f"SELECT file_id FROM {metadata.table_sql(deletions)} WHERE begin_snapshot > {expected}")

@@ -54,6 +54,10 @@ class MetadataTransaction:
             # DuckDB begins with a read, which SQLite does not let grow into a write while others write: so write first.
             touch = "update ducklake_metadata set value = value where key = 'version' returning 1"
             self.con.execute(server_sql.query(self.config, touch)).fetchall()
+        if self._kind == "postgres":
+            # Somebody who changes inlined rows and does not end their transaction must not stop all writers for ever.
+            limit = max(1, int(self.config.lock_timeout.total_seconds() * 1000))
+            self.con.execute(self._server_sql(f"set local lock_timeout = {limit}"))
         self.latest = self.metadata.latest()
         write.before = self.latest.snapshot_id
 
@@ -121,8 +125,7 @@ class MetadataTransaction:
     def change(self, table: str, statement: str) -> None:
         """Run an UPDATE or DELETE in the catalog's own SQL; `{}` stands for the table."""
         if self._kind in ("postgres", "mysql"):
-            sql = statement.replace("{}", server_sql.table(self.config, table), 1)
-            self._run(f"CALL {self._kind}_execute({literal(self._alias)}, {literal(sql)})")
+            self._run(self._server_sql(statement.replace("{}", server_sql.table(self.config, table), 1)))
         else:
             self._run(statement.replace("{}", self.metadata.table_sql(table), 1))
 
@@ -131,6 +134,9 @@ class MetadataTransaction:
         for start in range(0, len(ids), _IDS_IN_ONE_STATEMENT):
             some = ", ".join(map(str, ids[start : start + _IDS_IN_ONE_STATEMENT]))
             self.change(table, f"{statement} {column} IN ({some})")
+
+    def _server_sql(self, sql: str) -> str:
+        return f"CALL {self._kind}_execute({literal(self._alias)}, {literal(sql)})"
 
     def _run(self, sql: str) -> None:
         self._statements += 1

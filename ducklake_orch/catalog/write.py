@@ -12,7 +12,7 @@ import duckdb
 from ducklake_orch.catalog import keys
 from ducklake_orch.catalog.change import Committed, Everything, Matching, Partitions, Removal, TableChange
 from ducklake_orch.catalog.commit import commit_change
-from ducklake_orch.catalog.layout import partition_keys
+from ducklake_orch.catalog.layout import key_name, partition_keys
 from ducklake_orch.catalog.metadata import Metadata, reading
 from ducklake_orch.catalog.model import NewFile, SnapshotRow, TableDef
 from ducklake_orch.catalog.outside import RowsInside
@@ -285,10 +285,7 @@ def _removal(request: WriteRequest, files: Sequence[NewFile]) -> Removal | None:
 
 
 def _partitions(table: TableDef, files: Sequence[NewFile]) -> list[PartitionWritten]:
-    names = [
-        key.column.name if key.is_identity else f"{key.field.transform}({key.column.name})"
-        for key in partition_keys(table)
-    ]
+    names = [key_name(key.field.transform, key.column.name) for key in partition_keys(table)]
     by_values: dict[tuple[str | None, ...], list[NewFile]] = defaultdict(list)
     for file in files:
         by_values[file.partition_values].append(file)
