@@ -19,12 +19,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import duckdb
 import pyarrow as pa
 
 from ducklake_orch import DuckLake, LakeConfig
-from ducklake_orch.catalog import commit, keys
+from ducklake_orch.catalog import keys
+from ducklake_orch.engine.commit import commit_through
 from ducklake_orch.engine.session import open_session
 from tests.benchmarks.bench_plan import database
 
@@ -52,23 +54,19 @@ def bulk(lake: DuckLake, folder: Path, count: int) -> tuple[float, float, float]
     """Return seconds of ours, of our commit alone, and of the engine's."""
     columns = {f"c{n}": "BIGINT" for n in range(COLUMNS)}
     alone: list[float] = []
-    real = commit.commit_through
 
     def measured(*args: Any, **kwargs: Any) -> Any:
         started = time.perf_counter()
         try:
-            return real(*args, **kwargs)
+            return commit_through(*args, **kwargs)
         finally:
             alone.append(time.perf_counter() - started)
 
     for name in (f"ours_{count}", f"theirs_{count}"):
         lake.create_table(name, columns)
     mine = make_files(folder / f"ours-{count}", count)
-    commit.commit_through = measured  # type: ignore[assignment]
-    try:
+    with mock.patch("ducklake_orch.catalog.commit.commit_through", measured):
         ours = timed(lambda: lake.add_files(f"ours_{count}", mine))
-    finally:
-        commit.commit_through = real
     make_files(folder / f"theirs-{count}", count)
     glob = f"{folder}/theirs-{count}/*.parquet"
     call = f"CALL ducklake_add_data_files('lake', 'theirs_{count}', '{glob}')"
