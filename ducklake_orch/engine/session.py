@@ -15,6 +15,7 @@ from ducklake_orch.config.catalogs import (
     DuckDBCatalog,
     FileCatalog,
     MotherDuckCatalog,
+    MySQLCatalog,
     PostgresCatalog,
 )
 from ducklake_orch.config.lake import LakeConfig, RetryPolicy
@@ -363,6 +364,10 @@ def _still_good(config: LakeConfig, instance: Instance) -> bool:
         if time.monotonic() - instance.idle_since > _TRUSTED_IDLE_S:
             for alias in [config.metadata_alias] + [LOCK_ALIAS] * instance.queue_attached:
                 instance.root.execute(server_sql.query(config, "select 1", alias=alias)).fetchall()
+        if isinstance(config.catalog, MySQLCatalog):
+            # DuckDB keeps the list of a MySQL server's tables, and would not see the first rows that others delete
+            # in a new one.
+            instance.root.execute("CALL mysql_clear_cache()")
         instance.entered = enter(config, instance)
     except (duckdb.Error, TransientError) as error:
         log.info("the idle connection to lake `%s` has ended: %s", config.name, config.scrubber(str(error)))

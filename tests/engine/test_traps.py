@@ -219,3 +219,12 @@ class TestWriting:
             thread.join()
         assert failures == []
         assert lake.execute("SELECT count(*) AS n, sum(i) AS s FROM t").rows == [{"n": 6, "s": 15}]
+
+
+@catalogs(pooled=True)
+def test_a_pooled_connection_sees_the_first_rows_that_another_deletes(make_lake: MakeLake) -> None:
+    reader, other = make_lake(), make_lake(threads=2)
+    other.execute(["CREATE TABLE t (i INTEGER)", "INSERT INTO t SELECT i FROM range(50) r(i)"]).raise_for_error()
+    assert reader.execute("SELECT count(*) AS n FROM t").rows == [{"n": 50}]
+    other.execute("DELETE FROM t WHERE i < 2").raise_for_error()  # in a table of the catalog that is made for it
+    assert reader.execute("SELECT count(*) AS n, min(i) AS least FROM t").rows == [{"n": 48, "least": 2}]
