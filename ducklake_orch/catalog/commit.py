@@ -97,6 +97,7 @@ class _Commit:
         if defines:
             version = {"begin_snapshot": snapshot, "schema_version": latest.schema_version + 1}
             transaction.insert_row("ducklake_schema_versions", version | {"table_id": table.table_id})
+            ddl.add_inlined_table(transaction, table, latest.schema_version + 1)
         self._retire_files(table, retired, snapshot)
         self._add_files(table, snapshot)
         self._add_deletes(table, snapshot)

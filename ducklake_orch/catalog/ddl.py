@@ -6,6 +6,7 @@ from uuid import NAMESPACE_URL, uuid4, uuid5
 
 from ducklake_orch.catalog import changes
 from ducklake_orch.catalog.changes import Token
+from ducklake_orch.catalog.inlined import stored_types
 from ducklake_orch.catalog.model import ColumnDef, TableDef
 from ducklake_orch.catalog.relation import Relation
 from ducklake_orch.catalog.transaction import MetadataTransaction
@@ -98,6 +99,22 @@ def alter_columns(transaction: MetadataTransaction, known: TableDef, target: Tab
     transaction.change_each("ducklake_column", end, "column_id", promoted)
     _add_columns(transaction, known.table_id, snapshot, changed)
     return Token("altered_table", known.table_id)
+
+
+def add_inlined_table(transaction: MetadataTransaction, table: TableDef, version: int) -> None:
+    """Make a place for inlined rows of a new schema version; the engine would take the one of the version before.
+
+    Not on MySQL: there CREATE TABLE ends the transaction, and the engine inserts nothing after our rows anyway.
+    """
+    catalog = transaction.config.catalog.type
+    if not table.inlined or catalog == "mysql":
+        return
+    if (types := stored_types(catalog, table.columns)) is None:
+        return
+    name = f"ducklake_inlined_data_{table.table_id}_{version}"
+    transaction.create(name, {"row_id": "BIGINT", "begin_snapshot": "BIGINT", "end_snapshot": "BIGINT"} | types)
+    row = {"table_id": table.table_id, "table_name": name, "schema_version": version}
+    transaction.insert_row("ducklake_inlined_data_tables", row)
 
 
 def _flat(columns: Sequence[ColumnDef], parent: int | None = None) -> Iterator[tuple[ColumnDef, int | None, int]]:

@@ -88,6 +88,34 @@ def _rows_sql(history: TableHistory, inlined: InlinedTable, at: int, columns: Se
     return f"SELECT {', '.join(select)} FROM {metadata.table_sql(inlined.name)} WHERE {live(at)}"
 
 
+def stored_types(catalog: str, columns: Sequence[ColumnDef]) -> dict[str, str] | None:
+    """Return the types that the engine keeps inlined rows in; None when it keeps none of these columns.
+
+    Args:
+        catalog: The kind of catalog.
+        columns: The table's columns.
+    """
+    found = {one.name: _stored_type(catalog, one) for one in columns}
+    kept = {name: kind for name, kind in found.items() if kind is not None}
+    return kept if len(kept) == len(found) else None
+
+
+def _stored_type(catalog: str, column: ColumnDef) -> str | None:
+    if column.type == "geometry" or (column.type == "variant" and catalog != "duckdb"):
+        return None
+    if catalog == "duckdb":
+        return duckdb_type(column)
+    small = column.type in ("boolean", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
+    if catalog == "sqlite":
+        return "BIGINT" if small else "BLOB" if column.type == "blob" else "VARCHAR"
+    if column.type in ("varchar", "json", "blob"):
+        return "BLOB"
+    if column.type in ("uint8", "uint16"):
+        return "INTEGER"
+    same = small or column.type.startswith(("decimal", "float", "time_", "timetz", "interval", "uuid"))
+    return duckdb_type(column) if same or column.type == "time" else "VARCHAR"
+
+
 def stored_value(metadata: Metadata, column: ColumnDef) -> str:
     """Return the SQL of an inlined value, in the type of its column; catalogs keep much as text."""
     name = identifier(column.name)

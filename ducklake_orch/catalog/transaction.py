@@ -122,6 +122,11 @@ class MetadataTransaction:
         texts = ", ".join("now()" if value is NOW else literal(value) for value in values.values())
         self._run(f"INSERT INTO {self.metadata.table_sql(table)} ({names}) VALUES ({texts})")
 
+    def create(self, table: str, columns: Mapping[str, str]) -> None:
+        """Make a metadata table, its columns in DuckDB's types."""
+        parts = ", ".join(f"{identifier(name)} {kind}" for name, kind in columns.items())
+        self._run(f"CREATE TABLE {self.metadata.table_sql(table)} ({parts})")
+
     def change(self, table: str, statement: str) -> None:
         """Run an UPDATE or DELETE in the catalog's own SQL; `{}` stands for the table."""
         if self._kind in ("postgres", "mysql"):

@@ -1,0 +1,47 @@
+"""Where inlined rows go: after our ALTER the engine finds a place for the new columns, made as it makes its own."""
+
+from typing import Any
+
+import pyarrow as pa
+
+from ducklake_orch import DuckLake
+from ducklake_orch.catalog.metadata import Metadata
+from ducklake_orch.engine.quoting import identifier, table_name
+from tests.backends import catalogs
+
+TYPES = (
+    *("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"),
+    *("HUGEINT", "UHUGEINT", "DECIMAL(9,2)", "DECIMAL(38,10)", "FLOAT", "DOUBLE", "VARCHAR", "JSON", "BLOB", "UUID"),
+    *("DATE", "TIME", "TIMETZ", "INTERVAL", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "TIMESTAMPTZ"),
+    *("INTEGER[]", "STRUCT(a INTEGER, b VARCHAR)", "MAP(VARCHAR, INTEGER)"),
+)
+
+
+def rows(lake: DuckLake, sql: str) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in lake.execute(sql).raise_for_error().rows]
+
+
+@catalogs(sql_writes=True)
+def test_the_engine_inlines_rows_after_columns_were_added_and_promoted(lake: DuckLake) -> None:
+    lake.execute(["CREATE TABLE t (i UTINYINT, s VARCHAR)", "INSERT INTO t VALUES (1, 'a')"]).raise_for_error()
+    wider = pa.table({"i": pa.array([300], pa.uint16()), "s": ["b"], "more": ["x"]})
+    lake.write(wider, "t", mode="append", schema_evolution="promote")
+    lake.execute("INSERT INTO t VALUES (400, 'c', 'y')").raise_for_error()
+    assert lake.snapshots()[0].changes == ["inlined_insert:1"]
+    wanted = [(1, "a", None), (300, "b", "x"), (400, "c", "y")]
+    assert rows(lake, "FROM t ORDER BY i") == wanted
+    lake.execute(f"CALL ducklake_flush_inlined_data('{lake.config.alias}')").raise_for_error()
+    assert rows(lake, "FROM t ORDER BY i") == wanted
+
+
+@catalogs(sql_writes=True)
+def test_its_columns_are_those_that_the_engine_would_give_it(lake: DuckLake) -> None:
+    columns = ", ".join(f"{identifier(f'c {n}')} {kind}" for n, kind in enumerate(TYPES))
+    lake.execute([f"CREATE TABLE t ({columns})", "INSERT INTO t DEFAULT VALUES"]).raise_for_error()
+    lake.write(pa.table({"more": ["x"]}), "t", mode="append", schema_evolution="add")
+    with lake.reading() as session:
+        con = session.instance.root.cursor()
+        metadata = Metadata(con, lake.config)
+        places = metadata.table(table_name("t"), metadata.latest().snapshot_id).inlined
+        by_engine, ours = (con.execute(f"DESCRIBE {metadata.table_sql(one.name)}").fetchall() for one in places)
+    assert ours[:-1] == by_engine
