@@ -73,8 +73,10 @@ docs: $(VENV)/.docs ## Build the documentation into site/
 	$(BIN)/mkdocs build --strict
 
 .PHONY: bench
-bench: $(VENV)/.test ## Measure: connecting and small writes, against plain DuckDB
-	$(BIN)/python -m tests.benchmarks.bench_connect $(ARGS)
+bench: $(VENV)/.test ## Measure: connecting, small writes, commits, planning; on a quiet machine
+	$(BIN)/python -m tests.benchmarks.bench_connect
+	$(BIN)/python -m tests.benchmarks.bench_commit
+	$(BIN)/python -m tests.benchmarks.bench_plan
 
 .PHONY: soak
 soak: $(VENV)/.test ## Minutes of load on every catalog

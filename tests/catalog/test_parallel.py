@@ -1,0 +1,66 @@
+"""Parallel processes replace partitions of their own, beside appenders and a compaction: none fails, none repeats."""
+
+import multiprocessing
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ducklake_orch import DuckLake, LakeConfig
+from tests.backends import catalogs
+
+
+def replace_own(config: LakeConfig, number: int, times: int) -> int:
+    """Replace one partition again and again; return how many attempts that took."""
+    lake = DuckLake(config)
+    rows = [pa.table({"p": [number] * 3, "v": [n, n + 1, n + 2]}) for n in range(times)]
+    return sum(lake.write(data, "t", mode="overwrite_partitions").attempts for data in rows)
+
+
+def append_until(config: LakeConfig, number: int, stop: Any) -> int:
+    """Append to another partition until told to stop; return how many rows."""
+    lake, rows = DuckLake(config), 0
+    while not stop.is_set():
+        lake.write(pa.table({"p": [number], "v": [rows]}), "t", mode="append")
+        rows += 1
+    return rows
+
+
+def compact_until(config: LakeConfig, stop: Any) -> int:
+    """Merge files until told to stop; return how often."""
+    lake, times = DuckLake(config), 0
+    while not stop.is_set():
+        lake.execute("CALL ducklake_merge_adjacent_files('lake', 't')").raise_for_error()
+        times += 1
+    return times
+
+
+def check(lake: DuckLake, workers: int, times: int) -> None:
+    lake.write(pa.table({"p": list(range(workers)), "v": [0] * workers}), "t", mode="append", partition_by=["p"])
+    context = multiprocessing.get_context("spawn")
+    with context.Manager() as manager, context.Pool(workers + 3) as pool:
+        stop = manager.Event()
+        appending = [pool.apply_async(append_until, (lake.config, 100 + n, stop)) for n in range(2)]
+        # On MySQL the engine cannot merge what it has to compare with deletions.
+        merging = [pool.apply_async(compact_until, (lake.config, stop))] if lake.config.catalog.type != "mysql" else []
+        attempts = pool.starmap(replace_own, [(lake.config, n, times) for n in range(workers)])
+        stop.set()
+        appended, merged = [one.get() for one in appending], [one.get() for one in merging]
+    assert attempts == [times] * workers
+    assert all(count > 0 for count in [*appended, *merged])
+    found = lake.execute("SELECT p, count(*) AS n, max(v) AS last FROM t GROUP BY p ORDER BY p").rows
+    own = [{"p": n, "n": 3, "last": times + 1} for n in range(workers)]
+    others = [{"p": 100 + n, "n": count, "last": count - 1} for n, count in enumerate(appended)]
+    assert found == own + others
+    assert lake.fsck(storage=True).findings == []
+
+
+@catalogs()
+def test_parallel_replacements_all_pass(lake: DuckLake) -> None:
+    check(lake, 3, 3)
+
+
+@pytest.mark.soak
+@catalogs()
+def test_many_parallel_replacements_all_pass(lake: DuckLake) -> None:
+    check(lake, 8, 20)
