@@ -80,6 +80,8 @@ class _Commit:
             return Committed(latest.snapshot_id, latest.snapshot_id, current.table_id if current else None)
         snapshot = latest.snapshot_id + 1
         new = ddl.number_table(transaction, change.target) if current is None else None
+        if new is not None:
+            conflicts.judge_place(transaction.metadata, new.table, latest.snapshot_id)
         # Before the snapshot: who has locked such rows without a turn inserts their own snapshot next, and each of the
         # two would wait for the other.
         self._retire_inlined(retired, snapshot)
@@ -120,9 +122,11 @@ class _Commit:
         keys.make_table_in(self.transaction)
         if current is None or not change.replays:
             return None
-        found = keys.find_in(self.transaction, current.table_id, change.key)
-        if found is None:
+        if (committed := keys.find_in(self.transaction, current.table_id, change.key)) is None:
             return None
+        found, write_id = committed
+        if write_id == self.write.write_id:  # this very write, whose answer was lost
+            return Committed(found, latest, current.table_id, files_added=self.ready.count)
         undone = keys.undone_by(self.transaction.session, current.table_id, found)
         return Committed(found, latest, current.table_id, replayed=True, undone_by=undone)
 

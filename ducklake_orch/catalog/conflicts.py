@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from ducklake_orch.catalog import changes
 from ducklake_orch.catalog.change import ExactFiles, TableChange
+from ducklake_orch.catalog.metadata import Metadata, folder_name
 from ducklake_orch.catalog.model import ColumnDef, DataFile, TableDef
 from ducklake_orch.errors import (
     ObjectExistsError,
@@ -58,6 +59,24 @@ def judge_table(change: TableChange, current: TableDef | None) -> bool:
         f"The columns or partition keys of `{change.table}` have changed while it was being written.",
         remedy="The same write, planned anew, can pass.",
     )
+
+
+def judge_place(metadata: Metadata, table: TableDef, at: int) -> None:
+    """Look whether a new table can be made, and its files lie where its folder is going to be.
+
+    Raises:
+        ObjectExistsError: When a view has its name.
+        StalePlanError: When its schema was made or dropped meanwhile, and has another folder now.
+    """
+    if metadata.has_view(table.schema, table.name, at):
+        raise ObjectExistsError(f"`{table}` is a view.", remedy="Choose another name for the table.")
+    schema = metadata.find_schema(table.schema, at)
+    folder = schema[1] if schema else f"{metadata.data_path()}{folder_name(table.schema)}"
+    if f"{folder}{folder_name(table.schema, table.name)}" != table.folder:
+        raise StalePlanError(
+            f"The schema `{table.schema}` was made or dropped while `{table}` was being written.",
+            remedy="The same write, planned anew, can pass.",
+        )
 
 
 def _same_layout(one: TableDef, other: TableDef) -> bool:

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from uuid import NAMESPACE_URL, uuid4, uuid5
+from uuid import uuid4
 
 from ducklake_orch.catalog import changes
 from ducklake_orch.catalog.changes import Token
 from ducklake_orch.catalog.inlined import stored_types
+from ducklake_orch.catalog.metadata import folder_name
 from ducklake_orch.catalog.model import ColumnDef, TableDef
 from ducklake_orch.catalog.relation import Relation
 from ducklake_orch.catalog.transaction import MetadataTransaction
@@ -23,16 +24,6 @@ _COLUMN = {
     "default_value_type": "VARCHAR",
     "default_value_dialect": "VARCHAR",
 }
-
-
-def folder_name(*names: str) -> str:
-    """Return the folder of a schema or table: its name where that is plain, else something made of it.
-
-    The same for every writer, so that the files of two first writers lie in one place.
-    """
-    name = names[-1]
-    plain = name.isascii() and name.replace("_", "").isalnum()
-    return f"{name}/" if plain else f"{uuid5(NAMESPACE_URL, changes.quoted(*names))}/"
 
 
 @dataclass(frozen=True)

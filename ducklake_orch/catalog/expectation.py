@@ -53,7 +53,13 @@ def _changed_since(transaction: MetadataTransaction, table: TableDef, expected: 
             remedy="`ducklake-orch snapshots` lists those that are left.",
         )
     name = server_sql.table(config, "ducklake_snapshot_changes")
+    latest = transaction.latest.snapshot_id
     rows = transaction.ask(f"select snapshot_id, changes_made from {name} where snapshot_id > {expected}")
+    if len(rows) != latest - expected:
+        raise SnapshotNotFoundError(
+            f"`expect_snapshot` = {expected}: snapshots since then have expired, and nobody can tell what they did.",
+            remedy="Read again, and expect the snapshot that you read then.",
+        )
     return sorted(conflicts.data_changes(((int(row[0]), text(row[1])) for row in rows), table.table_id))
 
 

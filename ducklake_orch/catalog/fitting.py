@@ -94,5 +94,27 @@ def fits(con: duckdb.DuckDBPyConnection, given: str, column: ColumnDef) -> bool:
         return True  # it takes whatever there is, as it is
     if column.type in ("json", "uuid") and given == "VARCHAR":
         return True  # read from its text; what is no such text is an error
+    if _rounds(given, column):
+        return False
     row = con.execute(f"SELECT can_cast_implicitly(CAST(NULL AS {given}), CAST(NULL AS {kind}))").fetchone()
     return bool(row and row[0])
+
+
+# What a floating point type holds exactly.
+_SMALL = {"TINYINT", "SMALLINT", "UTINYINT", "USMALLINT"}
+_EXACT = {"float32": _SMALL, "float64": _SMALL | {"INTEGER", "UINTEGER", "FLOAT"}}
+
+
+def _rounds(given: str, column: ColumnDef) -> bool:
+    """Whether a cast of the engine's would round values without a word; what overflows is an error anyway."""
+    if column.type in _EXACT:
+        return given not in _EXACT[column.type]
+    if given == "TIMESTAMP_NS":
+        return column.type.startswith("timestamp")
+    if given.startswith("DECIMAL(") and column.type.startswith("decimal("):
+        return _scale(given) > _scale(column.type)
+    return False
+
+
+def _scale(decimal: str) -> int:
+    return int(decimal.rpartition(",")[2].rstrip(")"))

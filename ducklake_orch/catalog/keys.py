@@ -64,13 +64,13 @@ def find(session: Session, table_id: int, key: str) -> int | None:
     return _snapshot(session.instance.root.execute(server_sql.query(config, sql)).fetchone())
 
 
-def find_in(transaction: MetadataTransaction, table_id: int, key: str) -> int | None:
-    """Return the snapshot that committed a key, as the transaction sees it."""
+def find_in(transaction: MetadataTransaction, table_id: int, key: str) -> tuple[int, str] | None:
+    """Return the snapshot that committed a key, and the write that it came from, as the transaction sees it."""
     config = transaction.config
     name = server_sql.table(config, TABLE)
-    sql = f"select snapshot_id from {name} where table_id = {table_id} and idempotency_key = {_literal(config, key)}"
-    rows = transaction.ask(sql)
-    return _snapshot(rows[0] if rows else None)
+    same = f"table_id = {table_id} and idempotency_key = {_literal(config, key)}"
+    rows = transaction.ask(f"select snapshot_id, write_id from {name} where {same}")
+    return (int(rows[0][0]), text(rows[0][1]) or "") if rows else None
 
 
 def record(transaction: MetadataTransaction, table_id: int, key: str, snapshot_id: int, write_id: str) -> None:

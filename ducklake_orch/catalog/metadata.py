@@ -4,9 +4,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import Any
+from uuid import NAMESPACE_URL, uuid5
 
 import duckdb
 
+from ducklake_orch.catalog import changes
 from ducklake_orch.catalog.model import (
     ColumnDef,
     InlinedTable,
@@ -87,6 +89,13 @@ class Metadata:
             if (text(row[1]) or "").lower() == name.lower():
                 return int(row[0]), join_path(self.data_path(), row[2], row[3])
         return None
+
+    def has_view(self, schema: str, name: str, at: int) -> bool:
+        """Whether a view has a name at a snapshot; tables and views share theirs."""
+        rows = self.rows(f"""
+            SELECT s.schema_name, v.view_name FROM {self.table_sql("ducklake_view")} v
+            JOIN {self.table_sql("ducklake_schema")} s USING (schema_id) WHERE {live(at, "v")} AND {live(at, "s")}""")
+        return any(TableName(schema, name).names(text(row[0]) or "", text(row[1]) or "") for row in rows)
 
     def find_table(self, wanted: TableName, at: int) -> TableDef | None:
         """Return a table at a snapshot, if there is one of that name."""
@@ -220,6 +229,16 @@ def reading(session: Session, doing: str) -> Iterator[Metadata]:
     if failure is not None:
         session.broken = True
         raise failure
+
+
+def folder_name(*names: str) -> str:
+    """Return the folder of a schema or table: its name where that is plain, else something made of it.
+
+    The same for every writer, so that the files of two first writers lie in one place.
+    """
+    name = names[-1]
+    plain = name.isascii() and name.replace("_", "").isalnum()
+    return f"{name}/" if plain else f"{uuid5(NAMESPACE_URL, changes.quoted(*names))}/"
 
 
 def live(at: int, alias: str | None = None) -> str:

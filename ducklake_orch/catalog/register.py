@@ -87,7 +87,9 @@ class _Registration:
             log.error("the files of write %s are kept: %s", self._write.write_id, error)
             raise
         except BaseException:
-            self._remove_copies(table)
+            # Not what a COMMIT has been sent for: an interrupt can come right after it.
+            if not self._write.committing:
+                self._remove_copies(table)
             raise
         if done.files_added < len(files):
             self._remove_copies(table)

@@ -127,8 +127,12 @@ def _partitions(transaction: MetadataTransaction, table: TableDef, keys: frozens
     """Retire whole partitions: files of the table's spec that carry their keys, and what else has rows of theirs."""
     metadata, spec = transaction.metadata, table.partition
     assert spec is not None  # noqa: S101 - where there are keys there is a spec
-    ids = files_of_partitions(transaction, table, keys)
     where = partitions_condition(table, keys)
+    types = TableHistory(metadata, table).types
+    if any(one.transform == "identity" and len(set(types[one.column_id])) > 1 for one in spec.fields):
+        # Keys are texts of the type that the column had then: only their values compare.
+        return _with_inlined(transaction, table, where, _whole_files(transaction, table, where))
+    ids = files_of_partitions(transaction, table, keys)
     files = metadata.table_sql("ducklake_data_file")
     others = (
         f"table_id = {table.table_id} AND end_snapshot IS NULL AND partition_id IS DISTINCT FROM {spec.partition_id}"

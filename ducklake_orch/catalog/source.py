@@ -28,9 +28,13 @@ class Source:
             raise ConfigError(
                 f"A {type(data).__name__} cannot be written.", remedy="Give a pyarrow.Table or RecordBatchReader."
             )
-        self.repeatable = not isinstance(data, pa.RecordBatchReader)
+        # A relation may stand on a stream that is read once, and so may anything that is not known.
+        whose = type(data).__module__.partition(".")[0]
+        self.repeatable = isinstance(data, pa.Table | pa.RecordBatch) or whose in ("pandas", "polars")
         self._data = data
-        self.schema = (self.reader() if self.repeatable else data).schema
+        self._first = data if isinstance(data, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(data)
+        self._opened = False
+        self.schema = self._first.schema
         names = [name.lower() for name in self.schema.names]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise DataError(f"The data have several columns {', '.join(twice)}.", remedy="Rename or drop all but one.")
@@ -39,7 +43,10 @@ class Source:
         """Return the rows as a pyarrow.RecordBatchReader."""
         import pyarrow as pa
 
-        return pa.RecordBatchReader.from_stream(self._data) if self.repeatable else self._data
+        if self._opened and self.repeatable:
+            return pa.RecordBatchReader.from_stream(self._data)
+        self._opened = True
+        return self._first
 
     def types(self, con: duckdb.DuckDBPyConnection) -> list[tuple[str, Any]]:
         """Return the names of the columns and their types in DuckDB."""

@@ -134,7 +134,8 @@ def widen(
         low, high, known = bounds[column_id]
         wider = TableColumnStats(
             contains_null=True if old.contains_null is None else old.contains_null or bool(new.contains_null),
-            contains_nan=None if new.contains_nan is None else bool(old.contains_nan or new.contains_nan),
+            # Where nobody knew, there may be one.
+            contains_nan=None if new.contains_nan is None else old.contains_nan is not False or new.contains_nan,
             min_value=low,
             max_value=high,
             extra=extra,

@@ -6,15 +6,14 @@ from itertools import count
 from typing import Any
 from uuid import uuid4
 
-from ducklake_orch.catalog.ddl import folder_name
-from ducklake_orch.catalog.metadata import Metadata
+from ducklake_orch.catalog.metadata import Metadata, folder_name
 from ducklake_orch.catalog.model import ColumnDef, PartitionField, PartitionSpec, SortKey, TableDef
 from ducklake_orch.catalog.types import duckdb_type, ducklake_type
 from ducklake_orch.engine.layout import partition_transforms, sort_terms
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.errors import ConfigError
 
-# To what the engine lets a column grow.
+# To what a column can grow. Not FLOAT to DOUBLE: the engine compares what older files hold as FLOAT, and misses rows.
 _PROMOTIONS = {
     "int8": ("int16", "int32", "int64"),
     "int16": ("int32", "int64"),
@@ -22,7 +21,6 @@ _PROMOTIONS = {
     "uint8": ("uint16", "uint32", "uint64"),
     "uint16": ("uint32", "uint64"),
     "uint32": ("uint64",),
-    "float32": ("float64",),
 }
 
 

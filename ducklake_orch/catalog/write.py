@@ -139,7 +139,9 @@ class _Writer:
             log.error("the files of write %s are kept: %s", self._write.write_id, error)
             raise
         except BaseException:
-            remove_written(self._config, plan.target.folder, self._write.write_id)
+            # Not what a COMMIT has been sent for: an interrupt can come right after it.
+            if not self._write.committing:
+                remove_written(self._config, plan.target.folder, self._write.write_id)
             raise
         if not done.files_added:  # done before; or nothing came, of which COPY makes an empty file
             remove_written(self._config, plan.target.folder, self._write.write_id)
@@ -165,6 +167,8 @@ class _Writer:
         if known is None:
             columns = columns_of(given, iter(range(1, 1_000_000)))
             layout = {"partition_by": request.partition_by, "sort_by": request.sort_by}
+            if metadata.has_view(request.table.schema, request.table.table, latest):
+                raise ObjectExistsError(f"`{request.table}` is a view.", remedy="Choose another name for the table.")
             return _Plan(newest, None, new_table(metadata, request.table, columns, latest, **layout))
         if request.mode == "error":
             raise ObjectExistsError(

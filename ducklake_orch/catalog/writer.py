@@ -6,7 +6,6 @@ It needs no catalog, so it runs wherever the data is: in this process, or in the
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import duckdb
 
@@ -23,6 +22,7 @@ from ducklake_orch.catalog.model import ColumnDef, ColumnStats, NewFile, TableDe
 from ducklake_orch.engine.quoting import identifier, literal
 
 _SPOOL = "__ducklake_orch_spool"
+_GROUP = "__ducklake_orch_group"
 
 
 def write_files(
@@ -88,33 +88,29 @@ def _write_each_partition(
     numbered = [f"__ducklake_orch_key_{n}" for n in range(len(keys))]
     computed = ", ".join(f"{key.sql} AS {name}" for key, name in zip(keys, numbered, strict=True))
     names = ", ".join(identifier(column.name) for column in table.columns)
-    con.execute(f"CREATE TEMP TABLE {_SPOOL} AS SELECT *, {computed} FROM ({rows}) ORDER BY {', '.join(numbered)}")
+    # Numbered by the engine: not every value comes back from Python as it was.
+    group = f"dense_rank() OVER (ORDER BY {', '.join(numbered)}) AS {_GROUP}"
+    keyed = f"SELECT *, {computed} FROM ({rows})"
+    con.execute(f"CREATE TEMP TABLE {_SPOOL} AS SELECT *, {group} FROM ({keyed}) ORDER BY {_GROUP}")
     try:
         files: list[NewFile] = []
-        texts = ", ".join(f"CAST({name} AS VARCHAR), url_encode(CAST({name} AS VARCHAR))" for name in numbered)
-        found = con.execute(f"SELECT {', '.join(numbered)}, {texts} FROM {_SPOOL} GROUP BY ALL").fetchall()
+        first = (f"any_value(CAST({name} AS VARCHAR))" for name in numbered)
+        texts = ", ".join(f"{text}, url_encode({text})" for text in first)
+        found = con.execute(f"SELECT {_GROUP}, {texts} FROM {_SPOOL} GROUP BY {_GROUP}").fetchall()
         options["FILE_SIZE_BYTES"] = str(file_size(table.options))
-        for row in found:
-            values, encoded = row[len(keys) :: 2], row[len(keys) + 1 :: 2]
+        for number, *pairs in found:
+            values, encoded = tuple(pairs[::2]), pairs[1::2]
             hive = "".join(
                 f"{key.folder}={NULL_FOLDER if text is None else text}/"
                 for key, text in zip(keys, encoded, strict=True)
             )
             folder = table.folder + (hive if options.get("HIVE_FILE_PATTERN") != "false" else "")
-            same = " AND ".join(
-                f"{name} IS NOT DISTINCT FROM {_typed(value)}"
-                for name, value in zip(numbered, row[: len(keys)], strict=True)
-            )
-            sql = f"SELECT {names} FROM {_SPOOL} WHERE {same}{sort_sql(table)}"
+            sql = f"SELECT {names} FROM {_SPOOL} WHERE {_GROUP} = {number}{sort_sql(table)}"
             flat = {name: text for name, text in options.items() if name != "HIVE_FILE_PATTERN"}
             files += _copy(con, table, [], sql, folder, flat, values)
         return files
     finally:
         con.execute(f"DROP TABLE {_SPOOL}")
-
-
-def _typed(value: Any) -> str:
-    return f"from_hex({literal(value.hex())})" if isinstance(value, bytes) else literal(value)
 
 
 def _copy(

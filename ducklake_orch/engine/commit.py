@@ -49,6 +49,7 @@ class Write:
         before: Latest snapshot when the transaction began.
         after: Latest snapshot after it.
         doubt: The error of a COMMIT that may have happened all the same.
+        committing: Whether a COMMIT was sent and has not failed for certain: what it commits must not be taken away.
     """
 
     purpose: str
@@ -58,6 +59,7 @@ class Write:
     before: int | None = None
     after: int | None = None
     doubt: DuckLakeOrchError | None = None
+    committing: bool = False
     write_id: str = field(default_factory=lambda: uuid4().hex)
 
     @property
@@ -209,7 +211,7 @@ def _attempt(
         transaction.mark(write)
         last[:] = [work(transaction)]
         still_held()
-        committing = True
+        committing = write.committing = True
         fault_point("commit.before")
         transaction.commit()
         fault_point("commit.after")
@@ -225,6 +227,7 @@ def _attempt(
         # On SQLite a failed COMMIT keeps its lock until DETACH.
         session.broken = True
         failure = _judge(write, failure)
+        write.committing = write.doubt is not None
     raise failure  # outside the handler: the engine's error may show a password
 
 

@@ -157,14 +157,14 @@ def test_new_columns_come_in_with_the_rows_that_have_them(lake: DuckLake) -> Non
 
 @catalogs()
 def test_columns_grow_when_they_may(lake: DuckLake) -> None:
-    narrow = pa.table({"i": pa.array([1], pa.int32()), "f": pa.array([0.5], pa.float32())})
-    wide = pa.table({"i": pa.array([2**40], pa.int64()), "f": pa.array([0.1], pa.float64())})
+    narrow = pa.table({"i": pa.array([1], pa.int32())})
+    wide = pa.table({"i": pa.array([2**40], pa.int64())})
     lake.write(narrow, "t", mode="append")
     with pytest.raises(errors.DataError, match="`i` is BIGINT in the data and INTEGER in the table"):
         lake.write(wide, "t", mode="append")
     lake.write(wide, "t", mode="append", schema_evolution="promote")
-    assert rows(lake, "FROM t ORDER BY i") == [(1, 0.5), (2**40, 0.1)]
-    assert [column.type for column in lake.table("t").schema()] == ["BIGINT", "DOUBLE"]
+    assert rows(lake, "FROM t ORDER BY i") == [(1,), (2**40,)]
+    assert [column.type for column in lake.table("t").schema()] == ["BIGINT"]
 
 
 @catalogs()

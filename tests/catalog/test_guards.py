@@ -1,0 +1,156 @@
+"""Ways in which rows were once lost, doubled or hidden; each stays shut."""
+
+from collections.abc import Callable
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from ducklake_orch import DuckLake, errors
+from tests.catalog.test_write import files_of, rows
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> DuckLake:
+    return DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
+
+
+def query(sql: str) -> pa.Table:
+    return duckdb.sql(sql).to_arrow_table()
+
+
+def between_plan_and_commit(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> None:
+    done: list[str] = []
+
+    def at(point: str) -> None:
+        if point == "files.written" and not done:
+            done.append(point)
+            work()
+
+    monkeypatch.setattr("ducklake_orch.catalog.write.fault_point", at)
+
+
+def test_an_interrupt_right_after_commit_leaves_the_files(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.write(query("SELECT 1 AS i"), "t", mode="append")
+
+    def interrupt(point: str) -> None:
+        if point == "commit.after":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("ducklake_orch.engine.commit.fault_point", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        lake.write(query("SELECT 2 AS i"), "t", mode="overwrite")
+    monkeypatch.undo()
+    assert rows(lake, "FROM t") == [(2,)]
+
+
+def test_an_interrupt_before_commit_leaves_none(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(point: str) -> None:
+        if point == "statement.3":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("ducklake_orch.catalog.transaction.fault_point", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        lake.write(query("SELECT 2 AS i"), "t", mode="append")
+    assert files_of(lake) == []
+
+
+def test_a_relation_over_a_stream_is_read_once(lake: DuckLake) -> None:
+    lake.write(query("SELECT 1 AS i"), "t", mode="append")
+    con = duckdb.connect()
+    once = con.from_arrow(query("SELECT 2 AS i").to_reader())
+    assert lake.write(once, "t", mode="overwrite").rows_written == 1
+    assert rows(lake, "FROM t") == [(2,)]
+
+
+@pytest.mark.parametrize(
+    "value", ["'infinity'::DATE", "'-infinity'::TIMESTAMP", "'2024-01-01 00:00:00.123456789'::TIMESTAMP_NS"]
+)
+def test_keys_beside_a_transform_may_be_what_python_cannot_hold(lake: DuckLake, value: str) -> None:
+    data = query(f"SELECT d, 1::BIGINT AS i FROM (VALUES ({value}), ('2024-01-01')) t(d)")
+    assert lake.write(data, "t", mode="append", partition_by=["d", "bucket(1, i)"]).rows_written == 2
+    assert rows(lake, "SELECT count(*) FROM t") == [(2,)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind"),
+    [
+        ("1.5::DECIMAL(10,1)", "1.5::DECIMAL(12,3)", "DECIMAL(12,3)"),
+        ("DATE '2024-01-01'", "TIMESTAMP '2024-01-01'", "TIMESTAMP"),
+    ],
+)
+def test_partitions_are_found_by_value_after_their_column_has_grown(
+    lake: DuckLake, old: str, new: str, kind: str
+) -> None:
+    lake.write(query(f"SELECT {old} AS p, 1 AS v"), "t", mode="append", partition_by=["p"])
+    lake.execute(f"ALTER TABLE t ALTER p SET DATA TYPE {kind}").raise_for_error()
+    assert lake.write(query(f"SELECT {new} AS p, 2 AS v"), "t", mode="overwrite_partitions").rows_removed == 1
+    assert rows(lake, "SELECT v FROM t") == [(2,)]
+
+
+@pytest.mark.parametrize("other", ['CREATE SCHEMA "my schema"', 'DROP SCHEMA "my schema"'])
+def test_a_schema_made_or_dropped_meanwhile_moves_no_files_out_of_sight(
+    lake: DuckLake, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if other.startswith("DROP"):
+        lake.execute('CREATE SCHEMA "my schema"').raise_for_error()
+    between_plan_and_commit(monkeypatch, lambda: lake.execute(other).raise_for_error())
+    result = lake.write(query("SELECT 1 AS i"), "my schema.t", mode="append")
+    assert result.attempts == 2
+    assert rows(lake, 'FROM "my schema".t') == [(1,)]
+    assert len(files_of(lake)) == 1
+
+
+def test_a_nan_that_nobody_knows_of_is_not_ruled_out(tmp_path: Path) -> None:
+    lake = DuckLake.local(tmp_path / "inlining")
+    lake.write(query("SELECT 'nan'::DOUBLE AS x"), "t", mode="append")
+    lake.execute("INSERT INTO t VALUES (1.0)").raise_for_error()
+    lake.write(query("SELECT 2.0::DOUBLE AS x"), "t", mode="append")
+    assert len(rows(lake, "FROM t WHERE x > 5")) == 1
+
+
+def test_an_expectation_beyond_expired_snapshots_is_refused(lake: DuckLake) -> None:
+    for table in ("t", "t", "other"):
+        lake.write(query("SELECT 1 AS i"), table, mode="append")
+    lake.execute("CALL ducklake_expire_snapshots('lake', versions => [2])", force=True).raise_for_error()
+    with pytest.raises(errors.SnapshotNotFoundError, match="have expired"):
+        lake.write(query("SELECT 9 AS i"), "t", mode="overwrite", expect_snapshot=1)
+
+
+def test_a_view_is_not_covered_by_a_table(lake: DuckLake) -> None:
+    lake.execute("CREATE VIEW v AS SELECT 1 AS i").raise_for_error()
+    with pytest.raises(errors.ObjectExistsError, match="is a view"):
+        lake.write(query("SELECT 2 AS i"), "V", mode="append")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("DECIMAL(10,2)", pa.array([Decimal("1.2349")], pa.decimal128(10, 4))),
+        ("TIMESTAMP", pa.array([1], pa.timestamp("ns"))),
+        ("DOUBLE", pa.array([2**53 + 1], pa.int64())),
+    ],
+)
+def test_values_are_not_rounded_in_silence(lake: DuckLake, kind: str, value: pa.Array) -> None:
+    lake.create_table("t", {"x": kind})
+    with pytest.raises(errors.DataError, match="`x` is"):
+        lake.write(pa.table({"x": value}), "t", mode="append")
+
+
+def test_a_float_does_not_grow_where_the_engine_would_miss_rows(lake: DuckLake) -> None:
+    lake.write(query("SELECT 0.1::FLOAT AS x"), "t", mode="append")
+    with pytest.raises(errors.DataError, match="`x` is DOUBLE"):
+        lake.write(query("SELECT 0.5::DOUBLE AS x"), "t", mode="append", schema_evolution="promote")
+    # What it is about: when this fails, the engine has learnt it.
+    lake.execute(["ALTER TABLE t ALTER x SET DATA TYPE DOUBLE"]).raise_for_error()
+    assert rows(lake, "FROM t WHERE x > 0.1") == []
+
+
+def test_times_keep_their_zone(lake: DuckLake) -> None:
+    moment = pa.array([datetime(2024, 1, 1, 12)], pa.timestamp("us", "America/New_York"))
+    lake.write(pa.table({"x": moment}), "t", mode="append", partition_by=["day(x)"])
+    assert rows(lake, "SELECT epoch(x)::BIGINT FROM t") == [(1704110400,)]
