@@ -129,8 +129,8 @@ def _partitions(transaction: MetadataTransaction, table: TableDef, keys: frozens
     assert spec is not None  # noqa: S101 - where there are keys there is a spec
     where = partitions_condition(table, keys)
     types = TableHistory(metadata, table).types
-    if any(one.transform == "identity" and len(set(types[one.column_id])) > 1 for one in spec.fields):
-        # Keys are texts of the type that the column had then: only their values compare.
+    if any(one.transform == "identity" and {"FLOAT", "DOUBLE"} <= set(types[one.column_id]) for one in spec.fields):
+        # Keys are texts of the type that the column had then; of all that grow only FLOAT writes values differently.
         return _with_inlined(transaction, table, where, _whole_files(transaction, table, where))
     ids = files_of_partitions(transaction, table, keys)
     files = metadata.table_sql("ducklake_data_file")
