@@ -13,7 +13,9 @@ CHECKS = [
             SELECT min(table_id), min(full_path), string_agg(what || ' ' || id, ', ' ORDER BY id)
                    || CASE WHEN count(DISTINCT table_id) > 1
                            THEN ' of tables ' || string_agg(DISTINCT table_id, ', ' ORDER BY table_id) ELSE '' END
-            FROM known_path WHERE end_snapshot IS NULL GROUP BY one_path HAVING count(*) > 1""",
+            FROM known_path SEMI JOIN (SELECT one_path FROM known_path WHERE end_snapshot IS NULL
+                                       GROUP BY one_path HAVING count(*) > 1) twice USING (one_path)
+            WHERE end_snapshot IS NULL GROUP BY one_path""",
     ),
     Check(
         "path-lives-and-ended",

@@ -1,7 +1,7 @@
 """Run the checks over a copy of the catalog and put what they find into a report."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -55,25 +55,29 @@ class Findings:
     listed: list[Finding] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
 
-    def look(self, copy: LocalCopy, checks: list[Check]) -> "Findings":
-        """Run checks over the copy."""
+    def look(self, copy: LocalCopy, checks: Sequence[Check]) -> "Findings":
+        """Run checks over the copy, all in one query."""
+        rows = copy.con.execute(_examples_sql(copy, checks)).fetchall()
         for check in checks:
-            rows = copy.con.execute(_examples_sql(copy, check)).fetchall()
-            if rows:
-                self.counts[check.code] = int(rows[0][3])
-                told = (check.effect, check.remedy, check.repairable)
-                self.listed += [
-                    Finding(check.code, check.severity, row[0], row[1], *told, detail=str(row[2])) for row in rows
-                ]
+            told = (check.effect, check.remedy, check.repairable)
+            mine = [row for row in rows if row[0] == check.code]
+            if mine:
+                self.counts[check.code] = int(mine[0][4])
+            self.listed += [
+                Finding(check.code, check.severity, table, file, *told, detail=str(detail))
+                for _, table, file, detail, _ in mine
+            ]
         return self
 
 
-def _examples_sql(copy: LocalCopy, check: Check) -> str:
-    sql = check.sql.replace("{data_path}", literal(copy.data_path))
+def _examples_sql(copy: LocalCopy, checks: Sequence[Check]) -> str:
+    parts = [f"SELECT {literal(check.code)}, * FROM ({check.sql}) q(table_id, file, detail)" for check in checks]
+    all_of_them = " UNION ALL ".join(parts).replace("{data_path}", literal(copy.data_path))
     return f"""
-        SELECT coalesce(t.name, 'table ' || q.table_id), q.file, q.detail, count(*) OVER ()
-        FROM ({sql}) q(table_id, file, detail) LEFT JOIN known_table t ON t.table_id = q.table_id
-        ORDER BY ALL LIMIT {EXAMPLES}"""
+        SELECT code, coalesce(t.name, 'table ' || table_id) AS name, file, detail, count(*) OVER (PARTITION BY code)
+        FROM ({all_of_them}) q(code, table_id, file, detail) LEFT JOIN known_table t USING (table_id)
+        QUALIFY row_number() OVER (PARTITION BY code ORDER BY name, file, detail) <= {EXAMPLES}
+        ORDER BY name, file, detail"""
 
 
 def inspect(copy: LocalCopy, *, deep: bool = False, storage: bool = False) -> Findings:
@@ -117,17 +121,17 @@ def fsck(config: LakeConfig, *, deep: bool = False, storage: bool = False, repai
 
 
 def _fsck(config: LakeConfig, deep: bool, storage: bool, repair: bool) -> FsckReport:
-    report, known = _report(config, deep, storage)
+    report, known = _report(config, deep, storage, ask=repair)
     if not repair or not any(finding.repairable for finding in report.findings):
         return report
     snapshot = mend(config, known)
-    after, _ = _report(config, deep, storage)
+    after, _ = _report(config, deep, storage, ask=False)
     left = set(after.findings)
     repaired = [one for one in report.findings if one.repairable and one not in left]
     return replace(after, repaired=repaired, repair_snapshot=snapshot)
 
 
-def _report(config: LakeConfig, deep: bool, storage: bool) -> tuple[FsckReport, dict[str, Rows]]:
+def _report(config: LakeConfig, deep: bool, storage: bool, *, ask: bool) -> tuple[FsckReport, dict[str, Rows]]:
     started = time.monotonic()
     with open_copy(config) as copy:
         found = inspect(copy, deep=deep, storage=storage)
@@ -143,6 +147,6 @@ def _report(config: LakeConfig, deep: bool, storage: bool) -> tuple[FsckReport, 
             checked["files_read"] = copy.count("footer")
         if storage:
             checked["objects_listed"] = copy.count("listed")
-        known = ask_files(copy)
+        known = ask_files(copy) if ask else {}
     checked["seconds"] = round(time.monotonic() - started, 3)
     return FsckReport(found.listed, checked, found.counts), known

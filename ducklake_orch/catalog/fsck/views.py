@@ -90,13 +90,20 @@ VIEWS = [
     """CREATE TEMP VIEW bounded AS FROM stated
         WHERE column_type NOT IN ('blob', 'int128', 'uint128', 'timetz', 'interval', 'geometry', 'variant')
               AND (column_type NOT IN ('float32', 'float64') OR NOT contains_nan)""",
+    # The snapshots that did nothing but insert into a table. A name in quotes may look like a change.
+    r"""CREATE TEMP TABLE insertion AS
+        SELECT snapshot_id, split_part(change, ':', 2)::BIGINT AS table_id
+        FROM (SELECT snapshot_id, unnest(regexp_extract_all(
+                  regexp_replace(lower(changes_made), '"[^"]*"', '', 'g'),
+                  '(?:inserted|deleted|altered|inlined|inline|flushed|merge|rewrite|compacted)_[a-z_]+:\d+')) AS change
+              FROM ducklake_snapshot_changes)
+        GROUP BY ALL HAVING bool_and(split_part(change, ':', 1) = 'inserted_into_table')""",
     # The files whose rows are numbered from `row_id_start` on. In others it means nothing: they hold the row ids
     # themselves. Which these are, only the files know; of a snapshot that did nothing but insert it is certain.
     """CREATE TEMP VIEW numbered_file AS
-        SELECT f.* FROM ducklake_data_file f JOIN ducklake_snapshot_changes c ON c.snapshot_id = f.begin_snapshot
+        SELECT f.* FROM ducklake_data_file f SEMI JOIN insertion i
+               ON i.snapshot_id = f.begin_snapshot AND i.table_id = f.table_id
         WHERE f.row_id_start IS NOT NULL AND f.partial_max IS NULL
-              AND regexp_matches(c.changes_made, '(^|,)inserted_into_table:' || f.table_id || '(,|$)')
-              AND NOT regexp_matches(c.changes_made, '(delete|flush|merge|inline)[a-z_]*:' || f.table_id || '(,|$)')
         UNION FROM ducklake_data_file SEMI JOIN surely_numbered USING (data_file_id)""",
     # Row ids that the engine gives in between, when a transaction inserts and updates, belong to no counter.
     """CREATE TEMP VIEW last_row_id AS

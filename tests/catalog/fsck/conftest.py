@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ducklake_orch import DuckLake
+from tests.catalog.fsck.damage import damage
 
 SCRIPT = [
     "CREATE TABLE t (i INTEGER, s VARCHAR, d DOUBLE)",
@@ -45,7 +46,18 @@ def lake(template: Path, tmp_path: Path) -> DuckLake:
     return DuckLake.local(tmp_path / "lake", storage=storage, **IMPATIENT)
 
 
+@pytest.fixture(scope="session")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("empty")
+    DuckLake.local(folder / "lake").execute("SELECT 1").raise_for_error()
+    return folder
+
+
 @pytest.fixture
-def own(tmp_path: Path) -> DuckLake:
-    """An empty lake of the test's own, files and all."""
-    return DuckLake.local(tmp_path / "lake", **IMPATIENT)
+def own(empty: Path, tmp_path: Path) -> DuckLake:
+    """An empty lake of the test's own, files and all; copied, which is faster than making it."""
+    shutil.copy(empty / "lake.sqlite", tmp_path)
+    (tmp_path / "lake.files").mkdir()
+    lake = DuckLake.local(tmp_path / "lake", **IMPATIENT)
+    damage(lake, f"UPDATE ducklake_metadata SET value = '{lake.config.data_path}' WHERE key = 'data_path'")
+    return lake

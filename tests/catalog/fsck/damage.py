@@ -51,10 +51,10 @@ def meta(lake: DuckLake, sql: str) -> Any:
         return catalog.execute(sql).fetchall()[0][0]
 
 
-def path_of(lake: DuckLake, file_id: int, kind: str = "data") -> str:
-    """The path of a file of `main.t`, as reports have it."""
+def path_of(lake: DuckLake, file_id: int, kind: str = "data", table: str = "t") -> str:
+    """The path of a file of a table in `main`, as reports have it."""
     stored = meta(lake, f"SELECT path FROM ducklake_{kind}_file WHERE {kind}_file_id = {file_id}")
-    return f"{lake.config.data_path}main/t/{stored}"
+    return f"{lake.config.data_path}main/{table}/{stored}"
 
 
 def found(report: FsckReport) -> list[tuple[str, str | None, str | None]]:

@@ -28,9 +28,9 @@ def write(path: str, sql: str, field_ids: str | None = None) -> None:
     duckdb.connect().execute(f"COPY ({sql}) TO '{path}' (FORMAT parquet{ids})")
 
 
-def replace(lake: DuckLake, file_id: int, sql: str, field_ids: str | None, kind: str = "data") -> str:
+def replace(lake: DuckLake, file_id: int, sql: str, field_ids: str | None, kind: str = "data", table: str = "t") -> str:
     """Put another content into a file of the lake."""
-    path = path_of(lake, file_id, kind)
+    path = path_of(lake, file_id, kind, table)
     write(path, sql, field_ids)
     size, footer = (
         duckdb.connect()
@@ -59,12 +59,17 @@ class TestFilesThatCannotBeRead:
         assert [one[0] for one in deep(numbers)] == ["missing-file", "missing-old-file"]
         assert value(numbers, "SELECT count(*) FROM t") == 0
 
-    @pytest.mark.parametrize("keep", [0, 3, 100, -4])
-    def test_a_file_that_is_cut_off(self, numbers: DuckLake, keep: int) -> None:
-        path = Path(path_of(numbers, 0))
-        path.write_bytes(path.read_bytes()[:keep])
-        assert deep(numbers) == [("unreadable-file", "main.t", str(path))]
-        assert refused(numbers, "SELECT sum(i) FROM t")
+    def test_files_that_are_cut_off_or_something_else_are_named_and_no_others(self, own: DuckLake) -> None:
+        own.execute(
+            ["CREATE TABLE t (i INTEGER)", *["INSERT INTO t SELECT range FROM range(20)"] * 9]
+        ).raise_for_error()
+        broken = [path_of(own, n) for n in (1, 2, 5, 8)]
+        for path, keep in zip(broken, (0, 3, 100, -4), strict=True):
+            Path(path).write_bytes(Path(path).read_bytes()[:keep])
+        Path(path_of(own, 4)).write_text("no Parquet at all")
+        broken.append(path_of(own, 4))
+        assert sorted(deep(own)) == sorted(("unreadable-file", "main.t", path) for path in broken)
+        assert refused(own, "SELECT sum(i) FROM t")
 
     def test_a_file_whose_pages_are_damaged_though_its_footer_is_not(self, own: DuckLake) -> None:
         own.execute("CREATE TABLE t AS SELECT hash(range) AS i FROM range(10000)").raise_for_error()
@@ -74,25 +79,18 @@ class TestFilesThatCannotBeRead:
         path.write_bytes(content)
         assert deep(own) == [("unreadable-file", "main.t", str(path))]
 
-    def test_one_bad_file_among_many_is_named_and_no_other(self, own: DuckLake) -> None:
-        own.execute(
-            ["CREATE TABLE t (i INTEGER)", *["INSERT INTO t SELECT range FROM range(20)"] * 9]
-        ).raise_for_error()
-        path = path_of(own, 5)
-        Path(path).write_text("no Parquet at all")
-        assert deep(own) == [("unreadable-file", "main.t", path)]
-
 
 class TestNumbers:
-    @pytest.mark.parametrize("kind", ["data", "delete"])
-    @pytest.mark.parametrize("what", ["file_size_bytes", "footer_size"])
-    def test_sizes_are_written_as_they_are(self, numbers: DuckLake, kind: str, what: str) -> None:
-        damage(numbers, f"UPDATE ducklake_{kind}_file SET {what} = {what} - 1")
-        code = "wrong-file-size" if what == "file_size_bytes" else "wrong-footer-size"
-        path = path_of(numbers, 0) if kind == "data" else path_of(numbers, 1, "delete")
-        if code == "wrong-footer-size" and kind == "data":
+    @pytest.mark.parametrize(
+        ("column", "code"), [("file_size_bytes", "wrong-file-size"), ("footer_size", "wrong-footer-size")]
+    )
+    def test_sizes_are_written_as_they_are(self, numbers: DuckLake, column: str, code: str) -> None:
+        for kind in ("data", "delete"):
+            damage(numbers, f"UPDATE ducklake_{kind}_file SET {column} = {column} - 1")
+        if code == "wrong-footer-size":
             assert "footer length" in refused(numbers, "SELECT sum(i) FROM t")
-        assert repaired(numbers, deep=True) == [(code, "main.t", path)]
+        paths = [path_of(numbers, 1, "delete"), path_of(numbers, 0)]
+        assert repaired(numbers, deep=True) == [(code, "main.t", path) for path in sorted(paths)]
         assert value(numbers, "SELECT sum(i) FROM t") == sum(range(20, 100))
 
     def test_a_wrong_number_of_rows_makes_the_count_wrong(self, numbers: DuckLake) -> None:
@@ -116,27 +114,23 @@ class TestFieldIds:
         numbers.execute("ALTER TABLE t DROP COLUMN i").raise_for_error()
         assert rows(numbers, "SELECT s FROM t ORDER BY ALL DESC LIMIT 1") == [("99",)]
 
-    @pytest.mark.parametrize(
-        ("kind", "sql", "ids", "inside"),
-        [
-            ("INTEGER[]", "[1, 2]", "{c: 1}", "c"),
-            ("MAP(VARCHAR, INTEGER)", "MAP {'a': 1}", "{c: 1}", "c"),
-            ("STRUCT(a INTEGER[])", "{'a': [1, 2]}", "{c: {__duckdb_field_id: 1, a: 2}}", "c.a"),
-        ],
-    )
-    def test_inside_a_list_or_a_map_the_engine_needs_them(
-        self, own: DuckLake, kind: str, sql: str, ids: str, inside: str
-    ) -> None:
-        own.execute([f"CREATE TABLE t (c {kind})", f"INSERT INTO t SELECT {sql} FROM range(50)"]).raise_for_error()
+    def test_inside_a_list_or_a_map_the_engine_needs_them(self, own: DuckLake) -> None:
+        columns = [
+            ("INTEGER[]", "[1, 2]", "1", "c0"),
+            ("MAP(VARCHAR, INTEGER)", "MAP {'a': 1}", "1", "c0"),
+            ("STRUCT(a INTEGER[])", "{'a': [1, 2]}", "{__duckdb_field_id: 1, a: 2}", "c0.a"),
+        ]
+        for n, (kind, sql, _, _) in enumerate(columns):
+            own.execute([f"CREATE TABLE t{n} (c0 {kind})", f"INSERT INTO t{n} SELECT {sql} FROM range(50)"])
         assert own.fsck(deep=True).findings == []
-        path = replace(own, 0, f"SELECT {sql}::{kind} AS c FROM range(50)", ids)
-        report = own.fsck(deep=True)
-        assert found(report) == [("nested-column-without-field-id", "main.t", path)]
-        assert report.findings[0].detail == f"inside {inside}"
-        if kind.endswith("[]"):
-            assert rows(own, "FROM t LIMIT 1") == [([None, None],)]
-        elif kind.startswith("MAP"):
-            assert "key" in refused(own, "FROM t")
+        for n, (kind, sql, ids, _) in enumerate(columns):
+            replace(own, n, f"SELECT {sql}::{kind} AS c0 FROM range(50)", f"{{c0: {ids}}}", table=f"t{n}")
+        assert [(one.code, one.table, one.detail) for one in own.fsck(deep=True).findings] == [
+            ("nested-column-without-field-id", f"main.t{n}", f"inside {inside}")
+            for n, (*_, inside) in enumerate(columns)
+        ]
+        assert rows(own, "FROM t0 LIMIT 1") == [([None, None],)]
+        assert "key" in refused(own, "FROM t1")
 
     def test_a_name_mapping_takes_their_place(self, own: DuckLake, tmp_path: Path) -> None:
         create = "CREATE TABLE t (a INTEGER, l STRUCT(x INTEGER, y VARCHAR)[], m MAP(VARCHAR, DOUBLE), p INTEGER)"
@@ -170,33 +164,30 @@ class TestRowsAndTheirPast:
         assert [one[0] for one in deep(numbers)] == ["row-ids-overlap"]
 
 
-VALUES: list[tuple[str, str, str]] = [
-    ("INTEGER", "range", "i"),
-    ("VARCHAR", "'v' || range", "i"),
-    ("DOUBLE", "range", "i"),
-    ("DECIMAL(10, 2)", "range", "i"),
-    ("DATE", "DATE '2024-01-01' + range::INTEGER", "i"),
-    ("TIMESTAMPTZ", "TIMESTAMPTZ '2024-01-01 00:00:00+00' + range * INTERVAL 1 HOUR", "i"),
-    ("STRUCT(a INTEGER, b VARCHAR[])", "{'a': range, 'b': ['x' || range, NULL]}", "i.b"),
-    ("INTEGER[][]", "[[range, NULL], NULL, []]", "i"),
-    ("MAP(VARCHAR, STRUCT(d DOUBLE)[])", "MAP {'k' || range: [{'d': range}]}", "i"),
+VALUES = [
+    ("INTEGER", "range"),
+    ("VARCHAR", "'v' || range"),
+    ("DOUBLE", "range"),
+    ("DECIMAL(10, 2)", "range"),
+    ("DATE", "DATE '2024-01-01' + range::INTEGER"),
+    ("TIMESTAMPTZ", "TIMESTAMPTZ '2024-01-01 00:00:00+00' + range * INTERVAL 1 HOUR"),
+    ("STRUCT(a INTEGER, b VARCHAR[])", "{'a': range, 'b': ['x' || range, NULL]}"),
+    ("INTEGER[][]", "[[range, NULL], NULL, []]"),
+    ("MAP(VARCHAR, STRUCT(d DOUBLE)[])", "MAP {'k' || range: [{'d': range}]}"),
 ]
 
 
 class TestStatisticsOfFiles:
-    @pytest.mark.parametrize(("kind", "sql", "column"), VALUES, ids=[kind for kind, _, _ in VALUES])
-    def test_bounds_that_exclude_values_are_found_in_every_type_and_nested_ones(
-        self, own: DuckLake, kind: str, sql: str, column: str
-    ) -> None:
-        create = f"CREATE TABLE t AS SELECT ({sql})::{kind} AS i FROM range(10, 90)"
-        own.execute(create).raise_for_error()
+    def test_bounds_that_exclude_values_are_found_in_every_type_and_nested_ones(self, own: DuckLake) -> None:
+        columns = ", ".join(f"({sql})::{kind} AS c{n}" for n, (kind, sql) in enumerate(VALUES))
+        own.execute(f"CREATE TABLE t AS SELECT {columns} FROM range(10, 90)").raise_for_error()
         assert deep(own) == []
-        last = meta(own, "SELECT max(column_id) FROM ducklake_file_column_stats")
-        wrong = f"WHERE column_id = {last}"
-        damage(own, f"UPDATE ducklake_file_column_stats SET max_value = min_value {wrong}")
-        damage(own, f"UPDATE ducklake_table_column_stats SET max_value = min_value {wrong}")
+        for table in ("file", "table"):
+            damage(own, f"UPDATE ducklake_{table}_column_stats SET max_value = min_value")
+        leaves = meta(own, "SELECT count(*) FROM ducklake_file_column_stats")
+        assert leaves == 11
         codes = [one[0] for one in repaired(own, deep=True)]
-        assert codes == ["file-bounds-exclude-values", "table-bounds-exclude-values"]
+        assert codes == ["file-bounds-exclude-values"] * leaves + ["table-bounds-exclude-values"] * leaves
 
     def test_the_file_is_missed_until_they_are_mended(self, numbers: DuckLake) -> None:
         damage(numbers, "UPDATE ducklake_file_column_stats SET max_value = '50' WHERE column_id = 1")
@@ -227,9 +218,8 @@ class TestStatisticsOfFiles:
 
 
 class TestPartitions:
-    @pytest.mark.parametrize(
-        ("key", "wrong"),
-        [
+    def test_values_that_the_rows_contradict_are_replaced_by_theirs(self, own: DuckLake) -> None:
+        keys = [
             ("bucket(4, i)", "'3'"),
             ("s", "'elsewhere'"),
             ("s", "NULL"),
@@ -240,22 +230,26 @@ class TestPartitions:
             ("b", "'false'"),
             ("d", "'2020-01-01'"),
             ("n", "'1'"),
-        ],
-    )
-    def test_a_value_that_the_rows_contradict_is_replaced_by_theirs(self, own: DuckLake, key: str, wrong: str) -> None:
+        ]
         columns = "i INTEGER, s VARCHAR, ts TIMESTAMPTZ, b BOOLEAN, d DATE, n INTEGER"
-        own.execute(
-            [
-                f"CREATE TABLE t ({columns})",
-                f"ALTER TABLE t SET PARTITIONED BY ({key})",
-                "INSERT INTO t SELECT 1, 'it''s', '2024-03-05 07:08:09+00', true, '2024-03-05', NULL FROM range(50)",
-            ]
-        ).raise_for_error()
+        row = "1, 'it''s', '2024-03-05 07:08:09+00', true, '2024-03-05', NULL"
+        for n, (key, _) in enumerate(keys):
+            create, insert = f"CREATE TABLE t{n} ({columns})", f"INSERT INTO t{n} SELECT {row} FROM range(50)"
+            own.execute([create, f"ALTER TABLE t{n} SET PARTITIONED BY ({key})", insert]).raise_for_error()
         assert deep(own) == []
-        right = meta(own, "SELECT partition_value FROM ducklake_file_partition_value")
-        damage(own, f"UPDATE ducklake_file_partition_value SET partition_value = {wrong}")
-        assert repaired(own, deep=True) == [("wrong-partition-value", "main.t", path_of(own, 0))]
-        assert meta(own, "SELECT partition_value FROM ducklake_file_partition_value") == right
+        values = (
+            "SELECT string_agg(coalesce(partition_value, 'NULL')) FROM (FROM ducklake_file_partition_value ORDER BY 1)"
+        )
+        with own.connect_metadata() as con:
+            right = con.execute(values).fetchall()
+        for n, (_, wrong) in enumerate(keys):
+            where = f"WHERE data_file_id = {n}"
+            damage(own, f"UPDATE ducklake_file_partition_value SET partition_value = {wrong} {where}")
+        assert {one[:2] for one in repaired(own, deep=True)} == {
+            ("wrong-partition-value", f"main.t{n}") for n in range(len(keys))
+        }
+        with own.connect_metadata() as con:
+            assert con.execute(values).fetchall() == right
 
     def test_the_wrong_bucket_hides_rows(self, own: DuckLake, tmp_path: Path) -> None:
         (tmp_path / "bucket=3").mkdir()

@@ -1,7 +1,10 @@
 """On every catalog: a lake that lived is whole, and damage is found and mended."""
 
+import pyarrow as pa
+import pytest
+
 from ducklake_orch.catalog.metadata import text
-from tests.backends import Backend, catalogs
+from tests.backends import LOCAL, POSTGRES, Backend, catalogs
 from tests.catalog.fsck.damage import damage, repaired, value
 from tests.conftest import MakeLake
 
@@ -91,6 +94,26 @@ def test_so_is_one_on_a_catalog_where_the_engine_can_do_little(make_lake: MakeLa
 
 
 @catalogs()
+def test_so_is_one_that_this_package_wrote(make_lake: MakeLake) -> None:
+    lake = make_lake()
+
+    def rows(first: int, last: int) -> pa.Table:
+        i = list(range(first, last))
+        words, numbers = [f"it's \\ {n}" for n in i], [float("nan") if n == 3 else float(n) for n in i]
+        return pa.table({"i": i, "s": words, "n": [[{"x": n, "y": "y"}] for n in i], "d": numbers})
+
+    lake.write(rows(0, 50), "t", mode="append", partition_by=["bucket(3, i)"], idempotency_key="first")
+    lake.write(rows(50, 60), "t", mode="append")
+    lake.write(rows(0, 10), "p", mode="append", partition_by=["s"])
+    lake.write(rows(3, 5), "p", mode="overwrite_partitions")
+    lake.write(rows(0, 20), "w", mode="append")
+    lake.write(rows(0, 20), "w", mode="replace_where", where="i < 20")
+    lake.write(rows(7, 9), "w", mode="overwrite")
+    report = lake.fsck(deep=True, storage=True)
+    assert report.findings == [], str(report)
+
+
+@catalogs()
 def test_damage_is_found_and_mended_in_one_snapshot(make_lake: MakeLake, backend: Backend) -> None:
     lake = make_lake()
     lake.execute(
@@ -148,3 +171,13 @@ def test_damage_is_found_and_mended_in_one_snapshot(make_lake: MakeLake, backend
     assert value(lake, "SELECT count(*) FROM t AT (VERSION => 1)") == 100
     assert value(lake, "SELECT count(*) FROM t AT (VERSION => 2)") == 80
     assert repaired(lake, deep=True, storage=True) == []
+
+
+@pytest.mark.parametrize("backend", [Backend(POSTGRES, LOCAL)], indirect=True, ids=str)
+def test_lakes_that_share_a_database_are_told_apart(make_lake: MakeLake) -> None:
+    one, other = make_lake(metadata_schema="one"), make_lake(metadata_schema="other")
+    for lake in (one, other):
+        lake.execute("CREATE TABLE t AS SELECT 1 AS i").raise_for_error()
+    damage(one, "UPDATE one.ducklake_table_stats SET next_row_id = 0")
+    assert other.fsck(deep=True).findings == []
+    assert repaired(one) == [("next-row-id-behind", "main.t", None)]

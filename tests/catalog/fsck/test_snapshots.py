@@ -49,22 +49,28 @@ def test_changes_of_a_snapshot_that_is_still_to_come_make_its_commit_fail_until_
     rows(lake, MANY)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        "bogus:1",
-        "inserted_into_table",
-        "inserted_into_table:x",
-        "created_table:t",
-        "created_schema:plain",
-        ",altered_table:1",
-        'created_table:"main"."half',
-    ],
-)
-def test_changes_that_the_engine_cannot_read(lake: DuckLake, changes: str) -> None:
-    damage(lake, f"UPDATE ducklake_snapshot_changes SET changes_made = '{changes}' WHERE snapshot_id = 3")
-    assert refused(lake, "FROM ducklake_snapshots('lake')")
-    assert repaired(lake) == [("unknown-change-token", None, None)]
+UNREADABLE = [
+    "bogus:1",
+    "inserted_into_table",
+    "inserted_into_table:x",
+    "created_table:t",
+    "created_schema:plain",
+    ",altered_table:1",
+    'created_table:"main"."half',
+]
+
+
+def test_changes_that_the_engine_cannot_read_are_removed(lake: DuckLake) -> None:
+    for snapshot, changes in enumerate(UNREADABLE):
+        damage(
+            lake,
+            "UPDATE ducklake_snapshot_changes SET changes_made = NULL",
+            f"UPDATE ducklake_snapshot_changes SET changes_made = '{changes}' WHERE snapshot_id = {snapshot}",
+        )
+        assert refused(lake, "FROM ducklake_snapshots('lake')")
+    for snapshot, changes in enumerate(UNREADABLE):
+        damage(lake, f"UPDATE ducklake_snapshot_changes SET changes_made = '{changes}' WHERE snapshot_id = {snapshot}")
+    assert repaired(lake) == [("unknown-change-token", None, None)] * len(UNREADABLE)
     assert value(lake, "SELECT count(*) FROM ducklake_snapshots('lake')") == 16
 
 
@@ -75,9 +81,10 @@ def test_what_the_engine_can_read_of_the_changes_is_kept(lake: DuckLake) -> None
     assert meta(lake, "SELECT changes_made FROM ducklake_snapshot_changes WHERE snapshot_id = 3") == left
 
 
-@pytest.mark.parametrize("changes", ["''", "NULL", "'ALTERED_table:1'", "'altered_table:1,'", "'compacted_table:7'"])
-def test_changes_that_the_engine_can_read_are_no_finding(lake: DuckLake, changes: str) -> None:
-    damage(lake, f"UPDATE ducklake_snapshot_changes SET changes_made = {changes} WHERE snapshot_id = 3")
+def test_changes_that_the_engine_can_read_are_no_finding(lake: DuckLake) -> None:
+    readable = ["''", "NULL", "'ALTERED_table:1'", "'altered_table:1,'", "'compacted_table:7'", "'inline_flush:1'"]
+    for snapshot, changes in enumerate(readable):
+        damage(lake, f"UPDATE ducklake_snapshot_changes SET changes_made = {changes} WHERE snapshot_id = {snapshot}")
     assert value(lake, "SELECT count(*) FROM ducklake_snapshots('lake')") == 15
     assert lake.fsck().findings == []
 
@@ -109,9 +116,7 @@ def test_a_file_that_came_without_a_new_file_id_is_missed_by_connections_that_we
             "UPDATE ducklake_data_file SET begin_snapshot = 15 WHERE data_file_id = 7",
             "UPDATE ducklake_table_column_stats SET max_value = '9999' WHERE table_id = 6",
         )
-    report = lake.fsck()
-    assert [(one.code, one.table) for one in report.findings] == [("next-file-id-not-bumped", "other.u")]
-    assert repaired(lake) == found(report)
+    assert [one[:2] for one in repaired(lake)] == [("next-file-id-not-bumped", "other.u")]
 
 
 def test_a_column_that_changed_without_a_new_schema_version_keeps_its_old_name_for_open_connections(

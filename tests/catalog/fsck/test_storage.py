@@ -18,28 +18,24 @@ def numbers(own: DuckLake) -> DuckLake:
     return own
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("ducklake-01a1ff14-33e6-739d-870e-4f3a6811dead.parquet", "written by the engine"),
-        ("ducklake-01a1ff14-33e6-739d-870e-4f3a6811dead-delete.parquet", "written by the engine"),
-        ("part-00000.snappy.parquet", "written by another program"),
-        ("some.puffin", "written by another program"),
-        (f"ducklake-{'0' * 32}-01a1ff14.parquet", f"of write {'0' * 32}, of which there is no snapshot"),
-        ("ducklake-{mine}-01a1ff14.parquet", "of write {mine}, which became snapshot 1 without it"),
-    ],
-)
-def test_stray_files_are_listed_with_the_write_that_left_them(numbers: DuckLake, name: str, says: str) -> None:
-    mine = numbers.snapshots()[0].extra["ducklake_orch"]["write_id"]
-    stray = Path(path_of(numbers, 0)).with_name(name.format(mine=mine))
-    stray.write_bytes(b"")
-    assert numbers.fsck(deep=True).findings == []
+def test_stray_files_are_listed_with_the_write_that_left_them(numbers: DuckLake) -> None:
+    mine, nobodys = numbers.snapshots()[0].extra["ducklake_orch"]["write_id"], "0" * 32
+    strays = {
+        "ducklake-01a1ff14-33e6-739d-870e-4f3a6811dead.parquet": "written by the engine",
+        "ducklake-01a1ff14-33e6-739d-870e-4f3a6811dead-delete.parquet": "written by the engine",
+        "part-00000.snappy.parquet": "written by another program",
+        "some.puffin": "written by another program",
+        f"ducklake-{nobodys}-01a1ff14.parquet": f"of write {nobodys}, of which there is no snapshot",
+        f"ducklake-{mine}-01a1ff14.parquet": f"of write {mine}, which became snapshot 1 without it",
+    }
+    folder = Path(path_of(numbers, 0)).parent
+    for name in strays:
+        (folder / name).write_bytes(b"")
     report = numbers.fsck(storage=True, repair=True)
-    (finding,) = report.findings
-    assert (finding.code, finding.severity, finding.table, finding.file) == ("stray-file", "info", "main.t", str(stray))
-    assert (finding.detail, finding.repairable) == (says.format(mine=mine), False)
+    assert {(one.code, one.severity, one.table) for one in report.findings} == {("stray-file", "info", "main.t")}
+    assert {one.file: one.detail for one in report.findings} == {str(folder / name): strays[name] for name in strays}
     assert report.ok
-    assert stray.exists()
+    assert all((folder / name).exists() for name in strays)
 
 
 def test_files_that_are_no_data_or_that_the_catalog_is_about_to_delete_are_no_strays(numbers: DuckLake) -> None:
@@ -68,7 +64,16 @@ def test_a_storage_that_cannot_be_reached_is_an_error_and_no_finding(tmp_path: P
     refused(errors.StorageBusyError, lambda: lake.fsck(storage=True), "Listing the storage")
 
 
-@pytest.mark.parametrize("backend", [Backend(POSTGRES, one) for one in (S3_MEMORY, GCS, AZURE)], indirect=True, ids=str)
+@pytest.mark.parametrize(
+    "backend",
+    [
+        Backend(POSTGRES, S3_MEMORY),
+        pytest.param(Backend(POSTGRES, GCS), marks=pytest.mark.full),
+        pytest.param(Backend(POSTGRES, AZURE), marks=pytest.mark.full),
+    ],
+    indirect=True,
+    ids=str,
+)
 def test_object_stores_are_listed_and_read(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.execute(
@@ -92,7 +97,7 @@ def test_object_stores_are_listed_and_read(make_lake: MakeLake) -> None:
         stray = f"{lake.config.data_path}main/t/part-0.parquet"
         con.execute(f"COPY (SELECT 1 AS i) TO '{stray}' (FORMAT parquet)")
     damage(lake, "UPDATE ducklake_data_file SET path = 'gone.parquet' WHERE data_file_id = 0")
-    for modes in ({"storage": True}, {"deep": True, "storage": True}, {"deep": True}):
+    for modes in ({"storage": True}, {"deep": True}):
         findings = found(lake.fsck(**modes))
         assert ("missing-file", "main.t", f"{lake.config.data_path}main/t/gone.parquet") in findings
         assert (("stray-file", "main.t", stray) in findings) is ("storage" in modes)
