@@ -198,7 +198,7 @@ def test_a_layout_that_is_not_the_tables_is_refused(lake: DuckLake) -> None:
 def test_requests_that_make_no_sense_are_refused(tmp_path: Path) -> None:
     lake = DuckLake.local(tmp_path / "lake")
     for fields, message in [
-        ({"mode": "apend"}, "append"),
+        ({"mode": "upend"}, "append"),
         ({"mode": "append", "where": "id = 1"}, "do not go together"),
         ({"mode": "replace_where"}, "do not go together"),
         ({"mode": "append", "outside": "keep"}, "outside"),
