@@ -36,7 +36,7 @@ _LOAD = """
 def read_footers(copy: LocalCopy) -> None:
     """Read the footers of all files that the catalog keeps, live or ended; fills `footer`, `unreadable`, `nesting`."""
     con = copy.con
-    readable = "FROM known_path p JOIN known_file k USING (what, id) WHERE"
+    readable = "FROM known_path p JOIN known_file k USING (what, id) WHERE full_path IS NOT NULL AND"
     paths = con.execute(f"SELECT DISTINCT full_path {readable} k.encryption_key IS NULL AND k.format = 'parquet'")
     for_each(con, copy.config, [str(row[0]) for row in paths.fetchall()], lambda some: con.execute(_load(some)))
     for path, key in con.execute(

@@ -28,7 +28,8 @@ def list_storage(copy: LocalCopy) -> None:
     )
     rows = copy.con.execute("""
         SELECT DISTINCT full_path FROM known_path ANTI JOIN listed l ON l.path = full_path
-        ANTI JOIN alias USING (full_path) ANTI JOIN unreadable u ON u.path = full_path""").fetchall()
+        ANTI JOIN alias USING (full_path) ANTI JOIN unreadable u ON u.path = full_path
+        WHERE full_path IS NOT NULL""").fetchall()
     unlisted = [str(row[0]) for row in rows]
     _look_on_disk(copy, [path for path in unlisted if "://" not in path])
     inside = [path for path in unlisted if "://" in path and path.startswith(copy.data_path)]

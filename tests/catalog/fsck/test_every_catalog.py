@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch.catalog.metadata import text
-from tests.backends import LOCAL, POSTGRES, Backend, catalogs
+from tests.backends import LOCAL, MYSQL, POSTGRES, SQLITE, Backend, catalogs
 from tests.catalog.fsck.damage import damage, repaired, value
 from tests.conftest import MakeLake
 
@@ -72,7 +72,7 @@ LITTLE_LIFE = [
 ]
 
 
-@catalogs(sql_writes=True)
+@catalogs(sql_writes=True, quick=[SQLITE, POSTGRES])
 def test_a_lake_that_lived_is_whole_before_and_after_expiry(make_lake: MakeLake) -> None:
     lake = make_lake()
     for part in (LIFE, EXPIRY):
@@ -93,7 +93,7 @@ def test_so_is_one_on_a_catalog_where_the_engine_can_do_little(make_lake: MakeLa
     assert report.checked["files_read"] > 3
 
 
-@catalogs()
+@catalogs(quick=[POSTGRES, MYSQL])
 def test_so_is_one_that_this_package_wrote(make_lake: MakeLake) -> None:
     lake = make_lake()
 
