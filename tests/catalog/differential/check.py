@@ -1,0 +1,201 @@
+"""Compare what every reader sees with the model, now and in the past, with and without conditions."""
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import duckdb
+
+from ducklake_orch import DuckLake
+from ducklake_orch.catalog.metadata import Metadata
+from tests.backends import CatalogKind
+from tests.catalog.differential.faults import FLUSHED_LATE, INLINED_DROPPED, INLINED_DROPPED_ERRORS, NARROWED, fault_of
+from tests.catalog.differential.filters import condition, matching
+from tests.catalog.differential.model import Model, Table
+from tests.catalog.differential.oracle import Oracle
+from tests.catalog.differential.readers import EngineReader, PlanReader, Rows, difference, expected
+
+_READERS = (
+    *("engine", "engine open since the start", "engine in the past", "engine with WHERE", "engine count"),
+    *("plan", "plan in the past", "plan with WHERE", "plan count"),
+)
+# What is looked at besides the rows as they are now.
+LOOKS = ("past", "filter", "filter in the past", "open since the start", "counts")
+
+
+def readers(catalog: CatalogKind) -> list[str]:
+    """Return the readers of a catalog; a DuckDB file is open to one process's one connection at a time."""
+    return [name for name in _READERS if catalog.shared or name != "engine open since the start"]
+
+
+class Mismatch(AssertionError):
+    """A reader saw other rows than there should be."""
+
+
+class Checker:
+    """Reads the lake in every way and compares.
+
+    Args:
+        lake: The lake.
+        model: What it should hold.
+        oracle: Evaluates conditions.
+        rng: Chooses conditions and snapshots.
+        catalog: The lake's kind.
+
+    Attributes:
+        faults: How often the engine was not asked, or not believed, because it is known to be wrong there.
+        files: How many data files each table had when it was last looked at.
+    """
+
+    def __init__(self, lake: DuckLake, model: Model, oracle: Oracle, rng: Random, catalog: CatalogKind) -> None:
+        self._lake, self._model, self._oracle, self._rng = lake, model, oracle, rng
+        self.faults: Counter[str] = Counter()
+        self.files: dict[str, int] = {}
+        self._open = _LongLived(lake, self.faults) if catalog.shared else None
+
+    def __enter__(self) -> "Checker":
+        if self._open:
+            self._open.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._open:
+            self._open.__exit__()
+
+    def check(self, name: str, looks: Sequence[str]) -> set[str]:
+        """Compare a table.
+
+        Args:
+            name: The table; it may be gone.
+            looks: What to look at besides the rows as they are now.
+
+        Returns:
+            The readers that saw it.
+
+        Raises:
+            Mismatch: When a reader sees anything else.
+        """
+        with self._lake.reading() as session, session.instance.root.cursor() as cursor:
+            look = _Look(EngineReader(session.con), PlanReader(Metadata(cursor, self._lake.config)))
+            if table := self._model.tables.get(name):
+                self._now(look, table)
+                if "filter" in looks:
+                    self._filter(look, table, self._model.snapshot)
+                if "open since the start" in looks:
+                    self._long_lived(look, table)
+                if "counts" in looks:
+                    self._counts(look, table, self._model.snapshot)
+            there = [at for at in self._model.retained if name in self._model.at(at)]
+            for _ in range(looks.count("past") if there else 0):
+                self._past(look, name, self._rng.choice(there))
+            if there and "filter in the past" in looks:
+                at = self._rng.choice(there)
+                self._filter(look, self._model.at(at)[name], at)
+        return look.readers
+
+    def _now(self, look: "_Look", table: Table) -> None:
+        at, wanted = self._model.snapshot, expected(self._oracle, table)
+        look.readers |= {"engine", "plan"}
+        _same("plan", table, at, wanted, look.plan.rows(table, at=at))
+        self.files[table.name] = look.plan.files
+        _same("engine", table, at, wanted, look.engine.rows(table))
+
+    def _past(self, look: "_Look", name: str, at: int) -> None:
+        table = self._model.at(at)[name]
+        wanted = expected(self._oracle, table)
+        look.readers |= {"engine in the past", "plan in the past"}
+        _same("plan in the past", table, at, wanted, look.plan.rows(table, at=at))
+        self._believe(look, "engine in the past", table, at, wanted, look.engine.rows(table, at=at))
+        self._counts(look, table, at)
+
+    def _counts(self, look: "_Look", table: Table, at: int) -> None:
+        look.readers |= {"engine count", "plan count"}
+        _same_count("plan count", table, at, look.plan.count(table, at=at))
+        found = look.engine.count(table, at=at)
+        if found != len(table.rows) and look.plan.scanned_twice(table, at):
+            self.faults[FLUSHED_LATE] += 1
+        else:
+            _same_count("engine count", table, at, found)
+        self._types(look.engine, table, at)
+
+    def _long_lived(self, look: "_Look", table: Table) -> None:
+        if self._open is None:
+            return
+        at, where = self._model.snapshot, condition(self._rng, table)
+        look.readers.add("engine open since the start")
+        _same("engine open since the start", table, at, expected(self._oracle, table), self._open.rows(table))
+        if fault_of(self._model, table, at, where) is None:
+            wanted = expected(self._oracle, table, matching(self._oracle, table, where))
+            found = self._open.rows(table, where=where.sql)
+            _same(f"engine open since the start with WHERE {where.sql}", table, at, wanted, found)
+
+    def _filter(self, look: "_Look", table: Table, at: int) -> None:
+        where = condition(self._rng, table)
+        wanted = expected(self._oracle, table, matching(self._oracle, table, where))
+        look.readers |= {"engine with WHERE", "plan with WHERE"}
+        _same(f"plan with WHERE {where.sql}", table, at, wanted, look.plan.rows(table, at=at, where=where.sql))
+        if fault := fault_of(self._model, table, at, where):
+            self.faults[fault] += 1
+            return
+        found = look.engine.rows(table, at=at, where=where.sql)
+        self._believe(look, f"engine with WHERE {where.sql}", table, at, wanted, found)
+
+    def _believe(self, look: "_Look", reader: str, table: Table, at: int, wanted: Rows, found: Rows) -> None:
+        """Compare what the engine says of the past, where it is not known to be wrong."""
+        if wanted != found and at < self._model.rewritten.get(table.name, 0):
+            self.faults[NARROWED] += 1
+        elif wanted != found and look.plan.scanned_twice(table, at):
+            self.faults[FLUSHED_LATE] += 1
+        else:
+            _same(reader, table, at, wanted, found)
+
+    def _types(self, engine: EngineReader, table: Table, at: int) -> None:
+        wanted = [(name, self._oracle.type_name(kind)) for name, kind in table.types]
+        if (found := engine.types(table, at=at)) != wanted:
+            raise Mismatch(f"engine, `{table.name}` at {at}: columns {found}, not {wanted}")
+
+
+@dataclass
+class _Look:
+    """One look at the lake, and who has had a part in it."""
+
+    engine: EngineReader
+    plan: PlanReader
+    readers: set[str] = field(default_factory=set)
+
+
+class _LongLived(EngineReader):
+    """A connection of the engine that stays open, with all that it remembers; opened anew only after F3."""
+
+    def __init__(self, lake: DuckLake, faults: Counter[str]) -> None:
+        self._lake, self._faults, self._stack = lake, faults, ExitStack()
+
+    def __enter__(self) -> None:
+        super().__init__(self._stack.enter_context(self._lake.connect()))
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def ask(self, sql: str) -> list[tuple[Any, ...]]:
+        try:
+            return super().ask(sql)
+        except duckdb.Error as error:
+            if not any(text in str(error) for text in INLINED_DROPPED_ERRORS):
+                raise
+        self._faults[INLINED_DROPPED] += 1
+        self._stack.close()
+        self.__enter__()
+        return super().ask(sql)
+
+
+def _same(reader: str, table: Table, at: int, wanted: Rows, found: Rows) -> None:
+    if wanted != found:
+        raise Mismatch(f"{reader}, `{table.name}` at {at}: {difference(table, wanted, found)}")
+
+
+def _same_count(reader: str, table: Table, at: int, found: int) -> None:
+    if found != len(table.rows):
+        raise Mismatch(f"{reader}, `{table.name}` at {at}: {found} rows, not {len(table.rows)}")

@@ -1,0 +1,100 @@
+"""What a run has tried: pairs of type, transform, definition change, way of writing, and reader."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+from tests.catalog.differential.shapes import SPECS, family
+
+AXES = ("type", "transform", "family", "ddl", "mode", "reader")
+# An axis with a value of it, twice.
+Cell = tuple[str, str, str, str]
+
+
+@dataclass(frozen=True)
+class Event:
+    """A step on a table, read back by some readers.
+
+    Attributes:
+        types: The types of the table's columns.
+        spec: What it was partitioned by.
+        ddl: What had happened to its definition until then.
+        mode: How rows were changed or moved; None when they were not.
+        readers: Who read it afterwards.
+    """
+
+    types: Collection[str]
+    spec: str
+    ddl: Collection[str]
+    mode: str | None
+    readers: Collection[str]
+
+    def cells(self) -> Iterator[Cell]:
+        """Return all pairs of what came together."""
+        parts: dict[str, Collection[str]] = {
+            "type": self.types,
+            "transform": [self.spec],
+            "family": [family(self.spec)],
+            "ddl": self.ddl,
+            "mode": [self.mode] if self.mode else [],
+            "reader": self.readers,
+        }
+        for one, other in combinations(AXES, 2):
+            yield from ((one, a, other, b) for a in parts[one] for b in parts[other])
+
+
+@dataclass
+class Coverage:
+    """What was covered, and what is to be.
+
+    Attributes:
+        wanted: The cells that must not stay empty.
+        steps: How often each step was taken.
+        faults: How often a known fault of the engine was met.
+    """
+
+    wanted: frozenset[Cell]
+    _seen: Counter[Cell] = field(default_factory=Counter)
+    steps: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+
+    def add(self, event: Event) -> None:
+        """Note an event."""
+        self._seen.update(event.cells())
+
+    def gain(self, event: Event) -> int:
+        """Return how many empty cells an event would fill."""
+        return sum(cell in self.wanted and cell not in self._seen for cell in event.cells())
+
+    def missing(self) -> list[Cell]:
+        """Return the cells that are empty."""
+        return sorted(self.wanted - self._seen.keys())
+
+    def report(self) -> str:
+        """Return how often what was tried, and how much of each pair of axes."""
+        lines = ["steps: " + ", ".join(f"{name} {n}" for name, n in sorted(self.steps.items()))]
+        for one, other in combinations(AXES, 2):
+            wanted = {cell for cell in self.wanted if cell[0] == one and cell[2] == other}
+            seen = [cell for cell in self._seen if cell[0] == one and cell[2] == other]
+            if wanted or seen:
+                rarest = min((self._seen[cell] for cell in wanted), default=0)
+                filled = len(wanted & self._seen.keys())
+                lines.append(
+                    f"{one} by {other}: {filled} of {len(wanted)} wanted cells,"
+                    f" {len(seen)} in all, the rarest {rarest} times"
+                )
+        lines += [f"{fault}: {n} times" for fault, n in sorted(self.faults.items())]
+        return "\n".join(lines)
+
+
+def product(**values: Iterable[str]) -> set[Cell]:
+    """Return all pairs of the values of different axes."""
+    chosen: dict[str, Sequence[str]] = {axis: list(some) for axis, some in values.items()}
+    pairs = [(one, other) for one, other in combinations(AXES, 2) if one in chosen and other in chosen]
+    return {(one, a, other, b) for one, other in pairs for a in chosen[one] for b in chosen[other]}
+
+
+def specs_of(wanted: str) -> list[str]:
+    """Return the partition specs of a family."""
+    return [spec for spec in SPECS if family(spec) == wanted]

@@ -1,0 +1,37 @@
+"""What the extension itself gets wrong, by name: there the model is right, and the engine is not asked or believed.
+
+The plan reader is asked in any case. Some faults never happen here: tables are flushed immediately before a rewrite, so
+that rewrites neither fail (T3) nor are spoiled by a flush, and structs are not inlined on SQLite and Postgres (T4).
+"""
+
+import re
+
+from tests.catalog.differential.filters import Condition
+from tests.catalog.differential.model import Model, Table
+from tests.catalog.differential.values import PROMOTIONS, Scalar, sql_type
+
+FLUSHED_LATE = "T1: a flush gives a file that has ended a second delete file: it is scanned twice at snapshots before"
+FLOAT_EXPONENT = "F1: files are left out by a FLOAT constant with an exponent, which is compared as a DOUBLE"
+FLOAT_PROMOTED = "F2: rows are left out by bounds of a FLOAT column, which are not exact once it is a DOUBLE"
+INLINED_DROPPED = "F3: a connection that stays open looks for a table of inlined rows that a flush has dropped"
+INLINED_DROPPED_ERRORS = (
+    "Failed to read inlined data",
+    # In the words of Postgres, when it has noticed in the middle of something.
+    "Attempting to fetch from an unsuccessful query result",
+    "Attempted to access index 0 within vector of size 0",
+)
+NARROWED = "F4: a rewrite narrows the table's bounds to what is live, and earlier snapshots are read through them"
+PROMOTED_SINCE = "F5: a condition on a column as it was before it grew is an INTERNAL error"
+
+
+def fault_of(model: Model, table: Table, at: int, where: Condition) -> str | None:
+    """Return why the engine cannot be asked for the rows that meet a condition, if so."""
+    for name in where.columns:
+        column = table.column(name)
+        if column.type == Scalar("FLOAT") and re.search(r"\de[+-]?\d+' AS FLOAT", where.sql):
+            return FLOAT_EXPONENT
+        if column.type == Scalar("DOUBLE") and column.was == Scalar("FLOAT"):
+            return FLOAT_PROMOTED
+        if sql_type(column.type) in PROMOTIONS and at < model.promoted.get(table.name, 0):
+            return PROMOTED_SINCE
+    return None

@@ -1,0 +1,80 @@
+"""Conditions on rows, of all the kinds that pruning tells apart."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+
+from ducklake_orch.engine.quoting import identifier, literal
+from tests.catalog.differential.model import Table
+from tests.catalog.differential.oracle import Oracle
+from tests.catalog.differential.values import SAMPLES, ListOf, Scalar, StructOf, Type, Value, sql_value
+
+_TIMES = ("DATE", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "TIMESTAMP WITH TIME ZONE")
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition in SQL, and the columns that it is about."""
+
+    sql: str
+    columns: tuple[str, ...]
+
+
+def condition(rng: Random, table: Table) -> Condition:
+    """Return a condition on one or two columns."""
+    comparable = [one for one in table.columns if one.type not in (Scalar("GEOMETRY"), Scalar("VARIANT"))]
+    first, second = (rng.choice(comparable) for _ in range(2))
+    parts = []
+    for column in (first, second):
+        held = [row[table.index(column.name)] for row in table.rows.values()]
+        parts.append(_simple(rng, identifier(column.name), column.type, held))
+    both = (first.name, second.name)
+    match rng.randrange(6):
+        case 0:
+            return Condition(f"({parts[0]}) AND ({parts[1]})", both)
+        case 1:
+            return Condition(f"({parts[0]}) OR ({parts[1]})", both)
+        case 2:
+            return Condition(f"NOT ({parts[0]})", (first.name,))
+    return Condition(parts[0], (first.name,))
+
+
+def matching(oracle: Oracle, table: Table, where: Condition) -> set[int]:
+    """Return the ids of the rows that meet a condition."""
+    some = [table.index(name) for name in dict.fromkeys(where.columns)]
+    types = [table.types[n] for n in some]
+    return oracle.matching(types, {number: [row[n] for n in some] for number, row in table.rows.items()}, where.sql)
+
+
+def _simple(rng: Random, name: str, kind: Type, held: list[Value]) -> str:
+    if rng.random() < 0.2:
+        return f"{name} IS {rng.choice(('', 'NOT '))}NULL"
+    if isinstance(kind, StructOf):
+        n = rng.randrange(len(kind.fields))
+        field, inner = kind.fields[n]
+        values = [one[n] for one in held if isinstance(one, tuple)]
+        return _simple(rng, f"{name}.{identifier(field)}", inner, values)
+    if isinstance(kind, ListOf):
+        return f"len({name}) {rng.choice(('=', '>'))} {rng.randrange(3)}"
+    if not isinstance(kind, Scalar):
+        return f"cardinality({name}) > 0"
+    # What rows have, and what they have not.
+    values = [one for one in held if one is not None]
+    if not values or rng.random() < 0.2:
+        values = [one for one in SAMPLES[kind] if one is not None]
+    one, other = (sql_value(rng.choice(values), kind) for _ in range(2))
+    found = [f"{name} {sign} {one}" for sign in ("=", "=", "<", "<=", ">", ">=", "<>")]
+    found += [f"{name} IN ({one}, {other})", f"{name} BETWEEN {one} AND {other}", f"{one} = {name}"]
+    found += list(_special(rng, name, kind, one))
+    return rng.choice(found)
+
+
+def _special(rng: Random, name: str, kind: Scalar, one: str) -> Iterator[str]:
+    if kind.name == "VARCHAR":
+        yield f"{name} LIKE {literal(rng.choice(('x%', 'a%', 'é%', '%', '_')))}"
+        yield f"starts_with({name}, left({one}, 1))"
+    if kind.name in _TIMES:
+        yield f"year({name}) = {rng.choice((1969, 2023, 2024))}"
+        yield f"CAST({name} AS DATE) >= DATE '2024-01-01'"
+    if kind.name in ("FLOAT", "DOUBLE"):
+        yield f"isnan({name})"

@@ -1,0 +1,59 @@
+"""What rearranges files and forgets history, and must change no row of what is left."""
+
+from ducklake_orch.engine.quoting import literal
+from tests.catalog.differential.model import Table
+from tests.catalog.differential.steps import Step
+from tests.catalog.differential.world import World
+
+
+def flush(world: World, table: Table) -> None:
+    """Write inlined rows and deletions to files."""
+    world.run(_flush(world, table))
+
+
+def merge_files(world: World, table: Table) -> None:
+    """Merge small files."""
+    world.run(f"CALL ducklake_merge_adjacent_files({literal(world.alias)}, {literal(table.name)})")
+
+
+def rewrite(world: World, table: Table) -> None:
+    """Rewrite files without their deleted rows.
+
+    Always right after a flush: later, the flush would give ended files delete rows that never end (T1), and before,
+    inlined tables of an older schema make the rewrite fail (T3).
+    """
+    call = f"CALL ducklake_rewrite_data_files({literal(world.alias)}, {literal(table.name)}, delete_threshold => 0.0)"
+    world.run(*([_flush(world, table)] if table.name in world.inlining else []), call)
+    world.model.rewritten[table.name] = world.model.snapshot
+
+
+def expire(world: World, table: Table) -> None:
+    """Forget some snapshots, and remove the files that only they needed."""
+    old = world.model.retained[:-1]
+    gone = old[: len(old) // 2] if world.chance(0.7) else world.rng.sample(old, len(old) // 2)
+    versions = ", ".join(map(str, gone))
+    world.run(
+        f"CALL ducklake_expire_snapshots({literal(world.alias)}, versions => [{versions}])",
+        f"CALL ducklake_cleanup_old_files({literal(world.alias)}, cleanup_all => true)",
+    )
+    world.model.expire(gone)
+
+
+def _flush(world: World, table: Table) -> str:
+    return f"CALL ducklake_flush_inlined_data({literal(world.alias)}, table_name => {literal(table.name)})"
+
+
+def _inlines(world: World, table: Table) -> bool:
+    return table.name in world.inlining
+
+
+def _has_history(world: World, table: Table) -> bool:
+    return len(world.model.retained) > 12
+
+
+MAINTENANCE = (
+    Step("flush", "mode", flush, _inlines),
+    Step("merge files", "mode", merge_files, on_mysql=True),
+    Step("rewrite", "mode", rewrite),
+    Step("expire", "mode", expire, _has_history, weight=0.5),
+)

@@ -1,0 +1,112 @@
+"""The lake as it should be: rows in Python, at every snapshot."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from tests.catalog.differential.values import Type, Value
+
+Row = tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column.
+
+    Attributes:
+        default: What rows get that do not name it.
+        was: The type it has grown from.
+    """
+
+    name: str
+    type: Type
+    default: Value = None
+    was: Type | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table at one snapshot.
+
+    Attributes:
+        rows: By the number in their first column, `id`.
+        spec: What it is partitioned by, as `shapes` calls it.
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+    rows: Mapping[int, Row] = field(default_factory=dict)
+    spec: str = "none"
+
+    @property
+    def types(self) -> list[tuple[str, Type]]:
+        """Name and type of each column."""
+        return [(one.name, one.type) for one in self.columns]
+
+    def index(self, name: str) -> int:
+        """Return where a column is."""
+        return next(n for n, one in enumerate(self.columns) if one.name == name)
+
+    def column(self, name: str) -> Column:
+        """Return a column."""
+        return self.columns[self.index(name)]
+
+    def plus(self, rows: Mapping[int, Row]) -> "Table":
+        """Return it with more rows, or with others in their place."""
+        return replace(self, rows={**self.rows, **rows})
+
+    def without(self, ids: Collection[int]) -> "Table":
+        """Return it without some rows."""
+        return replace(self, rows={number: row for number, row in self.rows.items() if number not in ids})
+
+    def with_column(self, column: Column) -> "Table":
+        """Return it with another column, which in the rows that are there is its default."""
+        rows = {number: (*row, column.default) for number, row in self.rows.items()}
+        return replace(self, columns=(*self.columns, column), rows=rows)
+
+    def without_column(self, name: str) -> "Table":
+        """Return it without a column."""
+        at = self.index(name)
+        rows = {number: row[:at] + row[at + 1 :] for number, row in self.rows.items()}
+        return replace(self, columns=self.columns[:at] + self.columns[at + 1 :], rows=rows)
+
+    def with_changed(self, name: str, column: Column, value: Callable[[Value], Value]) -> "Table":
+        """Return it with a column in the place of another one, and with other values there."""
+        at = self.index(name)
+        rows = {number: (*row[:at], value(row[at]), *row[at + 1 :]) for number, row in self.rows.items()}
+        return replace(self, columns=(*self.columns[:at], column, *self.columns[at + 1 :]), rows=rows)
+
+
+class Model:
+    """The tables of a lake, now and at every snapshot that it keeps.
+
+    Attributes:
+        rewritten: The last snapshot in which the engine rewrote files of a table.
+        promoted: The last snapshot in which a column of a table grew.
+    """
+
+    def __init__(self) -> None:
+        self.rewritten: dict[str, int] = {}
+        self.promoted: dict[str, int] = {}
+        self.tables: dict[str, Table] = {}
+        self.snapshot = 0
+        self._history: dict[int, Mapping[str, Table]] = {0: {}}
+
+    def commit(self, snapshot: int) -> None:
+        """Note that the tables as they are now are those of a snapshot, and of all new ones before it."""
+        for number in range(self.snapshot + 1, snapshot + 1):
+            self._history[number] = dict(self.tables)
+        self.snapshot = snapshot
+
+    def at(self, snapshot: int) -> Mapping[str, Table]:
+        """Return the tables at a snapshot."""
+        return self._history[snapshot]
+
+    @property
+    def retained(self) -> list[int]:
+        """The snapshots that are left, oldest first."""
+        return sorted(self._history)
+
+    def expire(self, snapshots: Collection[int]) -> None:
+        """Forget snapshots."""
+        for number in snapshots:
+            del self._history[number]

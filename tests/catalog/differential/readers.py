@@ -1,0 +1,120 @@
+"""How the rows of a table are read: by the engine, and by a foreign reader of our scan plan; in the same words."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import duckdb
+
+from ducklake_orch.catalog.metadata import Metadata, live
+from ducklake_orch.catalog.model import TableDef
+from ducklake_orch.catalog.scan import count, plan_scan
+from ducklake_orch.engine.connection import LakeConnection
+from ducklake_orch.engine.quoting import TableName, identifier
+from tests.catalog.differential.model import Table
+from tests.catalog.differential.oracle import Oracle
+from tests.catalog.differential.values import sql_text
+from tests.catalog.plan_reader import file_sql
+
+# Rows as texts, with how often each is there.
+Rows = Counter[tuple[str | None, ...]]
+
+
+class EngineReader:
+    """The extension's own reading, in a connection that is in the lake."""
+
+    def __init__(self, con: LakeConnection | duckdb.DuckDBPyConnection) -> None:
+        self._con = con
+
+    def rows(self, table: Table, *, at: int | None = None, where: str | None = None) -> Rows:
+        values = ", ".join(sql_text(identifier(name), kind) for name, kind in table.types)
+        condition = f" WHERE (\n{where}\n)" if where else ""
+        return Counter(self.ask(f"SELECT {values} FROM {_source(table, at)}{condition}"))
+
+    def count(self, table: Table, *, at: int | None = None) -> int:
+        return int(self.ask(f"SELECT count(*) FROM {_source(table, at)}")[0][0])
+
+    def types(self, table: Table, *, at: int | None = None) -> list[tuple[str, str]]:
+        return [(row[0], row[1]) for row in self.ask(f"DESCRIBE SELECT * FROM {_source(table, at)}")]
+
+    def ask(self, sql: str) -> list[tuple[Any, ...]]:
+        """Run a query."""
+        return self._con.execute(sql).fetchall()
+
+
+def _source(table: Table, at: int | None) -> str:
+    return identifier(table.name) if at is None else f"{identifier(table.name)} AT (VERSION => {at})"
+
+
+class PlanReader:
+    """A reader of scan plans that knows nothing but Parquet and SQL.
+
+    Args:
+        metadata: The metadata tables, through a connection that never entered the lake.
+
+    Attributes:
+        files: How many data files were read last.
+    """
+
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+        self._tables: dict[tuple[str, int], TableDef] = {}
+        self.files = 0
+
+    def rows(self, table: Table, *, at: int, where: str | None = None) -> Rows:
+        con, plan = self._metadata.con, plan_scan(self._metadata, self._table(table, at), at, where=where)
+        self.files = len(plan.files)
+        sources = [*(file_sql(con, plan, file) for file in plan.files), *(one.sql for one in plan.inlined)]
+        condition = f" WHERE {plan.where.sql}" if plan.where else ""
+        values = ", ".join(sql_text(identifier(name), kind) for name, kind in table.types)
+        found: Rows = Counter()
+        if sources:
+            together = " UNION ALL BY NAME ".join(f"({sql})" for sql in sources)
+            found.update(con.execute(f"SELECT {values} FROM ({together}){condition}").fetchall())
+        return found
+
+    def count(self, table: Table, *, at: int) -> int:
+        return count(self._metadata, self._table(table, at), at)
+
+    def scanned_twice(self, table: Table, at: int) -> bool:
+        """Whether a data file has two delete files at a snapshot: the engine then scans it once for each."""
+        name = self._metadata.table_sql("ducklake_delete_file")
+        table_id = self._table(table, at).table_id
+        rows = self._metadata.rows(f"SELECT data_file_id FROM {name} WHERE table_id = {table_id} AND {live(at)}")
+        return len(rows) > len(set(rows))
+
+    def _table(self, table: Table, at: int) -> TableDef:
+        if (table.name, at) not in self._tables:
+            self._tables[table.name, at] = self._metadata.table(TableName("main", table.name), at)
+        return self._tables[table.name, at]
+
+
+def expected(oracle: Oracle, table: Table, ids: Iterable[int] | None = None) -> Rows:
+    """Return the rows that there should be."""
+    rows = list(table.rows.values()) if ids is None else [table.rows[number] for number in ids]
+    kinds = [column.type for column in table.columns]
+    texts: Mapping[Any, str | None] = oracle.texts(
+        (kind, v) for row in rows for kind, v in zip(kinds, row, strict=True)
+    )
+    return Counter(tuple(texts[kind, v] for kind, v in zip(kinds, row, strict=True)) for row in rows)
+
+
+def difference(table: Table, wanted: Rows, found: Rows) -> str:
+    """Say how rows differ, column by column where the same row is there with other values."""
+    missing, surplus = wanted - found, found - wanted
+    if not missing and not surplus:
+        return ""
+    lines = [f"{missing.total()} rows are missing, {surplus.total()} should not be there"]
+    others = {row[0]: row for row in surplus}
+    for row in list(missing)[:3]:
+        lines.append(_row_difference(table, row, others.pop(row[0], None)))
+    lines += [f"surplus row {row}" for row in list(others.values())[:3]]
+    return "\n".join(lines)
+
+
+def _row_difference(table: Table, wanted: Sequence[str | None], found: Sequence[str | None] | None) -> str:
+    if found is None:
+        return f"missing row {wanted}"
+    cells = zip(table.columns, wanted, found, strict=True)
+    differing = [f"{column.name}: {left!r}, not {right!r}" for column, left, right in cells if left != right]
+    return f"row {wanted[0]} should have {'; '.join(differing) or 'been there once more'}"

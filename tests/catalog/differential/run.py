@@ -1,0 +1,147 @@
+"""A run: a lake, a seed, and so many steps, each followed by a comparison; then what is still untried."""
+
+import os
+from collections.abc import Collection
+from random import Random
+
+from ducklake_orch import DuckLake
+from tests.backends import CatalogKind
+from tests.catalog.differential.check import LOOKS, Checker, readers
+from tests.catalog.differential.coverage import Cell, Coverage, Event, specs_of
+from tests.catalog.differential.ddl_steps import partition
+from tests.catalog.differential.goals import STEPS, goals
+from tests.catalog.differential.model import Model, Table
+from tests.catalog.differential.native_steps import NATIVE
+from tests.catalog.differential.oracle import Oracle
+from tests.catalog.differential.shapes import SPECS, family, labels
+from tests.catalog.differential.steps import Refused, Step
+from tests.catalog.differential.tables import create, shapes
+from tests.catalog.differential.world import World
+
+# Beyond these a table is cut down, so that a run does not slow down.
+_MANY_ROWS, _MANY_FILES = 50, 30
+_FILLED_AT_MOST = 60
+_CUTS = ("overwrite", "merge files", "DELETE", "replace_where", "rewrite")
+
+
+def seeds(many: int) -> list[int]:
+    """Return the seeds of a test; `DUCKLAKE_ORCH_SEED` has the first one in its place."""
+    first = int(os.environ.get("DUCKLAKE_ORCH_SEED", "1"))
+    return list(range(first, first + many))
+
+
+class Run:
+    """One run.
+
+    Args:
+        lake: An empty lake that inlines nothing.
+        catalog: Its kind.
+        seed: What all choices come from.
+        coverage: What was tried, by earlier runs too.
+    """
+
+    def __init__(self, lake: DuckLake, catalog: CatalogKind, seed: int, coverage: Coverage) -> None:
+        self._oracle, self._model, self._seed = Oracle(), Model(), seed
+        self._rng = Random(f"{seed} {catalog.name}")
+        self._world = World(lake, catalog, self._model, self._oracle, self._rng)
+        self._checker = Checker(lake, self._model, self._oracle, self._rng, catalog)
+        self._coverage = coverage
+        self._looks = 0
+        self._doing = "nothing"
+
+    def go(self, steps: int, *, looks: int, fill: bool) -> None:
+        """Run so many steps.
+
+        Args:
+            steps: How many.
+            looks: How many ways of looking are tried after each, besides those that always are.
+            fill: Whether to go on until no wanted cell is empty.
+        """
+        self._looks = looks
+        try:
+            self._create()
+            with self._checker:
+                for number in range(steps):
+                    self._any_step(number)
+                if fill:
+                    self._fill()
+                self._doing = "the end"
+                for name in self._model.tables:
+                    self._checker.check(name, (*LOOKS, *["past"] * 5))
+        except Exception as error:
+            print("\n".join(self._world.log))  # pytest shows it
+            raise AssertionError(
+                f"DUCKLAKE_ORCH_SEED={self._seed}, {self._world.catalog.name}, {self._doing}, at snapshot"
+                f" {self._model.snapshot}: {error}"
+            ) from error
+        finally:
+            self._oracle.close()
+            self._coverage.faults += self._checker.faults
+
+    def _create(self) -> None:
+        for shape, by_sql in zip(shapes(self._world.catalog), (self._seed % 2 == 0, self._seed % 2 == 1), strict=True):
+            create(self._world, shape, self._rng.choice(list(SPECS)), by_sql=by_sql)
+
+    def _any_step(self, number: int) -> None:
+        table = self._model.tables[self._rng.choice(sorted(self._model.tables))]
+        there = [step for step in STEPS if step.on_mysql or self._world.catalog.sql_writes]
+        possible = [step for step in there if step.possible(self._world, table)]
+        if len(table.rows) > _MANY_ROWS or self._checker.files.get(table.name, 0) > _MANY_FILES:
+            possible = [step for step in possible if step.name in _CUTS]
+        every = readers(self._world.catalog)
+        weights = [step.weight * (1 + self._coverage.gain(self._event(step, table, every))) for step in possible]
+        step = self._rng.choices(possible, weights)[0]
+        self._step(f"step {number}", step, table)
+
+    def _step(self, what: str, step: Step, table: Table) -> bool:
+        """Take a step and compare; return whether it was taken."""
+        self._doing = f"{what}: {step.name} on `{table.name}` by {table.spec}"
+        self._world.log.append(f"--- {self._doing}")
+        taken = True
+        try:
+            step.run(self._world, table)
+        except Refused:
+            taken = False
+        seen = self._checker.check(table.name, self._rng.sample(LOOKS, self._looks))
+        if taken:
+            if step.axis == "ddl":
+                self._world.ddl[table.name].add(step.name)
+            self._coverage.steps[step.name] += 1
+            self._coverage.add(self._event(step, self._model.tables[table.name], seen))
+        return taken
+
+    def _event(self, step: Step, table: Table, seen: Collection[str]) -> Event:
+        ddl = self._world.ddl[table.name] | ({step.name} if step.axis == "ddl" else set())
+        return Event(labels(table), table.spec, ddl, step.name if step.axis == "mode" else None, seen)
+
+    # --- what chance has left out --------------------------------------------------------------------------------
+
+    def _fill(self) -> None:
+        """Make what is still missing happen."""
+        for number in range(_FILLED_AT_MOST):
+            if not (missing := self._coverage.missing()):
+                return
+            self._make(f"filling {number}", missing[number % len(missing)])
+
+    def _make(self, what: str, cell: Cell) -> None:
+        wanted = {cell[0]: cell[1], cell[2]: cell[3]}
+        shape = next(one for one in shapes(self._world.catalog) if cell in goals(self._world.catalog, one, exact=True))
+        table = self._model.tables[shape.name]
+        specs = [wanted["transform"]] if "transform" in wanted else specs_of(wanted.get("family", family(table.spec)))
+        if table.spec not in specs:
+            spec = self._rng.choice(specs)
+            name = "SET PARTITIONED BY" if spec != "none" else "RESET PARTITIONED BY"
+            self._step(what, Step(name, "ddl", lambda world, one: partition(world, one, spec)), table)
+        for axis in ("ddl", "mode"):
+            if axis in wanted:
+                self._named(what, wanted[axis], table.name)
+
+    def _named(self, what: str, name: str, table: str) -> None:
+        step = next(one for one in STEPS if one.name == name)
+        for _ in range(5):
+            now = self._model.tables[table]
+            if not step.possible(self._world, now):
+                self._step(what, NATIVE[0], now)  # most need rows
+                now = self._model.tables[table]
+            if step.possible(self._world, now) and self._step(what, step, now):
+                return

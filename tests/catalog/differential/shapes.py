@@ -1,0 +1,121 @@
+"""What the tables of the test look like: their columns, and how they may be partitioned."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ducklake_orch.engine.quoting import identifier
+from tests.catalog.differential.model import Column, Table
+from tests.catalog.differential.values import SAMPLES, STRUCT, ListOf, MapOf, Scalar, StructOf, Type, is_nested
+
+
+@dataclass(frozen=True)
+class Key:
+    """A partition key: a transform of a column."""
+
+    transform: str
+    column: str
+
+    @property
+    def term(self) -> str:
+        """The key as `SET PARTITIONED BY` takes it."""
+        name = identifier(self.column)
+        if self.transform == "identity":
+            return name
+        if self.transform.startswith("bucket("):
+            return f"{self.transform[:-1]}, {name})"
+        return f"{self.transform}({name})"
+
+    @property
+    def sql(self) -> str:
+        """The key's value, as the format defines it."""
+        if self.transform.startswith("bucket("):
+            return f"(murmur3_32({identifier(self.column)}) & 2147483647) % {self.transform[7:-1]}"
+        return self.term
+
+
+# Columns that partition keys are made of; every table has them.
+_KEY_COLUMNS: Mapping[str, Type] = {
+    "n": Scalar("INTEGER"),
+    "big": Scalar("BIGINT"),
+    "s": Scalar("VARCHAR"),
+    "b": Scalar("BOOLEAN"),
+    "dec": Scalar("DECIMAL(9,2)"),
+    "f": Scalar("DOUBLE"),
+    "u": Scalar("UUID"),
+    "d": Scalar("DATE"),
+    "ts": Scalar("TIMESTAMP"),
+    "tz": Scalar("TIMESTAMP WITH TIME ZONE"),
+}
+# How many there are, right after the id.
+KEY_COLUMNS = len(_KEY_COLUMNS)
+_ID = Column("id", Scalar("BIGINT"))
+_KEYS = [Column(name, kind) for name, kind in _KEY_COLUMNS.items()]
+# Values that the engine can inline on every catalog but MySQL; where it takes none, those have their place in files.
+_FLAT_TYPES = [
+    kind
+    for kind in SAMPLES
+    if not is_nested(kind) and kind not in _KEY_COLUMNS.values() and kind not in (Scalar("GEOMETRY"), Scalar("VARIANT"))
+]
+_DEEP_TYPES = [kind for kind in SAMPLES if is_nested(kind) or kind == Scalar("GEOMETRY")]
+_TEXT = Column("text", Scalar("VARCHAR"))
+FLAT = (_ID, *_KEYS, _TEXT, *(Column(f"c{n}", kind) for n, kind in enumerate(_FLAT_TYPES)))
+DEEP = (_ID, *_KEYS, *(Column("st" if kind == STRUCT else f"c{n}", kind) for n, kind in enumerate(_DEEP_TYPES)))
+VARIANT = Column("va", Scalar("VARIANT"))
+
+SPECS: Mapping[str, tuple[Key, ...]] = {
+    "none": (),
+    "identity(INTEGER)": (Key("identity", "n"),),
+    "identity(VARCHAR)": (Key("identity", "s"),),
+    "identity(BOOLEAN)": (Key("identity", "b"),),
+    "identity(DECIMAL)": (Key("identity", "dec"),),
+    "identity(DOUBLE)": (Key("identity", "f"),),
+    "identity(UUID)": (Key("identity", "u"),),
+    "identity(DATE)": (Key("identity", "d"),),
+    "identity(TIMESTAMP)": (Key("identity", "ts"),),
+    "identity(VARCHAR), identity(BOOLEAN)": (Key("identity", "s"), Key("identity", "b")),
+    "year(DATE)": (Key("year", "d"),),
+    "month(TIMESTAMP)": (Key("month", "ts"),),
+    "day(TIMESTAMPTZ)": (Key("day", "tz"),),
+    "hour(TIMESTAMP)": (Key("hour", "ts"),),
+    "year(TIMESTAMP), month(TIMESTAMP)": (Key("year", "ts"), Key("month", "ts")),
+    "year(DATE), year(TIMESTAMP)": (Key("year", "d"), Key("year", "ts")),
+    "bucket(BIGINT)": (Key("bucket(3)", "big"),),
+    "bucket(VARCHAR)": (Key("bucket(4)", "s"),),
+    "bucket(DECIMAL)": (Key("bucket(2)", "dec"),),
+    "bucket(DATE), bucket(UUID)": (Key("bucket(2)", "d"), Key("bucket(2)", "u")),
+    "identity(DATE), year(DATE)": (Key("identity", "d"), Key("year", "d")),
+    "identity(INTEGER), bucket(VARCHAR)": (Key("identity", "n"), Key("bucket(2)", "s")),
+    "bucket(BIGINT), year(TIMESTAMPTZ)": (Key("bucket(2)", "big"), Key("year", "tz")),
+    "day(TIMESTAMP), identity(BOOLEAN)": (Key("day", "ts"), Key("identity", "b")),
+}
+
+
+def keys(table: Table, spec: str | None = None) -> list[Key]:
+    """Return the partition keys of a table, or those of another spec, by what their columns are called now."""
+    names = dict(zip(_KEY_COLUMNS, (column.name for column in table.columns[1:]), strict=False))
+    return [replace(key, column=names[key.column]) for key in SPECS[table.spec if spec is None else spec]]
+
+
+def family(spec: str) -> str:
+    """Return what a partition spec is made of."""
+    kinds = {key.transform.partition("(")[0] for key in SPECS[spec]}
+    found = {"identity" if one == "identity" else "bucket" if one == "bucket" else "time" for one in kinds}
+    return " + ".join(sorted(found)) or "none"
+
+
+def type_label(kind: Type) -> str:
+    """Return a type without its parameters."""
+    match kind:
+        case ListOf(element):
+            return f"LIST of {type_label(element)}" if is_nested(element) else "LIST"
+        case StructOf():
+            return "STRUCT"
+        case MapOf(_, value):
+            return "MAP of STRUCT" if is_nested(value) else "MAP"
+        case Scalar(name):
+            return name.partition("(")[0]
+
+
+def labels(table: Table) -> set[str]:
+    """Return the types that a table has."""
+    return {type_label(column.type) for column in table.columns}

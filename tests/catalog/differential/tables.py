@@ -1,0 +1,85 @@
+"""Tables come and go: made by the extension or by their first rows, dropped, and made anew under the same name."""
+
+from dataclasses import dataclass
+
+from ducklake_orch.engine.quoting import identifier
+from tests.backends import DUCKDB, CatalogKind
+from tests.catalog.differential.model import Table
+from tests.catalog.differential.shapes import DEEP, FLAT, SPECS, VARIANT, keys, labels
+from tests.catalog.differential.sql_steps import LIMIT, with_limit
+from tests.catalog.differential.steps import Step
+from tests.catalog.differential.values import sql_type
+from tests.catalog.differential.world import World
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A kind of table.
+
+    Attributes:
+        name: What its tables are called.
+        nested: Whether it has columns with columns inside them.
+        inlined: Whether its small changes go into the catalog.
+    """
+
+    name: str
+    nested: bool
+    inlined: bool
+
+    def table(self, spec: str) -> Table:
+        """Return an empty table of this shape."""
+        return Table(self.name, DEEP if self.nested else FLAT, spec=spec)
+
+    @property
+    def types(self) -> set[str]:
+        """The types of its columns."""
+        return labels(self.table("none")) | ({"VARIANT"} if self.nested else set())
+
+
+def shapes(catalog: CatalogKind) -> tuple[Shape, Shape]:
+    """Return the tables of a lake.
+
+    SQLite and Postgres lose apostrophes of inlined structs (T4), so there nothing nested is inlined.
+    """
+    return Shape("flat", False, catalog.sql_writes), Shape("deep", True, catalog is DUCKDB)
+
+
+def create(world: World, shape: Shape, spec: str, *, by_sql: bool) -> None:
+    """Make a table."""
+    table = shape.table(spec)
+    terms = [key.term for key in keys(table)]
+    if by_sql:
+        columns = ", ".join(f"{identifier(column.name)} {sql_type(column.type)}" for column in table.columns)
+        partitioned = [f"ALTER TABLE {shape.name} SET PARTITIONED BY ({', '.join(terms)})"] if terms else []
+        world.run(f"CREATE TABLE {shape.name} ({columns})", *partitioned, table=table)
+    else:
+        rows = world.rows(table, world.rng.randint(1, 6))
+        mode = world.rng.choice(("append", "overwrite", "error", "ignore"))
+        result = world.write(
+            list(rows.values()), list(table.columns), shape.name, mode=mode, partition_by=terms or None
+        )
+        world.settle(result.snapshot_id, table.plus(rows))
+    world.ddl[shape.name] = {"CREATE" if by_sql else "created by a write"}
+    if shape.nested:  # Arrow has no VARIANT that a table could be made of
+        table = world.model.tables[shape.name]
+        world.run(f"ALTER TABLE {shape.name} ADD COLUMN va VARIANT", table=table.with_column(VARIANT))
+    if shape.inlined:
+        world.inlining.add(shape.name)
+        with_limit(world, world.model.tables[shape.name], LIMIT)
+
+
+def recreate(world: World, table: Table) -> None:
+    """DROP, and make another table of the same name."""
+    shape = next(one for one in shapes(world.catalog) if one.name == table.name)
+    drop(world, table)
+    create(world, shape, world.rng.choice(list(SPECS)), by_sql=world.chance(0.5))
+
+
+def drop(world: World, table: Table) -> None:
+    """DROP a table."""
+    del world.model.tables[table.name]
+    world.inlining.discard(table.name)
+    world.run(f"DROP TABLE {identifier(table.name)}")
+
+
+TABLES = (Step("DROP, CREATE", "ddl", recreate, weight=0.3, on_mysql=True),)

@@ -1,0 +1,110 @@
+"""A lake, the model of it, and what a step needs to change both."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import count
+from random import Random
+from typing import Any
+
+from ducklake_orch import DuckLake
+from ducklake_orch.results import WriteResult
+from tests.backends import CatalogKind
+from tests.catalog.differential.model import Column, Model, Row, Table
+from tests.catalog.differential.oracle import Oracle
+from tests.catalog.differential.shapes import KEY_COLUMNS
+from tests.catalog.differential.shapes import keys as partition_keys
+from tests.catalog.differential.values import SAMPLES, Scalar, StructOf, Type, Typed, Value
+
+# Texts in names of folders.
+_LONG = 50
+
+
+@dataclass
+class World:
+    """A lake under test.
+
+    Attributes:
+        catalog: Its kind, with what works there.
+        log: What was done, for the one who has to look into a failure.
+        ddl: What has happened to each table's definition.
+        changed: The last snapshot that changed a table's rows or definition.
+        inlining: The tables whose small changes go into the catalog.
+    """
+
+    lake: DuckLake
+    catalog: CatalogKind
+    model: Model
+    oracle: Oracle
+    rng: Random
+    log: list[str] = field(default_factory=list)
+    ddl: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    changed: dict[str, int] = field(default_factory=dict)
+    inlining: set[str] = field(default_factory=set)
+    _numbers: "count[int]" = field(default_factory=lambda: count(1))
+
+    @property
+    def alias(self) -> str:
+        """The lake's name in SQL."""
+        return self.lake.config.alias
+
+    def number(self) -> int:
+        """Return a number that was not used before."""
+        return next(self._numbers)
+
+    def chance(self, probability: float) -> bool:
+        """Whether something happens that does so now and then."""
+        return self.rng.random() < probability
+
+    # --- doing -----------------------------------------------------------------------------------------------------
+
+    def run(self, *statements: str, table: Table | None = None, atomic: bool = False) -> None:
+        """Run SQL; then the table is as given, in all snapshots that came of it."""
+        self.log.append("; ".join(statements))
+        result = self.lake.execute(list(statements), atomic=atomic, force=True).raise_for_error()
+        latest = result.lake["latest_snapshot"]
+        assert latest is not None
+        self.settle(latest, table)
+
+    def write(self, rows: list[Row], columns: list[Column], name: str, **arguments: Any) -> WriteResult:
+        """Write rows natively; what the model makes of it is for the caller to settle."""
+        given = [(column.name, column.type) for column in columns]
+        self.log.append(f"write {name} {arguments}: {[row[0] for row in rows]} {[one for one, _ in given]}")
+        return self.lake.write(self.oracle.arrow(given, rows), name, **arguments)
+
+    def settle(self, snapshot: int, table: Table | None) -> None:
+        """Note what a table is now, as of a snapshot."""
+        if table is not None:
+            self.model.tables[table.name] = table
+            self.changed[table.name] = snapshot
+        self.model.commit(snapshot)
+
+    # --- choosing --------------------------------------------------------------------------------------------------
+
+    def values(self, kind: Type) -> tuple[Value, ...]:
+        """Return values to choose from."""
+        if kind in SAMPLES:
+            return SAMPLES[kind]
+        # A struct that has gained or lost fields.
+        assert isinstance(kind, StructOf)
+        parts = [self.values(inner) for _, inner in kind.fields]
+        return tuple(tuple(self.rng.choice(part) for part in parts) for _ in range(3))
+
+    def rows(self, table: Table, many: int) -> dict[int, Row]:
+        """Return new rows; few values of each column, fewer still of partition keys, so that they meet again."""
+        keys = {key.column for key in partition_keys(table)}
+        pools = [self._pool(column, 2 if column.name in keys else 3, n) for n, column in enumerate(table.columns[1:])]
+        found = {}
+        for _ in range(many):
+            number = self.number()
+            found[number] = (str(number), *(self.rng.choice(pool) for pool in pools))
+        return found
+
+    def _pool(self, column: Column, many: int, n: int) -> list[Value]:
+        values = list(self.values(column.type))
+        if n < KEY_COLUMNS and column.type == Scalar("VARCHAR"):
+            values = [one for one in values if isinstance(one, str) and len(one) < _LONG]
+        if column.type == Scalar("VARIANT"):  # of one type, for Arrow's sake
+            one = self.rng.choice(values)
+            values = [v for v in values if isinstance(v, Typed) and isinstance(one, Typed) and v.type == one.type]
+        pool = self.rng.sample(values, min(many, len(values)))
+        return [*pool, None] if self.chance(0.6) else pool

@@ -1,0 +1,48 @@
+"""The differential test: random steps by us and by the extension, every reader compared with a model in Python."""
+
+import pytest
+
+from tests.backends import Backend, catalogs
+from tests.catalog.differential.coverage import Coverage
+from tests.catalog.differential.goals import wanted
+from tests.catalog.differential.run import Run, seeds
+from tests.conftest import MakeLake
+
+
+@pytest.mark.full
+@catalogs()
+def test_every_reader_sees_what_the_model_holds(
+    make_lake: MakeLake, backend: Backend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _differ(make_lake, backend, capsys, many=2, steps=60, looks=2, exact=False)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(7200)
+@catalogs()
+def test_every_reader_sees_what_the_model_holds_after_many_steps(
+    make_lake: MakeLake, backend: Backend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _differ(make_lake, backend, capsys, many=5, steps=300, looks=5, exact=True)
+
+
+def _differ(
+    make_lake: MakeLake,
+    backend: Backend,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    many: int,
+    steps: int,
+    looks: int,
+    exact: bool,
+) -> None:
+    coverage = Coverage(wanted(backend.catalog, exact=exact))
+    chosen = seeds(many)
+    with capsys.disabled():
+        print(f"\n{backend.catalog.name}: DUCKLAKE_ORCH_SEED={chosen[0]}, {many} seeds of {steps} steps")
+    for seed in chosen:
+        lake = make_lake(f"seed_{seed}", data_inlining_row_limit=0)
+        Run(lake, backend.catalog, seed, coverage).go(steps, looks=looks, fill=seed == chosen[-1])
+    with capsys.disabled():
+        print(coverage.report())
+    assert not coverage.missing(), f"nothing has tried {coverage.missing()}"
