@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import timedelta
 from random import Random
 from typing import Any
 
@@ -171,7 +172,12 @@ class _LongLived(EngineReader):
     """A connection of the engine that stays open, with all that it remembers; opened anew only after F3."""
 
     def __init__(self, lake: DuckLake, faults: Counter[str]) -> None:
-        self._lake, self._faults, self._stack = lake, faults, ExitStack()
+        # Of its own settings, so that nobody else gets the connection, and it is not kept when it is closed.
+        pool = lake.config.pool.model_copy(update={"idle": timedelta(0)})
+        self._lake = DuckLake(
+            lake.config.model_copy(update={"pool": pool, "settings": {"preserve_insertion_order": False}})
+        )
+        self._faults, self._stack = faults, ExitStack()
 
     def __enter__(self) -> None:
         super().__init__(self._stack.enter_context(self._lake.connect()))
