@@ -24,6 +24,7 @@ from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.errors import NotAlignedError
 
 Key = tuple[str | None, ...]
+_INTEGERS = {f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG")} | {"INTEGER", "UINTEGER"}
 
 
 @dataclass(frozen=True)
@@ -128,9 +129,11 @@ def _partitions(transaction: MetadataTransaction, table: TableDef, keys: frozens
     metadata, spec = transaction.metadata, table.partition
     assert spec is not None  # noqa: S101 - where there are keys there is a spec
     where = partitions_condition(table, keys)
-    types = TableHistory(metadata, table).types
-    if any(one.transform == "identity" and {"FLOAT", "DOUBLE"} <= set(types[one.column_id]) for one in spec.fields):
-        # Keys are texts of the type that the column had then; of all that grow only FLOAT writes values differently.
+    types = [
+        set(TableHistory(metadata, table).types[one.column_id]) for one in spec.fields if one.transform == "identity"
+    ]
+    if any(len(some) > 1 and not some <= _INTEGERS for some in types):
+        # Keys are texts of the type that the column had then; of all that grow, only integers keep theirs.
         return _with_inlined(transaction, table, where, _whole_files(transaction, table, where))
     ids = files_of_partitions(transaction, table, keys)
     files = metadata.table_sql("ducklake_data_file")
