@@ -79,13 +79,16 @@ def is_there(metadata: Metadata, name: str) -> bool:
 def _rows_sql(history: TableHistory, inlined: InlinedTable, at: int, columns: Sequence[ColumnDef]) -> str:
     metadata = history.metadata
     then = {one.column_id: one for one in history.columns(inlined.schema_version)}
-    select = []
+    select, stored = [], ["row_id", "begin_snapshot"]
     for column in columns:
         old = then.get(column.column_id)
         value = read_as(stored_value(metadata, old), old, column) if old else read_as("NULL", None, column)
         select.append(f"{value} AS {identifier(column.name)}")
+        stored += [identifier(old.name)] if old else []
     select += [f"row_id AS {ROW_ID}", f"begin_snapshot AS {SNAPSHOT_ID}"]
-    return f"SELECT {', '.join(select)} FROM {metadata.table_sql(inlined.name)} WHERE {live(at)}"
+    # Fetched before any condition is put on them: DuckDB hands some to Postgres that it then cannot write down.
+    rows = f"SELECT {', '.join(stored)} FROM {metadata.table_sql(inlined.name)} WHERE {live(at)}"
+    return f"WITH stored AS MATERIALIZED ({rows}) SELECT {', '.join(select)} FROM stored"
 
 
 def stored_types(catalog: str, columns: Sequence[ColumnDef]) -> dict[str, str] | None:

@@ -45,3 +45,15 @@ def test_its_columns_are_those_that_the_engine_would_give_it(lake: DuckLake) -> 
         places = metadata.table(table_name("t"), metadata.latest().snapshot_id).inlined
         by_engine, ours = (con.execute(f"DESCRIBE {metadata.table_sql(one.name)}").fetchall() for one in places)
     assert ours[:-1] == by_engine
+
+
+@catalogs(sql_writes=True)
+def test_several_partitions_are_replaced_whose_rows_are_inlined(lake: DuckLake) -> None:
+    create = "CREATE TABLE t (p INTEGER, q BOOLEAN)"
+    inserted = "INSERT INTO t VALUES (1, true), (1, false), (2, NULL), (NULL, true)"
+    lake.execute([create, "ALTER TABLE t SET PARTITIONED BY (p, q)", inserted]).raise_for_error()
+    data = pa.table({"p": pa.array([1, None], pa.int32()), "q": [True, True]})
+    assert lake.write(data, "t", mode="overwrite_partitions").rows_removed == 2
+    assert rows(lake, "SELECT p, q, count(*) FROM t GROUP BY ALL ORDER BY ALL") == [
+        *[(1, False, 1), (1, True, 1), (2, None, 1), (None, True, 1)]
+    ]
