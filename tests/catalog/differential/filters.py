@@ -9,7 +9,7 @@ from tests.catalog.differential.model import Table
 from tests.catalog.differential.oracle import Oracle
 from tests.catalog.differential.values import SAMPLES, ListOf, Scalar, StructOf, Type, Value, sql_value
 
-_TIMES = ("DATE", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "TIMESTAMP WITH TIME ZONE")
+_TIMES = ("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
 
 
 @dataclass(frozen=True)
