@@ -82,6 +82,8 @@ def copy_options(table: TableDef, write_id: str) -> dict[str, str]:
         "FILENAME_PATTERN": literal(f"ducklake-{write_id}-{{uuidv7}}"),
         "APPEND": "true",
         "RETURN_STATS": "true",
+        # Geometries have their type and box in the Parquet schema, as the engine writes them, and no other notes.
+        "GEOPARQUET_VERSION": "'NONE'",
     }
     return found | dict(_parquet_options(table.options))
 
