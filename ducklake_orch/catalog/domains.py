@@ -21,6 +21,7 @@ _CONSTANT_FUNCTIONS |= {
     for unit in ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond")
 }
 _UNITS = {"year": "year", "month": "month", "day": "day", "dayofmonth": "day", "hour": "hour"}
+_UNIT_AROUND = {"month": "year", "day": "month", "hour": "day"}
 # Conditions that exclude nothing, and everything.
 MAYBE, NEVER = "true", "false"
 
@@ -121,10 +122,13 @@ class Expressions:
             return _monotone(x, kind, lambda value: f"date_trunc({literal(unit)}, {value})")
         if unit == "year":
             return _monotone(x, "BIGINT", lambda value: f"year({value})")
-        if x.column is None or not self.facts.has(unit, x.column) or x.type.endswith("ZONE"):
-            return None
-        part = f"{unit}_{x.column.column_id}"
-        return Domain("BIGINT", "number", part, part, join([x.null, f"{part} IS NULL"], every=False), x.value)
+        # Within one year months follow each other, within one month days do.
+        around = _UNIT_AROUND[unit]
+        first, last = (f"TRY(date_trunc('{around}', {end}))" for end in (x.low, x.high))
+        low, high = (f"CASE WHEN {first} = {last} THEN TRY({unit}({end})) END" for end in (x.low, x.high))
+        if x.column is not None and self.facts.has(unit, x.column) and not x.type.endswith("ZONE"):
+            low, high = (f"coalesce({unit}_{x.column.column_id}, {end})" for end in (low, high))
+        return Domain("BIGINT", "number", low, high, join([x.null, f"{low} IS NULL"], every=False), x.value)
 
     def _type(self, sql: str) -> str:
         row = self._con.execute(f"SELECT typeof({sql})").fetchone()

@@ -9,7 +9,7 @@ from ducklake_orch.catalog.inlined import ROW_ID, SNAPSHOT_ID, deletions_table, 
 from ducklake_orch.catalog.metadata import text
 from ducklake_orch.catalog.model import TableDef
 from ducklake_orch.catalog.predicate import parse_predicate
-from ducklake_orch.catalog.retire import files_of_partitions, partitions_condition
+from ducklake_orch.catalog.retire import files_of_partitions, files_without_keys, partitions_condition
 from ducklake_orch.catalog.scan import classify
 from ducklake_orch.catalog.transaction import MetadataTransaction
 from ducklake_orch.engine import server_sql
@@ -96,21 +96,16 @@ def _touched_files(
 def _files_in_scope(transaction: MetadataTransaction, change: TableChange, table: TableDef, where: str) -> set[int]:
     """Return the files that hold, or held when they were expected, rows that are replaced."""
     metadata = transaction.metadata
-    found = set()
+    found, unclear = set[int](), None
     if isinstance(change.remove, Partitions):
+        # With a key for each partition the catalog tells exactly; statistics are for the other files.
         found.update(files_of_partitions(transaction, table, change.remove.keys, ended=True))
+        unclear = files_without_keys(transaction, table, ended=True)
     for at in (change.expect_snapshot or 0, transaction.latest.snapshot_id):
-        # With a key for each partition the catalog tells exactly; statistics are for files of other layouts.
-        found.update(
-            file.data_file_id
-            for file, _ in classify(metadata, table, at, where)
-            if not (isinstance(change.remove, Partitions) and _of_spec(file.partition_id, table))
-        )
+        if unclear is None or unclear:
+            files = {file.data_file_id for file, _ in classify(metadata, table, at, where)}
+            found |= files if unclear is None else files & unclear
     return found
-
-
-def _of_spec(partition_id: int | None, table: TableDef) -> bool:
-    return table.partition is not None and partition_id == table.partition.partition_id
 
 
 def _inlined_rows_differ(transaction: MetadataTransaction, table: TableDef, where: str, expected: int) -> bool:

@@ -9,6 +9,9 @@ from ducklake_orch.config.units import parse_size
 from ducklake_orch.engine.quoting import identifier, literal
 
 _DEFAULT_FILE_SIZE = 512 * 1024 * 1024
+_MOMENTS = ("year", "month", "day", "hour")
+# Names of the files that this package writes: the id of the write, then one for the file.
+OWN_FILES = f"%ducklake-{'_' * 32}-%"
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -44,6 +47,14 @@ def key_sql(transform: str, column: str) -> str:
     if transform.startswith("bucket("):
         return f"((murmur3_32({column}) & 2147483647) % {int(transform[7:-1])})"
     return f"{transform}({column})"
+
+
+def depends_on_zone(table: TableDef) -> bool:
+    """Whether the keys of the same row differ with the writer's time zone; here it is UTC."""
+    return any(
+        one.transform in _MOMENTS and duckdb_type(table.column(one.column_id)) == "TIMESTAMP WITH TIME ZONE"
+        for one in (table.partition.fields if table.partition else ())
+    )
 
 
 def partition_keys(table: TableDef) -> list[PartitionKey]:

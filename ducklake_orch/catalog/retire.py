@@ -1,6 +1,6 @@
 """Work out, inside the commit, which rows a change retires: from the files and inlined rows that are live just then."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from ducklake_orch.catalog import conflicts
@@ -14,7 +14,7 @@ from ducklake_orch.catalog.inlined import (
     inlined_rows,
     is_there,
 )
-from ducklake_orch.catalog.layout import key_sql
+from ducklake_orch.catalog.layout import OWN_FILES, depends_on_zone, key_sql
 from ducklake_orch.catalog.model import DataFile, TableDef
 from ducklake_orch.catalog.predicate import parse_predicate
 from ducklake_orch.catalog.scan import classify
@@ -136,20 +136,16 @@ def _partitions(transaction: MetadataTransaction, table: TableDef, keys: frozens
         # Keys are texts of the type that the column had then; of all that grow, only integers keep theirs.
         return _with_inlined(transaction, table, where, _whole_files(transaction, table, where))
     ids = files_of_partitions(transaction, table, keys)
-    files = metadata.table_sql("ducklake_data_file")
-    others = (
-        f"table_id = {table.table_id} AND end_snapshot IS NULL AND partition_id IS DISTINCT FROM {spec.partition_id}"
-    )
-    if metadata.rows(f"SELECT 1 FROM {files} WHERE {others} LIMIT 1"):
-        # Laid out before the table's partition keys changed: what they hold, only their statistics can tell.
-        ids += _whole_files(transaction, table, where, but_not=spec.partition_id)
+    # What the others hold, only their statistics can tell.
+    if others := files_without_keys(transaction, table):
+        ids += _whole_files(transaction, table, where, among=others)
     return _with_inlined(transaction, table, where, ids)
 
 
 def files_of_partitions(
     transaction: MetadataTransaction, table: TableDef, keys: frozenset[Key], *, ended: bool = False
 ) -> list[int]:
-    """Return the files of the table's spec that carry some keys.
+    """Return the files that carry some keys of the table's spec.
 
     Args:
         transaction: Where to look.
@@ -159,17 +155,39 @@ def files_of_partitions(
     """
     metadata = transaction.metadata
     texts = ", ".join(f"[{', '.join(f'{literal(value)}::VARCHAR' for value in key)}]" for key in keys)
-    partition = table.partition.partition_id if table.partition else -1
-    of_spec = f"table_id = {table.table_id} AND partition_id = {partition}"
-    files = f"SELECT data_file_id FROM {metadata.table_sql('ducklake_data_file')} WHERE {of_spec}"
+    files = f"SELECT data_file_id FROM {metadata.table_sql('ducklake_data_file')} WHERE table_id = {table.table_id}"
     rows = metadata.rows(f"""
         SELECT data_file_id FROM (
             SELECT data_file_id, list(partition_value ORDER BY partition_key_index) AS key
             FROM {metadata.table_sql("ducklake_file_partition_value")}
             WHERE table_id = {table.table_id}
-                AND data_file_id IN ({files}{"" if ended else " AND end_snapshot IS NULL"})
+                AND data_file_id IN ({files} AND {_keyed(table)}{"" if ended else " AND end_snapshot IS NULL"})
             GROUP BY data_file_id) WHERE key IN ({texts})""")
     return [int(row[0]) for row in rows]
+
+
+def files_without_keys(transaction: MetadataTransaction, table: TableDef, *, ended: bool = False) -> set[int]:
+    """Return the files of which no key of the table's spec tells what they hold.
+
+    They were laid out before the spec changed; or by a program that takes days in a time zone which nobody knows.
+
+    Args:
+        transaction: Where to look.
+        table: The table.
+        ended: Also those that are retired already.
+    """
+    metadata = transaction.metadata
+    rows = metadata.rows(
+        f"SELECT data_file_id FROM {metadata.table_sql('ducklake_data_file')} WHERE table_id = {table.table_id}"
+        f" AND NOT ({_keyed(table)}){'' if ended else ' AND end_snapshot IS NULL'}"
+    )
+    return {int(row[0]) for row in rows}
+
+
+def _keyed(table: TableDef) -> str:
+    """Return the condition for files whose keys of the table's spec are true."""
+    of_spec = f"partition_id IS NOT DISTINCT FROM {table.partition.partition_id if table.partition else -1}"
+    return f"{of_spec} AND path LIKE {literal(OWN_FILES)}" if depends_on_zone(table) else of_spec
 
 
 def partitions_condition(table: TableDef, keys: frozenset[Key]) -> str:
@@ -189,12 +207,12 @@ def _key_condition(table: TableDef, key: Key) -> str:
 
 
 def _whole_files(
-    transaction: MetadataTransaction, table: TableDef, where: str, *, but_not: int | None = None
+    transaction: MetadataTransaction, table: TableDef, where: str, *, among: Set[int] | None = None
 ) -> list[int]:
     """Return the files all of whose rows match; refuses when one may hold both, or nobody can tell."""
     whole = []
     for file, all_match in classify(transaction.metadata, table, transaction.latest.snapshot_id, where):
-        if but_not is not None and file.partition_id == but_not:
+        if among is not None and file.data_file_id not in among:
             continue
         if not all_match:
             raise NotAlignedError(
