@@ -169,7 +169,7 @@ class _Writer:
             layout = {"partition_by": request.partition_by, "sort_by": request.sort_by}
             if metadata.has_view(request.table.schema, request.table.table, latest):
                 raise ObjectExistsError(f"`{request.table}` is a view.", remedy="Choose another name for the table.")
-            return _Plan(newest, None, new_table(metadata, request.table, columns, latest, **layout))
+            return self._checked(_Plan(newest, None, new_table(metadata, request.table, columns, latest, **layout)))
         if request.mode == "error":
             raise ObjectExistsError(
                 f"The table `{known}` exists.", remedy="Mode `append` adds to it, `ignore` keeps it."
@@ -177,14 +177,17 @@ class _Writer:
         if request.mode == "ignore":
             return _Plan(newest, known, known, Committed(latest, latest, known.table_id))
         check_layout(known, request.partition_by, request.sort_by)
-        if request.mode == "overwrite_partitions":
-            _check_partitioned(known)
         target = known
         if request.schema_evolution != "error":
             promote = request.schema_evolution == "promote"
             target = evolved(known, given, metadata.first_free_column(known.table_id), add=True, promote=promote)
         key = request.idempotency_key if request.mode == "append" else None
-        return _Plan(newest, known, target, find_replay(session, known, key, latest))
+        return self._checked(_Plan(newest, known, target, find_replay(session, known, key, latest)))
+
+    def _checked(self, plan: _Plan) -> _Plan:
+        if self._request.mode == "overwrite_partitions":
+            _check_partitioned(plan.target)
+        return plan
 
     # --- writing -------------------------------------------------------------------------------------------------
 
