@@ -6,11 +6,13 @@ from itertools import count
 from typing import Any
 from uuid import uuid4
 
+import duckdb
+
 from ducklake_orch.catalog.metadata import Metadata, folder_name
 from ducklake_orch.catalog.model import ColumnDef, PartitionField, PartitionSpec, SortKey, TableDef
 from ducklake_orch.catalog.types import duckdb_type, ducklake_type
 from ducklake_orch.engine.layout import partition_transforms, sort_terms
-from ducklake_orch.engine.quoting import TableName
+from ducklake_orch.engine.quoting import TableName, literal
 from ducklake_orch.errors import ConfigError
 
 # To what a column can grow. Not FLOAT to DOUBLE: the engine compares what older files hold as FLOAT, and misses rows.
@@ -84,14 +86,29 @@ def new_table(
         columns=tuple(columns),
         partition=PartitionSpec(-1, keys) if keys else None,
         sort=tuple(
-            SortKey(t.expression, t.direction or "ASC", (t.nulls or "NULLS LAST").replace(" ", "_")) for t in terms
+            SortKey(
+                _written(metadata.con, t.expression), t.direction or "ASC", (t.nulls or "NULLS LAST").replace(" ", "_")
+            )
+            for t in terms
         ),
         options=metadata.options(schema[0] if schema else None),
         encrypted=metadata.encrypted(),
     )
 
 
-def check_layout(table: TableDef, partition_by: Sequence[str] | None, sort_by: Sequence[str] | None) -> None:
+def _written(con: duckdb.DuckDBPyConnection, expression: str) -> str:
+    """Return an expression as the engine writes it: names in quotes only where needed, as other engines expect."""
+    row = con.execute(f"SELECT json_deserialize_sql(json_serialize_sql({literal(f'SELECT {expression}')}))").fetchone()
+    assert row is not None  # noqa: S101 - a query without FROM has a row
+    return str(row[0]).removeprefix("SELECT ")
+
+
+def check_layout(
+    con: duckdb.DuckDBPyConnection,
+    table: TableDef,
+    partition_by: Sequence[str] | None,
+    sort_by: Sequence[str] | None,
+) -> None:
     """Refuse a layout that is not the table's: a write does not change it."""
     types = {column.name: duckdb_type(column) for column in table.columns}
     if partition_by is not None:
@@ -105,8 +122,8 @@ def check_layout(table: TableDef, partition_by: Sequence[str] | None, sort_by: S
                 remedy=f"Leave out `partition_by`, or change it first: ALTER TABLE {table} SET PARTITIONED BY (…).",
             )
     if sort_by is not None:
-        given = [(t.expression.strip('"'), t.direction or "ASC") for t in sort_terms(sort_by, list(types))]
-        if given != [(key.expression.strip('"'), key.direction) for key in table.sort]:
+        given = [(_written(con, t.expression), t.direction or "ASC") for t in sort_terms(sort_by, list(types))]
+        if given != [(_written(con, key.expression), key.direction) for key in table.sort]:
             raise ConfigError(
                 f"Table `{table}` is not sorted by {', '.join(sort_by)}.",
                 remedy=f"Leave out `sort_by`, or change it first: ALTER TABLE {table} SET SORTED BY (…).",

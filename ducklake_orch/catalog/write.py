@@ -176,7 +176,7 @@ class _Writer:
             )
         if request.mode == "ignore":
             return _Plan(newest, known, known, Committed(latest, latest, known.table_id))
-        check_layout(known, request.partition_by, request.sort_by)
+        check_layout(metadata.con, known, request.partition_by, request.sort_by)
         target = known
         if request.schema_evolution != "error":
             promote = request.schema_evolution == "promote"

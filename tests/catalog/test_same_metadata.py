@@ -155,12 +155,6 @@ def folders_from_odd_names(before: Contents, theirs: Contents, ours: Contents) -
         assert _take(theirs, table, "path")[-1] != _take(ours, table, "path")[-1]
 
 
-def sort_keys_in_quotes(before: Contents, theirs: Contents, ours: Contents) -> None:
-    """A column's name is the same expression in quotes, and no keyword."""
-    for row in ours["ducklake_sort_expression"]:
-        row["expression"] = text(row["expression"]).strip('"')
-
-
 def new_fields_take_nulls(before: Contents, theirs: Contents, ours: Contents) -> None:
     """The engine says of a field that ALTER adds to a struct that it takes no NULL, which is in all older rows."""
     for row in theirs["ducklake_column"]:
@@ -351,15 +345,14 @@ FLAT_ROWS = [
 def test_first_rows(pair: Pair) -> None:
     pair.write(TYPED, TYPED_ROWS, table="a.typed", first=["CREATE SCHEMA a", create(TYPED, "a.typed")])
     pair.write(TYPED, NULLS, table="a.nulls", first=[create(TYPED, "a.nulls")])
-    layout = ["ALTER TABLE t SET PARTITIONED BY (s, bucket(3, i))", "ALTER TABLE t SET SORTED BY (d DESC, i)"]
+    layout = ["ALTER TABLE t SET PARTITIONED BY (s, bucket(3, i))", 'ALTER TABLE t SET SORTED BY (d DESC, "i" % 2, ts)']
     pair.write(
         FLAT,
         FLAT_ROWS,
         layout_in_the_creation,
-        sort_keys_in_quotes,
         first=[create(FLAT), *layout],
         partition_by=["s", "bucket(3, i)"],
-        sort_by=["d desc", "i"],
+        sort_by=["D desc", "i%2", "ts"],
     )
 
 

@@ -187,8 +187,8 @@ def test_data_that_do_not_fit_are_refused_and_leave_nothing(lake: DuckLake) -> N
 
 @catalogs()
 def test_a_layout_that_is_not_the_tables_is_refused(lake: DuckLake) -> None:
-    lake.write(ORDERS, "t", mode="append", partition_by=["region"], sort_by=["id desc"])
-    lake.write(ORDERS, "t", mode="append", partition_by=["region"], sort_by=["id DESC"])
+    lake.write(ORDERS, "t", mode="append", partition_by=["region"], sort_by=["id desc", "amount*2"])
+    lake.write(ORDERS, "t", mode="append", partition_by=["region"], sort_by=["id DESC", "amount * 2"])
     with pytest.raises(errors.ConfigError, match="SET PARTITIONED BY"):
         lake.write(ORDERS, "t", mode="append", partition_by=["id"])
     with pytest.raises(errors.ConfigError, match="SET SORTED BY"):
