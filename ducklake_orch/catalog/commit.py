@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ducklake_orch.catalog import changes, conflicts, ddl, keys
+from ducklake_orch.catalog.cells import text, truth
 from ducklake_orch.catalog.change import Committed, ExactFiles, TableChange
 from ducklake_orch.catalog.changes import Token
 from ducklake_orch.catalog.expectation import check_expected
 from ducklake_orch.catalog.known_files import refuse_known
-from ducklake_orch.catalog.metadata import text, truth
 from ducklake_orch.catalog.model import TableDef
 from ducklake_orch.catalog.prepared import PreparedFiles, prepare, stored_path
 from ducklake_orch.catalog.relation import Relation

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from ducklake_orch.catalog import conflicts
+from ducklake_orch.catalog.cells import text
 from ducklake_orch.catalog.change import Matching, Partitions, TableChange
 from ducklake_orch.catalog.history import TableHistory
 from ducklake_orch.catalog.inlined import ROW_ID, SNAPSHOT_ID, deletions_table, inlined_rows
-from ducklake_orch.catalog.metadata import text
 from ducklake_orch.catalog.model import TableDef
 from ducklake_orch.catalog.predicate import parse_predicate
 from ducklake_orch.catalog.retire import files_of_partitions, files_without_keys, partitions_condition

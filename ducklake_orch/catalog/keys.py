@@ -4,7 +4,7 @@ Its primary key is the last guard: of two processes that do the same work, one c
 """
 
 from ducklake_orch.catalog import conflicts
-from ducklake_orch.catalog.metadata import text
+from ducklake_orch.catalog.cells import text
 from ducklake_orch.catalog.transaction import MetadataTransaction
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine import server_sql

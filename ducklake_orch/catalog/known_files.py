@@ -4,7 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ducklake_orch.catalog.metadata import Metadata, join_path, text, truth
+from ducklake_orch.catalog.cells import text, truth
+from ducklake_orch.catalog.metadata import Metadata, join_path
 from ducklake_orch.catalog.model import TableDef
 from ducklake_orch.engine import server_sql
 from ducklake_orch.errors import DuplicateFileError

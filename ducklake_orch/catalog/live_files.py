@@ -5,11 +5,12 @@ from typing import Any
 
 import duckdb
 
+from ducklake_orch.catalog.cells import text
 from ducklake_orch.catalog.domains import Expressions
 from ducklake_orch.catalog.facts import Facts, partition_values_sql
 from ducklake_orch.catalog.history import TableHistory
 from ducklake_orch.catalog.inlined import deletions_sql
-from ducklake_orch.catalog.metadata import Metadata, live, text
+from ducklake_orch.catalog.metadata import Metadata, live
 from ducklake_orch.catalog.model import DataFile, DeleteFile
 from ducklake_orch.catalog.predicate import OrderKey, Predicate
 from ducklake_orch.catalog.pruning import FileConditions

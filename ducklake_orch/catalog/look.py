@@ -4,12 +4,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from ducklake_orch.catalog.cells import text, truth
 from ducklake_orch.catalog.facts import family
 from ducklake_orch.catalog.history import TableHistory
 from ducklake_orch.catalog.inlined import count_inlined, deletions_table
 from ducklake_orch.catalog.layout import key_name
 from ducklake_orch.catalog.live_files import LiveFiles
-from ducklake_orch.catalog.metadata import Metadata, live, reading, text, truth
+from ducklake_orch.catalog.metadata import Metadata, live, reading
 from ducklake_orch.catalog.model import ColumnDef, DataFile, TableDef
 from ducklake_orch.catalog.predicate import parse_predicate
 from ducklake_orch.catalog.types import duckdb_type

@@ -1,7 +1,6 @@
 """Read the metadata tables at one snapshot: a constant number of queries, however many tables and files there are."""
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
@@ -9,20 +8,17 @@ from uuid import NAMESPACE_URL, uuid5
 import duckdb
 
 from ducklake_orch.catalog import changes
+from ducklake_orch.catalog.cells import maybe_int, text, truth
 from ducklake_orch.catalog.model import (
-    ColumnDef,
-    InlinedTable,
-    PartitionField,
-    PartitionSpec,
     SnapshotRow,
-    SortKey,
     TableDef,
 )
+from ducklake_orch.catalog.table_rows import build_columns, read_table_rows
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.model import nearest
 from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.failures import classify
-from ducklake_orch.engine.quoting import TableName, identifier
+from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.session import Session
 from ducklake_orch.engine.snapshots import metadata
 from ducklake_orch.errors import CatalogVersionError, DuckLakeOrchError, ObjectNotFoundError
@@ -103,23 +99,25 @@ class Metadata:
         if row is None:
             return None
         table_id, schema_id = int(row[0]), int(row[2])
-        data_path = self.data_path()
-        schema_folder = join_path(data_path, row[4], row[5])
+        data_path, known = self.data_path(), read_table_rows(self.con, self.config, table_id, at)
+        schema_folder = join_path(data_path, row[4], truth(row[5]))
         return TableDef(
             table_id=table_id,
             uuid=text(row[1]) or "",
             schema_id=schema_id,
             schema=text(row[3]) or "",
             name=text(row[6]) or "",
-            folder=join_path(data_path if not row[8] else schema_folder, row[7], row[8]),
+            folder=join_path(schema_folder if truth(row[8]) else data_path, row[7], truth(row[8])),
             data_path=data_path,
-            columns=self._columns(table_id, at),
-            partition=self._partition(table_id, at),
-            sort=self._sort(table_id, at),
-            schema_versions=self._schema_versions(table_id),
-            inlined=self._inlined(table_id),
+            columns=build_columns(known.columns, at),
+            partition=known.partition,
+            sort=known.sort,
+            schema_versions=known.schema_versions,
+            inlined=known.inlined,
             options=self.options(schema_id, table_id),
             encrypted=self.encrypted(),
+            past_columns=known.columns,
+            past_specs=known.specs,
         )
 
     def data_path(self) -> str:
@@ -145,7 +143,7 @@ class Metadata:
         if self._values is not None:
             return self._values
         rows = self.rows(f"SELECT key, scope, scope_id, value FROM {self.table_sql('ducklake_metadata')}")
-        values = {(text(r[0]) or "", text(r[1]), _maybe_int(r[2])): text(r[3]) or "" for r in rows}
+        values = {(text(r[0]) or "", text(r[1]), maybe_int(r[2])): text(r[3]) or "" for r in rows}
         version = values.get(("version", None, None), "none")
         if version != FORMAT_VERSION:
             raise CatalogVersionError(
@@ -156,55 +154,20 @@ class Metadata:
         return values
 
     def _table_row(self, wanted: TableName, at: int) -> tuple[Any, ...] | None:
-        rows = self.rows(f"""
-            SELECT t.table_id, t.table_uuid, s.schema_id, s.schema_name, s.path, s.path_is_relative,
-                   t.table_name, t.path, t.path_is_relative
-            FROM {self.table_sql("ducklake_table")} t JOIN {self.table_sql("ducklake_schema")} s USING (schema_id)
-            WHERE {live(at, "t")} AND {live(at, "s")}""")
+        columns = ["t.table_id", "t.table_uuid", "s.schema_id", "s.schema_name", "s.path", "s.path_is_relative"]
+        columns += ["t.table_name", "t.path", "t.path_is_relative"]
+        tables, schemas = (server_sql.table(self.config, name) for name in ("ducklake_table", "ducklake_schema"))
+        sql = (
+            f"select {server_sql.texts(self.config, columns)} from {tables} t"
+            f" join {schemas} s on s.schema_id = t.schema_id where {live(at, 't')} and {live(at, 's')}"
+        )
+        rows = self.rows(server_sql.query(self.config, sql))
         return next((row for row in rows if wanted.names(text(row[3]) or "", text(row[6]) or "")), None)
-
-    def _columns(self, table_id: int, at: int) -> tuple[ColumnDef, ...]:
-        rows = self.rows(f"""
-            SELECT column_id, column_name, column_type, nulls_allowed, initial_default, default_value,
-                   default_value_type, parent_column
-            FROM {self.table_sql("ducklake_column")} WHERE table_id = {table_id} AND {live(at)}
-            ORDER BY column_order, column_id""")
-        return build_columns(rows)
 
     def first_free_column(self, table_id: int) -> int:
         """Return the id that the table's next new column gets; ids of dropped columns are not used again."""
         rows = self.rows(f"SELECT max(column_id) FROM {self.table_sql('ducklake_column')} WHERE table_id = {table_id}")
         return int(rows[0][0] or 0) + 1
-
-    def _partition(self, table_id: int, at: int) -> PartitionSpec | None:
-        rows = self.rows(f"""
-            SELECT p.partition_id, c.column_id, c.transform
-            FROM {self.table_sql("ducklake_partition_info")} p
-            JOIN {self.table_sql("ducklake_partition_column")} c USING (partition_id)
-            WHERE p.table_id = {table_id} AND {live(at, "p")} ORDER BY c.partition_key_index""")
-        # RESET PARTITIONED BY leaves a spec without keys.
-        fields = tuple(PartitionField(int(r[1]), text(r[2]) or "") for r in rows)
-        return PartitionSpec(int(rows[0][0]), fields) if rows else None
-
-    def _sort(self, table_id: int, at: int) -> tuple[SortKey, ...]:
-        rows = self.rows(f"""
-            SELECT e.expression, e.sort_direction, e.null_order
-            FROM {self.table_sql("ducklake_sort_info")} s
-            JOIN {self.table_sql("ducklake_sort_expression")} e USING (sort_id)
-            WHERE s.table_id = {table_id} AND {live(at, "s")} ORDER BY e.sort_key_index""")
-        return tuple(SortKey(text(r[0]) or "", text(r[1]) or "ASC", text(r[2]) or "NULLS_LAST") for r in rows)
-
-    def _schema_versions(self, table_id: int) -> tuple[tuple[int, int], ...]:
-        rows = self.rows(f"""
-            SELECT begin_snapshot, schema_version FROM {self.table_sql("ducklake_schema_versions")}
-            WHERE table_id = {table_id} ORDER BY 1""")
-        return tuple((int(r[0]), int(r[1])) for r in rows)
-
-    def _inlined(self, table_id: int) -> tuple[InlinedTable, ...]:
-        rows = self.rows(f"""
-            SELECT table_name, schema_version FROM {self.table_sql("ducklake_inlined_data_tables")}
-            WHERE table_id = {table_id} ORDER BY schema_version""")
-        return tuple(InlinedTable(text(r[0]) or "", int(r[1])) for r in rows)
 
 
 @contextmanager
@@ -243,55 +206,11 @@ def folder_name(*names: str) -> str:
 
 def live(at: int, alias: str | None = None) -> str:
     """Return the condition for rows that hold at a snapshot."""
-    prefix = f"{identifier(alias)}." if alias else ""
+    prefix = f"{alias}." if alias else ""
     return f"{prefix}begin_snapshot <= {at} AND ({prefix}end_snapshot IS NULL OR {prefix}end_snapshot > {at})"
-
-
-def build_columns(rows: Sequence[tuple[Any, ...]]) -> tuple[ColumnDef, ...]:
-    """Put columns and the columns inside them together.
-
-    Args:
-        rows: id, name, type, nullable, initial default, default, type of the default, parent; in order.
-    """
-    inside: dict[int | None, list[tuple[Any, ...]]] = defaultdict(list)
-    for row in rows:
-        inside[_maybe_int(row[7])].append(row)
-
-    def build(parent: int | None) -> tuple[ColumnDef, ...]:
-        return tuple(
-            ColumnDef(
-                column_id=int(row[0]),
-                name=text(row[1]) or "",
-                type=text(row[2]) or "",
-                nullable=bool(truth(row[3])),
-                initial_default=text(row[4]),
-                default=text(row[5]),
-                default_type=text(row[6]) or "",
-                children=build(int(row[0])),
-            )
-            for row in inside[parent]
-        )
-
-    return build(None)
-
-
-def text(value: Any) -> str | None:
-    """Return a text of the catalog; Postgres and MySQL hold some as bytes."""
-    if isinstance(value, bytes | bytearray):
-        return value.decode()
-    return None if value is None else str(value)
 
 
 def join_path(root: str, path: Any, relative: Any) -> str:
     """Return the absolute form of a folder as the catalog holds it, with its closing slash."""
     folder = f"{root}{text(path) or ''}" if relative else (text(path) or "")
     return folder if folder.endswith("/") else f"{folder}/"
-
-
-def truth(value: Any) -> bool | None:
-    """Return a truth value of the catalog; SQLite and MySQL have numbers for them, options are texts."""
-    return None if value is None else text(value) in ("1", "true", "True", "t")
-
-
-def _maybe_int(value: Any) -> int | None:
-    return None if value is None else int(value)

@@ -51,6 +51,16 @@ class ColumnDef:
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnVersion:
+    """A column as it was from one snapshot to another, without those inside it."""
+
+    column: ColumnDef
+    parent: int | None
+    begin_snapshot: int
+    end_snapshot: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionField:
     """One key of a partition spec: `identity`, `year`, `month`, `day`, `hour` or `bucket(n)` of a column."""
 
@@ -93,6 +103,8 @@ class TableDef:
         schema_versions: When each version of its schema began, as (snapshot, version), oldest first.
         inlined: The tables that hold its inlined rows.
         options: The persisted options that hold for it.
+        past_columns: Every version that its columns have had, those of today included.
+        past_specs: Every partition spec that one of its files may still have.
     """
 
     table_id: int
@@ -109,6 +121,8 @@ class TableDef:
     inlined: tuple[InlinedTable, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     encrypted: bool = False
+    past_columns: tuple[ColumnVersion, ...] = field(default=(), compare=False, repr=False)
+    past_specs: tuple[PartitionSpec, ...] = field(default=(), compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"{self.schema}.{self.name}"

@@ -155,14 +155,15 @@ def files_of_partitions(
     """
     metadata = transaction.metadata
     texts = ", ".join(f"[{', '.join(f'{literal(value)}::VARCHAR' for value in key)}]" for key in keys)
-    files = f"SELECT data_file_id FROM {metadata.table_sql('ducklake_data_file')} WHERE table_id = {table.table_id}"
+    mine = f"WHERE table_id = {table.table_id} AND"
+    values = f"SELECT data_file_id, partition_value FROM {metadata.table_sql('ducklake_file_partition_value')} {mine}"
+    places = range(len(table.partition.fields) if table.partition else 0)
+    joins = " ".join(f"JOIN ({values} partition_key_index = {n}) k{n} USING (data_file_id)" for n in places)
     rows = metadata.rows(f"""
-        SELECT data_file_id FROM (
-            SELECT data_file_id, list(partition_value ORDER BY partition_key_index) AS key
-            FROM {metadata.table_sql("ducklake_file_partition_value")}
-            WHERE table_id = {table.table_id}
-                AND data_file_id IN ({files} AND {_keyed(table)}{"" if ended else " AND end_snapshot IS NULL"})
-            GROUP BY data_file_id) WHERE key IN ({texts})""")
+        SELECT data_file_id
+        FROM (SELECT data_file_id FROM {metadata.table_sql("ducklake_data_file")}
+              {mine} {_keyed(table)}{"" if ended else " AND end_snapshot IS NULL"}) {joins}
+        WHERE [{", ".join(f"k{n}.partition_value" for n in places)}] IN ({texts})""")
     return [int(row[0]) for row in rows]
 
 
@@ -227,6 +228,8 @@ def _with_inlined(transaction: MetadataTransaction, table: TableDef, where: str,
     """Add the inlined rows that match."""
     metadata, at = transaction.metadata, transaction.latest.snapshot_id
     retired = _these(transaction, table, ids)
+    if not table.inlined:
+        return retired
     predicate = parse_predicate(metadata.con, where, table.columns)
     matching: dict[str, Sequence[int] | None] = {}
     for one in inlined_rows(TableHistory(metadata, table), at, table.columns):

@@ -10,10 +10,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ducklake_orch.catalog.cells import text, truth
 from ducklake_orch.catalog.history import TableHistory
 from ducklake_orch.catalog.inlined import InlinedRows, count_inlined, deletions_sql, deletions_table, inlined_rows
 from ducklake_orch.catalog.live_files import LiveFiles
-from ducklake_orch.catalog.metadata import Metadata, text, truth
+from ducklake_orch.catalog.metadata import Metadata
 from ducklake_orch.catalog.model import ColumnDef, DataFile, MappedName, TableDef
 from ducklake_orch.catalog.positions import count_rows
 from ducklake_orch.catalog.predicate import OrderKey, Predicate, parse_order, parse_predicate

@@ -36,6 +36,7 @@ def test_an_append_killed_at_any_statement_is_there_once_after_its_retry(lake: D
             break
     assert died >= 15  # files, commit, and a dozen statements
     assert len(rows(lake, "FROM t")) == died + 1 + 2
+    assert lake.fsck(deep=True).findings == []
 
 
 @catalogs(quick=[SQLITE])
@@ -58,6 +59,7 @@ def test_a_replacement_killed_at_any_statement_happens_whole_or_not_at_all(lake:
         if not killed:
             break
     assert died >= 12
+    assert lake.fsck(deep=True).findings == []
 
 
 @catalogs(quick=[SQLITE])
@@ -77,3 +79,4 @@ def test_a_table_is_made_whole_or_not_at_all(lake: DuckLake) -> None:
         if not killed:
             break
     assert died >= 15
+    assert lake.fsck(deep=True).findings == []

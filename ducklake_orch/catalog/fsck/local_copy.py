@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import duckdb
 
+from ducklake_orch.catalog.cells import text
 from ducklake_orch.catalog.fsck.inlined import DELETES, copy_inlined
 from ducklake_orch.catalog.fsck.views import MACROS, VIEWS
-from ducklake_orch.catalog.metadata import text
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.engine.snapshots import metadata

@@ -1,0 +1,140 @@
+"""Disks that are full, readers in the way, input that breaks off: the lake stays whole, a retry makes one copy."""
+
+import os
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ducklake_orch import DuckLake, errors
+from tests.backends import catalogs
+from tests.catalog.test_once import nothing_left_over
+from tests.catalog.test_write import rows
+
+OLD = pa.table({"v": [1]})
+
+
+@pytest.fixture
+def sqlite_lake(tmp_path: Path) -> DuckLake:
+    lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
+    lake.write(OLD, "t", mode="append")
+    return lake
+
+
+def in_a_child_that_may_write(limit: int, work: Callable[[], object]) -> str:
+    """Run work in a process none of whose files can grow beyond some bytes; return the name of the error it got."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # then a write fails as it does where the disk is full
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        said = "nothing"
+        try:
+            work()
+        except BaseException as error:
+            said = type(error).__name__
+        os.write(write, said.encode())
+        os._exit(0)
+    os.close(write)
+    with open(read) as answer:
+        said = answer.read()
+    os.waitpid(child, 0)
+    return said
+
+
+def log_of(lake: DuckLake) -> Path:
+    return lake.config.catalog.path.with_name(lake.config.catalog.path.name + "-wal")  # type: ignore[union-attr]
+
+
+def test_a_disk_that_is_full_for_the_catalog_leaves_it_as_it_was(sqlite_lake: DuckLake) -> None:
+    many = pa.table({f"c{n}": ["x" * 200] for n in range(200)} | {"v": [2]})  # statistics of many columns: a long log
+    write: dict[str, Any] = {"mode": "append", "schema_evolution": "add", "idempotency_key": "once"}
+    with sqlite3.connect(sqlite_lake.config.catalog.path) as held:  # type: ignore[union-attr]
+        held.execute("SELECT count(*) FROM ducklake_snapshot").fetchall()  # so that the log stays where it is
+        limit = max(log_of(sqlite_lake).stat().st_size, 100_000)
+        said = in_a_child_that_may_write(limit, lambda: sqlite_lake.write(many, "t", **write))
+    held.close()
+    assert said not in ("nothing", "KilledError"), said
+    assert rows(sqlite_lake, "SELECT v FROM t") == [(1,)]
+    assert sqlite_lake.fsck(deep=True).findings == []
+    sqlite_lake.write(many, "t", **write)
+    sqlite_lake.write(many, "t", **write)
+    assert rows(sqlite_lake, "SELECT v FROM t ORDER BY v") == [(1,), (2,)]
+    assert sqlite_lake.fsck(deep=True).findings == []
+
+
+def test_a_disk_that_is_full_for_the_data_leaves_no_file(sqlite_lake: DuckLake) -> None:
+    large = pa.table({"v": pa.array(range(1_000_000), pa.int64())})
+    said = in_a_child_that_may_write(200_000, lambda: sqlite_lake.write(large, "t", mode="overwrite"))
+    assert said != "nothing"
+    assert rows(sqlite_lake, "FROM t") == [(1,)]
+    nothing_left_over(sqlite_lake)
+
+
+# In a process of its own: locks of SQLite do not hold between two libraries in one.
+READER = """
+import sqlite3, sys, time
+reader = sqlite3.connect(sys.argv[1], isolation_level=None)
+reader.execute(f"PRAGMA journal_mode = {sys.argv[2]}").fetchall()
+reader.execute("BEGIN")
+for seconds in (0, float(sys.argv[3])):
+    time.sleep(seconds)
+    print(reader.execute("SELECT count(*) FROM ducklake_snapshot").fetchone()[0], flush=True)
+reader.execute("ROLLBACK")
+"""
+
+
+@contextmanager
+def somebody_reads(lake: DuckLake, journal: str, seconds: float) -> Iterator[None]:
+    """Keep a transaction open that reads the catalog, for some seconds of the block."""
+    path = str(lake.config.catalog.path)  # type: ignore[union-attr]
+    with subprocess.Popen(
+        [sys.executable, "-c", READER, path, journal, str(seconds)], stdout=subprocess.PIPE, text=True
+    ) as reader:
+        assert reader.stdout is not None
+        before = reader.stdout.readline()
+        yield
+        assert reader.stdout.readline() == before != ""
+
+
+def test_a_reader_in_the_catalog_stops_no_commit(sqlite_lake: DuckLake) -> None:
+    with somebody_reads(sqlite_lake, "WAL", 2):
+        started = time.monotonic()
+        sqlite_lake.write(OLD, "t", mode="append")
+        assert time.monotonic() - started < 2
+    assert rows(sqlite_lake, "FROM t") == [(1,), (1,)]
+
+
+def test_a_reader_without_a_write_ahead_log_is_waited_for(sqlite_lake: DuckLake) -> None:
+    with somebody_reads(sqlite_lake, "DELETE", 1):
+        started = time.monotonic()
+        sqlite_lake.write(OLD, "t", mode="append")
+        assert time.monotonic() - started > 0.5
+    assert rows(sqlite_lake, "FROM t") == [(1,), (1,)]
+    assert sqlite_lake.fsck(storage=True).findings == []
+
+
+@catalogs()
+def test_input_that_breaks_off_leaves_nothing(lake: DuckLake) -> None:
+    lake.write(OLD, "t", mode="append")
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from OLD.to_batches()
+        raise ConnectionResetError("the source is gone")
+
+    broken = pa.RecordBatchReader.from_batches(OLD.schema, batches())
+    with pytest.raises(errors.DuckLakeOrchError, match="the source is gone"):
+        lake.write(broken, "t", mode="overwrite", idempotency_key="once")
+    assert rows(lake, "FROM t") == [(1,)]
+    nothing_left_over(lake)
+    lake.write(pa.table({"v": [2]}), "t", mode="overwrite", idempotency_key="once")
+    assert rows(lake, "FROM t") == [(2,)]
