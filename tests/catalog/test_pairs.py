@@ -110,6 +110,17 @@ def test_the_engines_after_ours(lake: DuckLake, first: Operation) -> None:
     assert lake.fsck().findings == []
 
 
+def aborts(first: Operation, second: Operation) -> bool:
+    """Whether a transaction of the engine's has to give way to ours: the second table in docs/concurrency.md."""
+    if second.kind == "drop":
+        return False
+    if first.kind == "layout" or second.name == "flush":
+        return True
+    if second.kind != "rows":
+        return False
+    return first.name != "append" or not second.name.startswith("INSERT")
+
+
 def check_second_of_theirs(lake: DuckLake, first: Operation, second: Operation) -> None:
     start(lake)
     with lake.connect() as con, ThreadPoolExecutor(1) as pool:
@@ -125,6 +136,7 @@ def check_second_of_theirs(lake: DuckLake, first: Operation, second: Operation) 
             orders = [(second, first), (first, second)]
         refused = commit(con)
         ours.result(timeout=60)
+    assert refused == (len(orders) == 1 and aborts(first, second)), (first, second)
     if second.kind == "drop" and not refused:
         assert lake.exists("t") == (second.name != "DROP")
         return
