@@ -28,7 +28,7 @@ $(VENV)/.base: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.test: pyproject.toml constraints.txt
-	$(call install,$(VENV),constraints.txt,-e ".[$(ENGINES)]" --group test $(RUNTIME))
+	$(call install,$(VENV),constraints.txt,-e ".[$(ENGINES)]" --group test --group interop $(RUNTIME))
 	@touch $@ $(VENV)/.base
 
 $(VENV)/.lint: $(VENV)/.test
