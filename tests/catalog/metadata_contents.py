@@ -1,0 +1,222 @@
+"""What the metadata tables of a lake hold, so that it can be compared with what another lake's hold."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ducklake_orch import DuckLake
+
+Contents = dict[str, list[dict[str, Any]]]
+# Takes what differs on purpose out of (before, theirs, ours).
+Difference = Callable[[Contents, Contents, Contents], None]
+
+
+TABLES = (
+    *(
+        "ducklake_snapshot",
+        "ducklake_snapshot_changes",
+        "ducklake_schema_versions",
+        "ducklake_schema",
+        "ducklake_table",
+    ),
+    *("ducklake_column", "ducklake_column_tag", "ducklake_tag", "ducklake_inlined_data_tables"),
+    *("ducklake_partition_info", "ducklake_partition_column", "ducklake_sort_info", "ducklake_sort_expression"),
+    *("ducklake_data_file", "ducklake_delete_file", "ducklake_file_partition_value", "ducklake_file_column_stats"),
+    *("ducklake_file_variant_stats", "ducklake_table_stats", "ducklake_table_column_stats"),
+    *("ducklake_column_mapping", "ducklake_name_mapping", "ducklake_files_scheduled_for_deletion"),
+)
+DIFFERENT: Mapping[tuple[str, str], str] = {
+    ("ducklake_snapshot", "snapshot_time"): "two commits are not made at one time",
+    ("ducklake_snapshot_changes", "commit_extra_info"): "holds the id of the write",
+    ("ducklake_schema", "schema_uuid"): "random",
+    ("ducklake_table", "table_uuid"): "random",
+    ("ducklake_delete_file", "path"): "random",
+    ("ducklake_delete_file", "file_size_bytes"): "holds the random name of the data file",
+    ("ducklake_delete_file", "footer_size"): "holds the random name of the data file",
+}
+
+
+# --- what is compared -------------------------------------------------------------------------------------------------
+
+
+def contents(lake: DuckLake) -> Contents:
+    """Return the rows of all metadata tables, without what may differ."""
+    found: Contents = {}
+    with lake.connect_metadata() as con:
+        for table in TABLES:
+            cursor = con.execute(f"SELECT * FROM {table}")
+            names = [str(column[0]) for column in cursor.description or ()]
+            found[table] = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    label(found)
+    for table, rows in found.items():
+        for row in rows:
+            for name in row:
+                row[name] = None if (table, name) in DIFFERENT else plain(name, row[name])
+    return found
+
+
+def label(found: Contents) -> None:
+    """Call files by their folders: their names are random, and those of one commit are numbered in any order."""
+    first_row: dict[int, int] = {}
+    labels = {}
+    for row in found["ducklake_data_file"]:
+        commit, start = row["begin_snapshot"], row["row_id_start"]
+        first_row[commit] = min(start, first_row.get(commit, start))
+        row["path"] = text(row["path"]).rpartition("/")[0]
+        labels[row["data_file_id"]] = f"{row['path']} of {commit}"
+    for row in found["ducklake_data_file"]:
+        row["row_id_start"] = first_row[row["begin_snapshot"]]
+    for rows in found.values():
+        for row in rows:
+            if "data_file_id" in row:
+                row["data_file_id"] = labels[row["data_file_id"]]
+
+
+def plain(name: str, value: Any) -> Any:
+    """Return a value so that the same means equal."""
+    if value is not None and name == "changes_made":
+        return sorted(text(value).split(","))
+    if value is not None and name == "extra_stats":
+        extra = json.loads(value)  # of a box the engine writes six digits, we write all
+        return extra | {"types": sorted(extra["types"])} if isinstance(extra, dict) else extra
+    return value
+
+
+def text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def assert_same(theirs: Contents, ours: Contents) -> None:
+    for table in TABLES:
+        assert sorted(ours[table], key=repr) == sorted(theirs[table], key=repr), table
+
+
+# --- where we differ on purpose ---------------------------------------------------------------------------------------
+
+
+def table_without_bounds(before: Contents, theirs: Contents, ours: Contents) -> None:
+    """A column without bounds had no values, or some that the engine knew no bounds of: who adds to it cannot tell."""
+    name = "ducklake_table_column_stats"
+    unbounded = {row["column_id"] for row in before[name] if row["min_value"] is None}
+    gone = unbounded - {row["column_id"] for row in ours[name]}
+    assert gone
+    theirs[name] = [row for row in theirs[name] if row["column_id"] not in gone]
+
+
+def variants_unknown(before: Contents, theirs: Contents, ours: Contents) -> None:
+    """Of variants we write no statistics, which nobody needs to read them; the engine's count no NULLs."""
+    variants = {row["column_id"] for row in theirs["ducklake_column"] if row["column_type"] == "variant"}
+    assert not ours["ducklake_file_variant_stats"]
+    theirs["ducklake_file_variant_stats"] = []
+    for name in ("ducklake_file_column_stats", "ducklake_table_column_stats"):
+        assert not [row for row in ours[name] if row["column_id"] in variants]
+        theirs[name] = [row for row in theirs[name] if row["column_id"] not in variants]
+
+
+def layout_in_the_creation(before: Contents, theirs: Contents, ours: Contents) -> None:
+    """SQL gives a new table its layout by an ALTER, of which there is a token more."""
+    (token,) = {one for one in _tokens(theirs) if one.startswith("altered_table:")}
+    _tokens(theirs).remove(token)
+
+
+def both_tokens_of_a_replacement(before: Contents, theirs: Contents, ours: Contents) -> None:
+    """Also where nothing is added, or only inlined rows go, an INSERT or DELETE beside it has to look again."""
+    kinds = [{one.partition(":")[0] for one in _tokens(each)} for each in (theirs, ours)]
+    assert kinds[0] < kinds[1]
+    assert kinds[1] >= {"inserted_into_table", "deleted_from_table"}
+    _tokens(theirs)[:] = _tokens(ours)
+
+
+def next_file_id_moves(before: Contents, theirs: Contents, ours: Contents) -> None:
+    """Readers keep statistics for as long as the next file id is the same."""
+    assert _last(theirs)["next_file_id"] == _last(before)["next_file_id"] == _last(ours)["next_file_id"] - 1
+    _last(ours)["next_file_id"] -= 1
+
+
+def folders_from_odd_names(before: Contents, theirs: Contents, ours: Contents) -> None:
+    """First writers who do not know of each other put their files into one folder; the engine's name is random."""
+    for table in ("ducklake_schema", "ducklake_table"):
+        assert _take(theirs, table, "path")[-1] != _take(ours, table, "path")[-1]
+
+
+def new_fields_take_nulls(before: Contents, theirs: Contents, ours: Contents) -> None:
+    """The engine says of a field that ALTER adds to a struct that it takes no NULL, which is in all older rows."""
+    for row in theirs["ducklake_column"]:
+        if row["parent_column"] is not None and row["begin_snapshot"] == _last(theirs)["snapshot_id"]:
+            assert not row["nulls_allowed"]
+            row["nulls_allowed"] = type(row["nulls_allowed"])(True)
+
+
+def bounds_stay_beside_nan(before: Contents, theirs: Contents, ours: Contents) -> None:
+    """The engine forgets the bounds of a table's column at a file of nothing but NaN; they are true as they were."""
+    _forgotten(theirs, ours)
+
+
+def bounds_as_insert_has_them(before: Contents, theirs: Contents, ours: Contents) -> None:
+    """The extension's INSERT and its ducklake_add_data_files write booleans and blobs in two ways; we in the first."""
+    typed = {row["column_id"]: text(row["column_type"]) for row in theirs["ducklake_column"]}
+    for name in ("ducklake_file_column_stats", "ducklake_table_column_stats"):
+        for other, mine in zip(_by_column(theirs[name]), _by_column(ours[name]), strict=True):
+            if typed[mine["column_id"]] in ("boolean", "blob"):
+                assert mine["min_value"] is not None
+                assert mine["max_value"] != other["max_value"]
+                for one in (mine, other):
+                    one["min_value"] = one["max_value"] = None
+
+
+def nothing_is_no_statistics(before: Contents, theirs: Contents, ours: Contents) -> None:
+    """Where a footer says nothing, we leave the table's column without bounds, and NULLs may be in it."""
+    name = "ducklake_table_column_stats"
+    known = {row["column_id"] for row in ours[name]}
+    gone = [row for row in theirs[name] if row["column_id"] not in known]
+    assert {(row["min_value"], row["max_value"]) for row in gone} == {(None, None)}
+    theirs[name] = [row for row in theirs[name] if row["column_id"] in known]
+    for other, mine in zip(_by_column(theirs[name]), _by_column(ours[name]), strict=True):
+        if other["contains_null"] is None:
+            assert mine["contains_null"]
+            mine["contains_null"] = None
+
+
+def promoted_bounds_stay(before: Contents, theirs: Contents, ours: Contents) -> None:
+    """The engine forgets the bounds of a table's column that has grown; they are true as they were."""
+    _forgotten(theirs, ours)
+
+
+def delete_files_end_with_their_file(before: Contents, theirs: Contents, ours: Contents) -> None:
+    """The engine leaves them without an end, and a flush or rewrite later finds two that live."""
+    assert {row["end_snapshot"] for row in theirs["ducklake_delete_file"]} == {None}
+    assert {row["end_snapshot"] for row in ours["ducklake_delete_file"]} == {_last(ours)["snapshot_id"]}
+    for row in ours["ducklake_delete_file"]:
+        row["end_snapshot"] = None
+
+
+def place_for_inlined_rows_later(before: Contents, theirs: Contents, ours: Contents) -> None:
+    """The first who inlines rows of a new table makes their place."""
+    assert len(theirs["ducklake_inlined_data_tables"]) == 1 + len(ours["ducklake_inlined_data_tables"])
+    theirs["ducklake_inlined_data_tables"] = list(ours["ducklake_inlined_data_tables"])
+
+
+def _forgotten(theirs: Contents, ours: Contents) -> None:
+    pairs = zip(*(_by_column(each["ducklake_table_column_stats"]) for each in (theirs, ours)), strict=True)
+    found = [mine for other, mine in pairs if other["min_value"] is None and mine["min_value"] is not None]
+    assert found
+    for mine in found:
+        mine["min_value"] = mine["max_value"] = None
+
+
+def _tokens(found: Contents) -> list[str]:
+    changes: list[str] = max(found["ducklake_snapshot_changes"], key=lambda row: row["snapshot_id"])["changes_made"]
+    return changes
+
+
+def _last(found: Contents) -> dict[str, Any]:
+    return max(found["ducklake_snapshot"], key=lambda row: int(row["snapshot_id"]))
+
+
+def _take(found: Contents, table: str, name: str) -> list[Any]:
+    """Take a column out, and return what was in it."""
+    return [row.pop(name) for row in found[table]]
+
+
+def _by_column(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: (row["table_id"], row["column_id"]))
