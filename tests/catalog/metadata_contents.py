@@ -183,7 +183,7 @@ def promoted_bounds_stay(before: Contents, theirs: Contents, ours: Contents) -> 
 
 
 def delete_files_end_with_their_file(before: Contents, theirs: Contents, ours: Contents) -> None:
-    """The engine leaves them without an end, and a flush or rewrite later finds two that live."""
+    """The engine leaves them without an end; a rival that looks only there would think that they live."""
     assert {row["end_snapshot"] for row in theirs["ducklake_delete_file"]} == {None}
     assert {row["end_snapshot"] for row in ours["ducklake_delete_file"]} == {_last(ours)["snapshot_id"]}
     for row in ours["ducklake_delete_file"]:
