@@ -14,7 +14,7 @@ import pytest
 
 from ducklake_orch import DuckLake
 from ducklake_orch.engine.quoting import identifier, literal
-from tests.backends import SQLITE, catalogs
+from tests.backends import POSTGRES, SQLITE, catalogs
 from tests.catalog.adding import copy_out
 from tests.catalog.differential.oracle import Oracle
 from tests.catalog.differential.values import SAMPLES, ListOf, Scalar, StructOf, Type, Value, sql_type, sql_value
@@ -173,7 +173,7 @@ def test_more_rows(pair: Pair) -> None:
         pair.write(TYPED, rows)
 
 
-@catalogs(sql_writes=True)
+@catalogs(sql_writes=True, quick=[SQLITE])
 def test_more_rows_where_there_were_no_bounds(pair: Pair) -> None:
     pair.both(create(TYPED), insert(TYPED, NULLS))
     pair.write(TYPED, TYPED_ROWS, table_without_bounds)
@@ -203,7 +203,7 @@ def test_variants(pair: Pair, kind: str) -> None:
         pair.write(columns, rows, variants_unknown)
 
 
-@catalogs(sql_writes=True)
+@catalogs(sql_writes=True, quick=[SQLITE, POSTGRES])
 def test_layouts(pair: Pair) -> None:
     for n, spec in enumerate(["s", "year(d), month(ts)", "bucket(3, s)", "i, hour(ts)"]):
         pair.both(create(FLAT, f"t{n}"), f"ALTER TABLE t{n} SET PARTITIONED BY ({spec})")
@@ -213,7 +213,7 @@ def test_layouts(pair: Pair) -> None:
     pair.write(FLAT, FLAT_ROWS)
 
 
-@catalogs(sql_writes=True)
+@catalogs(sql_writes=True, quick=[SQLITE, POSTGRES])
 def test_new_columns(pair: Pair) -> None:
     pair.both(create(FLAT), insert(FLAT, FLAT_ROWS))
     wider = [*FLAT, ("n", Scalar("VARCHAR")), ("m", ListOf(Scalar("INTEGER")))]
@@ -251,7 +251,7 @@ def test_replacements_of_rows_with_deletes(pair: Pair) -> None:
     pair.write(FLAT, FLAT_ROWS, delete_files_end_with_their_file, first=["DELETE FROM t"], mode="overwrite")
 
 
-@catalogs(sql_writes=True)
+@catalogs(sql_writes=True, quick=[SQLITE, POSTGRES])
 def test_beside_inlined_rows(inlining_pair: Pair) -> None:
     pair, many = inlining_pair, FLAT_ROWS * 3
     pair.both(create(FLAT), insert(FLAT, FLAT_ROWS))
@@ -262,7 +262,7 @@ def test_beside_inlined_rows(inlining_pair: Pair) -> None:
     pair.write(FLAT, many, place_for_inlined_rows_later, table="new", first=[create(FLAT, "new")])
 
 
-@catalogs(sql_writes=True)
+@catalogs(sql_writes=True, quick=[SQLITE])
 def test_files_of_others(pair: Pair, tmp_path: Path) -> None:
     # In Parquet these become other types, and the extension takes no such file for them.
     others = [Scalar(name) for name in ("HUGEINT", "UHUGEINT", "TIME WITH TIME ZONE")]
