@@ -162,6 +162,26 @@ CHECKS = [
             WHERE f.end_snapshot IS NULL AND coalesce(k.keys, []) <> coalesce(v.keys, [])""",
     ),
     Check(
+        "file-without-bucket",
+        "error",
+        "Bucket keys were set when the file was there already: where a query, UPDATE or DELETE names a value of that"
+        " column, the engine leaves the file out, and its rows are not found.",
+        "Write the rows anew (mode `overwrite`, or `UPDATE` all of them), or take the bucket key away"
+        " (`SET PARTITIONED BY`).",
+        sql="""
+            SELECT f.table_id, p.full_path, 'no ' || k.transform || ' of ' || shown(c.column_name)
+            FROM ducklake_data_file f JOIN data_path_of p ON p.id = f.data_file_id
+            JOIN ducklake_partition_info i ON i.table_id = f.table_id AND i.end_snapshot IS NULL
+            JOIN ducklake_partition_column k ON k.partition_id = i.partition_id AND k.transform LIKE 'bucket(%'
+            JOIN ducklake_column c ON c.table_id = f.table_id AND c.column_id = k.column_id AND c.end_snapshot IS NULL
+            LEFT JOIN ducklake_partition_info o ON o.partition_id = f.partition_id AND o.table_id = f.table_id
+            LEFT JOIN ducklake_partition_column same ON same.partition_id = f.partition_id
+                AND same.column_id = k.column_id AND same.transform = k.transform
+                AND same.partition_key_index = k.partition_key_index
+            WHERE f.end_snapshot IS NULL AND (f.partition_id IS NULL OR o.partition_id IS NOT NULL)
+                AND same.partition_id IS NULL""",
+    ),
+    Check(
         "scattered-partition",
         "warning",
         "`merge_adjacent_files` and CHECKPOINT fail with an INTERNAL error (`Files have different hive partition"

@@ -1,6 +1,6 @@
 """Read the footers of the lake's files into the copy: whether they are there, how long, and with what columns."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 
 import duckdb
 
@@ -31,6 +31,9 @@ _LOAD = """
                converted_type: s.converted_type, logical_type: s.logical_type, field_id: s.field_id,
                duckdb_type: s.duckdb_type}})
     FROM (SELECT parquet_file_metadata[1] AS f, parquet_schema FROM parquet_full_metadata([{paths}]))"""
+
+
+_VARIANTS = "SELECT DISTINCT column_id FROM ducklake_column WHERE column_type = 'variant'"
 
 
 def read_footers(copy: LocalCopy) -> None:
@@ -97,14 +100,17 @@ def _count_encrypted(con: duckdb.DuckDBPyConnection, path: str, key: str) -> Non
 
 def _judge_nesting(con: duckdb.DuckDBPyConnection) -> None:
     """Note the files that lack field ids inside their columns."""
+    variants = {int(row[0]) for row in con.execute(_VARIANTS).fetchall()}
     shapes = con.execute("SELECT columns, list(path) FROM footer WHERE columns IS NOT NULL GROUP BY columns").fetchall()
     for columns, paths in shapes:
         known = [column for column in file_columns(columns) if column.field_id is not None]
-        inside = sorted({name for column in known for name in _without_id(column)})
+        inside = sorted({name for column in known for name in _without_id(column, variants)})
         for path in paths if inside else ():
             con.execute(f"INSERT INTO nesting VALUES ({literal(path)}, {literal(', '.join(inside))})")
 
 
-def _without_id(column: FileColumn) -> list[str]:
+def _without_id(column: FileColumn, variants: Set[int]) -> list[str]:
+    if column.field_id in variants and {"metadata", "value"} <= {child.name for child in column.children}:
+        return []  # nobody has ids for what a variant is made of
     missing = [column.name for child in column.children if child.field_id is None]
-    return missing + [f"{column.name}.{name}" for child in column.children for name in _without_id(child)]
+    return missing + [f"{column.name}.{name}" for child in column.children for name in _without_id(child, variants)]

@@ -13,7 +13,14 @@ import duckdb
 from ducklake_orch import DuckLake
 from ducklake_orch.catalog.metadata import Metadata
 from tests.backends import CatalogKind
-from tests.catalog.differential.faults import FLUSHED_LATE, INLINED_DROPPED, INLINED_DROPPED_ERRORS, NARROWED, fault_of
+from tests.catalog.differential.faults import (
+    FLUSHED_LATE,
+    INLINED_DROPPED,
+    INLINED_DROPPED_ERRORS,
+    NARROWED,
+    UNRECORDED,
+    fault_of,
+)
 from tests.catalog.differential.filters import condition, matching
 from tests.catalog.differential.model import Model, Table
 from tests.catalog.differential.oracle import Oracle
@@ -109,6 +116,9 @@ class Checker:
         wanted = expected(self._oracle, table)
         look.readers |= {"engine in the past", "plan in the past"}
         _same("plan in the past", table, at, wanted, look.plan.rows(table, at=at))
+        if look.plan.unrecorded(at):
+            self.faults[UNRECORDED] += 1
+            return
         self._believe(look, "engine in the past", table, at, wanted, look.engine.rows(table, at=at))
         self._counts(look, table, at)
 
@@ -138,7 +148,8 @@ class Checker:
         wanted = expected(self._oracle, table, matching(self._oracle, table, where))
         look.readers |= {"engine with WHERE", "plan with WHERE"}
         _same(f"plan with WHERE {where.sql}", table, at, wanted, look.plan.rows(table, at=at, where=where.sql))
-        if fault := fault_of(self._model, table, at, where):
+        unrecorded = UNRECORDED if at < self._model.snapshot and look.plan.unrecorded(at) else None
+        if fault := fault_of(self._model, table, at, where) or unrecorded:
             self.faults[fault] += 1
             return
         found = look.engine.rows(table, at=at, where=where.sql)

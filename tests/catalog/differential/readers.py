@@ -83,6 +83,12 @@ class PlanReader:
         rows = self._metadata.rows(f"SELECT data_file_id FROM {name} WHERE table_id = {table_id} AND {live(at)}")
         return len(rows) > len(set(rows))
 
+    def unrecorded(self, at: int) -> bool:
+        """Whether a snapshot's version of the schema altered nothing: a place for inlined rows was made under it."""
+        snapshots, versions = map(self._metadata.table_sql, ("ducklake_snapshot", "ducklake_schema_versions"))
+        version = f"SELECT schema_version FROM {snapshots} WHERE snapshot_id = {at}"
+        return not self._metadata.rows(f"SELECT 1 FROM {versions} WHERE schema_version = ({version}) LIMIT 1")
+
     def _table(self, table: Table, at: int) -> TableDef:
         if (table.name, at) not in self._tables:
             self._tables[table.name, at] = self._metadata.table(TableName("main", table.name), at)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from ducklake_orch.engine.quoting import identifier
+from tests.catalog.differential.faults import fault_of
 from tests.catalog.differential.filters import Condition, condition, matching
 from tests.catalog.differential.model import Row, Table
 from tests.catalog.differential.steps import Step
@@ -131,6 +132,8 @@ def _condition(world: World, table: Table) -> Condition:
     """Return which rows a statement is about: by their ids, or by a condition that meets some but not most of them."""
     for _ in range(3):
         where = condition(world.rng, table)
+        if fault_of(world.model, table, world.model.snapshot, where):
+            continue
         if 0 < len(matching(world.oracle, table, where)) <= max(len(table.rows) // 2, 2):
             return where
     return Condition(_are(_some(world, table)), ("id",))

@@ -132,6 +132,11 @@ class TestFieldIds:
         assert rows(own, "FROM t0 LIMIT 1") == [([None, None],)]
         assert "key" in refused(own, "FROM t1")
 
+    def test_what_a_variant_is_made_of_has_none(self, own: DuckLake) -> None:
+        rows = "SELECT {'a': 1, 'l': [1, 2]}::VARIANT FROM range(50)"
+        own.execute(["CREATE TABLE va (v VARIANT)", f"INSERT INTO va {rows}"]).raise_for_error()
+        assert own.fsck(deep=True).findings == []
+
     def test_a_name_mapping_takes_their_place(self, own: DuckLake, tmp_path: Path) -> None:
         create = "CREATE TABLE t (a INTEGER, l STRUCT(x INTEGER, y VARCHAR)[], m MAP(VARCHAR, DOUBLE), p INTEGER)"
         (tmp_path / "p=7").mkdir()

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
+import pytest
 
 from ducklake_orch import DuckLake
 from tests.catalog.fsck.damage import damage, found, meta, path_of, refused, repaired, rows, value
@@ -152,6 +154,9 @@ class TestKeys:
         assert found(lake.fsck()) == [("file-with-key", "main.t", path_of(lake, 1))]
 
 
+LATE = pa.schema({"n": pa.int32(), "s": pa.string()})
+
+
 class TestPartitionsAndMappings:
     def test_a_name_mapping_that_is_not_there(self, lake: DuckLake) -> None:
         damage(lake, "UPDATE ducklake_data_file SET mapping_id = 5 WHERE data_file_id = 1")
@@ -164,6 +169,20 @@ class TestPartitionsAndMappings:
             ("unknown-partition-spec", "main.p"),
             ("partition-values-do-not-fit", "main.p"),
         ]
+
+    @pytest.mark.parametrize("before", ["", "n", "bucket(4, s)"])
+    def test_a_file_older_than_the_buckets_is_missed(self, lake: DuckLake, before: str) -> None:
+        keys = f"SET PARTITIONED BY ({before})" if before else "RESET PARTITIONED BY"
+        lake.execute(["CREATE TABLE late (n INTEGER, s VARCHAR)", f"ALTER TABLE late {keys}"]).raise_for_error()
+        lake.execute("INSERT INTO late SELECT 5, '+&;' FROM range(20)").raise_for_error()
+        assert lake.fsck().findings == []
+        lake.execute("ALTER TABLE late SET PARTITIONED BY (bucket(2, s))").raise_for_error()
+        (finding,) = lake.fsck().findings
+        assert (finding.code, finding.detail) == ("file-without-bucket", "no bucket(2) of s")
+        assert value(lake, "SELECT count(*) FROM late WHERE s = '+&;'") == 0
+        lake.write(pa.table({"n": [5] * 20, "s": ["+&;"] * 20}).cast(LATE), "late", mode="overwrite")
+        assert lake.fsck().findings == []
+        assert value(lake, "SELECT count(*) FROM late WHERE s = '+&;'") == 20
 
     def test_a_file_without_its_bucket_is_missed(self, lake: DuckLake) -> None:
         assert value(lake, "SELECT count(*) FROM p WHERE i = 0") == 1
