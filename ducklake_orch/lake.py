@@ -263,33 +263,19 @@ class DuckLake:
             if_not_exists: Leave a table of that name as it is.
             commit: Author, message and extra of the snapshot.
         """
-        from ducklake_orch.engine.commit import Write
-        from ducklake_orch.engine.commit import commit as run_commit
-        from ducklake_orch.engine.introspection import tables
-        from ducklake_orch.engine.layout import column_types, create_table_sql
-        from ducklake_orch.engine.options import check_option, set_option_sql
         from ducklake_orch.engine.quoting import table_name
-        from ducklake_orch.engine.session import open_session
+        from ducklake_orch.engine.tables import create_table
 
-        name = table_name(table)
-        for option in options or {}:
-            check_option(option)
-        with open_session(self.config) as session:
-            types = column_types(schema, session.instance.root)
-            create = create_table_sql(name, types, partition_by=partition_by, sort_by=sort_by, comment=comment)
-
-            def work(session: "Session") -> None:
-                # Looked up here, in the queue: another first writer may have been quicker.
-                if if_not_exists and any(name.names(one.schema, one.table) for one in tables(session)):
-                    return
-                for statement in create:
-                    session.con.execute(statement)
-
-            run_commit(session, Write(f"creating table `{table}`", info=commit or CommitInfo()), work)
-        # The engine takes options only for a table that is committed. A crash in between is mended by calling again.
-        self._set_options(
-            f"setting options of `{table}`",
-            [set_option_sql(self.config.alias, key, value, table=name) for key, value in (options or {}).items()],
+        create_table(
+            self.config,
+            table_name(table),
+            schema,
+            partition_by=partition_by,
+            sort_by=sort_by,
+            comment=comment,
+            options=options or {},
+            if_not_exists=if_not_exists,
+            info=commit or CommitInfo(),
         )
 
     def write(
@@ -385,15 +371,19 @@ class DuckLake:
     def drop_table(self, table: str, *, if_exists: bool = False, commit: CommitInfo | None = None) -> None:
         """Drop a table; its history stays until its snapshots expire."""
         from ducklake_orch.engine.quoting import table_name
+        from ducklake_orch.engine.tables import run_statements
 
         maybe = "IF EXISTS " if if_exists else ""
-        self._write(f"dropping table `{table}`", [f"DROP TABLE {maybe}{table_name(table).sql}"], commit)
+        drop = f"DROP TABLE {maybe}{table_name(table).sql}"
+        run_statements(self.config, f"dropping table `{table}`", [drop], commit)
 
     def truncate(self, table: str, *, commit: CommitInfo | None = None) -> None:
         """Remove all rows of a table; earlier snapshots keep them."""
         from ducklake_orch.engine.quoting import table_name
+        from ducklake_orch.engine.tables import run_statements
 
-        self._write(f"truncating table `{table}`", [f"DELETE FROM {table_name(table).sql}"], commit)
+        delete = f"DELETE FROM {table_name(table).sql}"
+        run_statements(self.config, f"truncating table `{table}`", [delete], commit)
 
     def exists(self, table: str) -> bool:
         """Whether the lake has a table of that name."""
@@ -450,25 +440,20 @@ class DuckLake:
         """
         from ducklake_orch.engine.options import check_option, set_option_sql
         from ducklake_orch.engine.quoting import TableName, table_name
+        from ducklake_orch.engine.tables import set_options
 
         check_option(name)
         entry = None
         if table is not None:
             entry = table_name(table) if schema is None else TableName(schema, table)
         sql = set_option_sql(self.config.alias, name, value, schema=schema, table=entry)
-        self._set_options(f"setting option `{name}`", [sql])
+        set_options(self.config, f"setting option `{name}`", [sql])
 
     def apply_options(self) -> dict[str, tuple[str | None, Scalar]]:
         """Write the configured `options` to the lake; return what changed, as (before, after)."""
-        from ducklake_orch.engine.options import drift, set_option_sql
-        from ducklake_orch.engine.session import open_session
+        from ducklake_orch.engine.tables import apply_options
 
-        quiet = DuckLake(self.config.model_copy(update={"options": {}}))
-        with open_session(quiet.config) as session:
-            changes = drift(self.config, session.instance.root)
-        statements = [set_option_sql(self.config.alias, name, wanted) for name, wanted, _ in changes]
-        quiet._set_options("applying options", statements)
-        return {name: (actual, wanted) for name, wanted, actual in changes}
+        return apply_options(self.config)
 
     @staticmethod
     def list_lakes(catalog: Catalog | str) -> list[LakeEntry]:
@@ -476,23 +461,6 @@ class DuckLake:
         from ducklake_orch.engine.listing import list_lakes
 
         return list_lakes(CATALOGS.read(catalog))
-
-    def _write(self, purpose: str, statements: Sequence[str], info: CommitInfo | None) -> None:
-        from ducklake_orch.engine.commit import Write, run_in
-        from ducklake_orch.engine.session import open_session
-
-        with open_session(self.config) as session:
-            run_in(session, Write(purpose, info or CommitInfo()), statements)
-
-    def _set_options(self, purpose: str, statements: Sequence[str]) -> None:
-        from ducklake_orch.engine.commit import Write, run_in
-        from ducklake_orch.engine.session import open_session
-
-        if not statements:
-            return
-        with open_session(self.config) as session:
-            # Options are no part of snapshots, so there is nothing to mark; setting them twice sets them once.
-            run_in(session, Write(purpose, marked=False, repeatable=True), statements)
 
     def __repr__(self) -> str:
         storage = self.config.storage.to_url() if self.config.storage else "MotherDuck"

@@ -110,7 +110,7 @@ def _file_lock(path: Path) -> Check:
 
 def _server_lock(session: "Session") -> Check:
     from ducklake_orch.engine.locks import MySQLQueue, PostgresQueue
-    from ducklake_orch.engine.session import catalog_queue
+    from ducklake_orch.engine.opening import catalog_queue
 
     queue = catalog_queue(session.config, session.instance)
     assert isinstance(queue, PostgresQueue | MySQLQueue)  # noqa: S101 - the servers there are

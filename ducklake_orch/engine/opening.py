@@ -1,0 +1,234 @@
+"""Bring a lake into an instance: ATTACH it, make it where that is asked for, enter it; or leave nothing behind."""
+
+import contextlib
+import logging
+import os
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+
+from ducklake_orch.config.catalogs import (
+    DuckDBCatalog,
+    FileCatalog,
+    MotherDuckCatalog,
+    MySQLCatalog,
+    PostgresCatalog,
+)
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.config.storages import LocalStorage
+from ducklake_orch.engine import server_sql
+from ducklake_orch.engine.attach import Pin, attach_statements, metadata_attach
+from ducklake_orch.engine.connection import LakeConnection
+from ducklake_orch.engine.diagnosis import diagnose
+from ducklake_orch.engine.failures import run
+from ducklake_orch.engine.fault_points import fault_point
+from ducklake_orch.engine.instances import Instance
+from ducklake_orch.engine.locks import LOCK_ALIAS, FileQueue, MySQLQueue, NoQueue, PostgresQueue, Queue
+from ducklake_orch.engine.options import drift
+from ducklake_orch.engine.quoting import identifier
+from ducklake_orch.engine.retry import by_family, retrying
+from ducklake_orch.errors import (
+    AuthenticationError,
+    CatalogUnreachableError,
+    DuckLakeOrchError,
+    LakeNotFoundError,
+    OptionDriftWarning,
+    StorageError,
+    TransientError,
+)
+
+log = logging.getLogger("ducklake_orch")
+# A server connection that was idle for longer is asked whether it is still there.
+_TRUSTED_IDLE_S = 1.0
+
+
+def catalog_queue(config: LakeConfig, instance: Instance) -> Queue:
+    """Return the queue of a lake's catalog; a server's gets its own connection, attached on first use."""
+    catalog = config.catalog
+    if isinstance(catalog, DuckDBCatalog | MotherDuckCatalog):
+        return NoQueue()  # a DuckDB file is locked for as long as it is attached
+    if isinstance(catalog, FileCatalog):
+        return FileQueue(catalog.path)
+    if not instance.queue_attached:
+        doing = f"Opening the queue of lake `{config.name}` failed"
+        run(instance.root, metadata_attach(config, LOCK_ALIAS, read_only=False), config, doing)
+        instance.queue_attached = True
+    if isinstance(catalog, PostgresCatalog):
+        return PostgresQueue(instance.root, config)
+    return MySQLQueue(instance.root, config)
+
+
+def enter(config: LakeConfig, instance: Instance) -> LakeConnection:
+    """Return a connection that is in the lake: the one left by the last user who left it as it was, or a new one."""
+    entered, instance.entered = instance.entered, None
+    if entered is not None:
+        return entered
+    use, cursor = f"USE {identifier(config.alias)}", instance.root.cursor()
+    con = LakeConnection(cursor, use)
+    try:
+        run(cursor, use, config, f"Opening lake `{config.name}` failed")
+        if config.on_attach:
+            config.on_attach(con)
+    except BaseException:
+        con.close()
+        raise
+    return con
+
+
+def attach(config: LakeConfig, pin: Pin, instance: Instance, *, entering: bool = True) -> None:
+    """Attach the lake to an instance, trying again what fails for a passing reason; creates it where asked to.
+
+    A file is entered only where asked to: that takes far longer than attaching it. A server's connection is kept.
+    """
+    entering = entering or not config.catalog.is_file
+    if instance.attached:
+        if _still_good(config, instance):
+            return
+        instance.detach(config)
+    if instance.state is None and config.catalog.is_file:
+        instance.state = instance.clean_state()
+    retrying(
+        config.retry,
+        f"attaching lake `{config.name}`",
+        lambda _: _attach_or_create(config, pin, instance, entering),
+        attempts_for=_worth_of_an_attach,
+    )
+    if not config.catalog.is_file:
+        instance.state = instance.clean_state()
+    try:
+        _warn_of_drift(config, instance)
+    except BaseException:  # a warning can be an error
+        instance.detach(config)
+        raise
+
+
+def _worth_of_an_attach(error: DuckLakeOrchError) -> int:
+    # A server that is down, or a wrong password, is worth one more look, not two minutes of them.
+    return 2 if isinstance(error, CatalogUnreachableError | AuthenticationError) else by_family(error)
+
+
+def _warn_of_drift(config: LakeConfig, instance: Instance) -> None:
+    if config.options and (found := drift(config, instance.root)):
+        differences = ", ".join(f"{name} is {actual!r} instead of {wanted!r}" for name, wanted, actual in found)
+        message = f"Lake `{config.name}` has other options than configured: {differences}."
+        warnings.warn(f"{message} `lake.apply_options()` writes them.", OptionDriftWarning, stacklevel=2)
+
+
+def _attach_or_create(config: LakeConfig, pin: Pin, instance: Instance, entering: bool) -> None:
+    refuse_missing(config, pin)
+    catalog = config.catalog
+    # Attaching a file that is not there would make an empty one, whatever the options say.
+    if not isinstance(catalog, FileCatalog) or catalog.path.exists():
+        try:
+            _run_attach(config, pin, instance, create=False, entering=entering)
+            return
+        except LakeNotFoundError:
+            if not (config.create_if_missing and pin.writable):
+                raise
+    _create(config, pin, instance)
+    log.info("created lake `%s` in %s", config.name, catalog.to_url())
+
+
+def refuse_missing(config: LakeConfig, pin: Pin) -> None:
+    """Refuse a catalog file that is not there; the engine would leave an empty one behind."""
+    catalog = config.catalog
+    if (
+        isinstance(catalog, FileCatalog)
+        and not catalog.path.exists()
+        and not (config.create_if_missing and pin.writable)
+    ):
+        raise LakeNotFoundError(
+            f"There is no lake `{config.name}`: {catalog.path} does not exist.",
+            remedy="Set `create_if_missing=True` (or run `ducklake-orch init --create`) if it should be made.",
+        )
+
+
+def _create(config: LakeConfig, pin: Pin, instance: Instance) -> None:
+    catalog = config.catalog
+    new = [catalog.path.parent] if isinstance(catalog, FileCatalog) else []
+    new += [Path(config.storage.data_path)] if isinstance(config.storage, LocalStorage) else []
+    timeout = config.lock_timeout.total_seconds()
+    # Two first writers must not both make the lake.
+    with folders(*new), catalog_queue(config, instance).hold(f"creating lake `{config.name}`", timeout):
+        made_here = isinstance(catalog, FileCatalog) and not catalog.path.exists()
+        try:
+            _run_attach(config, pin, instance, create=True, entering=True)
+            fault_point("lake.created")
+        except BaseException:
+            instance.detach(config)
+            if made_here and isinstance(catalog, FileCatalog):
+                _remove_half_made(catalog.path)
+            raise
+
+
+def _remove_half_made(path: Path) -> None:
+    for file in (path, *(path.with_name(path.name + tail) for tail in ("-wal", "-shm", "-journal", ".wal"))):
+        file.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def folders(*paths: Path) -> Iterator[None]:
+    """Make the folders of a new lake; when it is not made, they go again."""
+    made = [one for path in paths for one in (path, *path.parents) if not one.exists()]
+    try:
+        for path in paths:
+            _make_folder(path)
+        yield
+    except BaseException:
+        for folder in sorted(made, reverse=True):
+            with contextlib.suppress(OSError):  # not empty: the lake was made, or somebody else uses it
+                folder.rmdir()
+        raise
+
+
+def _make_folder(path: Path) -> None:
+    failure = None
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if not os.access(path, os.W_OK | os.X_OK):
+            failure = "it is not writable"
+    except OSError as error:
+        failure = error.strerror or str(error)
+    if failure:
+        raise StorageError(
+            f"The folder {path} cannot be used: {failure}.", remedy="Choose another folder, or change its permissions."
+        )
+
+
+def _run_attach(config: LakeConfig, pin: Pin, instance: Instance, *, create: bool, entering: bool) -> None:
+    """Attach and enter the lake once; engine errors become ours, told apart with the server's help."""
+    doing = f"Opening lake `{config.name}` failed"
+    try:
+        for statement in attach_statements(config, pin, create=create, reveal=True):
+            run(instance.root, statement, config, doing)
+        instance.attached = True
+        if entering:
+            instance.entered = enter(config, instance)
+        return
+    except DuckLakeOrchError as error:
+        failure = error
+    except BaseException:  # a hook of the user's
+        instance.detach(config)
+        raise
+    instance.detach(config)
+    raise diagnose(config, instance.root, failure)
+
+
+def _still_good(config: LakeConfig, instance: Instance) -> bool:
+    """Whether an attached instance still reaches its server."""
+    try:
+        if time.monotonic() - instance.idle_since > _TRUSTED_IDLE_S:
+            for alias in [config.metadata_alias] + [LOCK_ALIAS] * instance.queue_attached:
+                instance.root.execute(server_sql.query(config, "select 1", alias=alias)).fetchall()
+        if isinstance(config.catalog, MySQLCatalog):
+            # DuckDB keeps the list of a MySQL server's tables, and would not see the first rows that others delete
+            # in a new one.
+            instance.root.execute("CALL mysql_clear_cache()")
+        instance.entered = enter(config, instance)
+    except (duckdb.Error, TransientError) as error:
+        log.info("the idle connection to lake `%s` has ended: %s", config.name, config.scrubber(str(error)))
+        return False
+    return True

@@ -1,0 +1,73 @@
+"""Make tables, and set options, through the engine's own SQL."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ducklake_orch.config.lake import LakeConfig, Scalar
+from ducklake_orch.engine.commit import Write, commit, run_in
+from ducklake_orch.engine.introspection import tables
+from ducklake_orch.engine.layout import column_types, create_table_sql
+from ducklake_orch.engine.options import check_option, drift, set_option_sql
+from ducklake_orch.engine.quoting import TableName
+from ducklake_orch.engine.session import Session, open_session
+from ducklake_orch.results import CommitInfo
+
+
+def create_table(
+    config: LakeConfig,
+    name: TableName,
+    schema: Any,
+    *,
+    partition_by: Sequence[str] | None,
+    sort_by: Sequence[str] | None,
+    comment: str | None,
+    options: Mapping[str, Scalar],
+    if_not_exists: bool,
+    info: CommitInfo,
+) -> None:
+    """Create a table, its schema if needed, and its layout, in one snapshot; the arguments are those of `DuckLake`."""
+    for option in options:
+        check_option(option)
+    with open_session(config) as session:
+        types = column_types(schema, session.instance.root)
+        create = create_table_sql(name, types, partition_by=partition_by, sort_by=sort_by, comment=comment)
+
+        def work(session: Session) -> None:
+            # Looked up here, in the queue: another first writer may have been quicker.
+            if if_not_exists and any(name.names(one.schema, one.table) for one in tables(session)):
+                return
+            for statement in create:
+                session.con.execute(statement)
+
+        commit(session, Write(f"creating table `{name}`", info=info), work)
+    # The engine takes options only for a table that is committed. A crash in between is mended by calling again.
+    set_options(
+        config,
+        f"setting options of `{name}`",
+        [set_option_sql(config.alias, key, value, table=name) for key, value in options.items()],
+    )
+
+
+def run_statements(config: LakeConfig, purpose: str, statements: Sequence[str], info: CommitInfo | None) -> None:
+    """Run statements that change the lake, in one snapshot."""
+    with open_session(config) as session:
+        run_in(session, Write(purpose, info or CommitInfo()), statements)
+
+
+def set_options(config: LakeConfig, purpose: str, statements: Sequence[str]) -> None:
+    """Run statements that set options."""
+    if not statements:
+        return
+    with open_session(config) as session:
+        # Options are no part of snapshots, so there is nothing to mark; setting them twice sets them once.
+        run_in(session, Write(purpose, marked=False, repeatable=True), statements)
+
+
+def apply_options(config: LakeConfig) -> dict[str, tuple[str | None, Scalar]]:
+    """Write the configured options to the lake; return what changed, as (before, after)."""
+    quiet = config.model_copy(update={"options": {}})
+    with open_session(quiet) as session:
+        changes = drift(config, session.instance.root)
+    statements = [set_option_sql(config.alias, name, wanted) for name, wanted, _ in changes]
+    set_options(quiet, "applying options", statements)
+    return {name: (actual, wanted) for name, wanted, actual in changes}
