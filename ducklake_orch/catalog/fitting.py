@@ -8,7 +8,7 @@ import duckdb
 from ducklake_orch.catalog.layout import typed_default
 from ducklake_orch.catalog.model import ColumnDef, TableDef
 from ducklake_orch.catalog.types import duckdb_type
-from ducklake_orch.config.model import nearest
+from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.errors import DataError
 

@@ -15,7 +15,7 @@ from ducklake_orch.catalog.model import (
 )
 from ducklake_orch.catalog.table_rows import build_columns, read_table_rows
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.config.model import nearest
+from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.quoting import TableName

@@ -9,7 +9,7 @@ import duckdb
 
 from ducklake_orch.catalog.model import ColumnDef
 from ducklake_orch.catalog.types import duckdb_type
-from ducklake_orch.config.model import nearest
+from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.errors import ObjectNotFoundError, StatementError
 

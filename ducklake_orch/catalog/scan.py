@@ -18,7 +18,7 @@ from ducklake_orch.catalog.metadata import Metadata
 from ducklake_orch.catalog.model import ColumnDef, DataFile, MappedName, TableDef
 from ducklake_orch.catalog.positions import count_rows
 from ducklake_orch.catalog.predicate import OrderKey, Predicate, parse_order, parse_predicate
-from ducklake_orch.config.model import nearest
+from ducklake_orch.config.nearest import nearest
 from ducklake_orch.errors import ObjectNotFoundError
 
 

@@ -20,7 +20,7 @@ from ducklake_orch.catalog.source import Source
 from ducklake_orch.catalog.target import check_layout, columns_of, evolved, new_table
 from ducklake_orch.catalog.writer import write_files
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.config.model import nearest
+from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.commit import Write
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.fault_points import fault_point

@@ -5,9 +5,9 @@ from urllib.parse import quote, unquote
 
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
-from ducklake_orch.config.model import nearest
+from ducklake_orch.config.fields import HomePath, Milliseconds
+from ducklake_orch.config.nearest import nearest
 from ducklake_orch.config.tables import Family, Parameters, UrlModel
-from ducklake_orch.config.units import HomePath, Milliseconds
 from ducklake_orch.config.urls import (
     build_url,
     file_path,

@@ -8,7 +8,7 @@ from typing import Any
 
 from ducklake_orch.config.interpolation import has_reference, interpolate
 from ducklake_orch.config.lake import default_storage
-from ducklake_orch.config.model import nearest
+from ducklake_orch.config.nearest import nearest
 from ducklake_orch.config.origins import (
     URL_TABLES,
     Node,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.config.model import nearest
+from ducklake_orch.config.nearest import nearest
 from ducklake_orch.config.origins import URL_TABLES, Tree, expand_url, overlay, source
 from ducklake_orch.config.shape import GROUPS, HOOKS, LAKE_KEYS, TYPES, is_free_table, is_list, keys_of
 from ducklake_orch.errors import ConfigError

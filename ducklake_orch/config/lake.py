@@ -11,10 +11,12 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from ducklake_orch.config.catalogs import CATALOGS, Catalog, FileCatalog, MotherDuckCatalog, SQLiteCatalog
-from ducklake_orch.config.model import Model, nearest
+from ducklake_orch.config.fields import Duration
+from ducklake_orch.config.model import Model
+from ducklake_orch.config.nearest import nearest
 from ducklake_orch.config.redaction import Scrubber
 from ducklake_orch.config.storages import STORAGES, LocalStorage, R2Storage, S3Storage, Storage
-from ducklake_orch.config.units import Duration, parse_size
+from ducklake_orch.config.units import parse_size
 from ducklake_orch.errors import IncompatibleConfigError
 
 Scalar = bool | int | float | str

@@ -1,20 +1,13 @@
 """The base of every configuration model: frozen, strict about keys, and readable when something is wrong."""
 
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
 
+from ducklake_orch.config.nearest import nearest
 from ducklake_orch.config.redaction import redact_url
 from ducklake_orch.errors import ConfigError
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return the hint that names the closest known word, or all of them."""
-    words = {known_word.lower(): known_word for known_word in sorted(known)}
-    close = difflib.get_close_matches(word.lower(), words, n=1, cutoff=0.6)
-    return f"Did you mean `{words[close[0]]}`?" if close else f"Known: {', '.join(f'`{w}`' for w in words.values())}."
 
 
 class Model(BaseModel):

@@ -6,8 +6,8 @@ from urllib.parse import unquote
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
+from ducklake_orch.config.fields import HomePath
 from ducklake_orch.config.tables import Family, SecretParameters, UrlModel
-from ducklake_orch.config.units import HomePath
 from ducklake_orch.config.urls import build_url, refuse_unknown, scheme_of, shown, split_url
 from ducklake_orch.errors import ConfigError
 

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, SecretStr
 
-from ducklake_orch.config.model import Model, nearest
+from ducklake_orch.config.model import Model
+from ducklake_orch.config.nearest import nearest
 from ducklake_orch.config.urls import refuse_scheme, scheme_of
 from ducklake_orch.errors import ConfigError
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ducklake_orch.config.lake import check_attach_option
-from ducklake_orch.config.model import nearest
+from ducklake_orch.config.nearest import nearest
 from ducklake_orch.config.origins import key_path
 from ducklake_orch.config.shape import GROUPS, HOOKS, KNOWN_KEYS, LAKE_KEYS, TYPES, is_free_table, keys_of, models_of
 from ducklake_orch.errors import ConfigFileError

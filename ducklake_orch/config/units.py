@@ -1,13 +1,9 @@
-"""Durations, sizes and paths as people write them: `7 days`, `36h`, `PT36H`, `512 MiB`, `~/lake`."""
+"""Durations and sizes as people write them: `7 days`, `36h`, `PT36H`, `512 MiB`."""
 
-import os
 import re
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
-from typing import Annotated, Any, TypeVar
-
-from pydantic import BeforeValidator, TypeAdapter, ValidationError
+from typing import Any, TypeVar
 
 from ducklake_orch.errors import ConfigError
 
@@ -29,6 +25,8 @@ def parse_duration(value: Any) -> timedelta:
     if isinstance(value, timedelta):
         duration = value
     elif isinstance(value, str) and value.strip().upper().startswith("P"):
+        from pydantic import TypeAdapter, ValidationError  # which the tasks of a job need not have
+
         try:
             duration = TypeAdapter(timedelta).validate_python(value.strip().upper())
         except ValidationError:
@@ -90,20 +88,3 @@ def _parts(text: str) -> list[tuple[str, str]]:
 def _singular(unit: str) -> str:
     unit = unit.lower()
     return unit[:-1] if len(unit) > 2 and unit.endswith("s") and unit != "ms" else unit
-
-
-def _at_home(value: Any) -> Any:
-    return os.path.expanduser(value) if isinstance(value, str | Path) else value
-
-
-def _milliseconds(value: Any) -> Any:
-    """Read a number of milliseconds, which may also be written as a duration with its unit."""
-    if isinstance(value, str) and not value.strip().isdigit():
-        return round(parse_duration(value).total_seconds() * 1000)
-    return value
-
-
-Duration = Annotated[timedelta, BeforeValidator(parse_duration, json_schema_input_type=str | int | float)]
-Size = Annotated[int, BeforeValidator(parse_size, json_schema_input_type=str | int)]
-Milliseconds = Annotated[int, BeforeValidator(_milliseconds, json_schema_input_type=str | int)]
-HomePath = Annotated[Path, BeforeValidator(_at_home, json_schema_input_type=str)]

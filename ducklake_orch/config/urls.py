@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from pydantic import SecretStr
 
-from ducklake_orch.config.model import nearest
+from ducklake_orch.config.nearest import nearest
 from ducklake_orch.config.redaction import MASK
 from ducklake_orch.errors import ConfigError
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import duckdb
 
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.config.model import nearest
+from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.attach import Pin
 from ducklake_orch.engine.commit import Write, commit, end_users_commit, roll_back
 from ducklake_orch.engine.failures import classify

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import duckdb
 
-from ducklake_orch.config.model import nearest
+from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.quoting import TableName, identifier, literal
 from ducklake_orch.engine.session import Session

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import duckdb
 
-from ducklake_orch.config.model import nearest
+from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.failures import KEYS_REMEDY
 from ducklake_orch.engine.quoting import TableName, identifier, literal
 from ducklake_orch.errors import ConfigError, MissingExtraError, UnsupportedStatementError

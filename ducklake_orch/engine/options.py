@@ -5,7 +5,7 @@ from typing import Any
 import duckdb
 
 from ducklake_orch.config.lake import PERSISTED_OPTIONS, LakeConfig, Scalar
-from ducklake_orch.config.model import nearest
+from ducklake_orch.config.nearest import nearest
 from ducklake_orch.config.units import parse_size
 from ducklake_orch.engine.quoting import TableName, identifier, literal
 from ducklake_orch.errors import ConfigError

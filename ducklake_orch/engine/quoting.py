@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from datetime import date, datetime
 from typing import Any, NamedTuple
 
-from pydantic import SecretStr
-
 from ducklake_orch.errors import ConfigError
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -26,7 +24,7 @@ def identifier(name: str) -> str:
 
 def literal(value: Any) -> str:
     """Write a value as an SQL literal."""
-    if isinstance(value, SecretStr):
+    if hasattr(value, "get_secret_value"):
         value = value.get_secret_value()
     if value is None:
         return "NULL"

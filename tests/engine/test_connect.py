@@ -178,7 +178,7 @@ class TestPool:
         lake = make_lake()
         lake.execute("CREATE TABLE t (i INTEGER)").raise_for_error()
         drop_all_connections(lake)
-        monkeypatch.setattr("ducklake_orch.engine.session._TRUSTED_IDLE_S", 0)
+        monkeypatch.setattr("ducklake_orch.engine.opening._TRUSTED_IDLE_S", 0)
         result = lake.execute("SELECT count(*) AS n FROM t")
         assert result.raise_for_error().rows == [{"n": 0}]
 
