@@ -41,13 +41,14 @@ def commit_change(session: Session, write: Write, change: TableChange) -> Commit
     if change.key is not None:
         keys.check(change.key)
         keys.make_table(session)
-    result = commit_through(
-        MetadataTransaction,
-        session,
-        write,
-        lambda transaction: _Commit(transaction, write, change, ready).run(),
-        settle=False,
-    )
+    with session.instance.one_thread():
+        result = commit_through(
+            MetadataTransaction,
+            session,
+            write,
+            lambda transaction: _Commit(transaction, write, change, ready).run(),
+            settle=False,
+        )
     if write.after is not None:  # found by its mark: the answer to its COMMIT had been lost
         result = replace(result, snapshot_id=write.after)
     write.after = result.snapshot_id

@@ -1,13 +1,15 @@
 """Read the footers of Parquet files: what columns they have, and statistics in the catalog's own text form.
 
-The engine reads them in parallel, some hundred at a time, into a temporary table of its own, and sums their row groups
-up there: values are compared as what they are, never as text. Nothing is read of the lake.
+They are read in parallel, some hundred at a time into a temporary table of the engine's, which sums their row groups up
+there: values are compared as what they are, never as text. Nothing is read of the lake.
 """
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import duckdb
@@ -23,6 +25,8 @@ from ducklake_orch.errors import AuthenticationError, DuckLakeOrchError, FileNot
 
 # Footers in memory at once; some have thousands of row groups.
 _FILES_AT_ONCE = 250
+# Lots of that size that are read while another one is looked at.
+_LOTS_AHEAD = 4
 # An error names no more files than a person reads.
 _FILES_NAMED = 20
 # The bytes of a longer bound that go into the catalog, as the engine cuts it; those of a blob are two digits each.
@@ -112,16 +116,37 @@ def read_footers(con: duckdb.DuckDBPyConnection, config: LakeConfig, paths: Sequ
         FileNotUsableError: When some are no Parquet files; names them.
     """
     bad: dict[str, str] = {}
-    for start in range(0, len(paths), _FILES_AT_ONCE):
-        # What a connection holds temporarily ends with it.
-        with closing(con.cursor()) as own:
-            bad |= _load(own, config, paths[start : start + _FILES_AT_ONCE])
-            if not bad:
-                yield from _shapes(own)
-            elif len(bad) >= _FILES_NAMED:
-                break
+    for own, found in _loaded(con, config, paths):
+        bad |= found
+        if not bad:
+            yield from _shapes(own)
+        elif len(bad) >= _FILES_NAMED:
+            break
     if bad:
         raise _not_usable(bad)
+
+
+def _loaded(
+    con: duckdb.DuckDBPyConnection, config: LakeConfig, paths: Sequence[str]
+) -> Iterator[tuple[duckdb.DuckDBPyConnection, dict[str, str]]]:
+    """Load footers, some lots ahead of what is looked at; each has a connection, and what it holds ends with that."""
+    lots = iter([paths[start : start + _FILES_AT_ONCE] for start in range(0, len(paths), _FILES_AT_ONCE)])
+    with ExitStack() as opened, ThreadPoolExecutor(_LOTS_AHEAD) as pool:
+        loading: deque[tuple[duckdb.DuckDBPyConnection, Future[dict[str, str]]]] = deque()
+
+        def begin(count: int) -> None:
+            for lot in islice(lots, count):
+                own = con.cursor()
+                opened.callback(own.close)
+                loading.append((own, pool.submit(_load, own, config, lot)))
+
+        begin(_LOTS_AHEAD)
+        while loading:
+            own, load = loading.popleft()
+            found = load.result()
+            begin(1)
+            yield own, found
+            own.close()
 
 
 def _load(con: duckdb.DuckDBPyConnection, config: LakeConfig, paths: Sequence[str]) -> dict[str, str]:

@@ -142,7 +142,10 @@ class Metadata:
     def _settings(self) -> dict[tuple[str, str | None, int | None], str]:
         if self._values is not None:
             return self._values
-        rows = self.rows(f"SELECT key, scope, scope_id, value FROM {self.table_sql('ducklake_metadata')}")
+        name = server_sql.table(self.config, "ducklake_metadata")
+        # `key` is a word of MySQL's, unless something stands before it.
+        columns = server_sql.texts(self.config, ["m.key", "m.scope", "m.scope_id", "m.value"])
+        rows = self.rows(server_sql.query(self.config, f"select {columns} from {name} m"))
         values = {(text(r[0]) or "", text(r[1]), maybe_int(r[2])): text(r[3]) or "" for r in rows}
         version = values.get(("version", None, None), "none")
         if version != FORMAT_VERSION:

@@ -32,7 +32,12 @@ class Source:
         whose = type(data).__module__.partition(".")[0]
         self.repeatable = isinstance(data, pa.Table | pa.RecordBatch) or whose in ("pandas", "polars")
         self._data = data
-        self._first = data if isinstance(data, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(data)
+        try:
+            self._first = data if isinstance(data, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(data)
+        except (OSError, pa.ArrowException) as error:  # such as a VARIANT in a relation, for which Arrow has no type
+            raise DataError(
+                f"A {type(data).__name__} cannot be read as Arrow: {error}", remedy="Cast or drop such columns."
+            ) from error
         self._opened = False
         self.schema = self._first.schema
         names = [name.lower() for name in self.schema.names]

@@ -16,6 +16,7 @@ import duckdb
 from ducklake_orch.catalog.model import ColumnDef, ColumnStats, NewFile
 from ducklake_orch.catalog.relation import Relation
 from ducklake_orch.catalog.types import duckdb_type
+from ducklake_orch.catalog.variants import sum_variants
 from ducklake_orch.engine.quoting import literal
 
 
@@ -91,7 +92,7 @@ def summarize(
             (bool(nan) or not complete) if leaf.type in ("float32", "float64") else None,
             low if complete else None,
             high if complete else None,
-            _sum_extra(leaf, [file.stats[column_id].extra if column_id in file.stats else None for file in files]),
+            _sum_extra(con, leaf, [file.stats[column_id].extra if column_id in file.stats else None for file in files]),
             bool(complete),
         )
     return found
@@ -130,7 +131,7 @@ def widen(
     changed = {}
     for column_id in both:
         old, new = current[column_id], added[column_id]
-        extra = _sum_extra(leaves[column_id], [old.extra, new.extra])
+        extra = _sum_extra(con, leaves[column_id], [old.extra, new.extra])
         low, high, known = bounds[column_id]
         wider = TableColumnStats(
             contains_null=True if old.contains_null is None else old.contains_null or bool(new.contains_null),
@@ -184,12 +185,12 @@ def _is_less(left: str | None, right: str | None, kind: str) -> str:
     return f"TRY_CAST({literal(left)} AS {kind}) < TRY_CAST({literal(right)} AS {kind})"
 
 
-def _sum_extra(leaf: ColumnDef, texts: Sequence[str | None]) -> str | None:
+def _sum_extra(con: duckdb.DuckDBPyConnection, leaf: ColumnDef, texts: Sequence[str | None]) -> str | None:
     """Sum what is known about geometries and variants; a file of which nothing is known leaves nothing known."""
     if leaf.type not in ("geometry", "variant") or not texts or any(text is None for text in texts):
         return None
     parsed = [json.loads(text) for text in texts if text is not None]
-    return json.dumps(_sum_geometries(parsed) if leaf.type == "geometry" else _sum_variants(parsed))
+    return json.dumps(_sum_geometries(parsed) if leaf.type == "geometry" else sum_variants(con, parsed))
 
 
 def _sum_geometries(parsed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -202,19 +203,3 @@ def _sum_geometries(parsed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for axis in boxes[0]
     }
     return {"bbox": box, "types": sorted({kind for one in parsed for kind in one["types"]})}
-
-
-def _sum_variants(parsed: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """Keep the fields that are shredded alike everywhere; their bounds are left out, nobody could compare them."""
-    by_name = [{(one["field_name"], one["shredded_type"]): one for one in fields} for fields in parsed]
-    first = by_name[0]
-    if all(fields == first for fields in by_name):
-        return [dict(one) for one in parsed[0]]
-    shared = [key for key in first if all(key in fields for fields in by_name)]
-    counts = ("null_count", "num_values", "column_size_bytes")
-    return [
-        {"field_name": key[0], "shredded_type": key[1]}
-        | {name: sum(fields[key][name] for fields in by_name) for name in counts}
-        | {"any_valid": any(fields[key]["any_valid"] for fields in by_name)}
-        for key in shared
-    ]

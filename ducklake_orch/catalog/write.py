@@ -3,7 +3,8 @@
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from ducklake_orch.catalog.outside import RowsInside
 from ducklake_orch.catalog.source import Source
 from ducklake_orch.catalog.target import check_layout, columns_of, evolved, new_table
 from ducklake_orch.catalog.writer import write_files
+from ducklake_orch.config.catalogs import SQLiteCatalog
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.commit import Write
@@ -125,8 +127,46 @@ class _Writer:
         self._source = source
         self._request = request
         self._write = Write(f"writing `{request.table}`", request.commit)
+        self._session: Session | None = None
+        self._open: Metadata | None = None
 
     def run(self) -> WriteResult:
+        with self._kept_open():
+            return self._run()
+
+    @contextmanager
+    def _kept_open(self) -> Iterator[None]:
+        """Keep a SQLite catalog open: who leaves last takes its log along, and who comes just then waits a second."""
+        if not isinstance(self._config.catalog, SQLiteCatalog):
+            yield
+            return
+        with open_session(self._config, entering=False) as self._session:
+            doing = f"Opening the catalog to write `{self._request.table}`"
+            try:
+                with reading(self._session, doing) as self._open:
+                    self._open.latest()
+                    yield
+            finally:
+                self._session = self._open = None
+
+    @contextmanager
+    def _opened(self) -> Iterator[Session]:
+        if self._session is None:
+            with open_session(self._config, entering=False) as session:
+                yield session
+            return
+        if self._session.broken:
+            if self._open:
+                self._open.con.close()
+            self._session.reopen()
+        yield self._session
+
+    def _working(self) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
+        return (
+            working_connection(self._config) if self._session is None else closing(self._session.instance.root.cursor())
+        )
+
+    def _run(self) -> WriteResult:
         doing = f"planning to write `{self._request.table}`"
         plan = retrying(self._config.retry, doing, lambda _: self._plan())
         if plan.done is not None:
@@ -152,7 +192,7 @@ class _Writer:
     def _plan(self) -> _Plan:
         """Look the table up; nothing is held when this returns."""
         doing = f"Planning to write `{self._request.table}`"
-        with open_session(self._config, entering=False) as session, reading(session, doing) as metadata:
+        with self._opened() as session, session.instance.one_thread(), reading(session, doing) as metadata:
             return self._look(session, metadata)
 
     def _look(self, session: Session, metadata: Metadata) -> _Plan:
@@ -199,7 +239,7 @@ class _Writer:
             reader = checked.stream()
         only = request.where if request.outside == "drop" else None
         failure: DuckLakeOrchError
-        with working_connection(self._config) as con:
+        with self._working() as con:
             con.register(_SOURCE, reader)
             try:
                 rows = self._source.relation(_SOURCE, table)
@@ -209,7 +249,7 @@ class _Writer:
         raise checked.failure if checked and checked.failure else failure
 
     def _commit(self, plan: _Plan, files: list[NewFile]) -> Committed:
-        with open_session(self._config, entering=False) as session:
+        with self._opened() as session:
             try:
                 return commit_change(session, self._write, self._change(plan, files))
             except ObjectExistsError:

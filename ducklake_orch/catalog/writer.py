@@ -18,7 +18,8 @@ from ducklake_orch.catalog.layout import (
     partition_keys,
     sort_sql,
 )
-from ducklake_orch.catalog.model import ColumnDef, ColumnStats, NewFile, TableDef
+from ducklake_orch.catalog.model import ColumnDef, ColumnStats, NewFile, TableDef, VariantStats
+from ducklake_orch.catalog.variants import variant_stats
 from ducklake_orch.engine.quoting import identifier, literal
 
 _SPOOL = "__ducklake_orch_spool"
@@ -131,8 +132,8 @@ def _copy(
     for path, count, size, footer, stats, partition in found:
         if count:
             given = tuple(partition[key.folder] for key in keys) if keys else values
-            leaves = leaf_paths(table.columns)
-            files.append(NewFile(path, count, size, footer, given, _statistics(stats, leaves)))
+            columns, variants = _statistics(stats, leaf_paths(table.columns))
+            files.append(NewFile(path, count, size, footer, given, columns, variants))
     return files
 
 
@@ -152,22 +153,28 @@ def leaf_paths(columns: Sequence[ColumnDef]) -> dict[str, ColumnDef]:
     return found
 
 
-def _statistics(stats: Mapping[str, Mapping[str, str]], leaves: Mapping[str, ColumnDef]) -> dict[int, ColumnStats]:
-    found = {}
+def _statistics(
+    stats: Mapping[str, Mapping[str, str]], leaves: Mapping[str, ColumnDef]
+) -> tuple[dict[int, ColumnStats], tuple[VariantStats, ...]]:
+    found, variants = dict[int, ColumnStats](), list[VariantStats]()
+    for path, leaf in leaves.items():
+        if leaf.type == "variant" and f'{path}."metadata"' in stats:
+            found[leaf.column_id], fields = variant_stats(leaf.column_id, path, stats)
+            variants += fields
     for path, values in stats.items():
-        if (leaf := leaves.get(path)) is not None:
+        if (known := leaves.get(path)) is not None:
             nulls, total = int(values["null_count"]), int(values["num_values"])
             nan = values.get("has_nan")
-            found[leaf.column_id] = ColumnStats(
+            found[known.column_id] = ColumnStats(
                 int(values["column_size_bytes"]),
                 total - nulls,
                 nulls,
                 values.get("min"),
                 values.get("max"),
                 None if nan is None else nan == "true",
-                _geometry(values) if leaf.type == "geometry" else None,
+                _geometry(values) if known.type == "geometry" else None,
             )
-    return found
+    return found, tuple(variants)
 
 
 def _geometry(values: Mapping[str, str]) -> str:

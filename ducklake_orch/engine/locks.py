@@ -155,7 +155,7 @@ class FileQueue:
             if mine or time.monotonic() >= deadline:
                 raise _locked(str(self.path), purpose, timeout, self._holder(file), mine=mine)
             time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads the waiting, no secret
-            pause = min(pause * 1.5, 0.01)
+            pause = min(pause * 1.2, 0.004)
 
     def _sign(self, file: int, purpose: str) -> None:
         note = {"pid": os.getpid(), "host": socket.gethostname(), "purpose": purpose}

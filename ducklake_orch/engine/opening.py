@@ -83,11 +83,11 @@ def attach(config: LakeConfig, pin: Pin, instance: Instance, *, entering: bool =
 
     A file is entered only where asked to: that takes far longer than attaching it. A server's connection is kept.
     """
-    entering = entering or not config.catalog.is_file
     if instance.attached:
-        if _still_good(config, instance):
+        if _still_good(config, instance, entering):
             return
         instance.detach(config)
+    entering = entering or not config.catalog.is_file
     if instance.state is None and config.catalog.is_file:
         instance.state = instance.clean_state()
     retrying(
@@ -217,15 +217,15 @@ def _run_attach(config: LakeConfig, pin: Pin, instance: Instance, *, create: boo
     raise diagnose(config, instance.root, failure)
 
 
-def _still_good(config: LakeConfig, instance: Instance) -> bool:
+def _still_good(config: LakeConfig, instance: Instance, entering: bool) -> bool:
     """Whether an attached instance still reaches its server."""
     try:
         if time.monotonic() - instance.idle_since > _TRUSTED_IDLE_S:
             for alias in [config.metadata_alias] + [LOCK_ALIAS] * instance.queue_attached:
                 instance.root.execute(server_sql.query(config, "select 1", alias=alias)).fetchall()
-        if isinstance(config.catalog, MySQLCatalog):
+        if entering and isinstance(config.catalog, MySQLCatalog):
             # DuckDB keeps the list of a MySQL server's tables, and would not see the first rows that others delete
-            # in a new one.
+            # in a new one. To list them anew takes 15 ms: who only needs the metadata looks for such tables itself.
             instance.root.execute("CALL mysql_clear_cache()")
         instance.entered = enter(config, instance)
     except (duckdb.Error, TransientError) as error:

@@ -31,6 +31,7 @@ from ducklake_orch.engine.session import open_session
 from tests.benchmarks.bench_plan import database
 
 COLUMNS = 20
+MERGE = "CALL ducklake_merge_adjacent_files('lake', 't')"
 
 
 def timed(work: Callable[[], Any]) -> float:
@@ -106,21 +107,22 @@ def replace_own(config: LakeConfig, number: int, times: int) -> list[tuple[float
     return found
 
 
-def append_until(config: LakeConfig, number: int, stop: Any) -> int:
+def append_until(config: LakeConfig, number: int, warm: Any, stop: Any) -> int:
     lake, rows = DuckLake(config), 0
     while not stop.is_set():
         lake.write(pa.table({"p": [number], "v": [rows]}), "t", mode="append")
         rows += 1
+        warm.release()
     return rows
 
 
-def compact_until(config: LakeConfig, stop: Any) -> int:
-    lake, done = DuckLake(config), 0
+def compact_until(config: LakeConfig, warm: Any, stop: Any) -> list[float]:
+    lake, taken = DuckLake(config), list[float]()
     while not stop.is_set():
-        lake.execute("CALL ducklake_merge_adjacent_files('lake', 't')").raise_for_error()
-        done += 1
+        taken.append(timed(lambda: lake.execute(MERGE).raise_for_error()))
+        warm.release()
         time.sleep(0.05)
-    return done
+    return taken
 
 
 def parallel(lake: DuckLake, workers: int, times: int) -> str:
@@ -128,16 +130,19 @@ def parallel(lake: DuckLake, workers: int, times: int) -> str:
     lake.write(pa.table({"p": list(range(workers)), "v": [0] * workers}), "t", mode="append", partition_by=["p"])
     context = multiprocessing.get_context("spawn")
     with context.Manager() as manager, context.Pool(workers + 3) as pool:
-        stop = manager.Event()
+        stop, warm = manager.Event(), manager.Semaphore(0)
         pool.starmap(replace_own, [(lake.config, n, 1) for n in range(workers)])
-        appenders = [pool.apply_async(append_until, (lake.config, 100 + n, stop)) for n in range(2)]
+        appenders = [pool.apply_async(append_until, (lake.config, 100 + n, warm, stop)) for n in range(2)]
         # The engine's merge cannot do this on MySQL: `servers` have the details.
-        loops = [pool.apply_async(compact_until, (lake.config, stop))] if lake.config.catalog.type != "mysql" else []
+        merges = lake.config.catalog.type != "mysql"
+        loops = [pool.apply_async(compact_until, (lake.config, warm, stop))] if merges else []
+        for _ in range(6):  # until what a process loads at first is loaded, more or less
+            warm.acquire()
         started = time.perf_counter()
         found = pool.starmap(replace_own, [(lake.config, n, times) for n in range(workers)])
         seconds = time.perf_counter() - started
         stop.set()
-        appended, compactions = sum(one.get() for one in appenders), sum(one.get() for one in loops)
+        appended, compactions = sum(one.get() for one in appenders), [second for one in loops for second in one.get()]
     taken = sorted(second for some in found for second, _ in some)
     attempts = sum(attempt for some in found for _, attempt in some)
     rows = lake.execute("SELECT p, count(*) AS n FROM t GROUP BY p").rows
@@ -145,8 +150,40 @@ def parallel(lake: DuckLake, workers: int, times: int) -> str:
     assert [counts[n] for n in range(workers)] == [10] * workers
     assert counts[100] + counts[101] == appended
     p50, p95 = (1000 * taken[int(len(taken) * share)] for share in (0.5, 0.95))
-    rate = (len(taken) + appended + compactions) / seconds
-    return f"{len(taken) / seconds:.0f} | {rate:.0f} | {p50:.0f} | {p95:.0f} | {attempts} | {appended} | {compactions}"
+    rate = (len(taken) + appended + len(compactions)) / seconds
+    merged = f"{len(compactions)} in {sum(compactions):.1f} s"
+    return (
+        f"{len(taken) / seconds:.0f} | {rate:.0f} | {p50:.0f} | {p95:.0f} | {attempts} | {appended} | {merged}"
+        f" | {seconds:.1f} s in all"
+    )
+
+
+def measure(kind: str, url: str, folder: Path, given: argparse.Namespace) -> None:
+    """Measure on one catalog; what is small before the lake is large."""
+    fields: dict[str, Any] = {"catalog": url, "storage": f"{folder}/files", "create_if_missing": True}
+    lake = DuckLake.from_url("lake", data_inlining_row_limit=0, **fields)
+    for size in ("in a new lake", "in a lake of all these files"):
+        found = one_file(lake)
+        print(
+            f"{kind}: one file {size}: p50 {1000 * found[len(found) // 2]:.1f} ms,"
+            f" p95 {1000 * found[int(len(found) * 0.95)]:.1f} ms",
+            flush=True,
+        )
+        if size == "in a new lake":
+            print(
+                f"{kind}: parallel: replacements/s | commits/s | p50 ms | p95 ms | attempts | appends | merges:"
+                f" {parallel(lake, given.workers, given.times)}",
+                flush=True,
+            )
+            for count in given.files:
+                ours, alone, theirs = bulk(lake, folder / "made", count)
+                ratio = f"{theirs / ours:.1f}" if theirs else "cannot"
+                print(
+                    f"{kind}: {count} files: add_files {ours:.2f} s, commit alone {alone:.3f} s,"
+                    f" the engine {theirs:.2f} s, ratio {ratio}",
+                    flush=True,
+                )
+    print(f"{kind}: key among 100,000: {1000 * key_look_up(lake):.2f} ms", flush=True)
 
 
 def main() -> None:
@@ -160,28 +197,7 @@ def main() -> None:
         folder = Path(tempfile.mkdtemp())
         try:
             with database(kind, folder) as url:
-                fields: dict[str, Any] = {"catalog": url, "storage": f"{folder}/files", "create_if_missing": True}
-                lake = DuckLake.from_url("lake", data_inlining_row_limit=0, **fields)
-                for count in given.files:
-                    ours, alone, theirs = bulk(lake, folder / "made", count)
-                    ratio = f"{theirs / ours:.1f}" if theirs else "cannot"
-                    print(
-                        f"{kind}: {count} files: add_files {ours:.2f} s, commit alone {alone:.3f} s,"
-                        f" the engine {theirs:.2f} s, ratio {ratio}",
-                        flush=True,
-                    )
-                found = one_file(lake)
-                print(
-                    f"{kind}: one file: p50 {1000 * found[len(found) // 2]:.1f} ms,"
-                    f" p95 {1000 * found[int(len(found) * 0.95)]:.1f} ms",
-                    flush=True,
-                )
-                print(f"{kind}: key among 100,000: {1000 * key_look_up(lake):.2f} ms", flush=True)
-                print(
-                    f"{kind}: parallel: replacements/s | commits/s | p50 ms | p95 ms | attempts | appends | merges:"
-                    f" {parallel(lake, given.workers, given.times)}",
-                    flush=True,
-                )
+                measure(kind, url, folder, given)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

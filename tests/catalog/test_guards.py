@@ -184,3 +184,8 @@ def test_a_day_that_is_the_same_in_both_zones_is_replaced(written_in_tokyo: Duck
     assert (done.rows_removed, done.files_removed) == (2, 1)
     lake.write(new, "t", mode="overwrite_partitions", expect_snapshot=done.snapshot_id)
     assert rows(lake, "SELECT i FROM t ORDER BY i") == [(1,), (2,), (3,), (4,), (7,)]
+
+
+def test_what_arrow_has_no_type_for_is_a_named_error(lake: DuckLake) -> None:
+    with duckdb.connect() as con, pytest.raises(errors.DataError, match="VARIANT"):
+        lake.write(con.sql("SELECT 1::VARIANT AS v"), "t", mode="append")

@@ -31,10 +31,10 @@ from tests.catalog.metadata_contents import (
     new_fields_take_nulls,
     next_file_id_moves,
     nothing_is_no_statistics,
+    nulls_of_variants_unknown,
     place_for_inlined_rows_later,
     promoted_bounds_stay,
     table_without_bounds,
-    variants_unknown,
 )
 from tests.conftest import MakeLake
 
@@ -200,7 +200,7 @@ def test_variants(pair: Pair, kind: str) -> None:
     rows: Rows = [(value, "1") for value in inside] + [(None, "2")]
     pair.both(create(columns))
     for _ in range(2):
-        pair.write(columns, rows, variants_unknown)
+        pair.write(columns, rows, nulls_of_variants_unknown)
 
 
 @catalogs(sql_writes=True, quick=[SQLITE, POSTGRES])
