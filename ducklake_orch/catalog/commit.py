@@ -128,7 +128,7 @@ class _Commit:
         found, write_id = committed
         if write_id == self.write.write_id:  # this very write, whose answer was lost
             return Committed(found, latest, current.table_id, files_added=self.ready.count)
-        undone = keys.undone_by(self.transaction.session, current.table_id, found)
+        undone = keys.undone_by(self.transaction.metadata, current.table_id, found)
         return Committed(found, latest, current.table_id, replayed=True, undone_by=undone)
 
     def _retired(self, table: TableDef) -> Retired:

@@ -5,6 +5,7 @@ Its primary key is the last guard: of two processes that do the same work, one c
 
 from ducklake_orch.catalog import conflicts
 from ducklake_orch.catalog.cells import text
+from ducklake_orch.catalog.metadata import Metadata
 from ducklake_orch.catalog.transaction import MetadataTransaction
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine import server_sql
@@ -28,15 +29,15 @@ def check(key: str) -> None:
         )
 
 
-def exists(session: Session) -> bool:
+def exists(metadata: Metadata) -> bool:
     """Whether the table of keys is there; it is made by the first write that has a key."""
-    return server_sql.exists(session.instance.root, session.config, TABLE)
+    return server_sql.exists(metadata.con, metadata.config, TABLE)
 
 
 def make_table(session: Session) -> None:
     """Make the table of keys where that cannot be part of the commit: MySQL commits what is open at every CREATE."""
     config = session.config
-    if config.catalog.type == "mysql" and not exists(session):
+    if config.catalog.type == "mysql" and not exists(Metadata(session.instance.root, config)):
         sql = _create_sql(config).replace("{}", server_sql.table(config, TABLE))
         session.instance.root.execute(f"CALL mysql_execute({literal(config.metadata_alias)}, {literal(sql)})")
 
@@ -56,12 +57,13 @@ def _create_sql(config: LakeConfig) -> str:
     )
 
 
-def find(session: Session, table_id: int, key: str) -> int | None:
+def find(metadata: Metadata, table_id: int, key: str) -> int | None:
     """Return the snapshot that committed a key, if one did; the table of keys must be there."""
-    config = session.config
+    config = metadata.config
     name = server_sql.table(config, TABLE)
     sql = f"select snapshot_id from {name} where table_id = {table_id} and idempotency_key = {_literal(config, key)}"
-    return _snapshot(session.instance.root.execute(server_sql.query(config, sql)).fetchone())
+    rows = metadata.rows(server_sql.query(config, sql))
+    return int(rows[0][0]) if rows else None
 
 
 def find_in(transaction: MetadataTransaction, table_id: int, key: str) -> tuple[int, str] | None:
@@ -90,15 +92,11 @@ def _literal(config: LakeConfig, key: str) -> str:
     return f"X'{key.encode().hex()}'" if config.catalog.type == "mysql" else literal(key)
 
 
-def _snapshot(row: tuple[object, ...] | None) -> int | None:
-    return int(str(row[0])) if row else None
-
-
-def undone_by(session: Session, table_id: int, snapshot: int) -> int | None:
+def undone_by(metadata: Metadata, table_id: int, snapshot: int) -> int | None:
     """Return the first snapshot after one that removed rows of a table, if there is any."""
-    config = session.config
+    config = metadata.config
     name = server_sql.table(config, "ducklake_snapshot_changes")
     sql = f"select snapshot_id, changes_made from {name} where snapshot_id > {snapshot} order by snapshot_id"
-    rows = session.instance.root.execute(server_sql.query(config, sql)).fetchall()
+    rows = metadata.rows(server_sql.query(config, sql))
     found = conflicts.data_changes(((int(r[0]), text(r[1])) for r in rows), table_id, deleting=True)
     return found[0] if found else None

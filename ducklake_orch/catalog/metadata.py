@@ -19,7 +19,7 @@ from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.quoting import TableName
-from ducklake_orch.engine.session import Session
+from ducklake_orch.engine.session import Session, open_metadata
 from ducklake_orch.engine.snapshots import metadata
 from ducklake_orch.errors import CatalogVersionError, DuckLakeOrchError, ObjectNotFoundError
 
@@ -194,6 +194,19 @@ def reading(session: Session, doing: str) -> Iterator[Metadata]:
                 con.execute("ROLLBACK")
     if failure is not None:
         session.broken = True
+        raise failure
+
+
+@contextmanager
+def reading_file(config: LakeConfig, doing: str) -> Iterator[Metadata]:
+    """Read the metadata of a DuckDB catalog, beside others who only read: a lake is attached by one process alone."""
+    failure: DuckLakeOrchError | None = None
+    with open_metadata(config, trusted=True) as con:
+        try:
+            yield Metadata(con.unwrap(), config)
+        except duckdb.Error as error:
+            failure = classify(error, config, f"{doing} failed")
+    if failure is not None:
         raise failure
 
 

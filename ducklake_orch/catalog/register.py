@@ -100,7 +100,7 @@ class _Registration:
         with open_session(self._config, entering=False) as session, reading(session, doing) as metadata:
             latest = metadata.latest().snapshot_id
             table = metadata.table(self._request.table, latest)
-            return table, find_replay(session, table, self._request.idempotency_key, latest)
+            return table, find_replay(metadata, table, self._request.idempotency_key, latest)
 
     def _inspect(self, table: TableDef) -> list[NewFile]:
         """Look at the files; nothing of the catalog is held meanwhile, however long it takes."""

@@ -14,13 +14,13 @@ from ducklake_orch.catalog import keys
 from ducklake_orch.catalog.change import Committed, Everything, Matching, Partitions, Removal, TableChange
 from ducklake_orch.catalog.commit import commit_change
 from ducklake_orch.catalog.layout import key_name, partition_keys
-from ducklake_orch.catalog.metadata import Metadata, reading
+from ducklake_orch.catalog.metadata import Metadata, reading, reading_file
 from ducklake_orch.catalog.model import NewFile, SnapshotRow, TableDef
 from ducklake_orch.catalog.outside import RowsInside
 from ducklake_orch.catalog.source import Source
 from ducklake_orch.catalog.target import check_layout, columns_of, evolved, new_table
 from ducklake_orch.catalog.writer import write_files
-from ducklake_orch.config.catalogs import SQLiteCatalog
+from ducklake_orch.config.catalogs import DuckDBCatalog, SQLiteCatalog
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.commit import Write
@@ -192,10 +192,14 @@ class _Writer:
     def _plan(self) -> _Plan:
         """Look the table up; nothing is held when this returns."""
         doing = f"Planning to write `{self._request.table}`"
+        catalog = self._config.catalog
+        if isinstance(catalog, DuckDBCatalog) and catalog.path.exists():
+            with reading_file(self._config, doing) as metadata:
+                return self._look(metadata)
         with self._opened() as session, session.instance.one_thread(), reading(session, doing) as metadata:
-            return self._look(session, metadata)
+            return self._look(metadata)
 
-    def _look(self, session: Session, metadata: Metadata) -> _Plan:
+    def _look(self, metadata: Metadata) -> _Plan:
         request, newest = self._request, metadata.latest()
         latest = newest.snapshot_id
         if metadata.encrypted():
@@ -222,7 +226,7 @@ class _Writer:
             promote = request.schema_evolution == "promote"
             target = evolved(known, given, metadata.first_free_column(known.table_id), add=True, promote=promote)
         key = request.idempotency_key if request.mode == "append" else None
-        return self._checked(_Plan(newest, known, target, find_replay(session, known, key, latest)))
+        return self._checked(_Plan(newest, known, target, find_replay(metadata, known, key, latest)))
 
     def _checked(self, plan: _Plan) -> _Plan:
         if self._request.mode == "overwrite_partitions":
@@ -278,13 +282,13 @@ class _Writer:
         return write_result(self._write, table, self._request.mode, files, done)
 
 
-def find_replay(session: Session, table: TableDef, key: str | None, latest: int) -> Committed | None:
+def find_replay(metadata: Metadata, table: TableDef, key: str | None, latest: int) -> Committed | None:
     """Look for the key before any work is done; the commit looks again."""
-    if key is None or not keys.exists(session):
+    if key is None or not keys.exists(metadata):
         return None
-    if (found := keys.find(session, table.table_id, key)) is None:
+    if (found := keys.find(metadata, table.table_id, key)) is None:
         return None
-    undone = keys.undone_by(session, table.table_id, found)
+    undone = keys.undone_by(metadata, table.table_id, found)
     return Committed(found, latest, table.table_id, replayed=True, undone_by=undone)
 
 

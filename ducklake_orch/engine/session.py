@@ -166,11 +166,17 @@ def _ready_for_the_next(session: Session) -> bool:
 
 
 @contextlib.contextmanager
-def open_metadata(config: LakeConfig, *, read_only: bool = True) -> Iterator[LakeConnection]:
-    """Open the metadata database itself, without the lake, for a block."""
+def open_metadata(config: LakeConfig, *, read_only: bool = True, trusted: bool = False) -> Iterator[LakeConnection]:
+    """Open the metadata database itself, without the lake, for a block.
+
+    Args:
+        config: The lake.
+        read_only: Whether it is only read.
+        trusted: Whether the block is known to leave nothing behind in the instance.
+    """
     refuse_missing(config, Pin(read_only=True))
     alias = config.metadata_alias
-    with _one_process_at_a_time(config, Pin(read_only=read_only)), _unattached(config) as instance:
+    with _one_process_at_a_time(config, Pin(read_only=read_only)), _unattached(config, trusted) as instance:
         try:
             doing = f"Opening the metadata of lake `{config.name}` failed"
             run(instance.root, metadata_attach(config, alias, read_only=read_only), config, doing)
@@ -188,7 +194,7 @@ def open_metadata(config: LakeConfig, *, read_only: bool = True) -> Iterator[Lak
 
 
 @contextlib.contextmanager
-def _unattached(config: LakeConfig) -> Iterator[Instance]:
+def _unattached(config: LakeConfig, trusted: bool) -> Iterator[Instance]:
     """Give an instance that has no lake attached: for a file catalog a warm one, which has none while it is idle."""
     if not config.catalog.is_file:
         instance = instances.start_instance(config)
@@ -202,6 +208,6 @@ def _unattached(config: LakeConfig) -> Iterator[Instance]:
     try:
         instance.state = instance.state or instance.clean_state()
         yield instance
-        keep = bool(instance.clean_state() == instance.state)
+        keep = trusted or bool(instance.clean_state() == instance.state)
     finally:
         instances.pool.give_back(key, instance, config, keep=keep)

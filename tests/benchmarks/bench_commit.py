@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from ducklake_orch import DuckLake, LakeConfig
 from ducklake_orch.catalog import keys
+from ducklake_orch.catalog.metadata import Metadata
 from ducklake_orch.engine.commit import commit_through
 from ducklake_orch.engine.session import open_session
 from tests.benchmarks.bench_plan import database
@@ -93,7 +94,8 @@ def key_look_up(lake: DuckLake, snapshots: int = 100_000) -> float:
             else f"INSERT INTO ducklake_orch_commits SELECT 1000000 + n, encode('key ' || n), n, 'w', 0 {some}"
         )
     with open_session(lake.config, entering=False) as session:
-        found = [timed(lambda: keys.find(session, 1, "the key")) for _ in range(30)]
+        metadata = Metadata(session.instance.root, lake.config)
+        found = [timed(lambda: keys.find(metadata, 1, "the key")) for _ in range(30)]
     return statistics.median(found)
 
 
