@@ -52,9 +52,9 @@ def preview(config: LakeConfig, pin: Pin, *, reveal: bool = False) -> str:
 
 
 def setting_statements(config: LakeConfig) -> list[str]:
-    """Return the settings. UTC is last and fixed: partition values of timestamps depend on it."""
+    """Return the settings. UTC is last, fixed, and for all cursors: partition values of timestamps depend on it."""
     statements = [f"SET {identifier(name)} = {literal(value)}" for name, value in config.engine_settings.items()]
-    return [*statements, "SET TimeZone = 'UTC'"]
+    return [*statements, "SET GLOBAL TimeZone = 'UTC'"]
 
 
 def secret_statements(config: LakeConfig, *, reveal: bool) -> list[str]:

@@ -9,7 +9,7 @@ from tests.catalog.differential.run import Run, seeds
 from tests.conftest import MakeLake
 
 
-@pytest.mark.full
+@pytest.mark.timeout(1200)
 @catalogs()
 def test_every_reader_sees_what_the_model_holds(
     make_lake: MakeLake, backend: Backend, capsys: pytest.CaptureFixture[str]

@@ -34,7 +34,7 @@ def test_a_whole_preview_loads_sets_attaches_and_enters() -> None:
         'LOAD "sqlite_scanner";',
         'LOAD "httpfs";',
         'SET "threads" = 2;',
-        "SET TimeZone = 'UTC';",
+        "SET GLOBAL TimeZone = 'UTC';",
         f"ATTACH 'ducklake:sqlite:/data/lake.sqlite' AS \"sales\" (DATA_PATH '/data/files/', {WAL});",
         'USE "sales";',
     ]
@@ -196,7 +196,7 @@ class TestMotherDuck:
     def of(self, url: str, **fields: Any) -> list[str]:
         """Return what comes after extensions and time zone."""
         lines = statements(**({"name": "my_ducklake", "catalog": url} | fields))
-        return lines[lines.index("SET TimeZone = 'UTC';") + 1 :]
+        return lines[lines.index("SET GLOBAL TimeZone = 'UTC';") + 1 :]
 
     def test_a_managed_lake_is_created_with_its_inlining_limit(self) -> None:
         assert self.of("md:my_ducklake") == [
