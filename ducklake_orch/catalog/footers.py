@@ -23,7 +23,7 @@ from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.errors import AuthenticationError, DuckLakeOrchError, FileNotUsableError, TransientError
 
-# Footers in memory at once; some have thousands of row groups.
+# Footers in one lot; some have thousands of row groups, and several lots are in memory at once.
 _FILES_AT_ONCE = 250
 # Lots of that size that are read while another one is looked at.
 _LOTS_AHEAD = 4

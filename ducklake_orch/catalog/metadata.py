@@ -46,7 +46,7 @@ class Metadata:
         return metadata(self.config, name)
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        """Run a query; `{name}` stands for a metadata table."""
+        """Run a query."""
         return self.con.execute(sql).fetchall()
 
     def latest(self) -> SnapshotRow:

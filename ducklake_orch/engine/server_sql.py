@@ -23,7 +23,8 @@ def table(config: LakeConfig, name: str) -> str:
 def query(config: LakeConfig, sql: str, *, alias: str | None = None) -> str:
     """Return the DuckDB SELECT that runs `sql` in the catalog and gives its rows.
 
-    It runs outside the session's transaction. SQLite answers with texts only.
+    It runs in the transaction of the connection that asks; on MySQL beside it, and does not see what that wrote. SQLite
+    answers with texts only.
 
     Args:
         config: The lake.
