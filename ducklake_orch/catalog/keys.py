@@ -22,9 +22,9 @@ _KEY_TYPES = {"mysql": f"VARBINARY({_LONGEST_KEY})", "postgres": "TEXT"}
 
 def check(key: str) -> None:
     """Refuse a key that cannot be stored."""
-    if not key or "\0" in key or len(key.encode()) > _LONGEST_KEY:
+    if not isinstance(key, str) or not key or "\0" in key or len(key.encode()) > _LONGEST_KEY:
         raise ConfigError(
-            f"The idempotency key {key[:80]!r} cannot be used.",
+            f"The idempotency key {str(key)[:80]!r} cannot be used.",
             remedy=f"Give a text of 1 to {_LONGEST_KEY} bytes, the same for every attempt at the same work.",
         )
 

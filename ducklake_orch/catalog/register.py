@@ -15,7 +15,7 @@ from ducklake_orch.catalog.metadata import reading
 from ducklake_orch.catalog.model import NewFile, TableDef
 from ducklake_orch.catalog.write import find_replay, write_result
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.commit import Write
+from ducklake_orch.engine.commit import Write, refuse_read_only
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import TableName
@@ -49,6 +49,7 @@ def add_files(config: LakeConfig, request: AddRequest) -> WriteResult:
         request: Which files, and where to.
     """
     started, attempts = time.monotonic(), 0
+    refuse_read_only(config, f"adding files to `{request.table}`")
     if request.idempotency_key is not None:
         keys.check(request.idempotency_key)
 

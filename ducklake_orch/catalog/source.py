@@ -1,5 +1,6 @@
 """What is to be written, however the caller holds it: as a stream of Arrow batches."""
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import duckdb
@@ -19,6 +20,7 @@ class Source:
     Attributes:
         schema: Their columns, as a pyarrow.Schema.
         repeatable: Whether the rows can be read again, for a second attempt.
+        failure: Why the rows could not be read to their end.
     """
 
     def __init__(self, data: Any) -> None:
@@ -39,19 +41,45 @@ class Source:
                 f"A {type(data).__name__} cannot be read as Arrow: {error}", remedy="Cast or drop such columns."
             ) from error
         self._opened = False
+        self.failure: Exception | None = None
         self.schema = self._first.schema
         names = [name.lower() for name in self.schema.names]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise DataError(f"The data have several columns {', '.join(twice)}.", remedy="Rename or drop all but one.")
 
     def reader(self) -> Any:
-        """Return the rows as a pyarrow.RecordBatchReader."""
+        """Return the rows as a pyarrow.RecordBatchReader; what it fails with is kept as `failure`."""
         import pyarrow as pa
 
-        if self._opened and self.repeatable:
-            return pa.RecordBatchReader.from_stream(self._data)
+        again = self._opened and self.repeatable
+        reader = pa.RecordBatchReader.from_stream(self._data) if again else self._first
         self._opened = True
-        return self._first
+        # DuckDB would cut such moments to microseconds without a word.
+        finer = {
+            n: pa.timestamp("us", field.type.tz)
+            for n, field in enumerate(self.schema)
+            if pa.types.is_timestamp(field.type) and field.type.unit == "ns" and field.type.tz
+        }
+        schema = self.schema
+        for n, kind in finer.items():
+            schema = schema.set(n, schema.field(n).with_type(kind))
+        return pa.RecordBatchReader.from_batches(schema, self._batches(reader, schema, finer))
+
+    def _batches(self, reader: Any, schema: Any, finer: Mapping[int, Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        try:
+            for batch in reader:
+                columns = batch.columns
+                for n, kind in finer.items():
+                    columns[n] = columns[n].cast(kind)
+                yield pa.RecordBatch.from_arrays(columns, schema=schema) if finer else batch
+        except pa.ArrowInvalid as error:
+            self.failure = DataError(f"Moments with a zone have microseconds in a lake: {error}")
+            raise
+        except Exception as error:
+            self.failure = error
+            raise
 
     def types(self, con: duckdb.DuckDBPyConnection) -> list[tuple[str, Any]]:
         """Return the names of the columns and their types in DuckDB."""

@@ -10,10 +10,10 @@ import duckdb
 
 from ducklake_orch.catalog.metadata import Metadata, folder_name
 from ducklake_orch.catalog.model import ColumnDef, PartitionField, PartitionSpec, SortKey, TableDef
-from ducklake_orch.catalog.types import duckdb_type, ducklake_type
+from ducklake_orch.catalog.types import duckdb_type, ducklake_type, storable
 from ducklake_orch.engine.layout import partition_transforms, sort_terms
 from ducklake_orch.engine.quoting import TableName, literal
-from ducklake_orch.errors import ConfigError
+from ducklake_orch.errors import ConfigError, DataError
 
 # To what a column can grow. Not FLOAT to DOUBLE: the engine compares what older files hold as FLOAT, and misses rows.
 _PROMOTIONS = {
@@ -49,6 +49,8 @@ def _column(name: str, kind: Any, ids: Iterator[int]) -> ColumnDef:
         inside, word = [], "varchar"
     else:
         inside, word = [], ducklake_type(str(kind))
+    if not storable(word):
+        raise DataError(f"`{name}` is {kind} in the data, and no lake has such columns.", remedy="Cast it or drop it.")
     children = tuple(_column(child, inner, ids) for child, inner in inside)
     return ColumnDef(
         column_id, name, word, nullable=True, children=children, default_type="" if children else "literal"

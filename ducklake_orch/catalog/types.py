@@ -56,6 +56,11 @@ def duckdb_type(column: ColumnDef) -> str:
     return _DUCKDB.get(column.type, column.type.upper())
 
 
+def storable(word: str) -> bool:
+    """Whether a column can have a type of DuckLake's, and Parquet files can hold it."""
+    return word in NESTED or (word in _DUCKDB and word != "time_ns") or word.startswith("decimal(")
+
+
 def ducklake_type(duckdb: str) -> str:
     """Return DuckLake's word for a type of DuckDB that is not nested."""
     return _DUCKLAKE.get(duckdb, duckdb.lower())

@@ -17,13 +17,14 @@ from ducklake_orch.catalog.layout import key_name, partition_keys
 from ducklake_orch.catalog.metadata import Metadata, reading, reading_file
 from ducklake_orch.catalog.model import NewFile, SnapshotRow, TableDef
 from ducklake_orch.catalog.outside import RowsInside
+from ducklake_orch.catalog.predicate import parse_predicate
 from ducklake_orch.catalog.source import Source
 from ducklake_orch.catalog.target import check_layout, columns_of, evolved, new_table
 from ducklake_orch.catalog.writer import write_files
 from ducklake_orch.config.catalogs import DuckDBCatalog, SQLiteCatalog
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
-from ducklake_orch.engine.commit import Write
+from ducklake_orch.engine.commit import Write, refuse_read_only
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
@@ -69,6 +70,14 @@ class WriteRequest:
         ):
             if value not in known:
                 raise ConfigError(f"`{name}` = {value!r} is unknown.", remedy=nearest(str(value), known))
+        if self.outside != "error" and self.mode != "replace_where":
+            raise ConfigError(
+                f"Mode `{self.mode}` and `outside` = {self.outside!r} do not go together.",
+                remedy="`outside` says what becomes of rows that do not match the `where` of mode `replace_where`.",
+            )
+        self._check_type("where", self.where, str, "condition in SQL")
+        self._check_type("expect_snapshot", self.expect_snapshot, int, "number of a snapshot")
+        self._check_type("commit", self.commit, CommitInfo, "CommitInfo")
         if (self.where is not None) != (self.mode == "replace_where"):
             raise ConfigError(
                 f"Mode `{self.mode}` and `where` = {self.where!r} do not go together.",
@@ -76,6 +85,11 @@ class WriteRequest:
             )
         if self.idempotency_key is not None:
             keys.check(self.idempotency_key)
+
+    @staticmethod
+    def _check_type(name: str, value: object, kind: type, word: str) -> None:
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            raise ConfigError(f"`{name}` = {value!r} is no {word}.")
 
 
 @dataclass(frozen=True)
@@ -104,6 +118,7 @@ def write_table(config: LakeConfig, data: Any, request: WriteRequest) -> WriteRe
         request: Where to, and how.
     """
     started, attempts = time.monotonic(), 0
+    refuse_read_only(config, f"writing `{request.table}`")
     source = Source(data)
 
     def attempt(number: int) -> WriteResult:
@@ -213,8 +228,12 @@ class _Writer:
             layout = {"partition_by": request.partition_by, "sort_by": request.sort_by}
             if metadata.has_view(request.table.schema, request.table.table, latest):
                 raise ObjectExistsError(f"`{request.table}` is a view.", remedy="Choose another name for the table.")
-            return self._checked(_Plan(newest, None, new_table(metadata, request.table, columns, latest, **layout)))
+            target = new_table(metadata, request.table, columns, latest, **layout)
+            return self._checked(_Plan(newest, None, target), metadata.con)
         if request.mode == "error":
+            # Its own first attempt may have made it.
+            if done := find_replay(metadata, known, request.idempotency_key, latest):
+                return _Plan(newest, known, known, done)
             raise ObjectExistsError(
                 f"The table `{known}` exists.", remedy="Mode `append` adds to it, `ignore` keeps it."
             )
@@ -226,9 +245,11 @@ class _Writer:
             promote = request.schema_evolution == "promote"
             target = evolved(known, given, metadata.first_free_column(known.table_id), add=True, promote=promote)
         key = request.idempotency_key if request.mode == "append" else None
-        return self._checked(_Plan(newest, known, target, find_replay(metadata, known, key, latest)))
+        return self._checked(_Plan(newest, known, target, find_replay(metadata, known, key, latest)), metadata.con)
 
-    def _checked(self, plan: _Plan) -> _Plan:
+    def _checked(self, plan: _Plan, con: duckdb.DuckDBPyConnection) -> _Plan:
+        if self._request.where is not None:
+            parse_predicate(con, self._request.where, plan.target.columns)
         if self._request.mode == "overwrite_partitions":
             _check_partitioned(plan.target)
         return plan
@@ -250,7 +271,10 @@ class _Writer:
                 return write_files(con, table, rows, self._write.write_id, only=only)
             except duckdb.Error as error:
                 failure = classify(error, self._config, f"Writing files of `{table}` failed")
-        raise checked.failure if checked and checked.failure else failure
+        cause = checked.failure if checked and checked.failure else self._source.failure
+        if isinstance(cause, DuckLakeOrchError):
+            raise cause
+        raise failure from cause
 
     def _commit(self, plan: _Plan, files: list[NewFile]) -> Committed:
         with self._opened() as session:

@@ -12,7 +12,9 @@ from uuid import uuid4
 
 import duckdb
 
+from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine import server_sql
+from ducklake_orch.engine.attach import Pin
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.quoting import identifier, literal
@@ -170,6 +172,15 @@ def commit_through(
     if write.after is None:
         write.after = find_lost_commit(session, write, failure)
     return last[-1]
+
+
+def refuse_read_only(config: LakeConfig, purpose: str) -> None:
+    """Refuse to write to a lake that is opened to be read, now or in the past."""
+    pin = Pin(config.read_only, config.snapshot, config.as_of)
+    if not pin.writable:
+        how = "only to be read" if pin.read_only else "in the past"
+        remedy = "Open it without `read_only`, `snapshot`, `as_of`."
+        raise ReadOnlyError(f"{purpose}: lake `{config.name}` is opened {how}.", remedy=remedy)
 
 
 @contextlib.contextmanager

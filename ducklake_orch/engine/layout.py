@@ -40,7 +40,7 @@ def partition_transforms(specs: Sequence[str], columns: Mapping[str, str]) -> li
         specs: The keys.
         columns: Types of the columns.
     """
-    return [_partition_key(spec, columns) for spec in specs]
+    return [_partition_key(spec, columns) for spec in _listed("partition_by", specs)]
 
 
 def partition_sql(specs: Sequence[str], columns: Mapping[str, str]) -> str:
@@ -95,7 +95,14 @@ class SortTerm(NamedTuple):
 
 def sort_terms(specs: Sequence[str], columns: Sequence[str]) -> list[SortTerm]:
     """Read `ts desc nulls last` or `lower(region)`."""
-    return [_sort_term(spec, columns) for spec in specs]
+    return [_sort_term(spec, columns) for spec in _listed("sort_by", specs)]
+
+
+def _listed(name: str, specs: Sequence[str]) -> Sequence[str]:
+    if isinstance(specs, str) or not isinstance(specs, Sequence) or not all(isinstance(one, str) for one in specs):
+        example = specs if isinstance(specs, str) else "region"
+        raise ConfigError(f"`{name}` = {specs!r} is no list of keys.", remedy=f'Write `{name}=["{example}"]`.')
+    return specs
 
 
 def sort_sql(specs: Sequence[str], columns: Sequence[str]) -> str:

@@ -91,6 +91,8 @@ def table_name(name: str) -> TableName:
     Raises:
         ConfigError: When the name has no or too many parts.
     """
+    if not isinstance(name, str):
+        raise ConfigError(f"{name!r} is not the name of a table.", remedy="Write `table` or `schema.table`.")
     parts, position = [], 0
     while match := _NAME_PART.match(name, position):
         parts.append(match.group(1).replace('""', '"') if match.group(1) is not None else match.group(2))

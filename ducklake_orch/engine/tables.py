@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ducklake_orch.config.lake import LakeConfig, Scalar
-from ducklake_orch.engine.commit import Write, commit, run_in
+from ducklake_orch.engine.commit import Write, commit, refuse_read_only, run_in
 from ducklake_orch.engine.introspection import tables
 from ducklake_orch.engine.layout import column_types, create_table_sql
 from ducklake_orch.engine.options import check_option, drift, set_option_sql
@@ -26,6 +26,7 @@ def create_table(
     info: CommitInfo,
 ) -> None:
     """Create a table, its schema if needed, and its layout, in one snapshot; the arguments are those of `DuckLake`."""
+    refuse_read_only(config, f"creating table `{name}`")
     for option in options:
         check_option(option)
     with open_session(config) as session:
@@ -50,6 +51,7 @@ def create_table(
 
 def run_statements(config: LakeConfig, purpose: str, statements: Sequence[str], info: CommitInfo | None) -> None:
     """Run statements that change the lake, in one snapshot."""
+    refuse_read_only(config, purpose)
     with open_session(config) as session:
         run_in(session, Write(purpose, info or CommitInfo()), statements)
 
@@ -58,6 +60,7 @@ def set_options(config: LakeConfig, purpose: str, statements: Sequence[str]) -> 
     """Run statements that set options."""
     if not statements:
         return
+    refuse_read_only(config, purpose)
     with open_session(config) as session:
         # Options are no part of snapshots, so there is nothing to mark; setting them twice sets them once.
         run_in(session, Write(purpose, marked=False, repeatable=True), statements)

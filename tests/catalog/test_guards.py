@@ -1,6 +1,6 @@
 """Ways in which rows were once lost, doubled or hidden; each stays shut."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -189,3 +189,91 @@ def test_a_day_that_is_the_same_in_both_zones_is_replaced(written_in_tokyo: Duck
 def test_what_arrow_has_no_type_for_is_a_named_error(lake: DuckLake) -> None:
     with duckdb.connect() as con, pytest.raises(errors.DataError, match="VARIANT"):
         lake.write(con.sql("SELECT 1::VARIANT AS v"), "t", mode="append")
+
+
+@pytest.mark.parametrize("pinned", [{"snapshot": 1}, {"read_only": True}, {"as_of": "2100-01-01"}])
+def test_a_lake_that_is_opened_to_be_read_is_not_written_to(lake: DuckLake, pinned: dict[str, Any]) -> None:
+    lake.write(query("SELECT 1 AS i"), "t", mode="append")
+    seen = DuckLake(lake.config.model_copy(update=pinned))
+    for work in (
+        lambda: seen.write(query("SELECT 2 AS i"), "t", mode="append"),
+        lambda: seen.add_files("t", []),
+        lambda: seen.set_option("target_file_size", "1MB"),
+        lambda: seen.fsck(repair=True),
+        lambda: seen.truncate("t"),
+    ):
+        with pytest.raises(errors.ReadOnlyError):
+            work()
+    assert rows(lake, "FROM t") == [(1,)]
+
+
+@pytest.mark.parametrize("kind", ["UNION(a INTEGER, b VARCHAR)", "BIGNUM", "TIME_NS"])
+def test_types_that_no_lake_has_are_refused_before_they_spoil_it(lake: DuckLake, kind: str) -> None:
+    lake.write(query("SELECT 1 AS i"), "t", mode="append")
+    with duckdb.connect() as con:
+        data = con.sql(f"SELECT 1 AS i, [NULL::{kind}] AS u")
+        with pytest.raises(errors.DuckLakeOrchError, match=r"u|Arrow"):
+            lake.write(data, "new", mode="append")
+        with pytest.raises(errors.DuckLakeOrchError, match=r"u|Arrow"):
+            lake.write(data, "t", mode="append", schema_evolution="add")
+    assert [one.table for one in lake.tables()] == ["t"]
+
+
+def test_create_only_with_its_key_is_done_once_and_again_the_same(lake: DuckLake) -> None:
+    first = lake.write(query("SELECT 1 AS i"), "t", mode="error", idempotency_key="k")
+    again = lake.write(query("SELECT 1 AS i"), "t", mode="error", idempotency_key="k")
+    assert (again.replayed, again.snapshot_id) == (True, first.snapshot_id)
+    with pytest.raises(errors.ObjectExistsError):
+        lake.write(query("SELECT 1 AS i"), "t", mode="error", idempotency_key="another")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"partition_by": "region"}, "partition_by"),
+        ({"sort_by": "region"}, "sort_by"),
+        ({"partition_by": [5]}, "partition_by"),
+        ({"mode": "replace_where", "where": 5}, "where"),
+        ({"mode": "overwrite", "expect_snapshot": "1"}, "expect_snapshot"),
+        ({"idempotency_key": 5}, "idempotency key"),
+        ({"commit": {"author": "me"}}, "commit"),
+        ({"outside": "drop"}, "outside"),
+        ({"table": 5}, "5"),
+    ],
+)
+def test_arguments_of_other_types_are_named(lake: DuckLake, arguments: dict[str, Any], named: str) -> None:
+    given = {"table": "t", "mode": "append"} | arguments
+    with pytest.raises(errors.ConfigError, match=named):
+        lake.write(query("SELECT 1 AS region"), **given)
+
+
+@pytest.mark.parametrize("where", ["rgion = 'eu'", "", "region =", "sum(1) > 0"])
+def test_a_mistake_in_where_is_named_before_any_work(lake: DuckLake, where: str) -> None:
+    lake.write(query("SELECT 'eu' AS region"), "t", mode="append")
+    for table in ("t", "new"):
+        with pytest.raises(errors.DuckLakeOrchError) as caught:
+            lake.write(query("SELECT 'eu' AS region"), table, mode="replace_where", where=where)
+        assert "Traceback" not in str(caught.value)
+        assert "where" in str(caught.value)
+
+
+def test_moments_that_are_finer_than_a_lake_has_are_not_cut(lake: DuckLake) -> None:
+    for nanoseconds, fits in ((1_000, True), (1_001, False)):
+        data = pa.table({"ts": pa.array([nanoseconds], pa.timestamp("ns", "UTC"))})
+        if fits:
+            lake.write(data, "t", mode="append")
+        else:
+            with pytest.raises(errors.DataError, match="microseconds"):
+                lake.write(data, "t", mode="append")
+    assert rows(lake, "SELECT epoch_us(ts) FROM t") == [(1,)]
+
+
+def test_what_a_reader_fails_with_is_the_cause(lake: DuckLake) -> None:
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"i": [1]})
+        raise ConnectionError("the database is gone")
+
+    reader = pa.RecordBatchReader.from_batches(pa.schema({"i": pa.int64()}), batches())
+    with pytest.raises(errors.DuckLakeOrchError) as caught:
+        lake.write(reader, "t", mode="append")
+    assert isinstance(caught.value.__cause__, ConnectionError)

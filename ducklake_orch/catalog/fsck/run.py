@@ -26,6 +26,7 @@ from ducklake_orch.catalog.fsck.repair import ask_files, mend
 from ducklake_orch.catalog.fsck.repairs import Rows
 from ducklake_orch.catalog.fsck.storage import list_storage
 from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.commit import refuse_read_only
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.engine.session import open_metadata
@@ -121,6 +122,8 @@ def fsck(config: LakeConfig, *, deep: bool = False, storage: bool = False, repai
 
 
 def _fsck(config: LakeConfig, deep: bool, storage: bool, repair: bool) -> FsckReport:
+    if repair:
+        refuse_read_only(config, "repairing")
     report, known = _report(config, deep, storage, ask=repair)
     if not repair or not any(finding.repairable for finding in report.findings):
         return report

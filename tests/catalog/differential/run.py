@@ -126,6 +126,8 @@ class Run:
     def _make(self, what: str, cell: Cell) -> None:
         wanted = {cell[0]: cell[1], cell[2]: cell[3]}
         shape = next(one for one in shapes(self._world.catalog) if cell in goals(self._world.catalog, one, exact=True))
+        if "type" in wanted and wanted["type"] not in labels(self._model.tables[shape.name]):
+            self._named(what, "DROP, CREATE", shape.name)  # its column has grown, or is gone
         table = self._model.tables[shape.name]
         specs = [wanted["transform"]] if "transform" in wanted else specs_of(wanted.get("family", family(table.spec)))
         if table.spec not in specs:
