@@ -256,7 +256,7 @@ class DuckLake:
         Args:
             table: `table` or `schema.table`.
             schema: A pyarrow.Schema, a Spark StructType, or `{name: DuckDB type}`; ` NOT NULL` may follow a type.
-            partition_by: Keys such as `day(ts)`, `bucket(16, id)`, `region`.
+            partition_by: Keys such as `year(ts)`, `bucket(16, id)`, `region`.
             sort_by: Keys such as `ts desc nulls last`, `lower(region)`.
             comment: What the table is for.
             options: Persisted options of this table.
@@ -302,7 +302,7 @@ class DuckLake:
             table: `table` or `schema.table`.
             mode: `append`, `overwrite` (all rows), `overwrite_partitions` (each partition that the data have rows for),
                 `replace_where` (the rows that match `where`), `error` or `ignore` (only where there is no table yet).
-            partition_by: Keys of a new table, such as `day(ts)`; for one that is there they must be its own.
+            partition_by: Keys of a new table, such as `year(ts)`, `month(ts)`; for one that is there they must be its own.
             sort_by: Sort keys of a new table; for one that is there they must be its own.
             where: What `replace_where` replaces, in DuckDB's SQL.
             outside: What becomes of data rows that do not match `where`: `error`, or `drop`.
