@@ -302,7 +302,7 @@ class DuckLake:
             table: `table` or `schema.table`.
             mode: `append`, `overwrite` (all rows), `overwrite_partitions` (each partition that the data have rows for),
                 `replace_where` (the rows that match `where`), `error` or `ignore` (only where there is no table yet).
-            partition_by: Keys of a new table, such as `year(ts)`, `month(ts)`; for one that is there they must be its own.
+            partition_by: Keys of a new table, such as `year(ts)`; for one that is there they must be its own.
             sort_by: Sort keys of a new table; for one that is there they must be its own.
             where: What `replace_where` replaces, in DuckDB's SQL.
             outside: What becomes of data rows that do not match `where`: `error`, or `drop`.

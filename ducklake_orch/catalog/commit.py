@@ -76,6 +76,7 @@ class _Commit:
         if change.adopted and current is not None:
             copied = any(file.path != path for file, path in zip(change.files, change.adopted, strict=True))
             refuse_known(transaction.metadata, current, change.adopted, copied=copied)
+        check_expected(transaction, change, current)
         retired = Retired() if current is None else self._retired(current)
         if not (self.ready.count or change.deletes or retired or defines):
             return Committed(latest.snapshot_id, latest.snapshot_id, current.table_id if current else None)
@@ -136,7 +137,6 @@ class _Commit:
         transaction, change = self.transaction, self.change
         if change.deletes or isinstance(change.remove, ExactFiles):
             conflicts.judge_files(change, file_states(transaction, table, conflicts.planned_files(change)))
-        check_expected(transaction, change, table)
         return find_retired(transaction, change, table)
 
     def _add_snapshot(self, snapshot: int, next_catalog_id: int, defines: bool) -> None:

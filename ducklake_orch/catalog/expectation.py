@@ -9,14 +9,14 @@ from ducklake_orch.catalog.history import TableHistory
 from ducklake_orch.catalog.inlined import ROW_ID, SNAPSHOT_ID, deletions_table, inlined_rows
 from ducklake_orch.catalog.model import TableDef
 from ducklake_orch.catalog.predicate import parse_predicate
-from ducklake_orch.catalog.retire import files_of_partitions, files_without_keys, partitions_condition
+from ducklake_orch.catalog.retire import files_of_partitions, partitions_condition
 from ducklake_orch.catalog.scan import classify
 from ducklake_orch.catalog.transaction import MetadataTransaction
 from ducklake_orch.engine import server_sql
 from ducklake_orch.errors import SnapshotChangedError, SnapshotNotFoundError
 
 
-def check_expected(transaction: MetadataTransaction, change: TableChange, table: TableDef) -> None:
+def check_expected(transaction: MetadataTransaction, change: TableChange, table: TableDef | None) -> None:
     """Refuse a replacement when somebody has changed rows of what it replaces since the expected snapshot.
 
     Compactions and flushes move rows without changing them, and are not in the way.
@@ -28,8 +28,9 @@ def check_expected(transaction: MetadataTransaction, change: TableChange, table:
     expected, latest = change.expect_snapshot, transaction.latest.snapshot_id
     if expected is None or expected == latest or change.remove is None:
         return
-    changed = _changed_since(transaction, table, expected)
-    if not changed:
+    _refuse_other_table(transaction, change, table, expected)
+    changed = _changed_since(transaction, table, expected) if table else []
+    if table is None or not changed:
         return
     where = _condition(change, table)
     if where is not None:
@@ -44,14 +45,25 @@ def check_expected(transaction: MetadataTransaction, change: TableChange, table:
     )
 
 
-def _changed_since(transaction: MetadataTransaction, table: TableDef, expected: int) -> list[int]:
-    config = transaction.config
-    snapshots = server_sql.table(config, "ducklake_snapshot")
+def _refuse_other_table(
+    transaction: MetadataTransaction, change: TableChange, table: TableDef | None, expected: int
+) -> None:
+    snapshots = server_sql.table(transaction.config, "ducklake_snapshot")
     if not transaction.ask(f"select 1 from {snapshots} where snapshot_id = {expected}"):
         raise SnapshotNotFoundError(
             f"`expect_snapshot` = {expected}: there is no such snapshot (any more).",
             remedy="`ducklake-orch snapshots` lists those that are left.",
         )
+    then = transaction.metadata.find_table(change.table, expected)
+    if then is not None and (table is None or table.table_id != then.table_id):
+        raise SnapshotChangedError(
+            f"The table `{then}` was dropped since snapshot {expected}.",
+            remedy="Read again, and write what follows from that.",
+        )
+
+
+def _changed_since(transaction: MetadataTransaction, table: TableDef, expected: int) -> list[int]:
+    config = transaction.config
     name = server_sql.table(config, "ducklake_snapshot_changes")
     latest = transaction.latest.snapshot_id
     rows = transaction.ask(f"select snapshot_id, changes_made from {name} where snapshot_id > {expected}")
@@ -96,11 +108,11 @@ def _touched_files(
 def _files_in_scope(transaction: MetadataTransaction, change: TableChange, table: TableDef, where: str) -> set[int]:
     """Return the files that hold, or held when they were expected, rows that are replaced."""
     metadata = transaction.metadata
-    found, unclear = set[int](), None
+    found, unclear = set[int](), None  # type: tuple[set[int], set[int] | None]
     if isinstance(change.remove, Partitions):
         # With a key for each partition the catalog tells exactly; statistics are for the other files.
-        found.update(files_of_partitions(transaction, table, change.remove.keys, ended=True))
-        unclear = files_without_keys(transaction, table, ended=True)
+        keyed, unclear = files_of_partitions(transaction, table, change.remove.keys, ended=True)
+        found.update(keyed)
     for at in (change.expect_snapshot or 0, transaction.latest.snapshot_id):
         if unclear is None or unclear:
             files = {file.data_file_id for file, _ in classify(metadata, table, at, where)}

@@ -11,11 +11,12 @@ import duckdb
 from ducklake_orch.catalog.file_columns import FileColumn
 from ducklake_orch.catalog.file_match import Match
 from ducklake_orch.catalog.file_paths import path_folders, path_value
-from ducklake_orch.catalog.footers import Footer, LeafStats, exactly
+from ducklake_orch.catalog.footers import Footer, LeafStats
 from ducklake_orch.catalog.layout import PartitionKey, key_sql, partition_keys
 from ducklake_orch.catalog.model import ColumnDef, TableDef
 from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.engine.quoting import identifier, literal
+from ducklake_orch.engine.stored_files import exactly
 
 _FILE = "__ducklake_orch_file"
 # No statistics tell of NaN, and those of blobs are digits.

@@ -21,6 +21,7 @@ from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.quoting import literal
+from ducklake_orch.engine.stored_files import exactly
 from ducklake_orch.errors import AuthenticationError, DuckLakeOrchError, FileNotUsableError, TransientError
 
 # Footers in one lot; some have thousands of row groups, and several lots are in memory at once.
@@ -166,11 +167,6 @@ def _load(con: duckdb.DuckDBPyConnection, config: LakeConfig, paths: Sequence[st
         if len(bad) < _FILES_NAMED:
             bad |= _load(con, config, half)
     return bad
-
-
-def exactly(path: str) -> str:
-    """Return the pattern that means this path and no other."""
-    return "".join(f"[{one}]" if one in "[*?" else one for one in path)
 
 
 def _reason(failure: DuckLakeOrchError) -> str:

@@ -135,60 +135,61 @@ def _partitions(transaction: MetadataTransaction, table: TableDef, keys: frozens
     if any(len(some) > 1 and not some <= _INTEGERS for some in types):
         # Keys are texts of the type that the column had then; of all that grow, only integers keep theirs.
         return _with_inlined(transaction, table, where, _whole_files(transaction, table, where))
-    ids = files_of_partitions(transaction, table, keys)
-    # What the others hold, only their statistics can tell.
-    if others := files_without_keys(transaction, table):
-        ids += _whole_files(transaction, table, where, among=others)
+    ids, unclear = files_of_partitions(transaction, table, keys)
+    if unclear:
+        ids += _whole_files(transaction, table, where, among=unclear)
     return _with_inlined(transaction, table, where, ids)
 
 
 def files_of_partitions(
     transaction: MetadataTransaction, table: TableDef, keys: frozenset[Key], *, ended: bool = False
-) -> list[int]:
-    """Return the files that carry some keys of the table's spec.
+) -> tuple[list[int], set[int]]:
+    """Return the files that carry some keys of the table's spec, and those of which no key tells what they hold.
+
+    The latter were laid out before the spec changed, or by a program that takes days in a time zone which nobody knows,
+    or have keys that are missing or no values of their columns: what is in them, only their statistics can tell.
 
     Args:
         transaction: Where to look.
         table: The table.
         keys: The keys.
-        ended: Also those that are retired already.
+        ended: Also files that are retired already.
     """
-    metadata = transaction.metadata
-    texts = ", ".join(f"[{', '.join(f'{literal(value)}::VARCHAR' for value in key)}]" for key in keys)
+    metadata, fields = transaction.metadata, table.partition.fields if table.partition else ()
+    kinds = [duckdb_type(table.column(one.column_id)) if one.transform == "identity" else "BIGINT" for one in fields]
     mine = f"WHERE table_id = {table.table_id} AND"
     values = f"SELECT data_file_id, partition_value FROM {metadata.table_sql('ducklake_file_partition_value')} {mine}"
-    places = range(len(table.partition.fields) if table.partition else 0)
-    joins = " ".join(f"JOIN ({values} partition_key_index = {n}) k{n} USING (data_file_id)" for n in places)
-    rows = metadata.rows(f"""
-        SELECT data_file_id
-        FROM (SELECT data_file_id FROM {metadata.table_sql("ducklake_data_file")}
-              {mine} {_keyed(table)}{"" if ended else " AND end_snapshot IS NULL"}) {joins}
-        WHERE [{", ".join(f"k{n}.partition_value" for n in places)}] IN ({texts})""")
-    return [int(row[0]) for row in rows]
-
-
-def files_without_keys(transaction: MetadataTransaction, table: TableDef, *, ended: bool = False) -> set[int]:
-    """Return the files of which no key of the table's spec tells what they hold.
-
-    They were laid out before the spec changed; or by a program that takes days in a time zone which nobody knows.
-
-    Args:
-        transaction: Where to look.
-        table: The table.
-        ended: Also those that are retired already.
-    """
-    metadata = transaction.metadata
-    rows = metadata.rows(
-        f"SELECT data_file_id FROM {metadata.table_sql('ducklake_data_file')} WHERE table_id = {table.table_id}"
-        f" AND NOT ({_keyed(table)}){'' if ended else ' AND end_snapshot IS NULL'}"
+    joins = " ".join(
+        f"LEFT JOIN ({values} partition_key_index = {n}) k{n} USING (data_file_id)" for n in range(len(kinds))
     )
-    return {int(row[0]) for row in rows}
+    # As values of their columns: other writers have other texts for them.
+    texts = [_same_text(f"k{n}.partition_value", kind) for n, kind in enumerate(kinds)]
+    wanted = ", ".join(
+        f"[{', '.join(_same_text(f'{literal(value)}::VARCHAR', kind) for value, kind in zip(key, kinds, strict=True))}]"
+        for key in keys
+    )
+    clear = [_keyed(table)]
+    clear += [
+        f"k{n}.data_file_id IS NOT NULL AND (k{n}.partition_value IS NULL OR {text} IS NOT NULL)"
+        for n, text in enumerate(texts)
+    ]
+    rows = metadata.rows(f"""
+        SELECT data_file_id, {" AND ".join(clear)} AS clear
+        FROM (SELECT * FROM {metadata.table_sql("ducklake_data_file")}
+              {mine} {"true" if ended else "end_snapshot IS NULL"}) {joins}
+        WHERE NOT clear OR [{", ".join(texts)}] IN ({wanted})""")
+    return [int(row[0]) for row in rows if row[1]], {int(row[0]) for row in rows if not row[1]}
+
+
+def _same_text(value: str, kind: str) -> str:
+    """Return the one text for a partition value, whoever wrote it."""
+    return value if kind == "VARCHAR" else f"CAST(TRY_CAST({value} AS {kind}) AS VARCHAR)"
 
 
 def _keyed(table: TableDef) -> str:
     """Return the condition for files whose keys of the table's spec are true."""
     of_spec = f"partition_id IS NOT DISTINCT FROM {table.partition.partition_id if table.partition else -1}"
-    return f"{of_spec} AND path LIKE {literal(OWN_FILES)}" if depends_on_zone(table) else of_spec
+    return f"({of_spec} AND path LIKE {literal(OWN_FILES)})" if depends_on_zone(table) else of_spec
 
 
 def partitions_condition(table: TableDef, keys: frozenset[Key]) -> str:

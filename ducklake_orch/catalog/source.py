@@ -10,6 +10,8 @@ from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.errors import ConfigError, DataError
 
+_SMALL = 16 * 1024 * 1024
+
 
 class Source:
     """Rows to write.
@@ -20,6 +22,7 @@ class Source:
     Attributes:
         schema: Their columns, as a pyarrow.Schema.
         repeatable: Whether the rows can be read again, for a second attempt.
+        is_small: Whether they are at hand, and written in no time.
         failure: Why the rows could not be read to their end.
     """
 
@@ -34,6 +37,7 @@ class Source:
         whose = type(data).__module__.partition(".")[0]
         self.repeatable = isinstance(data, pa.Table | pa.RecordBatch) or whose in ("pandas", "polars")
         self._data = data
+        self.is_small = isinstance(data, pa.Table | pa.RecordBatch) and data.nbytes < _SMALL
         try:
             self._first = data if isinstance(data, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(data)
         except (OSError, pa.ArrowException) as error:  # such as a VARIANT in a relation, for which Arrow has no type

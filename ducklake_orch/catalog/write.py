@@ -1,6 +1,7 @@
 """`lake.write`: plan, write the files, commit them; what fails leaves nothing behind."""
 
 import logging
+import os
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,7 @@ from ducklake_orch.catalog.writer import write_files
 from ducklake_orch.config.catalogs import DuckDBCatalog, SQLiteCatalog
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
+from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.commit import Write, refuse_read_only
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.fault_points import fault_point
@@ -45,6 +47,7 @@ from ducklake_orch.results import CommitInfo, PartitionWritten, WriteResult
 log = logging.getLogger("ducklake_orch")
 MODES = ("append", "overwrite", "overwrite_partitions", "replace_where", "error", "ignore")
 _SOURCE = "__ducklake_orch_source"
+_LOG_WAITS_UP_TO = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,7 @@ class _Writer:
     @contextmanager
     def _kept_open(self) -> Iterator[None]:
         """Keep a SQLite catalog open: who leaves last takes its log along, and who comes just then waits a second."""
-        if not isinstance(self._config.catalog, SQLiteCatalog):
+        if not (isinstance(self._config.catalog, SQLiteCatalog) and self._source.is_small and self._log_is_short()):
             yield
             return
         with open_session(self._config, entering=False) as self._session:
@@ -163,6 +166,13 @@ class _Writer:
                     yield
             finally:
                 self._session = self._open = None
+
+    def _log_is_short(self) -> bool:
+        """Whether SQLite's log may wait: while somebody reads, it only grows."""
+        try:
+            return os.stat(f"{self._config.catalog.path}-wal").st_size < _LOG_WAITS_UP_TO  # type: ignore[union-attr]
+        except OSError:
+            return True
 
     @contextmanager
     def _opened(self) -> Iterator[Session]:
@@ -208,9 +218,10 @@ class _Writer:
         """Look the table up; nothing is held when this returns."""
         doing = f"Planning to write `{self._request.table}`"
         catalog = self._config.catalog
-        if isinstance(catalog, DuckDBCatalog) and catalog.path.exists():
+        if isinstance(catalog, DuckDBCatalog) and catalog.path.exists() and not self._config.automatic_migration:
             with reading_file(self._config, doing) as metadata:
-                return self._look(metadata)
+                if server_sql.exists(metadata.con, self._config, "ducklake_snapshot"):  # else it is still to be made
+                    return self._look(metadata)
         with self._opened() as session, session.instance.one_thread(), reading(session, doing) as metadata:
             return self._look(metadata)
 
@@ -249,7 +260,8 @@ class _Writer:
 
     def _checked(self, plan: _Plan, con: duckdb.DuckDBPyConnection) -> _Plan:
         if self._request.where is not None:
-            parse_predicate(con, self._request.where, plan.target.columns)
+            # A column that the write itself adds is in no row that is to be replaced.
+            parse_predicate(con, self._request.where, (plan.known or plan.target).columns)
         if self._request.mode == "overwrite_partitions":
             _check_partitioned(plan.target)
         return plan

@@ -14,6 +14,7 @@ import random
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -65,7 +66,7 @@ class NoQueue:
 
 # Which threads of this process hold which lock files, and through which descriptors. Waiting for oneself would last for
 # ever; a forked child has to let go of what it inherits.
-_held: set[tuple[Path, int]] = set()
+_held: Counter[tuple[Path, int]] = Counter()
 _descriptors: set[int] = set()
 
 
@@ -99,16 +100,18 @@ class FileQueue:
                 yield _always_held
                 return
             started = time.monotonic()
-            _held.add(me)
+            _held[me] += 1
             if self._mode == fcntl.LOCK_EX:
                 self._sign(file, purpose)
             try:
                 yield _always_held
             finally:
                 if os.getpid() == process:
-                    _held.discard(me)
+                    _held[me] -= 1
                     if self._mode == fcntl.LOCK_EX and not self._catalog.exists():
                         self.path.unlink(missing_ok=True)  # no lake was made: leave nothing behind
+                    elif self._mode == fcntl.LOCK_EX:
+                        os.ftruncate(file, 0)  # or a reader's lock would be taken for this writer's
                     fcntl.flock(file, fcntl.LOCK_UN)
                     _mention_long_hold(purpose, started)
 
@@ -151,7 +154,7 @@ class FileQueue:
                 fcntl.flock(file, self._mode | fcntl.LOCK_NB)
                 return
             except BlockingIOError:
-                mine = me in _held
+                mine = _held[me] > 0
             if mine or time.monotonic() >= deadline:
                 raise _locked(str(self.path), purpose, timeout, self._holder(file), mine=mine)
             time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads the waiting, no secret
@@ -208,13 +211,14 @@ class PostgresQueue:
         # The connection is idle while the writer works; a server that ends idle ones would end the turn.
         sql = f"{wait}; {note_sql}; set local idle_in_transaction_session_timeout = 0"
         with _transaction(self._con) as cursor:
+            asked = time.monotonic()
             try:
                 cursor.execute(f"CALL postgres_execute('{LOCK_ALIAS}', {literal(sql)})")
             except Exception as error:
-                # "lock timeout" is what an English server says; in any language, a lock that is held is the reason.
+                # What the server says about it depends on its language.
                 holder = self.holder(cursor)
-                if holder is None and "lock timeout" not in str(error):
-                    raise
+                if time.monotonic() - asked < timeout * 0.9:
+                    raise  # the server has gone, or somebody ended the connection
                 holder = holder or "a holder that has just let go"
                 raise _locked("the catalog's advisory lock", purpose, timeout, holder) from error
             started = time.monotonic()
@@ -229,6 +233,7 @@ class PostgresQueue:
             " || ' since ' || date_trunc('second', a.xact_start)::text"
             " from pg_locks l join pg_stat_activity a using (pid)"
             f" where l.locktype = 'advisory' and l.granted and l.classid = {high} and l.objid = {low}"
+            " and l.database = (select oid from pg_database where datname = current_database())"
         )
         with contextlib.suppress(Exception):  # only words for a message: the lock itself does not depend on them
             cursor.execute("ROLLBACK")

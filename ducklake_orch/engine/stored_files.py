@@ -35,10 +35,14 @@ def _written(config: LakeConfig, folder: str, write_id: str) -> list[str]:
     name = f"ducklake-{write_id}-*.parquet"
     if "://" not in folder:
         return [str(path) for path in Path(folder).rglob(name)]
+    pattern = literal(f"{exactly(folder)}**/{name}")
     with working_connection(config) as con:
-        return [
-            str(row[0]) for row in con.execute(f"SELECT file FROM glob({literal(f'{folder}**/{name}')})").fetchall()
-        ]
+        return [str(row[0]) for row in con.execute(f"SELECT file FROM glob({pattern})").fetchall()]
+
+
+def exactly(path: str) -> str:
+    """Return the pattern that means this path and no other."""
+    return "".join(f"[{one}]" if one in "[*?" else one for one in path)
 
 
 def remove(config: LakeConfig, paths: list[str]) -> None:

@@ -277,3 +277,55 @@ def test_what_a_reader_fails_with_is_the_cause(lake: DuckLake) -> None:
     with pytest.raises(errors.DuckLakeOrchError) as caught:
         lake.write(reader, "t", mode="append")
     assert isinstance(caught.value.__cause__, ConnectionError)
+
+
+def change_catalog(lake: DuckLake, statement: str) -> None:
+    with lake.connect_metadata(read_only=False) as con:
+        con.execute(statement)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "text"),
+    [
+        ("BOOLEAN", "true", "1"),
+        ("DOUBLE", "1", "1"),
+        ("DOUBLE", "'nan'", "NaN"),
+        ("FLOAT", "0.1", "0.10000000149011612"),
+    ],
+)
+def test_partitions_whose_keys_others_wrote_in_their_own_way_are_replaced(
+    lake: DuckLake, kind: str, value: str, text: str
+) -> None:
+    data = query(f"SELECT {value}::{kind} AS p, 1 AS i")
+    lake.write(data, "t", mode="append", partition_by=["p"])
+    change_catalog(lake, f"UPDATE ducklake_file_partition_value SET partition_value = '{text}'")
+    assert lake.write(data, "t", mode="overwrite_partitions").rows_removed == 1
+    assert rows(lake, "SELECT i FROM t") == [(1,)]
+
+
+@pytest.mark.parametrize("damage", ["DELETE FROM {}", "UPDATE {} SET partition_value = 'no number'"])
+def test_a_partition_without_a_key_that_means_something_is_judged_by_what_is_in_it(lake: DuckLake, damage: str) -> None:
+    lake.write(query("SELECT 1 AS p, 1 AS i"), "t", mode="append", partition_by=["p"])
+    change_catalog(lake, damage.format("ducklake_file_partition_value"))
+    assert lake.write(query("SELECT 1 AS p, 2 AS i"), "t", mode="overwrite_partitions").rows_removed == 1
+    assert rows(lake, "SELECT i FROM t") == [(2,)]
+
+
+@pytest.mark.parametrize("made_anew", [True, False])
+def test_a_table_that_was_dropped_since_is_not_what_was_expected(lake: DuckLake, made_anew: bool) -> None:
+    read = lake.write(query("SELECT 1 AS i"), "t", mode="append").snapshot_id
+    lake.drop_table("t")
+    if made_anew:
+        lake.create_table("t", {"i": "INTEGER"})
+    with pytest.raises(errors.SnapshotChangedError, match="dropped"):
+        lake.write(query("SELECT 2 AS i"), "t", mode="overwrite", expect_snapshot=read)
+    with pytest.raises(errors.SnapshotNotFoundError):
+        lake.write(query("SELECT 2 AS i"), "new", mode="overwrite", expect_snapshot=999)
+    assert lake.exists("t") == made_anew
+
+
+def test_a_column_that_the_write_adds_cannot_say_what_is_replaced(lake: DuckLake) -> None:
+    lake.write(query("SELECT 1 AS i"), "t", mode="append")
+    new = query("SELECT 1 AS i, 2 AS n")
+    with pytest.raises(errors.ObjectNotFoundError, match="no column `n`"):
+        lake.write(new, "t", mode="replace_where", where="n = 2", schema_evolution="add")

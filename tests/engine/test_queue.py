@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake, errors
@@ -219,3 +220,13 @@ def test_minutes_of_inserts_from_many_processes(lake: DuckLake, tmp_path: Path) 
     assert lake.execute("SELECT count(DISTINCT (worker, i)) AS n, count(*) AS rows FROM t").rows == [
         {"n": 1600, "rows": 1600}
     ]
+
+
+def test_a_reader_who_writes_at_once_is_told_that_it_waits_for_itself(tmp_path: Path) -> None:
+    fields: dict[str, Any] = {"storage": str(tmp_path / "files"), "lock_timeout": "20s", "create_if_missing": True}
+    lake = DuckLake.from_url("lake", catalog=f"duckdb:///{tmp_path}/c.duckdb", **fields)
+    lake.create_table("t", {"i": "INTEGER"})
+    started = time.monotonic()
+    with lake.connect(read_only=True), pytest.raises(errors.LakeLockedError, match="this very thread"):
+        lake.write(pa.table({"i": pa.array([1], pa.int32())}), "t", mode="append")
+    assert time.monotonic() - started < 10

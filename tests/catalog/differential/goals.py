@@ -20,7 +20,7 @@ def wanted(catalog: CatalogKind, *, exact: bool) -> frozenset[Cell]:
 
     Args:
         catalog: The catalog.
-        exact: Every partition spec for itself, instead of by families; and definition changes by ways of writing.
+        exact: Everything by everything, and every partition spec for itself; else everything by readers.
     """
     return frozenset[Cell]().union(*(goals(catalog, shape, exact=exact) for shape in shapes(catalog)))
 
@@ -32,8 +32,8 @@ def goals(catalog: CatalogKind, shape: Shape, *, exact: bool) -> set[Cell]:
     ddl = {step.name for step in steps if step.axis == "ddl"} - (set() if shape.nested else _OF_FIELDS)
     families = {family(spec) for spec in SPECS}
     cells = product(transform=SPECS, reader=["engine", "plan"])
-    for axis in ({"mode": modes}, {"ddl": ddl}, {"family": families}):
-        cells |= product(type=shape.types, reader=readers(catalog), **axis)
+    for axis in ({"mode": modes}, {"ddl": ddl}, {"family": families}, {"type": shape.types}):
+        cells |= product(reader=readers(catalog), **axis)
     if exact:
         cells |= product(transform=SPECS, type=shape.types, mode=modes, ddl=ddl, reader=readers(catalog))
     return {cell for cell in cells if not _makes_no_sense(cell)}

@@ -20,7 +20,7 @@ from tests.catalog.differential.world import World
 
 # Beyond these a table is cut down, so that a run does not slow down.
 _MANY_ROWS, _MANY_FILES = 50, 30
-_FILLED_AT_MOST = 60
+_FILLED_AT_MOST = 120
 _CUTS = ("overwrite", "merge files", "DELETE", "replace_where", "rewrite")
 
 
@@ -117,7 +117,8 @@ class Run:
     # --- what chance has left out --------------------------------------------------------------------------------
 
     def _fill(self) -> None:
-        """Make what is still missing happen."""
+        """Make what is still missing happen, before all readers."""
+        self._looks = len(LOOKS)
         for number in range(_FILLED_AT_MOST):
             if not (missing := self._coverage.missing()):
                 return
