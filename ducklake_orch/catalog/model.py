@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 # Columns that the engine puts into files itself, by their Parquet field ids.
 ROW_ID_FIELD = 2147483540
@@ -126,11 +125,6 @@ class TableDef:
 
     def __str__(self) -> str:
         return f"{self.schema}.{self.name}"
-
-    @property
-    def layout(self) -> tuple[Any, ...]:
-        """What files that are being written depend on: a commit finds it unchanged, or they do not fit any more."""
-        return (self.table_id, self.folder, self.partition, self.columns)
 
     def column(self, column_id: int) -> ColumnDef:
         """Return the top-level column of that id."""

@@ -32,6 +32,7 @@ _PARTS = {
     "version": ("begin_snapshot, schema_version", "ducklake_schema_versions where table_id"),
     "inlined": ("schema_version, table_name", "ducklake_inlined_data_tables where table_id"),
 }
+_COLUMN_WIDTH = _PARTS["column"][0].count(",") + 1
 _WIDTH = max(columns.count(",") + 1 for columns, _ in _PARTS.values())
 
 
@@ -68,8 +69,11 @@ def read_table_rows(con: duckdb.DuckDBPyConnection, config: LakeConfig, table_id
         keys[int(partition_id)].append(PartitionField(int(column_id), text(transform) or ""))
     specs = {number: PartitionSpec(number, tuple(fields)) for number, fields in sorted(keys.items())}
     held = [specs[int(row[1])] for row in parts["partition"] if _holds(row[4], row[5], at)]
+    in_order = sorted(parts["column"], key=lambda row: (row[0], int(row[1])))
     return TableRows(
-        columns=tuple(_column(row[1:]) for row in sorted(parts["column"], key=lambda row: (row[0], int(row[1])))),
+        columns=tuple(
+            _column(row[1:_COLUMN_WIDTH]) for row in sorted(parts["column"], key=lambda row: (row[0], int(row[1])))
+        ),
         specs=tuple(specs.values()),
         partition=held[0] if held else None,
         sort=tuple(

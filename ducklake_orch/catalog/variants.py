@@ -32,6 +32,20 @@ def variant_stats(column_id: int, path: str, stats: Stats) -> tuple[ColumnStats,
     return ColumnStats(size, extra=_extra(fields) if fields else None), fields
 
 
+def copied_stats(values: Mapping[str, str], extra: str | None = None) -> ColumnStats:
+    """Return what COPY says of one part of a file."""
+    nulls, total, nan = int(values["null_count"]), int(values["num_values"]), values.get("has_nan")
+    return ColumnStats(
+        int(values["column_size_bytes"]),
+        total - nulls,
+        nulls,
+        values.get("min"),
+        values.get("max"),
+        None if nan is None else nan == "true",
+        extra,
+    )
+
+
 def _fields(
     path: str, kind: Any, stats: Stats, names: Sequence[str]
 ) -> Iterator[tuple[Sequence[str], str, ColumnStats]]:
@@ -47,20 +61,7 @@ def _fields(
     elif typed.id == "list":
         yield from _fields(f'{inside}."element"', typed.children[0][1], stats, (*names, "element"))
     elif inside in stats:
-        values = stats[inside]
-        nulls, total, nan = int(values["null_count"]), int(values["num_values"]), values.get("has_nan")
-        yield (
-            names,
-            ducklake_type(str(typed)),
-            ColumnStats(
-                int(values["column_size_bytes"]),
-                total - nulls,
-                nulls,
-                values.get("min"),
-                values.get("max"),
-                None if nan is None else nan == "true",
-            ),
-        )
+        yield names, ducklake_type(str(typed)), copied_stats(stats[inside])
 
 
 def _only_null(values: Mapping[str, str]) -> bool:

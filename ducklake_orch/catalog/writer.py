@@ -19,7 +19,7 @@ from ducklake_orch.catalog.layout import (
     sort_sql,
 )
 from ducklake_orch.catalog.model import ColumnDef, ColumnStats, NewFile, TableDef, VariantStats
-from ducklake_orch.catalog.variants import variant_stats
+from ducklake_orch.catalog.variants import copied_stats, variant_stats
 from ducklake_orch.engine.quoting import identifier, literal
 
 _SPOOL = "__ducklake_orch_spool"
@@ -163,17 +163,7 @@ def _statistics(
             variants += fields
     for path, values in stats.items():
         if (known := leaves.get(path)) is not None:
-            nulls, total = int(values["null_count"]), int(values["num_values"])
-            nan = values.get("has_nan")
-            found[known.column_id] = ColumnStats(
-                int(values["column_size_bytes"]),
-                total - nulls,
-                nulls,
-                values.get("min"),
-                values.get("max"),
-                None if nan is None else nan == "true",
-                _geometry(values) if known.type == "geometry" else None,
-            )
+            found[known.column_id] = copied_stats(values, _geometry(values) if known.type == "geometry" else None)
     return found, tuple(variants)
 
 

@@ -96,11 +96,6 @@ class Command:
         return self.kind == "maintenance" and not self.calls & MAINTENANCE
 
     @property
-    def takes_parameters(self) -> bool:
-        """Whether it has placeholders."""
-        return bool(self.parameter_names)
-
-    @property
     def writes(self) -> bool:
         """Whether it can change the lake, and so needs its turn in the queue."""
         return self.kind in ("ddl", "dml", "maintenance") or bool(self.calls & _OPTION_CALLS)
