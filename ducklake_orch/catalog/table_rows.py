@@ -71,9 +71,7 @@ def read_table_rows(con: duckdb.DuckDBPyConnection, config: LakeConfig, table_id
     held = [specs[int(row[1])] for row in parts["partition"] if _holds(row[4], row[5], at)]
     in_order = sorted(parts["column"], key=lambda row: (row[0], int(row[1])))
     return TableRows(
-        columns=tuple(
-            _column(row[1:_COLUMN_WIDTH]) for row in sorted(parts["column"], key=lambda row: (row[0], int(row[1])))
-        ),
+        columns=tuple(_column(row[1:_COLUMN_WIDTH]) for row in in_order),
         specs=tuple(specs.values()),
         partition=held[0] if held else None,
         sort=tuple(
