@@ -46,7 +46,7 @@ _HOLDS: dict[str, tuple[str, ...]] = {
     "struct": ("STRUCT",),
     "map": ("MAP",),
 }
-_TO_READ = "`lake.write` the rows instead: it converts them."
+_TO_READ = "Cast the rows and `lake.write` them instead."
 
 
 def holds(target: ColumnDef, source: FileColumn) -> bool:

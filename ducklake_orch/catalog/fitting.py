@@ -51,7 +51,7 @@ def projection(con: duckdb.DuckDBPyConnection, table: TableDef, columns: Sequenc
     if problems:
         raise DataError(
             f"The data do not fit table `{table}`: {'; '.join(problems)}.",
-            remedy="Rename or cast the columns, or let `schema_evolution` add or promote them.",
+            remedy="Rename or cast them; `schema_evolution` adds columns (`add`) and lets integers grow (`promote`).",
         )
     return ", ".join(parts)
 
@@ -62,6 +62,8 @@ def _value(column: ColumnDef, given: SourceColumn | None) -> str:
         value = typed_default(column)
     else:
         value = identifier(given.name) if given.type == kind else f"CAST({identifier(given.name)} AS {kind})"
+        if kind == "INTERVAL":
+            value = _storable_interval(value, column)
     if column.nullable:
         return value
     refusal = literal(f"{_NULL_MARK}{column.name}")
@@ -69,6 +71,16 @@ def _value(column: ColumnDef, given: SourceColumn | None) -> str:
 
 
 _NULL_MARK = "ducklake-orch: NULL in column "
+_INTERVAL_MARK = "ducklake-orch: no INTERVAL of Parquet in column "
+
+
+def _storable_interval(value: str, column: ColumnDef) -> str:
+    """Return an interval, unless Parquet would store another one: it has 49 days of milliseconds, none below 0."""
+    parts = {part: f"extract('{part}' FROM {value})" for part in ("year", "month", "day", "hour", "microseconds")}
+    wrong = [f"{sql} < 0" for sql in parts.values()]
+    wrong += [f"{parts['hour']} >= 1193", f"{parts['microseconds']} % 1000 <> 0"]
+    refusal = literal(f"{_INTERVAL_MARK}{column.name}")
+    return f"CASE WHEN {' OR '.join(wrong)} THEN error({refusal}) ELSE {value} END"
 
 
 def explain(error: duckdb.Error, table: TableDef) -> DataError | None:
@@ -78,6 +90,13 @@ def explain(error: duckdb.Error, table: TableDef) -> DataError | None:
     if _NULL_MARK in message:
         column = message.partition(_NULL_MARK)[2]
         return DataError(f"Column `{column}` of table `{table}` takes no NULL, and the data have one.")
+    if _INTERVAL_MARK in message:
+        column = message.partition(_INTERVAL_MARK)[2]
+        return DataError(
+            f"Column `{column}` of table `{table}`: an interval below 0, of more than 49 days in hours, or finer than a"
+            " millisecond has no place in a Parquet file.",
+            remedy="Store its microseconds as BIGINT.",
+        )
     if isinstance(error, duckdb.ConversionException | duckdb.OutOfRangeException):
         return DataError(f"A value does not fit table `{table}`: {message}")
     return None

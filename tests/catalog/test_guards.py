@@ -329,3 +329,19 @@ def test_a_column_that_the_write_adds_cannot_say_what_is_replaced(lake: DuckLake
     new = query("SELECT 1 AS i, 2 AS n")
     with pytest.raises(errors.ObjectNotFoundError, match="no column `n`"):
         lake.write(new, "t", mode="replace_where", where="n = 2", schema_evolution="add")
+
+
+@pytest.mark.parametrize("interval", ["60 days", "1193 hours", "1 month 3 days 5 hours 0.001 seconds", "0 seconds"])
+def test_intervals_come_back_as_they_were(lake: DuckLake, interval: str) -> None:
+    whole = "to_hours(1192)" if interval == "1193 hours" else f"INTERVAL '{interval}'"
+    with duckdb.connect() as con:
+        lake.write(con.sql(f"SELECT {whole} AS iv"), "t", mode="append")
+    assert rows(lake, f"SELECT iv = {whole} FROM t") == [(True,)]
+
+
+@pytest.mark.parametrize("microseconds", [1500, 60 * 86_400_000_000, -1000])
+def test_durations_that_parquet_cannot_hold_are_refused(lake: DuckLake, microseconds: int) -> None:
+    data = pa.table({"iv": pa.array([microseconds], pa.duration("us"))})
+    with pytest.raises(errors.DataError, match="`iv`"):
+        lake.write(data, "t", mode="append")
+    assert not lake.exists("t")
