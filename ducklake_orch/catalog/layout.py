@@ -49,12 +49,10 @@ def key_sql(transform: str, column: str) -> str:
     return f"{transform}({column})"
 
 
-def depends_on_zone(table: TableDef) -> bool:
-    """Whether the keys of the same row differ with the writer's time zone; here it is UTC."""
-    return any(
-        one.transform in _MOMENTS and duckdb_type(table.column(one.column_id)) == "TIMESTAMP WITH TIME ZONE"
-        for one in (table.partition.fields if table.partition else ())
-    )
+def depends_on_zone(table: TableDef, field: PartitionField) -> bool:
+    """Whether a key of the same row differs with the writer's time zone; here it is UTC."""
+    kind = duckdb_type(table.column(field.column_id))
+    return field.transform in _MOMENTS and kind == "TIMESTAMP WITH TIME ZONE"
 
 
 def partition_keys(table: TableDef) -> list[PartitionKey]:

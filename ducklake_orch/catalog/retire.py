@@ -168,7 +168,14 @@ def files_of_partitions(
         f"[{', '.join(_same_text(f'{literal(value)}::VARCHAR', kind) for value, kind in zip(key, kinds, strict=True))}]"
         for key in keys
     )
-    clear = [_keyed(table)]
+    zoned = [(n, one) for n, one in enumerate(fields) if depends_on_zone(table, one)]
+    statistics = metadata.table_sql("ducklake_file_column_stats")
+    for n, one in zoned:
+        joins += f" LEFT JOIN (SELECT * FROM {statistics} {mine} column_id = {one.column_id}) s{n} USING (data_file_id)"
+    clear = [f"partition_id IS NOT DISTINCT FROM {table.partition.partition_id if table.partition else -1}"]
+    if zoned:
+        proofs = " AND ".join(_proof(n, one.transform) for n, one in zoned)
+        clear.append(f"(f.path LIKE {literal(OWN_FILES)} OR coalesce({proofs}, false))")
     clear += [
         f"k{n}.data_file_id IS NOT NULL AND (k{n}.partition_value IS NULL OR {text} IS NOT NULL)"
         for n, text in enumerate(texts)
@@ -176,7 +183,7 @@ def files_of_partitions(
     rows = metadata.rows(f"""
         SELECT data_file_id, {" AND ".join(clear)} AS clear
         FROM (SELECT * FROM {metadata.table_sql("ducklake_data_file")}
-              {mine} {"true" if ended else "end_snapshot IS NULL"}) {joins}
+              {mine} {"true" if ended else "end_snapshot IS NULL"}) f {joins}
         WHERE NOT clear OR [{", ".join(texts)}] IN ({wanted})""")
     return [int(row[0]) for row in rows if row[1]], {int(row[0]) for row in rows if not row[1]}
 
@@ -186,10 +193,13 @@ def _same_text(value: str, kind: str) -> str:
     return value if kind == "VARCHAR" else f"CAST(TRY_CAST({value} AS {kind}) AS VARCHAR)"
 
 
-def _keyed(table: TableDef) -> str:
-    """Return the condition for files whose keys of the table's spec are true."""
-    of_spec = f"partition_id IS NOT DISTINCT FROM {table.partition.partition_id if table.partition else -1}"
-    return f"({of_spec} AND path LIKE {literal(OWN_FILES)})" if depends_on_zone(table) else of_spec
+def _proof(n: int, unit: str) -> str:
+    """Return the condition under which a file's values have the part of a date in UTC that its key says."""
+    low, high = (f"TRY_CAST(s{n}.{end}_value AS TIMESTAMPTZ)" for end in ("min", "max"))
+    same = f"TRY(date_trunc('{unit}', {low})) = TRY(date_trunc('{unit}', {high}))"
+    told = f"{same} AND TRY({unit}({low})) = TRY_CAST(k{n}.partition_value AS BIGINT) AND s{n}.null_count = 0"
+    # NULL and infinity have no parts in any zone.
+    return f"(k{n}.partition_value IS NULL OR {told})"
 
 
 def partitions_condition(table: TableDef, keys: frozenset[Key]) -> str:
