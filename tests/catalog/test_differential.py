@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.backends import Backend, catalogs
+from tests.backends import MYSQL, POSTGRES, SQLITE, Backend, catalogs
 from tests.catalog.differential.coverage import Coverage
 from tests.catalog.differential.goals import wanted
 from tests.catalog.differential.run import Run, seeds
@@ -10,7 +10,7 @@ from tests.conftest import MakeLake
 
 
 @pytest.mark.timeout(1200)
-@catalogs()
+@catalogs(quick=[SQLITE, POSTGRES, MYSQL])
 def test_every_reader_sees_what_the_model_holds(
     make_lake: MakeLake, backend: Backend, capsys: pytest.CaptureFixture[str]
 ) -> None:
