@@ -76,11 +76,8 @@ class Source:
             for batch in reader:
                 columns = batch.columns
                 for n, kind in finer.items():
-                    columns[n] = columns[n].cast(kind)
+                    columns[n] = _to_microseconds(columns[n], kind)
                 yield pa.RecordBatch.from_arrays(columns, schema=schema) if finer else batch
-        except pa.ArrowInvalid as error:
-            self.failure = DataError(f"Moments with a zone have microseconds in a lake: {error}")
-            raise
         except Exception as error:
             self.failure = error
             raise
@@ -107,3 +104,12 @@ class Source:
             if column.name.lower() in untyped
         ]
         return f"(SELECT * REPLACE ({', '.join(typed)}) FROM {name})" if typed else name
+
+
+def _to_microseconds(moments: Any, kind: Any) -> Any:
+    import pyarrow as pa
+
+    try:
+        return moments.cast(kind)
+    except pa.ArrowInvalid as error:
+        raise DataError(f"Moments with a zone have microseconds in a lake: {error}") from error

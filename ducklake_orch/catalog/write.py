@@ -155,7 +155,8 @@ class _Writer:
     @contextmanager
     def _kept_open(self) -> Iterator[None]:
         """Keep a SQLite catalog open: who leaves last takes its log along, and who comes just then waits a second."""
-        if not (isinstance(self._config.catalog, SQLiteCatalog) and self._source.is_small and self._log_is_short()):
+        catalog = self._config.catalog
+        if not (isinstance(catalog, SQLiteCatalog) and self._source.is_small and _log_is_short(catalog)):
             yield
             return
         with open_session(self._config, entering=False) as self._session:
@@ -166,13 +167,6 @@ class _Writer:
                     yield
             finally:
                 self._session = self._open = None
-
-    def _log_is_short(self) -> bool:
-        """Whether SQLite's log may wait: while somebody reads, it only grows."""
-        try:
-            return os.stat(f"{self._config.catalog.path}-wal").st_size < _LOG_WAITS_UP_TO  # type: ignore[union-attr]
-        except OSError:
-            return True
 
     @contextmanager
     def _opened(self) -> Iterator[Session]:
@@ -215,7 +209,7 @@ class _Writer:
     # --- planning ------------------------------------------------------------------------------------------------
 
     def _plan(self) -> _Plan:
-        """Look the table up; nothing is held when this returns."""
+        """Look the table up; no lock is held when this returns."""
         doing = f"Planning to write `{self._request.table}`"
         catalog = self._config.catalog
         if isinstance(catalog, DuckDBCatalog) and catalog.path.exists() and not self._config.automatic_migration:
@@ -316,6 +310,14 @@ class _Writer:
 
     def _result(self, table: TableDef, files: list[NewFile], done: Committed) -> WriteResult:
         return write_result(self._write, table, self._request.mode, files, done)
+
+
+def _log_is_short(catalog: SQLiteCatalog) -> bool:
+    """Whether SQLite's log may wait: while somebody reads, it only grows."""
+    try:
+        return os.stat(f"{catalog.path}-wal").st_size < _LOG_WAITS_UP_TO
+    except OSError:
+        return True
 
 
 def find_replay(metadata: Metadata, table: TableDef, key: str | None, latest: int) -> Committed | None:

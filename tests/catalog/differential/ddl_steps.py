@@ -130,7 +130,7 @@ def partition(world: World, table: Table, spec: str) -> None:
     terms = ", ".join(key.term for key in keys(table, spec))
     how = f"SET PARTITIONED BY ({terms})" if terms else "RESET PARTITIONED BY"
     world.run(f"{_alter(table)} {how}", table=replace(table, spec=spec))
-    world.model.laid_out[table.name] = world.model.snapshot
+    world.model.laid_out.add(table.name)
 
 
 def reset_partitioned(world: World, table: Table) -> None:

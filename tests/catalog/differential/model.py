@@ -82,13 +82,13 @@ class Model:
     Attributes:
         rewritten: The last snapshot in which the engine rewrote files of a table.
         promoted: The last snapshot in which a column of a table grew.
-        laid_out: The last snapshot in which a table got other partition keys than those that it was made with.
+        laid_out: The tables that got other partition keys than those that they were made with.
     """
 
     def __init__(self) -> None:
         self.rewritten: dict[str, int] = {}
         self.promoted: dict[str, int] = {}
-        self.laid_out: dict[str, int] = {}
+        self.laid_out: set[str] = set()
         self.tables: dict[str, Table] = {}
         self.snapshot = 0
         self._history: dict[int, Mapping[str, Table]] = {0: {}}

@@ -78,7 +78,7 @@ def recreate(world: World, table: Table) -> None:
 def drop(world: World, table: Table) -> None:
     """DROP a table."""
     del world.model.tables[table.name]
-    world.model.laid_out.pop(table.name, None)
+    world.model.laid_out.discard(table.name)
     world.inlining.discard(table.name)
     world.run(f"DROP TABLE {identifier(table.name)}")
 
