@@ -46,6 +46,13 @@ class Rule(NamedTuple):
 
 KEYS_REMEDY = "DuckLake keeps no keys. Write mode `merge` with `keys=…`, or MERGE INTO in SQL, keeps rows unique."
 
+
+
+def _http(*codes: int) -> str:
+    """Return the pattern of an answer with one of these codes: as a word, for names of files hold such digits too."""
+    return rf"HTTP[^\n]*(?<![\w./=-])(?:{'|'.join(map(str, codes))})(?![\w./=-])"
+
+
 # The first rule that matches decides; the more specific stand first.
 RULES = [
     # The engine looks in the network for an extension that a statement needs and nobody loaded
@@ -135,10 +142,10 @@ RULES = [
         CatalogBusyError,
     ),
     # Storage
-    Rule(r"HTTP (?:Error|code)[^\n]*(?:503|SlowDown|429|500|502|504)|SlowDown", StorageBusyError),
+    Rule(rf"{_http(503, 429, 500, 502, 504)}|SlowDown", StorageBusyError),
     Rule(r"AuthorizationHeaderMalformed", ConfigError, "Give the storage the `region` of its bucket."),
     Rule(
-        r"(?:HTTP[^\n]*(?:403|401))|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|AuthorizationFailure"
+        rf"{_http(403, 401)}|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|AuthorizationFailure"
         r"|AuthenticationFailed|Secret Validation Failure|Base64 encoded string"
         r"|No user exists with the provided access key|bad/illegal format or missing URL",
         AuthenticationError,
@@ -152,8 +159,8 @@ RULES = [
     ),
     Rule(
         r"Failed to create directory|Cannot open file|No space left|Permission denied|unable to open database file"
-        r"|disk is full|disk I/O error|NoSuchBucket|The specified (?:bucket|container) does not exist|HTTP[^\n]*404"
-        r"|File too large|Is a directory|attempt to write a readonly database|Could not write",
+        r"|disk is full|disk I/O error|NoSuchBucket|The specified (?:bucket|container) does not exist"
+        rf"|{_http(404)}|File too large|Is a directory|attempt to write a readonly database|Could not write",
         StorageError,
         "Check that the folder or bucket exists, has room, and can be written.",
     ),

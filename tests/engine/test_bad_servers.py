@@ -187,6 +187,10 @@ class TestStorages:
             storage = self.s3(versity_s3, **wrong)
             self.fails(errors.AuthenticationError, storage, tmp_path, "s3://bucket/", "credentials of the storage")
 
+    def test_the_digits_of_a_path_are_not_taken_for_the_answer(self, versity_s3: VersityS3, tmp_path: Path) -> None:
+        storage = self.s3(versity_s3, prefix="01a-429-503/404", secret_access_key="canary")
+        self.fails(errors.AuthenticationError, storage, tmp_path, "429-503/404", "credentials of the storage")
+
     def test_azure_with_a_wrong_key(self, azurite: AzuriteServer, tmp_path: Path) -> None:
         azurite.create_container("closed")
         for key in (azurite.account_key.replace("E", "F"), "canary"):
