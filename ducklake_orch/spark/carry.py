@@ -1,0 +1,95 @@
+"""Take this package along to Spark's executors, which then need DuckDB and pyarrow only.
+
+What a Spark task runs is pickled by value and carries the modules of the package as compiled code. In the worker they
+are imported from memory: no file is written, and a copy of the package that is installed there is not used.
+"""
+
+import hashlib
+import importlib.util
+import marshal
+import pickle
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from typing import Any
+
+_PACKAGE = "ducklake_orch"
+# What runs in a task; the rest of the package stays at home.
+_PARTS = ("", "catalog", "config", "engine", "spark")
+
+
+def carried(function: str, *arguments: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Return what `mapInArrow` takes: it calls a function of this package in the executor.
+
+    Args:
+        function: Its module and name, such as `ducklake_orch.spark.task:write`.
+        arguments: What it gets, before the stream of Arrow batches.
+    """
+    from pyspark import cloudpickle
+
+    # Else the pickle would only name this module, which the executor does not have.
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    digest, modules = _modules()
+    given = pickle.dumps(arguments)
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        return _run(digest, modules, function, given, batches)
+
+    return run
+
+
+@cache
+def _modules() -> tuple[str, bytes]:
+    """Return the modules' code, compressed, and what tells it from that of other versions."""
+    root = Path(__file__).parent.parent
+    codes: dict[str, tuple[bool, bytes]] = {}
+    for part in _PARTS:
+        for path in sorted((root / part).glob("*.py")):
+            inside = path.relative_to(root).with_suffix("").parts
+            is_package = inside[-1] == "__init__"
+            name = ".".join((_PACKAGE, *(inside[:-1] if is_package else inside)))
+            code = SourceFileLoader(name, str(path)).get_code(name)
+            codes[name] = (is_package, marshal.dumps(code))
+    packed = zlib.compress(pickle.dumps(codes), 6)
+    return hashlib.sha256(packed).hexdigest(), packed
+
+
+# --- in the executor: nothing here may need anything but Python's own modules --------------------------------------
+
+
+class CarriedModules:
+    """Python's importer for modules that came along."""
+
+    def __init__(self, digest: str, codes: dict[str, tuple[bool, bytes]]) -> None:
+        self.digest = digest
+        self._codes = codes
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """Find a module, as `sys.meta_path` asks for it."""
+        if name not in self._codes:
+            return None
+        return importlib.util.spec_from_loader(name, self, is_package=self._codes[name][0])  # type: ignore[arg-type]
+
+    def create_module(self, spec: Any) -> None:
+        """Leave it to Python."""
+
+    def exec_module(self, module: Any) -> None:
+        """Run the module's code."""
+        exec(marshal.loads(self._codes[module.__name__][1]), module.__dict__)  # noqa: S102, S302 - our own, from the driver
+
+
+def _run(digest: str, modules: bytes, function: str, given: bytes, batches: Iterator[Any]) -> Iterator[Any]:
+    installed = next((one for one in sys.meta_path if type(one).__name__ == "CarriedModules"), None)
+    if installed is None or installed.digest != digest:  # type: ignore[attr-defined]
+        # Workers live on from task to task, and may have had another version of the package.
+        if installed is not None:
+            sys.meta_path.remove(installed)
+        for name in [one for one in sys.modules if one.partition(".")[0] == "ducklake_orch"]:
+            del sys.modules[name]
+        sys.meta_path.insert(0, CarriedModules(digest, pickle.loads(zlib.decompress(modules))))  # noqa: S301
+    module, _, name = function.partition(":")
+    work = getattr(importlib.import_module(module), name)
+    return work(*pickle.loads(given), batches)  # type: ignore[no-any-return]  # noqa: S301

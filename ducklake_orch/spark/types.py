@@ -1,0 +1,313 @@
+"""Spark's types and DuckDB's, both ways; what one side cannot hold is refused by name, with what helps.
+
+| Spark, written               | in DuckDB                     | DuckDB, read                | in Spark                    |
+|------------------------------|-------------------------------|-----------------------------|-----------------------------|
+| boolean, integers, floats    | the same                      | the same                    | the same                    |
+|                              |                               | UTINYINT, USMALLINT, UINTEGER | the next wider integer    |
+| decimal(p, s)                | DECIMAL(p, s)                 | UBIGINT; HUGEINT, UHUGEINT  | decimal(20, 0); (38, 0)     |
+| string, char, varchar        | VARCHAR (into JSON, UUID too) | VARCHAR, JSON, UUID, BIT    | string                      |
+| timestamp, timestamp_ntz     | TIMESTAMPTZ, TIMESTAMP        | the same, TIMESTAMP_S, _MS  | the same                    |
+| time, interval day to second | TIME, INTERVAL                | TIME, TIMETZ, INTERVAL      | string                      |
+| binary, geometry             | BLOB, GEOMETRY                | BLOB, GEOMETRY (as WKB)     | binary                      |
+| array, map, struct           | the same, of these            | the same, of these          | the same, of these          |
+|                              |                               | VARIANT                     | variant, only from Parquet  |
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ducklake_orch.catalog.model import ColumnDef
+from ducklake_orch.engine.quoting import identifier
+from ducklake_orch.errors import DataError, UnsupportedStatementError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+_TO_DUCKDB = {
+    "boolean": "BOOLEAN",
+    "tinyint": "TINYINT",
+    "smallint": "SMALLINT",
+    "int": "INTEGER",
+    "bigint": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "binary": "BLOB",
+    "date": "DATE",
+    "timestamp": "TIMESTAMP WITH TIME ZONE",
+    "timestamp_ntz": "TIMESTAMP",
+}
+_TO_SPARK = {
+    "boolean": "boolean",
+    "int8": "tinyint",
+    "int16": "smallint",
+    "int32": "int",
+    "int64": "bigint",
+    "int128": "decimal(38,0)",
+    "uint8": "smallint",
+    "uint16": "int",
+    "uint32": "bigint",
+    "uint64": "decimal(20,0)",
+    "uint128": "decimal(38,0)",
+    "float32": "float",
+    "float64": "double",
+    "date": "date",
+    "timestamp": "timestamp_ntz",
+    "timestamp_us": "timestamp_ntz",
+    "timestamp_ms": "timestamp_ntz",
+    "timestamp_s": "timestamp_ntz",
+    "timestamptz": "timestamp",
+    "varchar": "string",
+    "json": "string",
+    "uuid": "string",
+    "time": "string",
+    "timetz": "string",
+    "interval": "string",
+    "bit": "string",
+    "blob": "binary",
+    "geometry": "binary",
+    "variant": "variant",
+}
+_CLASSES = {
+    "boolean": "BooleanType",
+    "tinyint": "ByteType",
+    "smallint": "ShortType",
+    "int": "IntegerType",
+    "bigint": "LongType",
+    "float": "FloatType",
+    "double": "DoubleType",
+    "date": "DateType",
+    "timestamp": "TimestampType",
+    "timestamp_ntz": "TimestampNTZType",
+    "string": "StringType",
+    "binary": "BinaryType",
+    "variant": "VariantType",
+}
+# What DuckDB hands out so that Arrow, and then Spark, has the type that stands above.
+_EXPORTED = {
+    "smallint": "SMALLINT",
+    "int": "INTEGER",
+    "bigint": "BIGINT",
+    "timestamp_ntz": "TIMESTAMP",
+    "timestamp": "TIMESTAMP WITH TIME ZONE",
+    "string": "VARCHAR",
+    "decimal(20,0)": "DECIMAL(20,0)",
+    "decimal(38,0)": "DECIMAL(38,0)",
+    "boolean": "BOOLEAN",
+    "tinyint": "TINYINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "date": "DATE",
+    "binary": "BLOB",
+}
+
+
+# --- from Spark ------------------------------------------------------------------------------------------------------
+
+
+def duckdb_columns(schema: "StructType") -> list[tuple[str, str]]:
+    """Return the names of a DataFrame's columns and their types in DuckDB.
+
+    A column without a type (`void`, as Spark has it where there are only NULLs) is `"NULL"`.
+
+    Raises:
+        DataError: Names every column that no lake can hold.
+    """
+    names = [one.name.lower() for one in schema.fields]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise DataError(f"The data have several columns {', '.join(twice)}.", remedy="Rename or drop all but one.")
+    problems, found = [], []
+    for one in schema.fields:
+        kind = one.dataType
+        try:
+            found.append((one.name, "NULL" if kind.typeName() == "void" else duckdb_type(kind)))
+        except DataError as error:
+            problems.append(f"`{one.name}`: {error.message}")
+    if problems:
+        raise DataError("; ".join(problems), remedy="Cast such columns, or drop them.")
+    return found
+
+
+def duckdb_type(kind: "DataType") -> str:
+    """Return what DuckDB calls a type of Spark's."""
+    inner: Any = kind
+    match kind.typeName():
+        case "array":
+            return f"{duckdb_type(inner.elementType)}[]"
+        case "map":
+            return f"MAP({duckdb_type(inner.keyType)}, {duckdb_type(inner.valueType)})"
+        case "struct":
+            if not inner.fields:
+                raise DataError("a struct without fields has no place in a lake.")
+            fields = ", ".join(f"{identifier(one.name)} {duckdb_type(one.dataType)}" for one in inner.fields)
+            return f"STRUCT({fields})"
+        case "udt":
+            return duckdb_type(inner.sqlType())
+        case "decimal":
+            return f"DECIMAL({inner.precision},{inner.scale})"
+    word = kind.simpleString()
+    if word in _TO_DUCKDB:
+        return _TO_DUCKDB[word]
+    if word.startswith(("string", "char(", "varchar(")):
+        return "VARCHAR"
+    if word.startswith("time("):
+        return "TIME"
+    if word.startswith("interval") and ("day" in word or "hour" in word or "minute" in word or "second" in word):
+        return "INTERVAL"
+    if word.startswith("geometry"):
+        return "GEOMETRY"
+    raise DataError(f"{word} is not written to a lake: {_REMEDIES.get(word.partition('(')[0], 'cast it')}.")
+
+
+_REMEDIES = {
+    "void": "give the NULLs inside it a type",
+    "variant": "write `to_json(…)` of it into a JSON column",
+    "interval year to month": "store its months as an integer",
+    "interval": "store its parts as integers",
+    "geography": "write `ST_AsBinary(…)` of it",
+}
+
+
+def imported(kind: "DataType", sql: str) -> str:
+    """Return the SQL that makes of a value, as Spark's Arrow batches have it, one of `duckdb_type(kind)`."""
+    return _imported(kind, sql, 0)
+
+
+def _imported(kind: "DataType", sql: str, depth: int) -> str:
+    if not _differs(kind):
+        return sql
+    inner: Any = kind
+    each = f"e{depth}"
+    match kind.typeName():
+        case "array":
+            return f"list_transform({sql}, lambda {each}: {_imported(inner.elementType, each, depth + 1)})"
+        case "map":
+            key = _imported(inner.keyType, f"{each}.key", depth + 1)
+            value = _imported(inner.valueType, f"{each}.value", depth + 1)
+            entries = f"list_transform(map_entries({sql}), lambda {each}: {{key: {key}, value: {value}}})"
+            return f"map_from_entries({entries})"
+        case "struct":
+            fields = ", ".join(
+                f"{identifier(one.name)} := {_imported(one.dataType, f'({sql}).{identifier(one.name)}', depth)}"
+                for one in inner.fields
+            )
+            return f"CASE WHEN {sql} IS NOT NULL THEN struct_pack({fields}) END"
+        case "udt":
+            return _imported(inner.sqlType(), sql, depth)
+    if kind.simpleString().startswith("geometry"):
+        return f"ST_GeomFromWKB(({sql}).wkb)"
+    return f"CAST({sql} AS {duckdb_type(kind)})"
+
+
+def _differs(kind: "DataType") -> bool:
+    """Whether Arrow batches have something else than DuckDB's type, or have it inside."""
+    inner: Any = kind
+    match kind.typeName():
+        case "array":
+            return _differs(inner.elementType)
+        case "map":
+            return _differs(inner.keyType) or _differs(inner.valueType)
+        case "struct":
+            return any(_differs(one.dataType) for one in inner.fields)
+        case "udt":
+            return _differs(inner.sqlType())
+    return kind.simpleString().startswith(("geometry", "time(", "interval"))
+
+
+# --- to Spark --------------------------------------------------------------------------------------------------------
+
+
+def spark_schema(columns: Iterator[ColumnDef]) -> "StructType":
+    """Return the columns of a table as a DataFrame has them.
+
+    Raises:
+        UnsupportedStatementError: Names every column that Spark cannot hold.
+    """
+    from pyspark.sql.types import StructField, StructType
+
+    problems, fields = [], []
+    for column in columns:
+        try:
+            fields.append(StructField(column.name, spark_type(column), True))
+        except UnsupportedStatementError as error:
+            problems.append(f"`{column.name}`: {error.message}")
+    if problems:
+        raise UnsupportedStatementError(
+            f"Spark cannot read {'; '.join(problems)}.", remedy="Leave such columns out with `columns=`."
+        )
+    return StructType(fields)
+
+
+def spark_type(column: ColumnDef) -> "DataType":
+    """Return Spark's type for a column."""
+    from pyspark.sql import types
+
+    match column.type:
+        case "list":
+            return types.ArrayType(spark_type(column.children[0]), True)
+        case "map":
+            key, value = (spark_type(one) for one in column.children)
+            return types.MapType(key, value, True)
+        case "struct":
+            fields = [types.StructField(one.name, spark_type(one), True) for one in column.children]
+            return types.StructType(fields)
+    word = _spark_word(column)
+    if word.startswith("decimal("):
+        precision, scale = (int(number) for number in word[8:-1].split(","))
+        return types.DecimalType(precision, scale)
+    return getattr(types, _CLASSES[word])()  # type: ignore[no-any-return]
+
+
+def _spark_word(column: ColumnDef) -> str:
+    if column.type.startswith("decimal("):
+        return column.type
+    if column.type not in _TO_SPARK:
+        raise UnsupportedStatementError(f"{column.type} has no type in Spark")
+    return _TO_SPARK[column.type]
+
+
+# What Spark's own Parquet reader cannot read as the type above.
+_DUCKDB_READS = {"int128", "uint128", "uuid", "time", "timetz", "interval", "bit"}
+
+
+def native(column: ColumnDef) -> bool:
+    """Whether Spark's own Parquet reader reads the column's values as `spark_type(column)`."""
+    return all(leaf.type not in _DUCKDB_READS for leaf in column.leaves())
+
+
+def exported(column: ColumnDef, sql: str) -> str:
+    """Return the SQL that makes of a column's value in DuckDB what Arrow hands to Spark as `spark_type(column)`."""
+    if not _changes(column):
+        return sql
+    each = f"x{column.column_id}"
+    match column.type:
+        case "list":
+            return f"list_transform({sql}, lambda {each}: {exported(column.children[0], each)})"
+        case "map":
+            key, value = (
+                exported(one, f"{each}.{part}") for part, one in zip(("key", "value"), column.children, strict=True)
+            )
+            entries = f"list_transform(map_entries({sql}), lambda {each}: {{key: {key}, value: {value}}})"
+            return f"map_from_entries({entries})"
+        case "struct":
+            fields = ", ".join(
+                f"{identifier(one.name)} := {exported(one, f'({sql}).{identifier(one.name)}')}"
+                for one in column.children
+            )
+            return f"CASE WHEN {sql} IS NOT NULL THEN struct_pack({fields}) END"
+        case "geometry":
+            return f"ST_AsWKB({sql})"
+        case "variant":
+            raise UnsupportedStatementError(
+                "DuckDB cannot hand a VARIANT to Spark.", remedy="Leave such columns out with `columns=`."
+            )
+    return f"CAST({sql} AS {_EXPORTED[_spark_word(column)]})"
+
+
+_SAME = {"boolean", "int8", "int16", "int32", "int64", "float32", "float64", "date", "varchar", "blob", "timestamptz"}
+_SAME |= {"timestamp", "timestamp_us"}
+
+
+def _changes(column: ColumnDef) -> bool:
+    if column.children:
+        return any(_changes(one) for one in column.children)
+    return not (column.type in _SAME or column.type.startswith("decimal("))
