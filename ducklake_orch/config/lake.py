@@ -152,12 +152,16 @@ class LakeConfig(Model):
     @property
     def required_extensions(self) -> list[str]:
         """The DuckDB extensions that connecting will load, in order."""
-        names = ["ducklake", *self.catalog.extensions]
-        if self.storage:
-            names += self.storage.extensions
-            chain = getattr(self.storage, "uses_credential_chain", False)
-            names += ["aws"] if chain and "azure" not in self.storage.extensions else []
-        return list(dict.fromkeys([*names, *self.extensions]))
+        names = ["ducklake", *self.catalog.extensions, *self.storage_extensions, *self.extensions]
+        return list(dict.fromkeys(names))
+
+    @property
+    def storage_extensions(self) -> list[str]:
+        """Those of them that reaching the storage takes."""
+        if not self.storage:
+            return []
+        chain = getattr(self.storage, "uses_credential_chain", False)
+        return [*self.storage.extensions, *(["aws"] if chain and "azure" not in self.storage.extensions else [])]
 
     @property
     def engine_settings(self) -> dict[str, Scalar]:

@@ -59,16 +59,23 @@ def setting_statements(config: LakeConfig) -> list[str]:
 
 def secret_statements(config: LakeConfig, *, reveal: bool) -> list[str]:
     """Return the CREATE SECRETs for catalog and storage; those that exist already by name need none."""
-    catalog, storage = config.catalog, config.storage
+    catalog = config.catalog
     statements = []
     if isinstance(catalog, PostgresCatalog | MySQLCatalog) and not catalog.secret_name:
         statements.append(_create_secret(CATALOG_SECRET, _server_secret(catalog), reveal))
     if isinstance(catalog, MotherDuckCatalog) and catalog.token:
         statements.append(f"SET motherduck_token = {_shown(catalog.token, reveal)}")
-    if isinstance(storage, BucketStorage) and not storage.secret_name:
-        if not isinstance(catalog, MotherDuckCatalog):
-            statements.append(_create_secret(STORAGE_SECRET, storage_secret(storage), reveal))
+    if not isinstance(catalog, MotherDuckCatalog):
+        statements += storage_secret_statements(config, reveal=reveal)
     return statements
+
+
+def storage_secret_statements(config: LakeConfig, *, reveal: bool) -> list[str]:
+    """Return the CREATE SECRET for the storage, which MotherDuck keeps itself; none where it exists already by name."""
+    storage = config.storage
+    if not isinstance(storage, BucketStorage) or storage.secret_name:
+        return []
+    return [_create_secret(STORAGE_SECRET, storage_secret(storage), reveal)]
 
 
 def attach_statements(config: LakeConfig, pin: Pin, *, create: bool, reveal: bool) -> list[str]:
