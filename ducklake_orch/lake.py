@@ -289,6 +289,8 @@ class DuckLake:
         where: str | None = None,
         outside: str = "error",
         schema_evolution: str = "error",
+        engine: str = "auto",
+        distribution: str = "auto",
         expect_snapshot: int | None = None,
         idempotency_key: str | None = None,
         commit: CommitInfo | None = None,
@@ -298,7 +300,8 @@ class DuckLake:
         Columns are matched by name; a column that the data lack gets its default. A table that is not there is made.
 
         Args:
-            data: A pyarrow.Table or RecordBatchReader, or anything else that offers an Arrow stream.
+            data: A Spark DataFrame, a pyarrow.Table, RecordBatchReader or dataset, a pandas or Polars frame, a DuckDB
+                relation, or anything else that offers an Arrow stream.
             table: `table` or `schema.table`.
             mode: `append`, `overwrite` (all rows), `overwrite_partitions` (each partition that the data have rows for),
                 `replace_where` (the rows that match `where`), `error` or `ignore` (only where there is no table yet).
@@ -307,6 +310,10 @@ class DuckLake:
             where: What `replace_where` replaces, in DuckDB's SQL.
             outside: What becomes of data rows that do not match `where`: `error`, or `drop`.
             schema_evolution: `error`, `add` (new columns), or `promote` (new columns, wider types).
+            engine: What writes the files of a Spark DataFrame: `duckdb` in its tasks, `native` (Spark's own Parquet
+                writer, for tables without partitions and types that it does right), or `auto`.
+            distribution: How a Spark DataFrame is shuffled first, so that a partition's rows meet in few files: `none`,
+                `hash`, `range`, or `auto`.
             expect_snapshot: Refuse when what is replaced has changed since this snapshot.
             idempotency_key: The same for every attempt at the same work: an append that is committed already is not
                 done again.
@@ -314,6 +321,7 @@ class DuckLake:
         """
         from ducklake_orch.catalog.write import WriteRequest, write_table
         from ducklake_orch.engine.quoting import table_name
+        from ducklake_orch.frames import rows_of
 
         request = WriteRequest(
             table=table_name(table),
@@ -327,7 +335,8 @@ class DuckLake:
             idempotency_key=idempotency_key,
             commit=commit or CommitInfo(),
         )
-        return write_table(self.config, data, request)
+        rows = rows_of(data, engine=engine, distribution=distribution)
+        return write_table(self.config, rows, request)
 
     def add_files(
         self,

@@ -21,6 +21,11 @@ class RowsInside:
         source: Where they come from.
         table: What they are written for.
         where: What each row of them has to match.
+
+    Attributes:
+        outside: How many rows do not match.
+        example: One of them.
+        failure: The error that ended the stream.
     """
 
     def __init__(self, reader: Any, source: Source, table: TableDef, where: str) -> None:
@@ -28,6 +33,8 @@ class RowsInside:
         self._rows = source.relation(_BATCH, table)
         self._table = table
         self._where = where
+        self.outside = 0
+        self.example: Any = None
         self.failure: RowsOutsideError | None = None
 
     def stream(self) -> Any:
@@ -41,7 +48,6 @@ class RowsInside:
         with duckdb.connect() as con:
             con.execute("SET TimeZone = 'UTC'")
             checks: tuple[str, str] | None = None
-            outside, example = 0, None
             for batch in self._reader:
                 con.register(_BATCH, batch)
                 if checks is None:
@@ -51,14 +57,19 @@ class RowsInside:
                     checks = f"SELECT count(*) {wrong}", f"SELECT * {wrong} LIMIT 1"
                 row = con.execute(checks[0]).fetchone()
                 if row and row[0]:
-                    outside += row[0]
-                    example = example or con.execute(checks[1]).fetchone()
+                    self.outside += row[0]
+                    self.example = self.example or con.execute(checks[1]).fetchone()
                 con.unregister(_BATCH)
-                if not outside:
+                if not self.outside:
                     yield batch
-        if outside:
-            self.failure = RowsOutsideError(
-                f"{outside} rows for `{self._table}` do not match `{self._where}`, such as {example}.",
-                remedy='Correct the data or the predicate; `outside="drop"` leaves such rows out.',
-            )
+        if self.outside:
+            self.failure = rows_outside(self._table, self._where, self.outside, self.example)
             raise self.failure
+
+
+def rows_outside(table: TableDef, where: str, count: int, example: Any) -> RowsOutsideError:
+    """Return the error for rows that do not match the predicate they are to replace."""
+    return RowsOutsideError(
+        f"{count} rows for `{table}` do not match `{where}`, such as {example}.",
+        remedy='Correct the data or the predicate; `outside="drop"` leaves such rows out.',
+    )

@@ -18,6 +18,7 @@ class Source:
 
     Args:
         data: A pyarrow.Table or RecordBatchReader, or anything that offers an Arrow stream: Polars, pandas, a relation.
+        values: SQL that makes the value of a column that Arrow cannot carry as it is meant, by the column's name.
 
     Attributes:
         schema: Their columns, as a pyarrow.Schema.
@@ -26,9 +27,10 @@ class Source:
         failure: Why the rows could not be read to their end.
     """
 
-    def __init__(self, data: Any) -> None:
+    def __init__(self, data: Any, values: Mapping[str, str] | None = None) -> None:
         import pyarrow as pa
 
+        self._values = dict(values or {})
         if not hasattr(data, "__arrow_c_stream__"):
             raise ConfigError(
                 f"A {type(data).__name__} cannot be written.", remedy="Give a pyarrow.Table or RecordBatchReader."
@@ -103,6 +105,7 @@ class Source:
             for column in table.columns
             if column.name.lower() in untyped
         ]
+        typed += [f"{sql} AS {identifier(column)}" for column, sql in self._values.items()]
         return f"(SELECT * REPLACE ({', '.join(typed)}) FROM {name})" if typed else name
 
 

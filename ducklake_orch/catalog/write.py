@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import duckdb
 
@@ -17,17 +16,14 @@ from ducklake_orch.catalog.commit import commit_change
 from ducklake_orch.catalog.layout import key_name, partition_keys
 from ducklake_orch.catalog.metadata import Metadata, reading, reading_file
 from ducklake_orch.catalog.model import NewFile, SnapshotRow, TableDef
-from ducklake_orch.catalog.outside import RowsInside
 from ducklake_orch.catalog.predicate import parse_predicate
-from ducklake_orch.catalog.source import Source
+from ducklake_orch.catalog.rows import Job, Rows
 from ducklake_orch.catalog.target import check_layout, columns_of, evolved, new_table
-from ducklake_orch.catalog.writer import write_files
 from ducklake_orch.config.catalogs import DuckDBCatalog, SQLiteCatalog
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.commit import Write, refuse_read_only
-from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import TableName
@@ -46,7 +42,6 @@ from ducklake_orch.results import CommitInfo, PartitionWritten, WriteResult
 
 log = logging.getLogger("ducklake_orch")
 MODES = ("append", "overwrite", "overwrite_partitions", "replace_where", "error", "ignore")
-_SOURCE = "__ducklake_orch_source"
 _LOG_WAITS_UP_TO = 4 * 1024 * 1024
 
 
@@ -112,37 +107,36 @@ class _Plan:
     done: Committed | None = None
 
 
-def write_table(config: LakeConfig, data: Any, request: WriteRequest) -> WriteResult:
-    """Write data to a table.
+def write_table(config: LakeConfig, rows: Rows, request: WriteRequest) -> WriteResult:
+    """Write rows to a table.
 
     Args:
         config: The lake.
-        data: An Arrow table, a reader, or anything that offers an Arrow stream.
+        rows: What to write.
         request: Where to, and how.
     """
     started, attempts = time.monotonic(), 0
     refuse_read_only(config, f"writing `{request.table}`")
-    source = Source(data)
 
     def attempt(number: int) -> WriteResult:
         nonlocal attempts
         attempts = number
-        return _Writer(config, source, request).run()
+        return _Writer(config, rows, request).run()
 
     def worth(error: DuckLakeOrchError) -> int:
         # What fails for other reasons has been tried again where it failed.
-        return NO_LIMIT if isinstance(error, StalePlanError) and source.repeatable else 1
+        return NO_LIMIT if isinstance(error, StalePlanError) and rows.repeatable else 1
 
     result = retrying(config.retry, f"writing `{request.table}`", attempt, attempts_for=worth)
-    return replace(result, attempts=attempts, duration_s=time.monotonic() - started)
+    return replace(result, engine=rows.engine, attempts=attempts, duration_s=time.monotonic() - started)
 
 
 class _Writer:
     """One attempt at a write, planned on what is there now."""
 
-    def __init__(self, config: LakeConfig, source: Source, request: WriteRequest) -> None:
+    def __init__(self, config: LakeConfig, rows: Rows, request: WriteRequest) -> None:
         self._config = config
-        self._source = source
+        self._rows = rows
         self._request = request
         self._write = Write(f"writing `{request.table}`", request.commit)
         self._session: Session | None = None
@@ -156,7 +150,7 @@ class _Writer:
     def _kept_open(self) -> Iterator[None]:
         """Keep a SQLite catalog open: who leaves last takes its log along, and who comes just then waits a second."""
         catalog = self._config.catalog
-        if not (isinstance(catalog, SQLiteCatalog) and self._source.is_small and _log_is_short(catalog)):
+        if not (isinstance(catalog, SQLiteCatalog) and self._rows.is_small and _log_is_short(catalog)):
             yield
             return
         with open_session(self._config, entering=False) as self._session:
@@ -226,7 +220,7 @@ class _Writer:
             raise UnsupportedStatementError(
                 f"Lake `{self._config.name}` is encrypted.", remedy="Write to it with INSERT in `lake.execute`."
             )
-        given = self._source.types(metadata.con)
+        given = self._rows.types(metadata.con)
         known = metadata.find_table(request.table, latest)
         if known is None:
             columns = columns_of(given, iter(range(1, 1_000_000)))
@@ -263,24 +257,9 @@ class _Writer:
     # --- writing -------------------------------------------------------------------------------------------------
 
     def _write_files(self, table: TableDef) -> list[NewFile]:
-        request, reader = self._request, self._source.reader()
-        checked = None
-        if request.where is not None and request.outside == "error":
-            checked = RowsInside(reader, self._source, table, request.where)
-            reader = checked.stream()
-        only = request.where if request.outside == "drop" else None
-        failure: DuckLakeOrchError
-        with self._working() as con:
-            con.register(_SOURCE, reader)
-            try:
-                rows = self._source.relation(_SOURCE, table)
-                return write_files(con, table, rows, self._write.write_id, only=only)
-            except duckdb.Error as error:
-                failure = classify(error, self._config, f"Writing files of `{table}` failed")
-        cause = checked.failure if checked and checked.failure else self._source.failure
-        if isinstance(cause, DuckLakeOrchError):
-            raise cause
-        raise failure from cause
+        request = self._request
+        job = Job(self._config, table, self._write.write_id, request.where, request.outside, self._working)
+        return self._rows.write_files(job)
 
     def _commit(self, plan: _Plan, files: list[NewFile]) -> Committed:
         with self._opened() as session:

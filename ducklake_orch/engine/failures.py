@@ -47,7 +47,6 @@ class Rule(NamedTuple):
 KEYS_REMEDY = "DuckLake keeps no keys. Write mode `merge` with `keys=…`, or MERGE INTO in SQL, keeps rows unique."
 
 
-
 def _http(*codes: int) -> str:
     """Return the pattern of an answer with one of these codes: as a word, for names of files hold such digits too."""
     return rf"HTTP[^\n]*(?<![\w./=-])(?:{'|'.join(map(str, codes))})(?![\w./=-])"

@@ -1,6 +1,7 @@
 """Delete files of ours from the storage; DuckDB has no statement for that, so it goes through pyarrow."""
 
 import logging
+from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from ducklake_orch.engine.quoting import literal
 log = logging.getLogger("ducklake_orch")
 
 
-def remove_written(config: LakeConfig, folder: str, write_id: str) -> None:
+def remove_written(config: LakeConfig, folder: str, write_id: str, keep: Set[str] = frozenset()) -> None:
     """Delete the files of a write that came to nothing, and only those.
 
     A failure is only logged: it would hide the error that led here, and the files can be found by their names.
@@ -23,10 +24,10 @@ def remove_written(config: LakeConfig, folder: str, write_id: str) -> None:
         config: The lake.
         folder: The table's folder.
         write_id: Part of the names of the write's files, and of no others.
+        keep: Those of its files that did come to something.
     """
     try:
-        paths = _written(config, folder, write_id)
-        remove(config, paths)
+        remove(config, [path for path in _written(config, folder, write_id) if path not in keep])
     except (duckdb.Error, OSError) as error:
         log.warning("files of write %s are left in %s: %s", write_id, folder, config.scrubber(str(error)))
 

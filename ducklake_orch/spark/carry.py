@@ -31,7 +31,7 @@ def carried(function: str, *arguments: Any) -> Callable[[Iterator[Any]], Iterato
     from pyspark import cloudpickle
 
     # Else the pickle would only name this module, which the executor does not have.
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
     digest, modules = _modules()
     given = pickle.dumps(arguments)
 

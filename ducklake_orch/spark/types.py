@@ -1,16 +1,16 @@
 """Spark's types and DuckDB's, both ways; what one side cannot hold is refused by name, with what helps.
 
-| Spark, written               | in DuckDB                     | DuckDB, read                | in Spark                    |
-|------------------------------|-------------------------------|-----------------------------|-----------------------------|
-| boolean, integers, floats    | the same                      | the same                    | the same                    |
-|                              |                               | UTINYINT, USMALLINT, UINTEGER | the next wider integer    |
-| decimal(p, s)                | DECIMAL(p, s)                 | UBIGINT; HUGEINT, UHUGEINT  | decimal(20, 0); (38, 0)     |
-| string, char, varchar        | VARCHAR (into JSON, UUID too) | VARCHAR, JSON, UUID, BIT    | string                      |
-| timestamp, timestamp_ntz     | TIMESTAMPTZ, TIMESTAMP        | the same, TIMESTAMP_S, _MS  | the same                    |
-| time, interval day to second | TIME, INTERVAL                | TIME, TIMETZ, INTERVAL      | string                      |
-| binary, geometry             | BLOB, GEOMETRY                | BLOB, GEOMETRY (as WKB)     | binary                      |
-| array, map, struct           | the same, of these            | the same, of these          | the same, of these          |
-|                              |                               | VARIANT                     | variant, only from Parquet  |
+| Spark, written               | in DuckDB                  | DuckDB, read               | in Spark                   |
+| ---------------------------- | -------------------------- | -------------------------- | -------------------------- |
+| boolean, integers, floats    | the same                   | the same                   | the same                   |
+|                              |                            | unsigned up to UINTEGER    | the next wider integer     |
+| decimal(p, s)                | DECIMAL(p, s)              | UBIGINT; HUGEINT, UHUGEINT | decimal(20, 0); (38, 0)    |
+| string, char, varchar        | VARCHAR (into JSON, UUID)  | VARCHAR, JSON, UUID, BIT   | string                     |
+| timestamp, timestamp_ntz     | TIMESTAMPTZ, TIMESTAMP     | the same, TIMESTAMP_S, _MS | the same                   |
+| time, interval day to second | TIME, INTERVAL             | TIME, TIMETZ, INTERVAL     | string                     |
+| binary, geometry             | BLOB, GEOMETRY             | BLOB, GEOMETRY (as WKB)    | binary                     |
+| array, map, struct           | the same, of these         | the same, of these         | the same, of these         |
+|                              |                            | VARIANT                    | variant, only from Parquet |
 """
 
 from collections.abc import Iterator

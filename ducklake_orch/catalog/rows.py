@@ -1,0 +1,92 @@
+"""What a write takes its rows from, and who writes them into files: this process for Arrow, executors for Spark."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import duckdb
+
+from ducklake_orch.catalog.model import NewFile, TableDef
+from ducklake_orch.catalog.outside import RowsInside
+from ducklake_orch.catalog.source import Source
+from ducklake_orch.catalog.writer import write_files
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.failures import classify
+from ducklake_orch.errors import DuckLakeOrchError
+
+_ROWS = "__ducklake_orch_source"
+
+
+@dataclass(frozen=True)
+class Job:
+    """Files that are to be written.
+
+    Attributes:
+        config: The lake.
+        table: What they are written for.
+        write_id: Part of their names.
+        where: What each row has to match, if anything.
+        outside: What becomes of rows that do not: `error` or `drop`.
+        working: Opens an engine that reaches the storage.
+    """
+
+    config: LakeConfig
+    table: TableDef
+    write_id: str
+    where: str | None
+    outside: str
+    working: Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]]
+
+
+class Rows(Protocol):
+    """Rows to write.
+
+    Attributes:
+        repeatable: Whether they can be written again, for a second attempt.
+        is_small: Whether they are at hand, and written in no time.
+        engine: Who wrote them into files.
+    """
+
+    repeatable: bool
+    is_small: bool
+    engine: str
+
+    def types(self, con: duckdb.DuckDBPyConnection) -> list[tuple[str, Any]]:
+        """Return the names of the columns and their types in DuckDB."""
+
+    def write_files(self, job: Job) -> list[NewFile]:
+        """Write the rows; files of an attempt that fails are removed by the caller."""
+
+
+class ArrowRows:
+    """Rows that this process reads as a stream of Arrow batches."""
+
+    engine = "duckdb"
+
+    def __init__(self, data: Any) -> None:
+        self._source = Source(data)
+        self.repeatable = self._source.repeatable
+        self.is_small = self._source.is_small
+        self.types = self._source.types
+
+    def write_files(self, job: Job) -> list[NewFile]:
+        """Write the rows in this process."""
+        source, table = self._source, job.table
+        reader = source.reader()
+        checked = None
+        if job.where is not None and job.outside == "error":
+            checked = RowsInside(reader, source, table, job.where)
+            reader = checked.stream()
+        only = job.where if job.outside == "drop" else None
+        failure: DuckLakeOrchError
+        with job.working() as con:
+            con.register(_ROWS, reader)
+            try:
+                return write_files(con, table, source.relation(_ROWS, table), job.write_id, only=only)
+            except duckdb.Error as error:
+                failure = classify(error, job.config, f"Writing files of `{table}` failed")
+        cause = checked.failure if checked and checked.failure else source.failure
+        if isinstance(cause, DuckLakeOrchError):
+            raise cause
+        raise failure from cause

@@ -1,0 +1,33 @@
+"""Tell what kind of frame a caller gives, by the module of its type: none of these libraries is imported for it."""
+
+from typing import TYPE_CHECKING, Any
+
+from ducklake_orch.config.nearest import nearest
+from ducklake_orch.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ducklake_orch.catalog.rows import Rows
+
+ENGINES = ("auto", "duckdb", "native")
+DISTRIBUTIONS = ("auto", "none", "hash", "range")
+
+
+def rows_of(data: Any, *, engine: str = "auto", distribution: str = "auto") -> "Rows":
+    """Return the rows of a frame, whatever it is."""
+    for name, value, known in (("engine", engine, ENGINES), ("distribution", distribution, DISTRIBUTIONS)):
+        if value not in known:
+            raise ConfigError(f"`{name}` = {value!r} is unknown.", remedy=nearest(str(value), known))
+    if is_spark(data):
+        from ducklake_orch.spark.rows import SparkRows
+
+        return SparkRows(data, engine=engine, distribution=distribution)
+    from ducklake_orch.catalog.rows import ArrowRows
+
+    if engine == "native" or distribution not in ("auto", "none"):
+        raise ConfigError("`engine` and `distribution` say how Spark writes, and this is no Spark DataFrame.")
+    return ArrowRows(data)
+
+
+def is_spark(data: Any) -> bool:
+    """Whether something is a Spark DataFrame, classic or Connect."""
+    return any(one.__module__.startswith("pyspark.sql") and one.__name__ == "DataFrame" for one in type(data).__mro__)

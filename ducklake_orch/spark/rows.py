@@ -1,0 +1,162 @@
+"""The rows of a Spark DataFrame: written into files by its executors, committed by whoever asked for them."""
+
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from ducklake_orch.catalog.fitting import SourceColumn, projection
+from ducklake_orch.catalog.model import NewFile
+from ducklake_orch.catalog.outside import rows_outside
+from ducklake_orch.catalog.rows import Job
+from ducklake_orch.config.storages import BucketStorage
+from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.quoting import identifier
+from ducklake_orch.engine.stored_files import remove_written
+from ducklake_orch.errors import DuckLakeOrchError, UnsupportedStatementError
+from ducklake_orch.spark.carry import carried
+from ducklake_orch.spark.distribute import distributed
+from ducklake_orch.spark.executor import engine_spec
+from ducklake_orch.spark.task import RESULT, TaskResult, WriteTask, unpack
+from ducklake_orch.spark.types import duckdb_columns, imported
+
+log = logging.getLogger("ducklake_orch")
+# The last line of a traceback in a worker: the error's class, maybe with its module, and what it says.
+_RAISED = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Interrupt)): ", re.MULTILINE)
+
+
+class SparkRows:
+    """Rows of a Spark DataFrame, which is evaluated once for each attempt at a write, and only the first as a rule.
+
+    Args:
+        frame: The DataFrame, classic or Connect.
+        engine: Who writes the files: `duckdb`, `native` or `auto`.
+        distribution: How the rows are shuffled first: `none`, `hash`, `range` or `auto`.
+    """
+
+    repeatable = True
+    is_small = False
+
+    def __init__(self, frame: Any, *, engine: str = "auto", distribution: str = "auto") -> None:
+        self.engine = engine
+        self._frame = frame
+        self._wanted = engine
+        self._distribution = distribution
+        self._schema = frame.schema
+        self._columns = duckdb_columns(self._schema)
+
+    def types(self, con: duckdb.DuckDBPyConnection) -> list[tuple[str, Any]]:
+        """Return the names of the columns and their types in DuckDB."""
+        return [(name, duckdb.sqltype('"NULL"' if kind == "NULL" else kind)) for name, kind in self._columns]
+
+    def write_files(self, job: Job) -> list[NewFile]:
+        """Write the rows in tasks of Spark."""
+        self._check(job)
+        self.engine = "duckdb"
+        return self._write_with_duckdb(job)
+
+    def _check(self, job: Job) -> None:
+        """Refuse what cannot work, before Spark does anything for it."""
+        storage = job.config.storage
+        if storage is None:
+            raise UnsupportedStatementError(
+                f"Lake `{job.config.name}` keeps its files at MotherDuck, where Spark's tasks cannot write.",
+                remedy="Give the lake a bucket of your own (`mode` = `own_bucket` or `own_compute`).",
+            )
+        if isinstance(storage, BucketStorage) and storage.secret_name:
+            raise UnsupportedStatementError(
+                f"The secret `{storage.secret_name}` is in the engine of this process; Spark's tasks do not have it.",
+                remedy="Configure credentials of the storage, or `provider` = `credential_chain`.",
+            )
+        # A column of nothing but NULLs fits into any.
+        given = [SourceColumn(name, kind) for name, kind in self._columns if kind != "NULL"]
+        with job.working() as con:
+            projection(con, job.table, given)
+
+    def _write_with_duckdb(self, job: Job) -> list[NewFile]:
+        with _sign(job, self._frame.sparkSession) as sign:
+            task = WriteTask(
+                engine=engine_spec(job.config),
+                table=job.table,
+                write_id=job.write_id,
+                values=self._values(),
+                where=job.where,
+                outside=job.outside,
+                sign=sign,
+            )
+            frame = distributed(self._frame, job.table, self._distribution)
+            work = carried("ducklake_orch.spark.task:write", task)
+            results = self._collect(frame.mapInArrow(work, f"{RESULT} binary"), job)
+        failed = next((one.error for one in results if one.error), None)
+        if failed is not None:
+            raise failed
+        if outside := sum(one.outside for one in results):
+            example = next(one.example for one in results if one.outside)
+            raise rows_outside(job.table, job.where or "", outside, example)
+        files = [file for one in results for file in one.files]
+        if _may_have_left_files(self._frame.sparkSession, results):
+            remove_written(job.config, job.table.folder, job.write_id, keep={file.path for file in files})
+        return files
+
+    def _values(self) -> dict[str, str]:
+        return {
+            one.name: sql
+            for one in self._schema.fields
+            if (sql := imported(one.dataType, identifier(one.name))) != identifier(one.name)
+        }
+
+    def _collect(self, frame: Any, job: Job) -> list[TaskResult]:
+        failure: DuckLakeOrchError
+        try:
+            return [unpack(bytes(row[0])) for row in frame.collect()]
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j", "grpc"):
+                raise
+            failure = _failure(error, job)
+        raise failure
+
+
+def _failure(error: Exception, job: Job) -> DuckLakeOrchError:
+    """Return the error that a failed job of Spark's means: its own words are pages of stack traces."""
+    text = str(error)
+    raised = list(_RAISED.finditer(text))
+    if raised:
+        told = text[raised[-1].start() :].partition("\n\tat ")[0].strip()
+        text = "\n".join(line for line in told.splitlines() if line.strip())[:2000]
+    else:
+        text = text.partition("\n\tat ")[0][:2000]
+    return classify(RuntimeError(text), job.config, f"Writing files of `{job.table}` in Spark failed")
+
+
+@contextmanager
+def _sign(job: Job, spark: Any) -> Iterator[str | None]:
+    """Leave a file where executors of other machines would have to see it, for a block."""
+    folder = job.table.data_path
+    if "://" in folder or _is_local(spark):
+        yield None
+        return
+    path = Path(folder) / f"ducklake-{job.write_id}.driver"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    try:
+        yield str(path)
+    finally:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def _is_local(spark: Any) -> bool:
+    """Whether the tasks surely run on this machine."""
+    context = getattr(spark, "_sc", None)
+    return context is not None and str(context.master).startswith("local")
+
+
+def _may_have_left_files(spark: Any, results: Sequence[TaskResult]) -> bool:
+    """Whether attempts that lost may have left files behind."""
+    if any(one.attempt or one.wrote_empty for one in results):
+        return True
+    return str(spark.conf.get("spark.speculation", "false")).lower() == "true"
