@@ -30,8 +30,8 @@ _READERS = (
     *("engine", "engine open since the start", "engine in the past", "engine with WHERE", "engine count"),
     *("plan", "plan in the past", "plan with WHERE", "plan count"),
 )
-# What is looked at besides the rows as they are now.
-LOOKS = ("past", "filter", "filter in the past", "open since the start", "counts")
+# What is looked at besides the rows as they are now and as they were.
+LOOKS = ("filter", "filter in the past", "open since the start", "counts")
 
 
 def readers(catalog: CatalogKind) -> list[str]:
@@ -73,12 +73,13 @@ class Checker:
         if self._open:
             self._open.__exit__()
 
-    def check(self, name: str, looks: Sequence[str]) -> set[str]:
+    def check(self, name: str, looks: Sequence[str], *, past: int = 1) -> set[str]:
         """Compare a table.
 
         Args:
             name: The table; it may be gone.
-            looks: What to look at besides the rows as they are now.
+            looks: What to look at besides the rows as they are now and as they were.
+            past: At how many earlier snapshots to look.
 
         Returns:
             The readers that saw it.
@@ -97,7 +98,7 @@ class Checker:
                 if "counts" in looks:
                     self._counts(look, table, self._model.snapshot)
             there = [at for at in self._model.retained if name in self._model.at(at)]
-            for _ in range(looks.count("past") if there else 0):
+            for _ in range(past if there else 0):
                 self._past(look, name, self._rng.choice(there))
             if there and "filter in the past" in looks:
                 at = self._rng.choice(there)
@@ -185,9 +186,8 @@ class _LongLived(EngineReader):
     def __init__(self, lake: DuckLake, faults: Counter[str]) -> None:
         # Of its own settings, so that nobody else gets the connection, and it is not kept when it is closed.
         pool = lake.config.pool.model_copy(update={"idle": timedelta(0)})
-        self._lake = DuckLake(
-            lake.config.model_copy(update={"pool": pool, "settings": {"preserve_insertion_order": False}})
-        )
+        settings = lake.config.settings | {"preserve_insertion_order": False}
+        self._lake = DuckLake(lake.config.model_copy(update={"pool": pool, "settings": settings}))
         self._faults, self._stack = faults, ExitStack()
 
     def __enter__(self) -> None:

@@ -17,7 +17,7 @@ class Oracle:
     """An engine that knows plain SQL and no table, file or statistics."""
 
     def __init__(self) -> None:
-        self._con = duckdb.connect()
+        self._con = duckdb.connect(config={"threads": 1})
         load_extension(self._con, "ducklake")  # for murmur3_32 alone
         # Without loss: else UUID, JSON and HUGEINT come out as something else.
         self._con.execute("SET TimeZone = 'UTC'; SET arrow_lossless_conversion = true")
