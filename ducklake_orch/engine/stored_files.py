@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Set
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import duckdb
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.storages import AzureStorage, BucketStorage, GCSStorage, R2Storage, S3Storage
 from ducklake_orch.engine.instances import working_connection
-from ducklake_orch.engine.quoting import literal
+from ducklake_orch.engine.quoting import exactly, literal
 
 log = logging.getLogger("ducklake_orch")
 
@@ -35,15 +36,12 @@ def remove_written(config: LakeConfig, folder: str, write_id: str, keep: Set[str
 def _written(config: LakeConfig, folder: str, write_id: str) -> list[str]:
     name = f"ducklake-{write_id}-*.parquet"
     if "://" not in folder:
-        return [str(path) for path in Path(folder).rglob(name)]
+        # Spark's own writer has a folder for each write, in which it names the files.
+        found = [*Path(folder).rglob(name), *Path(folder).glob(f"ducklake-{write_id}-*/*")]
+        return [str(path) for path in found]
     pattern = literal(f"{exactly(folder)}**/{name}")
     with working_connection(config) as con:
         return [str(row[0]) for row in con.execute(f"SELECT file FROM glob({pattern})").fetchall()]
-
-
-def exactly(path: str) -> str:
-    """Return the pattern that means this path and no other."""
-    return "".join(f"[{one}]" if one in "[*?" else one for one in path)
 
 
 def remove(config: LakeConfig, paths: list[str]) -> None:
@@ -51,8 +49,11 @@ def remove(config: LakeConfig, paths: list[str]) -> None:
     if not paths:
         return
     if "://" not in paths[0]:
-        for path in paths:
-            Path(path).unlink(missing_ok=True)
+        for path in map(Path, paths):
+            path.unlink(missing_ok=True)
+            if path.parent.name.startswith("ducklake-"):
+                with suppress(OSError):  # the others are still in it
+                    path.parent.rmdir()
         return
     system = _file_system(config)
     for path in paths:

@@ -1,4 +1,4 @@
-"""Shuffle a DataFrame so that the rows of a partition meet in few tasks: each task writes a file for each of its own."""
+"""Shuffle a DataFrame so that the rows of a partition meet in few tasks: each writes a file for each of its own."""
 
 import logging
 from typing import Any

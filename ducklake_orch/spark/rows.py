@@ -21,6 +21,7 @@ from ducklake_orch.errors import DuckLakeOrchError, UnsupportedStatementError
 from ducklake_orch.spark.carry import carried
 from ducklake_orch.spark.distribute import distributed
 from ducklake_orch.spark.executor import engine_spec
+from ducklake_orch.spark.native import reason_against, write_natively
 from ducklake_orch.spark.task import RESULT, TaskResult, WriteTask, unpack
 from ducklake_orch.spark.types import duckdb_columns, imported
 
@@ -56,7 +57,12 @@ class SparkRows:
     def write_files(self, job: Job) -> list[NewFile]:
         """Write the rows in tasks of Spark."""
         self._check(job)
-        self.engine = "duckdb"
+        against = "it is not wanted" if self._wanted == "duckdb" else reason_against(self._frame, self._columns, job)
+        self.engine = "duckdb" if against else "native"
+        if against is None:
+            return self._write_natively(job)
+        if self._wanted == "native":
+            log.warning("DuckDB writes `%s` in tasks, not Spark itself: %s", job.table, against)
         return self._write_with_duckdb(job)
 
     def _check(self, job: Job) -> None:
@@ -76,6 +82,16 @@ class SparkRows:
         given = [SourceColumn(name, kind) for name, kind in self._columns if kind != "NULL"]
         with job.working() as con:
             projection(con, job.table, given)
+
+    def _write_natively(self, job: Job) -> list[NewFile]:
+        failure: DuckLakeOrchError
+        try:
+            return write_natively(self._frame, job)
+        except Exception as error:
+            if not _is_sparks(error):
+                raise
+            failure = _failure(error, job)
+        raise failure
 
     def _write_with_duckdb(self, job: Job) -> list[NewFile]:
         with _sign(job, self._frame.sparkSession) as sign:
@@ -114,10 +130,14 @@ class SparkRows:
         try:
             return [unpack(bytes(row[0])) for row in frame.collect()]
         except Exception as error:
-            if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j", "grpc"):
+            if not _is_sparks(error):
                 raise
             failure = _failure(error, job)
         raise failure
+
+
+def _is_sparks(error: Exception) -> bool:
+    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j", "grpc")
 
 
 def _failure(error: Exception, job: Job) -> DuckLakeOrchError:

@@ -1,0 +1,186 @@
+"""Spark's own Parquet writer, for tables that it writes faster than DuckDB in tasks does, and as well.
+
+It knows no field ids inside lists and maps, no partition folders as DuckLake has them, and no DuckDB expressions:
+tables with any of these go through DuckDB. What it needs set is set in a copy of the user's session, which stays as it
+is.
+"""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ducklake_orch.catalog.add_files import inspect_files
+from ducklake_orch.catalog.model import ColumnDef, NewFile, TableDef
+from ducklake_orch.catalog.rows import Job
+from ducklake_orch.catalog.types import duckdb_type
+from ducklake_orch.errors import DuckLakeOrchError
+from ducklake_orch.spark.types import spark_type
+
+# Types of columns that Spark writes as DuckDB would.
+_SAME = {"boolean", "int8", "int16", "int32", "int64", "float32", "float64", "date", "timestamp", "timestamptz"}
+_SAME |= {"varchar", "blob"}
+# What DuckDB calls a codec, in Spark's words.
+_CODECS = {"uncompressed": "none", "lz4_raw": "lz4_raw"} | {name: name for name in ("snappy", "zstd", "gzip", "brotli")}
+_FIELD_ID = "parquet.field.id"
+_SETTINGS = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.fieldId.write.enabled": "true",
+    "spark.sql.parquet.writeLegacyFormat": "false",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.sources.commitProtocolClass": (
+        "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
+    ),
+    "spark.sql.parquet.output.committer.class": "org.apache.parquet.hadoop.ParquetOutputCommitter",
+}
+_OPTIONS = {
+    # Nothing but the files is to be left.
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    "parquet.summary.metadata.level": "NONE",
+    "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "fs.file.impl.disable.cache": "true",
+}
+
+
+def reason_against(frame: Any, columns: list[tuple[str, str]], job: Job) -> str | None:
+    """Return why Spark's own writer is not for a write, None when it is.
+
+    Args:
+        frame: The DataFrame.
+        columns: Its columns, and their types in DuckDB.
+        job: What is to be written.
+    """
+    table = job.table
+    if not hasattr(frame, "_jdf"):
+        return "Spark Connect has no copy of a session"
+    if not str(frame.sparkSession._sc.master).startswith("local") or "://" in table.folder:
+        return "the executors may not reach the files by the same path"
+    if job.where is not None:
+        return "DuckDB has to check the rows"
+    return _against_layout(table) or _against_columns(table, columns)
+
+
+def _against_layout(table: TableDef) -> str | None:
+    if table.partition:
+        return "the table is partitioned"
+    if table.sort and table.options.get("sort_on_insert") != "false":
+        return "the table is sorted by expressions of DuckDB's"
+    if set(table.options) & {"parquet_version", "parquet_row_group_size", "parquet_row_group_size_bytes"}:
+        return "the table has options for its row groups"
+    if "target_file_size" in table.options:
+        return "the table has a target for the size of its files"
+    if table.options.get("parquet_compression", "zstd") not in _CODECS:
+        return "of the table's compression"
+    return None
+
+
+def _against_columns(table: TableDef, columns: list[tuple[str, str]]) -> str | None:
+    given = {name.lower(): kind for name, kind in columns}
+    for column in table.columns:
+        kind = given.pop(column.name.lower(), None)
+        if kind is None and column.default not in (None, "NULL"):
+            return f"`{column.name}` gets its default"
+        if not _same(column):
+            return f"`{column.name}` is {duckdb_type(column)}"
+        if not column.nullable:
+            return f"`{column.name}` takes no NULL"
+        if kind is not None and kind != duckdb_type(column):
+            return f"`{column.name}` is {kind} in the data"
+    return None
+
+
+def _same(column: ColumnDef) -> bool:
+    if column.type == "struct":
+        return all(_same(child) and child.nullable for child in column.children)
+    return column.type in _SAME or column.type.startswith("decimal(")
+
+
+def write_natively(frame: Any, job: Job) -> list[NewFile]:
+    """Write a DataFrame into a folder of its own beneath the table's, and describe the files.
+
+    Raises:
+        Exception: Spark's own, when its job fails.
+    """
+    folder = Path(job.table.folder) / f"ducklake-{job.write_id}-spark"
+    try:
+        _writer(frame, job.table).parquet(folder.as_uri())
+        files = _described(job, folder)
+        _remove_others(folder, {file.path for file in files})
+        return files
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _writer(frame: Any, table: TableDef) -> Any:
+    """Return Spark's writer of the rows as the table has them, in a session of its own."""
+    java = _fitted(frame, table)._jdf
+    session = java.sparkSession().cloneSession()
+    for name, value in _SETTINGS.items():
+        session.conf().set(name, value)
+    of_rows = frame.sparkSession._jvm.org.apache.spark.sql.classic.Dataset.ofRows
+    writer = of_rows(session, java.logicalPlan()).write().mode("append")
+    for name, value in (_OPTIONS | _parquet_options(table)).items():
+        writer = writer.option(name, value)
+    return writer
+
+
+def _fitted(frame: Any, table: TableDef) -> Any:
+    """Return the rows in the table's columns, each with its field id, and those in it too.
+
+    Spark's optimizer drops the ids of aliases that it takes for redundant. It keeps those of an alias of the data's own
+    column, and those in the type of a cast.
+    """
+    from pyspark.sql import functions
+
+    names = {name.lower(): name for name in frame.columns}
+    values = []
+    for field in _schema(table):
+        name = names.get(field.name.lower())
+        value = functions.lit(None) if name is None else functions.col(f"`{name.replace('`', '``')}`")
+        if name is None or field.dataType.typeName() == "struct":
+            value = value.cast(field.dataType)
+        values.append(value.alias(field.name, metadata=field.metadata))
+    return frame.select(*values)
+
+
+def _parquet_options(table: TableDef) -> dict[str, str]:
+    options = {"compression": _CODECS[table.options.get("parquet_compression", "zstd")]}
+    if (level := table.options.get("parquet_compression_level")) is not None:
+        options["parquet.compression.codec.zstd.level"] = str(int(level))
+    return options
+
+
+def _schema(table: TableDef) -> Any:
+    from pyspark.sql.types import StructType
+
+    return StructType([_field(column) for column in table.columns])
+
+
+def _field(column: ColumnDef) -> Any:
+    from pyspark.sql.types import StructField, StructType
+
+    if column.children:
+        kind: Any = StructType([_field(child) for child in column.children])
+    else:
+        kind = spark_type(column)
+    return StructField(column.name, kind, True, {_FIELD_ID: column.column_id})
+
+
+def _described(job: Job, folder: Path) -> list[NewFile]:
+    paths = sorted(str(path) for path in folder.glob("*.parquet"))
+    if not paths:
+        return []
+    with job.working() as con:
+        files = inspect_files(con, job.config, job.table, paths, allow_missing=True)
+    if wrong := next((file for file in files if file.mapping is not None), None):
+        raise DuckLakeOrchError(f"Spark wrote {wrong.path} without field ids.", remedy='Write with `engine="duckdb"`.')
+    return files
+
+
+def _remove_others(folder: Path, keep: set[str]) -> None:
+    """Delete what Spark leaves beside the files, and files without rows."""
+    for path in folder.rglob("*"):
+        if path.is_file() and str(path) not in keep:
+            path.unlink(missing_ok=True)
+    if not keep:
+        shutil.rmtree(folder, ignore_errors=True)
