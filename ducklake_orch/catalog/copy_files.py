@@ -14,8 +14,7 @@ from ducklake_orch.catalog.layout import NULL_FOLDER, partition_keys
 from ducklake_orch.catalog.model import NewFile, TableDef
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.failures import classify
-from ducklake_orch.engine.quoting import literal
-from ducklake_orch.engine.stored_files import exactly
+from ducklake_orch.engine.quoting import exactly, literal
 from ducklake_orch.errors import StorageError
 
 

@@ -6,8 +6,8 @@ from ducklake_orch.catalog import conflicts
 from ducklake_orch.catalog.cells import text
 from ducklake_orch.catalog.change import Matching, Partitions, TableChange
 from ducklake_orch.catalog.history import TableHistory
-from ducklake_orch.catalog.inlined import ROW_ID, SNAPSHOT_ID, deletions_table, inlined_rows
-from ducklake_orch.catalog.model import TableDef
+from ducklake_orch.catalog.inlined import deletions_table, inlined_rows
+from ducklake_orch.catalog.model import ROW_ID, SNAPSHOT_ID, TableDef
 from ducklake_orch.catalog.predicate import parse_predicate
 from ducklake_orch.catalog.retire import files_of_partitions, partitions_condition
 from ducklake_orch.catalog.scan import classify

@@ -15,8 +15,7 @@ from ducklake_orch.catalog.footers import Footer, LeafStats
 from ducklake_orch.catalog.layout import PartitionKey, key_sql, partition_keys
 from ducklake_orch.catalog.model import ColumnDef, TableDef
 from ducklake_orch.catalog.types import duckdb_type
-from ducklake_orch.engine.quoting import identifier, literal
-from ducklake_orch.engine.stored_files import exactly
+from ducklake_orch.engine.quoting import exactly, identifier, literal
 
 _FILE = "__ducklake_orch_file"
 # No statistics tell of NaN, and those of blobs are digits.

@@ -13,8 +13,7 @@ from ducklake_orch.catalog.model import ColumnDef
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.urls import scheme_of, shown
 from ducklake_orch.engine.failures import classify
-from ducklake_orch.engine.quoting import literal
-from ducklake_orch.engine.stored_files import exactly
+from ducklake_orch.engine.quoting import exactly, literal
 from ducklake_orch.errors import ConfigError, DuplicateFileError, FileNotUsableError
 
 Paths = str | Path | Sequence[str | Path]

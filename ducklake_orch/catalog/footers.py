@@ -20,8 +20,7 @@ from ducklake_orch.catalog.model import ColumnDef, ColumnStats
 from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.failures import classify
-from ducklake_orch.engine.quoting import literal
-from ducklake_orch.engine.stored_files import exactly
+from ducklake_orch.engine.quoting import exactly, literal
 from ducklake_orch.errors import AuthenticationError, DuckLakeOrchError, FileNotUsableError, TransientError
 
 # Footers in one lot; some have thousands of row groups, and several lots are in memory at once.

@@ -6,13 +6,10 @@ from dataclasses import dataclass
 from ducklake_orch.catalog.evolve import read_as
 from ducklake_orch.catalog.history import TableHistory
 from ducklake_orch.catalog.metadata import Metadata, live
-from ducklake_orch.catalog.model import ColumnDef, InlinedTable, TableDef
+from ducklake_orch.catalog.model import ROW_ID, SNAPSHOT_ID, ColumnDef, InlinedTable, TableDef
 from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.quoting import identifier
-
-# What the engine calls a row's id and the snapshot it came with, where it writes them down.
-ROW_ID, SNAPSHOT_ID = "_ducklake_internal_row_id", "_ducklake_internal_snapshot_id"
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+# What the engine calls a row's id and the snapshot it came with, where it writes them down.
+ROW_ID, SNAPSHOT_ID = "_ducklake_internal_row_id", "_ducklake_internal_snapshot_id"
 # Columns that the engine puts into files itself, by their Parquet field ids.
 ROW_ID_FIELD = 2147483540
 SNAPSHOT_ID_FIELD = 2147483539

@@ -15,7 +15,7 @@ from ducklake_orch.catalog.inlined import (
     is_there,
 )
 from ducklake_orch.catalog.layout import OWN_FILES, depends_on_zone, key_sql
-from ducklake_orch.catalog.model import DataFile, TableDef
+from ducklake_orch.catalog.model import ROW_ID, DataFile, TableDef
 from ducklake_orch.catalog.predicate import parse_predicate
 from ducklake_orch.catalog.scan import classify
 from ducklake_orch.catalog.transaction import MetadataTransaction

@@ -44,6 +44,11 @@ def literal(value: Any) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def exactly(path: str) -> str:
+    """Return the pattern that means this path and no other."""
+    return "".join(f"[{one}]" if one in "[*?" else one for one in path)
+
+
 def options(values: Mapping[str, Any]) -> str:
     """Write `(NAME value, …)` as ATTACH and CREATE SECRET take it; None is left out, a dict becomes a MAP."""
     parts = []

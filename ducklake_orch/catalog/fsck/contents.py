@@ -9,8 +9,7 @@ from ducklake_orch.catalog.file_columns import FileColumn, file_columns
 from ducklake_orch.catalog.fsck.footers import for_each
 from ducklake_orch.catalog.fsck.local_copy import LocalCopy
 from ducklake_orch.catalog.layout import key_sql
-from ducklake_orch.engine.quoting import identifier, literal
-from ducklake_orch.engine.stored_files import exactly
+from ducklake_orch.engine.quoting import exactly, identifier, literal
 
 # Types without an order that bounds could follow, or whose bounds nobody uses.
 _UNBOUND = ("HUGEINT", "UHUGEINT", "TIME WITH TIME ZONE", "INTERVAL", "GEOMETRY", "VARIANT", "BLOB")

@@ -11,8 +11,7 @@ from ducklake_orch.catalog.fsck.mending import Mending
 from ducklake_orch.catalog.model import DELETED_PATH_FIELD, DELETED_POS_FIELD, SNAPSHOT_ID_FIELD
 from ducklake_orch.catalog.prepared import stored_path
 from ducklake_orch.catalog.transaction import NOW
-from ducklake_orch.engine.quoting import literal
-from ducklake_orch.engine.stored_files import exactly
+from ducklake_orch.engine.quoting import exactly, literal
 
 _SNAPSHOT = "_ducklake_internal_snapshot_id"
 

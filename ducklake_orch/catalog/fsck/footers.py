@@ -9,8 +9,7 @@ from ducklake_orch.catalog.fsck.local_copy import LocalCopy
 from ducklake_orch.catalog.model import ROW_ID_FIELD
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.failures import classify
-from ducklake_orch.engine.quoting import literal
-from ducklake_orch.engine.stored_files import exactly
+from ducklake_orch.engine.quoting import exactly, literal
 from ducklake_orch.errors import AuthenticationError, TransientError
 
 FILES_AT_ONCE = 250
