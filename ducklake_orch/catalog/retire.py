@@ -7,7 +7,6 @@ from ducklake_orch.catalog import conflicts
 from ducklake_orch.catalog.change import Everything, ExactFiles, Matching, Partitions, TableChange
 from ducklake_orch.catalog.history import TableHistory
 from ducklake_orch.catalog.inlined import (
-    ROW_ID,
     count_sql,
     deletions_sql,
     deletions_table,
