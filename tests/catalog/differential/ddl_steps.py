@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from ducklake_orch.engine.quoting import identifier, literal
 from tests.catalog.differential.model import Column, Row, Table
+from tests.catalog.differential.native_steps import append
 from tests.catalog.differential.shapes import SPECS, keys
 from tests.catalog.differential.steps import Step, extra_columns, key_names, new_column
 from tests.catalog.differential.values import PROMOTIONS, ListOf, Scalar, StructOf, Type, Value, sql_type
@@ -82,11 +83,12 @@ def _rename(world: World, table: Table, column: Column) -> None:
 
 
 def promote(world: World, table: Table) -> None:
-    """SET DATA TYPE to a wider one."""
+    """SET DATA TYPE to a wider one, and rows of ours, so that F10 does not happen."""
     column, kind = _promotion(world, table)
     sql = f"{_alter(table)} ALTER COLUMN {identifier(column.name)} SET DATA TYPE {sql_type(kind)}"
     world.run(sql, table=_promoted(world, table, column, kind))
     world.model.promoted[table.name] = world.model.snapshot
+    append(world, world.model.tables[table.name])
 
 
 def add_field(world: World, table: Table) -> None:

@@ -1,9 +1,13 @@
 """What the extension itself gets wrong, by name: there the model is right, and the engine is not asked or believed.
 
-The plan reader is asked in any case. Some faults never happen here: tables are flushed immediately before a rewrite, so
-that rewrites neither fail (T3) nor are spoiled by a flush; structs are not inlined on SQLite and Postgres (T4); and
-fsck mends the lake after a rewrite (F9), which forgets the bounds of a column that is NULL throughout the oldest file
-left as it is, so that the engine's next INSERT puts its own in their place.
+The plan reader is asked in any case. Some faults never happen here:
+
+- T3: tables are flushed immediately before a rewrite; else it fails, or the flush spoils it.
+- T4: structs are not inlined on SQLite and Postgres.
+- F9: a rewrite forgets the bounds of a column that is NULL throughout the oldest file left as it is, and the engine's
+  next INSERT puts its own in their place. fsck mends the lake after each rewrite.
+- F10: a connection that knows a table's statistics from before SET DATA TYPE forgets the column's bounds at its next
+  INSERT, and the one after that puts its own there. We write after each SET DATA TYPE: then it reads them anew.
 """
 
 import re
@@ -28,8 +32,8 @@ NAN_BESIDE = "F6: `<>` leaves out a file whose other numbers are all the one, fo
 BUCKET_ADDED = "F7: a condition on a column with bucket keys leaves out all files that are older than these"
 UNRECORDED = "F8: reading inlined rows of a version that altered nothing spoils how the snapshots of that version look"
 PROMOTED_SINCE = "F5: a condition on a column as it was before it grew is an INTERNAL error"
-# What fsck may find: what is left of T1, F7 and F9.
-LEFT_BEHIND = {"delete-files-overlap", "file-without-bucket", "table-bounds-forgotten"}
+# The errors that fsck may find: what is left of T1 and F7.
+LEFT_BEHIND = {"delete-files-overlap", "file-without-bucket"}
 
 
 def fault_of(model: Model, table: Table, at: int, where: Condition) -> str | None:
