@@ -191,6 +191,11 @@ RULES = [
         UnsupportedStatementError,
         "Set `data_inlining_row_limit=0` for the lake: MySQL catalogs cannot inline nested columns.",
     ),
+    Rule(
+        r"Out of Memory Error",
+        StatementError,
+        "Raise `memory_limit` (in Spark's tasks: `task_memory_limit`), or write fewer partitions at once.",
+    ),
     Rule(r"^(?:INTERRUPT Error|Interrupted)", StatementTimeoutError, "Give it a longer `timeout`, or less to do."),
     Rule(r"already exists", ObjectExistsError, "`if_not_exists=True` (in SQL: IF NOT EXISTS) keeps what is there."),
     Rule(

@@ -4,12 +4,14 @@ import logging
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
 from ducklake_orch.catalog.fitting import SourceColumn, projection
+from ducklake_orch.catalog.layout import partition_keys
 from ducklake_orch.catalog.model import NewFile
 from ducklake_orch.catalog.outside import rows_outside
 from ducklake_orch.catalog.rows import Job
@@ -20,7 +22,7 @@ from ducklake_orch.engine.stored_files import remove_written
 from ducklake_orch.errors import DuckLakeOrchError, UnsupportedStatementError
 from ducklake_orch.spark.carry import carried
 from ducklake_orch.spark.distribute import distributed
-from ducklake_orch.spark.executor import engine_spec
+from ducklake_orch.spark.executor import EngineSpec, engine_spec
 from ducklake_orch.spark.native import reason_against, write_natively
 from ducklake_orch.spark.task import RESULT, TaskResult, WriteTask, unpack
 from ducklake_orch.spark.types import duckdb_columns, imported
@@ -96,7 +98,7 @@ class SparkRows:
     def _write_with_duckdb(self, job: Job) -> list[NewFile]:
         with _sign(job, self._frame.sparkSession) as sign:
             task = WriteTask(
-                engine=engine_spec(job.config),
+                engine=_engine(job),
                 table=job.table,
                 write_id=job.write_id,
                 values=self._values(),
@@ -150,6 +152,13 @@ def _failure(error: Exception, job: Job) -> DuckLakeOrchError:
     else:
         text = text.partition("\n\tat ")[0][:2000]
     return classify(RuntimeError(text), job.config, f"Writing files of `{job.table}` in Spark failed")
+
+
+def _engine(job: Job) -> EngineSpec:
+    spec = engine_spec(job.config)
+    if not any(key.field.transform.startswith("bucket(") for key in partition_keys(job.table)):
+        return spec
+    return replace(spec, extensions=("ducklake", *spec.extensions))  # which has the hash function
 
 
 @contextmanager
