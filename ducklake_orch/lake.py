@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ducklake_orch.config.catalogs import CATALOGS, Catalog, DuckDBCatalog, FileCatalog
 from ducklake_orch.config.lake import LakeConfig, Scalar
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import duckdb
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
     from ducklake_orch.engine.attach import Pin
     from ducklake_orch.engine.session import Session
@@ -337,6 +339,89 @@ class DuckLake:
         )
         rows = rows_of(data, engine=engine, distribution=distribution)
         return write_table(self.config, rows, request)
+
+    @overload
+    def read(
+        self,
+        table: str,
+        spark: None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        snapshot: int | None = None,
+        as_of: datetime | str | None = None,
+    ) -> "pa.Table": ...
+
+    @overload
+    def read(
+        self,
+        table: str,
+        spark: "SparkSession",
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        snapshot: int | None = None,
+        as_of: datetime | str | None = None,
+        engine: Literal["auto", "native", "duckdb"] = "auto",
+    ) -> "DataFrame": ...
+
+    def read(
+        self,
+        table: str,
+        spark: "SparkSession | None" = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        snapshot: int | None = None,
+        as_of: datetime | str | None = None,
+        engine: str = "auto",
+    ) -> "DataFrame | pa.Table":
+        """Read a table at one snapshot: a lazy Spark DataFrame, or without `spark` a pyarrow.Table.
+
+        Args:
+            table: `table` or `schema.table`; without `spark` also a view.
+            spark: The session, classic or Connect.
+            columns: Names of the columns to return; by default all.
+            where: A condition in DuckDB's SQL; files that cannot meet it are not read.
+            snapshot: The snapshot to read; by default the latest.
+            as_of: The time to read at.
+            engine: What reads the files in Spark: `native` (Spark's own Parquet reader, wherever it reads right),
+                `duckdb` in its tasks, or `auto`.
+        """
+        from ducklake_orch.catalog.read_arrow import Selection, read_arrow
+        from ducklake_orch.engine.quoting import table_name
+
+        selection = Selection(table_name(table), columns, where, snapshot, as_of)
+        if spark is None:
+            return read_arrow(self, selection)
+        from ducklake_orch.spark.read import read_table
+
+        return read_table(self, spark, selection, engine)
+
+    def read_batches(
+        self,
+        table: str,
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        snapshot: int | None = None,
+        as_of: datetime | str | None = None,
+        batch_size: int = 100_000,
+    ) -> "pa.RecordBatchReader":
+        """Read a table at one snapshot as a stream, which keeps a connection until it is read to its end or closed.
+
+        Args:
+            table: `table` or `schema.table`, or a view.
+            columns: Names of the columns to return; by default all.
+            where: A condition in DuckDB's SQL.
+            snapshot: The snapshot to read; by default the latest.
+            as_of: The time to read at.
+            batch_size: Rows in a batch, about.
+        """
+        from ducklake_orch.catalog.read_arrow import Selection, read_batches
+        from ducklake_orch.engine.quoting import table_name
+
+        return read_batches(self, Selection(table_name(table), columns, where, snapshot, as_of), batch_size)
 
     def add_files(
         self,

@@ -25,17 +25,22 @@ def parquet_sql(path: str, encryption_key: str | None = None) -> str:
     return f"read_parquet({name}, file_row_number = true, hive_partitioning = false{key})"
 
 
-def deleted_sql(deletes: DeleteFile, at: int) -> str:
-    """Return the query for the positions that a delete file takes away at a snapshot.
+def refuse_vectors(files: Sequence[DataFile]) -> None:
+    """Refuse files whose deletions are deletion vectors.
 
     Raises:
-        UnsupportedStatementError: When it is a deletion vector.
+        UnsupportedStatementError: Names the first.
     """
-    if deletes.format != "parquet":
-        raise UnsupportedStatementError(
-            f"{deletes.path} is a deletion vector ({deletes.format}), which is not supported.",
-            remedy="Set the option `write_deletion_vectors` to false, and rewrite the files of the table.",
-        )
+    for deletes in (one for file in files for one in file.deletes):
+        if deletes.format != "parquet":
+            raise UnsupportedStatementError(
+                f"{deletes.path} is a deletion vector ({deletes.format}), which is not supported.",
+                remedy="Set the option `write_deletion_vectors` to false, and rewrite the files of the table.",
+            )
+
+
+def deleted_sql(deletes: DeleteFile, at: int) -> str:
+    """Return the query for the positions that a delete file takes away at a snapshot."""
     source = parquet_sql(deletes.path, deletes.encryption_key)
     if not deletes.later:
         return f"SELECT pos FROM {source}"
@@ -51,6 +56,7 @@ def live_sql(file: DataFile, at: int, inlined_deletes: Sequence[int]) -> str:
         at: The snapshot.
         inlined_deletes: Its positions that the catalog itself names as deleted.
     """
+    refuse_vectors([file])
     gone = [deleted_sql(one, at) for one in file.deletes]
     if inlined_deletes:
         gone.append(f"SELECT unnest([{', '.join(map(str, inlined_deletes))}])")

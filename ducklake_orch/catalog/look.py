@@ -22,13 +22,15 @@ from ducklake_orch.results import ColumnSummary, Partition, TableFile, TableStat
 @contextmanager
 def looking(session: Session, name: TableName) -> Iterator[tuple[Metadata, TableDef, int]]:
     """Look a table up at the session's snapshot, in one transaction: what is compacted meanwhile is still seen."""
-    pinned = session.pin.snapshot is not None or session.pin.as_of is not None
     with reading(session, f"Looking at `{name}`") as metadata:
-        at = _pinned(metadata) if pinned else metadata.latest().snapshot_id
+        at = snapshot_of(session, metadata)
         yield metadata, metadata.table(name, at), at
 
 
-def _pinned(metadata: Metadata) -> int:
+def snapshot_of(session: Session, metadata: Metadata) -> int:
+    """Return the snapshot that a session sees."""
+    if session.pin.snapshot is None and session.pin.as_of is None:
+        return metadata.latest().snapshot_id
     return int(metadata.rows(f"SELECT id FROM ducklake_current_snapshot({literal(metadata.config.alias)})")[0][0])
 
 

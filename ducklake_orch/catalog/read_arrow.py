@@ -1,0 +1,111 @@
+"""Read a table or view in this process, as Arrow: one query of the engine's, which sees one snapshot."""
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import duckdb
+import pyarrow as pa
+
+from ducklake_orch.catalog.look import snapshot_of
+from ducklake_orch.catalog.metadata import reading
+from ducklake_orch.catalog.model import ColumnDef
+from ducklake_orch.catalog.predicate import parse_predicate
+from ducklake_orch.config.nearest import nearest
+from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.quoting import TableName, identifier
+from ducklake_orch.engine.session import Session
+from ducklake_orch.errors import ConfigError, ObjectNotFoundError
+
+if TYPE_CHECKING:
+    from ducklake_orch.lake import DuckLake
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a reader asks for.
+
+    Attributes:
+        table: The table or view.
+        columns: Names of the columns to return; all when None.
+        where: A condition in DuckDB's SQL.
+        snapshot: The snapshot to read.
+        as_of: The time to read at.
+    """
+
+    table: TableName
+    columns: Sequence[str] | None = None
+    where: str | None = None
+    snapshot: int | None = None
+    as_of: datetime | str | None = None
+
+    def __post_init__(self) -> None:
+        if self.columns is not None and (isinstance(self.columns, str) or not self.columns):
+            raise ConfigError(f"`columns` = {self.columns!r} is no list of names.", remedy="Leave it out to read all.")
+
+
+def read_arrow(lake: "DuckLake", selection: Selection) -> pa.Table:
+    """Return the rows as a table in memory."""
+    with _run(lake, selection) as con:
+        return con.to_arrow_table()
+
+
+def read_batches(lake: "DuckLake", selection: Selection, batch_size: int) -> pa.RecordBatchReader:
+    """Return the rows as a stream; its connection ends with it."""
+    batches = _batches(lake, selection, batch_size)
+    first = next(batches)
+    # A stream that came through Arrow's own interface lets go of its source when it is closed, others do not.
+    return pa.RecordBatchReader.from_stream(pa.RecordBatchReader.from_batches(first.schema, chain([first], batches)))
+
+
+def _batches(lake: "DuckLake", selection: Selection, batch_size: int) -> Generator[pa.RecordBatch, None, None]:
+    """Return the rows in batches, at least one."""
+    with _run(lake, selection) as con:
+        reader = con.to_arrow_reader(batch_size)
+        yield pa.RecordBatch.from_pylist([], schema=reader.schema)
+        yield from reader
+
+
+@contextmanager
+def _run(lake: "DuckLake", selection: Selection) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Run the query for a block; what goes wrong meanwhile is an error of ours."""
+    doing = f"Reading `{selection.table}` failed"
+    with lake.reading(selection.snapshot, selection.as_of) as session:
+        _check_name(session, selection.table)
+        try:
+            session.con.execute(_query(session, selection))
+            yield session.con.unwrap()
+            return
+        except duckdb.Error as error:
+            failure = classify(error, lake.config, doing)
+        raise failure
+
+
+def _check_name(session: Session, name: TableName) -> None:
+    """Refuse a name that is neither a table's nor a view's; the engine would propose tables of the catalog's own."""
+    with reading(session, f"Looking for `{name}`") as metadata:
+        at = snapshot_of(session, metadata)
+        if not metadata.has_view(*name, at):
+            metadata.table(name, at)
+
+
+def _query(session: Session, selection: Selection) -> str:
+    source = selection.table.sql
+    known = [(one[0], str(one[1])) for one in session.con.execute(f"FROM {source} LIMIT 0").description]
+    names = {name.lower(): name for name, _ in known}
+    for name in selection.columns or ():
+        if name.lower() not in names:
+            raise ObjectNotFoundError(
+                f"`{selection.table}` has no column `{name}`.", remedy=nearest(name, list(names.values()))
+            )
+    columns = ", ".join(identifier(name) for name in selection.columns or names.values())
+    if selection.where is None:
+        return f"SELECT {columns} FROM {source}"
+    # Of a view, only the engine knows the columns.
+    defs = [ColumnDef(n, name, kind, True) for n, (name, kind) in enumerate(known)]
+    with session.instance.root.cursor() as con:
+        predicate = parse_predicate(con, selection.where, defs)
+    return f"SELECT {columns} FROM {source} WHERE {predicate.sql}"

@@ -1,0 +1,234 @@
+"""Read a table as one lazy Spark DataFrame: planned once from the catalog, at one snapshot.
+
+Spark's own Parquet reader reads the files that it reads right; DuckDB, in the tasks, reads the others. Inlined rows are
+few: they are fetched here.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ducklake_orch.catalog.file_sql import refuse_vectors
+from ducklake_orch.catalog.look import snapshot_of
+from ducklake_orch.catalog.metadata import Metadata, reading
+from ducklake_orch.catalog.model import DataFile
+from ducklake_orch.catalog.read_arrow import Selection
+from ducklake_orch.catalog.scan import ScanPlan, plan_scan
+from ducklake_orch.catalog.stored_columns import StoredColumn
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.config.nearest import nearest
+from ducklake_orch.config.storages import BucketStorage
+from ducklake_orch.engine.quoting import identifier
+from ducklake_orch.errors import ConfigError, UnsupportedStatementError
+from ducklake_orch.spark.carry import carried
+from ducklake_orch.spark.executor import engine_spec
+from ducklake_orch.spark.read_layout import Layouts, layouts
+from ducklake_orch.spark.read_native import RETENTION, NativeScan, missing_in
+from ducklake_orch.spark.read_task import Piece, ReadJob
+from ducklake_orch.spark.sql_text import initial_sql
+from ducklake_orch.spark.storage import spark_prefixes
+from ducklake_orch.spark.types import exported, native, spark_schema
+from ducklake_orch.spark.where import translate
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from ducklake_orch.lake import DuckLake
+
+log = logging.getLogger("ducklake_orch")
+ENGINES = ("auto", "native", "duckdb")
+# What one task reads with DuckDB; a file counts at least for what opening it takes.
+_BYTES_TOGETHER = 64 * 2**20
+_BYTES_PER_FILE = 2**20
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """All that the catalog has to tell; nothing of it is asked again.
+
+    Attributes:
+        plan: What is to be read.
+        layouts: How Spark finds the columns in the files.
+        where: The condition in Spark's SQL, if there is one.
+        defaults: What files have that lack a column, by its id, in Spark's SQL.
+        inlined: The inlined rows that meet the condition.
+    """
+
+    plan: ScanPlan
+    layouts: Layouts
+    where: str | None
+    defaults: dict[int, str]
+    inlined: pa.Table | None
+
+
+def read_table(lake: "DuckLake", spark: "SparkSession", selection: Selection, engine: str) -> "DataFrame":
+    """Return the rows of a table as a DataFrame that reads them when it runs.
+
+    Args:
+        lake: The lake.
+        spark: The session, classic or Connect.
+        selection: What is to be read.
+        engine: Who reads the files: `auto`, `native` or `duckdb`.
+    """
+    if engine not in ENGINES:
+        raise ConfigError(f"`engine` = {engine!r} is unknown.", remedy=nearest(str(engine), ENGINES))
+    planned = _plan(lake, selection, engine)
+    schema = spark_schema(iter(planned.plan.columns))
+    frames, others = _native(spark, lake.config, planned)
+    if others:
+        level = logging.WARNING if engine == "native" else logging.DEBUG
+        files = "file" if len(others) == 1 else "files"
+        why = others[0][1]
+        log.log(level, "DuckDB reads %d %s of `%s` in tasks: %s", len(others), files, planned.plan.table, why)
+        frames.append(_with_duckdb(spark, lake.config, planned.plan, [file for file, _ in others], schema))
+    if planned.inlined is not None or not frames:
+        frames.append(spark.createDataFrame([] if planned.inlined is None else planned.inlined, schema))
+    return reduce(lambda one, other: one.unionAll(other), frames)
+
+
+# --- what the catalog tells ------------------------------------------------------------------------------------------
+
+
+def _plan(lake: "DuckLake", selection: Selection, engine: str) -> _Planned:
+    name = selection.table
+    with (
+        lake.reading(selection.snapshot, selection.as_of, entering=False) as session,
+        reading(session, f"Reading `{name}`") as metadata,
+    ):
+        at = snapshot_of(session, metadata)
+        if metadata.has_view(*name, at):
+            raise UnsupportedStatementError(
+                f"`{name}` is a view, whose query is DuckDB's to run.",
+                remedy="Read it without `spark`, and make a DataFrame of that: `spark.createDataFrame(lake.read(…))`.",
+            )
+        plan = plan_scan(metadata, metadata.table(name, at), at, columns=selection.columns, where=selection.where)
+        spark_schema(iter(plan.columns))  # refused here, if at all
+        refuse_vectors(plan.files)
+        where = translate(plan.where) if plan.where else None
+        reason = _reason_against(lake.config, plan, where, engine)
+        found = Layouts({}, [(file, reason) for file in plan.files]) if reason else layouts(metadata, plan)
+        found, defaults = _with_defaults(metadata, found)
+        return _Planned(plan, found, where, defaults, _inlined(metadata, plan))
+
+
+def _reason_against(config: LakeConfig, plan: ScanPlan, where: str | None, engine: str) -> str | None:
+    """Return why Spark does not read a table by itself."""
+    if engine == "duckdb":
+        return "that is wanted"
+    if unread := [one.name for one in plan.needed if not native(one)]:
+        return f"Spark does not read the type of `{unread[0]}` from Parquet"
+    collated = any(name.lower() == "default_collation" for name in config.settings)
+    if plan.where is not None and (where is None or collated):
+        return "in Spark, the condition might mean something else"
+    return None
+
+
+def _with_defaults(metadata: Metadata, found: Layouts) -> tuple[Layouts, dict[int, str]]:
+    """Say in Spark's SQL what files have that lack columns; DuckDB reads those where that cannot be said."""
+    missing = {
+        one.column.column_id: one.column for stored in found.readable for top in stored for one in missing_in(top)
+    }
+    defaults = {key: sql for key, one in missing.items() if (sql := initial_sql(metadata.con, one)) is not None}
+    readable, others = {}, list(found.others)
+    for stored, files in found.readable.items():
+        unsaid = next((one for top in stored for one in missing_in(top) if one.column.column_id not in defaults), None)
+        if unsaid is None:
+            readable[stored] = files
+        else:
+            others += [(file, f"the default of `{unsaid.column.name}` has no form in Spark") for file in files]
+    return Layouts(readable, others), defaults
+
+
+def _inlined(metadata: Metadata, plan: ScanPlan) -> pa.Table | None:
+    if not plan.inlined:
+        return None
+    condition = f" WHERE {plan.where.sql}" if plan.where else ""
+    columns = ", ".join(f"{exported(one, identifier(one.name))} AS {identifier(one.name)}" for one in plan.columns)
+    parts = [f"(SELECT {columns} FROM ({one.sql}){condition})" for one in plan.inlined]
+    table = metadata.con.execute(" UNION ALL ".join(parts)).to_arrow_table()
+    return table if table.num_rows else None
+
+
+# --- what Spark is told ----------------------------------------------------------------------------------------------
+
+
+def _native(
+    spark: "SparkSession", config: LakeConfig, planned: _Planned
+) -> "tuple[list[DataFrame], list[tuple[DataFile, str]]]":
+    """Return what Spark reads itself, and the files that are left, each with the reason."""
+    readable, others = planned.layouts.readable, list(planned.layouts.others)
+    first = next((file for files in readable.values() for file in files), None)
+    if first is None:
+        return [], others
+    prefixes = spark_prefixes(spark, config, first.path)
+    if prefixes is None:
+        reason = f"this Spark session does not reach {config.data_path}"
+        return [], others + [(file, reason) for files in readable.values() for file in files]
+    if "://" in first.path:
+        readable, deleted = _without_deletions(planned)
+        others += deleted
+    scan = NativeScan(spark, planned.plan, planned.where, planned.defaults, prefixes)
+    return scan.frames(readable), others
+
+
+def _without_deletions(
+    planned: _Planned,
+) -> tuple[dict[tuple[StoredColumn, ...], list[DataFile]], list[tuple[DataFile, str]]]:
+    """Leave files with deletions to DuckDB where Spark may spell their paths in ways of its own."""
+    readable: dict[tuple[StoredColumn, ...], list[DataFile]] = {}
+    others = []
+    for stored, files in planned.layouts.readable.items():
+        clean = [file for file in files if not (file.deletes or file.inlined_deletes)]
+        others += [(file, "it has deletions") for file in files if file.deletes or file.inlined_deletes]
+        if clean:
+            readable[stored] = clean
+    return readable, others
+
+
+def _with_duckdb(
+    spark: "SparkSession", config: LakeConfig, plan: ScanPlan, files: Sequence[DataFile], schema: "StructType"
+) -> "DataFrame":
+    """Return the rows of files that DuckDB reads in tasks."""
+    if isinstance(config.storage, BucketStorage) and config.storage.secret_name:
+        raise UnsupportedStatementError(
+            f"The secret `{config.storage.secret_name}` is in this process; the engines of Spark's tasks lack it.",
+            remedy="Give the storage its credentials, or `provider` = `credential_chain`.",
+        )
+    job = ReadJob(
+        table=str(plan.table),
+        snapshot=plan.snapshot,
+        columns=plan.columns,
+        needed=plan.needed,
+        where=plan.where.text if plan.where else None,
+        mappings=plan.mappings,
+        schemas={file.schema_version: plan.schemas[file.schema_version] for file in files if file.encryption_key},
+        remedy=RETENTION,
+    )
+    job.select  # noqa: B018 - what DuckDB cannot hand over is refused here
+    pieces = [_piece(plan, some).packed() for some in _together(files)]
+    read = carried("ducklake_orch.spark.read_task:read_pieces", engine_spec(config), job, pieces)
+    return spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(read, schema)
+
+
+def _piece(plan: ScanPlan, files: Sequence[DataFile]) -> Piece:
+    wanted = {file.data_file_id for file in files}
+    return Piece(tuple(files), {key: some for key, some in plan.inlined_deletes.items() if key in wanted})
+
+
+def _together(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
+    """Put files together that one task reads."""
+    some: list[DataFile] = []
+    size = 0
+    for file in files:
+        size += max(file.file_size, _BYTES_PER_FILE)
+        some.append(file)
+        if size >= _BYTES_TOGETHER:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some

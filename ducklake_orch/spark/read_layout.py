@@ -1,0 +1,185 @@
+"""Find out how files call the columns that are to be read, and which files Spark's own Parquet reader reads right.
+
+Spark finds columns by name. (It could by field id, but only where a setting of the session says so when a query runs.)
+What a file calls a column, its schema version does not tell: files that are rewritten keep the names they had, and one
+transaction may fill a table and then alter it. Where a column has had one name only, nobody has to look; else footers
+tell.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ducklake_orch.catalog.file_columns import FileColumn
+from ducklake_orch.catalog.file_sql import read_columns
+from ducklake_orch.catalog.metadata import Metadata
+from ducklake_orch.catalog.model import ColumnDef, DataFile
+from ducklake_orch.catalog.scan import ScanPlan
+from ducklake_orch.catalog.stored_columns import StoredColumn, known_columns, stored_columns
+from ducklake_orch.catalog.types import NESTED, duckdb_type
+
+# Narrower types that Spark reads as the one that a column was promoted to.
+_SIGNED, _UNSIGNED = ["TINYINT", "SMALLINT", "INTEGER"], ["UTINYINT", "USMALLINT", "UINTEGER"]
+_NARROWER = {
+    "SMALLINT": {*_SIGNED[:1], *_UNSIGNED[:1]},
+    "INTEGER": {*_SIGNED[:2], *_UNSIGNED[:2]},
+    "BIGINT": {*_SIGNED, *_UNSIGNED},
+    "USMALLINT": {*_UNSIGNED[:1]},
+    "UINTEGER": {*_UNSIGNED[:2]},
+    "DOUBLE": {"FLOAT"},
+}
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """How each file has the columns that are to be read.
+
+    Attributes:
+        readable: Files that Spark reads right, by how they have the columns.
+        others: Files that DuckDB has to read, each with the reason.
+    """
+
+    readable: dict[tuple[StoredColumn, ...], list[DataFile]]
+    others: list[tuple[DataFile, str]]
+
+
+def layouts(metadata: Metadata, plan: ScanPlan) -> Layouts:
+    """Sort the files of a plan by how they have its columns; footers are read only where there is a doubt."""
+    past = _Past(metadata, plan)
+    readable: dict[tuple[StoredColumn, ...], list[DataFile]] = defaultdict(list)
+    others = [(file, reason) for file in plan.files if (reason := _hidden(file))]
+    hidden = {file.data_file_id for file, _ in others}
+    seen = [file for file in plan.files if file.data_file_id not in hidden]
+    footers = read_columns(metadata.con, [file.path for file in seen if past.is_doubtful(file)])
+    for file in seen:
+        names = None if file.mapping_id is None else plan.mappings[file.mapping_id]
+        found = footers.get(file.path)
+        stored = stored_columns(plan.needed, past.columns(file) if found is None else found, names, file.path)
+        reason = next((why for one in stored if (why := _unread(one, mapped=names is not None))), None)
+        if reason is None:
+            readable[stored].append(file)
+        else:
+            others.append((file, reason))
+    return Layouts(dict(readable), others)
+
+
+def _hidden(file: DataFile) -> str | None:
+    """Return why Spark does not even open a file."""
+    if file.encryption_key:
+        return "it is encrypted"
+    if file.path.rpartition("/")[2].startswith(("_", ".")):
+        return "Spark takes files with such names for hidden ones"
+    return None
+
+
+def _unread(stored: StoredColumn, *, mapped: bool) -> str | None:
+    """Return why Spark would not read a column right."""
+    column, name = stored.column, f"`{stored.column.name}`"
+    if stored.in_path:
+        return f"the values of {name} stand in its path"
+    if stored.name is None:
+        return None
+    if column.type == "struct" and all(one.name is None for one in stored.children):
+        return f"it has no field of the struct {name}, so that nothing says where that is NULL"
+    if mapped and column.type in ("list", "map"):
+        return f"lists and maps such as {name} may be laid out in older ways in files of others"
+    if column.children:
+        return next((why for one in stored.children if (why := _unread(one, mapped=mapped))), None)
+    if column.type == "variant" and stored.type == "STRUCT":
+        return None
+    now = duckdb_type(column)
+    if stored.type == now or stored.type in _NARROWER.get(now, ()):
+        return None
+    return f"{name} is {stored.type} there, and {now} now"
+
+
+class _Past:
+    """What the history of a table tells about its files.
+
+    Args:
+        metadata: The metadata tables.
+        plan: What is to be read.
+    """
+
+    def __init__(self, metadata: Metadata, plan: ScanPlan) -> None:
+        self._metadata = metadata
+        self._plan = plan
+        self._names: dict[int, set[str]] = defaultdict(set)
+        self._ids: dict[tuple[int | None, str], set[int]] = defaultdict(set)
+        self._types: dict[int, set[str]] = defaultdict(set)
+        self._began: dict[int, int] = {}
+        self._parents: dict[int, int | None] = {}
+        for one in plan.table.past_columns:
+            column = one.column
+            self._names[column.column_id].add(column.name)
+            self._ids[one.parent, column.name.lower()].add(column.column_id)
+            if column.type not in NESTED:
+                self._types[column.column_id].add(duckdb_type(column))
+            began = self._began.get(column.column_id, one.begin_snapshot)
+            self._began[column.column_id] = min(began, one.begin_snapshot)
+            self._parents[column.column_id] = one.parent
+        self._known: dict[frozenset[int], tuple[FileColumn, ...]] = {}
+
+    def is_doubtful(self, file: DataFile) -> bool:
+        """Whether only its footer tells how a file has the columns."""
+        if file.mapping_id is not None or self._ambiguous:
+            return True
+        later = [one for one in self._with_default if file.begin_snapshot >= self._began[one.column_id]]
+        return any(
+            (file.data_file_id, leaf.column_id) not in self._proven for one in later for leaf in [*one.leaves()][:1]
+        )
+
+    def columns(self, file: DataFile) -> tuple[FileColumn, ...]:
+        """Return the columns of a file that is not doubtful; those without a default may be missing in it."""
+        absent = frozenset(
+            one.column_id for one in self._with_default if file.begin_snapshot < self._began[one.column_id]
+        )
+        if absent not in self._known:
+            self._known[absent] = known_columns(_without(self._plan.needed, absent))
+        return self._known[absent]
+
+    @cached_property
+    def _ambiguous(self) -> bool:
+        """Whether a column has, or may have, something else in some file than its name and type of today."""
+        return any(self._changed(one) for column in self._plan.needed for one in _everything(column))
+
+    def _changed(self, column: ColumnDef) -> bool:
+        own, parent = column.column_id, self._parents[column.column_id]
+        if len(self._names[own]) > 1 or len(self._ids[parent, column.name.lower()]) > 1:
+            return True
+        if column.type == "struct":
+            # Where none of its fields is as old as itself, a file may have none of them.
+            return all(self._began[one.column_id] > self._began[own] for one in column.children)
+        now = duckdb_type(column)
+        return any(one != now and one not in _NARROWER.get(now, ()) for one in self._types[own])
+
+    @cached_property
+    def _with_default(self) -> list[ColumnDef]:
+        """The columns that older files do not have as NULL."""
+        inside = [one for column in self._plan.needed for one in _everything(column)]
+        return [one for one in inside if one.initial_default is not None]
+
+    @cached_property
+    def _proven(self) -> set[tuple[int, int]]:
+        """Pairs of file and column where statistics say that the file has the column."""
+        ids = {leaf.column_id for one in self._with_default for leaf in one.leaves()}
+        table = self._metadata.table_sql("ducklake_file_column_stats")
+        rows = self._metadata.rows(
+            f"SELECT data_file_id, column_id FROM {table} WHERE table_id = {self._plan.table.table_id}"
+            f" AND column_id IN ({', '.join(map(str, sorted(ids)))})"
+        )
+        return {(int(file), int(column)) for file, column in rows}
+
+
+def _everything(column: ColumnDef) -> Iterator[ColumnDef]:
+    yield column
+    for child in column.children:
+        yield from _everything(child)
+
+
+def _without(columns: Sequence[ColumnDef], absent: frozenset[int]) -> tuple[ColumnDef, ...]:
+    from dataclasses import replace
+
+    left = [one for one in columns if one.column_id not in absent]
+    return tuple(replace(one, children=_without(one.children, absent)) for one in left)

@@ -1,0 +1,209 @@
+"""Read files with Spark's own Parquet reader: by name, with today's types, without what deletions take away."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from ducklake_orch.catalog.model import SNAPSHOT_ID, DataFile
+from ducklake_orch.catalog.scan import ScanPlan
+from ducklake_orch.catalog.stored_columns import StoredColumn
+from ducklake_orch.errors import FileNotUsableError
+from ducklake_orch.spark.sql_text import name_sql
+from ducklake_orch.spark.types import spark_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
+
+# Whatever the session says: names are no patterns, folders hold no columns, nothing that is missing or broken is passed
+# over, and old dates are those of today's calendar.
+_OPTIONS = {
+    "__globPaths__": "false",
+    "recursiveFileLookup": "true",
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "mergeSchema": "false",
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+}
+_FILE, _POSITION = "__ducklake_orch_file", "__ducklake_orch_position"
+# More deleted positions than this are not sent to every executor.
+_FEW_POSITIONS = 1_000_000
+RETENTION = (
+    "Read again: later snapshots do not need it. Files of a snapshot stay until it has expired and been cleaned up:"
+    " retention has to be longer than reading takes."
+)
+
+
+@dataclass(frozen=True)
+class NativeScan:
+    """What the native reader needs besides the files.
+
+    Attributes:
+        spark: The session.
+        plan: What is to be read.
+        where: The condition in Spark's SQL, if there is one.
+        defaults: What files without a column have in it, by the column's id, in Spark's SQL.
+        prefixes: How the paths of the lake begin, and how they do for Spark.
+    """
+
+    spark: "SparkSession"
+    plan: ScanPlan
+    where: str | None
+    defaults: Mapping[int, str]
+    prefixes: tuple[str, str]
+
+    def frames(self, layouts: Mapping[tuple[StoredColumn, ...], Sequence[DataFile]]) -> "list[DataFrame]":
+        """Return one DataFrame for each way to read: by layout, with deletions or without, whole or in part."""
+        found = []
+        for stored, files in layouts.items():
+            by_kind: dict[tuple[bool, bool], list[DataFile]] = {}
+            for file in files:
+                partial = file.partial_max is not None and file.partial_max > self.plan.snapshot
+                deleted = bool(file.deletes or self.plan.inlined_deletes.get(file.data_file_id))
+                by_kind.setdefault((partial, deleted), []).append(file)
+            found += [self._frame(stored, some, *kind) for kind, some in by_kind.items()]
+        return found
+
+    def _frame(
+        self, stored: Sequence[StoredColumn], files: Sequence[DataFile], partial: bool, deleted: bool
+    ) -> "DataFrame":
+        from pyspark.sql.types import LongType, StructField, StructType
+
+        fields = [StructField(one.name, _type_in_file(one), True) for one in stored if one.name is not None]
+        if partial:
+            fields.append(StructField(SNAPSHOT_ID, LongType(), True))
+        frame = self._read(StructType(fields), [file.path for file in files])
+        where_files_are = frame if deleted else None
+        if partial:
+            frame = frame.where(f"{SNAPSHOT_ID} <= {self.plan.snapshot}")
+        values = [f"{self._value(one)} AS {name_sql(one.column.name)}" for one in stored]
+        if deleted:
+            values += [f"_metadata.file_path AS {_FILE}", f"_metadata.row_index AS {_POSITION}"]
+        frame = frame.selectExpr(*values)
+        if self.where is not None:
+            frame = frame.where(self.where)
+        if where_files_are is not None:
+            gone = self._gone(files, _places(where_files_are.inputFiles()))
+            frame = frame.join(gone, [_FILE, _POSITION], "left_anti")
+        return frame.selectExpr(*(name_sql(one.name) for one in self.plan.columns))
+
+    def _read(self, schema: Any, paths: Iterable[str]) -> "DataFrame":
+        from pyspark.errors import AnalysisException
+
+        before, after = self.prefixes
+        uris = [f"{after}{path.removeprefix(before)}" for path in paths]
+        try:
+            return self.spark.read.schema(schema).options(**_OPTIONS).parquet(*uris)
+        except AnalysisException as error:
+            if "PATH_NOT_FOUND" not in str(error):
+                raise
+            failure = FileNotUsableError(
+                f"A file of table `{self.plan.table}` at snapshot {self.plan.snapshot} is gone: {str(error)[:500]}",
+                remedy=RETENTION,
+            )
+        raise failure
+
+    # --- deletions -----------------------------------------------------------------------------------------------
+
+    def _gone(self, files: Sequence[DataFile], places: Mapping[str, str]) -> "DataFrame":
+        """Return the deleted positions of files, by where these lie."""
+        inlined = self.plan.inlined_deletes
+        pairs = [(places[file.path], position) for file in files for position in inlined.get(file.data_file_id, ())]
+        frames = []
+        if pairs:
+            table = pa.table({_FILE: [one for one, _ in pairs], _POSITION: pa.array([n for _, n in pairs], pa.int64())})
+            frames.append(self.spark.createDataFrame(table))
+        total = len(pairs)
+        if any(file.deletes for file in files):
+            frames.append(self._positions(files, places))
+            total += sum(one.delete_count for file in files for one in file.deletes)
+        found = frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1])
+        return found.hint("broadcast") if total <= _FEW_POSITIONS else found
+
+    def _positions(self, files: Sequence[DataFile], places: Mapping[str, str]) -> "DataFrame":
+        pairs = [(file, one) for file in files for one in file.deletes]
+        later = any(one.later for _, one in pairs)
+        frame = self._read(f"pos BIGINT{f', {SNAPSHOT_ID} BIGINT' if later else ''}", [one.path for _, one in pairs])
+        where = _places(frame.inputFiles())
+        table = pa.table(
+            {
+                "deletes": [where[one.path] for _, one in pairs],
+                _FILE: [places[file.path] for file, _ in pairs],
+                # By row only where some may have come later.
+                "began": pa.array([one.begin_snapshot if one.later else None for _, one in pairs], pa.int64()),
+            }
+        )
+        targets = self.spark.createDataFrame(table).hint("broadcast")
+        id_of_row = [SNAPSHOT_ID] if later else []
+        frame = frame.selectExpr("_metadata.file_path AS deletes", f"pos AS {_POSITION}", *id_of_row)
+        frame = frame.join(targets, "deletes")
+        if later:
+            frame = frame.where(f"began IS NULL OR coalesce({SNAPSHOT_ID}, began) <= {self.plan.snapshot}")
+        return frame.selectExpr(_FILE, _POSITION)
+
+    # --- values --------------------------------------------------------------------------------------------------
+
+    def _value(self, stored: StoredColumn, inside: str = "") -> str:
+        if stored.name is None:
+            return self.defaults[stored.column.column_id]
+        return self._as_now(stored, f"{inside}.{name_sql(stored.name)}" if inside else name_sql(stored.name))
+
+    def _as_now(self, stored: StoredColumn, sql: str) -> str:
+        if _has_its_shape(stored):
+            return sql  # the reader itself makes the types of today
+        each = f"e{stored.column.column_id}"
+        match stored.column.type:
+            case "struct":
+                fields = [f"{self._value(one, sql)} AS {name_sql(one.column.name)}" for one in stored.children]
+                return f"IF({sql} IS NULL, NULL, struct({', '.join(fields)}))"
+            case "list":
+                return f"transform({sql}, {each} -> {self._as_now(stored.children[0], each)})"
+            case _:
+                key, value = (
+                    self._as_now(one, f"{each}.{part}")
+                    for one, part in zip(stored.children, ("key", "value"), strict=True)
+                )
+                entries = f"transform(map_entries({sql}), {each} -> struct({key} AS key, {value} AS value))"
+                return f"map_from_entries({entries})"
+
+
+def missing_in(stored: StoredColumn) -> "Iterable[StoredColumn]":
+    """Return the columns that files lack, the column itself or some inside it."""
+    if stored.name is None:
+        yield stored
+    for child in stored.children:
+        yield from missing_in(child)
+
+
+def _has_its_shape(stored: StoredColumn) -> bool:
+    return all(
+        _has_its_shape(child)
+        and child.name is not None
+        and (stored.column.type != "struct" or child.name == child.column.name)
+        for child in stored.children
+    )
+
+
+def _type_in_file(stored: StoredColumn) -> "DataType":
+    """Return what Spark is to read: the names that the file has, the types of today."""
+    from pyspark.sql.types import ArrayType, MapType, StructField, StructType
+
+    match stored.column.type:
+        case "list":
+            return ArrayType(_type_in_file(stored.children[0]), True)
+        case "map":
+            key, value = map(_type_in_file, stored.children)
+            return MapType(key, value, True)
+        case "struct":
+            there = [one for one in stored.children if one.name is not None]
+            return StructType([StructField(str(one.name), _type_in_file(one), True) for one in there])
+    return spark_type(stored.column)
+
+
+def _places(uris: Iterable[str]) -> dict[str, str]:
+    """Return what `_metadata.file_path` says of local files, by their paths."""
+    return {unquote(path): f"file:{path}" for path in (uri.removeprefix("file:").replace("//", "", 1) for uri in uris)}

@@ -1,0 +1,102 @@
+"""What runs in an executor when DuckDB reads files for a DataFrame: their live rows, as Arrow batches."""
+
+import pickle
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from ducklake_orch.catalog.file_sql import read_columns, rows_sql
+from ducklake_orch.catalog.model import ColumnDef, DataFile, MappedName
+from ducklake_orch.catalog.stored_columns import known_columns, stored_columns
+from ducklake_orch.engine.quoting import identifier
+from ducklake_orch.errors import FileNotUsableError
+from ducklake_orch.spark.executor import EngineSpec, open_engine
+from ducklake_orch.spark.types import exported
+
+_ROWS_AT_ONCE = 16_384
+_GONE = re.compile(r"No files found|Cannot open file|No such file|HTTP\D{0,40}404|BlobNotFound|NoSuchKey")
+
+
+@dataclass(frozen=True)
+class ReadJob:
+    """What all tasks of a read have to know.
+
+    Attributes:
+        table: Its name.
+        snapshot: The snapshot.
+        columns: What is to be returned.
+        needed: What has to be read for it.
+        where: The condition in DuckDB's SQL, if there is one.
+        mappings: Names of columns in files, by the id of the mapping.
+        schemas: The columns of files whose footers are encrypted, by the version of the schema.
+        remedy: What to do when a file is gone.
+    """
+
+    table: str
+    snapshot: int
+    columns: tuple[ColumnDef, ...]
+    needed: tuple[ColumnDef, ...]
+    where: str | None
+    mappings: Mapping[int, tuple[MappedName, ...]]
+    schemas: Mapping[int, tuple[ColumnDef, ...]]
+    remedy: str
+
+    @property
+    def select(self) -> str:
+        """The columns as Arrow hands them to Spark."""
+        return ", ".join(f"{exported(one, identifier(one.name))} AS {identifier(one.name)}" for one in self.columns)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Files that one task reads, with the positions in them that the catalog itself names as deleted."""
+
+    files: tuple[DataFile, ...]
+    inlined_deletes: Mapping[int, tuple[int, ...]]
+
+    def packed(self) -> bytes:
+        """Return it in the form that travels."""
+        return zlib.compress(pickle.dumps(self), 1)
+
+
+def read_pieces(spec: EngineSpec, job: ReadJob, pieces: Sequence[bytes], numbers: Iterator[Any]) -> Iterator[Any]:
+    """Return the rows of the pieces that this task was given.
+
+    Args:
+        spec: How to reach the storage.
+        job: What is to be read.
+        pieces: All pieces.
+        numbers: Batches with the numbers of those that are meant.
+    """
+    for batch in numbers:
+        for number in batch.column(0).to_pylist():
+            piece: Piece = pickle.loads(zlib.decompress(pieces[number]))  # noqa: S301 - our own, from the driver
+            with open_engine(spec) as con:
+                for file in piece.files:
+                    try:
+                        yield from _rows(con, job, file, piece.inlined_deletes.get(file.data_file_id, ()))
+                    except duckdb.IOException as error:
+                        if not _GONE.search(str(error)):
+                            raise
+                        failure = FileNotUsableError(
+                            f"{file.path} of table `{job.table}` at snapshot {job.snapshot} is gone:"
+                            f" {spec.scrubber(str(error))}",
+                            remedy=job.remedy,
+                        )
+                        raise failure from None
+
+
+def _rows(con: duckdb.DuckDBPyConnection, job: ReadJob, file: DataFile, gone: Sequence[int]) -> Iterator[Any]:
+    if file.encryption_key:
+        # DuckDB shows no schema of an encrypted file; it is the one that the table had when the file was written.
+        found = known_columns(job.schemas[file.schema_version])
+    else:
+        (found,) = read_columns(con, [file.path]).values()
+    names = None if file.mapping_id is None else job.mappings[file.mapping_id]
+    rows = rows_sql(file, stored_columns(job.needed, found, names, file.path), job.snapshot, gone)
+    condition = f" WHERE (\n{job.where}\n)" if job.where is not None else ""
+    yield from con.execute(f"SELECT {job.select} FROM ({rows}){condition}").to_arrow_reader(_ROWS_AT_ONCE)
