@@ -32,6 +32,7 @@ def inspect_files(
     allow_missing: bool = False,
     ignore_extra: bool = False,
     copied: bool = False,
+    own: bool = False,
 ) -> list[NewFile]:
     """Look at Parquet files and describe them as files of a table; reads footers, and columns only where it must.
 
@@ -43,6 +44,7 @@ def inspect_files(
         allow_missing: Whether files may lack columns of the table; they read as their default, else NULL.
         ignore_extra: Whether files may have columns that the table does not have; nobody sees them.
         copied: Whether they are only read here, and copies of them come in.
+        own: Whether this very write made them: then their paths are known, and say nothing about their rows.
 
     Returns:
         The files, without those that have no rows.
@@ -58,8 +60,8 @@ def inspect_files(
             f"Lake `{config.name}` is encrypted: files that others wrote cannot be added to it.",
             remedy="The engine would take them for encrypted ones, and no query would work. `lake.write` their rows.",
         )
-    inspection = _Inspection(con, config, table, allow_missing, ignore_extra)
-    files = canonical_paths(con, config, paths, table.data_path)
+    inspection = _Inspection(con, config, table, allow_missing, ignore_extra, own)
+    files = [str(path) for path in paths] if own else canonical_paths(con, config, paths, table.data_path)
     if not copied:
         refuse_unowned(files)
     try:
@@ -80,8 +82,10 @@ class _Inspection:
         table: TableDef,
         allow_missing: bool,
         ignore_extra: bool,
+        own: bool,
     ) -> None:
         self.con = con
+        self.own = own
         self.config = config
         self.table = table
         self.options = {"allow_missing": allow_missing, "ignore_extra": ignore_extra}
@@ -98,7 +102,8 @@ class _Inspection:
         alike: dict[tuple[tuple[str, str], ...], list[Footer]] = defaultdict(list)
         for footer in shape.files:
             if footer.record_count:
-                keys = {key.lower(): key for key, _ in path_folders(footer.path) if key.lower() in self.columns}
+                folders = [] if self.own else path_folders(footer.path)
+                keys = {key.lower(): key for key, _ in folders if key.lower() in self.columns}
                 alike[tuple(sorted(keys.items()))].append(footer)
             else:
                 self.empty.append(footer.path)
@@ -184,7 +189,8 @@ class _Inspection:
             raise kind(f"{what} not fit table `{self.table}`:\n" + "\n".join(lines), remedy="Nothing was added.")
         if self.empty:
             shown = ", ".join(self.empty[:_FILES_NAMED])
-            log.warning("left out of table `%s`: %d files without rows: %s", self.table, len(self.empty), shown)
+            level = logging.DEBUG if self.own else logging.WARNING
+            log.log(level, "left out of table `%s`: %d files without rows: %s", self.table, len(self.empty), shown)
         place_of = {path: n for n, path in enumerate(order)}
         return sorted(self.files, key=lambda file: place_of[file.path])
 

@@ -57,7 +57,7 @@ def _tasks(frame: Any) -> int | None:
     if known:
         return known
     # Scans of files say nothing before they run; they are cut by size.
-    size = int(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes().longValue())
+    size = int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
     context = frame.sparkSession._sc
     return max(int(context.defaultParallelism), size // (128 * 1024 * 1024))
 

@@ -13,7 +13,7 @@ from ducklake_orch.catalog.add_files import inspect_files
 from ducklake_orch.catalog.model import ColumnDef, NewFile, TableDef
 from ducklake_orch.catalog.rows import Job
 from ducklake_orch.catalog.types import duckdb_type
-from ducklake_orch.errors import DuckLakeOrchError
+from ducklake_orch.errors import DuckLakeOrchError, StorageError
 from ducklake_orch.spark.types import spark_type
 
 # Types of columns that Spark writes as DuckDB would.
@@ -102,7 +102,10 @@ def write_natively(frame: Any, job: Job) -> list[NewFile]:
     """
     folder = Path(job.table.folder) / f"ducklake-{job.write_id}-spark"
     try:
-        _writer(frame, job.table).parquet(folder.as_uri())
+        # As Hadoop reads it: nothing in a path is encoded.
+        _writer(frame, job.table).parquet(f"file://{folder}")
+        if not folder.is_dir():
+            raise StorageError(f"Spark wrote its files somewhere else than {folder}.", remedy='Use `engine="duckdb"`.')
         files = _described(job, folder)
         _remove_others(folder, {file.path for file in files})
         return files
@@ -171,7 +174,7 @@ def _described(job: Job, folder: Path) -> list[NewFile]:
     if not paths:
         return []
     with job.working() as con:
-        files = inspect_files(con, job.config, job.table, paths, allow_missing=True)
+        files = inspect_files(con, job.config, job.table, paths, own=True)
     if wrong := next((file for file in files if file.mapping is not None), None):
         raise DuckLakeOrchError(f"Spark wrote {wrong.path} without field ids.", remedy='Write with `engine="duckdb"`.')
     return files

@@ -155,13 +155,14 @@ def duckdb_type(kind: "DataType") -> str:
         return "INTERVAL"
     if word.startswith("geometry"):
         return "GEOMETRY"
+    if word.endswith(("month", "year")):
+        raise DataError(f"{word} is not written to a lake: store its months as an integer.")
     raise DataError(f"{word} is not written to a lake: {_REMEDIES.get(word.partition('(')[0], 'cast it')}.")
 
 
 _REMEDIES = {
     "void": "give the NULLs inside it a type",
     "variant": "write `to_json(…)` of it into a JSON column",
-    "interval year to month": "store its months as an integer",
     "interval": "store its parts as integers",
     "geography": "write `ST_AsBinary(…)` of it",
 }

@@ -43,7 +43,15 @@ class AzuriteServer(Server):
         port = free_port()
         # DuckDB's client speaks a newer version of the protocol than azurite knows of.
         options = ["--skipApiVersionCheck", "--disableTelemetry", "--silent", "--blobHost", LOOPBACK]
-        process = ServerProcess([program, *options, "--blobPort", str(port), "--location", folder], folder)
+        # Else it hangs up on clients that were idle for five seconds, where the real one waits for minutes; its own
+        # option for that has no effect.
+        patch = folder / "keep_alive.js"
+        patch.write_text(
+            "const { Server } = require('http');\n"
+            "Object.defineProperty(Server.prototype, 'keepAliveTimeout', { get: () => 300000, set: () => {} });\n"
+        )
+        command = [program, *options, "--blobPort", str(port), "--location", folder]
+        process = ServerProcess(command, folder, env={"NODE_OPTIONS": f"--require {patch}"})
         process.wait_until(lambda: accepts_connections(port))
         return cls(process, port)
 

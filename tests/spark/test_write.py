@@ -1,0 +1,286 @@
+"""A DataFrame becomes files of a table, written by the executors, in one snapshot."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ducklake_orch import DuckLake, errors
+from tests.backends import backends, catalogs
+from tests.refusal import refused
+
+MakeLake = Callable[..., DuckLake]
+
+
+@pytest.fixture
+def local_lake(tmp_path: Path) -> DuckLake:
+    return DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
+
+
+def numbers(spark: SparkSession, start: int, end: int, tasks: int = 2) -> DataFrame:
+    """Rows whose region is their number modulo three."""
+    frame = spark.range(start, end, 1, tasks)
+    return frame.select("id", F.concat(F.lit("r"), F.col("id") % 3).alias("region"), (F.col("id") / 2).alias("half"))
+
+
+def ids(lake: DuckLake, table: str = "t") -> list[int]:
+    return [row["id"] for row in lake.execute(f"SELECT id FROM {table} ORDER BY id", max_rows=None).rows]
+
+
+def sound(lake: DuckLake) -> None:
+    """The lake is whole, and its storage holds nothing else."""
+    assert lake.fsck(deep=True, storage=True).findings == []
+
+
+class TestModes:
+    @catalogs()
+    def test_each_mode_on_each_catalog(self, spark: SparkSession, make_lake: MakeLake) -> None:
+        lake = make_lake(data_inlining_row_limit=0)
+        first = lake.write(numbers(spark, 0, 9), "s.t", mode="error", partition_by=["region"])
+        assert (first.rows_written, first.engine, first.attempts) == (9, "duckdb", 1)
+        assert {one.values["region"]: one.rows for one in first.partitions} == {"r0": 3, "r1": 3, "r2": 3}
+        assert lake.write(numbers(spark, 9, 12), "s.t", mode="append").snapshot_id == first.snapshot_id + 1
+        assert ids(lake, "s.t") == list(range(12))
+        replaced = lake.write(numbers(spark, 30, 31), "s.t", mode="overwrite_partitions")
+        assert (replaced.rows_written, replaced.rows_removed) == (1, 4)
+        assert ids(lake, "s.t") == [1, 2, 4, 5, 7, 8, 10, 11, 30]
+        lake.write(numbers(spark, 31, 32), "s.t", mode="replace_where", where="region = 'r1'")
+        assert ids(lake, "s.t") == [2, 5, 8, 11, 30, 31]
+        assert lake.write(numbers(spark, 0, 1), "s.t", mode="ignore").rows_written == 0
+        refused(errors.ObjectExistsError, lambda: lake.write(numbers(spark, 0, 1), "s.t", mode="error"), "s.t")
+        lake.write(numbers(spark, 5, 7), "s.t", mode="overwrite")
+        assert ids(lake, "s.t") == [5, 6]
+        sound(lake)
+
+    @backends()
+    def test_each_storage_is_written_and_compacted(self, spark: SparkSession, make_lake: MakeLake) -> None:
+        lake = make_lake(data_inlining_row_limit=0)
+        for start in (0, 6, 12):
+            lake.write(numbers(spark, start, start + 6), "t", mode="append", partition_by=["region"])
+        lake.write(numbers(spark, 20, 21), "t", mode="replace_where", where="region = 'r2'")
+        sound(lake)
+        if lake.config.catalog.type != "mysql":  # where the engine cannot
+            alias = lake.config.alias
+            lake.execute(f"DELETE FROM t WHERE id = 0; CALL ducklake_rewrite_data_files('{alias}')").raise_for_error()
+            lake.execute(f"CALL ducklake_merge_adjacent_files('{alias}', 't')").raise_for_error()
+            orphans = f"CALL ducklake_delete_orphaned_files('{alias}', dry_run => true, cleanup_all => true)"
+            assert lake.execute(orphans, force=True).raise_for_error().rows == []
+            assert ids(lake) == [1, 3, 4, 6, 7, 9, 10, 12, 13, 15, 16, 20]
+        else:
+            assert len(ids(lake)) == 13
+
+    @pytest.mark.parametrize("mode", ["append", "overwrite", "overwrite_partitions", "replace_where"])
+    def test_empty_input_clears_what_it_stands_for(self, spark: SparkSession, local_lake: DuckLake, mode: str) -> None:
+        where = "region = 'r0'" if mode == "replace_where" else None
+        local_lake.write(numbers(spark, 0, 6), "t", mode="append", partition_by=["region"])
+        done = local_lake.write(numbers(spark, 0, 0), "t", mode=mode, where=where)
+        assert (done.rows_written, done.files_added) == (0, 0)
+        left = {"append": 6, "overwrite": 0, "overwrite_partitions": 6, "replace_where": 4}
+        assert len(ids(local_lake)) == left[mode]
+        sound(local_lake)
+
+    @pytest.mark.parametrize("engine", ["duckdb", "native"])
+    def test_a_table_is_made_of_nothing_but_a_schema(
+        self, spark: SparkSession, local_lake: DuckLake, engine: str
+    ) -> None:
+        done = local_lake.write(numbers(spark, 0, 0), "new.t", mode="append", engine=engine)
+        assert (done.rows_written, done.snapshot_id - done.previous_snapshot_id) == (0, 1)
+        assert [one.name for one in local_lake.table("new.t").schema()] == ["id", "region", "half"]
+        sound(local_lake)
+
+    def test_rows_outside_the_slice_are_counted_over_all_tasks(self, spark: SparkSession, local_lake: DuckLake) -> None:
+        local_lake.write(numbers(spark, 0, 6), "t", mode="append", partition_by=["region"])
+        before = local_lake.snapshots(limit=1)[0].snapshot_id
+        refused(
+            errors.RowsOutsideError,
+            lambda: local_lake.write(numbers(spark, 0, 9, 3), "t", mode="replace_where", where="region = 'r0'"),
+            "6 rows",
+            "(1, 'r1', 0.5)",
+        )
+        assert local_lake.snapshots(limit=1)[0].snapshot_id == before
+        sound(local_lake)
+        dropped = local_lake.write(
+            numbers(spark, 30, 39), "t", mode="replace_where", where="region = 'r0'", outside="drop"
+        )
+        assert dropped.rows_written == 3
+        assert ids(local_lake) == [1, 2, 4, 5, 30, 33, 36]
+        sound(local_lake)
+
+    def test_a_task_whose_rows_are_all_left_out_leaves_no_file(self, spark: SparkSession, local_lake: DuckLake) -> None:
+        local_lake.write(numbers(spark, 1, 2), "t", mode="append")
+        local_lake.write(numbers(spark, 0, 4, 4), "t", mode="replace_where", where="id = 1", outside="drop")
+        assert ids(local_lake) == [1]
+        sound(local_lake)
+
+
+class TestOnce:
+    def test_an_append_with_its_key_is_done_once(self, spark: SparkSession, local_lake: DuckLake) -> None:
+        for replayed in (False, True):
+            done = local_lake.write(numbers(spark, 0, 3), "t", mode="append", idempotency_key="run-1")
+            assert done.replayed is replayed
+        assert ids(local_lake) == [0, 1, 2]
+
+    def test_the_input_is_evaluated_once(self, spark: SparkSession, local_lake: DuckLake) -> None:
+        seen = spark.sparkContext.accumulator(0)
+
+        def note(batches: Any) -> Any:
+            for batch in batches:
+                seen.add(batch.num_rows)
+                yield batch
+
+        for engine in ("duckdb", "native"):
+            frame = numbers(spark, 0, 10).mapInArrow(note, "id bigint, region string, half double")
+            done = local_lake.write(frame, f"of_{engine}", mode="append", engine=engine)
+            assert done.engine == engine
+        assert seen.value == 20
+
+    def test_what_changed_since_the_expected_snapshot_is_not_replaced(
+        self, spark: SparkSession, local_lake: DuckLake
+    ) -> None:
+        read_at = local_lake.write(numbers(spark, 0, 3), "t", mode="append").snapshot_id
+        local_lake.write(numbers(spark, 3, 4), "t", mode="append")
+        refused(
+            errors.SnapshotChangedError,
+            lambda: local_lake.write(numbers(spark, 0, 3), "t", mode="overwrite", expect_snapshot=read_at),
+            "main.t",
+        )
+        assert ids(local_lake) == [0, 1, 2, 3]
+        sound(local_lake)
+
+
+class TestColumns:
+    def test_columns_are_matched_by_name_and_get_their_defaults(
+        self, spark: SparkSession, local_lake: DuckLake
+    ) -> None:
+        local_lake.execute(
+            "CREATE TABLE t (id BIGINT, Name VARCHAR DEFAULT 'nobody', twice INTEGER DEFAULT 21 * 2, s STRUCT(a INT))"
+        ).raise_for_error()
+        frame = spark.sql("SELECT named_struct('a', 7) AS S, 'x' AS name, 1L AS ID")
+        local_lake.write(frame, "t", mode="append")
+        local_lake.write(spark.sql("SELECT 2L AS id, NULL AS name"), "t", mode="append")
+        local_lake.write(spark.sql("SELECT 3L AS id"), "t", mode="append")
+        assert local_lake.execute("FROM t ORDER BY id").rows == [
+            {"id": 1, "Name": "x", "twice": 42, "s": {"a": 7}},
+            {"id": 2, "Name": None, "twice": 42, "s": None},
+            {"id": 3, "Name": "nobody", "twice": 42, "s": None},
+        ]
+
+    @pytest.mark.parametrize(
+        ("sql", "words"),
+        [
+            ("SELECT 1 AS id, 2 AS regoin", ["`regoin`", "`region`"]),
+            ("SELECT 'x' AS id", ["`id`", "VARCHAR", "BIGINT"]),
+            ("SELECT 1L AS id, 2L AS ID", ["several columns id"]),
+            ("SELECT interval '1' month AS id", ["`id`", "interval month", "integer"]),
+            ("SELECT parse_json('1') AS id", ["`id`", "variant", "to_json"]),
+            ("SELECT array(NULL) AS id", ["`id`", "void"]),
+            ("SELECT map(named_struct('a', 1), make_interval(1)) AS id", ["`id`", "interval"]),
+        ],
+    )
+    def test_what_does_not_fit_is_named_before_any_job(
+        self, spark: SparkSession, local_lake: DuckLake, sql: str, words: list[str]
+    ) -> None:
+        local_lake.write(numbers(spark, 0, 1), "t", mode="append")
+        spark.sparkContext.setJobGroup(sql, "must start nothing")
+        refused(errors.DataError, lambda: local_lake.write(spark.sql(sql), "t", mode="append"), *words)
+        assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(sql)) == 0
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+        sound(local_lake)
+
+    def test_a_new_table_of_nothing_but_nulls_is_refused(self, spark: SparkSession, local_lake: DuckLake) -> None:
+        refused(
+            errors.DataError, lambda: local_lake.write(spark.sql("SELECT NULL AS a"), "t", mode="append"), "`a`", "NULL"
+        )
+
+    def test_null_in_a_column_that_takes_none(self, spark: SparkSession, local_lake: DuckLake) -> None:
+        local_lake.execute("CREATE TABLE t (id BIGINT NOT NULL)").raise_for_error()
+        local_lake.write(spark.range(3), "t", mode="append")
+        frame = spark.sql("SELECT CAST(NULL AS BIGINT) AS id")
+        refused(errors.DataError, lambda: local_lake.write(frame, "t", mode="append"), "`id`", "NULL")
+        assert ids(local_lake) == [0, 1, 2]
+        sound(local_lake)
+
+    def test_columns_are_added_and_grow(self, spark: SparkSession, local_lake: DuckLake) -> None:
+        local_lake.write(spark.sql("SELECT 1 AS id, named_struct('a', 1) AS s"), "t", mode="append")
+        wider = spark.sql("SELECT 5000000000L AS id, named_struct('a', 2, 'b', 'x') AS s, 'new' AS c")
+        refused(errors.DataError, lambda: local_lake.write(wider, "t", mode="append"), "`c`", "`id`")
+        local_lake.write(wider, "t", mode="append", schema_evolution="promote")
+        assert local_lake.execute("FROM t ORDER BY id").rows == [
+            {"id": 1, "s": {"a": 1, "b": None}, "c": None},
+            {"id": 5000000000, "s": {"a": 2, "b": "x"}, "c": "new"},
+        ]
+        sound(local_lake)
+
+
+class TestWhereRowsGo:
+    def test_files_are_made_by_executors_and_no_row_by_the_driver(
+        self, spark: SparkSession, local_lake: DuckLake, tmp_path: Path
+    ) -> None:
+        # The session's driver refuses results of more than 1 MB; these are about 16.
+        frame = spark.range(0, 2_000_000, 1, 2).select("id", F.lit(os.getpid()).alias("driver"))
+
+        def with_worker(batches: Any) -> Any:
+            for batch in batches:
+                workers = pa.array([os.getpid()] * batch.num_rows, pa.int64())
+                yield pa.RecordBatch.from_arrays([*batch.columns, workers], ["id", "driver", "worker"])
+
+        written = frame.mapInArrow(with_worker, "id bigint, driver int, worker bigint")
+        local_lake.write(written, "t", mode="append", engine="duckdb")
+        row = local_lake.execute("SELECT count(*) AS n, bool_or(driver = worker) AS same FROM t").rows[0]
+        assert row == {"n": 2_000_000, "same": False}
+
+    def test_files_are_rolled_at_their_target_size(self, spark: SparkSession, local_lake: DuckLake) -> None:
+        local_lake.create_table("t", {"id": "BIGINT", "x": "DOUBLE"}, options={"target_file_size": "1MB"})
+        frame = spark.range(0, 500_000, 1, 1).select("id", F.rand(1).alias("x"))
+        assert local_lake.write(frame, "t", mode="append").files_added > 3
+        sound(local_lake)
+
+    @pytest.mark.parametrize(("distribution", "files"), [("none", 30), ("hash", 3), ("range", 3), ("auto", 3)])
+    def test_a_shuffle_spares_files(
+        self, spark: SparkSession, local_lake: DuckLake, distribution: str, files: int
+    ) -> None:
+        frame = numbers(spark, 0, 300, 10)
+        done = local_lake.write(frame, "t", mode="append", partition_by=["region"], distribution=distribution)
+        assert (done.files_added, done.rows_written) == (files, 300)
+
+    def test_partitions_of_transforms_are_those_of_the_extension(
+        self, spark: SparkSession, local_lake: DuckLake
+    ) -> None:
+        keys = ["year(ts)", "month(ts)", "bucket(4, id)", "day(d)", "s"]
+        sql = """SELECT id, timestamp_seconds(id * 86400 * 20 - 900000000) AS ts,
+                        CASE WHEN id % 5 > 0 THEN date_add(DATE'1999-12-25', CAST(id AS INT)) END AS d,
+                        element_at(array('a/b', 'x=y z', 'é%', NULL, ''), CAST(id % 5 AS INT) + 1) AS s
+                 FROM range(0, 40, 1, 2)"""
+        frame = spark.sql(sql)
+        for table, distribution in (("ours", "hash"), ("plain", "none")):
+            local_lake.write(frame, table, mode="append", partition_by=keys, distribution=distribution)
+        sound(local_lake)
+        local_lake.execute(
+            [
+                "CREATE TABLE theirs AS FROM ours WHERE false",
+                "ALTER TABLE theirs SET PARTITIONED BY (year(ts), month(ts), bucket(4, id), day(d), s)",
+                "INSERT INTO theirs FROM ours",
+            ]
+        ).raise_for_error()
+        values = {
+            table: sorted((repr(one.values), one.rows) for one in local_lake.table(table).partitions())
+            for table in ("ours", "plain", "theirs")
+        }
+        assert values["ours"] == values["theirs"] == values["plain"]
+
+    def test_500_partitions_in_one_task_fit_its_memory(self, spark: SparkSession, local_lake: DuckLake) -> None:
+        frame = spark.range(0, 200_000, 1, 1).select("id", (F.col("id") % 500).alias("p"), F.uuid().alias("s"))
+        done = local_lake.write(frame, "t", mode="append", partition_by=["p"], distribution="none")
+        assert (len(done.partitions), done.rows_written) == (500, 200_000)
+
+
+class TestSorting:
+    def test_rows_are_sorted_by_expressions_within_their_files(self, spark: SparkSession, local_lake: DuckLake) -> None:
+        frame = spark.sql("SELECT IF(id % 4 = 0, NULL, concat('K', 9 - id)) AS k, id FROM range(0, 8, 1, 1)")
+        local_lake.write(frame, "t", mode="append", sort_by=["lower(k) DESC NULLS FIRST", "id"])
+        assert [row["id"] for row in local_lake.execute("SELECT id FROM t").rows] == [0, 4, 1, 2, 3, 5, 6, 7]
