@@ -149,7 +149,8 @@ class NativeScan:
 
     def _value(self, stored: StoredColumn, inside: str = "") -> str:
         if stored.name is None:
-            return self.defaults[stored.column.column_id]
+            # A constant would make the column, or all inside it, one that has no NULLs.
+            return f"IF(false, NULL, {self.defaults[stored.column.column_id]})"
         return self._as_now(stored, f"{inside}.{name_sql(stored.name)}" if inside else name_sql(stored.name))
 
     def _as_now(self, stored: StoredColumn, sql: str) -> str:
@@ -162,6 +163,9 @@ class NativeScan:
                 return f"IF({sql} IS NULL, NULL, struct({', '.join(fields)}))"
             case "list":
                 return f"transform({sql}, {each} -> {self._as_now(stored.children[0], each)})"
+            case "variant":
+                # DuckDB writes NULL as a variant that is null.
+                return f"IF(is_variant_null({sql}), NULL, {sql})"
             case _:
                 key, value = (
                     self._as_now(one, f"{each}.{part}")
@@ -180,7 +184,7 @@ def missing_in(stored: StoredColumn) -> "Iterable[StoredColumn]":
 
 
 def _has_its_shape(stored: StoredColumn) -> bool:
-    return all(
+    return stored.column.type != "variant" and all(
         _has_its_shape(child)
         and child.name is not None
         and (stored.column.type != "struct" or child.name == child.column.name)

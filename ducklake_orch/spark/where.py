@@ -84,6 +84,8 @@ def _constant(node: Node) -> tuple[str, Any, int]:
         kind, value, _ = _constant(node["child"])
         if kind == "VARCHAR" and node["cast_type"]["id"] in ("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"):
             return node["cast_type"]["id"], value, 0
+        if kind == "VARCHAR" and node["cast_type"]["id"] == "BOOLEAN" and value in ("t", "f"):
+            return "BOOLEAN", value == "t", 0  # how the parser puts `true` and `false`
     if node["class"] != "CONSTANT" or node["value"]["is_null"]:
         raise _NotTheSame
     kind, value = node["value"]["type"], node["value"]["value"]

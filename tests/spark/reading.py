@@ -1,0 +1,101 @@
+"""Compare what Spark reads with what DuckDB says, value by value."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from ducklake_orch import DuckLake
+
+ENGINES: list[Literal["native", "duckdb"]] = ["native", "duckdb"]
+
+
+def plain(kind: pa.DataType) -> pa.DataType:
+    """Return a type whose values Python holds: moments as numbers, for they may lie beyond the year 9999."""
+    if pa.types.is_timestamp(kind):
+        return pa.int64()
+    if pa.types.is_date(kind):
+        return pa.int32()
+    if pa.types.is_list(kind):
+        return pa.list_(plain(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(plain(kind.key_type), plain(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(one.name, plain(one.type)) for one in kind])
+    return kind
+
+
+def rows(table: pa.Table) -> list[str]:
+    """Return the rows of a table as sorted texts."""
+    schema = pa.schema([pa.field(one.name, plain(one.type)) for one in table.schema])
+    return sorted(repr(list(row.values())) for row in table.cast(schema).to_pylist())
+
+
+def execute(lake: DuckLake, *statements: str) -> None:
+    lake.execute(list(statements)).raise_for_error()
+
+
+def expected(lake: DuckLake, sql: str) -> list[str]:
+    """Return what DuckDB itself says."""
+    with lake.connect() as con:
+        return rows(con.execute(sql).to_arrow_table())
+
+
+def read_rows(frame: DataFrame) -> list[str]:
+    return rows(frame.toArrow())
+
+
+def check(
+    lake: DuckLake,
+    spark: SparkSession,
+    table: str = "t",
+    *,
+    engines: Sequence[Literal["native", "duckdb"]] = ENGINES,
+    select: str = "*",
+    snapshot: int | None = None,
+    **wanted: Any,
+) -> None:
+    """Compare all rows of a table with DuckDB's, for each engine."""
+    at = f" AT (VERSION => {snapshot})" if snapshot is not None else ""
+    where = f" WHERE {wanted['where']}" if "where" in wanted else ""
+    theirs = expected(lake, f"SELECT {select} FROM {table}{at}{where}")
+    for engine in engines:
+        frame = lake.read(table, spark, snapshot=snapshot, engine=engine, **wanted)
+        assert read_rows(frame) == theirs, f"{engine} at snapshot {snapshot}"
+
+
+def check_every_snapshot(lake: DuckLake, spark: SparkSession, table: str = "t", *, first: int = 1) -> None:
+    """Compare a table at every snapshot; in few jobs, for each takes Spark a while."""
+    theirs: dict[int, list[str]] = {}
+    with lake.connect() as con:
+        for at in range(first, latest(lake) + 1):
+            theirs[at] = rows(con.execute(f"SELECT {at} AS at, * FROM {table} AT (VERSION => {at})").to_arrow_table())
+    for engine in ENGINES:
+        frames: dict[str, DataFrame] = {}
+        for at in theirs:
+            frame = lake.read(table, spark, snapshot=at, engine=engine).selectExpr(f"{at} AS at", "*")
+            shape = frame.schema.simpleString()
+            frames[shape] = frames[shape].unionAll(frame) if shape in frames else frame
+        ours = [row for frame in frames.values() for row in read_rows(frame)]
+        for at, wanted in theirs.items():
+            assert sorted(row for row in ours if row.startswith(f"[{at},")) == wanted, f"{engine} at snapshot {at}"
+
+
+def plan_of(frame: DataFrame) -> str:
+    """Return the physical plan."""
+    return str(frame._jdf.queryExecution().executedPlan().toString())  # type: ignore[operator]
+
+
+def is_native(frame: DataFrame) -> bool:
+    return "FileScan parquet" in plan_of(frame) and "InArrow" not in plan_of(frame)
+
+
+def latest(lake: DuckLake) -> int:
+    return lake.snapshots(limit=1)[0].snapshot_id
+
+
+def no_fallback(caplog: pytest.LogCaptureFixture) -> bool:
+    return not [one for one in caplog.records if one.levelno >= logging.WARNING]

@@ -1,0 +1,286 @@
+"""Spark reads what DuckDB reads: whatever became of the table, at every snapshot, with both engines."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ducklake_orch import DuckLake
+from tests.spark.reading import check, check_every_snapshot, execute, is_native, no_fallback, plan_of, read_rows
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> DuckLake:
+    return DuckLake.local(tmp_path / "it's a [lake] 100%")
+
+
+# --- what becomes of rows ------------------------------------------------------------------------------------------
+
+
+def test_deletions_updates_flush_merge_and_rewrite(lake: DuckLake, spark: SparkSession) -> None:
+    execute(
+        lake,
+        "CREATE TABLE t (k INTEGER, v VARCHAR)",
+        "INSERT INTO t SELECT range, 'row ' || range FROM range(100)",
+        "INSERT INTO t VALUES (1000, 'é'), (1001, NULL), (1002, '')",
+        "DELETE FROM t WHERE k BETWEEN 10 AND 40",
+        "DELETE FROM t WHERE k = 50",
+        "DELETE FROM t WHERE k BETWEEN 60 AND 75",
+        "UPDATE t SET v = v || '!' WHERE k % 9 = 0",
+        "CALL ducklake_flush_inlined_data('it_s_a__lake__100_')",
+        "INSERT INTO t SELECT range, 'late' FROM range(2000, 2040)",
+        "INSERT INTO t SELECT range, 'later' FROM range(3000, 3040)",
+        "CALL ducklake_merge_adjacent_files('it_s_a__lake__100_')",
+        "DELETE FROM t WHERE k >= 3000",
+        "CALL ducklake_flush_inlined_data('it_s_a__lake__100_')",
+        "CALL ducklake_rewrite_data_files('it_s_a__lake__100_', delete_threshold => 0.1)",
+    )
+    check_every_snapshot(lake, spark)
+
+
+def test_a_table_without_rows_or_files_has_its_columns(lake: DuckLake, spark: SparkSession) -> None:
+    execute(lake, "CREATE TABLE t (k INTEGER, s STRUCT(a DATE, b DECIMAL(9, 2)[]))")
+    frame = lake.read("t", spark)
+    assert frame.collect() == []
+    assert frame.schema.simpleString() == "struct<k:int,s:struct<a:date,b:array<decimal(9,2)>>>"
+
+
+# --- what becomes of columns ---------------------------------------------------------------------------------------
+
+
+def test_renamed_dropped_added_and_promoted_columns(lake: DuckLake, spark: SparkSession) -> None:
+    execute(
+        lake,
+        "CREATE TABLE t (a INTEGER, b VARCHAR DEFAULT 'new', c FLOAT, d UTINYINT)",
+        "INSERT INTO t SELECT range, 'x' || range, range / 3, range FROM range(30)",
+        "INSERT INTO t VALUES (-1, NULL, 'nan', NULL)",
+        "ALTER TABLE t RENAME b TO bb",
+        "ALTER TABLE t ALTER a TYPE BIGINT",
+        "ALTER TABLE t ALTER c TYPE DOUBLE",
+        "ALTER TABLE t ALTER d TYPE UINTEGER",
+        "INSERT INTO t SELECT 5000000000 + range, 'y', range / 7, 4000000000 FROM range(30)",
+        "ALTER TABLE t ADD COLUMN n DECIMAL(8, 2) DEFAULT 1.50",
+        "ALTER TABLE t ADD COLUMN ts TIMESTAMPTZ DEFAULT '2024-02-03 04:05:06.789+05'",
+        "ALTER TABLE t ADD COLUMN q VARCHAR DEFAULT 'it''s \\ 100%'",
+        "INSERT INTO t SELECT range, NULL, NULL, NULL, NULL, NULL, NULL FROM range(20)",
+        "ALTER TABLE t DROP COLUMN bb",
+        "ALTER TABLE t ADD COLUMN bb INTEGER DEFAULT 7",
+        "INSERT INTO t SELECT range, 1, 2, 3.5, now(), 'z', 9 FROM range(20)",
+        "DELETE FROM t WHERE a BETWEEN 3 AND 15",
+        "CALL ducklake_flush_inlined_data('it_s_a__lake__100_')",
+        # A rewritten file keeps the names that it had, though it is younger than the new ones.
+        "CALL ducklake_rewrite_data_files('it_s_a__lake__100_', delete_threshold => 0.1)",
+        "CALL ducklake_merge_adjacent_files('it_s_a__lake__100_')",
+    )
+    check_every_snapshot(lake, spark)
+
+
+def test_fields_inside_structs_lists_and_maps_change(lake: DuckLake, spark: SparkSession) -> None:
+    filled = "INSERT INTO t SELECT range, {{'a': range, 'b': {}}}, [{{'x': range}}, NULL], MAP {{'k': {{'y': range}}}}"
+    execute(
+        lake,
+        "CREATE TABLE t (k INTEGER, s STRUCT(a INTEGER, b STRUCT(c VARCHAR)), l STRUCT(x INTEGER)[],"
+        " m MAP(VARCHAR, STRUCT(y INTEGER)))",
+        filled.format("{'c': 'c' || range}") + " FROM range(20)",
+        "INSERT INTO t SELECT range, NULL, NULL, NULL FROM range(20)",
+        filled.format("NULL") + " FROM range(20)",
+        "ALTER TABLE t RENAME s.a TO aa",
+        "ALTER TABLE t ADD COLUMN s.b.d INTEGER DEFAULT 3",
+        "ALTER TABLE t ADD COLUMN l.element.z VARCHAR DEFAULT 'zz'",
+        "ALTER TABLE t ADD COLUMN m.value.w BIGINT",
+        "INSERT INTO t SELECT range, {'aa': 5, 'b': {'c': NULL, 'd': 5}}, [{'x': 1, 'z': NULL}],"
+        " MAP {'k': {'y': 1, 'w': 2}} FROM range(20)",
+        "DELETE FROM t WHERE k = 3",
+    )
+    check_every_snapshot(lake, spark)
+
+
+def test_a_struct_none_of_whose_first_fields_is_left(lake: DuckLake, spark: SparkSession) -> None:
+    # Where such a struct was NULL, DuckDB makes one that is not, of the defaults of its new fields; we keep the NULL.
+    execute(
+        lake,
+        "CREATE TABLE t (k INTEGER, s STRUCT(a INTEGER))",
+        "INSERT INTO t SELECT range, {'a': range} FROM range(20)",
+        "ALTER TABLE t ADD COLUMN s.b INTEGER DEFAULT 3",
+        "ALTER TABLE t DROP COLUMN s.a",
+        "INSERT INTO t SELECT range, {'b': NULL} FROM range(20)",
+        "INSERT INTO t SELECT range, NULL FROM range(20)",
+    )
+    check(lake, spark)
+
+
+def test_a_table_that_is_filled_and_altered_in_one_transaction(lake: DuckLake, spark: SparkSession) -> None:
+    lake.execute(
+        ["CREATE TABLE t (a INTEGER)", "INSERT INTO t SELECT range FROM range(20)", "ALTER TABLE t RENAME a TO b"],
+        atomic=True,
+    ).raise_for_error()
+    lake.execute(
+        ["INSERT INTO t SELECT range FROM range(20)", "ALTER TABLE t ADD COLUMN c INTEGER DEFAULT 5"], atomic=True
+    ).raise_for_error()
+    execute(lake, "INSERT INTO t SELECT range, NULL FROM range(20)")
+    check_every_snapshot(lake, spark)
+
+
+def test_a_default_that_spark_cannot_write_is_left_to_duckdb(
+    lake: DuckLake, spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    execute(
+        lake,
+        "CREATE TABLE t (a INTEGER)",
+        "INSERT INTO t SELECT range FROM range(20)",
+        "ALTER TABLE t ADD COLUMN d TIMESTAMP DEFAULT 'infinity'",
+        "INSERT INTO t SELECT range, NULL FROM range(20)",
+    )
+    check(lake, spark)
+    assert "has no form in Spark" in caplog.text
+
+
+# --- partitions and files of others --------------------------------------------------------------------------------
+
+
+def test_folders_of_partitions_neither_add_nor_change_columns(lake: DuckLake, spark: SparkSession) -> None:
+    execute(
+        lake,
+        "CREATE TABLE t (p VARCHAR, ts TIMESTAMPTZ, v INTEGER)",
+        "ALTER TABLE t SET PARTITIONED BY (p, year(ts))",
+        "INSERT INTO t SELECT p, '2023-12-31 23:30:00+00'::TIMESTAMPTZ + INTERVAL (range) HOUR, range"
+        " FROM range(4), (VALUES ('007'), ('a/b=c %20 é'), ('[x]*?{y}'), (NULL), ('')) n(p)",
+        "ALTER TABLE t SET PARTITIONED BY (v)",
+        "INSERT INTO t SELECT '008', now(), range FROM range(12)",
+        "DELETE FROM t WHERE v = 2",
+    )
+    check_every_snapshot(lake, spark)
+    assert lake.read("t", spark).where("p = '007'").count() == 3
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_files_of_others_are_read_by_their_own_names(
+    lake: DuckLake, spark: SparkSession, tmp_path: Path, copied: bool
+) -> None:
+    execute(lake, "CREATE TABLE t (id BIGINT, name VARCHAR, s STRUCT(a INTEGER, b INTEGER), region VARCHAR)")
+    with lake.connect() as con:
+        con.execute(
+            f"COPY (SELECT range::INTEGER AS ID, 'n' || range AS Name, {{'B': 1::INTEGER, 'A': range::INTEGER}} AS s,"
+            f" 'eu' AS region FROM range(20)) TO '{tmp_path}/a.parquet'"
+        )
+        con.execute(
+            f"COPY (SELECT range AS id, NULL::VARCHAR AS name, NULL::STRUCT(a INTEGER, b INTEGER) AS s, 'us' AS region"
+            f" FROM range(20)) TO '{tmp_path}/_hidden.parquet'"
+        )
+    lake.add_files("t", [tmp_path / "a.parquet", tmp_path / "_hidden.parquet"], copy=copied)
+    execute(lake, "ALTER TABLE t RENAME name TO title", "DELETE FROM t WHERE id = 3")
+    check_every_snapshot(lake, spark)
+
+
+def test_values_that_stand_in_paths_only(lake: DuckLake, spark: SparkSession, tmp_path: Path) -> None:
+    execute(lake, "CREATE TABLE t (id BIGINT, region VARCHAR, day DATE)")
+    execute(lake, "ALTER TABLE t SET PARTITIONED BY (region, day)")
+    with lake.connect() as con:
+        con.execute(
+            f"COPY (SELECT range AS id, 'e u' AS region, DATE '2024-01-02' AS day FROM range(20))"
+            f" TO '{tmp_path}/hive' (FORMAT parquet, PARTITION_BY (region, day))"
+        )
+        con.execute(
+            f"CALL ducklake_add_data_files('it_s_a__lake__100_', 't', '{tmp_path}/hive/**', hive_partitioning => true)"
+        )
+    check(lake, spark)
+
+
+# --- what Spark's plan shows ---------------------------------------------------------------------------------------
+
+
+def test_a_clean_table_is_read_by_spark_alone_and_its_filters_reach_the_files(
+    lake: DuckLake, spark: SparkSession
+) -> None:
+    execute(
+        lake,
+        "CREATE TABLE t (k INTEGER, v VARCHAR, n DOUBLE)",
+        "INSERT INTO t SELECT range, 'v' || range, range FROM range(100)",
+        "INSERT INTO t SELECT range, 'v' || range, range FROM range(100, 200)",
+    )
+    frame = lake.read("t", spark, where="k < 50 AND v IS NOT NULL").where("n > 40")
+    plan = plan_of(frame)
+    assert is_native(frame)
+    assert "Join" not in plan
+    pushed = plan.partition("PushedFilters: [")[2].partition("]")[0]
+    assert {"IsNotNull(v)", "LessThan(k,50)", "GreaterThan(n,40.0)"} <= set(pushed.split(", "))
+    assert "InMemoryFileIndex(1 paths)" in plan  # the other file is left out by its statistics
+    assert frame.count() == 9
+    assert "ReadSchema: struct<k:int>" in plan_of(lake.read("t", spark, columns=["k"]))
+
+
+def test_only_files_with_deletions_are_joined(lake: DuckLake, spark: SparkSession) -> None:
+    execute(
+        lake,
+        "CREATE TABLE t (k INTEGER)",
+        "INSERT INTO t SELECT range FROM range(100)",
+        "INSERT INTO t SELECT range FROM range(100, 200)",
+        "DELETE FROM t WHERE k BETWEEN 20 AND 60",
+    )
+    plan = plan_of(lake.read("t", spark))
+    assert plan.count("BroadcastHashJoin [__ducklake_orch_file") == 1
+    assert "InArrow" not in plan
+    check(lake, spark)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("spark.sql.parquet.fieldId.read.enabled", "true"),
+        ("spark.sql.caseSensitive", "true"),
+        ("spark.sql.ansi.enabled", "false"),
+        ("spark.sql.parser.escapedStringLiterals", "true"),
+        ("spark.sql.parquet.enableVectorizedReader", "false"),
+        ("spark.sql.timestampType", "TIMESTAMP_NTZ"),
+        ("spark.sql.mapKeyDedupPolicy", "LAST_WIN"),
+    ],
+)
+def test_no_setting_of_the_session_matters_whenever_it_is_set(
+    lake: DuckLake, spark: SparkSession, setting: str, value: str
+) -> None:
+    execute(
+        lake,
+        "CREATE TABLE t (Id INTEGER, v VARCHAR, s STRUCT(x INTEGER), ts TIMESTAMP, p VARCHAR)",
+        "INSERT INTO t SELECT range, 'v\\' || range, {'x': range}, '2024-01-01', 'x' FROM range(30)",
+        "ALTER TABLE t RENAME v TO w",
+        "ALTER TABLE t ADD COLUMN v VARCHAR DEFAULT 'a\\b''c'",
+        "DELETE FROM t WHERE id = 3",
+        "INSERT INTO t SELECT range, 'x', NULL, now(), 'y', 'z' FROM range(30)",
+    )
+    other = spark.newSession()
+    where = "p = 'x' AND ts >= '2024-01-01' AND w <> 'v\\5'"
+    before = [lake.read("t", other), lake.read("t", other, where=where)]
+    theirs = [read_rows(one) for one in before]
+    other.conf.set(setting, value)
+    for frames in (before, [lake.read("t", other), lake.read("t", other, where=where)]):
+        assert [read_rows(one) for one in frames] == theirs
+    check(lake, other, where=where)
+
+
+def test_it_is_no_matter_how_old_a_date_is(lake: DuckLake, spark: SparkSession) -> None:
+    execute(
+        lake,
+        "CREATE TABLE t (d DATE, ts TIMESTAMP, tz TIMESTAMPTZ)",
+        "INSERT INTO t SELECT d, d, d FROM range(5),"
+        " (VALUES ('0001-01-01'::DATE), ('1582-10-04'), ('1582-10-15'), ('1900-01-01'), (NULL)) v(d)",
+    )
+    for zone in ("UTC", "Asia/Tokyo", "America/New_York"):
+        other = spark.newSession()
+        other.conf.set("spark.sql.session.timeZone", zone)
+        check(lake, other)
+
+
+def test_what_is_fine_for_both_engines_is_native(
+    lake: DuckLake, spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    execute(
+        lake,
+        "CREATE TABLE t (a INTEGER, s STRUCT(x INTEGER))",
+        "INSERT INTO t SELECT range, {'x': range} FROM range(30)",
+        "ALTER TABLE t RENAME a TO b",
+        "ALTER TABLE t ADD COLUMN s.y INTEGER DEFAULT 2",
+        "DELETE FROM t WHERE b = 3",
+        "DELETE FROM t WHERE b > 15",
+    )
+    assert is_native(lake.read("t", spark, engine="native"))
+    assert no_fallback(caplog)
