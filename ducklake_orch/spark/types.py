@@ -155,9 +155,12 @@ def duckdb_type(kind: "DataType") -> str:
         return "INTERVAL"
     if word.startswith("geometry"):
         return "GEOMETRY"
-    if word.endswith(("month", "year")):
-        raise DataError(f"{word} is not written to a lake: store its months as an integer.")
-    raise DataError(f"{word} is not written to a lake: {_REMEDIES.get(word.partition('(')[0], 'cast it')}.")
+    raise DataError(f"{word} is not written to a lake: {_remedy(word)}.")
+
+
+def _remedy(word: str) -> str:
+    months = word.endswith(("month", "year"))
+    return "store its months as an integer" if months else _REMEDIES.get(word.partition("(")[0], "cast it")
 
 
 _REMEDIES = {

@@ -22,6 +22,7 @@ def spark(event_log: Path) -> Iterator[SparkSession]:
         "spark.driver.maxResultSize": "1m",
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": event_log.as_uri(),
+        "spark.eventLog.compress": "false",
     }
     session = local_session("tests", master="local[2,3]", conf=conf)
     yield session
