@@ -4,6 +4,8 @@ import os
 from collections.abc import Collection
 from random import Random
 
+import pytest
+
 from ducklake_orch import DuckLake
 from tests.backends import CatalogKind
 from tests.catalog.differential.check import LOOKS, Checker, readers
@@ -69,7 +71,7 @@ class Run:
                 self._doing = "the end"
                 for name in self._model.tables:
                     self._checker.check(name, LOOKS, past=5)
-        except Exception as error:
+        except (Exception, pytest.fail.Exception) as error:
             print("\n".join(self._world.log))  # pytest shows it
             raise AssertionError(
                 f"DUCKLAKE_ORCH_SEED={self._seed}, {self._world.catalog.name}, {self._doing}, at snapshot"
