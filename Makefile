@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
-ENGINES := spark,postgres,mysql,s3,azure,motherduck,polars
+ENGINES := connect,postgres,mysql,s3,azure,motherduck,polars
 PYTEST := $(BIN)/python -m pytest
 # Spark needs Java >= 17; where there is none, the runtime that comes as a package does.
 JAVA := $(shell java -version 2>&1 | awk -F'"' '/version/ { split($$2, v, "."); if (v[1] >= 17) print v[1] }')

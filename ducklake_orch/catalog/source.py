@@ -31,12 +31,17 @@ class Source:
         import pyarrow as pa
 
         self._values = dict(values or {})
+        whose = type(data).__module__.partition(".")[0]
+        if whose == "polars" and hasattr(data, "collect"):
+            data = data.collect()  # a LazyFrame
+        if whose == "pyarrow" and hasattr(data, "scanner"):
+            data = data.scanner().to_reader()  # a dataset
         if not hasattr(data, "__arrow_c_stream__"):
             raise ConfigError(
-                f"A {type(data).__name__} cannot be written.", remedy="Give a pyarrow.Table or RecordBatchReader."
+                f"A {type(data).__name__} cannot be written.",
+                remedy="Give a Spark, pandas or Polars frame, a pyarrow.Table, reader or dataset, or a DuckDB relation.",
             )
         # A relation may stand on a stream that is read once, and so may anything that is not known.
-        whose = type(data).__module__.partition(".")[0]
         self.repeatable = isinstance(data, pa.Table | pa.RecordBatch) or whose in ("pandas", "polars")
         self._data = data
         self.is_small = isinstance(data, pa.Table | pa.RecordBatch) and data.nbytes < _SMALL

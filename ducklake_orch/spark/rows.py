@@ -45,7 +45,7 @@ class SparkRows:
     is_small = False
 
     def __init__(self, frame: Any, *, engine: str = "auto", distribution: str = "auto") -> None:
-        self.engine = engine
+        self.engine = "duckdb" if engine == "auto" else engine
         self._frame = frame
         self._wanted = engine
         self._distribution = distribution

@@ -213,13 +213,18 @@ def test_requests_that_make_no_sense_are_refused(tmp_path: Path) -> None:
 
 def test_whatever_offers_an_arrow_stream_can_be_written(tmp_path: Path) -> None:
     import duckdb
+    import pandas as pd
     import polars as pl
+    import pyarrow.dataset as ds
 
     lake = DuckLake.local(tmp_path / "lake")
     lake.write(pl.DataFrame({"id": [1]}), "t", mode="append")
     lake.write(duckdb.sql("SELECT 2::BIGINT AS id"), "t", mode="append")
     lake.write(pa.table({"id": [3]}).to_reader(), "t", mode="append")
-    assert rows(lake, "FROM t ORDER BY id") == [(1,), (2,), (3,)]
+    lake.write(pl.LazyFrame({"id": [4, 40]}).filter(pl.col("id") < 10), "t", mode="append")
+    lake.write(pd.DataFrame({"id": [5]}), "t", mode="append")
+    lake.write(ds.dataset(pa.table({"id": [6]})), "t", mode="append")
+    assert rows(lake, "FROM t ORDER BY id") == [(1,), (2,), (3,), (4,), (5,), (6,)]
 
 
 @catalogs()

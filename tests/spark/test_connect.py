@@ -1,0 +1,54 @@
+"""Spark Connect, in a process of its own: the same writes and reads through a client that has no JVM."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+import json, os, sys
+from ducklake_orch import DuckLake, errors
+from ducklake_orch.spark.session import find_java
+
+find_java()
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.remote("local[2]").config("spark.sql.session.timeZone", "Asia/Tokyo").getOrCreate()
+lake = DuckLake.local(sys.argv[1], data_inlining_row_limit=0)
+frame = spark.sql("SELECT id, concat('r', id % 3) AS region, timestamp_seconds(id) AS ts FROM range(0, 30, 1, 2)")
+done = [
+    lake.write(frame, "t", mode="append", partition_by=["region", "day(ts)"], distribution="hash"),
+    lake.write(frame.where("region = 'r1'"), "t", mode="replace_where", where="region = 'r1'"),
+    lake.write(frame.limit(4), "flat", mode="append", idempotency_key="k", engine="native"),
+    lake.write(frame.limit(4), "flat", mode="append", idempotency_key="k"),
+]
+try:
+    lake.write(spark.sql("SELECT CAST(raise_error('boo') AS BIGINT) AS id"), "t", mode="append")
+    refusal = None
+except errors.StatementError as error:
+    refusal = str(error)
+read = {
+    engine: sorted([row.id, row.region, row.ts.isoformat()] for row in lake.read("t", spark, engine=engine).collect())
+    for engine in ("auto", "duckdb")
+}
+print(json.dumps({
+    "kind": type(frame).__module__,
+    "done": [[one.rows_written, one.rows_removed, one.engine, one.replayed] for one in done],
+    "read": read, "refusal": refusal, "findings": len(lake.fsck(deep=True, storage=True).findings),
+}))
+"""
+
+
+def test_a_connect_session_writes_and_reads(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path / "lake")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["kind"].startswith("pyspark.sql.connect")
+    written = [[30, 0, "duckdb", False], [10, 10, "duckdb", False], [4, 0, "duckdb", False], [0, 0, "duckdb", True]]
+    assert told["done"] == written
+    assert [row[:2] for row in told["read"]["auto"]] == [[n, f"r{n % 3}"] for n in range(30)]
+    assert told["read"]["duckdb"] == told["read"]["auto"]
+    assert "boo" in told["refusal"]
+    assert told["findings"] == 0
