@@ -86,7 +86,7 @@ def check_every_snapshot(lake: DuckLake, spark: SparkSession, table: str = "t", 
 
 def plan_of(frame: DataFrame) -> str:
     """Return the physical plan."""
-    return str(frame._jdf.queryExecution().executedPlan().toString())  # type: ignore[operator]
+    return str(frame._jdf.queryExecution().executedPlan().toString())
 
 
 def is_native(frame: DataFrame) -> bool:

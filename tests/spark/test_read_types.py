@@ -10,8 +10,9 @@ from ducklake_orch import DuckLake
 from ducklake_orch.errors import UnsupportedStatementError
 from tests.spark.reading import ENGINES, execute, expected, is_native, read_rows
 
-# Type, three values, and what Spark has of them in DuckDB's words where that is another type.
-PLAIN = {
+Types = dict[str, tuple[str, list[str], str | None]]
+# Type, some values, and what Spark has of them in DuckDB's words where that is another type.
+PLAIN: Types = {
     "boolean": ("BOOLEAN", ["true", "false"], None),
     "int8": ("TINYINT", ["-128", "127"], None),
     "int16": ("SMALLINT", ["-32768", "32767"], None),
@@ -39,7 +40,7 @@ PLAIN = {
     "map": ("MAP(VARCHAR, DECIMAL(9, 2)[])", ["MAP {}", "MAP {'k': [1.5, NULL], '': NULL}"], None),
     "many": ("STRUCT(l STRUCT(t TIMESTAMPTZ)[])[]", ["[{'l': [{'t': '2024-01-01 00:00:00+00'}, NULL]}]"], None),
 }  # fmt: skip
-ONLY_DUCKDB = {
+ONLY_DUCKDB: Types = {
     "int128": ("HUGEINT", ["-99999999999999999999999999999999999999", "1"], "DECIMAL(38, 0)"),
     "uuid": ("UUID", ["'00000000-0000-0000-0000-000000000000'", "'ffffffff-ffff-ffff-ffff-ffffffffffff'"], "VARCHAR"),
     "time": ("TIME", ["'00:00:00'", "'23:59:59.999999'"], "VARCHAR"),
@@ -55,7 +56,7 @@ def lake(tmp_path: Path) -> DuckLake:
     return DuckLake.local(tmp_path / "lake")
 
 
-def fill(lake: DuckLake, types: dict[str, tuple[str, list[str], str | None]], *, inlined: bool) -> None:
+def fill(lake: DuckLake, types: Types, *, inlined: bool) -> None:
     """Make a table with a column for each type, and rows with each value and without any."""
     lake.set_option("data_inlining_row_limit", 1000 if inlined else 0)
     columns = ", ".join(f"{name} {kind}" for name, (kind, _, _) in types.items())
@@ -65,7 +66,7 @@ def fill(lake: DuckLake, types: dict[str, tuple[str, list[str], str | None]], *,
     execute(lake, f"CREATE TABLE t ({columns})", f"INSERT INTO t VALUES {texts}")
 
 
-def in_spark(types: dict[str, tuple[str, list[str], str | None]]) -> str:
+def in_spark(types: Types) -> str:
     return ", ".join(f"{name}::{seen} AS {name}" if seen else name for name, (_, _, seen) in types.items())
 
 

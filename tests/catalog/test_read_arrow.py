@@ -1,0 +1,66 @@
+"""Tables are read without Spark, at once or as a stream that lets go of its connection."""
+
+import gc
+from itertools import islice
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from ducklake_orch import DuckLake
+from ducklake_orch.engine.instances import pool
+from ducklake_orch.errors import StorageError
+from tests.backends import catalogs
+
+ROWS = pa.table({"k": range(1000), "v": [f"v{n}" for n in range(1000)]})
+
+
+@catalogs()
+def test_a_table_is_read_as_it_was_written_now_and_then(lake: DuckLake) -> None:
+    first = lake.write(ROWS, "s.t", mode="append")
+    lake.write(ROWS.slice(0, 5), "s.t", mode="overwrite")
+    assert lake.read("s.t").sort_by("k") == ROWS.slice(0, 5)
+    assert lake.read("s.t", snapshot=first.snapshot_id).sort_by("k") == ROWS
+    assert lake.read("s.t", columns=["V"], where="k = 3 -- only this").to_pylist() == [{"v": "v3"}]
+    assert lake.read("s.t", where="k < 0").schema == ROWS.schema
+
+
+@catalogs()
+def test_a_stream_holds_one_connection_until_its_end_or_until_it_is_closed(lake: DuckLake) -> None:
+    lake.write(ROWS, "t", mode="append")
+
+    def leased() -> int:
+        return sum(pool._leased.values())
+
+    whole = lake.read_batches("t", batch_size=100)
+    assert leased() == 1
+    assert pa.Table.from_batches(list(whole)).sort_by("k") == ROWS
+    assert leased() == 0
+    part = lake.read_batches("t", columns=["k"], where="k >= 500")
+    assert [batch.schema.names for batch in islice(part, 1)] == [["k"]]
+    part.close()
+    assert leased() == 0
+    dropped = lake.read_batches("t")
+    del dropped
+    gc.collect()
+    assert leased() == 0
+    lake.write(ROWS, "t", mode="append")
+
+
+def test_a_stream_of_nothing_has_its_schema(tmp_path: Path) -> None:
+    lake = DuckLake.local(tmp_path / "lake")
+    lake.create_table("t", {"k": "INTEGER", "s": "STRUCT(a DATE)"})
+    stream = lake.read_batches("t")
+    assert stream.schema.names == ["k", "s"]
+    assert stream.read_all().num_rows == 0
+
+
+def test_a_file_that_is_gone_is_an_error_of_ours(tmp_path: Path) -> None:
+    lake = DuckLake.local(tmp_path / "lake")
+    lake.write(ROWS, "t", mode="append")
+    for path in tmp_path.rglob("*.parquet"):
+        path.unlink()
+    with pytest.raises(StorageError, match=r"Reading `main\.t` failed"):
+        lake.read("t")
+    with pytest.raises(Exception, match=r"Reading `main\.t` failed"):
+        lake.read_batches("t").read_all()

@@ -1,0 +1,134 @@
+"""Reading where Spark itself does not get: buckets, encrypted files, views; and what is said when files are gone."""
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ducklake_orch import DuckLake
+from ducklake_orch.errors import (
+    ConfigError,
+    FileNotUsableError,
+    ObjectNotFoundError,
+    SnapshotNotFoundError,
+    UnsupportedStatementError,
+)
+from tests.backends import AZURE, POSTGRES, S3_MEMORY, SQLITE, Backend
+from tests.conftest import MakeLake
+from tests.spark.reading import check, execute, expected, plan_of, read_rows
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> DuckLake:
+    return DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
+
+
+@pytest.mark.parametrize("backend", [Backend(SQLITE, S3_MEMORY), Backend(POSTGRES, AZURE)], indirect=True, ids=str)
+def test_tasks_reach_a_bucket_and_no_secret_is_shown(
+    make_lake: MakeLake, spark: SparkSession, caplog: pytest.LogCaptureFixture, event_log: Path
+) -> None:
+    lake = make_lake()
+    execute(
+        lake,
+        "CREATE TABLE t (k INTEGER, p VARCHAR)",
+        "ALTER TABLE t SET PARTITIONED BY (p)",
+        "INSERT INTO t SELECT range, 'a b' FROM range(100)",
+        "INSERT INTO t SELECT range, NULL FROM range(50)",
+        "DELETE FROM t WHERE k BETWEEN 3 AND 40",
+        "INSERT INTO t VALUES (1, 'inlined')",
+    )
+    caplog.set_level(logging.DEBUG)
+    check(lake, spark, engines=["native", "duckdb"], where="k <> 2")
+    assert "does not reach" in caplog.text
+    frame = lake.read("t", spark)
+    shown = plan_of(frame) + str(frame._jdf.queryExecution().toString()) + caplog.text
+    shown += "".join(path.read_text() for path in event_log.glob("**/*") if path.is_file())
+    shown += str(spark.sparkContext.getConf().getAll())
+    secrets = lake.config.storage.secret_values() if lake.config.storage else []
+    assert secrets
+    assert not [one for one in secrets if one in shown]
+
+
+def test_encrypted_files_are_read_by_duckdb(tmp_path: Path, spark: SparkSession) -> None:
+    lake = DuckLake.local(tmp_path / "lake", encrypted=True, extensions=["httpfs"])
+    execute(
+        lake,
+        "CREATE TABLE t (k INTEGER, v VARCHAR)",
+        "INSERT INTO t SELECT range, 'v' FROM range(100)",
+        "ALTER TABLE t RENAME v TO w",
+        "ALTER TABLE t ADD COLUMN n INTEGER DEFAULT 4",
+        "DELETE FROM t WHERE k BETWEEN 3 AND 40",
+        "INSERT INTO t SELECT range, 'v', 5 FROM range(100)",
+    )
+    frame = lake.read("t", spark)
+    assert read_rows(frame) == expected(lake, "FROM t")
+
+
+def test_a_view_is_read_without_spark_only(local: DuckLake, spark: SparkSession) -> None:
+    execute(
+        local,
+        "CREATE TABLE t (k INTEGER)",
+        "INSERT INTO t SELECT range FROM range(20)",
+        "CREATE VIEW v AS SELECT k * 2 AS twice FROM t",
+    )
+    with pytest.raises(UnsupportedStatementError, match="is a view"):
+        local.read("v", spark)
+    found = local.read("v", columns=["TWICE"], where="twice > 10")
+    assert sorted(found["twice"].to_pylist()) == list(range(12, 40, 2))
+    assert spark.createDataFrame(found).count() == 14
+
+
+def test_what_is_not_there_is_named(local: DuckLake, spark: SparkSession) -> None:
+    execute(local, "CREATE TABLE orders (k INTEGER)", "INSERT INTO orders SELECT range FROM range(20)")
+    for session in (None, spark):
+        with pytest.raises(ObjectNotFoundError, match="order") as missing:
+            local.read("order", session)
+        assert "main.orders" in str(missing.value)
+        with pytest.raises(ObjectNotFoundError, match="kk"):
+            local.read("orders", session, columns=["kk"])
+        with pytest.raises(SnapshotNotFoundError):
+            local.read("orders", session, snapshot=99)
+        with pytest.raises(ConfigError, match="columns"):
+            local.read("orders", session, columns="k")
+        with pytest.raises(ConfigError, match="columns"):
+            local.read("orders", session, columns=[])
+    with pytest.raises(ConfigError, match="nativ"):
+        local.read("orders", spark, engine="nativ")  # type: ignore[call-overload]
+
+
+def test_a_plan_keeps_its_snapshot_and_says_so_when_its_files_are_gone(local: DuckLake, spark: SparkSession) -> None:
+    execute(local, "CREATE TABLE t (k INTEGER)", "INSERT INTO t SELECT range FROM range(20)")
+    frames = {engine: local.read("t", spark, engine=engine) for engine in ("native", "duckdb")}
+    execute(local, "INSERT INTO t SELECT range FROM range(20)", "DELETE FROM t")
+    assert [frame.count() for frame in frames.values()] == [20, 20]
+    planned = local.snapshots()[-3].snapshot_id
+    for one in Path(str(local.config.data_path)).rglob("*.parquet"):
+        one.unlink()
+    with pytest.raises(FileNotUsableError, match="is gone") as gone:
+        local.read("t", spark, snapshot=planned + 1, engine="native")
+    assert "retention" in str(gone.value)
+    with pytest.raises(Exception, match="retention has to be longer than reading takes"):
+        frames["duckdb"].count()
+    with pytest.raises(Exception, match="FILE_NOT_EXIST"):
+        frames["native"].count()
+
+
+def test_deletion_vectors_are_refused_when_the_frame_is_made(tmp_path: Path, spark: SparkSession) -> None:
+    lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
+    execute(lake, "CREATE TABLE t (k INTEGER)", "INSERT INTO t SELECT range FROM range(20)")
+    lake.set_option("write_deletion_vectors", True)
+    execute(lake, "DELETE FROM t WHERE k = 3")
+    with pytest.raises(UnsupportedStatementError, match="deletion vector"):
+        lake.read("t", spark)
+
+
+def test_what_travels_to_executors_needs_neither_pydantic_nor_pyspark() -> None:
+    code = (
+        "import sys\n"
+        "sys.modules['pydantic'] = sys.modules['pyspark'] = sys.modules['sqlglot'] = None\n"
+        "import ducklake_orch.spark.read_task"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
