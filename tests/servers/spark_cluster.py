@@ -1,0 +1,58 @@
+"""A standalone Spark cluster from the pip package: a master and two workers, each a process of its own."""
+
+import json
+import urllib.request
+from pathlib import Path
+from typing import Self
+
+from ducklake_orch.spark.session import find_java
+from tests.servers.base import LOOPBACK, Server, ServerProcess, accepts_connections, free_port
+
+
+class SparkCluster(Server):
+    """A master with two workers of one core."""
+
+    name = "spark-cluster"
+    how = "pip install 'ducklake-orch[spark]' and a Java of at least 17"
+
+    def __init__(self, url: str, processes: list[ServerProcess]) -> None:
+        self.url = url
+        self._processes = processes
+
+    @classmethod
+    def start(cls, folder: Path) -> Self:
+        import pyspark
+
+        find_java()
+        home = Path(pyspark.__file__).parent
+        # Executors have Spark, DuckDB and pyarrow, but a package of our name that must not be used.
+        other = folder / "site" / "ducklake_orch"
+        other.mkdir(parents=True)
+        (other / "__init__.py").write_text("raise ImportError('the copy on the executor was imported')")
+        env = {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": LOOPBACK, "PYTHONPATH": str(other.parent)}
+        program = str(home / "bin" / "spark-class")
+        port, web = free_port(), free_port()
+        url = f"spark://{LOOPBACK}:{port}"
+        started: list[ServerProcess] = []
+
+        def start(name: str, kind: str, *options: str) -> None:
+            place = folder / name
+            place.mkdir(parents=True)
+            command = [program, f"org.apache.spark.deploy.{kind}", "--host", LOOPBACK, *options]
+            started.append(ServerProcess(command, place, env={**env, "SPARK_WORKER_DIR": str(place)}))
+
+        start("master", "master.Master", "--port", str(port), "--webui-port", str(web))
+        started[0].wait_until(lambda: accepts_connections(port) and accepts_connections(web))
+        for number in (1, 2):
+            start(f"worker{number}", "worker.Worker", "--webui-port", str(free_port()), "-c", "1", "-m", "1g", url)
+        started[0].wait_until(lambda: _workers(web) == 2)
+        return cls(url, started)
+
+    def stop(self) -> None:
+        for process in reversed(self._processes):
+            process.stop()
+
+
+def _workers(web: int) -> int:
+    with urllib.request.urlopen(f"http://{LOOPBACK}:{web}/json/") as answer:
+        return int(json.load(answer)["aliveworkers"])
