@@ -32,7 +32,7 @@ def inspect_files(
     allow_missing: bool = False,
     ignore_extra: bool = False,
     copied: bool = False,
-    own: bool = False,
+    own: Sequence[str] = (),
 ) -> list[NewFile]:
     """Look at Parquet files and describe them as files of a table; reads footers, and columns only where it must.
 
@@ -44,7 +44,7 @@ def inspect_files(
         allow_missing: Whether files may lack columns of the table; they read as their default, else NULL.
         ignore_extra: Whether files may have columns that the table does not have; nobody sees them.
         copied: Whether they are only read here, and copies of them come in.
-        own: Whether this very write made them: then their paths are known, and say nothing about their rows.
+        own: Given instead of `paths`: files that this very write made. Their paths say nothing about their rows.
 
     Returns:
         The files, without those that have no rows.
@@ -60,8 +60,8 @@ def inspect_files(
             f"Lake `{config.name}` is encrypted: files that others wrote cannot be added to it.",
             remedy="The engine would take them for encrypted ones, and no query would work. `lake.write` their rows.",
         )
-    inspection = _Inspection(con, config, table, allow_missing, ignore_extra, own)
-    files = [str(path) for path in paths] if own else canonical_paths(con, config, paths, table.data_path)
+    inspection = _Inspection(con, config, table, allow_missing, ignore_extra, bool(own))
+    files = list(own) or canonical_paths(con, config, paths, table.data_path)
     if not copied:
         refuse_unowned(files)
     try:

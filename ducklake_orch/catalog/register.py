@@ -107,8 +107,15 @@ class _Registration:
         """Look at the files; nothing of the catalog is held meanwhile, however long it takes."""
         request = self._request
         with working_connection(self._config) as con:
-            options = {"allow_missing": request.allow_missing, "ignore_extra": request.ignore_extra}
-            return inspect_files(con, self._config, table, request.paths, copied=request.copy, **options)
+            return inspect_files(
+                con,
+                self._config,
+                table,
+                request.paths,
+                allow_missing=request.allow_missing,
+                ignore_extra=request.ignore_extra,
+                copied=request.copy,
+            )
 
     def _copy(self, table: TableDef, files: Sequence[NewFile]) -> list[NewFile]:
         with working_connection(self._config) as con:

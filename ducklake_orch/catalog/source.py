@@ -31,16 +31,8 @@ class Source:
         import pyarrow as pa
 
         self._values = dict(values or {})
+        data = _streamable(data)
         whose = type(data).__module__.partition(".")[0]
-        if whose == "polars" and hasattr(data, "collect"):
-            data = data.collect()  # a LazyFrame
-        if whose == "pyarrow" and hasattr(data, "scanner"):
-            data = data.scanner().to_reader()  # a dataset
-        if not hasattr(data, "__arrow_c_stream__"):
-            raise ConfigError(
-                f"A {type(data).__name__} cannot be written.",
-                remedy="Give a Spark, pandas or Polars frame, a pyarrow.Table, reader or dataset, or a DuckDB relation.",
-            )
         # A relation may stand on a stream that is read once, and so may anything that is not known.
         self.repeatable = isinstance(data, pa.Table | pa.RecordBatch) or whose in ("pandas", "polars")
         self._data = data
@@ -112,6 +104,21 @@ class Source:
         ]
         typed += [f"{sql} AS {identifier(column)}" for column, sql in self._values.items()]
         return f"(SELECT * REPLACE ({', '.join(typed)}) FROM {name})" if typed else name
+
+
+def _streamable(data: Any) -> Any:
+    """Return data that offer an Arrow stream."""
+    whose = type(data).__module__.partition(".")[0]
+    if whose == "polars" and hasattr(data, "collect"):
+        return data.collect()  # a LazyFrame
+    if whose == "pyarrow" and hasattr(data, "scanner"):
+        return data.scanner().to_reader()  # a dataset
+    if not hasattr(data, "__arrow_c_stream__"):
+        raise ConfigError(
+            f"A {type(data).__name__} cannot be written.",
+            remedy="Give a Spark, pandas or Polars frame, a pyarrow.Table, reader or dataset, or a DuckDB relation.",
+        )
+    return data
 
 
 def _to_microseconds(moments: Any, kind: Any) -> Any:

@@ -1,6 +1,7 @@
-"""`ducklake-orch demo`: a small lake of your own, in half a second."""
+"""`ducklake-orch demo`: a small lake of your own, with a week of orders that Spark writes and reads back."""
 
 import shlex
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,15 +12,19 @@ from ducklake_orch.cli.output import heading, print_json, rows_table, show, sql_
 
 if TYPE_CHECKING:
     from ducklake_orch.lake import DuckLake
-    from ducklake_orch.results import ExecuteResult
+    from ducklake_orch.results import ExecuteResult, WriteResult
 
-_CREATE = """CREATE TABLE IF NOT EXISTS orders (
-    id BIGINT, region VARCHAR, amount DECIMAL(9, 2), ordered_at TIMESTAMPTZ
-)"""
-_INSERT = """INSERT INTO orders
-SELECT (SELECT coalesce(max(id), 0) FROM orders) + i, ['north', 'east', 'south', 'west'][1 + i % 4],
-       (i * 37 % 500) / 4, TIMESTAMPTZ '2025-01-01 00:00:00+00' + to_minutes(i * 13)
-FROM range(1, 1001) t(i)"""
+_PER_WEEK = 7000
+# The same rows in Spark's SQL and in DuckDB's.
+_SPARK = """SELECT {first} + id AS id,
+       element_at(array('north', 'east', 'south', 'west'), CAST(id % 4 AS INT) + 1) AS region,
+       CAST((id * 37 % 500) / 4 AS DECIMAL(9, 2)) AS amount,
+       timestamp_seconds(1735689600 + ({first} + id - 1) * 86) AS ordered_at
+FROM range(1, {end})"""
+_DUCKDB = """SELECT {first} + id AS id, ['north', 'east', 'south', 'west'][1 + id % 4] AS region,
+       CAST((id * 37 % 500) / 4 AS DECIMAL(9, 2)) AS amount,
+       to_timestamp(1735689600 + ({first} + id - 1) * 86) AS ordered_at
+FROM range(1, {end}) AS t(id)"""
 _READ = """SELECT region, count(*) AS orders, sum(amount) AS revenue, max(ordered_at) AS latest
 FROM orders GROUP BY region ORDER BY region"""
 
@@ -28,18 +33,23 @@ def demo(
     options: OutputOptions,
     folder: Annotated[Path, typer.Option(help="Where the lake is made, or used again.")] = Path("demo-lake"),
 ) -> None:
-    """Make a small lake, write and read it, and travel back in time; run it again to see it grow."""
+    """Make a small lake, write a week of orders with Spark and read them back; run it again for the next week."""
     from ducklake_orch.lake import DuckLake
 
     lake = DuckLake.local(folder / "demo")
-    result = lake.execute([_CREATE, _INSERT, _READ]).raise_for_error()
-    earlier = result.commands[1].snapshot_before
+    first = lake.table("orders").count() if lake.exists("orders") else 0
+    written, read_back = (_with_spark if find_spec("pyspark") else _with_duckdb)(lake, first)
+    result = lake.execute(_READ).raise_for_error()
+    earlier = written.previous_snapshot_id
     travel = lake.execute(
-        f"SELECT 'before' AS time, {earlier} AS snapshot, count(*) AS orders FROM orders AT (VERSION => {earlier})"
-        f" UNION ALL SELECT 'now', {result.commands[1].snapshot_after}, count(*) FROM orders ORDER BY snapshot"
+        f"SELECT 'now' AS time, {written.snapshot_id} AS snapshot, count(*) AS orders FROM orders"
+        + (f" UNION ALL SELECT 'before', {earlier}, count(*) FROM orders AT (VERSION => {earlier})" if first else "")
+        + " ORDER BY snapshot"
     ).raise_for_error()
     story = {
         "preview_sql": lake.preview_sql(),
+        "write": written,
+        "read_back": read_back,
         "result": result,
         "time_travel": travel.rows,
         "snapshots": lake.snapshots(limit=5),
@@ -52,6 +62,27 @@ def demo(
         _show(lake, result, travel, story)
 
 
+def _with_spark(lake: "DuckLake", first: int) -> tuple["WriteResult", list[dict[str, Any]]]:
+    from ducklake_orch.spark import local_session
+
+    spark = local_session("ducklake-orch demo")
+    week = spark.sql(_SPARK.format(first=first, end=_PER_WEEK + 1))
+    written = lake.write(week, "orders", mode="append", partition_by=["year(ordered_at)", "month(ordered_at)"])
+    orders = lake.read("orders", spark)
+    days = orders.groupBy(orders.ordered_at.cast("date").alias("day")).count().orderBy("day")
+    return written, [{"day": str(row["day"]), "orders": row["count"]} for row in days.collect()[-7:]]
+
+
+def _with_duckdb(lake: "DuckLake", first: int) -> tuple["WriteResult", list[dict[str, Any]]]:
+    import duckdb
+
+    with duckdb.connect() as con:
+        week = con.sql(_DUCKDB.format(first=first, end=_PER_WEEK + 1))
+        written = lake.write(week, "orders", mode="append", partition_by=["year(ordered_at)", "month(ordered_at)"])
+    days = lake.execute("SELECT CAST(ordered_at AS DATE) AS day, count(*) AS orders FROM orders GROUP BY 1 ORDER BY 1")
+    return written, [{"day": str(row["day"]), "orders": row["orders"]} for row in days.raise_for_error().rows[-7:]]
+
+
 def _places(lake: "DuckLake") -> dict[str, str]:
     from ducklake_orch.config.catalogs import FileCatalog
 
@@ -61,29 +92,21 @@ def _places(lake: "DuckLake") -> dict[str, str]:
 
 
 def _show(lake: "DuckLake", result: "ExecuteResult", travel: "ExecuteResult", story: dict[str, Any]) -> None:
-    commands = [
-        [
-            one.index,
-            one.kind,
-            one.status,
-            one.affected_rows if one.affected_rows is not None else one.row_count,
-            f"{one.duration_s * 1000:.0f}",
-            f"{one.snapshot_before} → {one.snapshot_after}",
-        ]
-        for one in result.commands
-    ]
     snapshots = [
         [one.snapshot_id, f"{one.snapshot_time:%Y-%m-%d %H:%M:%S}", ", ".join(one.changes)]
         for one in story["snapshots"]
     ]
+    days = [[one["day"], one["orders"]] for one in story["read_back"]]
+    spark = find_spec("pyspark") is not None
     show(
         heading("1  Opening the lake runs this, secrets masked (`lake.preview_sql()`)"),
         sql_text(lake.preview_sql()),
-        heading("2  A table, a thousand rows, a question (`lake.execute([...])`)"),
-        sql_text(f"{_CREATE};\n{_INSERT};\n{_READ};"),
-        heading("3  Each command has a structured result (`result.to_dict()` is JSON)"),
-        table(["command", "kind", "status", "rows", "ms", "snapshot"], commands, right=["command", "rows", "ms"]),
-        heading("4  The answer (`result.rows`)"),
+        heading("2  A week of orders (`lake.write(frame, 'orders', mode='append', …)`)"),
+        str(story["write"]) + ("" if spark else "; by DuckDB alone: for Spark, pip install 'ducklake-orch[spark]'"),
+        heading("3  Read back" + (" as a Spark DataFrame (`lake.read('orders', spark)`)" if spark else "")),
+        table(["day", "orders"], days, right=["orders"]),
+        heading("4  The same table in SQL (`lake.execute(…)`; `result.to_dict()` is JSON)"),
+        sql_text(f"{_READ};"),
         rows_table(result.commands[-1].columns, result.rows),
         heading("5  Every write is a snapshot (`lake.snapshots(limit=5)`)"),
         table(["snapshot", "time (UTC)", "changes"], snapshots, right=["snapshot"]),

@@ -17,6 +17,7 @@ from ducklake_orch.cli.fsck import fsck
 from ducklake_orch.cli.init import init
 from ducklake_orch.cli.listing import files, options, preview, snapshots, tables
 from ducklake_orch.cli.sql import sql
+from ducklake_orch.cli.write import write
 
 
 class Program(TyperGroup):
@@ -49,7 +50,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for function in (doctor, init, preview, sql, tables, files, snapshots, options, fsck, config_schema, demo):
+for function in (doctor, init, preview, sql, write, tables, files, snapshots, options, fsck, config_schema, demo):
     app.command(name=function.__name__.replace("_", "-"))(command(function))
 
 

@@ -49,11 +49,11 @@ def remove(config: LakeConfig, paths: list[str]) -> None:
     if not paths:
         return
     if "://" not in paths[0]:
-        for path in map(Path, paths):
-            path.unlink(missing_ok=True)
-            if path.parent.name.startswith("ducklake-"):
+        for file in map(Path, paths):
+            file.unlink(missing_ok=True)
+            if file.parent.name.startswith("ducklake-"):
                 with suppress(OSError):  # the others are still in it
-                    path.parent.rmdir()
+                    file.parent.rmdir()
         return
     system = _file_system(config)
     for path in paths:

@@ -174,7 +174,7 @@ def _described(job: Job, folder: Path) -> list[NewFile]:
     if not paths:
         return []
     with job.working() as con:
-        files = inspect_files(con, job.config, job.table, paths, own=True)
+        files = inspect_files(con, job.config, job.table, (), own=paths)
     if wrong := next((file for file in files if file.mapping is not None), None):
         raise DuckLakeOrchError(f"Spark wrote {wrong.path} without field ids.", remedy='Write with `engine="duckdb"`.')
     return files

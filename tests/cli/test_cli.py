@@ -18,6 +18,7 @@ COMMANDS = [
     "init",
     "preview",
     "sql",
+    "write",
     "tables",
     "files",
     "snapshots",
@@ -134,22 +135,6 @@ def test_config_schema_is_a_json_schema() -> None:
     schema = run("config-schema").json
     assert schema["$schema"].endswith("2020-12/schema")
     assert schema == run("config-schema", "--json").json
-
-
-def test_demo_works_again_and_again(tmp_path: Path) -> None:
-    first, second = run("demo"), run("demo")
-    assert (first.code, second.code) == (0, 0)
-    assert str(tmp_path / "demo-lake" / "demo.sqlite") in first.out
-    assert str(tmp_path / "demo-lake" / "demo.files") in first.out
-    third = run("demo", "--json").json
-    assert [row["orders"] for row in third["time_travel"]] == [2000, 3000]
-    assert third["result"]["status"] == "ok"
-    assert len(third["snapshots"]) == 5
-
-
-def test_demo_can_be_made_anywhere(tmp_path: Path) -> None:
-    folder = tmp_path / "it's here"
-    assert run("demo", "--folder", str(folder), "--json").json["places"]["catalog"] == str(folder / "demo.sqlite")
 
 
 def test_version() -> None:

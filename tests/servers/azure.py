@@ -50,7 +50,7 @@ class AzuriteServer(Server):
             "const { Server } = require('http');\n"
             "Object.defineProperty(Server.prototype, 'keepAliveTimeout', { get: () => 300000, set: () => {} });\n"
         )
-        command = [program, *options, "--blobPort", str(port), "--location", folder]
+        command: list[str | Path] = [program, *options, "--blobPort", str(port), "--location", folder]
         process = ServerProcess(command, folder, env={"NODE_OPTIONS": f"--require {patch}"})
         process.wait_until(lambda: accepts_connections(port))
         return cls(process, port)

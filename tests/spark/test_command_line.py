@@ -1,0 +1,49 @@
+"""The commands that run Spark: the demo, and writing a query or files."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from ducklake_orch import DuckLake
+from tests.cli.program import run
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_demo_works_again_and_again(tmp_path: Path) -> None:
+    first, second = run("demo"), run("demo")
+    assert (first.code, second.code) == (0, 0)
+    assert str(tmp_path / "demo-lake" / "demo.sqlite") in first.out
+    assert str(tmp_path / "demo-lake" / "demo.files") in first.out
+    third = run("demo", "--json").json
+    assert [row["orders"] for row in third["time_travel"]] == [14000, 21000]
+    assert (third["write"]["rows_written"], len(third["read_back"])) == (7000, 7)
+    assert third["result"]["status"] == "ok"
+    assert len(third["snapshots"]) == 4
+
+
+def test_demo_can_be_made_anywhere(tmp_path: Path) -> None:
+    folder = tmp_path / "it's here"
+    assert run("demo", "--folder", str(folder), "--json").json["places"]["catalog"] == str(folder / "demo.sqlite")
+
+
+def test_write_puts_a_query_or_files_into_a_table(tmp_path: Path) -> None:
+    lake = ["--catalog", f"sqlite:///{tmp_path}/w.sqlite", "--storage", f"{tmp_path}/w.files"]
+    DuckLake.from_url("lake", catalog=lake[1], storage=lake[3], create_if_missing=True).execute("SELECT 1")
+    done = run("write", "s.t", "--mode", "error", "--sql", "SELECT id FROM range(10)", "--json", *lake)
+    assert (done.code, done.json["rows_written"], done.json["table"]) == (0, 10, "s.t")
+    pq.write_table(pa.table({"id": [77]}), tmp_path / "more.parquet")
+    more = ["--parquet", str(tmp_path / "more.parquet"), "--idempotency-key", "k", "--message", "more"]
+    answers = [run("write", "s.t", "--mode", "append", *more, *lake).out for _ in range(2)]
+    assert "1 rows in" in answers[0]
+    assert "done before" in answers[1]
+    wrong = run("write", "s.t", "--mode", "append", "--sql", "SELECT nothing", *lake)
+    assert (wrong.code, "nothing" in wrong.err, "JVM" in wrong.err) == (1, True, False)
+    assert run("write", "s.t", "--mode", "append", *lake).code == 2
+    assert run("write", "s.t", "--mode", "apend", "--sql", "SELECT 1", *lake).code == 2
