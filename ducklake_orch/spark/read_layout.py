@@ -8,8 +8,10 @@ tell.
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+
+import duckdb
 
 from ducklake_orch.catalog.file_columns import FileColumn
 from ducklake_orch.catalog.file_sql import read_columns
@@ -18,6 +20,8 @@ from ducklake_orch.catalog.model import ColumnDef, DataFile
 from ducklake_orch.catalog.scan import ScanPlan
 from ducklake_orch.catalog.stored_columns import StoredColumn, known_columns, stored_columns
 from ducklake_orch.catalog.types import NESTED, duckdb_type
+from ducklake_orch.errors import FileNotUsableError
+from ducklake_orch.spark.read_native import RETENTION
 
 # Narrower types that Spark reads as the one that a column was promoted to.
 _SIGNED, _UNSIGNED = ["TINYINT", "SMALLINT", "INTEGER"], ["UTINYINT", "USMALLINT", "UINTEGER"]
@@ -51,7 +55,7 @@ def layouts(metadata: Metadata, plan: ScanPlan) -> Layouts:
     others = [(file, reason) for file in plan.files if (reason := _hidden(file))]
     hidden = {file.data_file_id for file, _ in others}
     seen = [file for file in plan.files if file.data_file_id not in hidden]
-    footers = read_columns(metadata.con, [file.path for file in seen if past.is_doubtful(file)])
+    footers = _footers(metadata, plan, [file.path for file in seen if past.is_doubtful(file)])
     for file in seen:
         names = None if file.mapping_id is None else plan.mappings[file.mapping_id]
         found = footers.get(file.path)
@@ -62,6 +66,18 @@ def layouts(metadata: Metadata, plan: ScanPlan) -> Layouts:
         else:
             others.append((file, reason))
     return Layouts(dict(readable), others)
+
+
+def _footers(metadata: Metadata, plan: ScanPlan, paths: Sequence[str]) -> dict[str, tuple[FileColumn, ...]]:
+    try:
+        return read_columns(metadata.con, paths)
+    except (duckdb.IOException, duckdb.InvalidInputException) as error:
+        failure = FileNotUsableError(
+            f"A file of table `{plan.table}` at snapshot {plan.snapshot} cannot be read:"
+            f" {metadata.config.scrubber(str(error))}",
+            remedy=RETENTION,
+        )
+    raise failure
 
 
 def _hidden(file: DataFile) -> str | None:
@@ -179,7 +195,5 @@ def _everything(column: ColumnDef) -> Iterator[ColumnDef]:
 
 
 def _without(columns: Sequence[ColumnDef], absent: frozenset[int]) -> tuple[ColumnDef, ...]:
-    from dataclasses import replace
-
     left = [one for one in columns if one.column_id not in absent]
     return tuple(replace(one, children=_without(one.children, absent)) for one in left)

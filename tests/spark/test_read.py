@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ducklake_orch import DuckLake
+from ducklake_orch.errors import FileNotUsableError
 from tests.spark.reading import check, check_every_snapshot, execute, is_native, no_fallback, plan_of, read_rows
 
 
@@ -284,3 +285,19 @@ def test_what_is_fine_for_both_engines_is_native(
     )
     assert is_native(lake.read("t", spark, engine="native"))
     assert no_fallback(caplog)
+
+
+def test_only_what_is_in_doubt_is_looked_up_in_files(lake: DuckLake, spark: SparkSession) -> None:
+    execute(
+        lake,
+        "CREATE TABLE t (a INTEGER, b INTEGER DEFAULT 5, c INTEGER)",
+        "INSERT INTO t SELECT range, range, range FROM range(30)",
+        "ALTER TABLE t RENAME c TO d",
+        "ALTER TABLE t ADD COLUMN e INTEGER DEFAULT 6",
+    )
+    for path in Path(str(lake.config.data_path)).rglob("*.parquet"):
+        path.write_bytes(b"no footer to be read")
+    for columns in (["a"], ["b"], ["a", "e"]):
+        assert is_native(lake.read("t", spark, columns=columns))
+    with pytest.raises(FileNotUsableError, match="cannot be read"):
+        lake.read("t", spark, columns=["d"])
