@@ -24,7 +24,7 @@ help: ## Show this help
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(VENV)/.base: pyproject.toml constraints.txt
-	$(call install,$(VENV),constraints.txt,-e . $(RUNTIME))
+	$(call install,$(VENV),constraints.txt,-e ".[spark]" $(RUNTIME))
 	@touch $@
 
 $(VENV)/.test: pyproject.toml constraints.txt
@@ -40,7 +40,7 @@ $(VENV)/.docs: $(VENV)/.base
 	@touch $@
 
 .PHONY: demo
-demo: $(VENV)/.base ## Make a small lake, write, read and travel in time
+demo: $(VENV)/.base ## Make a small lake: Spark writes and reads it; SQL, time travel
 	@$(BIN)/ducklake-orch demo
 
 .PHONY: test

@@ -1,14 +1,20 @@
 """The commands that run Spark: the demo, and writing a query or files."""
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
+import ducklake_orch.spark.submit
 from ducklake_orch import DuckLake
-from tests.cli.program import run
+from tests.cli.program import REPOSITORY, run
 
 
 @pytest.fixture(autouse=True)
@@ -46,4 +52,21 @@ def test_write_puts_a_query_or_files_into_a_table(tmp_path: Path) -> None:
     wrong = run("write", "s.t", "--mode", "append", "--sql", "SELECT nothing", *lake)
     assert (wrong.code, "nothing" in wrong.err, "JVM" in wrong.err) == (1, True, False)
     assert run("write", "s.t", "--mode", "append", *lake).code == 2
-    assert run("write", "s.t", "--mode", "apend", "--sql", "SELECT 1", *lake).code == 2
+    assert run("write", "s.t", "--mode", "add", "--sql", "SELECT 1", *lake).code == 2
+
+
+def test_spark_submit_runs_the_same(tmp_path: Path) -> None:
+    DuckLake.local(tmp_path / "lake").execute("SELECT 1")
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(REPOSITORY),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "DUCKLAKE_CATALOG": f"sqlite:///{tmp_path}/lake.sqlite",
+        "DUCKLAKE_STORAGE": f"{tmp_path}/lake.files",
+    }
+    submit = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[1]"]
+    program = [ducklake_orch.spark.submit.__file__, "t", "--mode", "append", "--sql", "SELECT id FROM range(7)"]
+    done = subprocess.run([*submit, *program], env=env, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout)["rows_written"] == 7
