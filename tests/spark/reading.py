@@ -75,13 +75,15 @@ def check_every_snapshot(lake: DuckLake, spark: SparkSession, table: str = "t", 
             theirs[at] = rows(con.execute(f"SELECT {at} AS at, * FROM {table} AT (VERSION => {at})").to_arrow_table())
     for engine in ENGINES:
         frames: dict[str, DataFrame] = {}
-        for at in theirs:
+        # DuckDB's reading of files is tested without Spark, too: every other snapshot, and the last.
+        some = [*theirs] if engine == "native" else [*theirs][::-2]
+        for at in some:
             frame = lake.read(table, spark, snapshot=at, engine=engine).selectExpr(f"{at} AS at", "*")
             shape = frame.schema.simpleString()
             frames[shape] = frames[shape].unionAll(frame) if shape in frames else frame
         ours = [row for frame in frames.values() for row in read_rows(frame)]
-        for at, wanted in theirs.items():
-            assert sorted(row for row in ours if row.startswith(f"[{at},")) == wanted, f"{engine} at snapshot {at}"
+        for at in some:
+            assert sorted(row for row in ours if row.startswith(f"[{at},")) == theirs[at], f"{engine} at snapshot {at}"
 
 
 def plan_of(frame: DataFrame) -> str:
