@@ -74,6 +74,8 @@ def summarize(
     """Sum the statistics of new files up, column by column; done before the queue is taken."""
     if not stats:
         return {column_id: _unknown(leaf) for column_id, leaf in leaves.items()}
+    if len(files) == 1:  # most commits: there is nothing to compare, so nobody has to be asked
+        return {column_id: _of_one(con, leaf, files[0].stats.get(column_id)) for column_id, leaf in leaves.items()}
     by_type: dict[str, list[int]] = defaultdict(list)
     for column_id, leaf in leaves.items():
         by_type[duckdb_type(leaf)].append(column_id)
@@ -96,6 +98,26 @@ def summarize(
             bool(complete),
         )
     return found
+
+
+def _of_one(con: duckdb.DuckDBPyConnection, leaf: ColumnDef, stats: ColumnStats | None) -> TableColumnStats:
+    """Return what the statistics of a file say of it alone; the same as `_sum_sql` of a single row."""
+    if stats is None:
+        return _unknown(leaf)
+    low, high = _bounds(stats)
+    ordered = duckdb_type(leaf) not in _UNBOUNDED
+    nothing = (stats.value_count == 0 and (stats.null_count or 0) > 0) or (
+        stats.contains_nan is True and low is None and high is None
+    )
+    complete = not ordered or nothing or (low is not None and high is not None)
+    return TableColumnStats(
+        stats.null_count is None or stats.null_count > 0 or not complete,
+        (stats.contains_nan is not False or not complete) if leaf.type in ("float32", "float64") else None,
+        low if ordered and complete else None,
+        high if ordered and complete else None,
+        _sum_extra(con, leaf, [stats.extra]),
+        complete,
+    )
 
 
 def _sum_sql(source: str, kind: str, ids: Sequence[int], files: int) -> str:

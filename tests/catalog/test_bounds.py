@@ -1,10 +1,15 @@
 """Bounds of whole tables: what the engine makes of those we write, when it inserts after us."""
 
+from itertools import product
 from typing import Any
 
+import duckdb
 import pyarrow as pa
+import pytest
 
 from ducklake_orch import DuckLake
+from ducklake_orch.catalog.model import ColumnDef, ColumnStats, NewFile
+from ducklake_orch.catalog.statistics import file_stats, summarize
 from tests.backends import catalogs
 from tests.conftest import MakeLake
 
@@ -47,3 +52,17 @@ def test_values_are_found_after_rows_that_had_none(make_lake: MakeLake) -> None:
     lake.write(numbers(3), "t", mode="append")
     assert rows(lake, "FROM t WHERE i IS NOT NULL ORDER BY i") == [(3,), (5,), (7,)]
     assert [rows(lake, f"FROM t WHERE i = {i}") for i in (3, 5, 7)] == [[(3,)], [(5,)], [(7,)]]
+
+
+@pytest.mark.parametrize("kind", ["int32", "float64", "varchar", "interval", "timetz"])
+def test_one_file_is_summed_up_like_any_number_of_them(kind: str) -> None:
+    leaf = ColumnDef(1, "x", kind, nullable=True)
+    bounds = {"int32": ("1", "20"), "float64": ("-1.5", "inf"), "varchar": ("a", "a\0b")}.get(kind, ("1", "2"))
+    with duckdb.connect() as con:
+        for values, nulls, nan, low, high in product(
+            (None, 0, 3), (None, 0, 2), (None, True, False), (None, bounds[0]), (None, bounds[1])
+        ):
+            stats = ColumnStats(10, values, nulls, low, high, nan)
+            file = NewFile("f.parquet", 5, 100, 10, stats={1: stats})
+            one, two = ([file], [file, file])
+            assert summarize(con, {1: leaf}, one, file_stats(one)) == summarize(con, {1: leaf}, two, file_stats(two))
