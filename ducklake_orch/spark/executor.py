@@ -77,9 +77,14 @@ def open_engine(spec: EngineSpec) -> "Iterator[duckdb.DuckDBPyConnection]":
     """
     # Where Spark itself spills to; else wherever temporary files go.
     folder = tempfile.mkdtemp(dir=(os.environ.get("SPARK_LOCAL_DIRS") or "").split(",")[0] or None)
-    limits = {"threads": "1", "memory_limit": spec.memory_limit, "temp_directory": folder}
+    limits: dict[str, str | int | float | list[str]] = {
+        "threads": "1",
+        "memory_limit": spec.memory_limit,
+        "temp_directory": folder,
+    }
+    limits["custom_user_agent"] = "ducklake-orch"
     try:
-        con = duckdb.connect(":memory:", config=limits | {"custom_user_agent": "ducklake-orch"})
+        con = duckdb.connect(":memory:", config=limits)
         try:
             _set_up(con, spec)
             yield con
