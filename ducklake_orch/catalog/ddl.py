@@ -93,12 +93,14 @@ def alter_columns(transaction: MetadataTransaction, known: TableDef, target: Tab
 
 
 def add_inlined_table(transaction: MetadataTransaction, table: TableDef, version: int) -> None:
-    """Make a place for inlined rows of a new schema version; the engine would take the one of the version before.
+    """Make a place for inlined rows of a new schema version, where there may be some.
 
+    The engine would take the place of the version before. Where there is none it makes one, under a version that no
+    table knows, and once the next ALTER has come a flush reads those rows by the columns of some older version.
     Not on MySQL: there CREATE TABLE ends the transaction, and the engine inserts nothing after our rows anyway.
     """
     catalog = transaction.config.catalog.type
-    if not table.inlined or catalog == "mysql":
+    if catalog == "mysql" or not (table.inlined or _inlines(transaction, table)):
         return
     if (types := stored_types(catalog, table.columns)) is None:
         return
@@ -106,6 +108,12 @@ def add_inlined_table(transaction: MetadataTransaction, table: TableDef, version
     transaction.create(name, {"row_id": "BIGINT", "begin_snapshot": "BIGINT", "end_snapshot": "BIGINT"} | types)
     row = {"table_id": table.table_id, "table_name": name, "schema_version": version}
     transaction.insert_row("ducklake_inlined_data_tables", row)
+
+
+def _inlines(transaction: MetadataTransaction, table: TableDef) -> bool:
+    """Whether the engine inlines small inserts into a table; unless told otherwise, it does."""
+    limit = table.options.get("data_inlining_row_limit", transaction.config.data_inlining_row_limit)
+    return limit is None or int(limit) > 0
 
 
 def _flat(columns: Sequence[ColumnDef], parent: int | None = None) -> Iterator[tuple[ColumnDef, int | None, int]]:

@@ -193,12 +193,6 @@ def delete_files_end_with_their_file(before: Contents, theirs: Contents, ours: C
         row["end_snapshot"] = None
 
 
-def place_for_inlined_rows_later(before: Contents, theirs: Contents, ours: Contents) -> None:
-    """The first who inlines rows of a new table makes their place."""
-    assert len(theirs["ducklake_inlined_data_tables"]) == 1 + len(ours["ducklake_inlined_data_tables"])
-    theirs["ducklake_inlined_data_tables"] = list(ours["ducklake_inlined_data_tables"])
-
-
 def _forgotten(theirs: Contents, ours: Contents) -> None:
     pairs = zip(*(_by_column(each["ducklake_table_column_stats"]) for each in (theirs, ours)), strict=True)
     found = [mine for other, mine in pairs if other["min_value"] is None and mine["min_value"] is not None]

@@ -35,6 +35,17 @@ def test_the_engine_inlines_rows_after_columns_were_added_and_promoted(lake: Duc
 
 
 @catalogs(sql_writes=True)
+def test_rows_inlined_into_a_table_of_ours_are_flushed_whole_after_an_alter(lake: DuckLake) -> None:
+    lake.write(pa.table({"i": [1]}), "t", mode="append")
+    lake.write(pa.table({"i": [2], "more": ["x"]}), "t", mode="append", schema_evolution="add")
+    alter = ["ALTER TABLE t RENAME i TO j", "ALTER TABLE t RENAME j TO i"]
+    flush = f"CALL ducklake_flush_inlined_data('{lake.config.alias}')"
+    for statement in ("INSERT INTO t VALUES (3, 'y')", *alter, flush):  # a session remembers what it did itself
+        lake.execute(statement).raise_for_error()
+    assert rows(lake, "FROM t ORDER BY i") == [(1, None), (2, "x"), (3, "y")]
+
+
+@catalogs(sql_writes=True)
 def test_its_columns_are_those_that_the_engine_would_give_it(lake: DuckLake) -> None:
     columns = ", ".join(f"{identifier(f'c {n}')} {kind}" for n, kind in enumerate(TYPES))
     lake.execute([f"CREATE TABLE t ({columns})", "INSERT INTO t DEFAULT VALUES"]).raise_for_error()

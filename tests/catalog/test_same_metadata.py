@@ -32,7 +32,6 @@ from tests.catalog.metadata_contents import (
     next_file_id_moves,
     nothing_is_no_statistics,
     nulls_of_variants_unknown,
-    place_for_inlined_rows_later,
     promoted_bounds_stay,
     table_without_bounds,
 )
@@ -259,7 +258,7 @@ def test_beside_inlined_rows(inlining_pair: Pair) -> None:
     pair.write(wider, rows, first=["ALTER TABLE t ADD COLUMN n VARCHAR"], schema_evolution="add")
     pair.both(insert(FLAT, FLAT_ROWS))
     pair.write(wider, rows, first=["DELETE FROM t"], mode="overwrite")
-    pair.write(FLAT, many, place_for_inlined_rows_later, table="new", first=[create(FLAT, "new")])
+    pair.write(FLAT, many, table="new", first=[create(FLAT, "new")])
 
 
 @catalogs(sql_writes=True, quick=[SQLITE])
