@@ -78,6 +78,13 @@ bench: $(VENV)/.test ## Measure: connecting, small writes, commits, planning; on
 	$(BIN)/python -m tests.benchmarks.bench_commit
 	$(BIN)/python -m tests.benchmarks.bench_plan
 
+.PHONY: bench-spark
+bench-spark: ## Measure Spark against plain Parquet, Iceberg and Delta; on a quiet machine
+	@mkdir -p build
+	@grep -v -E '^(pyspark|py4j)==' constraints.txt > build/constraints-spark.txt
+	$(call install,.venv-spark,build/constraints-spark.txt,-e . pandas -r tests/benchmarks/requirements-spark.txt)
+	.venv-spark/bin/python -m tests.benchmarks.bench_spark $(ARGS)
+
 .PHONY: soak
 soak: $(VENV)/.test ## Minutes of load on every catalog
 	$(PYTEST) -m soak -s $(ARGS)
@@ -88,4 +95,4 @@ servers: ## Install the test servers that Debian, npm and Go offer
 
 .PHONY: clean
 clean: ## Remove everything that make made
-	rm -rf .venv .venv-lowest .servers .mypy_cache .ruff_cache .pytest_cache .hypothesis site dist build demo-lake*
+	rm -rf .venv .venv-lowest .venv-spark .servers .mypy_cache .ruff_cache .pytest_cache .hypothesis site dist build demo-lake*

@@ -2,6 +2,7 @@
 
 import logging
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -19,7 +20,7 @@ from ducklake_orch.config.storages import BucketStorage
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.engine.stored_files import remove_written
-from ducklake_orch.errors import DuckLakeOrchError, UnsupportedStatementError
+from ducklake_orch.errors import DuckLakeOrchError, MissingExtraError, UnsupportedStatementError
 from ducklake_orch.spark.carry import carried
 from ducklake_orch.spark.distribute import distributed
 from ducklake_orch.spark.executor import EngineSpec, engine_spec
@@ -151,6 +152,12 @@ def _failure(error: Exception, job: Job) -> DuckLakeOrchError:
         text = "\n".join(line for line in told.splitlines() if line.strip())[:2000]
     else:
         text = text.partition("\n\tat ")[0][:2000]
+    if "No module named" in text:
+        return MissingExtraError(
+            f"The Python of Spark's workers lacks what the write of `{job.table}` needs: {text}",
+            remedy=f"Set PYSPARK_PYTHON (here to {sys.executable}) before the session starts, or install duckdb, pyarrow"
+            " and the extension of the storage on every executor.",
+        )
     return classify(RuntimeError(text), job.config, f"Writing files of `{job.table}` in Spark failed")
 
 

@@ -1,0 +1,338 @@
+"""Writing and reading with Spark: ours, plain Parquet, Iceberg and Delta, in one run and one session.
+
+Run it with `make bench-spark`, on a quiet machine. Every figure is the median of some runs; ratios carry over to other
+machines, seconds do not. Plain Parquet is Spark's own writer with timestamps in microseconds and zstd; it is neither
+atomic nor versioned, and the limit of what Spark can do.
+"""
+
+import argparse
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ducklake_orch import DuckLake
+from ducklake_orch.spark.java import find_java
+
+ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"
+
+
+class Format(ABC):
+    """A way to keep tables."""
+
+    name: str
+    deletes = True
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark = spark
+        self.folder = folder
+
+    @abstractmethod
+    def write(self, frame: DataFrame, table: str, partition_by: Sequence[str] = ()) -> None:
+        """Make a table of rows."""
+
+    @abstractmethod
+    def append(self, frame: DataFrame, table: str) -> None:
+        """Add rows."""
+
+    @abstractmethod
+    def replace(self, frame: DataFrame, table: str, day: str) -> None:
+        """Replace one partition."""
+
+    @abstractmethod
+    def read(self, table: str) -> DataFrame:
+        """Return the rows."""
+
+    @abstractmethod
+    def drop(self, table: str) -> None:
+        """Remove a table."""
+
+    def delete(self, table: str, where: str) -> None:
+        """Delete rows."""
+        raise NotImplementedError
+
+
+class Ours(Format):
+    name = "ducklake-orch"
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        super().__init__(spark, folder)
+        self.lake = DuckLake.local(folder / "lake", data_inlining_row_limit=0)
+
+    def write(self, frame: DataFrame, table: str, partition_by: Sequence[str] = ()) -> None:
+        self.lake.write(frame, table, mode="error", partition_by=list(partition_by) or None)
+
+    def append(self, frame: DataFrame, table: str) -> None:
+        self.lake.write(frame, table, mode="append")
+
+    def replace(self, frame: DataFrame, table: str, day: str) -> None:
+        self.lake.write(frame, table, mode="replace_where", where=f"day = DATE '{day}'")
+
+    def read(self, table: str) -> DataFrame:
+        return self.lake.read(table, self.spark)
+
+    def drop(self, table: str) -> None:
+        self.lake.drop_table(table, if_exists=True)
+
+    def delete(self, table: str, where: str) -> None:
+        self.lake.execute(f"DELETE FROM {table} WHERE {where}").raise_for_error()
+
+
+class PlainParquet(Format):
+    name = "plain Parquet"
+    deletes = False
+
+    def write(self, frame: DataFrame, table: str, partition_by: Sequence[str] = ()) -> None:
+        frame.write.option("compression", "zstd").parquet(
+            str(self.folder / table), partitionBy=list(partition_by) or None
+        )
+
+    def append(self, frame: DataFrame, table: str) -> None:
+        frame.write.option("compression", "zstd").parquet(str(self.folder / table), mode="append")
+
+    def replace(self, frame: DataFrame, table: str, day: str) -> None:
+        frame.drop("day").write.parquet(str(self.folder / table / f"day={day}"), mode="overwrite", compression="zstd")
+
+    def read(self, table: str) -> DataFrame:
+        return self.spark.read.parquet(str(self.folder / table))
+
+    def drop(self, table: str) -> None:
+        shutil.rmtree(self.folder / table, ignore_errors=True)
+
+
+class Iceberg(Format):
+    name = "Iceberg"
+
+    def write(self, frame: DataFrame, table: str, partition_by: Sequence[str] = ()) -> None:
+        writer = frame.writeTo(f"ice.db.{table}").using("iceberg").tableProperty("format-version", "2")
+        writer = writer.tableProperty("write.delete.mode", "merge-on-read")
+        if partition_by:
+            writer = writer.partitionedBy(*[frame[one] for one in partition_by])
+        writer.create()
+
+    def append(self, frame: DataFrame, table: str) -> None:
+        frame.writeTo(f"ice.db.{table}").append()
+
+    def replace(self, frame: DataFrame, table: str, day: str) -> None:
+        frame.writeTo(f"ice.db.{table}").overwritePartitions()
+
+    def read(self, table: str) -> DataFrame:
+        return self.spark.table(f"ice.db.{table}")
+
+    def drop(self, table: str) -> None:
+        self.spark.sql(f"DROP TABLE IF EXISTS ice.db.{table} PURGE")
+
+    def delete(self, table: str, where: str) -> None:
+        self.spark.sql(f"DELETE FROM ice.db.{table} WHERE {where}")
+
+
+class Delta(Format):
+    name = "Delta"
+
+    def path(self, table: str) -> str:
+        return str(self.folder / "delta" / table)
+
+    def write(self, frame: DataFrame, table: str, partition_by: Sequence[str] = ()) -> None:
+        frame.write.format("delta").save(self.path(table), partitionBy=list(partition_by) or None)
+
+    def append(self, frame: DataFrame, table: str) -> None:
+        frame.write.format("delta").mode("append").save(self.path(table))
+
+    def replace(self, frame: DataFrame, table: str, day: str) -> None:
+        writer = frame.write.format("delta").mode("overwrite").option("replaceWhere", f"day = DATE '{day}'")
+        writer.save(self.path(table))
+
+    def read(self, table: str) -> DataFrame:
+        return self.spark.read.format("delta").load(self.path(table))
+
+    def drop(self, table: str) -> None:
+        shutil.rmtree(self.path(table), ignore_errors=True)
+
+    def delete(self, table: str, where: str) -> None:
+        self.spark.sql(f"DELETE FROM delta.`{self.path(table)}` WHERE {where}")
+
+
+def session(folder: Path, formats: Sequence[str]) -> SparkSession:
+    """Start a session that knows the formats."""
+    find_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master("local[2]").appName("bench")
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "6g",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    }
+    packages = []
+    if "iceberg" in formats:
+        packages.append(ICEBERG)
+        settings |= {
+            "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
+            "spark.sql.catalog.ice.type": "hadoop",
+            "spark.sql.catalog.ice.warehouse": str(folder / "iceberg"),
+        }
+    extensions = ["org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"] if packages else []
+    if "delta" in formats:
+        extensions.append("io.delta.sql.DeltaSparkSessionExtension")
+        settings["spark.sql.catalog.spark_catalog"] = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+    if extensions:
+        settings["spark.sql.extensions"] = ",".join(extensions)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    if "delta" in formats:
+        from delta import configure_spark_with_delta_pip
+
+        builder = configure_spark_with_delta_pip(builder, extra_packages=packages)
+    elif packages:
+        builder = builder.config("spark.jars.packages", ",".join(packages))
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def orders(spark: SparkSession, rows: int, days: int, tasks: int = 4) -> DataFrame:
+    """Six columns: bigint, int, double, string, timestamp, date."""
+    return spark.range(0, rows, 1, tasks).selectExpr(
+        "id",
+        "CAST(id % 1000 AS INT) AS customer",
+        "rand(7) * 100 AS amount",
+        "concat('item-', CAST(id % 5000 AS STRING)) AS item",
+        "timestamp_micros(1700000000000000 + id * 1000003) AS at",
+        f"date_add(DATE'2024-01-01', CAST(id % {days} AS INT)) AS day",
+    )
+
+
+def wide(spark: SparkSession, rows: int) -> DataFrame:
+    columns = [f"id * {n} % 1000 AS c{n}" for n in range(200)]
+    return spark.range(0, rows, 1, 4).selectExpr(*columns)
+
+
+def nested(spark: SparkSession, rows: int) -> DataFrame:
+    return spark.range(0, rows, 1, 4).selectExpr(
+        "id",
+        "named_struct('a', id, 'b', CAST(id AS STRING)) AS s",
+        "array(id, id + 1, id + 2) AS l",
+        "map('k', id, 'j', id + 1) AS m",
+    )
+
+
+class Table:
+    """The figures, printed as they come in."""
+
+    def __init__(self, formats: Sequence[Format], times: int) -> None:
+        self.formats, self.times = formats, times
+        print(f"| Work | {' | '.join(one.name for one in formats)} | ours / Parquet | ours / Iceberg |", flush=True)
+        print("|---" * (len(formats) + 3) + "|", flush=True)
+
+    def line(self, work: str, run: Callable[[Format], Callable[[], Any] | None], *, times: int | None = None) -> None:
+        """Measure work on every format; `run` prepares, and returns what is timed."""
+        seconds: dict[str, float] = {}
+        for one in self.formats:
+            taken = []
+            for _ in range(times or self.times):
+                timed = run(one)
+                if timed is None:
+                    break
+                started = time.perf_counter()
+                timed()
+                taken.append(time.perf_counter() - started)
+            if taken:
+                seconds[one.name] = statistics.median(taken)
+        shown = [f"{seconds[one.name]:.2f} s" if one.name in seconds else "" for one in self.formats]
+        ours = seconds.get(Ours.name)
+        ratios = [
+            f"{ours / seconds[name]:.2f}" if ours and name in seconds else ""
+            for name in (PlainParquet.name, Iceberg.name)
+        ]
+        print(f"| {work} | {' | '.join([*shown, *ratios])} |", flush=True)
+
+
+def measure(spark: SparkSession, formats: Sequence[Format], rows: int, times: int) -> None:
+    """Print a line for each kind of work."""
+    table = Table(formats, times)
+
+    def writing(name: str, frame: DataFrame, *keys: str) -> Callable[[Format], Callable[[], None]]:
+        def prepare(one: Format) -> Callable[[], None]:
+            one.drop(name)
+            return lambda: one.write(frame, name, keys)
+
+        return prepare
+
+    flat, eight, many = orders(spark, rows, 8), orders(spark, rows, 8), orders(spark, rows, 200)
+    one_day = eight.where("day = DATE'2024-01-03'")
+    for one in formats:  # everything has run once before it counts
+        one.drop("warm")
+        one.write(orders(spark, 1000, 8), "warm")
+        one.append(orders(spark, 1000, 8), "warm")
+        one.read("warm").selectExpr("sum(amount)").collect()
+    table.line("write", writing("flat", flat))
+    table.line("write, 8 partitions", writing("eight", eight, "day"))
+    table.line("write, 200 partitions", writing("many", many, "day"))
+    table.line("replace one of 8 partitions", lambda one: lambda: one.replace(one_day, "eight", "2024-01-03"))
+
+    def small(one: Format) -> Callable[[], None]:
+        few = orders(spark, 100, 8, tasks=1)
+
+        def run() -> None:
+            for _ in range(10):
+                one.append(few, "warm")
+
+        return run
+
+    table.line("ten appends of 100 rows", small)
+    sums = "sum(amount)", "max(at)", "count(DISTINCT customer)"
+    table.line("full scan, three aggregates", lambda one: lambda: one.read("flat").selectExpr(*sums).collect())
+    where = "day = DATE'2024-01-05' AND customer < 100"
+    table.line("filtered scan", lambda one: lambda: one.read("eight").where(where).selectExpr(*sums).collect())
+
+    def deleted(one: Format) -> Callable[[], Any] | None:
+        if not one.deletes:
+            return None
+        if one.name not in shrunk:
+            one.delete("flat", "id % 20 = 0")
+            shrunk.add(one.name)
+        return lambda: one.read("flat").selectExpr(*sums).collect()
+
+    shrunk: set[str] = set()
+    table.line("scan with 5 % deleted", deleted)
+    table.line(f"write 200 columns, {rows // 50:,} rows", writing("wide", wide(spark, rows // 50)))
+    table.line(f"write nested columns, {rows // 5:,} rows", writing("nested", nested(spark, rows // 5)))
+    read_nested = "sum(s.a)", "sum(l[1])", "sum(m['k'])"
+    table.line("scan nested columns", lambda one: lambda: one.read("nested").selectExpr(*read_nested).collect())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", nargs="+", type=int, default=[5_000_000, 20_000_000])
+    parser.add_argument("--times", type=int, default=3)
+    kinds: dict[str, type[Format]] = {"ours": Ours, "parquet": PlainParquet, "iceberg": Iceberg, "delta": Delta}
+    parser.add_argument("--formats", nargs="+", default=list(kinds), choices=list(kinds))
+    given = parser.parse_args()
+    folder = Path(tempfile.mkdtemp())
+    try:
+        spark = session(folder, given.formats)
+        for rows in given.rows:
+            print(f"\n{rows:,} rows, Spark {spark.version}, medians of {given.times}\n", flush=True)
+            place = folder / str(rows)
+            place.mkdir()
+            measure(spark, [kinds[name](spark, place) for name in given.formats], rows, given.times)
+            shutil.rmtree(place)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
