@@ -21,6 +21,7 @@ class StoredColumn:
         text: Its value, as text, where the file lacks it.
         type: DuckDB's type of what the file has; of nested columns only what kind of nesting it is.
         children: The columns inside it.
+        fields: What the file has inside a struct, in its order: perhaps what is no column any more.
         in_path: Whether its value stands in the path of the file.
     """
 
@@ -29,6 +30,7 @@ class StoredColumn:
     text: str | None = None
     type: str = ""
     children: tuple["StoredColumn", ...] = ()
+    fields: tuple[str, ...] = ()
     in_path: bool = False
 
     @property
@@ -36,10 +38,11 @@ class StoredColumn:
         """Whether the file has the very value that is to be read; what the column itself is called does not matter."""
         if not self.column.children:
             return self.name is not None and self.type == duckdb_type(self.column)
-        return bool(self.children) and all(
-            child.as_it_is and (self.column.type != "struct" or child.name == child.column.name)
-            for child in self.children
-        )
+        if self.column.type == "struct":
+            names = tuple(child.column.name for child in self.children)
+            if self.fields != names or tuple(child.name for child in self.children) != names:
+                return False
+        return bool(self.children) and all(child.as_it_is for child in self.children)
 
 
 def stored_columns(
@@ -92,12 +95,14 @@ def _stored(
 def _inside(column: ColumnDef, there: FileColumn, names: Sequence[MappedName] | None) -> StoredColumn:
     if column.type == "struct":
         children = tuple(_stored(one, there.children, names, "") for one in column.children)
+        fields = tuple(one.name for one in there.children)
     else:
+        fields = ()
         # What a list or a map holds has its place, whatever it is called.
         deeper = [one.children for one in names] if names else [None if names is None else ()] * len(column.children)
         triples = zip(column.children, there.children, deeper, strict=False)
         children = tuple(_inside(one, inner, some) for one, inner, some in triples)
-    return StoredColumn(column, there.name, None, there.type, children)
+    return StoredColumn(column, there.name, None, there.type, children, fields)
 
 
 def _missing(column: ColumnDef) -> StoredColumn:

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from ducklake_orch import DuckLake
 from ducklake_orch.errors import UnsupportedStatementError
-from tests.spark.reading import ENGINES, execute, expected, is_native, read_rows
+from tests.spark.reading import ENGINES, check, execute, expected, is_native, read_rows
 
 Types = dict[str, tuple[str, list[str], str | None]]
 # Type, some values, and what Spark has of them in DuckDB's words where that is another type.
@@ -136,3 +136,14 @@ def test_a_type_that_spark_lacks_is_refused_by_name(lake: DuckLake, spark: Spark
         lake.read("t", spark)
     assert "columns=" in str(refused.value)
     assert lake.read("t", spark, columns=["k"], where="n > '2000-01-01'").count() == 20
+
+
+def test_a_field_that_is_dropped_is_gone_from_files_that_have_it_and_from_files_that_lack_it(
+    lake: DuckLake, spark: SparkSession
+) -> None:
+    execute(lake, "CREATE TABLE t (s STRUCT(a INTEGER), l STRUCT(b INTEGER)[])")
+    execute(lake, "INSERT INTO t VALUES ({'a': 1}, [{'b': 1}])")
+    execute(lake, "ALTER TABLE t ADD COLUMN s.x INTEGER", "ALTER TABLE t ADD COLUMN l.element.x INTEGER")
+    execute(lake, "INSERT INTO t VALUES ({'a': 2, 'x': 3}, [{'b': 2, 'x': 3}])")
+    execute(lake, "ALTER TABLE t DROP COLUMN s.x", "ALTER TABLE t DROP COLUMN l.element.x")
+    check(lake, spark)
