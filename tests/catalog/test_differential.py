@@ -6,7 +6,7 @@ import pytest
 
 from tests.backends import MYSQL, POSTGRES, SQLITE, Backend, catalogs
 from tests.catalog.differential.coverage import Coverage
-from tests.catalog.differential.goals import wanted
+from tests.catalog.differential.goals import wanted, without_spark
 from tests.catalog.differential.run import Run, seeds
 from tests.conftest import MakeLake
 
@@ -38,7 +38,8 @@ def _differ(
     looks: int,
     exact: bool,
 ) -> None:
-    coverage = Coverage(wanted(backend.catalog, exact=exact))
+    scene = without_spark(backend.catalog)
+    coverage = Coverage(wanted(scene, exact=exact))
     chosen = seeds(many)
     with capsys.disabled():
         print(f"\n{backend.catalog.name}: DUCKLAKE_ORCH_SEED={chosen[0]}, {many} seeds of {steps} steps")
@@ -46,7 +47,7 @@ def _differ(
         # One thread: that is as fast with so few rows, and a seed does the same every time.
         lake = make_lake(f"seed_{seed}", data_inlining_row_limit=0, settings={"threads": 1})
         started = time.monotonic()
-        Run(lake, backend.catalog, seed, coverage).go(steps, looks=looks, fill=seed == chosen[-1])
+        Run(lake, scene, seed, coverage).go(steps, looks=looks, fill=seed == chosen[-1])
         with capsys.disabled():
             print(f"seed {seed}: {time.monotonic() - started:.0f} s")
     with capsys.disabled():

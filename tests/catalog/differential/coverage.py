@@ -7,7 +7,7 @@ from itertools import combinations
 
 from tests.catalog.differential.shapes import SPECS, family
 
-AXES = ("type", "transform", "family", "ddl", "mode", "reader")
+AXES = ("type", "transform", "family", "ddl", "mode", "writer", "reader")
 # An axis with a value of it, twice.
 Cell = tuple[str, str, str, str]
 
@@ -22,6 +22,7 @@ class Event:
         ddl: What had happened to its definition until then.
         mode: How rows were changed or moved; None when they were not.
         readers: Who read it afterwards.
+        writers: Who wrote files for us.
     """
 
     types: Collection[str]
@@ -29,6 +30,7 @@ class Event:
     ddl: Collection[str]
     mode: str | None
     readers: Collection[str]
+    writers: Collection[str] = ()
 
     def cells(self) -> Iterator[Cell]:
         """Return all pairs of what came together."""
@@ -38,6 +40,7 @@ class Event:
             "family": [family(self.spec)],
             "ddl": self.ddl,
             "mode": [self.mode] if self.mode else [],
+            "writer": self.writers,
             "reader": self.readers,
         }
         for one, other in combinations(AXES, 2):

@@ -50,6 +50,12 @@ class Table:
         """Return a column."""
         return self.columns[self.index(name)]
 
+    def only(self, columns: Collection[str]) -> "Table":
+        """Return it with some of its columns."""
+        some = [n for n, one in enumerate(self.columns) if one.name in columns]
+        rows = {number: tuple(row[n] for n in some) for number, row in self.rows.items()}
+        return replace(self, columns=tuple(self.columns[n] for n in some), rows=rows)
+
     def plus(self, rows: Mapping[int, Row]) -> "Table":
         """Return it with more rows, or with others in their place."""
         return replace(self, rows={**self.rows, **rows})

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from ducklake_orch.engine.extensions import load_extension
 from ducklake_orch.engine.quoting import identifier
@@ -19,8 +20,7 @@ class Oracle:
     def __init__(self) -> None:
         self._con = duckdb.connect(config={"threads": 1})
         load_extension(self._con, "ducklake")  # for murmur3_32 alone
-        # Without loss: else UUID, JSON and HUGEINT come out as something else.
-        self._con.execute("SET TimeZone = 'UTC'; SET arrow_lossless_conversion = true")
+        self._con.execute("SET TimeZone = 'UTC'")
         self._texts: dict[tuple[Type, Value], str | None] = {}
         self._types: dict[Type, str] = {}
 
@@ -34,6 +34,16 @@ class Oracle:
             found = self._one(", ".join(sql_text(sql_value(value, kind), kind) for kind, value in new))
             self._texts |= dict(zip(new, found, strict=True))
         return self._texts
+
+    def texts_of(self, table: pa.Table, values: Sequence[str]) -> list[tuple[str | None, ...]]:
+        """Return expressions on an Arrow table's columns, for each row."""
+        self._con.register("given", table)
+        return self._con.execute(f"SELECT {', '.join(values)} FROM given").fetchall()
+
+    def json(self, value: Typed) -> str:
+        """Return what is inside a VARIANT as JSON."""
+        text: str = self._one(f"CAST(to_json({sql_value(value.value, value.type)}) AS VARCHAR)")[0]
+        return text
 
     def cast(self, value: Value, old: Type, new: Type) -> Value:
         """Return a value after its column has grown."""
@@ -57,12 +67,20 @@ class Oracle:
         texts = ", ".join(f"CAST({key} AS VARCHAR)" for key in keys)
         return {row[0]: row[1:] for row in self._ask(f"__id, {texts}", columns, rows)}
 
-    def arrow(self, columns: Columns, rows: Sequence[Sequence[Value]]) -> Any:
-        """Return rows as an Arrow table; a VARIANT comes as what is in it, which must be of one type."""
+    def arrow(self, columns: Columns, rows: Sequence[Sequence[Value]], *, lossless: bool = True) -> Any:
+        """Return rows as an Arrow table; a VARIANT comes as what is in it, which must be of one type.
+
+        Args:
+            columns: Their names and types.
+            rows: The rows.
+            lossless: Whether types that Arrow lacks are DuckDB's own there; else UUID, JSON and HUGEINT come out as
+                something else.
+        """
         inside = [_without_variant(kind, [row[n] for row in rows]) for n, (_, kind) in enumerate(columns)]
         types = [(name, kind) for (name, _), (kind, _) in zip(columns, inside, strict=True)]
         plain = dict(enumerate(zip(*(values for _, values in inside), strict=True)))
         names = ", ".join(identifier(name) for name, _ in columns)
+        self._con.execute(f"SET arrow_lossless_conversion = {lossless}")
         return self._con.sql(f"SELECT {names} FROM {_source(types, plain)}").to_arrow_table()
 
     def _ask(

@@ -1,23 +1,22 @@
 """A run: a lake, a seed, and so many steps, each followed by a comparison; then what is still untried."""
 
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from random import Random
 
 import pytest
 
 from ducklake_orch import DuckLake
-from tests.backends import CatalogKind
-from tests.catalog.differential.check import LOOKS, Checker, readers
+from tests.catalog.differential.check import LOOKS, Checker
 from tests.catalog.differential.coverage import Cell, Coverage, Event, specs_of
 from tests.catalog.differential.ddl_steps import partition
-from tests.catalog.differential.goals import STEPS, goals
+from tests.catalog.differential.goals import STEPS, Scene, goals
 from tests.catalog.differential.model import Model, Table
 from tests.catalog.differential.native_steps import NATIVE
 from tests.catalog.differential.oracle import Oracle
 from tests.catalog.differential.shapes import SPECS, family, labels
 from tests.catalog.differential.steps import Refused, Step
-from tests.catalog.differential.tables import create, shapes
+from tests.catalog.differential.tables import create
 from tests.catalog.differential.world import World
 
 # Beyond these a table is cut down, so that a run does not slow down.
@@ -37,17 +36,30 @@ class Run:
 
     Args:
         lake: An empty lake that inlines nothing.
-        catalog: Its kind.
+        scene: Its kind, the tables, and who reads them.
         seed: What all choices come from.
         coverage: What was tried, by earlier runs too. Only what is filled at the end depends on it: up to there a seed
             does the same whatever ran before.
+        world: Makes the lake under test, with its way of writing.
+        checker: Makes what reads it.
     """
 
-    def __init__(self, lake: DuckLake, catalog: CatalogKind, seed: int, coverage: Coverage) -> None:
+    def __init__(
+        self,
+        lake: DuckLake,
+        scene: Scene,
+        seed: int,
+        coverage: Coverage,
+        *,
+        world: Callable[..., World] = World,
+        checker: Callable[..., Checker] = Checker,
+    ) -> None:
+        catalog = scene.catalog
+        self._scene = scene
         self._oracle, self._model, self._seed = Oracle(), Model(), seed
         self._rng = Random(f"{seed} {catalog.name}")
-        self._world = World(lake, catalog, self._model, self._oracle, self._rng)
-        self._checker = Checker(lake, self._model, self._oracle, self._rng, catalog)
+        self._world = world(lake, catalog, self._model, self._oracle, self._rng, scene.shapes)
+        self._checker = checker(lake, self._model, self._oracle, self._rng, catalog)
         self._coverage, self._own = coverage, Coverage(coverage.wanted)
         self._looks = 0
         self._doing = "nothing"
@@ -82,8 +94,8 @@ class Run:
             self._coverage.faults += self._checker.faults
 
     def _create(self) -> None:
-        for shape, by_sql in zip(shapes(self._world.catalog), (self._seed % 2 == 0, self._seed % 2 == 1), strict=True):
-            create(self._world, shape, self._rng.choice(list(SPECS)), by_sql=by_sql)
+        for number, shape in enumerate(self._scene.shapes):
+            create(self._world, shape, self._rng.choice(list(SPECS)), by_sql=(self._seed + number) % 2 == 0)
 
     def _any_step(self, number: int) -> None:
         table = self._model.tables[self._rng.choice(sorted(self._model.tables))]
@@ -91,7 +103,7 @@ class Run:
         possible = [step for step in there if step.possible(self._world, table)]
         if len(table.rows) > _MANY_ROWS or self._checker.files.get(table.name, 0) > _MANY_FILES:
             possible = [step for step in possible if step.name in _CUTS]
-        every = readers(self._world.catalog)
+        every = self._scene.readers
         weights = [step.weight * (1 + self._own.gain(self._event(step, table, every))) for step in possible]
         step = self._rng.choices(possible, weights)[0]
         self._step(f"step {number}", step, table)
@@ -100,6 +112,7 @@ class Run:
         """Take a step and compare; return whether it was taken."""
         self._doing = f"{what}: {step.name} on `{table.name}` by {table.spec}"
         self._world.log.append(f"--- {self._doing}")
+        self._world.wrote.clear()
         taken = True
         try:
             step.run(self._world, table)
@@ -111,12 +124,12 @@ class Run:
                 self._world.ddl[table.name].add(step.name)
             self._coverage.steps[step.name] += 1
             for coverage in (self._coverage, self._own):
-                coverage.add(self._event(step, self._model.tables[table.name], seen))
+                coverage.add(self._event(step, self._model.tables[table.name], seen, set(self._world.wrote)))
         return taken
 
-    def _event(self, step: Step, table: Table, seen: Collection[str]) -> Event:
+    def _event(self, step: Step, table: Table, seen: Collection[str], wrote: Collection[str] = ()) -> Event:
         ddl = self._world.ddl[table.name] | ({step.name} if step.axis == "ddl" else set())
-        return Event(labels(table), table.spec, ddl, step.name if step.axis == "mode" else None, seen)
+        return Event(labels(table), table.spec, ddl, step.name if step.axis == "mode" else None, seen, wrote)
 
     # --- what chance has left out --------------------------------------------------------------------------------
 
@@ -130,11 +143,14 @@ class Run:
 
     def _make(self, what: str, cell: Cell) -> None:
         wanted = {cell[0]: cell[1], cell[2]: cell[3]}
-        shape = next(one for one in shapes(self._world.catalog) if cell in goals(self._world.catalog, one, exact=True))
+        shape = next(one for one in self._scene.shapes if cell in goals(self._scene, one, exact=True))
         if "type" in wanted and wanted["type"] not in labels(self._model.tables[shape.name]):
             self._named(what, "DROP, CREATE", shape.name)  # its column has grown, or is gone
+        if "writer" in wanted and self._world.chance(0.5):
+            self._named(what, "DROP, CREATE", shape.name)  # what it has become is perhaps not for that writer
         table = self._model.tables[shape.name]
-        specs = [wanted["transform"]] if "transform" in wanted else specs_of(wanted.get("family", family(table.spec)))
+        kind = wanted.get("family", "none" if "writer" in wanted else family(table.spec))
+        specs = [wanted["transform"]] if "transform" in wanted else specs_of(kind)
         if table.spec not in specs:
             spec = self._rng.choice(specs)
             name = "SET PARTITIONED BY" if spec != "none" else "RESET PARTITIONED BY"
@@ -142,6 +158,8 @@ class Run:
         for axis in ("ddl", "mode"):
             if axis in wanted:
                 self._named(what, wanted[axis], table.name)
+        if "writer" in wanted and not {"ddl", "mode"} & wanted.keys():
+            self._step(what, NATIVE[0], self._model.tables[shape.name])
 
     def _named(self, what: str, name: str, table: str) -> None:
         step = next(one for one in STEPS if one.name == name)

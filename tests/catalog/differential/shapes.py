@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ducklake_orch.engine.quoting import identifier
+from tests.backends import DUCKDB, CatalogKind
 from tests.catalog.differential.model import Column, Table
 from tests.catalog.differential.values import SAMPLES, STRUCT, ListOf, MapOf, Scalar, StructOf, Type, is_nested
 
@@ -119,3 +120,42 @@ def type_label(kind: Type) -> str:
 def labels(table: Table) -> set[str]:
     """Return the types that a table has."""
     return {type_label(column.type) for column in table.columns}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A kind of table.
+
+    Attributes:
+        name: What its tables are called.
+        columns: What they are made with.
+        inlined: Whether its small changes go into the catalog.
+        variant: Whether it gets a VARIANT as well.
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+    inlined: bool
+    variant: bool = False
+
+    @property
+    def has_struct(self) -> bool:
+        """Whether there are fields that can come and go."""
+        return any(isinstance(column.type, StructOf) for column in self.columns)
+
+    @property
+    def types(self) -> set[str]:
+        """The types of its columns."""
+        return labels(self.table("none")) | ({"VARIANT"} if self.variant else set())
+
+    def table(self, spec: str) -> Table:
+        """Return an empty table of this shape."""
+        return Table(self.name, self.columns, spec=spec)
+
+
+def shapes(catalog: CatalogKind) -> tuple[Shape, ...]:
+    """Return the tables of a lake.
+
+    SQLite and Postgres lose apostrophes of inlined structs (T4), so there nothing nested is inlined.
+    """
+    return Shape("flat", FLAT, catalog.sql_writes), Shape("deep", DEEP, catalog is DUCKDB, variant=True)

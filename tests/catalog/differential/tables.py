@@ -1,47 +1,12 @@
 """Tables come and go: made by the extension or by their first rows, dropped, and made anew under the same name."""
 
-from dataclasses import dataclass
-
 from ducklake_orch.engine.quoting import identifier
-from tests.backends import DUCKDB, CatalogKind
 from tests.catalog.differential.model import Table
-from tests.catalog.differential.shapes import DEEP, FLAT, SPECS, VARIANT, keys, labels
+from tests.catalog.differential.shapes import SPECS, VARIANT, Shape, keys
 from tests.catalog.differential.sql_steps import LIMIT, with_limit
 from tests.catalog.differential.steps import Step
 from tests.catalog.differential.values import sql_type
 from tests.catalog.differential.world import World
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A kind of table.
-
-    Attributes:
-        name: What its tables are called.
-        nested: Whether it has columns with columns inside them.
-        inlined: Whether its small changes go into the catalog.
-    """
-
-    name: str
-    nested: bool
-    inlined: bool
-
-    def table(self, spec: str) -> Table:
-        """Return an empty table of this shape."""
-        return Table(self.name, DEEP if self.nested else FLAT, spec=spec)
-
-    @property
-    def types(self) -> set[str]:
-        """The types of its columns."""
-        return labels(self.table("none")) | ({"VARIANT"} if self.nested else set())
-
-
-def shapes(catalog: CatalogKind) -> tuple[Shape, Shape]:
-    """Return the tables of a lake.
-
-    SQLite and Postgres lose apostrophes of inlined structs (T4), so there nothing nested is inlined.
-    """
-    return Shape("flat", False, catalog.sql_writes), Shape("deep", True, catalog is DUCKDB)
 
 
 def create(world: World, shape: Shape, spec: str, *, by_sql: bool) -> None:
@@ -60,7 +25,7 @@ def create(world: World, shape: Shape, spec: str, *, by_sql: bool) -> None:
         )
         world.settle(result.snapshot_id, table.plus(rows))
     world.ddl[shape.name] = {"CREATE" if by_sql else "created by a write"}
-    if shape.nested:  # Arrow has no VARIANT that a table could be made of
+    if shape.variant:  # Arrow has no VARIANT that a table could be made of
         table = world.model.tables[shape.name]
         world.run(f"ALTER TABLE {shape.name} ADD COLUMN va VARIANT", table=table.with_column(VARIANT))
     if shape.inlined:
@@ -70,7 +35,7 @@ def create(world: World, shape: Shape, spec: str, *, by_sql: bool) -> None:
 
 def recreate(world: World, table: Table) -> None:
     """DROP, and make another table of the same name."""
-    shape = next(one for one in shapes(world.catalog) if one.name == table.name)
+    shape = next(one for one in world.shapes if one.name == table.name)
     drop(world, table)
     create(world, shape, world.rng.choice(list(SPECS)), by_sql=world.chance(0.5))
 

@@ -2,6 +2,7 @@
 
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
@@ -12,7 +13,7 @@ from ducklake_orch.results import WriteResult
 from tests.backends import POSTGRES, CatalogKind
 from tests.catalog.differential.model import Column, Model, Row, Table
 from tests.catalog.differential.oracle import Oracle
-from tests.catalog.differential.shapes import KEY_COLUMNS
+from tests.catalog.differential.shapes import KEY_COLUMNS, Shape
 from tests.catalog.differential.shapes import keys as partition_keys
 from tests.catalog.differential.values import SAMPLES, Scalar, StructOf, Type, Typed, Value
 
@@ -27,10 +28,12 @@ class World:
 
     Attributes:
         catalog: Its kind, with what works there.
+        shapes: The tables it has.
         log: What was done, for the one who has to look into a failure.
         ddl: What has happened to each table's definition.
         changed: The last snapshot that changed a table's rows or definition.
         inlining: The tables whose small changes go into the catalog.
+        wrote: Who has written files for us since the step began.
     """
 
     lake: DuckLake
@@ -38,10 +41,12 @@ class World:
     model: Model
     oracle: Oracle
     rng: Random
+    shapes: Sequence[Shape]
     log: list[str] = field(default_factory=list)
     ddl: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     changed: dict[str, int] = field(default_factory=dict)
     inlining: set[str] = field(default_factory=set)
+    wrote: set[str] = field(default_factory=set)
     _numbers: "count[int]" = field(default_factory=lambda: count(1))
 
     @property
@@ -71,7 +76,9 @@ class World:
         """Write rows natively; what the model makes of it is for the caller to settle."""
         given = [(column.name, column.type) for column in columns]
         self.log.append(f"write {name} {arguments}: {[row[0] for row in rows]} {[one for one, _ in given]}")
-        return self.lake.write(self.oracle.arrow(given, rows), name, **arguments)
+        result = self.lake.write(self.oracle.arrow(given, rows), name, **arguments)
+        self.wrote.add("arrow")
+        return result
 
     def settle(self, snapshot: int, table: Table | None) -> None:
         """Note what a table is now, as of a snapshot."""
