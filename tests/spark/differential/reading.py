@@ -1,0 +1,151 @@
+"""What Spark reads, compared with the model: by both engines, now and in the past, in several time zones."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as spark_functions
+
+from ducklake_orch import errors
+from ducklake_orch.engine.quoting import identifier
+from tests.catalog.differential.check import LOOKS, Checker, Mismatch
+from tests.catalog.differential.filters import condition, matching
+from tests.catalog.differential.model import Table
+from tests.catalog.differential.readers import Rows, difference, expected
+from tests.catalog.differential.values import Scalar, Type, Typed, sql_text, sql_type
+from tests.spark.differential.types import is_read
+
+_VARIANT, _JSON = Scalar("VARIANT"), Scalar("JSON")
+_READ = "__read"
+_Engine = Literal["native", "duckdb"]
+_ENGINES: tuple[_Engine, ...] = ("native", "duckdb")
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A DataFrame, and what should be in it.
+
+    Attributes:
+        what: The reader, and how it was asked.
+    """
+
+    what: str
+    at: int
+    table: Table
+    frame: DataFrame
+    wanted: Rows
+
+
+class SparkChecker(Checker):
+    """Reads the lake with Spark, too.
+
+    Args:
+        others: What the other readers need.
+        sessions: Spark's sessions, by their time zones.
+        every: After how many looks of the others Spark has one; it always has when all is looked at.
+    """
+
+    def __init__(self, *others: Any, sessions: Mapping[str, SparkSession], every: int) -> None:
+        super().__init__(*others)
+        self._sessions, self._every = sessions, every
+        self._looks = 0
+
+    def check(self, name: str, looks: Sequence[str], *, past: int = 1) -> set[str]:
+        seen = super().check(name, looks, past=past)
+        self._looks += 1
+        everything = len(looks) == len(LOOKS)
+        if everything or self._looks % self._every == 0:
+            engines = _ENGINES if everything else (self._rng.choice(_ENGINES),)
+            for engine in engines:
+                seen |= self._with_spark(name, engine)
+        return seen
+
+    def _with_spark(self, name: str, engine: _Engine) -> set[str]:
+        """Look at a table in one job of Spark, or two when it had other columns."""
+        zone = self._rng.choice(sorted(self._sessions))
+        session, reads = self._sessions[zone], []
+        if table := self._model.tables.get(name):
+            now = self._model.snapshot
+            reads.append(self._read(session, engine, table, now, look=""))
+            reads.append(self._read(session, engine, table, now, look=" with WHERE"))
+        if there := [at for at in self._model.retained if name in self._model.at(at)]:
+            at = self._rng.choice(there)
+            reads.append(self._read(session, engine, self._model.at(at)[name], at, look=" in the past"))
+        together: dict[Any, list[_Read]] = defaultdict(list)
+        for read in reads:
+            together[str(read.frame.schema)].append(read)
+        seen = set()
+        for some in together.values():
+            self._compare(some, f"engine={engine}, {zone}")
+        for read in reads:
+            seen.add(read.what.partition(" (")[0])
+        if f"spark {engine}" in seen:
+            seen.add(f"spark {engine}, {zone}")
+        return seen
+
+    def _read(self, session: SparkSession, engine: _Engine, table: Table, at: int, *, look: str) -> _Read:
+        columns = [one.name for one in table.columns if is_read(one.type, engine)]
+        where = condition(self._rng, table) if "WHERE" in look or self._rng.random() < 0.2 else None
+        some = matching(self._oracle, table, where) if where else set(table.rows)
+        ask: dict[str, Any] = {"where": where.sql if where else None, "engine": engine}
+        if at != self._model.snapshot or self._rng.random() < 0.5:
+            ask["snapshot"] = at
+        try:
+            frame = self._lake.read(table.name, session, columns=columns, **ask)
+        except errors.UnsupportedStatementError as error:
+            if "VARIANT" not in str(error):
+                raise
+            # Some files are for DuckDB to read, which cannot hand it over.
+            columns = [one.name for one in table.columns if one.name in columns and one.type != _VARIANT]
+            frame = self._lake.read(table.name, session, columns=columns, **ask)
+        found = table.only(columns)
+        wanted = expected(self._oracle, self._with_json(found), some)
+        by = "native" if engine == "native" and not _has_python(frame) else "duckdb" if engine == "duckdb" else "both"
+        return _Read(f"spark {by}{look} (WHERE {ask['where']})", at, found, _tagged(frame, found), wanted)
+
+    def _with_json(self, table: Table) -> Table:
+        """Return a table with its VARIANTs as JSON."""
+        for column in table.columns:
+            if column.type == _VARIANT:
+                json = type(column)(column.name, _JSON)
+                table = table.with_changed(
+                    column.name, json, lambda one: self._oracle.json(one) if isinstance(one, Typed) else one
+                )
+        return table
+
+    def _compare(self, reads: Sequence[_Read], how: str) -> None:
+        frames = [read.frame.withColumn(_READ, spark_functions.lit(n)) for n, read in enumerate(reads)]
+        frame = frames[0]
+        for other in frames[1:]:
+            frame = frame.unionAll(other)
+        arrow = frame.toArrow()
+        kinds = self._with_json(reads[0].table).types
+        values = [_READ, *(_text(identifier(f"c{n}"), kind) for n, (_, kind) in enumerate(kinds))]
+        rows: dict[Any, Rows] = defaultdict(Counter)
+        for one in self._oracle.texts_of(arrow, values):
+            rows[one[0]][one[1:]] += 1
+        for n, read in enumerate(reads):
+            if rows[n] != read.wanted:
+                told = difference(self._with_json(read.table), read.wanted, rows[n])
+                raise Mismatch(f"{read.what}, {how}, `{read.table.name}` at {read.at}: {told}")
+
+
+def _tagged(frame: DataFrame, table: Table) -> DataFrame:
+    """Return its columns under plain names, VARIANTs as JSON."""
+    columns = []
+    for n, (name, kind) in enumerate(table.types):
+        column = spark_functions.col(f"`{name.replace('`', '``')}`")
+        columns.append((spark_functions.to_json(column) if kind == _VARIANT else column).alias(f"c{n}"))
+    return frame.select(*columns)
+
+
+def _has_python(frame: DataFrame) -> bool:
+    return "InArrow" in str(frame._jdf.queryExecution().analyzed().toString())
+
+
+def _text(sql: str, kind: Type) -> str:
+    """Return the SQL of a value's text, as Arrow has it from Spark."""
+    value = f"ST_GeomFromWKB({sql})" if kind == Scalar("GEOMETRY") else f"CAST({sql} AS {sql_type(kind)})"
+    return sql_text(value, kind)

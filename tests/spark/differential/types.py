@@ -1,0 +1,78 @@
+"""Which types Spark can write and read, and the table that its own writer can write."""
+
+from tests.catalog.differential.coverage import Cell, product
+from tests.catalog.differential.model import Column
+from tests.catalog.differential.shapes import FLAT, KEY_COLUMNS, SPECS, Shape, family, type_label
+from tests.catalog.differential.values import ListOf, MapOf, Scalar, StructOf, Type
+
+ZONES = ("UTC", "Asia/Tokyo", "America/New_York")
+_LOOKS = ("", " with WHERE", " in the past")
+READERS = [f"spark {engine}{look}" for engine in ("native", "duckdb") for look in _LOOKS]
+
+_TEXTS = {"JSON", "UUID"}
+_ALIKE = {"BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "DECIMAL", "FLOAT", "DOUBLE", "VARCHAR", "BLOB"}
+_ALIKE |= {"DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"}
+_DUCKDB_READS = {"HUGEINT", "UHUGEINT", "UUID", "TIME", "TIME WITH TIME ZONE", "INTERVAL"}
+_DUCKDB_READS |= {"TIMESTAMP_MS"}  # an infinite one is too much for Spark's own reader
+_MOMENTS = ("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
+
+
+def leaves(kind: Type) -> set[str]:
+    """Return the types that hold the values, without their parameters."""
+    match kind:
+        case ListOf(element):
+            return leaves(element)
+        case MapOf(key, value):
+            return leaves(key) | leaves(value)
+        case StructOf(fields):
+            return set().union(*(leaves(inner) for _, inner in fields))
+    return {type_label(kind)}
+
+
+def as_written(kind: Type) -> Type | None:
+    """Return as what Spark has a type to write it; None where it has none."""
+    if leaves(kind) <= _ALIKE or kind in (Scalar("TIME"), Scalar("GEOMETRY"), Scalar("VARIANT")):
+        return kind
+    return Scalar("VARCHAR") if isinstance(kind, Scalar) and kind.name in _TEXTS else None
+
+
+def is_read(kind: Type, engine: str) -> bool:
+    """Whether an engine reads a type into Spark."""
+    without = {"TIMESTAMP_NS", "VARIANT"} if engine == "duckdb" else {"TIMESTAMP_NS", *_DUCKDB_READS}
+    return not leaves(kind) & without
+
+
+_STRUCT = StructOf((("a", Scalar("INTEGER")), ("b", Scalar("VARCHAR")), ("in", StructOf((("x", Scalar("DATE")),)))))
+_TYPES = ("TINYINT", "SMALLINT", "DECIMAL(38,10)", "FLOAT", "BLOB")
+_FIRST = FLAT[: KEY_COLUMNS + 1]
+# All that Spark's own writer knows, where it is not partitioned.
+PLAIN = Shape(
+    "plain",
+    (
+        *(Column(one.name, Scalar("VARCHAR") if one.type == Scalar("UUID") else one.type) for one in _FIRST),
+        Column("st", _STRUCT),
+        *(Column(f"c{n}", Scalar(name)) for n, name in enumerate(_TYPES)),
+    ),
+    inlined=False,
+)
+
+
+def goals(shape: Shape) -> set[Cell]:
+    """Return what is to be covered because of Spark: writers, and time zones."""
+    types = {type_label(one.type) for one in shape.columns if as_written(one.type) is not None}
+    modes = ("append", "overwrite", "overwrite_partitions", "replace_where")
+    cells = product(writer=["spark duckdb"], reader=READERS, mode=modes, family={family(spec) for spec in SPECS})
+    cells |= product(writer=["spark duckdb"], type=types)
+    if shape is PLAIN:
+        cells |= product(writer=["spark native"], reader=READERS, type=types, mode=modes[:2])
+    zones = [f"spark {engine}, {zone}" for engine in ("native", "duckdb") for zone in ZONES]
+    return cells | product(type=_MOMENTS, reader=zones)
+
+
+def never(cell: Cell) -> bool:
+    """Whether there is no such thing: a type that an engine does not read, or a write that chooses no partitions."""
+    values = {cell[0]: cell[1], cell[2]: cell[3]}
+    kind, reader = values.get("type", ""), values.get("reader", "")
+    if kind and reader.startswith("spark "):
+        return not is_read(Scalar(kind), reader.split()[1].rstrip(","))
+    return False
