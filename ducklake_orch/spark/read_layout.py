@@ -6,7 +6,8 @@ transaction may fill a table and then alter it. Where a column has had one name 
 tell.
 """
 
-from collections import defaultdict
+import os.path
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,8 +21,9 @@ from ducklake_orch.catalog.model import ColumnDef, DataFile
 from ducklake_orch.catalog.scan import ScanPlan
 from ducklake_orch.catalog.stored_columns import StoredColumn, known_columns, stored_columns
 from ducklake_orch.catalog.types import NESTED, duckdb_type
+from ducklake_orch.engine.quoting import exactly, literal
 from ducklake_orch.errors import FileNotUsableError
-from ducklake_orch.spark.read_native import RETENTION
+from ducklake_orch.spark.read_native import OWN_NAMES, RETENTION
 
 # Narrower types that Spark reads as the one that a column was promoted to.
 _SIGNED, _UNSIGNED = ["TINYINT", "SMALLINT", "INTEGER"], ["UTINYINT", "USMALLINT", "UINTEGER"]
@@ -33,6 +35,11 @@ _NARROWER = {
     "UINTEGER": {*_UNSIGNED[:2]},
     "DOUBLE": {"FLOAT"},
 }
+_OF_THE_CALENDAR = {"date", "timestamp", "timestamp_us", "timestamp_ms", "timestamp_s", "timestamptz"}
+# How Spark marks files that it wrote in the calendar of before 1582; it compares its versions as texts, too.
+_OLD_CALENDAR = """
+    decode(key) IN ('org.apache.spark.legacyDateTime', 'org.apache.spark.legacyINT96')
+    OR (decode(key) = 'org.apache.spark.version' AND decode(value) < '3.1.0')"""
 
 
 @dataclass(frozen=True)
@@ -52,15 +59,21 @@ def layouts(metadata: Metadata, plan: ScanPlan) -> Layouts:
     """Sort the files of a plan by how they have its columns; footers are read only where there is a doubt."""
     past = _Past(metadata, plan)
     readable: dict[tuple[StoredColumn, ...], list[DataFile]] = defaultdict(list)
-    others = [(file, reason) for file in plan.files if (reason := _hidden(file))]
+    times = Counter(file.path for file in plan.files)
+    others = [(file, reason) for file in plan.files if (reason := _hidden(file, times[file.path]))]
     hidden = {file.data_file_id for file, _ in others}
     seen = [file for file in plan.files if file.data_file_id not in hidden]
     footers = _footers(metadata, plan, [file.path for file in seen if past.is_doubtful(file)])
+    old = _of_the_old_calendar(metadata, plan, seen)
     for file in seen:
         names = None if file.mapping_id is None else plan.mappings[file.mapping_id]
         found = footers.get(file.path)
         stored = stored_columns(plan.needed, past.columns(file) if found is None else found, names, file.path)
         reason = next((why for one in stored if (why := _unread(one, mapped=names is not None))), None)
+        if file.path in old:
+            reason = "Spark wrote it in the calendar of before 1582, and would read other dates"
+        if file.deletes or file.inlined_deletes:
+            reason = reason or _in_the_way(stored)
         if reason is None:
             readable[stored].append(file)
         else:
@@ -80,13 +93,35 @@ def _footers(metadata: Metadata, plan: ScanPlan, paths: Sequence[str]) -> dict[s
     raise failure
 
 
-def _hidden(file: DataFile) -> str | None:
-    """Return why Spark does not even open a file."""
+def _of_the_old_calendar(metadata: Metadata, plan: ScanPlan, files: Sequence[DataFile]) -> set[str]:
+    """Return which files of others Spark would read in another calendar than DuckDB, whatever it is told."""
+    mapped = [literal(exactly(file.path)) for file in files if file.mapping_id is not None]
+    kinds = {leaf.type for column in plan.needed for leaf in column.leaves()}
+    if not mapped or kinds.isdisjoint(_OF_THE_CALENDAR):
+        return set()
+    found = f"SELECT file_name FROM parquet_kv_metadata([{', '.join(mapped)}]) WHERE {_OLD_CALENDAR}"
+    return {str(row[0]) for row in metadata.con.execute(found).fetchall()}
+
+
+def _hidden(file: DataFile, times: int) -> str | None:
+    """Return why Spark does not even open a file, or not as often as it is in the table."""
     if file.encryption_key:
         return "it is encrypted"
-    if file.path.rpartition("/")[2].startswith(("_", ".")):
+    if times > 1:
+        return "it is in the table more than once"
+    if "://" not in file.path and (os.path.normpath(file.path) != file.path or not file.path.startswith("/")):
+        return "Spark writes its path in another way"
+    name = file.path.rpartition("/")[2]
+    if name.startswith(("_", ".")) or name.endswith("._COPYING_"):
         return "Spark takes files with such names for hidden ones"
     return None
+
+
+def _in_the_way(stored: Sequence[StoredColumn]) -> str | None:
+    """Return why Spark cannot say where the rows of a file come from."""
+    names = (name for one in stored for name in (one.name, one.column.name))
+    taken = next((name for name in names if name is not None and name.lower() in OWN_NAMES), None)
+    return f"a column is called `{taken}`, and it has deletions" if taken else None
 
 
 def _unread(stored: StoredColumn, *, mapped: bool) -> str | None:

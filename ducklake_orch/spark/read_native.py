@@ -30,6 +30,8 @@ _OPTIONS = {
     "int96RebaseMode": "CORRECTED",
 }
 _FILE, _POSITION = "__ducklake_orch_file", "__ducklake_orch_position"
+# Columns of a table that are called so would stand in the way where deletions are taken away.
+OWN_NAMES = {"_metadata", _FILE, _POSITION}
 # More deleted positions than this are not sent to every executor.
 _FEW_POSITIONS = 1_000_000
 RETENTION = (

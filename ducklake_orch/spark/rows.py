@@ -102,6 +102,7 @@ class SparkRows:
                 engine=_engine(job),
                 table=job.table,
                 write_id=job.write_id,
+                names=tuple(self._schema.names),
                 values=self._values(),
                 where=job.where,
                 outside=job.outside,
@@ -109,6 +110,8 @@ class SparkRows:
             )
             frame = distributed(self._frame, job.table, self._distribution)
             work = carried("ducklake_orch.spark.task:write", task)
+            # Spark looks the columns up by their names here, and takes a dot in one for a field of a struct.
+            frame = frame.toDF(*(f"c{n}" for n in range(len(task.names))))
             results = self._collect(frame.mapInArrow(work, f"{RESULT} binary"), job)
         failed = next((one.error for one in results if one.error), None)
         if failed is not None:

@@ -32,6 +32,7 @@ class WriteTask:
         engine: How to open DuckDB.
         table: What the files are written for.
         write_id: Part of their names.
+        names: The names of the data's columns, which the batches do not have.
         values: The SQL of each column of the data whose Arrow form is not what DuckDB is to see, by name.
         where: What each row has to match, if anything.
         outside: What becomes of rows that do not: `error` or `drop`.
@@ -41,6 +42,7 @@ class WriteTask:
     engine: EngineSpec
     table: TableDef
     write_id: str
+    names: tuple[str, ...]
     values: dict[str, str] = field(default_factory=dict)
     where: str | None = None
     outside: str = "error"
@@ -113,7 +115,9 @@ def _check_sight(task: WriteTask) -> None:
 def _write(task: WriteTask, name: str, first: Any, batches: Iterator[Any]) -> TaskResult:
     import pyarrow as pa
 
-    source = Source(pa.RecordBatchReader.from_batches(first.schema, chain([first], batches)), task.values)
+    schema = pa.schema([kind.with_name(name) for kind, name in zip(first.schema, task.names, strict=True)])
+    named = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in chain([first], batches))
+    source = Source(pa.RecordBatchReader.from_batches(schema, named), task.values)
     reader = source.reader()
     checked = None
     if task.where is not None and task.outside == "error":

@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ducklake_orch import DuckLake
+from ducklake_orch.engine.quoting import literal
 from ducklake_orch.errors import FileNotUsableError
 from tests.spark.reading import check, check_every_snapshot, execute, is_native, no_fallback, plan_of, read_rows
 
@@ -168,9 +169,55 @@ def test_files_of_others_are_read_by_their_own_names(
             f"COPY (SELECT range AS id, NULL::VARCHAR AS name, NULL::STRUCT(a INTEGER, b INTEGER) AS s, 'us' AS region"
             f" FROM range(20)) TO '{tmp_path}/_hidden.parquet'"
         )
-    lake.add_files("t", [tmp_path / "a.parquet", tmp_path / "_hidden.parquet"], copy=copied)
+        con.execute(
+            f"COPY (SELECT range AS id, 'c' AS name, {{'a': 1, 'b': 2}} AS s, 'us' AS region FROM range(20))"
+            f" TO '{tmp_path}/c.parquet._COPYING_' (FORMAT parquet)"
+        )
+    names = ("a.parquet", "_hidden.parquet", "c.parquet._COPYING_")
+    lake.add_files("t", [tmp_path / name for name in names], copy=copied)
     execute(lake, "ALTER TABLE t RENAME name TO title", "DELETE FROM t WHERE id = 3")
     check_every_snapshot(lake, spark)
+
+
+@pytest.mark.parametrize("deleted", ["by file", "inlined"])
+def test_columns_of_any_name_bring_no_deleted_row_back(
+    lake: DuckLake, spark: SparkSession, caplog: pytest.LogCaptureFixture, deleted: str
+) -> None:
+    # Spark has a column of that name for each file, which a table's own would take the place of.
+    execute(
+        lake,
+        "CREATE TABLE t (i INTEGER, _metadata STRUCT(file_path VARCHAR, row_index BIGINT))",
+        "INSERT INTO t SELECT range, {'file_path': 'x', 'row_index': range} FROM range(20)",
+    )
+    lake.set_option("data_inlining_row_limit", 10 if deleted == "inlined" else 0)
+    execute(lake, "DELETE FROM t WHERE i = 3")
+    check(lake, spark)
+    assert "is called `_metadata`" in caplog.text
+    check(lake, spark, select="i", columns=["i"])
+
+
+def test_a_file_that_is_in_a_table_twice_is_read_twice(lake: DuckLake, spark: SparkSession, tmp_path: Path) -> None:
+    execute(lake, "CREATE TABLE t (i BIGINT)")
+    with lake.connect() as con:
+        con.execute(f"COPY (SELECT range AS i FROM range(5)) TO '{tmp_path}/a.parquet'")
+        for path in (f"{tmp_path}/a.parquet", f"{tmp_path}/a.parquet", f"{tmp_path}//a.parquet"):
+            con.execute(f"CALL ducklake_add_data_files({literal(lake.config.alias)}, 't', '{path}')")
+    check(lake, spark)
+
+
+def test_dates_of_the_old_calendar_are_those_that_duckdb_reads(
+    lake: DuckLake, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spark.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", "LEGACY")
+    try:
+        spark.sql("SELECT DATE'1500-01-01' AS d, 1 AS i").write.parquet(f"{tmp_path}/old")
+    finally:
+        spark.conf.unset("spark.sql.parquet.datetimeRebaseModeInWrite")
+    execute(lake, "CREATE TABLE t (d DATE, i INTEGER)")
+    lake.add_files("t", [tmp_path / "old" / "*.parquet"])
+    check(lake, spark)
+    assert "calendar" in caplog.text
+    assert is_native(lake.read("t", spark, columns=["i"]))
 
 
 def test_values_that_stand_in_paths_only(lake: DuckLake, spark: SparkSession, tmp_path: Path) -> None:

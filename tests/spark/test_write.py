@@ -154,6 +154,19 @@ class TestOnce:
 
 
 class TestColumns:
+    def test_names_of_columns_are_no_paths(self, spark: SparkSession, local_lake: DuckLake) -> None:
+        frame = spark.sql(
+            "SELECT named_struct('b', 1) AS a, 2 AS `a.b`, 3 AS `.c`, 4 AS `d``e`, 5 AS `*`, 6 AS `ü (x)`, 7 AS c0"
+        )
+        for distribution in ("none", "hash", "range"):
+            lake_table = f"t_{distribution}"
+            local_lake.write(
+                frame, lake_table, mode="append", partition_by=["a.b", ".c", "d`e"], distribution=distribution
+            )
+            row = {"a": {"b": 1}, "a.b": 2, ".c": 3, "d`e": 4, "*": 5, "ü (x)": 6, "c0": 7}
+            assert local_lake.execute(f"FROM {lake_table}").rows == [row]
+            assert [tuple(one) for one in local_lake.read(lake_table, spark).collect()] == [((1,), 2, 3, 4, 5, 6, 7)]
+
     def test_columns_are_matched_by_name_and_get_their_defaults(
         self, spark: SparkSession, local_lake: DuckLake
     ) -> None:
