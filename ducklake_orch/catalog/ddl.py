@@ -71,6 +71,7 @@ def create_table(transaction: MetadataTransaction, new: NewTable, snapshot: int)
     transaction.insert_row("ducklake_table", row)
     tokens.append(Token("created_table", name=changes.quoted(table.schema, table.name)))
     _add_columns(transaction, table.table_id, snapshot, list(_flat(table.columns)))
+    _add_comments(transaction, table.table_id, snapshot, table.columns)
     _add_partition(transaction, table, snapshot)
     if table.sort:
         _add_sort(transaction, table, snapshot, new.sort_id)
@@ -89,6 +90,7 @@ def alter_columns(transaction: MetadataTransaction, known: TableDef, target: Tab
     end = f"UPDATE {{}} SET end_snapshot = {snapshot} WHERE table_id = {known.table_id} AND end_snapshot IS NULL AND"
     transaction.change_each("ducklake_column", end, "column_id", promoted)
     _add_columns(transaction, known.table_id, snapshot, changed)
+    _add_comments(transaction, known.table_id, snapshot, [one for one in target.columns if one.column_id not in before])
     return Token("altered_table", known.table_id)
 
 
@@ -147,6 +149,14 @@ def _add_columns(
     ]
     constants = {"table_id": table_id, "begin_snapshot": snapshot}
     transaction.insert("ducklake_column", Relation.of(_COLUMN, rows), constants=constants)
+
+
+def _add_comments(transaction: MetadataTransaction, table_id: int, snapshot: int, columns: Sequence[ColumnDef]) -> None:
+    rows = [(one.column_id, one.comment) for one in columns if one.comment is not None]
+    if rows:
+        relation = Relation.of({"column_id": "BIGINT", "value": "VARCHAR"}, rows)
+        constants = {"table_id": table_id, "begin_snapshot": snapshot, "key": "comment"}
+        transaction.insert("ducklake_column_tag", relation, constants=constants)
 
 
 def _add_partition(transaction: MetadataTransaction, table: TableDef, snapshot: int) -> None:

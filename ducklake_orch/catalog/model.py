@@ -32,6 +32,7 @@ class ColumnDef:
         initial_default: What files written before the column existed have in it, as text.
         default: What a row gets that does not name it: a literal as text, or an expression.
         default_type: `literal` or `expression`; empty for nested columns.
+        comment: What it is for.
     """
 
     column_id: int
@@ -42,6 +43,7 @@ class ColumnDef:
     default: str | None = None
     default_type: str = "literal"
     children: tuple["ColumnDef", ...] = ()
+    comment: str | None = field(default=None, compare=False)
 
     def leaves(self) -> Iterator["ColumnDef"]:
         """Return the columns that hold values: itself, or those inside it; only they have statistics."""

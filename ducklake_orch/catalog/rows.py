@@ -1,6 +1,6 @@
 """What a write takes its rows from, and who writes them into files: this process for Arrow, executors for Spark."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -46,11 +46,13 @@ class Rows(Protocol):
         repeatable: Whether they can be written again, for a second attempt.
         is_small: Whether they are at hand, and written in no time.
         engine: Who wrote them into files.
+        comments: What columns are for, by name.
     """
 
     repeatable: bool
     is_small: bool
     engine: str
+    comments: Mapping[str, str]
 
     def types(self, con: duckdb.DuckDBPyConnection) -> list[tuple[str, Any]]:
         """Return the names of the columns and their types in DuckDB."""
@@ -65,6 +67,7 @@ class ArrowRows:
     engine = "duckdb"
 
     def __init__(self, data: Any) -> None:
+        self.comments: Mapping[str, str] = {}
         self._source = Source(data)
         self.repeatable = self._source.repeatable
         self.is_small = self._source.is_small

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,6 +31,10 @@ _PARTS = {
     ),
     "version": ("begin_snapshot, schema_version", "ducklake_schema_versions where table_id"),
     "inlined": ("schema_version, table_name", "ducklake_inlined_data_tables where table_id"),
+    "comment": (
+        "column_id, value, begin_snapshot, end_snapshot",
+        "ducklake_column_tag t where t.key = 'comment' and table_id",  # behind a dot it is no word of MySQL's
+    ),
 }
 _COLUMN_WIDTH = _PARTS["column"][0].count(",") + 1
 _WIDTH = max(columns.count(",") + 1 for columns, _ in _PARTS.values())
@@ -70,8 +74,9 @@ def read_table_rows(con: duckdb.DuckDBPyConnection, config: LakeConfig, table_id
     specs = {number: PartitionSpec(number, tuple(fields)) for number, fields in sorted(keys.items())}
     held = [specs[int(row[1])] for row in parts["partition"] if _holds(row[4], row[5], at)]
     in_order = sorted(parts["column"], key=lambda row: (row[0], int(row[1])))
+    comments = {number: text(value) for number, value, begin, end, *_ in parts["comment"] if _holds(begin, end, at)}
     return TableRows(
-        columns=tuple(_column(row[1:_COLUMN_WIDTH]) for row in in_order),
+        columns=tuple(_column(row[1:_COLUMN_WIDTH], comments) for row in in_order),
         specs=tuple(specs.values()),
         partition=held[0] if held else None,
         sort=tuple(
@@ -94,7 +99,7 @@ def _query(config: LakeConfig, table_id: int) -> str:
     return " union all ".join(selects)
 
 
-def _column(row: Sequence[Any]) -> ColumnVersion:
+def _column(row: Sequence[Any], comments: Mapping[int, str | None]) -> ColumnVersion:
     number, name, kind, nullable, initial, default, default_type, parent, begin, end = row
     column = ColumnDef(
         column_id=int(number),
@@ -104,6 +109,7 @@ def _column(row: Sequence[Any]) -> ColumnVersion:
         initial_default=text(initial),
         default=text(default),
         default_type=text(default_type) or "",
+        comment=comments.get(int(number)),
     )
     return ColumnVersion(column, maybe_int(parent), int(begin), maybe_int(end))
 

@@ -1,6 +1,6 @@
 """The table that data are written for: as it is, as it will be with new columns, or as it will be made."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -149,6 +149,23 @@ def evolved(
     columns = [_evolve(column, by_name.pop(column.name.lower(), None), ids, add, promote) for column in table.columns]
     if add:
         columns += [_column(name, kind, ids) for name, kind in by_name.values()]
+    return replace(table, columns=tuple(columns))
+
+
+def commented(table: TableDef, known: TableDef | None, comments: Mapping[str, str]) -> TableDef:
+    """Return the table with comments on its new columns; those that are there keep their own.
+
+    Args:
+        table: As it will be.
+        known: As it is, if there is one.
+        comments: By the name of the column.
+    """
+    there = {column.column_id for column in known.columns} if known else set()
+    texts = {name.lower(): text for name, text in comments.items()}
+    columns = (
+        column if column.column_id in there else replace(column, comment=texts.get(column.name.lower()))
+        for column in table.columns
+    )
     return replace(table, columns=tuple(columns))
 
 

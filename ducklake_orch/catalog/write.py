@@ -18,7 +18,7 @@ from ducklake_orch.catalog.metadata import Metadata, reading, reading_file
 from ducklake_orch.catalog.model import NewFile, SnapshotRow, TableDef
 from ducklake_orch.catalog.predicate import parse_predicate
 from ducklake_orch.catalog.rows import Job, Rows
-from ducklake_orch.catalog.target import check_layout, columns_of, evolved, new_table
+from ducklake_orch.catalog.target import check_layout, columns_of, commented, evolved, new_table
 from ducklake_orch.config.catalogs import DuckDBCatalog, SQLiteCatalog
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
@@ -228,6 +228,7 @@ class _Writer:
             if metadata.has_view(request.table.schema, request.table.table, latest):
                 raise ObjectExistsError(f"`{request.table}` is a view.", remedy="Choose another name for the table.")
             target = new_table(metadata, request.table, columns, latest, **layout)
+            target = commented(target, None, self._rows.comments)
             return self._checked(_Plan(newest, None, target), metadata.con)
         if request.mode == "error":
             # Its own first attempt may have made it.
@@ -243,6 +244,7 @@ class _Writer:
         if request.schema_evolution != "error":
             promote = request.schema_evolution == "promote"
             target = evolved(known, given, metadata.first_free_column(known.table_id), add=True, promote=promote)
+            target = commented(target, known, self._rows.comments)
         key = request.idempotency_key if request.mode == "append" else None
         return self._checked(_Plan(newest, known, target, find_replay(metadata, known, key, latest)), metadata.con)
 

@@ -147,6 +147,13 @@ def column_types(schema: Any, con: duckdb.DuckDBPyConnection) -> dict[str, str]:
     }
 
 
+def column_comments(schema: Any) -> dict[str, str]:
+    """Return what a Spark schema says that its columns are for."""
+    if not type(schema).__module__.startswith("pyspark"):
+        return {}
+    return {one.name: str(one.metadata["comment"]) for one in schema.fields if one.metadata.get("comment")}
+
+
 def _arrow_schema(schema: Any) -> Any:
     try:
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -178,6 +185,7 @@ def create_table_sql(
     partition_by: Sequence[str] | None,
     sort_by: Sequence[str] | None,
     comment: str | None,
+    comments: Mapping[str, str],
 ) -> list[str]:
     """Return the statements that make a table; its layout is set before the first row can come."""
     names = list(columns)
@@ -192,4 +200,6 @@ def create_table_sql(
         statements.append(f"ALTER TABLE {table.sql} SET SORTED BY ({sort_sql(sort_by, names)})")
     if comment is not None:
         statements.append(f"COMMENT ON TABLE {table.sql} IS {literal(comment)}")
+    for name, text in comments.items():
+        statements.append(f"COMMENT ON COLUMN {table.sql}.{identifier(name)} IS {literal(text)}")
     return statements

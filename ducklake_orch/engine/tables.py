@@ -6,7 +6,7 @@ from typing import Any
 from ducklake_orch.config.lake import LakeConfig, Scalar
 from ducklake_orch.engine.commit import Write, commit, refuse_read_only, run_in
 from ducklake_orch.engine.introspection import tables
-from ducklake_orch.engine.layout import column_types, create_table_sql
+from ducklake_orch.engine.layout import column_comments, column_types, create_table_sql
 from ducklake_orch.engine.options import check_option, drift, set_option_sql
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.session import Session, open_session
@@ -31,7 +31,14 @@ def create_table(
         check_option(option)
     with open_session(config) as session:
         types = column_types(schema, session.instance.root)
-        create = create_table_sql(name, types, partition_by=partition_by, sort_by=sort_by, comment=comment)
+        create = create_table_sql(
+            name,
+            types,
+            partition_by=partition_by,
+            sort_by=sort_by,
+            comment=comment,
+            comments=column_comments(schema),
+        )
 
         def work(session: Session) -> None:
             # Looked up here, in the queue: another first writer may have been quicker.

@@ -88,7 +88,19 @@ def read_table(lake: "DuckLake", spark: "SparkSession", selection: Selection, en
         frames.append(_with_duckdb(spark, lake.config, planned.plan, [file for file, _ in others], schema))
     if planned.inlined is not None or not frames:
         frames.append(spark.createDataFrame([] if planned.inlined is None else planned.inlined, schema))
-    return reduce(lambda one, other: one.unionAll(other), frames)
+    return _commented(reduce(lambda one, other: one.unionAll(other), frames), schema)
+
+
+def _commented(frame: "DataFrame", schema: "StructType") -> "DataFrame":
+    """Return the DataFrame with the table's comments on its columns, which no scan or union keeps."""
+    from pyspark.sql.functions import col
+
+    if not any(field.metadata for field in schema):
+        return frame
+    quoted = [(field, col(f"`{field.name.replace('`', '``')}`")) for field in schema]
+    return frame.select(
+        *(one.alias(field.name, metadata=field.metadata) if field.metadata else one for field, one in quoted)
+    )
 
 
 # --- what the catalog tells ------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import logging
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -52,6 +52,9 @@ class SparkRows:
         self._distribution = distribution
         self._schema = frame.schema
         self._columns = duckdb_columns(self._schema)
+        self.comments: Mapping[str, str] = {
+            one.name: str(one.metadata["comment"]) for one in self._schema.fields if one.metadata.get("comment")
+        }
 
     def types(self, con: duckdb.DuckDBPyConnection) -> list[tuple[str, Any]]:
         """Return the names of the columns and their types in DuckDB."""
@@ -158,7 +161,7 @@ def _failure(error: Exception, job: Job) -> DuckLakeOrchError:
     if "No module named" in text:
         return MissingExtraError(
             f"The Python of Spark's workers lacks what the write of `{job.table}` needs: {text}",
-            remedy=f"Set PYSPARK_PYTHON (here to {sys.executable}) before the session starts, or install duckdb, pyarrow"
+            remedy=f"Set PYSPARK_PYTHON (as {sys.executable}) before the session starts, or install duckdb, pyarrow"
             " and the extension of the storage on every executor.",
         )
     return classify(RuntimeError(text), job.config, f"Writing files of `{job.table}` in Spark failed")

@@ -231,7 +231,8 @@ def spark_schema(columns: Iterator[ColumnDef]) -> "StructType":
     problems, fields = [], []
     for column in columns:
         try:
-            fields.append(StructField(column.name, spark_type(column), True))
+            about = {"comment": column.comment} if column.comment is not None else None
+            fields.append(StructField(column.name, spark_type(column), True, about))
         except UnsupportedStatementError as error:
             problems.append(f"`{column.name}`: {error.message}")
     if problems:
