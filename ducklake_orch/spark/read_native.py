@@ -89,7 +89,7 @@ class NativeScan:
         if self.where is not None:
             frame = frame.where(self.where)
         if where_files_are is not None:
-            gone = self._gone(files, _places(where_files_are.inputFiles()))
+            gone = self._gone(files, _places(where_files_are))
             frame = frame.join(gone, [_FILE, _POSITION], "left_anti")
         return frame.selectExpr(*(name_sql(one.name) for one in self.plan.columns))
 
@@ -130,7 +130,7 @@ class NativeScan:
         pairs = [(file, one) for file in files for one in file.deletes]
         later = any(one.later for _, one in pairs)
         frame = self._read(f"pos BIGINT{f', {SNAPSHOT_ID} BIGINT' if later else ''}", [one.path for _, one in pairs])
-        where = _places(frame.inputFiles())
+        where = _places(frame)
         table = pa.table(
             {
                 "deletes": [where[one.path] for _, one in pairs],
@@ -210,6 +210,8 @@ def _type_in_file(stored: StoredColumn) -> "DataType":
     return spark_type(stored.column)
 
 
-def _places(uris: Iterable[str]) -> dict[str, str]:
-    """Return what `_metadata.file_path` says of local files, by their paths."""
+def _places(frame: "DataFrame") -> dict[str, str]:
+    """Return what `_metadata.file_path` says of the local files that a DataFrame reads, by their paths."""
+    # The files themselves are not to be had of a plan that somebody has cached; nobody caches this one.
+    uris = frame.select("_metadata.file_path").inputFiles()
     return {unquote(path): f"file:{path}" for path in (uri.removeprefix("file:").replace("//", "", 1) for uri in uris)}

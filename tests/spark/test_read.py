@@ -196,6 +196,18 @@ def test_columns_of_any_name_bring_no_deleted_row_back(
     check(lake, spark, select="i", columns=["i"])
 
 
+def test_what_a_session_has_cached_is_not_in_the_way(lake: DuckLake, spark: SparkSession) -> None:
+    execute(lake, "CREATE TABLE t (i BIGINT)", "INSERT INTO t SELECT range FROM range(20)")
+    before = lake.read("t", spark).cache()
+    try:
+        assert before.count() == 20
+        execute(lake, "DELETE FROM t WHERE i = 7")
+        check(lake, spark)
+        assert before.count() == 20
+    finally:
+        before.unpersist()
+
+
 def test_a_file_that_is_in_a_table_twice_is_read_twice(lake: DuckLake, spark: SparkSession, tmp_path: Path) -> None:
     execute(lake, "CREATE TABLE t (i BIGINT)")
     with lake.connect() as con:
