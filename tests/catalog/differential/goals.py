@@ -27,7 +27,7 @@ class Scene:
         shapes: Its tables.
         readers: Who reads them.
         more: Says what else a table of a shape is to fill.
-        never: Says of a cell that there is no such thing.
+        never: Says of a cell that it may stay empty.
     """
 
     catalog: CatalogKind

@@ -70,9 +70,11 @@ def goals(shape: Shape) -> set[Cell]:
 
 
 def never(cell: Cell) -> bool:
-    """Whether there is no such thing: a type that an engine does not read, or a write that chooses no partitions."""
+    """Whether a cell may stay empty: a type that an engine does not read, or what would take too long."""
     values = {cell[0]: cell[1], cell[2]: cell[3]}
     kind, reader = values.get("type", ""), values.get("reader", "")
+    if reader.startswith("spark ") and reader.endswith(_LOOKS[1:]) and not {"type", "mode"} & values.keys():
+        return True  # a look costs a job: by tables' definitions chance has to do
     if kind and reader.startswith("spark "):
         return not is_read(Scalar(kind), reader.split()[1].rstrip(","))
     return False
