@@ -16,6 +16,7 @@ from ducklake_orch.catalog.model import ColumnDef, NewFile, TableDef
 from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.quoting import folded
 from ducklake_orch.errors import DataError, PartitionMismatchError, UnsupportedStatementError
 
 log = logging.getLogger("ducklake_orch")
@@ -89,7 +90,7 @@ class _Inspection:
         self.config = config
         self.table = table
         self.options = {"allow_missing": allow_missing, "ignore_extra": ignore_extra}
-        self.columns = {column.name.lower(): column.column_id for column in table.columns}
+        self.columns = {folded(column.name): column.column_id for column in table.columns}
         self.matches: dict[tuple[tuple[FileColumn, ...], tuple[tuple[str, str], ...]], Match] = {}
         self.files: list[NewFile] = []
         self.empty: list[str] = []
@@ -103,7 +104,7 @@ class _Inspection:
         for footer in shape.files:
             if footer.record_count:
                 folders = [] if self.own else path_folders(footer.path)
-                keys = {key.lower(): key for key, _ in folders if key.lower() in self.columns}
+                keys = {folded(key): key for key, _ in folders if folded(key) in self.columns}
                 alike[tuple(sorted(keys.items()))].append(footer)
             else:
                 self.empty.append(footer.path)

@@ -7,6 +7,7 @@ from ducklake_orch.catalog.file_columns import FileColumn
 from ducklake_orch.catalog.file_types import advice, holds
 from ducklake_orch.catalog.model import ROW_ID_FIELD, SNAPSHOT_ID_FIELD, ColumnDef, MappedName
 from ducklake_orch.catalog.types import duckdb_type
+from ducklake_orch.engine.quoting import folded
 
 _INTERNAL = (ROW_ID_FIELD, SNAPSHOT_ID_FIELD)
 
@@ -75,10 +76,10 @@ class _Matching:
 
     def _names(self, columns: Sequence[FileColumn], targets: Sequence[ColumnDef], prefix: str) -> list[MappedName]:
         """Match columns by name, as the engine does: in the file's order, whatever their case."""
-        by_name = {target.name.lower(): target for target in targets}
+        by_name = {folded(target.name): target for target in targets}
         names, seen = [], set()
         for column in columns:
-            key = column.name.lower()
+            key = folded(column.name)
             if key in seen:
                 self._complain(f"{prefix}{column.name}", "two columns of the file have that name")
                 continue
@@ -123,7 +124,7 @@ class _Matching:
             )
 
     def _absent(self, target: ColumnDef, prefix: str) -> None:
-        key = self.path_keys.get(target.name.lower())
+        key = self.path_keys.get(folded(target.name))
         if not prefix and key is not None and not target.children:
             self.ids_agree = False
             self.result.from_path[target.column_id] = key

@@ -9,7 +9,7 @@ from ducklake_orch.catalog.layout import typed_default
 from ducklake_orch.catalog.model import ColumnDef, TableDef
 from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.config.nearest import nearest
-from ducklake_orch.engine.quoting import identifier, literal
+from ducklake_orch.engine.quoting import folded, identifier, literal
 from ducklake_orch.errors import DataError
 
 
@@ -34,17 +34,17 @@ def projection(con: duckdb.DuckDBPyConnection, table: TableDef, columns: Sequenc
     Raises:
         DataError: Names every column that does not fit.
     """
-    by_name = {column.name.lower(): column for column in columns}
-    known = {column.name.lower() for column in table.columns}
+    by_name = {folded(column.name): column for column in columns}
+    known = {folded(column.name) for column in table.columns}
     names = [column.name for column in table.columns]
     problems = [
         f"`{column.name}` is no column of the table. {nearest(column.name, names)}".strip()
         for column in columns
-        if column.name.lower() not in known
+        if folded(column.name) not in known
     ]
     parts = []
     for column in table.columns:
-        given = by_name.get(column.name.lower())
+        given = by_name.get(folded(column.name))
         if given is not None and not fits(con, given.type, column):
             problems.append(f"`{column.name}` is {given.type} in the data and {duckdb_type(column)} in the table")
         parts.append(f"{_value(column, given)} AS {identifier(column.name)}")

@@ -10,7 +10,7 @@ import duckdb
 from ducklake_orch.catalog.model import ColumnDef
 from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.config.nearest import nearest
-from ducklake_orch.engine.quoting import identifier, literal
+from ducklake_orch.engine.quoting import folded, identifier, literal
 from ducklake_orch.errors import ObjectNotFoundError, StatementError
 
 # A node of DuckDB's parse tree, as `json_serialize_sql` gives it.
@@ -100,7 +100,7 @@ def parse_order(con: duckdb.DuckDBPyConnection, text: str, columns: Sequence[Col
 
 def find_column(path: Sequence[str], columns: Sequence[ColumnDef]) -> ColumnDef | None:
     """Return the column that a dotted name means: one of the table's, or a field inside a struct."""
-    found = next((one for one in columns if one.name.lower() == path[0].lower()), None)
+    found = next((one for one in columns if folded(one.name) == folded(path[0])), None)
     if found is None or len(path) == 1:
         return found
     return find_column(path[1:], found.children) if found.type == "struct" else None
@@ -121,15 +121,15 @@ def _select(con: duckdb.DuckDBPyConnection, expression: str, what: str) -> Node:
 
 
 def _mentioned(tree: Node, columns: Sequence[ColumnDef], what: str) -> tuple[ColumnDef, ...]:
-    names = {name.lower(): name for name in _names(tree, what)}
-    known = {one.name.lower(): one for one in columns}
+    names = {folded(name): name for name in _names(tree, what)}
+    known = {folded(one.name): one for one in columns}
     for name in names:
         if name not in known:
             raise ObjectNotFoundError(
                 f"{what}: there is no column `{names[name]}`.",
                 remedy=nearest(names[name], [one.name for one in columns]),
             )
-    return tuple(one for one in columns if one.name.lower() in names)
+    return tuple(one for one in columns if folded(one.name) in names)
 
 
 def _names(tree: Node, what: str) -> Iterator[str]:
@@ -147,11 +147,11 @@ def _names(tree: Node, what: str) -> Iterator[str]:
         if kind in _REFUSED:
             raise StatementError(f"{what}: {_REFUSED[kind]} cannot stand in it.", remedy=_REMEDY)
         if kind == "COLUMN_REF":
-            if node["column_names"][0].lower() not in bound:
+            if folded(node["column_names"][0]) not in bound:
                 yield node["column_names"][0]
             continue
         if kind == "LAMBDA":
-            bound |= {name.lower() for name in _names(node["lhs"], what)}
+            bound |= {folded(name) for name in _names(node["lhs"], what)}
         waiting += [(one, bound, depth + 1) for one in node.values()]
 
 

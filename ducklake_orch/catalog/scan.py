@@ -19,6 +19,7 @@ from ducklake_orch.catalog.model import ColumnDef, DataFile, MappedName, TableDe
 from ducklake_orch.catalog.positions import count_rows
 from ducklake_orch.catalog.predicate import OrderKey, Predicate, parse_order, parse_predicate
 from ducklake_orch.config.nearest import nearest
+from ducklake_orch.engine.quoting import folded
 from ducklake_orch.errors import ObjectNotFoundError
 
 
@@ -121,13 +122,13 @@ def count(metadata: Metadata, table: TableDef, at: int) -> int:
 def _choose(table: TableDef, names: Sequence[str] | None) -> tuple[ColumnDef, ...]:
     if names is None:
         return table.columns
-    known = {one.name.lower(): one for one in table.columns}
+    known = {folded(one.name): one for one in table.columns}
     for name in names:
-        if name.lower() not in known:
+        if folded(name) not in known:
             raise ObjectNotFoundError(
                 f"Table `{table}` has no column `{name}`.", remedy=nearest(name, [one.name for one in table.columns])
             )
-    return tuple(known[name.lower()] for name in names)
+    return tuple(known[folded(name)] for name in names)
 
 
 def _needed(

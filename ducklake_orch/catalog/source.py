@@ -7,7 +7,7 @@ import duckdb
 
 from ducklake_orch.catalog.model import TableDef
 from ducklake_orch.catalog.types import duckdb_type
-from ducklake_orch.engine.quoting import identifier
+from ducklake_orch.engine.quoting import folded, identifier
 from ducklake_orch.errors import ConfigError, DataError
 
 _SMALL = 16 * 1024 * 1024
@@ -46,7 +46,7 @@ class Source:
         self._opened = False
         self.failure: Exception | None = None
         self.schema = self._first.schema
-        names = [name.lower() for name in self.schema.names]
+        names = [folded(name) for name in self.schema.names]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise DataError(f"The data have several columns {', '.join(twice)}.", remedy="Rename or drop all but one.")
 
@@ -96,11 +96,11 @@ class Source:
         """
         import pyarrow as pa
 
-        untyped = {field.name.lower() for field in self.schema if pa.types.is_null(field.type)}
+        untyped = {folded(field.name) for field in self.schema if pa.types.is_null(field.type)}
         typed = [
             f"CAST(NULL AS {duckdb_type(column)}) AS {identifier(column.name)}"
             for column in table.columns
-            if column.name.lower() in untyped
+            if folded(column.name) in untyped
         ]
         typed += [f"{sql} AS {identifier(column)}" for column, sql in self._values.items()]
         return f"(SELECT * REPLACE ({', '.join(typed)}) FROM {name})" if typed else name

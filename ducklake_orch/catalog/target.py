@@ -12,7 +12,7 @@ from ducklake_orch.catalog.metadata import Metadata, folder_name
 from ducklake_orch.catalog.model import ColumnDef, PartitionField, PartitionSpec, SortKey, TableDef
 from ducklake_orch.catalog.types import duckdb_type, ducklake_type, storable
 from ducklake_orch.engine.layout import partition_transforms, sort_terms
-from ducklake_orch.engine.quoting import TableName, literal
+from ducklake_orch.engine.quoting import TableName, folded, literal
 from ducklake_orch.errors import ConfigError, DataError
 
 # To what a column can grow. Not FLOAT to DOUBLE: the engine compares what older files hold as FLOAT, and misses rows.
@@ -145,8 +145,8 @@ def evolved(
         promote: Whether types may grow.
     """
     ids = count(first_free_id)
-    by_name = {name.lower(): (name, kind) for name, kind in given}
-    columns = [_evolve(column, by_name.pop(column.name.lower(), None), ids, add, promote) for column in table.columns]
+    by_name = {folded(name): (name, kind) for name, kind in given}
+    columns = [_evolve(column, by_name.pop(folded(column.name), None), ids, add, promote) for column in table.columns]
     if add:
         columns += [_column(name, kind, ids) for name, kind in by_name.values()]
     return replace(table, columns=tuple(columns))
@@ -161,9 +161,9 @@ def commented(table: TableDef, known: TableDef | None, comments: Mapping[str, st
         comments: By the name of the column.
     """
     there = {column.column_id for column in known.columns} if known else set()
-    texts = {name.lower(): text for name, text in comments.items()}
+    texts = {folded(name): text for name, text in comments.items()}
     columns = (
-        column if column.column_id in there else replace(column, comment=texts.get(column.name.lower()))
+        column if column.column_id in there else replace(column, comment=texts.get(folded(column.name)))
         for column in table.columns
     )
     return replace(table, columns=tuple(columns))
@@ -176,9 +176,9 @@ def _evolve(
         return column
     kind = given[1]
     if column.type == "struct" and kind.id == "struct":
-        inside = {name.lower(): (name, inner) for name, inner in kind.children}
+        inside = {folded(name): (name, inner) for name, inner in kind.children}
         children = [
-            _evolve(child, inside.pop(child.name.lower(), None), ids, add, promote) for child in column.children
+            _evolve(child, inside.pop(folded(child.name), None), ids, add, promote) for child in column.children
         ]
         if add:
             children += [_column(name, inner, ids) for name, inner in inside.values()]

@@ -4,10 +4,12 @@ import math
 import re
 from collections.abc import Mapping
 from datetime import date, datetime
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any, NamedTuple
 
 from ducklake_orch.errors import ConfigError
 
+_LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Options whose value is a word of the language, and stands in all documentation without quotes.
 _WORDS = {"type", "provider"}
@@ -20,6 +22,11 @@ def identifier(name: str) -> str:
         raise ConfigError(f"{name!r} cannot be the name of anything in SQL.")
     escaped = name.replace('"', '""')
     return f'"{escaped}"'
+
+
+def folded(name: str) -> str:
+    """Return what two names have in common that mean the same: to DuckDB, only letters of ASCII have no case."""
+    return name.translate(_LOWER)
 
 
 def literal(value: Any) -> str:

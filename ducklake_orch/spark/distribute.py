@@ -5,6 +5,7 @@ from typing import Any
 
 from ducklake_orch.catalog.layout import PartitionKey, partition_keys
 from ducklake_orch.catalog.model import TableDef
+from ducklake_orch.engine.quoting import folded
 from ducklake_orch.spark.murmur import bucket_of
 
 log = logging.getLogger("ducklake_orch")
@@ -70,8 +71,8 @@ def _group(frame: Any, key: PartitionKey) -> Any:
     """Return what is the same for the rows of a partition, or nearly so: it decides on tasks, never on folders."""
     from pyspark.sql import functions
 
-    names = {name.lower(): name for name in frame.columns}
-    name = names.get(key.column.name.lower())
+    names = {folded(name): name for name in frame.columns}
+    name = names.get(folded(key.column.name))
     if name is None:  # all rows get the column's default
         return functions.lit(0)
     column = functions.col(f"`{name.replace('`', '``')}`")

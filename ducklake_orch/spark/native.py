@@ -13,6 +13,7 @@ from ducklake_orch.catalog.add_files import inspect_files
 from ducklake_orch.catalog.model import ColumnDef, NewFile, TableDef
 from ducklake_orch.catalog.rows import Job
 from ducklake_orch.catalog.types import duckdb_type
+from ducklake_orch.engine.quoting import folded
 from ducklake_orch.errors import DuckLakeOrchError, StorageError
 from ducklake_orch.spark.types import spark_type
 
@@ -74,9 +75,9 @@ def _against_layout(table: TableDef) -> str | None:
 
 
 def _against_columns(table: TableDef, columns: list[tuple[str, str]]) -> str | None:
-    given = {name.lower(): kind for name, kind in columns}
+    given = {folded(name): kind for name, kind in columns}
     for column in table.columns:
-        kind = given.pop(column.name.lower(), None)
+        kind = given.pop(folded(column.name), None)
         if kind is None and column.default not in (None, "NULL"):
             return f"`{column.name}` gets its default"
         if not _same(column):
@@ -135,10 +136,10 @@ def _fitted(frame: Any, table: TableDef) -> Any:
     """
     from pyspark.sql import functions
 
-    names = {name.lower(): name for name in frame.columns}
+    names = {folded(name): name for name in frame.columns}
     values = []
     for field in _schema(table):
-        name = names.get(field.name.lower())
+        name = names.get(folded(field.name))
         value = functions.lit(None) if name is None else functions.col(f"`{name.replace('`', '``')}`")
         if name is None or field.dataType.typeName() == "struct":
             value = value.cast(field.dataType)

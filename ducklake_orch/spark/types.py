@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ducklake_orch.catalog.model import ColumnDef
-from ducklake_orch.engine.quoting import identifier
+from ducklake_orch.engine.quoting import folded, identifier
 from ducklake_orch.errors import DataError, UnsupportedStatementError
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def duckdb_columns(schema: "StructType") -> list[tuple[str, str]]:
     Raises:
         DataError: Names every column that no lake can hold.
     """
-    names = [one.name.lower() for one in schema.fields]
+    names = [folded(one.name) for one in schema.fields]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise DataError(f"The data have several columns {', '.join(twice)}.", remedy="Rename or drop all but one.")
     problems, found = [], []

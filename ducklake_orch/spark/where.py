@@ -6,6 +6,7 @@ from typing import Any
 
 from ducklake_orch.catalog.model import ColumnDef
 from ducklake_orch.catalog.predicate import Node, Predicate
+from ducklake_orch.engine.quoting import folded
 from ducklake_orch.spark.sql_text import date_sql, moment_sql, name_sql, text_sql
 
 _SIGNS = {
@@ -31,7 +32,7 @@ class _NotTheSame(Exception):
 
 def translate(predicate: Predicate) -> str | None:
     """Return a condition as Spark's SQL, None where it may mean something else there."""
-    known = {one.name.lower(): one for one in predicate.columns}
+    known = {folded(one.name): one for one in predicate.columns}
     try:
         return _condition(predicate.tree, known)
     except _NotTheSame:
@@ -67,7 +68,7 @@ def _condition(node: Node, known: dict[str, ColumnDef]) -> str:
 def _column(node: Node, known: dict[str, ColumnDef]) -> ColumnDef:
     if node["class"] != "COLUMN_REF" or len(node["column_names"]) != 1:
         raise _NotTheSame
-    return known[node["column_names"][0].lower()]
+    return known[folded(node["column_names"][0])]
 
 
 def _values(node: Node, constants: Sequence[Node], known: dict[str, ColumnDef]) -> list[str]:

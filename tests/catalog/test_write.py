@@ -233,3 +233,14 @@ def test_encrypted_lakes_are_refused_before_any_work(make_lake: MakeLake) -> Non
     with pytest.raises(errors.UnsupportedStatementError, match="encrypted"):
         lake.write(ORDERS, "t", mode="append")
     assert files_of(lake) == []
+
+
+def test_only_letters_of_ascii_have_no_case(tmp_path: Path) -> None:
+    lake = DuckLake.local(tmp_path / "lake")
+    lake.execute('CREATE TABLE t ("É" INT, "é" INT, "A" INT)').raise_for_error()
+    lake.write(pa.table({"é": pa.array([1], pa.int32()), "a": pa.array([2], pa.int32())}), "t", mode="append")
+    assert rows(lake, "FROM t") == [(None, 1, 2)]
+    both = pa.table({"É": pa.array([3], pa.int32()), "é": pa.array([4], pa.int32())})
+    lake.write(both, "t", mode="append")
+    assert rows(lake, 'FROM t WHERE "É" = 3') == [(3, 4, None)]
+    assert lake.read("t", columns=["é"], where='"É" IS NULL').to_pylist() == [{"é": 1}]
