@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.backends import MYSQL, POSTGRES, SQLITE, Backend, catalogs
+from tests.backends import SQLITE, Backend, catalogs
 from tests.catalog.differential.coverage import Coverage
 from tests.catalog.differential.goals import wanted, without_spark
 from tests.catalog.differential.run import Run, seeds
@@ -12,7 +12,7 @@ from tests.conftest import MakeLake
 
 
 @pytest.mark.timeout(1200)
-@catalogs(quick=[SQLITE, POSTGRES, MYSQL])
+@catalogs(quick=[SQLITE])
 def test_every_reader_sees_what_the_model_holds(
     make_lake: MakeLake, backend: Backend, capsys: pytest.CaptureFixture[str]
 ) -> None:
