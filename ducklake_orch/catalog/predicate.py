@@ -15,6 +15,15 @@ from ducklake_orch.errors import ObjectNotFoundError, StatementError
 
 # A node of DuckDB's parse tree, as `json_serialize_sql` gives it.
 Node = dict[str, Any]
+# The signs of comparisons, by what DuckDB's trees call them.
+COMPARISONS = {
+    "COMPARE_EQUAL": "=",
+    "COMPARE_NOTEQUAL": "<>",
+    "COMPARE_LESSTHAN": "<",
+    "COMPARE_LESSTHANOREQUALTO": "<=",
+    "COMPARE_GREATERTHAN": ">",
+    "COMPARE_GREATERTHANOREQUALTO": ">=",
+}
 
 _REMEDY = "Write one condition in DuckDB's SQL, such as `day >= '2024-01-01' AND region IN ('eu', 'us')`."
 # Trees are walked by functions that call themselves.

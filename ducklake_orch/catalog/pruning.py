@@ -8,18 +8,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ducklake_orch.catalog.domains import MAYBE, TRUTH, Domain, Expressions, comparable, constant, join, text_of
-from ducklake_orch.catalog.predicate import Node
+from ducklake_orch.catalog.predicate import COMPARISONS, Node
 from ducklake_orch.engine.quoting import literal
 
 _FLIPPED = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
-_COMPARISONS = {
-    "COMPARE_EQUAL": "=",
-    "COMPARE_NOTEQUAL": "<>",
-    "COMPARE_LESSTHAN": "<",
-    "COMPARE_LESSTHANOREQUALTO": "<=",
-    "COMPARE_GREATERTHAN": ">",
-    "COMPARE_GREATERTHANOREQUALTO": ">=",
-}
 # How a condition is put with NOT before it, and how without.
 _POSITIVE = {
     "OPERATOR_IS_NOT_NULL": "OPERATOR_IS_NULL",
@@ -88,8 +80,8 @@ class FileConditions:
                 return self._starts_with(parts[0], parts[1], outcome, is_pattern=node["function_name"] == "~~")
             case "FUNCTION" if node["function_name"] == "!~~":
                 return self._starts_with(parts[0], parts[1], outcome.negated, is_pattern=True)
-        if kind in _COMPARISONS:
-            return self._compare(_COMPARISONS[kind], node["left"], node["right"], outcome)
+        if kind in COMPARISONS:
+            return self._compare(COMPARISONS[kind], node["left"], node["right"], outcome)
         alone = self._domain(node)
         return self._possible("=", alone, TRUTH, outcome) if alone and alone.type == "BOOLEAN" else MAYBE
 

@@ -7,6 +7,7 @@ from ducklake_orch.catalog.layout import PartitionKey, partition_keys
 from ducklake_orch.catalog.model import TableDef
 from ducklake_orch.engine.quoting import folded
 from ducklake_orch.spark.murmur import bucket_of
+from ducklake_orch.spark.sql_text import name_sql
 
 log = logging.getLogger("ducklake_orch")
 # So many tasks may each write a file for each partition before a shuffle is the lesser evil.
@@ -75,7 +76,7 @@ def _group(frame: Any, key: PartitionKey) -> Any:
     name = names.get(folded(key.column.name))
     if name is None:  # all rows get the column's default
         return functions.lit(0)
-    column = functions.col(f"`{name.replace('`', '``')}`")
+    column = functions.col(name_sql(name))
     transform = key.field.transform
     if transform == "identity":
         return column

@@ -15,6 +15,8 @@ from ducklake_orch.catalog.rows import Job
 from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.engine.quoting import folded
 from ducklake_orch.errors import DuckLakeOrchError, StorageError
+from ducklake_orch.spark.session import is_local
+from ducklake_orch.spark.sql_text import name_sql
 from ducklake_orch.spark.types import spark_type
 
 # Types of columns that Spark writes as DuckDB would.
@@ -53,7 +55,7 @@ def reason_against(frame: Any, columns: list[tuple[str, str]], job: Job) -> str 
     table = job.table
     if not hasattr(frame, "_jdf"):
         return "Spark Connect has no copy of a session"
-    if not str(frame.sparkSession._sc.master).startswith("local") or "://" in table.folder:
+    if not is_local(frame.sparkSession) or "://" in table.folder:
         return "the executors may not reach the files by the same path"
     if job.where is not None:
         return "DuckDB has to check the rows"
@@ -140,7 +142,7 @@ def _fitted(frame: Any, table: TableDef) -> Any:
     values = []
     for field in _schema(table):
         name = names.get(folded(field.name))
-        value = functions.lit(None) if name is None else functions.col(f"`{name.replace('`', '``')}`")
+        value = functions.lit(None) if name is None else functions.col(name_sql(name))
         if name is None or field.dataType.typeName() == "struct":
             value = value.cast(field.dataType)
         values.append(value.alias(field.name, metadata=field.metadata))

@@ -29,7 +29,7 @@ from ducklake_orch.spark.executor import engine_spec
 from ducklake_orch.spark.read_layout import Layouts, layouts
 from ducklake_orch.spark.read_native import RETENTION, NativeScan, missing_in
 from ducklake_orch.spark.read_task import Piece, ReadJob
-from ducklake_orch.spark.sql_text import initial_sql
+from ducklake_orch.spark.sql_text import initial_sql, name_sql
 from ducklake_orch.spark.storage import spark_prefixes
 from ducklake_orch.spark.types import exported, native, spark_schema
 from ducklake_orch.spark.where import translate
@@ -97,7 +97,7 @@ def _commented(frame: "DataFrame", schema: "StructType") -> "DataFrame":
 
     if not any(field.metadata for field in schema):
         return frame
-    quoted = [(field, col(f"`{field.name.replace('`', '``')}`")) for field in schema]
+    quoted = [(field, col(name_sql(field.name))) for field in schema]
     return frame.select(
         *(one.alias(field.name, metadata=field.metadata) if field.metadata else one for field, one in quoted)
     )

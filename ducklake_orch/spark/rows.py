@@ -18,6 +18,7 @@ from ducklake_orch.catalog.outside import rows_outside
 from ducklake_orch.catalog.rows import Job
 from ducklake_orch.config.storages import BucketStorage
 from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.layout import column_comments
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.engine.stored_files import remove_written
 from ducklake_orch.errors import DuckLakeOrchError, MissingExtraError, UnsupportedStatementError
@@ -25,6 +26,7 @@ from ducklake_orch.spark.carry import carried
 from ducklake_orch.spark.distribute import distributed
 from ducklake_orch.spark.executor import EngineSpec, engine_spec
 from ducklake_orch.spark.native import reason_against, write_natively
+from ducklake_orch.spark.session import is_local
 from ducklake_orch.spark.task import RESULT, TaskResult, WriteTask, unpack
 from ducklake_orch.spark.types import duckdb_columns, imported
 
@@ -52,9 +54,7 @@ class SparkRows:
         self._distribution = distribution
         self._schema = frame.schema
         self._columns = duckdb_columns(self._schema)
-        self.comments: Mapping[str, str] = {
-            one.name: str(one.metadata["comment"]) for one in self._schema.fields if one.metadata.get("comment")
-        }
+        self.comments: Mapping[str, str] = column_comments(self._schema)
 
     def types(self, con: duckdb.DuckDBPyConnection) -> list[tuple[str, Any]]:
         """Return the names of the columns and their types in DuckDB."""
@@ -178,7 +178,7 @@ def _engine(job: Job) -> EngineSpec:
 def _sign(job: Job, spark: Any) -> Iterator[str | None]:
     """Leave a file where executors of other machines would have to see it, for a block."""
     folder = job.table.data_path
-    if "://" in folder or _is_local(spark):
+    if "://" in folder or is_local(spark):
         yield None
         return
     path = Path(folder) / f"ducklake-{job.write_id}.driver"
@@ -189,12 +189,6 @@ def _sign(job: Job, spark: Any) -> Iterator[str | None]:
     finally:
         with suppress(OSError):
             path.unlink(missing_ok=True)
-
-
-def _is_local(spark: Any) -> bool:
-    """Whether the tasks surely run on this machine."""
-    context = getattr(spark, "_sc", None)
-    return context is not None and str(context.master).startswith("local")
 
 
 def _may_have_left_files(spark: Any, results: Sequence[TaskResult]) -> bool:

@@ -75,3 +75,9 @@ def check_pyspark() -> None:
         " pip uninstall pyspark-client && pip install --force-reinstall pyspark",
         stacklevel=3,
     )
+
+
+def is_local(spark: Any) -> bool:
+    """Whether the tasks surely run on this machine."""
+    context = getattr(spark, "_sc", None)
+    return context is not None and str(context.master).startswith("local")

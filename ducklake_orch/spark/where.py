@@ -5,18 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ducklake_orch.catalog.model import ColumnDef
-from ducklake_orch.catalog.predicate import Node, Predicate
+from ducklake_orch.catalog.predicate import COMPARISONS, Node, Predicate
 from ducklake_orch.engine.quoting import folded
 from ducklake_orch.spark.sql_text import date_sql, moment_sql, name_sql, text_sql
 
-_SIGNS = {
-    "COMPARE_EQUAL": "=",
-    "COMPARE_NOTEQUAL": "<>",
-    "COMPARE_LESSTHAN": "<",
-    "COMPARE_LESSTHANOREQUALTO": "<=",
-    "COMPARE_GREATERTHAN": ">",
-    "COMPARE_GREATERTHANOREQUALTO": ">=",
-}
 _FLIPPED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 _WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
@@ -57,9 +49,9 @@ def _condition(node: Node, known: dict[str, ColumnDef]) -> str:
             return f"({name_sql(column.name)} {'NOT ' * (kind != 'COMPARE_IN')}IN ({', '.join(values)}))"
         case "COLUMN_REF" if _column(node, known).type == "boolean":
             return name_sql(_column(node, known).name)
-    if kind not in _SIGNS:
+    if kind not in COMPARISONS:
         raise _NotTheSame
-    sign, left, right = _SIGNS[kind], node["left"], node["right"]
+    sign, left, right = COMPARISONS[kind], node["left"], node["right"]
     if left["class"] != "COLUMN_REF":
         sign, left, right = _FLIPPED[sign], right, left
     return f"({name_sql(_column(left, known).name)} {sign} {_values(left, [right], known)[0]})"
