@@ -26,6 +26,7 @@ from ducklake_orch.spark.carry import carried
 from ducklake_orch.spark.distribute import distributed
 from ducklake_orch.spark.executor import EngineSpec, engine_spec
 from ducklake_orch.spark.native import reason_against, write_natively
+from ducklake_orch.spark.running import ended_if_it_fails
 from ducklake_orch.spark.session import is_local
 from ducklake_orch.spark.task import RESULT, TaskResult, WriteTask, unpack
 from ducklake_orch.spark.types import duckdb_columns, imported
@@ -137,7 +138,9 @@ class SparkRows:
     def _collect(self, frame: Any, job: Job) -> list[TaskResult]:
         failure: DuckLakeOrchError
         try:
-            return [unpack(bytes(row[0])) for row in frame.collect()]
+            with ended_if_it_fails(self._frame.sparkSession, job.write_id):
+                rows = frame.collect()
+            return [unpack(bytes(row[0])) for row in rows]
         except Exception as error:
             if not _is_sparks(error):
                 raise

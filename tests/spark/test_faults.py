@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,7 @@ class TestAttempts:
     ) -> None:
         def fail(partition: int, attempt: int) -> None:
             if partition == 1:
+                time.sleep(0 if attempt else 1)  # the other one has written by then
                 raise RuntimeError("every attempt fails")
 
         local_lake.write(spark.range(5), "t", mode="append")
@@ -85,6 +87,22 @@ class TestAttempts:
         )
         assert "at org.apache" not in told
         assert local_lake.snapshots(limit=1)[0].snapshot_id == before
+        sound(local_lake, 5)
+
+    @pytest.mark.parametrize("engine", ["duckdb", "native"])
+    def test_tasks_that_still_run_when_a_write_fails_leave_nothing_later(
+        self, spark: SparkSession, local_lake: DuckLake, engine: str
+    ) -> None:
+        def fail_or_take_long(partition: int, attempt: int) -> None:
+            if partition == 1:
+                raise RuntimeError("every attempt fails")
+            time.sleep(0.1)
+
+        local_lake.write(spark.range(5), "t", mode="append")
+        frame = with_fault(spark.range(0, 1_500_000, 1, 2), fail_or_take_long)
+        with pytest.raises(errors.StatementError, match="every attempt fails"):
+            local_lake.write(frame, "t", mode="append", engine=engine)
+        time.sleep(1)
         sound(local_lake, 5)
 
     def test_an_error_of_the_data_is_no_reason_to_try_again(self, spark: SparkSession, local_lake: DuckLake) -> None:
@@ -133,6 +151,7 @@ class TestStorage:
 
 PROGRAM = """
 import sys
+import time
 from ducklake_orch import DuckLake
 from ducklake_orch.spark import local_session
 
