@@ -143,6 +143,7 @@ class DuckLake(LakeHandle):
         schema_evolution: str = "error",
         engine: str = "auto",
         distribution: str = "auto",
+        inline: str = "never",
         expect_snapshot: int | None = None,
         idempotency_key: str | None = None,
         commit: CommitInfo | None = None,
@@ -166,6 +167,8 @@ class DuckLake(LakeHandle):
                 writer, for tables without partitions and types that it does right), or `auto`.
             distribution: How a Spark DataFrame is shuffled first, so that a partition's rows meet in few files: `none`,
                 `hash`, `range`, or `auto`.
+            inline: `never`, or `auto`: rows up to the table's `data_inlining_row_limit` stay in the catalog, where only
+                DuckLake's own readers see them, until a flush writes them to files. Not on MySQL, nor nested columns.
             expect_snapshot: Refuse when what is replaced has changed since this snapshot.
             idempotency_key: The same for every attempt at the same work: an append that is committed already is not
                 done again.
@@ -183,6 +186,7 @@ class DuckLake(LakeHandle):
             where=where,
             outside=outside,
             schema_evolution=schema_evolution,
+            inline=inline,
             expect_snapshot=expect_snapshot,
             idempotency_key=idempotency_key,
             commit=commit or CommitInfo(),

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from ducklake_orch.catalog.few import FewRows
 from ducklake_orch.catalog.model import DataFile, NewFile, TableDef
 from ducklake_orch.engine.quoting import TableName
 
@@ -60,6 +61,7 @@ class TableChange:
         target: The table that the files were written for; differs from `known` where columns are added or promoted.
         files: What to add.
         remove: What to retire; worked out inside the commit.
+        few: Rows for the catalog itself, when there are no files.
         deletes: Delete files to add.
         expect_snapshot: Refuse when what is to be retired has changed since this snapshot.
         key: The caller's idempotency key.
@@ -81,6 +83,7 @@ class TableChange:
     only_new: bool = False
     planned_version: int | None = None
     adopted: tuple[str, ...] = ()
+    few: FewRows | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,7 @@ class Committed:
     previous_snapshot_id: int
     table_id: int | None = None
     rows_removed: int = 0
+    rows_added: int = 0
     files_added: int = 0
     files_removed: int = 0
     replayed: bool = False

@@ -14,7 +14,7 @@ from ducklake_orch.catalog.changes import Token
 from ducklake_orch.catalog.expectation import check_expected
 from ducklake_orch.catalog.known_files import refuse_known
 from ducklake_orch.catalog.model import TableDef
-from ducklake_orch.catalog.prepared import PreparedFiles, prepare, stored_path
+from ducklake_orch.catalog.prepared import PreparedFiles, prepare, prepare_few, stored_path
 from ducklake_orch.catalog.relation import Relation
 from ducklake_orch.catalog.retire import Retired, file_states, find_retired
 from ducklake_orch.catalog.statistics import TableColumnStats, widen
@@ -37,7 +37,8 @@ def commit_change(session: Session, write: Write, change: TableChange) -> Commit
         TransientError: When the same work, planned anew, can pass.
         UnknownOutcomeError: When the answer to COMMIT was lost and it cannot be found out whether it took.
     """
-    ready = prepare(session.instance.root, change.target, change.files)
+    root = session.instance.root
+    ready = prepare_few(root, change.target, change.few) if change.few else prepare(root, change.target, change.files)
     if change.key is not None:
         keys.check(change.key)
         keys.make_table(session)
@@ -78,8 +79,13 @@ class _Commit:
             refuse_known(transaction.metadata, current, change.adopted, copied=copied)
         check_expected(transaction, change, current)
         retired = Retired() if current is None else self._retired(current)
-        if not (self.ready.count or change.deletes or retired or defines):
+        if not (self.ready.rows or change.deletes or retired or defines):
             return Committed(latest.snapshot_id, latest.snapshot_id, current.table_id if current else None)
+        place = None
+        if change.few and self.ready.rows and current is not None and not defines:
+            place = ddl.inlined_table(transaction, current)
+        # A place for rows is part of the schema: engines that know this version of it would not look for a new one.
+        new_version = defines or (change.few is not None and self.ready.rows > 0 and place is None)
         snapshot = latest.snapshot_id + 1
         new = ddl.number_table(transaction, change.target) if current is None else None
         if new is not None:
@@ -88,7 +94,7 @@ class _Commit:
         # two would wait for the other.
         self._retire_inlined(retired, snapshot)
         # Before all else: its primary key is the last guard against writers who know of no queue.
-        self._add_snapshot(snapshot, new.next_id if new else latest.next_catalog_id, defines)
+        self._add_snapshot(snapshot, new.next_id if new else latest.next_catalog_id, new_version)
         if new is not None:
             self.tokens += ddl.create_table(transaction, new, snapshot)
             table = new.table
@@ -98,16 +104,18 @@ class _Commit:
             if defines:
                 self.tokens.append(ddl.alter_columns(transaction, current, change.target, snapshot))
                 table = replace(current, columns=change.target.columns)
-        if defines:
+        if new_version:
             version = {"begin_snapshot": snapshot, "schema_version": latest.schema_version + 1}
             transaction.insert_row("ducklake_schema_versions", version | {"table_id": table.table_id})
-            ddl.add_inlined_table(transaction, table, latest.schema_version + 1)
+            place = ddl.add_inlined_table(transaction, table, latest.schema_version + 1)
         self._retire_files(table, retired, snapshot)
         self._add_files(table, snapshot)
+        self._add_few(table, place, snapshot)
         self._add_deletes(table, snapshot)
         self._finish(table, snapshot)
+        ready = self.ready
         return Committed(
-            snapshot, latest.snapshot_id, table.table_id, retired.rows, self.ready.count, retired.file_count
+            snapshot, latest.snapshot_id, table.table_id, retired.rows, ready.rows, ready.count, retired.file_count
         )
 
     def _current(self) -> TableDef | None:
@@ -128,7 +136,7 @@ class _Commit:
             return None
         found, write_id = committed
         if write_id == self.write.write_id:  # this very write, whose answer was lost
-            return Committed(found, latest, current.table_id, files_added=self.ready.count)
+            return Committed(found, latest, current.table_id, rows_added=self.ready.rows, files_added=self.ready.count)
         undone = keys.undone_by(self.transaction.metadata, current.table_id, found)
         return Committed(found, latest, current.table_id, replayed=True, undone_by=undone)
 
@@ -139,10 +147,14 @@ class _Commit:
             conflicts.judge_files(change, file_states(transaction, table, conflicts.planned_files(change)))
         return find_retired(transaction, change, table)
 
-    def _add_snapshot(self, snapshot: int, next_catalog_id: int, defines: bool) -> None:
+    def _add_snapshot(self, snapshot: int, next_catalog_id: int, new_version: bool) -> None:
         latest = self.transaction.latest
         numbered = self.ready.mappings + self.ready.count + len(self.change.deletes)
-        row = {"snapshot_id": snapshot, "snapshot_time": NOW, "schema_version": latest.schema_version + int(defines)}
+        row = {
+            "snapshot_id": snapshot,
+            "snapshot_time": NOW,
+            "schema_version": latest.schema_version + int(new_version),
+        }
         # Readers know by the next file id that their statistics are out of date: it moves in any case.
         row |= {"next_catalog_id": next_catalog_id, "next_file_id": latest.next_file_id + max(numbered, 1)}
         self.transaction.insert_row("ducklake_snapshot", row)
@@ -200,6 +212,20 @@ class _Commit:
         transaction.insert("ducklake_file_column_stats", ready.stats, constants=mine, shifts=number)
         transaction.insert("ducklake_file_variant_stats", ready.variants, constants=mine, shifts=number)
         self.tokens.append(Token("inserted_into_table", table.table_id))
+
+    def _add_few(self, table: TableDef, place: str | None, snapshot: int) -> None:
+        """Add rows to the catalog itself."""
+        few = self.change.few
+        if few is None or place is None or not self.ready.rows:
+            return
+        first_row = self._count_rows(table)
+        self.transaction.insert(
+            place,
+            few.stored,
+            constants={"begin_snapshot": snapshot},
+            shifts={"row_id": ("ordinal", first_row)},
+        )
+        self.tokens.append(Token("inlined_insert", table.table_id))
 
     def _count_rows(self, table: TableDef) -> int:
         """Add the new rows to the table's statistics; return the row id of the first of them."""

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 from ducklake_orch.catalog import changes
 from ducklake_orch.catalog.changes import Token
-from ducklake_orch.catalog.inlined import stored_types
+from ducklake_orch.catalog.inlined import is_there, stored_types
 from ducklake_orch.catalog.metadata import folder_name
 from ducklake_orch.catalog.model import ColumnDef, TableDef
 from ducklake_orch.catalog.relation import Relation
@@ -94,8 +94,23 @@ def alter_columns(transaction: MetadataTransaction, known: TableDef, target: Tab
     return Token("altered_table", known.table_id)
 
 
-def add_inlined_table(transaction: MetadataTransaction, table: TableDef, version: int) -> None:
-    """Make a place for inlined rows of a new schema version, where there may be some.
+def inlined_table(transaction: MetadataTransaction, table: TableDef) -> str | None:
+    """Return the place for inlined rows of the table as it is now, if there is one; flushes drop those before it."""
+    metadata = transaction.metadata
+    places, versions = (
+        metadata.table_sql(name) for name in ("ducklake_inlined_data_tables", "ducklake_schema_versions")
+    )
+    mine = f"table_id = {table.table_id}"
+    newest = f"SELECT max(schema_version) FROM {versions} WHERE {mine}"
+    found = metadata.rows(
+        f"SELECT table_name FROM {places} WHERE {mine} AND schema_version >= ({newest})"
+        " ORDER BY schema_version DESC LIMIT 1"
+    )
+    return str(found[0][0]) if found and is_there(metadata, str(found[0][0])) else None
+
+
+def add_inlined_table(transaction: MetadataTransaction, table: TableDef, version: int) -> str | None:
+    """Make a place for inlined rows of a new schema version, where there may be some, and return its name.
 
     The engine would take the place of the version before. Where there is none it makes one, under a version that no
     table knows, and once the next ALTER has come a flush reads those rows by the columns of some older version.
@@ -103,13 +118,14 @@ def add_inlined_table(transaction: MetadataTransaction, table: TableDef, version
     """
     catalog = transaction.config.catalog.type
     if catalog == "mysql" or not (table.inlined or _inlines(transaction, table)):
-        return
+        return None
     if (types := stored_types(catalog, table.columns)) is None:
-        return
+        return None
     name = f"ducklake_inlined_data_{table.table_id}_{version}"
     transaction.create(name, {"row_id": "BIGINT", "begin_snapshot": "BIGINT", "end_snapshot": "BIGINT"} | types)
     row = {"table_id": table.table_id, "table_name": name, "schema_version": version}
     transaction.insert_row("ducklake_inlined_data_tables", row)
+    return name
 
 
 def _inlines(transaction: MetadataTransaction, table: TableDef) -> bool:

@@ -116,6 +116,18 @@ def _stored_type(catalog: str, column: ColumnDef) -> str | None:
     return duckdb_type(column) if same or column.type == "time" else "VARCHAR"
 
 
+def stored_text(catalog: str, column: ColumnDef) -> str:
+    """Return the SQL of a value as the text, or the bytes, that its place in the catalog is cast from."""
+    name = identifier(column.name)
+    if column.type == "blob":
+        return name
+    if catalog == "postgres" and column.type in ("varchar", "json"):
+        return f"encode(CAST({name} AS VARCHAR))"
+    if catalog == "sqlite" and column.type == "boolean":
+        name = f"CAST({name} AS BIGINT)"
+    return f"CAST({name} AS VARCHAR)"
+
+
 def stored_value(metadata: Metadata, column: ColumnDef) -> str:
     """Return the SQL of an inlined value, in the type of its column; catalogs keep much as text."""
     name = identifier(column.name)

@@ -1,11 +1,12 @@
 """Files on their way into the catalog: everything about them that does not depend on when their turn comes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import duckdb
 
+from ducklake_orch.catalog.few import FewRows
 from ducklake_orch.catalog.model import MappedName, NewFile, TableDef
 from ducklake_orch.catalog.relation import Relation
 from ducklake_orch.catalog.statistics import TableColumnStats, file_stats, summarize
@@ -123,6 +124,14 @@ def prepare(con: duckdb.DuckDBPyConnection, table: TableDef, files: Sequence[New
         names=Relation.of(_NAMES, [row for names, n in mappings.items() for row in _name_rows(names, n)]),
         summary=summarize(con, table.leaves(), files, stats) if files else {},
     )
+
+
+def prepare_few(con: duckdb.DuckDBPyConnection, table: TableDef, few: FewRows) -> PreparedFiles:
+    """Make rows for the catalog ready: there is no file, but there are rows, and what they add up to."""
+    nothing = prepare(con, table, ())
+    rows = sum(file.record_count for file in few.as_files)
+    summary = summarize(con, table.leaves(), few.as_files, file_stats(few.as_files)) if few.as_files else {}
+    return replace(nothing, rows=rows, summary=summary)
 
 
 def stored_path(path: str, folder: str) -> tuple[str, bool]:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import duckdb
 
+from ducklake_orch.catalog.few import FewRows, few_at_most, few_rows
 from ducklake_orch.catalog.model import NewFile, TableDef
 from ducklake_orch.catalog.outside import RowsInside
 from ducklake_orch.catalog.source import Source
@@ -28,6 +29,7 @@ class Job:
         write_id: Part of their names.
         where: What each row has to match, if anything.
         outside: What becomes of rows that do not: `error` or `drop`.
+        few: Up to how many rows may go into the catalog instead.
         working: Opens an engine that reaches the storage.
     """
 
@@ -36,7 +38,21 @@ class Job:
     write_id: str
     where: str | None
     outside: str
+    few: int
     working: Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]]
+
+
+@dataclass(frozen=True)
+class Written:
+    """What became of rows: files, or rows for the catalog."""
+
+    files: list[NewFile]
+    few: FewRows | None = None
+
+    @property
+    def as_files(self) -> list[NewFile]:
+        """The files; for rows for the catalog what they would be as files."""
+        return list(self.few.as_files) if self.few else self.files
 
 
 class Rows(Protocol):
@@ -57,26 +73,31 @@ class Rows(Protocol):
     def types(self, con: duckdb.DuckDBPyConnection) -> list[tuple[str, Any]]:
         """Return the names of the columns and their types in DuckDB."""
 
-    def write_files(self, job: Job) -> list[NewFile]:
+    def write(self, job: Job) -> Written:
         """Write the rows; files of an attempt that fails are removed by the caller."""
 
 
 class ArrowRows:
-    """Rows that this process reads as a stream of Arrow batches."""
+    """Rows that this process reads as a stream of Arrow batches.
+
+    Args:
+        data: Anything that offers an Arrow stream.
+        values: SQL of the columns that Arrow cannot carry as they are meant, by name.
+    """
 
     engine = "duckdb"
 
-    def __init__(self, data: Any) -> None:
+    def __init__(self, data: Any, values: Mapping[str, str] | None = None) -> None:
         self.comments: Mapping[str, str] = {}
-        self._source = Source(data)
+        self._source = Source(data, values)
         self.repeatable = self._source.repeatable
         self.is_small = self._source.is_small
         self.types = self._source.types
 
-    def write_files(self, job: Job) -> list[NewFile]:
+    def write(self, job: Job) -> Written:
         """Write the rows in this process."""
         source, table = self._source, job.table
-        reader = source.reader()
+        is_few, reader = few_at_most(job.few, source.reader())
         checked = None
         if job.where is not None and job.outside == "error":
             checked = RowsInside(reader, source, table, job.where)
@@ -86,7 +107,10 @@ class ArrowRows:
         with job.working() as con:
             con.register(_ROWS, reader)
             try:
-                return write_files(con, table, source.relation(_ROWS, table), job.write_id, only=only)
+                rows = source.relation(_ROWS, table)
+                if is_few:
+                    return Written([], few_rows(con, job.config.catalog.type, table, rows, only))
+                return Written(write_files(con, table, rows, job.write_id, only=only))
             except duckdb.Error as error:
                 failure = classify(error, job.config, f"Writing files of `{table}` failed")
         cause = checked.failure if checked and checked.failure else source.failure

@@ -13,11 +13,12 @@ import duckdb
 from ducklake_orch.catalog import keys
 from ducklake_orch.catalog.change import Committed, Everything, Matching, Partitions, Removal, TableChange
 from ducklake_orch.catalog.commit import commit_change
+from ducklake_orch.catalog.few import row_limit
 from ducklake_orch.catalog.layout import key_name, partition_keys
 from ducklake_orch.catalog.metadata import Metadata, reading, reading_file
 from ducklake_orch.catalog.model import NewFile, SnapshotRow, TableDef
 from ducklake_orch.catalog.predicate import parse_predicate
-from ducklake_orch.catalog.rows import Job, Rows
+from ducklake_orch.catalog.rows import Job, Rows, Written
 from ducklake_orch.catalog.target import check_layout, columns_of, commented, evolved, new_table
 from ducklake_orch.config.catalogs import DuckDBCatalog, SQLiteCatalog
 from ducklake_orch.config.lake import LakeConfig
@@ -56,6 +57,7 @@ class WriteRequest:
     where: str | None = None
     outside: str = "error"
     schema_evolution: str = "error"
+    inline: str = "never"
     expect_snapshot: int | None = None
     idempotency_key: str | None = None
     commit: CommitInfo = field(default_factory=CommitInfo)
@@ -65,6 +67,7 @@ class WriteRequest:
             ("mode", self.mode, MODES),
             ("outside", self.outside, ("error", "drop")),
             ("schema_evolution", self.schema_evolution, ("error", "add", "promote")),
+            ("inline", self.inline, ("never", "auto")),
         ):
             if value not in known:
                 raise ConfigError(f"`{name}` = {value!r} is unknown.", remedy=nearest(str(value), known))
@@ -183,11 +186,11 @@ class _Writer:
         doing = f"planning to write `{self._request.table}`"
         plan = retrying(self._config.retry, doing, lambda _: self._plan())
         if plan.done is not None:
-            return self._result(plan.target, [], plan.done)
+            return self._result(plan.target, Written([]), plan.done)
         try:
-            files = self._write_files(plan.target)
+            written = self._rows.write(self._job(plan.target))
             fault_point("files.written")
-            done = self._commit(plan, files)
+            done = self._commit(plan, written)
         except UnknownOutcomeError as error:
             log.error("the files of write %s are kept: %s", self._write.write_id, error)
             raise
@@ -196,9 +199,9 @@ class _Writer:
             if not self._write.committing:
                 remove_written(self._config, plan.target.folder, self._write.write_id)
             raise
-        if not done.files_added:  # done before; or nothing came, of which COPY makes an empty file
+        if not (done.files_added or written.few):  # done before; or nothing came, of which COPY makes an empty file
             remove_written(self._config, plan.target.folder, self._write.write_id)
-        return self._result(plan.target, files, done)
+        return self._result(plan.target, written, done)
 
     # --- planning ------------------------------------------------------------------------------------------------
 
@@ -258,15 +261,15 @@ class _Writer:
 
     # --- writing -------------------------------------------------------------------------------------------------
 
-    def _write_files(self, table: TableDef) -> list[NewFile]:
+    def _job(self, table: TableDef) -> Job:
         request = self._request
-        job = Job(self._config, table, self._write.write_id, request.where, request.outside, self._working)
-        return self._rows.write_files(job)
+        few = row_limit(self._config, table) if request.inline == "auto" else 0
+        return Job(self._config, table, self._write.write_id, request.where, request.outside, few, self._working)
 
-    def _commit(self, plan: _Plan, files: list[NewFile]) -> Committed:
+    def _commit(self, plan: _Plan, written: Written) -> Committed:
         with self._opened() as session:
             try:
-                return commit_change(session, self._write, self._change(plan, files))
+                return commit_change(session, self._write, self._change(plan, written))
             except ObjectExistsError:
                 if self._request.mode != "ignore":
                     raise
@@ -274,14 +277,15 @@ class _Writer:
                 latest = self._write.before or plan.latest.snapshot_id
                 return Committed(latest, latest)
 
-    def _change(self, plan: _Plan, files: list[NewFile]) -> TableChange:
+    def _change(self, plan: _Plan, written: Written) -> TableChange:
         request = self._request
         return TableChange(
             request.table,
             plan.known,
             plan.target,
-            tuple(files),
-            _removal(request, files),
+            tuple(written.files),
+            _removal(request, written.as_files),
+            few=written.few,
             expect_snapshot=request.expect_snapshot,
             key=request.idempotency_key,
             replays=request.mode == "append",
@@ -289,8 +293,13 @@ class _Writer:
             planned_version=plan.latest.schema_version,
         )
 
-    def _result(self, table: TableDef, files: list[NewFile], done: Committed) -> WriteResult:
-        return write_result(self._write, table, self._request.mode, files, done)
+    def _result(self, table: TableDef, written: Written, done: Committed) -> WriteResult:
+        result = write_result(self._write, table, self._request.mode, written.files, done)
+        if written.few is None or not done.rows_added:
+            return result
+        rows = sum(file.record_count for file in written.as_files)
+        kept = [replace(one, files=0, bytes=0) for one in _partitions(table, written.as_files)]
+        return replace(result, rows_written=rows, partitions=kept)
 
 
 def _log_is_short(catalog: SQLiteCatalog) -> bool:

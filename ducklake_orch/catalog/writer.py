@@ -44,10 +44,7 @@ def write_files(
     Raises:
         DataError: When the data do not fit.
     """
-    columns = projection(con, table, source_columns(con, source))
-    rows = f"SELECT {columns} FROM {source}"
-    if only is not None:
-        rows = f"SELECT * FROM ({rows}) WHERE (\n{only}\n) IS TRUE"
+    rows = fitted(con, table, source, only)
     try:
         return _write(con, table, rows, write_id)
     except duckdb.Error as error:
@@ -55,6 +52,16 @@ def write_files(
         if failure is None:
             raise
     raise failure
+
+
+def fitted(con: duckdb.DuckDBPyConnection, table: TableDef, source: str, only: str | None) -> str:
+    """Return the query for data as rows of the table, maybe only those that match a predicate.
+
+    Raises:
+        DataError: When their columns do not fit.
+    """
+    rows = f"SELECT {projection(con, table, source_columns(con, source))} FROM {source}"
+    return rows if only is None else f"SELECT * FROM ({rows}) WHERE (\n{only}\n) IS TRUE"
 
 
 def _write(con: duckdb.DuckDBPyConnection, table: TableDef, rows: str, write_id: str) -> list[NewFile]:

@@ -58,6 +58,8 @@ def reason_against(frame: Any, columns: list[tuple[str, str]], job: Job) -> str 
         return "Spark Connect has no copy of a session"
     if not is_local(frame.sparkSession) or "://" in table.folder:
         return "the executors may not reach the files by the same path"
+    if job.few:
+        return "few rows may go into the catalog instead of a file"
     if job.where is not None:
         return "DuckDB has to check the rows"
     return _against_layout(table) or _against_columns(table, columns)

@@ -15,7 +15,7 @@ from ducklake_orch.catalog.fitting import SourceColumn, projection
 from ducklake_orch.catalog.layout import partition_keys
 from ducklake_orch.catalog.model import NewFile
 from ducklake_orch.catalog.outside import rows_outside
-from ducklake_orch.catalog.rows import Job
+from ducklake_orch.catalog.rows import ArrowRows, Job, Written
 from ducklake_orch.config.storages import BucketStorage
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.layout import column_comments
@@ -61,13 +61,13 @@ class SparkRows:
         """Return the names of the columns and their types in DuckDB."""
         return [(name, duckdb.sqltype('"NULL"' if kind == "NULL" else kind)) for name, kind in self._columns]
 
-    def write_files(self, job: Job) -> list[NewFile]:
+    def write(self, job: Job) -> Written:
         """Write the rows in tasks of Spark."""
         self._check(job)
         against = "it is not wanted" if self._wanted == "duckdb" else reason_against(self._frame, self._columns, job)
         self.engine = "duckdb" if against else "native"
         if against is None:
-            return self._write_natively(job)
+            return Written(self._write_natively(job))
         if self._wanted == "native":
             log.warning("DuckDB writes `%s` in tasks, not Spark itself: %s", job.table, against)
         return self._write_with_duckdb(job)
@@ -100,7 +100,7 @@ class SparkRows:
             failure = _failure(error, job)
         raise failure
 
-    def _write_with_duckdb(self, job: Job) -> list[NewFile]:
+    def _write_with_duckdb(self, job: Job) -> Written:
         with _sign(job, self._frame.sparkSession) as sign:
             task = WriteTask(
                 engine=_engine(job),
@@ -110,6 +110,7 @@ class SparkRows:
                 values=self._values(),
                 where=job.where,
                 outside=job.outside,
+                few=job.few,
                 sign=sign,
             )
             frame = distributed(self._frame, job.table, self._distribution)
@@ -123,10 +124,22 @@ class SparkRows:
         if outside := sum(one.outside for one in results):
             example = next(one.example for one in results if one.outside)
             raise rows_outside(job.table, job.where or "", outside, example)
-        files = [file for one in results for file in one.files]
+        written = self._with_few(results, job)
         if _may_have_left_files(self._frame.sparkSession, results):
-            remove_written(job.config, job.table.folder, job.write_id, keep={file.path for file in files})
-        return files
+            remove_written(job.config, job.table.folder, job.write_id, keep={file.path for file in written.files})
+        return written
+
+    def _with_few(self, results: Sequence[TaskResult], job: Job) -> Written:
+        """Return what tasks wrote, with the rows that they gave back instead: in the catalog, if they are all."""
+        import pyarrow as pa
+
+        files = [file for one in results for file in one.files]
+        tables = [pa.ipc.open_stream(one.few).read_all() for one in results if one.few is not None]
+        if not tables:
+            return Written(files)
+        rows = ArrowRows(pa.concat_tables(tables), self._values())
+        more = rows.write(replace(job, few=0) if files else job)
+        return Written([*files, *more.files], more.few)
 
     def _values(self) -> dict[str, str]:
         return {

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
+from ducklake_orch.catalog.few import few_at_most
 from ducklake_orch.catalog.model import NewFile, TableDef
 from ducklake_orch.catalog.outside import RowsInside
 from ducklake_orch.catalog.source import Source
@@ -36,6 +37,7 @@ class WriteTask:
         values: The SQL of each column of the data whose Arrow form is not what DuckDB is to see, by name.
         where: What each row has to match, if anything.
         outside: What becomes of rows that do not: `error` or `drop`.
+        few: Up to how many rows are given back instead of written.
         sign: A file of the driver's that the executor has to see, where both might have a folder of that name.
     """
 
@@ -46,6 +48,7 @@ class WriteTask:
     values: dict[str, str] = field(default_factory=dict)
     where: str | None = None
     outside: str = "error"
+    few: int = 0
     sign: str | None = None
 
 
@@ -60,6 +63,7 @@ class TaskResult:
         error: Why it could not write, if no other attempt could either.
         attempt: How many attempts at this task came before.
         wrote_empty: Whether it left a file without rows behind.
+        few: Its rows as an Arrow stream, when they are few.
     """
 
     files: tuple[NewFile, ...] = ()
@@ -68,6 +72,7 @@ class TaskResult:
     error: DuckLakeOrchError | None = None
     attempt: int = 0
     wrote_empty: bool = False
+    few: bytes | None = None
 
 
 def write(task: WriteTask, batches: Iterator[Any]) -> Iterator[Any]:
@@ -117,7 +122,13 @@ def _write(task: WriteTask, name: str, first: Any, batches: Iterator[Any]) -> Ta
 
     schema = pa.schema([kind.with_name(name) for kind, name in zip(first.schema, task.names, strict=True)])
     named = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in chain([first], batches))
-    source = Source(pa.RecordBatchReader.from_batches(schema, named), task.values)
+    is_few, rows = few_at_most(task.few, pa.RecordBatchReader.from_batches(schema, named))
+    if is_few:
+        with pa.BufferOutputStream() as sink:
+            with pa.ipc.new_stream(sink, schema) as stream:
+                stream.write_table(rows.read_all())
+            return TaskResult(few=sink.getvalue().to_pybytes())
+    source = Source(rows, task.values)
     reader = source.reader()
     checked = None
     if task.where is not None and task.outside == "error":

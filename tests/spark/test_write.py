@@ -297,3 +297,29 @@ class TestSorting:
         frame = spark.sql("SELECT IF(id % 4 = 0, NULL, concat('K', 9 - id)) AS k, id FROM range(0, 8, 1, 1)")
         local_lake.write(frame, "t", mode="append", sort_by=["lower(k) DESC NULLS FIRST", "id"])
         assert [row["id"] for row in local_lake.execute("SELECT id FROM t").rows] == [0, 4, 1, 2, 3, 5, 6, 7]
+
+
+class TestFewRows:
+    def test_tasks_give_few_rows_back_and_the_catalog_keeps_them(self, spark: SparkSession, tmp_path: Path) -> None:
+        lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=10)
+        done = lake.write(numbers(spark, 0, 10), "t", mode="append", inline="auto")
+        assert (done.rows_written, done.files_added, done.engine) == (10, 0, "duckdb")
+        assert not list((tmp_path / "lake.files").rglob("*.parquet"))
+        assert (ids(lake), lake.read("t", spark).count()) == (list(range(10)), 10)
+        sound(lake)
+
+    def test_more_rows_than_the_limit_become_files(self, spark: SparkSession, tmp_path: Path) -> None:
+        lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=10)
+        # Each of the two tasks has few rows, both together have not.
+        assert lake.write(numbers(spark, 0, 12), "t", mode="append", inline="auto").files_added == 1
+        uneven = numbers(spark, 12, 52).where("id < 35")
+        assert lake.write(uneven, "t", mode="append", inline="auto").files_added == 2
+        assert ids(lake) == list(range(35))
+        sound(lake)
+
+    def test_rows_outside_the_slice_are_refused_there_too(self, spark: SparkSession, tmp_path: Path) -> None:
+        lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=10)
+        slice_of = {"mode": "replace_where", "where": "id < 5", "inline": "auto"}
+        refused(errors.RowsOutsideError, lambda: lake.write(numbers(spark, 4, 6), "t", **slice_of), "1 rows")
+        lake.write(numbers(spark, 4, 6), "t", outside="drop", **slice_of)
+        assert ids(lake) == [4]

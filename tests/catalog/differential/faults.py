@@ -34,6 +34,7 @@ NAN_BESIDE = "F6: `<>` leaves out a file whose other numbers are all the one, fo
 BUCKET_ADDED = "F7: a condition on a column with bucket keys leaves out all files that are older than these"
 UNRECORDED = "F8: reading inlined rows of a version that altered nothing spoils how the snapshots of that version look"
 PROMOTED_SINCE = "F5: a condition on a column as it was before it grew is an INTERNAL error"
+REMEMBERED = "F12: merging files spoils how the same connection sees snapshots before the table's last ALTERs"
 # The errors that fsck may find: what is left of T1 and F7.
 LEFT_BEHIND = {"delete-files-overlap", "file-without-bucket"}
 

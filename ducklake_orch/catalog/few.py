@@ -1,0 +1,96 @@
+"""Few rows, kept in the catalog itself instead of in a file: a commit of its own for ten rows needs no storage."""
+
+import tempfile
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from ducklake_orch.catalog.fitting import explain
+from ducklake_orch.catalog.inlined import stored_text
+from ducklake_orch.catalog.layout import partition_keys
+from ducklake_orch.catalog.model import NewFile, TableDef
+from ducklake_orch.catalog.relation import Relation
+from ducklake_orch.catalog.types import duckdb_type
+from ducklake_orch.catalog.writer import fitted, write_files
+from ducklake_orch.engine.quoting import identifier
+
+if TYPE_CHECKING:
+    from ducklake_orch.config.lake import LakeConfig
+
+_DEFAULT_LIMIT = 10
+_FEW = "__ducklake_orch_few"
+
+
+@dataclass(frozen=True)
+class FewRows:
+    """Rows for the catalog.
+
+    Attributes:
+        stored: The rows as texts that the catalog's types are cast from, numbered from 0 by `ordinal`.
+        as_files: What they would be as files: for statistics and partition keys.
+    """
+
+    stored: Relation
+    as_files: tuple[NewFile, ...]
+
+
+def row_limit(config: "LakeConfig", table: TableDef) -> int:
+    """Return up to how many rows at once the catalog keeps of a table; none where they would not come back whole."""
+    limit = table.options.get("data_inlining_row_limit", config.data_inlining_row_limit)
+    return 0 if _reason_against(config.catalog.type, table) else int(_DEFAULT_LIMIT if limit is None else limit)
+
+
+def _reason_against(catalog: str, table: TableDef) -> str | None:
+    if catalog in ("mysql", "motherduck"):
+        return "the engine finds no place there"  # CREATE TABLE ends MySQL's transaction
+    if any(column.children or column.type in ("geometry", "variant") for column in table.columns):
+        return "not all such values come back as they were"  # texts in structs without their apostrophes
+    texts = (duckdb_type(key.column) == "VARCHAR" for key in partition_keys(table) if key.is_identity)
+    if catalog == "postgres" and any(texts):
+        return "a flush finds no partition by the bytes of a text"
+    return None
+
+
+def few_at_most(limit: int, reader: Any) -> tuple[bool, Any]:
+    """Return whether a pyarrow.RecordBatchReader has no more rows than that, and one that gives the same rows."""
+    import pyarrow as pa
+
+    if not limit:
+        return False, reader
+    seen, count = [], 0
+    for batch in reader:
+        seen.append(batch)
+        count += batch.num_rows
+        if count > limit:
+            break
+    return count <= limit, pa.RecordBatchReader.from_batches(reader.schema, chain(seen, reader))
+
+
+def few_rows(con: duckdb.DuckDBPyConnection, catalog: str, table: TableDef, source: str, only: str | None) -> FewRows:
+    """Make a few rows ready for the catalog.
+
+    Args:
+        con: A DuckDB.
+        catalog: The kind of catalog.
+        table: What they are for.
+        source: What stands behind FROM to read them; it is read once.
+        only: Leave out the rows that do not match this predicate.
+    """
+    try:
+        con.execute(f"CREATE TEMP TABLE {_FEW} AS {fitted(con, table, source, only)}")
+    except duckdb.Error as error:
+        failure = explain(error, table)
+        if failure is None:
+            raise
+        raise failure from None
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            files = write_files(con, replace(table, folder=f"{folder}/", data_path=f"{folder}/"), _FEW, "few")
+        texts = ", ".join(f"{stored_text(catalog, one)} AS {identifier(one.name)}" for one in table.columns)
+        rows = con.execute(f"SELECT row_number() OVER () - 1 AS ordinal, {texts} FROM {_FEW}").to_arrow_table()
+    finally:
+        con.execute(f"DROP TABLE {_FEW}")
+    types = dict.fromkeys((one.name for one in table.columns), "VARCHAR")
+    return FewRows(Relation({"ordinal": "BIGINT"} | types, [()] * len(rows), rows), tuple(files))

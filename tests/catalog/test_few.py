@@ -1,0 +1,196 @@
+"""`inline="auto"`: few rows go into the catalog, where the engine finds them, changes them and flushes them."""
+
+from collections.abc import Callable
+from datetime import date
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ducklake_orch import DuckLake, errors
+from tests.backends import DUCKDB, LOCAL, MYSQL, POSTGRES, SQLITE, Backend
+from tests.conftest import MakeLake
+from tests.refusal import refused
+
+CATALOGS = [Backend(catalog, LOCAL) for catalog in (DUCKDB, SQLITE, POSTGRES)]
+everywhere = pytest.mark.parametrize("backend", CATALOGS, ids=str, indirect=True)
+# Shorter than `lake.write(…, mode="append", inline="auto")`.
+Append = Callable[..., Any]
+
+
+def rows(lake: DuckLake, sql: str) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in lake.execute(sql).raise_for_error().rows]
+
+
+def numbers(*values: int) -> pa.Table:
+    return pa.table({"i": pa.array(values, pa.int64())})
+
+
+def flush(lake: DuckLake) -> None:
+    lake.execute(f"CALL ducklake_flush_inlined_data('{lake.config.alias}')").raise_for_error()
+
+
+@everywhere
+def test_few_rows_are_in_no_file_and_both_read_them(lake: DuckLake) -> None:
+    lake.write(numbers(1, 2), "t", mode="append", inline="auto")
+    done = lake.write(numbers(3), "t", mode="append", inline="auto")
+    assert (done.rows_written, done.files_added, done.bytes_written) == (1, 0, 0)
+    assert lake.snapshots(limit=1)[0].changes == ["inlined_insert:1"]
+    assert lake.table("t").files() == []
+    assert lake.table("t").count() == 3
+    assert rows(lake, "FROM t ORDER BY i") == [(1,), (2,), (3,)]
+    assert sorted(lake.read("t").column("i").to_pylist()) == [1, 2, 3]
+    assert rows(lake, "SELECT i FROM t WHERE i > 2") == [(3,)]
+    assert rows(lake, f"FROM t AT (VERSION => {done.previous_snapshot_id}) ORDER BY i") == [(1,), (2,)]
+    assert lake.fsck(deep=True, storage=True).findings == []
+
+
+@everywhere
+def test_the_engine_changes_and_flushes_them(lake: DuckLake) -> None:
+    lake.write(numbers(1, 2, 3), "t", mode="append", inline="auto")
+    lake.execute(["DELETE FROM t WHERE i = 2", "INSERT INTO t VALUES (4)", "UPDATE t SET i = 5 WHERE i = 3"])
+    lake.write(numbers(6), "t", mode="append", inline="auto")
+    assert rows(lake, "FROM t ORDER BY i") == [(1,), (4,), (5,), (6,)]
+    flush(lake)
+    lake.write(numbers(7), "t", mode="append", inline="auto")
+    assert rows(lake, "FROM t ORDER BY i") == [(1,), (4,), (5,), (6,), (7,)]
+    ids = [row[0] for row in rows(lake, "SELECT rowid FROM t")]
+    assert len(set(ids)) == 5
+    assert lake.fsck(deep=True, storage=True).findings == []
+
+
+@everywhere
+@pytest.mark.parametrize("made_by", ["engine", "us"])
+def test_the_limit_is_the_engines_own(lake: DuckLake, made_by: str) -> None:
+    lake.execute("CREATE TABLE t (i BIGINT)").raise_for_error()
+    lake.execute(f"CALL {lake.config.alias}.set_option('data_inlining_row_limit', 7, table_name => 't')")
+    for count in (6, 7, 8):
+        if made_by == "engine":
+            lake.execute(f"INSERT INTO t SELECT range FROM range({count})").raise_for_error()
+        else:
+            lake.write(numbers(*range(count)), "t", mode="append", inline="auto")
+        assert (lake.snapshots(limit=1)[0].changes == ["inlined_insert:1"]) is (count <= 7)
+    assert len(lake.table("t").files()) == 1
+    assert lake.table("t").count() == 21
+
+
+@everywhere
+def test_nothing_is_inlined_unless_it_is_asked_for(lake: DuckLake) -> None:
+    assert lake.write(numbers(1), "t", mode="append").files_added == 1
+    refused(errors.ConfigError, lambda: lake.write(numbers(1), "t", mode="append", inline="always"), "`inline`")
+
+
+@everywhere
+def test_every_type_comes_back_as_it_was(lake: DuckLake) -> None:
+    kinds = {
+        "BOOLEAN": "true",
+        "TINYINT": "-128",
+        "UBIGINT": "18446744073709551615",
+        "BIGINT": "-9223372036854775808",
+        "DECIMAL(38,10)": "-0.0000000001",
+        "FLOAT": "'nan'",
+        "DOUBLE": "1e-300",
+        "VARCHAR": "'it''s ' || chr(10) || 'é𝒳'",
+        "BLOB": r"'\x00\xFF'::BLOB",
+        "JSON": """'{"a": "it''s"}'""",
+        "UUID": "'ffffffff-ffff-ffff-ffff-ffffffffffff'",
+        "DATE": "'infinity'",
+        "TIME": "'23:59:59.999999'",
+        "TIMESTAMP": "'0044-03-15 (BC) 00:00:00'",
+        "TIMESTAMP_NS": "'2024-01-01 00:00:00.123456789'",
+        "TIMESTAMPTZ": "'2024-02-29 12:00:00+14'",
+    }
+    columns = ", ".join(f"c{n} {kind}" for n, kind in enumerate(kinds))
+    lake.execute(f"CREATE TABLE t ({columns})").raise_for_error()
+    values = ", ".join(f"({value})::{kind} AS c{n}" for n, (kind, value) in enumerate(kinds.items()))
+    with lake.connect() as con:
+        data = con.sql(f"SELECT {values} UNION ALL SELECT {', '.join('NULL' for _ in kinds)}").to_arrow_table()
+    done = lake.write(data, "t", mode="append", inline="auto")
+    assert done.files_added == 0
+    same = " AND ".join(f"c{n} IS NOT DISTINCT FROM ({value})::{kind}" for n, (kind, value) in enumerate(kinds.items()))
+    for _ in range(2):
+        assert rows(lake, f"SELECT count(*) FROM t WHERE {same}") == [(1,)]
+        assert rows(lake, "SELECT count(*) FROM t WHERE COLUMNS(*) IS NULL") == [(1,)]
+        assert lake.read("t").num_rows == 2
+        flush(lake)
+    assert lake.fsck(deep=True, storage=True).findings == []
+
+
+@everywhere
+def test_slices_are_replaced_in_the_catalog_too(lake: DuckLake) -> None:
+    def days(*values: tuple[int, int]) -> pa.Table:
+        return pa.table({"day": [date(2024, 1, day) for day, _ in values], "i": [i for _, i in values]})
+
+    lake.write(days((1, 1), (2, 2)), "t", mode="append", partition_by=["day"], inline="auto")
+    done = lake.write(days((2, 3)), "t", mode="overwrite_partitions", inline="auto")
+    assert (done.rows_removed, done.rows_written) == (1, 1)
+    assert [(one.values, one.rows, one.files) for one in done.partitions] == [({"day": "2024-01-02"}, 1, 0)]
+    assert rows(lake, "SELECT i FROM t ORDER BY i") == [(1,), (3,)]
+    where = "day = '2024-01-01'"
+    lake.write(days((1, 4)), "t", mode="replace_where", where=where, inline="auto")
+    assert rows(lake, "SELECT i FROM t ORDER BY i") == [(3,), (4,)]
+    with pytest.raises(errors.RowsOutsideError):
+        lake.write(days((1, 5), (2, 5)), "t", mode="replace_where", where=where, inline="auto")
+    lake.write(days((1, 6), (2, 6)), "t", mode="replace_where", where=where, outside="drop", inline="auto")
+    assert rows(lake, "SELECT i FROM t ORDER BY i") == [(3,), (6,)]
+    flush(lake)
+    lake.write(days((3, 7)), "t", mode="overwrite", inline="auto")
+    assert rows(lake, "SELECT i FROM t ORDER BY i") == [(7,)]
+    assert lake.fsck(deep=True, storage=True).findings == []
+
+
+@everywhere
+def test_columns_are_added_and_rows_come_back_after_more_alters(lake: DuckLake) -> None:
+    lake.write(numbers(1), "t", mode="append", inline="auto")
+    wider = pa.table({"i": [2], "s": ["x"]})
+    lake.write(wider, "t", mode="append", schema_evolution="add", inline="auto")
+    lake.execute(["ALTER TABLE t ADD COLUMN d BIGINT DEFAULT 9", "ALTER TABLE t RENAME s TO r"]).raise_for_error()
+    lake.write(numbers(3), "t", mode="append", inline="auto")
+    wanted = [(1, None, 9), (2, "x", 9), (3, None, 9)]
+    assert rows(lake, "FROM t ORDER BY i") == wanted
+    flush(lake)
+    assert rows(lake, "FROM t ORDER BY i") == wanted
+    assert lake.fsck(deep=True, storage=True).findings == []
+
+
+@pytest.mark.parametrize("backend", [Backend(SQLITE, LOCAL), Backend(POSTGRES, LOCAL)], ids=str, indirect=True)
+def test_an_engine_that_was_open_before_sees_rows_in_a_new_place(make_lake: MakeLake, backend: Backend) -> None:
+    lake, options = make_lake(data_inlining_row_limit=0), {"threads": 1}
+    lake.write(numbers(1), "t", mode="append")
+    other = DuckLake(lake.config.model_copy(update={"settings": options, "data_inlining_row_limit": 5}))
+    with lake.connect() as con:
+        assert con.sql("SELECT count(*) FROM t").fetchall() == [(1,)]
+        assert other.write(numbers(2), "t", mode="append", inline="auto").files_added == 0
+        assert con.sql("SELECT count(*), max(i) FROM t").fetchall() == [(2, 2)]
+        assert con.sql("SELECT i FROM t ORDER BY i").fetchall() == [(1,), (2,)]
+    assert lake.fsck(deep=True, storage=True).findings == []
+
+
+@everywhere
+def test_a_null_where_none_is_taken_is_an_error(lake: DuckLake) -> None:
+    lake.execute("CREATE TABLE t (i BIGINT NOT NULL)").raise_for_error()
+    with pytest.raises(errors.DataError, match="takes no NULL"):
+        lake.write(pa.table({"i": pa.array([None], pa.int64())}), "t", mode="append", inline="auto")
+    assert lake.table("t").count() == 0
+
+
+@pytest.mark.parametrize("backend", [Backend(MYSQL, LOCAL)], ids=str, indirect=True)
+def test_mysql_gets_a_file(lake: DuckLake) -> None:
+    assert lake.write(numbers(1), "t", mode="append", inline="auto").files_added == 1
+
+
+@everywhere
+def test_what_would_not_come_back_whole_goes_to_a_file(lake: DuckLake, backend: Backend) -> None:
+    nested = pa.table({"s": [{"a": "it's"}]})
+    assert lake.write(nested, "n", mode="append", inline="auto").files_added == 1
+    text = pa.table({"k": ["a"]})
+    done = lake.write(text, "k", mode="append", partition_by=["k"], inline="auto")
+    assert done.files_added == (1 if backend.catalog == POSTGRES else 0)
+
+
+@everywhere
+def test_the_same_key_inlines_once(lake: DuckLake) -> None:
+    for _ in range(2):
+        done = lake.write(numbers(1), "t", mode="append", idempotency_key="k", inline="auto")
+    assert done.replayed
+    assert rows(lake, "FROM t") == [(1,)]
