@@ -24,6 +24,8 @@ from ducklake_orch.engine.quoting import identifier, literal
 
 _SPOOL = "__ducklake_orch_spool"
 _GROUP = "__ducklake_orch_group"
+# Of these COPY says that there are no values and no NULLs, whatever there is.
+_UNCOUNTED = ("timetz", "interval")
 
 
 def write_files(
@@ -169,7 +171,9 @@ def _statistics(
             found[leaf.column_id], fields = variant_stats(leaf.column_id, path, stats)
             variants += fields
     for path, values in stats.items():
-        if (known := leaves.get(path)) is not None:
+        if (known := leaves.get(path)) is not None and known.type in _UNCOUNTED:
+            found[known.column_id] = ColumnStats(int(values["column_size_bytes"]))
+        elif known is not None:
             found[known.column_id] = copied_stats(values, _geometry(values) if known.type == "geometry" else None)
     return found, tuple(variants)
 

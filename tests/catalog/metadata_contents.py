@@ -107,12 +107,13 @@ def table_without_bounds(before: Contents, theirs: Contents, ours: Contents) -> 
     theirs[name] = [row for row in theirs[name] if row["column_id"] not in gone]
 
 
-def nulls_of_variants_unknown(before: Contents, theirs: Contents, ours: Contents) -> None:
-    """The engine counts no NULLs among variants, also where there are some; we say that nobody has counted."""
-    variants = {row["column_id"] for row in theirs["ducklake_column"] if row["column_type"] == "variant"}
+def nulls_nobody_counted(before: Contents, theirs: Contents, ours: Contents) -> None:
+    """The engine counts no NULLs of some types, also where there are some; we say that nobody has counted."""
+    uncounted = ("variant", "timetz", "interval")
+    columns = {row["column_id"] for row in theirs["ducklake_column"] if text(row["column_type"]) in uncounted}
     for contents in (theirs, ours):
         for row in contents["ducklake_file_column_stats"] + contents["ducklake_table_column_stats"]:
-            if row["column_id"] in variants:
+            if row["column_id"] in columns:
                 row |= {name: None for name in ("value_count", "null_count", "contains_null") if name in row}
 
 

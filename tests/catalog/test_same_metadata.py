@@ -31,7 +31,7 @@ from tests.catalog.metadata_contents import (
     new_fields_take_nulls,
     next_file_id_moves,
     nothing_is_no_statistics,
-    nulls_of_variants_unknown,
+    nulls_nobody_counted,
     promoted_bounds_stay,
     table_without_bounds,
 )
@@ -145,13 +145,16 @@ FLAT_ROWS = [
 
 @catalogs()
 def test_first_rows(pair: Pair) -> None:
-    pair.write(TYPED, TYPED_ROWS, table="a.typed", first=["CREATE SCHEMA a", create(TYPED, "a.typed")])
-    pair.write(TYPED, NULLS, table="a.nulls", first=[create(TYPED, "a.nulls")])
+    pair.write(
+        TYPED, TYPED_ROWS, nulls_nobody_counted, table="a.typed", first=["CREATE SCHEMA a", create(TYPED, "a.typed")]
+    )
+    pair.write(TYPED, NULLS, nulls_nobody_counted, table="a.nulls", first=[create(TYPED, "a.nulls")])
     layout = ["ALTER TABLE t SET PARTITIONED BY (s, bucket(3, i))", 'ALTER TABLE t SET SORTED BY (d DESC, "i" % 2, ts)']
     pair.write(
         FLAT,
         FLAT_ROWS,
         layout_in_the_creation,
+        nulls_nobody_counted,  # of the tables before
         first=[create(FLAT), *layout],
         partition_by=["s", "bucket(3, i)"],
         sort_by=["D desc", "i%2", "ts"],
@@ -169,13 +172,13 @@ def test_first_rows_of_tables_with_odd_names(pair: Pair) -> None:
 def test_more_rows(pair: Pair) -> None:
     pair.both(create(TYPED), insert(TYPED, TYPED_ROWS[:3]))
     for rows in (NULLS, TYPED_ROWS[2:4], TYPED_ROWS):
-        pair.write(TYPED, rows)
+        pair.write(TYPED, rows, nulls_nobody_counted)
 
 
 @catalogs(sql_writes=True, quick=[SQLITE])
 def test_more_rows_where_there_were_no_bounds(pair: Pair) -> None:
     pair.both(create(TYPED), insert(TYPED, NULLS))
-    pair.write(TYPED, TYPED_ROWS, table_without_bounds)
+    pair.write(TYPED, TYPED_ROWS, table_without_bounds, nulls_nobody_counted)
 
 
 @catalogs(sql_writes=True, quick=[SQLITE])
@@ -199,7 +202,7 @@ def test_variants(pair: Pair, kind: str) -> None:
     rows: Rows = [(value, "1") for value in inside] + [(None, "2")]
     pair.both(create(columns))
     for _ in range(2):
-        pair.write(columns, rows, nulls_of_variants_unknown)
+        pair.write(columns, rows, nulls_nobody_counted)
 
 
 @catalogs(sql_writes=True, quick=[SQLITE, POSTGRES])

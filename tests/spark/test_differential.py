@@ -32,7 +32,6 @@ def sessions(spark: SparkSession) -> Mapping[str, SparkSession]:
     return found
 
 
-@pytest.mark.full
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("backend", [Backend(SQLITE, LOCAL)], ids=str, indirect=True)
 def test_spark_writes_and_reads_what_the_model_holds(
@@ -42,7 +41,7 @@ def test_spark_writes_and_reads_what_the_model_holds(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    _differ(make_lake, backend, sessions, tmp_path, capsys, many=2, steps=60, looks=1, exact=False)
+    _differ(make_lake, backend, sessions, tmp_path, capsys, many=2, steps=60, looks=1, whole=False)
 
 
 @pytest.mark.full
@@ -55,7 +54,7 @@ def test_spark_writes_and_reads_what_the_model_holds_after_many_steps(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    _differ(make_lake, backend, sessions, tmp_path, capsys, many=5, steps=300, looks=2, exact=True)
+    _differ(make_lake, backend, sessions, tmp_path, capsys, many=5, steps=300, looks=2, whole=True)
 
 
 def _differ(
@@ -68,11 +67,12 @@ def _differ(
     many: int,
     steps: int,
     looks: int,
-    exact: bool,
+    whole: bool,
 ) -> None:
+    """Run; as a whole it goes on until no wanted cell is empty, which takes many minutes."""
     every = [*readers(backend.catalog), *READERS]
     scene = Scene(backend.catalog, (*shapes(backend.catalog), PLAIN), every, goals, never)
-    coverage = Coverage(wanted(scene, exact=exact))
+    coverage = Coverage(wanted(scene, exact=whole))
     chosen = seeds(many)
     with capsys.disabled():
         print(f"\n{backend.catalog.name}: DUCKLAKE_ORCH_SEED={chosen[0]}, {many} seeds of {steps} steps")
@@ -84,9 +84,9 @@ def _differ(
         lake = make_lake(f"seed_{seed}", data_inlining_row_limit=0, settings={"threads": 1})
         started = time.monotonic()
         run = Run(lake, scene, seed, coverage, world=world, checker=checker)
-        run.go(steps, looks=looks, fill=seed == chosen[-1])
+        run.go(steps, looks=looks, fill=whole and seed == chosen[-1])
         with capsys.disabled():
             print(f"seed {seed}: {time.monotonic() - started:.0f} s")
     with capsys.disabled():
         print(coverage.report())
-    assert not coverage.missing(), f"nothing has tried {coverage.missing()}"
+    assert not whole or not coverage.missing(), f"nothing has tried {coverage.missing()}"

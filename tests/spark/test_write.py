@@ -319,7 +319,7 @@ class TestFewRows:
 
     def test_rows_outside_the_slice_are_refused_there_too(self, spark: SparkSession, tmp_path: Path) -> None:
         lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=10)
-        slice_of = {"mode": "replace_where", "where": "id < 5", "inline": "auto"}
+        slice_of: dict[str, Any] = {"mode": "replace_where", "where": "id < 5", "inline": "auto"}
         refused(errors.RowsOutsideError, lambda: lake.write(numbers(spark, 4, 6), "t", **slice_of), "1 rows")
         lake.write(numbers(spark, 4, 6), "t", outside="drop", **slice_of)
         assert ids(lake) == [4]

@@ -5,9 +5,11 @@ The plan reader is asked in any case. Some faults never happen here:
 - T3: tables are flushed immediately before a rewrite; else it fails, or the flush spoils it.
 - T4: structs are not inlined on SQLite and Postgres.
 - F9: a rewrite forgets the bounds of a column that is NULL throughout the oldest file left as it is, and the engine's
-  next INSERT puts its own in their place. fsck mends the lake after each rewrite.
+  next INSERT puts its own in their place. fsck mends the lake after whatever the engine writes.
 - F10: a connection that knows a table's statistics from before SET DATA TYPE forgets the column's bounds at its next
   INSERT, and the one after that puts its own there. We write after each SET DATA TYPE: then it reads them anew.
+- F13: an INSERT or a flush whose first file has only NULLs in a column forgets its bounds just so. Bounds that are too
+  narrow do worse than to leave out rows: a sort packs values by them, so a rewrite of a sorted table makes 255 of -1.
 - F11: Postgres keeps inlined texts as bytes, and a flush brings those deleted rows back whose partition keys are texts
   that look different as bytes. Tables that inline rows have no such keys there.
 """
@@ -35,8 +37,8 @@ BUCKET_ADDED = "F7: a condition on a column with bucket keys leaves out all file
 UNRECORDED = "F8: reading inlined rows of a version that altered nothing spoils how the snapshots of that version look"
 PROMOTED_SINCE = "F5: a condition on a column as it was before it grew is an INTERNAL error"
 REMEMBERED = "F12: merging files spoils how the same connection sees snapshots before the table's last ALTERs"
-# The errors that fsck may find: what is left of T1 and F7.
-LEFT_BEHIND = {"delete-files-overlap", "file-without-bucket"}
+# The errors that fsck may find: what is left of T1 and F7, and NULLs that the engine does not count in some types.
+LEFT_BEHIND = {"delete-files-overlap", "file-without-bucket", "table-hides-nulls"}
 
 
 def fault_of(model: Model, table: Table, at: int, where: Condition) -> str | None:

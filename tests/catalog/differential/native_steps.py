@@ -85,6 +85,8 @@ def _write(world: World, table: Table, rows: dict[int, Row], left_out: set[str],
     order = [n for n, column in enumerate(table.columns) if column.name not in left_out]
     world.rng.shuffle(order)
     columns = [table.columns[n] for n in order]
+    if table.name in world.inlining and world.chance(0.4):
+        arguments["inline"] = "auto"
     if world.chance(0.2):  # names of columns have no case
         columns = [Column(one.name.swapcase(), one.type) if one.name.isascii() else one for one in columns]
     return world.write([tuple(row[n] for n in order) for row in rows.values()], columns, table.name, **arguments)
