@@ -16,8 +16,8 @@ from ducklake_orch.engine.quoting import exactly, literal
 log = logging.getLogger("ducklake_orch")
 
 
-def remove_written(config: LakeConfig, folder: str, write_id: str, keep: Set[str] = frozenset()) -> None:
-    """Delete the files of a write that came to nothing, and only those.
+def remove_written(config: LakeConfig, folder: str, write_id: str, keep: Set[str] = frozenset()) -> int:
+    """Delete the files of a write that came to nothing, and only those; return how many there were.
 
     A failure is only logged: it would hide the error that led here, and the files can be found by their names.
 
@@ -28,9 +28,12 @@ def remove_written(config: LakeConfig, folder: str, write_id: str, keep: Set[str
         keep: Those of its files that did come to something.
     """
     try:
-        remove(config, [path for path in _written(config, folder, write_id) if path not in keep])
+        lost = [path for path in _written(config, folder, write_id) if path not in keep]
+        remove(config, lost)
+        return len(lost)
     except (duckdb.Error, OSError) as error:
         log.warning("files of write %s are left in %s: %s", write_id, folder, config.scrubber(str(error)))
+        return 0
 
 
 def _written(config: LakeConfig, folder: str, write_id: str) -> list[str]:

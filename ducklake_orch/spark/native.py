@@ -15,7 +15,6 @@ from ducklake_orch.catalog.rows import Job
 from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.engine.quoting import folded
 from ducklake_orch.errors import DuckLakeOrchError, StorageError
-from ducklake_orch.spark.running import ended_if_it_fails
 from ducklake_orch.spark.session import is_local
 from ducklake_orch.spark.sql_text import name_sql
 from ducklake_orch.spark.types import spark_type
@@ -109,9 +108,7 @@ def write_natively(frame: Any, job: Job) -> list[NewFile]:
     folder = Path(job.table.folder) / f"ducklake-{job.write_id}-spark"
     try:
         # As Hadoop reads it: nothing in a path is encoded.
-        writer = _writer(frame, job.table)
-        with ended_if_it_fails(frame.sparkSession, job.write_id):
-            writer.parquet(f"file://{folder}")
+        _writer(frame, job.table).parquet(f"file://{folder}")
         if not folder.is_dir():
             raise StorageError(f"Spark wrote its files somewhere else than {folder}.", remedy='Use `engine="duckdb"`.')
         files = _described(job, folder)

@@ -26,7 +26,7 @@ from ducklake_orch.spark.carry import carried
 from ducklake_orch.spark.distribute import distributed
 from ducklake_orch.spark.executor import EngineSpec, engine_spec
 from ducklake_orch.spark.native import reason_against, write_natively
-from ducklake_orch.spark.running import ended_if_it_fails
+from ducklake_orch.spark.running import swept_if_it_fails, wait_for_others
 from ducklake_orch.spark.session import is_local
 from ducklake_orch.spark.task import RESULT, TaskResult, WriteTask, unpack
 from ducklake_orch.spark.types import duckdb_columns, imported
@@ -34,6 +34,8 @@ from ducklake_orch.spark.types import duckdb_columns, imported
 log = logging.getLogger("ducklake_orch")
 # The last line of a traceback in a worker: the error's class, maybe with its module, and what it says.
 _RAISED = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Interrupt)): ", re.MULTILINE)
+
+_CAUSED = re.compile(r"^Caused by: (?:[\w.$]+\.)?(\w+: .+)$", re.MULTILINE)
 
 
 class SparkRows:
@@ -93,7 +95,8 @@ class SparkRows:
     def _write_natively(self, job: Job) -> list[NewFile]:
         failure: DuckLakeOrchError
         try:
-            return write_natively(self._frame, job)
+            with swept_if_it_fails(self._frame.sparkSession, job.write_id, lambda: _sweep(job)):
+                return write_natively(self._frame, job)
         except Exception as error:
             if not _is_sparks(error):
                 raise
@@ -126,7 +129,8 @@ class SparkRows:
             raise rows_outside(job.table, job.where or "", outside, example)
         written = self._with_few(results, job)
         if _may_have_left_files(self._frame.sparkSession, results):
-            remove_written(job.config, job.table.folder, job.write_id, keep={file.path for file in written.files})
+            wait_for_others(self._frame.sparkSession, job.write_id)
+            _sweep(job, written.files)
         return written
 
     def _with_few(self, results: Sequence[TaskResult], job: Job) -> Written:
@@ -151,7 +155,7 @@ class SparkRows:
     def _collect(self, frame: Any, job: Job) -> list[TaskResult]:
         failure: DuckLakeOrchError
         try:
-            with ended_if_it_fails(self._frame.sparkSession, job.write_id):
+            with swept_if_it_fails(self._frame.sparkSession, job.write_id, lambda: _sweep(job)):
                 rows = frame.collect()
             return [unpack(bytes(row[0])) for row in rows]
         except Exception as error:
@@ -159,6 +163,10 @@ class SparkRows:
                 raise
             failure = _failure(error, job)
         raise failure
+
+
+def _sweep(job: Job, keep: Sequence[NewFile] = ()) -> int:
+    return remove_written(job.config, job.table.folder, job.write_id, keep={file.path for file in keep})
 
 
 def _is_sparks(error: Exception) -> bool:
@@ -173,7 +181,9 @@ def _failure(error: Exception, job: Job) -> DuckLakeOrchError:
         told = text[raised[-1].start() :].partition("\n\tat ")[0].strip()
         text = "\n".join(line for line in told.splitlines() if line.strip())[:2000]
     else:
-        text = text.partition("\n\tat ")[0][:2000]
+        # Java tells the first cause last.
+        causes = _CAUSED.findall(text)
+        text = "\n".join([text.partition("\n\tat ")[0][:2000], *causes[-1:]])
     if "No module named" in text:
         return MissingExtraError(
             f"The Python of Spark's workers lacks what the write of `{job.table}` needs: {text}",

@@ -1,6 +1,7 @@
 """A standalone Spark cluster from the pip package: a master and two workers, each a process of its own."""
 
 import json
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Self
@@ -29,22 +30,25 @@ class SparkCluster(Server):
         other = folder / "site" / "ducklake_orch"
         other.mkdir(parents=True)
         (other / "__init__.py").write_text("raise ImportError('the copy on the executor was imported')")
-        env = {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": LOOPBACK, "PYTHONPATH": str(other.parent)}
+        env = {"SPARK_HOME": str(home), "PYTHONPATH": str(other.parent)}
         program = str(home / "bin" / "spark-class")
         port, web = free_port(), free_port()
         url = f"spark://{LOOPBACK}:{port}"
         started: list[ServerProcess] = []
 
-        def start(name: str, kind: str, *options: str) -> None:
+        def start(name: str, kind: str, *options: str, host: str = LOOPBACK) -> None:
             place = folder / name
             place.mkdir(parents=True)
-            command = [program, f"org.apache.spark.deploy.{kind}", "--host", LOOPBACK, *options]
-            started.append(ServerProcess(command, place, env={**env, "SPARK_WORKER_DIR": str(place)}))
+            command = [program, f"org.apache.spark.deploy.{kind}", "--host", host, *options]
+            own = {"SPARK_WORKER_DIR": str(place), "SPARK_LOCAL_IP": host}
+            started.append(ServerProcess(command, place, env=env | own))
 
         start("master", "master.Master", "--port", str(port), "--webui-port", str(web))
         started[0].wait_until(lambda: accepts_connections(port) and accepts_connections(web))
         for number in (1, 2):
-            start(f"worker{number}", "worker.Worker", "--webui-port", str(free_port()), "-c", "1", "-m", "1g", url)
+            options = ["--webui-port", str(free_port()), "-c", "1", "-m", "1g", url]
+            # Two machines to Spark, which gives a second attempt at a task to another one only.
+            start(f"worker{number}", "worker.Worker", *options, host=f"127.0.0.{number}")
         started[0].wait_until(lambda: _workers(web) == 2)
         return cls(url, started)
 
@@ -54,5 +58,8 @@ class SparkCluster(Server):
 
 
 def _workers(web: int) -> int:
-    with urllib.request.urlopen(f"http://{LOOPBACK}:{web}/json/") as answer:
-        return int(json.load(answer)["aliveworkers"])
+    try:
+        with urllib.request.urlopen(f"http://{LOOPBACK}:{web}/json/") as answer:
+            return int(json.load(answer)["aliveworkers"])
+    except urllib.error.HTTPError:  # the page is not there yet
+        return 0

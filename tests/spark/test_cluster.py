@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,21 +66,63 @@ print(json.dumps(told))
 spark.stop()
 """
 
+SPECULATING = """
+import json, sys, time
+from ducklake_orch import DuckLake
+from ducklake_orch.spark import local_session
+
+url, folder = sys.argv[1:]
+conf = {"spark.speculation": "true", "spark.speculation.interval": "100ms", "spark.speculation.quantile": "0.5"}
+conf |= {"spark.speculation.multiplier": "1.1", "spark.executor.memory": "700m"}
+spark = local_session("speculation", master=url, conf=conf)
+lake = DuckLake.local(folder, data_inlining_row_limit=0)
+
+def hang_once(batches):
+    from pyspark import TaskContext
+    context = TaskContext.get()
+    for number, batch in enumerate(batches):
+        yield batch
+        if context.partitionId() == 1 and context.attemptNumber() == 0 and number == 3:
+            time.sleep(150)
+
+lake.create_table("t", {"id": "BIGINT"}, options={"target_file_size": "50KB"})
+spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10000")
+started = time.monotonic()
+lake.write(spark.range(0, 200_000, 1, 2).mapInArrow(hang_once, "id bigint"), "t", mode="append")
+told = {"seconds": time.monotonic() - started}
+told["rows"] = lake.execute("SELECT count(*) AS n, count(DISTINCT id) AS ids FROM t").rows[0]
+told["strays"] = [one.detail for one in lake.fsck(deep=True, storage=True).findings]
+print(json.dumps(told))
+spark.stop()
+"""
+
 
 @pytest.fixture
 def cluster(servers: Servers) -> SparkCluster:
     return servers.get(SparkCluster)
 
 
-def test_a_cluster_writes_and_reads(cluster: SparkCluster, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", PROGRAM, cluster.url, str(tmp_path / "lake")]
+def told_by(program: str, cluster: SparkCluster, folder: Path) -> Any:
+    """Run a program as a driver of the cluster; return what it tells at its end."""
+    command = [sys.executable, "-c", program, cluster.url, str(folder / "lake")]
     env = {**os.environ, "SPARK_LOCAL_IP": LOOPBACK}
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False, env=env)
     assert done.returncode == 0, done.stderr[-4000:]
-    told = json.loads(done.stdout.splitlines()[-1])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_cluster_writes_and_reads(cluster: SparkCluster, tmp_path: Path) -> None:
+    told = told_by(PROGRAM, cluster, tmp_path)
     assert (told["engine"], told["flat"]) == ("duckdb", "duckdb")
     for moment in ("written", "killed", "after"):
         assert told[moment] == [200_000, 200_000, []], moment
     assert "does not see the lake's files" in told["unseen"]
     assert "Mount that folder" in told["unseen"]
     assert told["read"] == {"native": 200_000, "duckdb": 200_000}
+
+
+def test_of_two_attempts_at_a_task_one_shows(cluster: SparkCluster, tmp_path: Path) -> None:
+    told = told_by(SPECULATING, cluster, tmp_path)
+    assert told["rows"] == {"n": 200_000, "ids": 200_000}
+    assert told["strays"] == []
+    assert told["seconds"] < 150  # or nobody overtook the attempt that hung

@@ -1,0 +1,97 @@
+"""Storage that is busy, slow or full while executors write: one clear error or none, one copy of the rows, no stray."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ducklake_orch import DuckLake, S3Storage, errors
+from tests.backends import LOCAL, S3_DISK, SQLITE, Backend
+from tests.refusal import refused
+from tests.servers.base import ServerUnavailable
+from tests.servers.disk import small_disk
+from tests.servers.proxy import FaultProxy
+
+MakeLake = Callable[..., DuckLake]
+on_s3 = pytest.mark.parametrize("backend", [Backend(SQLITE, S3_DISK)], indirect=True, ids=str)
+
+
+@dataclass
+class Behind:
+    """A lake on S3, reached directly and through a proxy."""
+
+    direct: DuckLake
+    lake: DuckLake
+    proxy: FaultProxy
+
+    def assert_whole(self, count: int) -> None:
+        rows = self.direct.execute("SELECT count(*) AS n, count(DISTINCT id) AS ids FROM t").rows
+        assert rows == [{"n": count, "ids": count}]
+        assert self.direct.fsck(deep=True, storage=True).findings == []
+
+
+@pytest.fixture
+def behind(make_lake: MakeLake, spark: SparkSession) -> Iterator[Behind]:
+    direct = make_lake(data_inlining_row_limit=0)
+    direct.write(spark.range(5), "t", mode="append")
+    storage = direct.config.storage
+    assert isinstance(storage, S3Storage)
+    assert storage.endpoint
+    host, _, port = storage.endpoint.rpartition("://")[2].partition(":")
+    with FaultProxy(host, int(port)) as proxy:
+        through = storage.model_copy(update={"endpoint": storage.endpoint.replace(f":{port}", f":{proxy.port}")})
+        yield Behind(direct, DuckLake(direct.config.model_copy(update={"storage": through})), proxy)
+
+
+@on_s3
+def test_a_busy_storage_is_asked_again(behind: Behind, spark: SparkSession) -> None:
+    behind.proxy.answer_503(times=3)
+    behind.lake.write(spark.range(5, 1000, 1, 2), "t", mode="append")
+    assert behind.proxy.answers_503 == 3
+    behind.assert_whole(1000)
+
+
+@on_s3
+def test_a_storage_that_stays_busy_is_a_clear_error(behind: Behind, spark: SparkSession) -> None:
+    behind.proxy.answer_503()
+    told = refused(
+        errors.StorageBusyError,
+        lambda: behind.lake.write(spark.range(5, 1000, 1, 2), "t", mode="append"),
+        "main.t",
+        "503",
+    )
+    assert "at org.apache" not in told
+    behind.proxy.restore()
+    behind.assert_whole(5)
+
+
+@on_s3
+def test_a_slow_storage_is_waited_for(behind: Behind, spark: SparkSession) -> None:
+    behind.proxy.delay(0.05)
+    behind.lake.write(spark.range(5, 1000, 1, 2), "t", mode="append")
+    assert behind.lake.read("t", spark, engine="duckdb").count() == 1000
+    behind.proxy.restore()
+    behind.assert_whole(1000)
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "native"])
+@pytest.mark.parametrize("backend", [Backend(SQLITE, LOCAL)], indirect=True, ids=str)
+def test_a_full_disk_is_a_clear_error(
+    make_lake: MakeLake, backend: Backend, spark: SparkSession, tmp_path: Path, engine: str
+) -> None:
+    try:
+        with small_disk(2 << 20, tmp_path / "disk") as folder:
+            lake = make_lake(data_inlining_row_limit=0, storage=folder / "files")
+            lake.write(spark.range(5), "t", mode="append", engine=engine)
+            much = spark.range(0, 2_000_000, 1, 2).selectExpr("xxhash64(id) AS id")
+            refused(errors.StorageError, lambda: lake.write(much, "t", mode="append", engine=engine), "No space left")
+            assert lake.fsck(deep=True, storage=True).findings == []
+            lake.write(spark.range(5, 1000, 1, 2), "t", mode="append", engine=engine)
+            assert lake.table("t").count() == 1000
+    except ServerUnavailable as error:
+        if os.environ.get("REQUIRE_SERVERS") == "1":
+            raise
+        pytest.skip(str(error))
