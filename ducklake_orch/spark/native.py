@@ -24,6 +24,7 @@ _SAME = {"boolean", "int8", "int16", "int32", "int64", "float32", "float64", "da
 _SAME |= {"varchar", "blob"}
 # What DuckDB calls a codec, in Spark's words.
 _CODECS = {"uncompressed": "none", "lz4_raw": "lz4_raw"} | {name: name for name in ("snappy", "zstd", "gzip", "brotli")}
+_LITTLE = 16 * 1024 * 1024
 _FIELD_ID = "parquet.field.id"
 _SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -62,6 +63,11 @@ def reason_against(frame: Any, columns: list[tuple[str, str]], job: Job) -> str 
     if job.where is not None:
         return "DuckDB has to check the rows"
     return _against_layout(table) or _against_columns(table, columns)
+
+
+def is_little(frame: Any) -> bool:
+    """Whether Spark expects so few bytes that DuckDB, in workers that run already, is done before Spark has begun."""
+    return int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())) < _LITTLE
 
 
 def _against_layout(table: TableDef) -> str | None:

@@ -25,7 +25,7 @@ from ducklake_orch.errors import DuckLakeOrchError, MissingExtraError, Unsupport
 from ducklake_orch.spark.carry import carried
 from ducklake_orch.spark.distribute import distributed
 from ducklake_orch.spark.executor import EngineSpec, engine_spec
-from ducklake_orch.spark.native import reason_against, write_natively
+from ducklake_orch.spark.native import is_little, reason_against, write_natively
 from ducklake_orch.spark.running import swept_if_it_fails, wait_for_others
 from ducklake_orch.spark.session import is_local
 from ducklake_orch.spark.task import RESULT, TaskResult, WriteTask, unpack
@@ -66,13 +66,21 @@ class SparkRows:
     def write(self, job: Job) -> Written:
         """Write the rows in tasks of Spark."""
         self._check(job)
-        against = "it is not wanted" if self._wanted == "duckdb" else reason_against(self._frame, self._columns, job)
+        against = self._reason_against_native(job)
         self.engine = "duckdb" if against else "native"
         if against is None:
             return Written(self._write_natively(job))
         if self._wanted == "native":
             log.warning("DuckDB writes `%s` in tasks, not Spark itself: %s", job.table, against)
         return self._write_with_duckdb(job)
+
+    def _reason_against_native(self, job: Job) -> str | None:
+        if self._wanted == "duckdb":
+            return "it is not wanted"
+        against = reason_against(self._frame, self._columns, job)
+        if against is None and self._wanted == "auto" and is_little(self._frame):
+            return "DuckDB is quicker with so little"
+        return against
 
     def _check(self, job: Job) -> None:
         """Refuse what cannot work, before Spark does anything for it."""

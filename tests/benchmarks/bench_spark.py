@@ -275,7 +275,7 @@ def measure(spark: SparkSession, formats: Sequence[Format], rows: int, times: in
     one_day = eight.where("day = DATE'2024-01-03'")
     for one in formats:  # everything has run once before it counts
         one.drop("warm")
-        one.write(orders(spark, 1000, 8), "warm")
+        one.write(orders(spark, 500_000, 8), "warm")
         one.append(orders(spark, 1000, 8), "warm")
         one.read("warm").selectExpr("sum(amount)").collect()
     table.line("write", writing("flat", flat))

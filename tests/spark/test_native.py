@@ -39,6 +39,13 @@ def written_by(spark: SparkSession, lake: DuckLake, engine: str) -> list[dict[st
     return lake.execute(f"FROM {engine} ORDER BY id", max_rows=None).rows
 
 
+def test_little_goes_to_duckdb_unless_told_otherwise(spark: SparkSession, lake: DuckLake) -> None:
+    little, much = spark.range(1000), spark.range(3_000_000)
+    assert lake.write(little, "t", mode="append").engine == "duckdb"
+    assert lake.write(little, "t", mode="append", engine="native").engine == "native"
+    assert lake.write(much, "t", mode="append").engine == "native"
+
+
 def test_both_engines_write_the_same_rows(spark: SparkSession, lake: DuckLake) -> None:
     assert written_by(spark, lake, "native") == written_by(spark, lake, "duckdb")
     assert lake.fsck(deep=True, storage=True).findings == []

@@ -82,7 +82,9 @@ class World:
         report = self.lake.fsck(repair=True)
         errors = [one for one in (*report.repaired, *report.findings) if one.severity == "error"]
         assert {one.code for one in errors} <= LEFT_BEHIND, "\n".join(map(str, errors))
-        self.settle(report.repair_snapshot or self.model.snapshot, None)
+        if report.repair_snapshot is not None:
+            self.changed |= dict.fromkeys(self.model.tables, report.repair_snapshot)
+            self.settle(report.repair_snapshot, None)
 
     def write(self, rows: list[Row], columns: list[Column], name: str, **arguments: Any) -> WriteResult:
         """Write rows natively; what the model makes of it is for the caller to settle."""
