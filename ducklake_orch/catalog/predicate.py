@@ -90,6 +90,39 @@ def parse_predicate(con: duckdb.DuckDBPyConnection, text: str, columns: Sequence
     return predicate
 
 
+def refuse_changing(con: duckdb.DuckDBPyConnection, predicate: Predicate) -> None:
+    """Refuse a condition that may say something else about the same row when it is evaluated again.
+
+    Raises:
+        StatementError: Names the function that is to blame.
+    """
+    called = ", ".join(literal(name) for name in _functions(predicate.tree)) or "NULL"
+    rows = con.execute(
+        "SELECT function_name FROM duckdb_functions() WHERE stability IN ('VOLATILE', 'CONSISTENT_WITHIN_QUERY')"
+        f" AND function_name <> 'error' AND function_name IN ({called}) ORDER BY 1"
+    ).fetchall()
+    if rows:
+        raise StatementError(
+            f"`where` = `{predicate.text.strip()}`: `{rows[0][0]}` gives another value each time, and the condition is"
+            " evaluated more than once.",
+            remedy="Evaluate it first, and put the value into the condition.",
+        )
+
+
+def _functions(tree: Node) -> set[str]:
+    """Return the names of the functions that are called."""
+    found, waiting = set[str](), [tree]  # type: tuple[set[str], list[Any]]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            if node.get("class") == "FUNCTION":
+                found.add(str(node["function_name"]).lower())
+            waiting += node.values()
+        elif isinstance(node, list):
+            waiting += node
+    return found
+
+
 def parse_order(con: duckdb.DuckDBPyConnection, text: str, columns: Sequence[ColumnDef]) -> OrderKey:
     """Read one key of an order: `ts`, `ts DESC`, `ts DESC NULLS LAST`."""
     what = f"`order_by` = `{text.strip()}`"
