@@ -109,9 +109,9 @@ def write_delete_file(
     for one in file.deletes:
         known = f"SELECT NULL::BIGINT AS {SNAPSHOT_ID} WHERE false UNION ALL BY NAME"
         source = f"({known} FROM {parquet_sql(one.path, one.encryption_key)})"
-        parts.append(f"SELECT pos, coalesce({SNAPSHOT_ID}, {one.begin_snapshot}) FROM {source}")
+        parts.append(f"SELECT pos, coalesce({SNAPSHOT_ID}, {one.begin_snapshot})::BIGINT FROM {source}")
     if inlined:
-        values = ", ".join(f"({position}, {snapshot})" for position, snapshot in inlined)
+        values = ", ".join(f"({position}::BIGINT, {snapshot}::BIGINT)" for position, snapshot in inlined)
         parts.append(f"SELECT * FROM (VALUES {values})")
     # What was deleted twice was gone with the first of them.
     rows = f"SELECT pos, min(since) AS since FROM ({' UNION ALL '.join(parts)}) q(pos, since) GROUP BY pos"

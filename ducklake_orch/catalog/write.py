@@ -340,7 +340,7 @@ def write_result(write: Write, table: TableDef, mode: str, files: Sequence[NewFi
         previous_snapshot_id=done.previous_snapshot_id,
         rows_written=sum(file.record_count for file in written),
         rows_removed=done.rows_removed,
-        files_added=len(written),
+        files_added=done.files_added,
         files_removed=done.files_removed,
         bytes_written=sum(file.file_size for file in written),
         partitions=_partitions(table, written),

@@ -100,10 +100,10 @@ def test_files_of_a_table_are_listed(lake: DuckLake) -> None:
 
 
 def test_rows_are_counted_before_they_are_deleted(lake: DuckLake) -> None:
-    count = run("delete", "numbers", "--where", "i = 7", "--dry-run")
+    count = run("delete", "numbers", "--where", "n = 7", "--dry-run")
     assert (count.code, count.out) == (0, "1 rows of main.numbers would go\n")
-    assert run("delete", "numbers", "--where", "i = 7", "--json").json["rows_removed"] == 1
-    assert run("delete", "numbers", "--where", "i = 7").out.startswith("delete to main.numbers: 0 rows in, 0 out")
+    assert run("delete", "numbers", "--where", "n = 7", "--json").json["rows_removed"] == 1
+    assert run("delete", "numbers", "--where", "n = 7").out.startswith("delete to main.numbers: 0 rows in, 0 out")
     assert run("delete", "numbers", "--where", "j = 7").code == 1
 
 

@@ -36,7 +36,7 @@ def delete_inlined(world: World, table: Table) -> None:
 
 def delete_files(world: World, table: Table) -> None:
     """DELETE that writes delete files, or ends whole files; on MySQL not several at once."""
-    where = _condition(world, table)
+    where = some_rows(world, table)
     sql = f"DELETE FROM {identifier(table.name)} WHERE (\n{where.sql}\n)"
     try:
         _in_files(world, table, sql, table.without(matching(world.oracle, table, where)))
@@ -48,7 +48,7 @@ def delete_files(world: World, table: Table) -> None:
 
 def update(world: World, table: Table) -> None:
     """UPDATE of a column or two; partition keys among them."""
-    where = _condition(world, table)
+    where = some_rows(world, table)
     ids = matching(world.oracle, table, where)
     columns = world.rng.sample(table.columns[1:], 2)
     row = next(iter(world.rows(table, 1).values()))
@@ -135,7 +135,7 @@ def _are(ids: list[int]) -> str:
     return f'"id" IN ({", ".join(map(str, ids))})'
 
 
-def _condition(world: World, table: Table) -> Condition:
+def some_rows(world: World, table: Table) -> Condition:
     """Return which rows a statement is about: by their ids, or by a condition that meets some but not most of them."""
     for _ in range(3):
         where = condition(world.rng, table)
