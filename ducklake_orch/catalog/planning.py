@@ -1,9 +1,11 @@
 """Plan a change of rows: what is there, at one snapshot, and no lock is held when that is known."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import duckdb
 
 from ducklake_orch.catalog.delete_files import InlinedDeletes, inlined_deletes
 from ducklake_orch.catalog.metadata import Metadata, reading, reading_file
@@ -92,10 +94,18 @@ def plan_rows(metadata: Metadata, table: TableDef, latest: SnapshotRow, where: s
     return RowPlan(latest, table, table, scan, inlined, lost)
 
 
-def arrived_sql(name: str, columns: Sequence[ColumnDef]) -> str:
-    """Return the query for inlined rows that are registered under a name: the columns of the table, and their ids."""
-    values = (f"CAST({identifier(one.name)} AS {duckdb_type(one)}) AS {identifier(one.name)}" for one in columns)
-    return f"SELECT {', '.join([*values, ROW_ID])} FROM {name}"
+def inlined_sql(con: duckdb.DuckDBPyConnection, plan: RowPlan) -> list[str]:
+    """Return what stands behind FROM to read the inlined rows of a plan: the columns of the table, and their ids."""
+    sources = []
+    for number, rows in enumerate(plan.inlined.values()):
+        name = f"__ducklake_orch_inlined_{number}"
+        con.register(name, rows)
+        values = [
+            f"CAST({identifier(one.name)} AS {duckdb_type(one)}) AS {identifier(one.name)}"
+            for one in plan.table.columns
+        ]
+        sources.append(f"(SELECT {', '.join([*values, ROW_ID])} FROM {name})")
+    return sources
 
 
 def _travelling(column: ColumnDef) -> str:

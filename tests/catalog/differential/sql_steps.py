@@ -54,7 +54,7 @@ def update(world: World, table: Table) -> None:
     row = next(iter(world.rows(table, 1).values()))
     values = {column.name: row[table.index(column.name)] for column in columns}
     settings = ", ".join(f"{identifier(c.name)} = {sql_value(values[c.name], c.type)}" for c in columns)
-    changed = {number: _changed(table, table.rows[number], values) for number in ids}
+    changed = {number: changed_row(table, table.rows[number], values) for number in ids}
     sql = f"UPDATE {identifier(table.name)} SET {settings} WHERE (\n{where.sql}\n)"
     run = world.run if world.chance(0.5) else None
     if run:
@@ -123,7 +123,7 @@ def _tuple(table: Table, row: Row) -> str:
     return f"({', '.join(sql_value(v, c.type) for v, c in zip(row, table.columns, strict=True))})"
 
 
-def _changed(table: Table, row: Row, values: dict[str, Any]) -> Row:
+def changed_row(table: Table, row: Row, values: dict[str, Any]) -> Row:
     return tuple(values.get(column.name, value) for column, value in zip(table.columns, row, strict=True))
 
 
