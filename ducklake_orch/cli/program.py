@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from ducklake_orch import __version__
 from ducklake_orch.cli.command import command
 from ducklake_orch.cli.config_schema import config_schema
+from ducklake_orch.cli.delete import delete
 from ducklake_orch.cli.demo import demo
 from ducklake_orch.cli.doctor import doctor
 from ducklake_orch.cli.failure import INTERRUPTED, WRONG_USAGE, is_usage_error, show_usage_error
@@ -50,7 +51,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for function in (doctor, init, preview, sql, write, tables, files, snapshots, options, fsck, config_schema, demo):
+for function in (
+    doctor,
+    init,
+    preview,
+    sql,
+    write,
+    delete,
+    tables,
+    files,
+    snapshots,
+    options,
+    fsck,
+    config_schema,
+    demo,
+):
     app.command(name=function.__name__.replace("_", "-"))(command(function))
 
 
