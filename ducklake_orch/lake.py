@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from ducklake_orch.config.catalogs import CATALOGS, Catalog, DuckDBCatalog
 from ducklake_orch.config.lake import Scalar
 from ducklake_orch.config.units import parse_duration, read_argument
-from ducklake_orch.handle import LakeHandle
+from ducklake_orch.past import LakePast
 from ducklake_orch.results import (
     CommitInfo,
     ExecuteResult,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ducklake_orch.table import LakeTable
 
 
-class DuckLake(LakeHandle):
+class DuckLake(LakePast):
     """A DuckLake: a SQL catalog and its data files.
 
     Opening one does nothing yet; each call connects, works and lets go (server catalogs keep a pool of connections).

@@ -77,7 +77,7 @@ def plan_scan(
     history = TableHistory(metadata, table)
     predicate = parse_predicate(metadata.con, where, table.columns) if where is not None else None
     keys = [parse_order(metadata.con, key, table.columns) for key in order_by or ()]
-    wanted = _choose(table, columns)
+    wanted = choose(table, columns)
     files = LiveFiles(history, at, deletions_table(metadata, table), predicate)
     if keys and limit is not None:
         files.keep_first(keys[0], limit)
@@ -94,7 +94,7 @@ def plan_scan(
         files=found,
         inlined=inlined,
         inlined_deletes=_inlined_deletes(files, found),
-        mappings=_mappings(metadata, {file.mapping_id for file in found if file.mapping_id is not None}),
+        mappings=name_mappings(metadata, {file.mapping_id for file in found if file.mapping_id is not None}),
         schemas={version: history.columns(version) for version in sorted(versions)},
     )
 
@@ -119,7 +119,12 @@ def count(metadata: Metadata, table: TableDef, at: int) -> int:
     return total + count_inlined(metadata, table, at)
 
 
-def _choose(table: TableDef, names: Sequence[str] | None) -> tuple[ColumnDef, ...]:
+def choose(table: TableDef, names: Sequence[str] | None) -> tuple[ColumnDef, ...]:
+    """Return the columns of some names; all where none are given.
+
+    Raises:
+        ObjectNotFoundError: When there is no column of a name; names the nearest.
+    """
     if names is None:
         return table.columns
     known = {folded(one.name): one for one in table.columns}
@@ -151,7 +156,7 @@ def _inlined_deletes(files: LiveFiles, found: Sequence[DataFile]) -> dict[int, t
     return {file_id: tuple(sorted(some)) for file_id, some in positions.items()}
 
 
-def _mappings(metadata: Metadata, ids: set[int]) -> dict[int, tuple[MappedName, ...]]:
+def name_mappings(metadata: Metadata, ids: set[int]) -> dict[int, tuple[MappedName, ...]]:
     """Return name mappings; their columns are numbered for themselves, and refer to the one that they are inside of."""
     if not ids:
         return {}

@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from ducklake_orch import __version__
+from ducklake_orch.cli.changes import changes
 from ducklake_orch.cli.command import command
 from ducklake_orch.cli.config_schema import config_schema
 from ducklake_orch.cli.demo import demo
@@ -50,7 +51,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for function in (doctor, init, preview, sql, write, tables, files, snapshots, options, fsck, config_schema, demo):
+for function in (doctor, init, preview, sql, write, tables, files, changes, snapshots, options, fsck):
+    app.command(name=function.__name__)(command(function))
+for function in (config_schema, demo):
     app.command(name=function.__name__.replace("_", "-"))(command(function))
 
 

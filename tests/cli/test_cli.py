@@ -21,6 +21,7 @@ COMMANDS = [
     "write",
     "tables",
     "files",
+    "changes",
     "snapshots",
     "options",
     "fsck",
@@ -105,6 +106,18 @@ def test_files_of_a_table_or_condition_that_is_not_there_is_an_error(lake: DuckL
     answer = run("files", "numbers", "--where", "m = 1")
     assert answer.code == 1
     assert "there is no column `m`" in answer.err
+
+
+def test_changes_are_those_of_the_snapshots_named(lake: DuckLake) -> None:
+    answer = run("changes", "numbers", "--from", "2", "--limit", "2", "--json").json
+    assert (answer["total"], len(answer["changes"])) == (5, 2)
+    assert answer["changes"][0]["change_type"] == "delete"
+    assert answer["changes"][0]["words"] == "text [bold]"
+    shown = run("changes", "numbers", "--to", "1", "--limit", "3").out
+    assert "insert" in shown
+    assert "17 more" in shown
+    assert run("changes", "numbers", "--from", "99").out == "There are no changes.\n"
+    assert run("changes", "numbers", "--from", "2", "--to", "1").code == 2
 
 
 def test_snapshots_are_listed_newest_first_up_to_a_limit(lake: DuckLake) -> None:
