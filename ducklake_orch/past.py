@@ -1,4 +1,4 @@
-"""What became of a table: its changes from snapshot to snapshot."""
+"""What became of a table: its changes from snapshot to snapshot, and the way back."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, overload
 
 from ducklake_orch.config.units import read_argument
 from ducklake_orch.handle import LakeHandle
+from ducklake_orch.results import CommitInfo, RollbackResult
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,6 +89,30 @@ class LakePast(LakeHandle):
         from ducklake_orch.spark.feed import changes_frame
 
         return changes_frame(self, spark, request)
+
+    def rollback(
+        self, table: str, to_snapshot: int, *, dry_run: bool = False, commit: CommitInfo | None = None
+    ) -> RollbackResult:
+        """Give a table the rows of an earlier snapshot again, in a new snapshot; what happened since stays in history.
+
+        Rows keep their ids. Columns and partitions stay those of today: a column that was dropped since stays dropped,
+        one that was added since has its initial default in rows of then.
+
+        Args:
+            table: `table` or `schema.table`.
+            to_snapshot: The snapshot whose rows are wanted.
+            dry_run: Only say what would change.
+            commit: Author, message and extra of the snapshot.
+
+        Raises:
+            HistoryExpiredError: When that snapshot has expired.
+            TableDroppedError: When the table of then was dropped since, and another one has its name.
+        """
+        from ducklake_orch.catalog.rollback import RollbackRequest, roll_back
+        from ducklake_orch.engine.quoting import table_name
+
+        request = RollbackRequest(table_name(table), to_snapshot, dry_run, commit or CommitInfo())
+        return roll_back(self.config, request)
 
 
 def _moment(name: str, given: datetime | str | None) -> datetime | None:

@@ -1,5 +1,6 @@
 """What a commit is asked to do: files to add, rows to retire, a table to make first."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ducklake_orch.catalog.few import FewRows
@@ -33,7 +34,26 @@ class ExactFiles:
     files: tuple[DataFile, ...]
 
 
-Removal = Everything | Partitions | Matching | ExactFiles
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """Retire what is not of an earlier state; nothing of the table may have changed since this was planned.
+
+    Attributes:
+        snapshot: The snapshot that it was planned on.
+        kept: The files that stay.
+        files: Those that go.
+        inlined: Ids of the inlined rows that go, by their table.
+        rows: How many rows go, wherever they are.
+    """
+
+    snapshot: int
+    kept: tuple[DataFile, ...]
+    files: tuple[DataFile, ...]
+    inlined: Mapping[str, tuple[int, ...]]
+    rows: int
+
+
+Removal = Everything | Partitions | Matching | ExactFiles | Rollback
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 
 from ducklake_orch.catalog import changes, conflicts, ddl, keys
 from ducklake_orch.catalog.cells import text, truth
-from ducklake_orch.catalog.change import Committed, ExactFiles, TableChange
+from ducklake_orch.catalog.change import Committed, Rollback, TableChange
 from ducklake_orch.catalog.changes import Token
-from ducklake_orch.catalog.expectation import check_expected
+from ducklake_orch.catalog.expectation import check_expected, judge_rollback
 from ducklake_orch.catalog.known_files import refuse_known
 from ducklake_orch.catalog.model import TableDef
 from ducklake_orch.catalog.prepared import PreparedFiles, prepare, prepare_few, stored_path
@@ -143,7 +143,9 @@ class _Commit:
     def _retired(self, table: TableDef) -> Retired:
         """Judge what is there of the rows that go, and return it."""
         transaction, change = self.transaction, self.change
-        if change.deletes or isinstance(change.remove, ExactFiles):
+        if isinstance(change.remove, Rollback):
+            judge_rollback(transaction, change.remove, table)
+        if conflicts.planned_files(change):
             conflicts.judge_files(change, file_states(transaction, table, conflicts.planned_files(change)))
         return find_retired(transaction, change, table)
 
@@ -233,13 +235,13 @@ class _Commit:
         counts = transaction.metadata.table_sql("ducklake_table_stats")
         found = transaction.metadata.rows(f"SELECT next_row_id FROM {counts} WHERE table_id = {table_id}")
         if not found:
-            row = {"table_id": table_id, "record_count": ready.rows, "next_row_id": ready.rows}
+            row = {"table_id": table_id, "record_count": ready.rows, "next_row_id": ready.new_rows}
             transaction.insert_row("ducklake_table_stats", row | {"file_size_bytes": ready.size})
             self._write_statistics(table_id, ready.summary)
             return 0
         transaction.change(
             "ducklake_table_stats",
-            f"UPDATE {{}} SET record_count = record_count + {ready.rows}, next_row_id = next_row_id + {ready.rows},"
+            f"UPDATE {{}} SET record_count = record_count + {ready.rows}, next_row_id = next_row_id + {ready.new_rows},"
             f" file_size_bytes = file_size_bytes + {ready.size} WHERE table_id = {table_id}",
         )
         wider = widen(transaction.con, table.leaves(), self._statistics(table_id), ready.summary)

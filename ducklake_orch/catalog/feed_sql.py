@@ -72,6 +72,24 @@ def file_versions(life: FileLife, stored: Sequence[StoredColumn]) -> str:
     return f"SELECT {', '.join(select)} FROM {rows}"
 
 
+def state_sql(file: DataFile, deleted: Sequence[int], stored: Sequence[StoredColumn], at: int) -> str:
+    """Return the query for the rows of a file that are live at a snapshot, in the form of `file_versions`.
+
+    Args:
+        file: The file, as it is at the snapshot.
+        deleted: Its positions that the catalog itself names as deleted by then.
+        stored: Where it has the columns.
+        at: The snapshot.
+    """
+    versions = file_versions(FileLife(file, deleted=tuple((position, 0) for position in deleted)), stored)
+    return f"SELECT * FROM ({versions}) WHERE began <= {at} AND coalesce(ended > {at}, true)"
+
+
+def same_sql(columns: Sequence[ColumnDef]) -> str:
+    """Return what rows have in common that hold the same."""
+    return f"md5(CAST(row({', '.join(map(short, columns))}) AS VARCHAR))"
+
+
 def _with_ids(path: str, encryption_key: str | None) -> str:
     """Return the source of a file's columns, and of the two that only some files have."""
     nothing = f"SELECT NULL::BIGINT AS {ROW_ID}, NULL::BIGINT AS {SNAPSHOT_ID} WHERE false"
@@ -112,9 +130,7 @@ def events_sql(versions: str, span: Span, value: Callable[[ColumnDef, str], str]
     within = f"BETWEEN {span.first} AND {span.last}"
     both = "[{came: true, snapshot: began}, {came: false, snapshot: ended}]"
     some = f"unnest(list_filter({both}, lambda one: one.snapshot {within})) AS event"
-    same = "''"
-    if span.compared:
-        same = f"md5(CAST(row({', '.join(map(short, span.compared))}) AS VARCHAR))"
+    same = same_sql(span.compared) if span.compared else "''"
     values = "".join(f", {value(one, short(one))} AS {short(one)}" for one in span.columns)
     return (
         f"SELECT event.came AS came, event.snapshot AS snapshot, row_id, {same} AS same{values} FROM ("

@@ -189,6 +189,7 @@ class NewFile:
         stats: By column id; a column that is not there has no statistics.
         mapping: Names of its columns where it carries no field ids to trust.
         outside: Whether it lies outside the table's folder.
+        has_row_ids: Whether its rows were in the lake before, and carry the ids that they had.
     """
 
     path: str
@@ -200,6 +201,7 @@ class NewFile:
     variants: tuple[VariantStats, ...] = ()
     mapping: tuple[MappedName, ...] | None = None
     outside: bool = False
+    has_row_ids: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,10 +47,16 @@ _VARIANTS = {
 
 @dataclass(frozen=True)
 class PreparedFiles:
-    """New files as rows for the metadata tables, numbered from 0, and what they add up to."""
+    """New files as rows for the metadata tables, numbered from 0, and what they add up to.
+
+    Attributes:
+        rows: How many they have.
+        new_rows: How many of these get a row id with the commit.
+    """
 
     count: int
     rows: int
+    new_rows: int
     size: int
     files: Relation
     values: Relation
@@ -74,11 +80,13 @@ def prepare(con: duckdb.DuckDBPyConnection, table: TableDef, files: Sequence[New
     for file in files:
         if file.mapping is not None:
             mappings.setdefault(file.mapping, len(mappings))
-    first_rows = accumulate((file.record_count for file in files), initial=0)
+    new_rows = [0 if file.has_row_ids else file.record_count for file in files]
+    first_rows = accumulate(new_rows, initial=0)
     stats = file_stats(files)
     return PreparedFiles(
         count=len(files),
         rows=sum(file.record_count for file in files),
+        new_rows=sum(new_rows),
         size=sum(file.file_size for file in files),
         files=Relation.of(
             _FILES,
@@ -89,7 +97,7 @@ def prepare(con: duckdb.DuckDBPyConnection, table: TableDef, files: Sequence[New
                     file.record_count,
                     file.file_size,
                     file.footer_size,
-                    first_row,
+                    None if file.has_row_ids else first_row,
                     mappings[file.mapping] if file.mapping is not None else None,
                 )
                 for (n, file), first_row in zip(enumerate(files), first_rows, strict=False)
@@ -131,7 +139,7 @@ def prepare_few(con: duckdb.DuckDBPyConnection, table: TableDef, few: FewRows) -
     nothing = prepare(con, table, ())
     rows = sum(file.record_count for file in few.as_files)
     summary = summarize(con, table.leaves(), few.as_files, file_stats(few.as_files)) if few.as_files else {}
-    return replace(nothing, rows=rows, summary=summary)
+    return replace(nothing, rows=rows, new_rows=rows, summary=summary)
 
 
 def stored_path(path: str, folder: str) -> tuple[str, bool]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from ducklake_orch.catalog import conflicts
-from ducklake_orch.catalog.change import Everything, ExactFiles, Matching, Partitions, TableChange
+from ducklake_orch.catalog.change import Everything, ExactFiles, Matching, Partitions, Rollback, TableChange
 from ducklake_orch.catalog.history import TableHistory
 from ducklake_orch.catalog.inlined import (
     count_sql,
@@ -63,6 +63,9 @@ def find_retired(transaction: MetadataTransaction, change: TableChange, table: T
             return _with_inlined(transaction, table, where, _whole_files(transaction, table, where))
         case ExactFiles(files):
             return _these(transaction, table, [file.data_file_id for file in files])
+        case Rollback() as back:
+            ids = [file.data_file_id for file in back.files]
+            return Retired(False, ids, len(ids), back.rows, dict(back.inlined))
     return Retired()
 
 

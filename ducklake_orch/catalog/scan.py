@@ -93,7 +93,7 @@ def plan_scan(
         where=predicate,
         files=found,
         inlined=inlined,
-        inlined_deletes=_inlined_deletes(files, found),
+        inlined_deletes=inlined_positions(files, found),
         mappings=name_mappings(metadata, {file.mapping_id for file in found if file.mapping_id is not None}),
         schemas={version: history.columns(version) for version in sorted(versions)},
     )
@@ -114,7 +114,7 @@ def count(metadata: Metadata, table: TableDef, at: int) -> int:
     files = LiveFiles(TableHistory(metadata, table), at, deletions_table(metadata, table))
     total = files.count()
     unclear = tuple(file for file, _ in files.fetch(unclear=True))
-    positions = _inlined_deletes(files, unclear)
+    positions = inlined_positions(files, unclear)
     total += sum(count_rows(metadata.con, file, at, positions.get(file.data_file_id, ())) for file in unclear)
     return total + count_inlined(metadata, table, at)
 
@@ -144,7 +144,8 @@ def _needed(
     return tuple(one for one in table.columns if one.column_id in ids)
 
 
-def _inlined_deletes(files: LiveFiles, found: Sequence[DataFile]) -> dict[int, tuple[int, ...]]:
+def inlined_positions(files: LiveFiles, found: Sequence[DataFile]) -> dict[int, tuple[int, ...]]:
+    """Return the deleted positions of files that no delete file names, by the id of the file."""
     wanted = {file.data_file_id for file in found if file.inlined_deletes}
     if not wanted or files.deletions is None:
         return {}

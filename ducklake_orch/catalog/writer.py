@@ -6,6 +6,7 @@ It needs no catalog, so it runs wherever the data is: in this process, or in the
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import duckdb
 
@@ -18,7 +19,15 @@ from ducklake_orch.catalog.layout import (
     partition_keys,
     sort_sql,
 )
-from ducklake_orch.catalog.model import ColumnDef, ColumnStats, NewFile, TableDef, VariantStats
+from ducklake_orch.catalog.model import (
+    ROW_ID,
+    ROW_ID_FIELD,
+    ColumnDef,
+    ColumnStats,
+    NewFile,
+    TableDef,
+    VariantStats,
+)
 from ducklake_orch.catalog.variants import copied_stats, variant_stats
 from ducklake_orch.engine.quoting import identifier, literal
 
@@ -52,6 +61,27 @@ def write_files(
         if failure is None:
             raise
     raise failure
+
+
+def write_known_rows(con: duckdb.DuckDBPyConnection, table: TableDef, source: str, write_id: str) -> list[NewFile]:
+    """Write rows that were in the lake before into files of a table, with the ids that they had.
+
+    Args:
+        con: A DuckDB that can reach the storage; it is used by nobody else meanwhile.
+        table: What to write for.
+        source: What stands behind FROM to read the rows; they have their ids as a column.
+        write_id: Becomes part of the files' names.
+
+    Raises:
+        DataError: When values that were computed do not fit.
+    """
+    # In the file, ids of rows are a column like others; in the catalog they are none.
+    wider = replace(table, columns=(*table.columns, ColumnDef(ROW_ID_FIELD, ROW_ID, "int64", nullable=False)))
+    known = {leaf.column_id for column in table.columns for leaf in column.leaves()}
+    return [
+        replace(file, stats={key: one for key, one in file.stats.items() if key in known}, has_row_ids=True)
+        for file in write_files(con, wider, source, write_id)
+    ]
 
 
 def fitted(con: duckdb.DuckDBPyConnection, table: TableDef, source: str, only: str | None) -> str:

@@ -17,6 +17,7 @@ from ducklake_orch.cli.failure import INTERRUPTED, WRONG_USAGE, is_usage_error, 
 from ducklake_orch.cli.fsck import fsck
 from ducklake_orch.cli.init import init
 from ducklake_orch.cli.listing import files, options, preview, snapshots, tables
+from ducklake_orch.cli.rollback import rollback
 from ducklake_orch.cli.sql import sql
 from ducklake_orch.cli.write import write
 
@@ -51,7 +52,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for function in (doctor, init, preview, sql, write, tables, files, changes, snapshots, options, fsck):
+for function in (doctor, init, preview, sql, write, tables, files, changes, rollback, snapshots, options, fsck):
     app.command(name=function.__name__)(command(function))
 for function in (config_schema, demo):
     app.command(name=function.__name__.replace("_", "-"))(command(function))

@@ -12,19 +12,11 @@ import pytest
 from ducklake_orch import CommitInfo, DuckLake
 from ducklake_orch.errors import ConfigError, HistoryExpiredError, ObjectNotFoundError, SnapshotNotFoundError
 from tests.backends import LOCAL, SQLITE, Backend, catalogs
+from tests.catalog.table_steps import COMMON, MERGES, UPDATES, State, latest, rows_of, run, state, step
 from tests.conftest import MakeLake
 
 Change = tuple[Any, ...]
-State = dict[int, tuple[Any, ...]]
 on_sqlite = pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
-
-
-def run(lake: DuckLake, *statements: str) -> None:
-    lake.execute(list(statements), force=True).raise_for_error()
-
-
-def latest(lake: DuckLake) -> int:
-    return lake.snapshots(limit=1)[0].snapshot_id
 
 
 def feed(lake: DuckLake, *ends: int | None, **wanted: Any) -> list[Change]:
@@ -36,16 +28,6 @@ def feed(lake: DuckLake, *ends: int | None, **wanted: Any) -> list[Change]:
 def kinds(changes: Iterable[Change]) -> list[Change]:
     """Return kinds and values."""
     return [(kind, *values) for _, _, kind, *values in changes]
-
-
-def rows_of(*rows: tuple[int, str | None]) -> pa.Table:
-    return pa.table({"k": pa.array([k for k, _ in rows], pa.int64()), "v": pa.array([v for _, v in rows], pa.string())})
-
-
-def state(lake: DuckLake, columns: str = "*") -> State:
-    """Return the rows as the engine has them now, by their ids."""
-    with lake.connect() as con:
-        return {row[0]: row[1:] for row in con.execute(f"SELECT rowid, {columns} FROM t").fetchall()}
 
 
 def difference(at: int, before: State, after: State) -> list[Change]:
@@ -64,45 +46,10 @@ def difference(at: int, before: State, after: State) -> list[Change]:
 
 # --- against a model -------------------------------------------------------------------------------------------------
 
-_FLUSH = "CALL ducklake_flush_inlined_data('lake')"
-_COMMON = [
-    "INSERT INTO t (k, v) SELECT range, 'row ' || range FROM range({n}, {n} + 40)",
-    "INSERT INTO t (k, v) VALUES ({n}, 'é'), ({n} + 1, NULL), ({n} + 2, 'NULL')",
-    "DELETE FROM t WHERE k % 7 = {m}",
-    "DELETE FROM t WHERE k BETWEEN {n} - 20 AND {n} - 18",
-    "DELETE FROM t WHERE k < {n} - 60",
-    _FLUSH,
-    # Flushed right before: the engine writes a second delete file for what it has rewritten already.
-    f"{_FLUSH}; CALL ducklake_rewrite_data_files('lake', delete_threshold => 0.1)",
-    "BEGIN; INSERT INTO t (k, v) VALUES ({n} + 50, 'gone'); DELETE FROM t WHERE k = {n} + 50 OR k = {n}; COMMIT",
-    "append",
-    "inline",
-    "replace",
-]
-_UPDATES = [
-    "UPDATE t SET v = v || '!' WHERE k % 5 = {m}",
-    "UPDATE t SET v = 'one' WHERE k = {n} - 3",
-    "UPDATE t SET v = v WHERE k % 3 = 0",
-]
-# Of rows that were updated the engine's merge forgets the ids.
-_MERGES = ["CALL ducklake_merge_adjacent_files('lake')"]
-
-
-def step(lake: DuckLake, what: str, n: int, m: int) -> None:
-    match what:
-        case "append":
-            lake.write(rows_of((n, "ours"), (n + 1, None)), "t", mode="append")
-        case "inline":
-            lake.write(rows_of((n, "few"), (n + 1, "NULL")), "t", mode="append", inline="auto")
-        case "replace":
-            lake.write(rows_of((n, "all anew")), "t", mode="overwrite")
-        case _:
-            run(lake, *what.format(n=n, m=m).split("; "))
-
 
 @catalogs(sql_writes=True)
 @pytest.mark.parametrize(
-    ("limit", "more"), [(0, _UPDATES), (10, _UPDATES), (10, _MERGES)], ids=["files", "inlined", "merged"]
+    ("limit", "more"), [(0, UPDATES), (10, UPDATES), (10, MERGES)], ids=["files", "inlined", "merged"]
 )
 def test_every_range_equals_the_difference_of_states(
     backend: Backend, make_lake: MakeLake, limit: int, more: list[str]
@@ -112,7 +59,7 @@ def test_every_range_equals_the_difference_of_states(
     run(lake, "CREATE TABLE t (k BIGINT, v VARCHAR)")
     first, wanted, before = latest(lake), list[Change](), State()
     for number in range(12):
-        step(lake, rng.choice(_COMMON + more * 2), number * 20, rng.randrange(5))
+        step(lake, rng.choice(COMMON + more * 2), number * 20, rng.randrange(5))
         after, at = state(lake), latest(lake)
         wanted += difference(at, before, after)
         before = after

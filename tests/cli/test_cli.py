@@ -22,6 +22,7 @@ COMMANDS = [
     "tables",
     "files",
     "changes",
+    "rollback",
     "snapshots",
     "options",
     "fsck",
@@ -118,6 +119,19 @@ def test_changes_are_those_of_the_snapshots_named(lake: DuckLake) -> None:
     assert "17 more" in shown
     assert run("changes", "numbers", "--from", "99").out == "There are no changes.\n"
     assert run("changes", "numbers", "--from", "2", "--to", "1").code == 2
+
+
+def test_rollback_says_first_what_it_would_do(lake: DuckLake) -> None:
+    planned = run("rollback", "numbers", "--to", "1", "--dry-run", "--json").json
+    assert (planned["rows_back"], planned["rows_gone"], planned["dry_run"]) == (5, 0, True)
+    assert lake.table("numbers").count() == 15
+    answer = run("rollback", "numbers", "--to", "1", "--message", "undo")
+    assert "5 rows back" in answer.out
+    assert lake.table("numbers").count() == 20
+    assert lake.snapshots(1)[0].message == "undo"
+    refused = run("rollback", "numbers", "--to", "99")
+    assert refused.code == 1
+    assert "no snapshot 99" in refused.err
 
 
 def test_snapshots_are_listed_newest_first_up_to_a_limit(lake: DuckLake) -> None:
