@@ -19,6 +19,7 @@ from ducklake_orch.results import (
     Table,
     WriteResult,
 )
+from ducklake_orch.streams import LakeStreams
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from ducklake_orch.table import LakeTable
 
 
-class DuckLake(LakePast):
+class DuckLake(LakePast, LakeStreams):
     """A DuckLake: a SQL catalog and its data files.
 
     Opening one does nothing yet; each call connects, works and lets go (server catalogs keep a pool of connections).
