@@ -135,6 +135,10 @@ class SnapshotNotFoundError(TerminalError):
     """No such snapshot, or none at that time."""
 
 
+class HistoryExpiredError(SnapshotNotFoundError):
+    """Snapshots that tell what became of a table have expired."""
+
+
 # --- working in a lake -------------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from ducklake_orch.config.catalogs import CATALOGS, Catalog, DuckDBCatalog
 from ducklake_orch.config.lake import Scalar
 from ducklake_orch.config.units import parse_duration, read_argument
+from ducklake_orch.past import LakePast
 from ducklake_orch.results import (
     CommitInfo,
     ExecuteResult,
@@ -19,6 +20,7 @@ from ducklake_orch.results import (
     WriteResult,
 )
 from ducklake_orch.row_verbs import RowVerbs
+from ducklake_orch.streams import LakeStreams
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from ducklake_orch.table import LakeTable
 
 
-class DuckLake(RowVerbs):
+class DuckLake(RowVerbs, LakePast, LakeStreams):
     """A DuckLake: a SQL catalog and its data files.
 
     Opening one does nothing yet; each call connects, works and lets go (server catalogs keep a pool of connections).

@@ -318,6 +318,41 @@ class WriteResult(Result):
 
 
 @dataclass(frozen=True)
+class RollbackResult(Result):
+    """What a rollback did, or would do: one snapshot, or none where the rows are already those of then.
+
+    Attributes:
+        to_snapshot: Whose rows the table has again.
+        rows_back: Rows that are there again, or as they were.
+        rows_gone: Rows that are no longer there, or no longer as they had become.
+        rows_copied: Rows that were written to new files for it, some of which had only been beside others.
+        files_kept: Files that were the same then.
+    """
+
+    table: str
+    to_snapshot: int
+    snapshot_id: int
+    previous_snapshot_id: int
+    rows_back: int
+    rows_gone: int
+    rows_copied: int
+    files_kept: int
+    files_removed: int
+    files_added: int = 0
+    bytes_written: int = 0
+    dry_run: bool = False
+    attempts: int = 1
+    duration_s: float = 0.0
+
+    def __str__(self) -> str:
+        what = f"{self.rows_back} rows back, {self.rows_gone} gone"
+        files = f"{self.rows_copied} rows written anew, {self.files_kept} files kept, {self.files_removed} retired"
+        if self.dry_run:
+            return f"rollback of {self.table} to snapshot {self.to_snapshot} would be: {what}; {files}"
+        return f"rollback of {self.table} to snapshot {self.to_snapshot}: {what}; {files}, snapshot {self.snapshot_id}"
+
+
+@dataclass(frozen=True)
 class Finding(Result):
     """A broken state of a lake.
 

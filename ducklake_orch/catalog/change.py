@@ -58,7 +58,26 @@ class ExactRows:
     rows: int = 0
 
 
-Removal = Everything | Partitions | Matching | ExactFiles | ExactRows
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """Retire what is not of an earlier state; nothing of the table may have changed since this was planned.
+
+    Attributes:
+        snapshot: The snapshot that it was planned on.
+        kept: The files that stay.
+        files: Those that go.
+        inlined: Ids of the inlined rows that go, by their table.
+        rows: How many rows go, wherever they are.
+    """
+
+    snapshot: int
+    kept: tuple[DataFile, ...]
+    files: tuple[DataFile, ...]
+    inlined: Mapping[str, tuple[int, ...]]
+    rows: int
+
+
+Removal = Everything | Partitions | Matching | ExactFiles | ExactRows | Rollback
 
 
 @dataclass(frozen=True, slots=True)

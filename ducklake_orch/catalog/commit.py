@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 
 from ducklake_orch.catalog import changes, conflicts, ddl, keys
 from ducklake_orch.catalog.cells import text, truth
-from ducklake_orch.catalog.change import Committed, ExactRows, NewDeleteFile, TableChange
+from ducklake_orch.catalog.change import Committed, ExactRows, NewDeleteFile, Rollback, TableChange
 from ducklake_orch.catalog.changes import Token
-from ducklake_orch.catalog.expectation import check_expected
+from ducklake_orch.catalog.expectation import check_expected, judge_rollback
 from ducklake_orch.catalog.known_files import refuse_known
 from ducklake_orch.catalog.model import TableDef
 from ducklake_orch.catalog.place_deletes import delete_files_of_retired, place_deletes
@@ -153,6 +153,8 @@ class _Commit:
     def _retired(self, table: TableDef) -> Retired:
         """Judge what is there of the rows that go, and return it."""
         transaction, change = self.transaction, self.change
+        if isinstance(change.remove, Rollback):
+            judge_rollback(transaction, change.remove, table)
         if conflicts.planned_files(change):
             conflicts.judge_files(change, file_states(transaction, table, conflicts.planned_files(change)))
         if isinstance(change.remove, ExactRows):

@@ -7,7 +7,7 @@ its files were written for. The table of all pairs is in docs/concurrency.md.
 from collections.abc import Iterable, Mapping
 
 from ducklake_orch.catalog import changes
-from ducklake_orch.catalog.change import ExactFiles, ExactRows, TableChange
+from ducklake_orch.catalog.change import ExactFiles, ExactRows, Rollback, TableChange
 from ducklake_orch.catalog.metadata import Metadata, folder_name
 from ducklake_orch.catalog.model import ColumnDef, DataFile, TableDef
 from ducklake_orch.errors import (
@@ -104,6 +104,8 @@ def planned_files(change: TableChange) -> list[DataFile]:
             removed = files
         case ExactRows():
             removed = change.remove.whole
+        case Rollback():
+            removed = change.remove.kept + change.remove.files
         case _:
             removed = ()
     return [*removed, *(change.deletes.files if change.deletes else ())]

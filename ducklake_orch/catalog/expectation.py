@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from ducklake_orch.catalog import conflicts
+from ducklake_orch.catalog import changes, conflicts
 from ducklake_orch.catalog.cells import text
-from ducklake_orch.catalog.change import ExactRows, Matching, Partitions, TableChange
+from ducklake_orch.catalog.change import ExactRows, Matching, Partitions, Rollback, TableChange
 from ducklake_orch.catalog.history import TableHistory
 from ducklake_orch.catalog.inlined import deletions_table, inlined_rows
 from ducklake_orch.catalog.model import ROW_ID, SNAPSHOT_ID, TableDef
@@ -13,7 +13,7 @@ from ducklake_orch.catalog.retire import files_of_partitions, partitions_conditi
 from ducklake_orch.catalog.scan import classify
 from ducklake_orch.catalog.transaction import MetadataTransaction
 from ducklake_orch.engine import server_sql
-from ducklake_orch.errors import SnapshotChangedError, SnapshotNotFoundError
+from ducklake_orch.errors import SnapshotChangedError, SnapshotNotFoundError, StalePlanError
 
 
 def check_expected(transaction: MetadataTransaction, change: TableChange, table: TableDef | None) -> None:
@@ -43,6 +43,21 @@ def check_expected(transaction: MetadataTransaction, change: TableChange, table:
         f"What is to be replaced in `{table}` has changed since snapshot {expected}, first by snapshot {changed[0]}.",
         remedy="Read it again, and write what follows from that.",
     )
+
+
+def judge_rollback(transaction: MetadataTransaction, back: Rollback, table: TableDef) -> None:
+    """Look whether anybody did anything to a table since a rollback of it was planned; also what only moved rows.
+
+    Raises:
+        StalePlanError: When somebody did.
+    """
+    name = server_sql.table(transaction.config, "ducklake_snapshot_changes")
+    for row in transaction.ask(f"select snapshot_id, changes_made from {name} where snapshot_id > {back.snapshot}"):
+        if any(token.id == table.table_id for token in changes.parse(text(row[1]))):
+            raise StalePlanError(
+                f"Somebody else changed `{table}` meanwhile, with snapshot {row[0]}.",
+                remedy="The same rollback, planned anew, can pass.",
+            )
 
 
 def _refuse_other_table(

@@ -11,6 +11,9 @@ from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.quoting import identifier
 
+# What the end of an inlined row is called where it is asked for.
+END = "__ducklake_orch_end"
+
 
 @dataclass(frozen=True)
 class InlinedRows:
@@ -49,7 +52,22 @@ def inlined_rows(history: TableHistory, at: int, columns: Sequence[ColumnDef]) -
     """
     metadata, table = history.metadata, history.table
     found = [one for one in table.inlined if is_there(metadata, one.name)]
-    return tuple(InlinedRows(one.name, one.schema_version, _rows_sql(history, one, at, columns)) for one in found)
+    return tuple(InlinedRows(one.name, one.schema_version, _rows_sql(history, one, live(at), columns)) for one in found)
+
+
+def inlined_versions(history: TableHistory, columns: Sequence[ColumnDef], condition: str) -> tuple[InlinedRows, ...]:
+    """Return how to get inlined rows that are or were there: besides what `inlined_rows` gives, when they ended.
+
+    Args:
+        history: The table and its past.
+        columns: What is to be read of them.
+        condition: Which of them, by `begin_snapshot` and `end_snapshot`.
+    """
+    found = [one for one in history.table.inlined if is_there(history.metadata, one.name)]
+    return tuple(
+        InlinedRows(one.name, one.schema_version, _rows_sql(history, one, condition, columns, ends=True))
+        for one in found
+    )
 
 
 def count_sql(metadata: Metadata, inlined: InlinedTable, at: int) -> str:
@@ -73,7 +91,9 @@ def is_there(metadata: Metadata, name: str) -> bool:
     return True
 
 
-def _rows_sql(history: TableHistory, inlined: InlinedTable, at: int, columns: Sequence[ColumnDef]) -> str:
+def _rows_sql(
+    history: TableHistory, inlined: InlinedTable, condition: str, columns: Sequence[ColumnDef], *, ends: bool = False
+) -> str:
     metadata = history.metadata
     then = {one.column_id: one for one in history.columns(inlined.schema_version)}
     select, stored = [], ["row_id", "begin_snapshot"]
@@ -83,8 +103,11 @@ def _rows_sql(history: TableHistory, inlined: InlinedTable, at: int, columns: Se
         select.append(f"{value} AS {identifier(column.name)}")
         stored += [identifier(old.name)] if old else []
     select += [f"row_id AS {ROW_ID}", f"begin_snapshot AS {SNAPSHOT_ID}"]
+    if ends:
+        select.append(f"end_snapshot AS {END}")
+        stored.append("end_snapshot")
     # Fetched before any condition is put on them: DuckDB hands some to Postgres that it then cannot write down.
-    rows = f"SELECT {', '.join(stored)} FROM {metadata.table_sql(inlined.name)} WHERE {live(at)}"
+    rows = f"SELECT {', '.join(stored)} FROM {metadata.table_sql(inlined.name)} WHERE {condition}"
     return f"WITH stored AS MATERIALIZED ({rows}) SELECT {', '.join(select)} FROM stored"
 
 

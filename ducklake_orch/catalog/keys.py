@@ -3,13 +3,15 @@
 Its primary key is the last guard: of two processes that do the same work, one cannot commit.
 """
 
+from contextlib import AbstractContextManager
+
 from ducklake_orch.catalog import conflicts
 from ducklake_orch.catalog.cells import text
-from ducklake_orch.catalog.metadata import Metadata
+from ducklake_orch.catalog.metadata import Metadata, reading
 from ducklake_orch.catalog.transaction import MetadataTransaction
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine import server_sql
-from ducklake_orch.engine.quoting import literal
+from ducklake_orch.engine.quoting import TableName, literal
 from ducklake_orch.engine.session import Session
 from ducklake_orch.errors import ConfigError
 
@@ -64,6 +66,21 @@ def find(metadata: Metadata, table_id: int, key: str) -> int | None:
     sql = f"select snapshot_id from {name} where table_id = {table_id} and idempotency_key = {_literal(config, key)}"
     rows = metadata.rows(server_sql.query(config, sql))
     return int(rows[0][0]) if rows else None
+
+
+def committed(opened: AbstractContextManager[Session], wanted: TableName, key: str) -> int | None:
+    """Return the snapshot that committed a key to the table of a name, if there is one and it did.
+
+    Args:
+        opened: A session that looks into the lake; it need not be entered.
+        wanted: The table.
+        key: The key.
+    """
+    with opened as session, reading(session, f"Looking for what was done to `{wanted}`") as metadata:
+        if not exists(metadata):
+            return None
+        table = metadata.find_table(wanted, metadata.latest().snapshot_id)
+        return None if table is None else find(metadata, table.table_id, key)
 
 
 def find_in(transaction: MetadataTransaction, table_id: int, key: str) -> tuple[int, str] | None:

@@ -17,11 +17,11 @@ from ducklake_orch.catalog.pruning import FileConditions
 from ducklake_orch.engine import server_sql
 from ducklake_orch.errors import StatementError
 
-_FILE = (
+FILE = (
     *("data_file_id", "path", "path_is_relative", "file_size_bytes", "footer_size", "record_count", "begin_snapshot"),
     *("row_id_start", "partition_id", "mapping_id", "partial_max", "encryption_key"),
 )
-_DELETE_FILE = (
+DELETE_FILE = (
     *("delete_file_id", "path", "path_is_relative", "delete_count", "begin_snapshot", "end_snapshot", "partial_max"),
     *("file_size_bytes", "footer_size", "format", "encryption_key"),
 )
@@ -44,7 +44,7 @@ class LiveFiles:
         self.history = history
         self.at = at
         self.deletions = deletions
-        self._next_file_id = _next_file_id(history.metadata, at)
+        self._next_file_id = next_file_id(history.metadata, at)
         self._specs = {spec.partition_id: spec for spec in history.specs}
         self._facts = Facts(history.specs, history.types)
         self._expressions = Expressions(history.metadata.con, history.table.columns, self._facts)
@@ -80,7 +80,7 @@ class LiveFiles:
             unclear: Only those whose number of rows the catalog does not tell.
         """
         keys = max((len(spec.fields) for spec in self._specs.values()), default=0)
-        columns = [*_FILE, *(f"part_{n}" for n in range(keys)), "deletes", "inlined_deletes", "all_match"]
+        columns = [*FILE, *(f"part_{n}" for n in range(keys)), "deletes", "inlined_deletes", "all_match"]
         condition = f"NOT {self._clear}" if unclear else self._first
         cursor = self._run(f"SELECT {', '.join(columns)} FROM joined WHERE {condition} ORDER BY data_file_id")
         while rows := cursor.fetchmany(_FETCHED_AT_ONCE):
@@ -122,7 +122,7 @@ class LiveFiles:
             joins.append(f"LEFT JOIN ({values}) p USING (data_file_id)")
             known += [f"p.part_{n}" for n in range(keys)]
         known += self._facts.columns_sql()
-        parts = ", ".join(f"{one}: {one}" for one in _DELETE_FILE)
+        parts = ", ".join(f"{one}: {one}" for one in DELETE_FILE)
         deletes = (
             f"SELECT data_file_id, list({{{parts}}} ORDER BY delete_file_id) AS deletes"
             f" FROM {name('ducklake_delete_file')} WHERE {mine} GROUP BY data_file_id"
@@ -134,55 +134,82 @@ class LiveFiles:
         return f"""
             known AS (
                 SELECT {", ".join(known)}
-                FROM (SELECT {", ".join(_FILE)} FROM {name("ducklake_data_file")} WHERE {mine}) f {" ".join(joins)}),
+                FROM (SELECT {", ".join(FILE)} FROM {name("ducklake_data_file")} WHERE {mine}) f {" ".join(joins)}),
             joined AS (
                 SELECT k.*, d.deletes, coalesce(i.n, 0) AS inlined_deletes, {self._all} AS all_match
                 FROM (SELECT * FROM known WHERE {self._may}) k
                 LEFT JOIN ({deletes}) d USING (data_file_id) LEFT JOIN ({inlined}) i USING (data_file_id))"""
 
     def _file(self, row: Mapping[str, Any]) -> DataFile:
-        partition_id = None if row["partition_id"] is None else int(row["partition_id"])
-        spec = self._specs.get(partition_id) if partition_id is not None else None
-        begin = int(row["begin_snapshot"])
-        return DataFile(
-            data_file_id=int(row["data_file_id"]),
-            path=self._path(row),
-            file_size=int(row["file_size_bytes"]),
-            footer_size=row["footer_size"],
-            record_count=int(row["record_count"]),
-            begin_snapshot=begin,
-            row_id_start=row["row_id_start"],
-            partition_id=partition_id,
-            partition_values=tuple(text(row[f"part_{n}"]) for n in range(len(spec.fields))) if spec else (),
-            mapping_id=row["mapping_id"],
-            partial_max=row["partial_max"],
-            encryption_key=text(row["encryption_key"]),
-            schema_version=self.history.version_at(begin),
-            deletes=tuple(map(self._delete_file, row["deletes"] or ())),
+        spec = self._specs.get(int(row["partition_id"])) if row["partition_id"] is not None else None
+        folder = self.history.table.folder
+        return data_file(
+            self.history,
+            row,
+            values=tuple(text(row[f"part_{n}"]) for n in range(len(spec.fields))) if spec else (),
+            deletes=tuple(delete_file(folder, one, self._next_file_id) for one in row["deletes"] or ()),
             inlined_deletes=int(row["inlined_deletes"]),
         )
 
-    def _delete_file(self, row: Mapping[str, Any]) -> DeleteFile:
-        return DeleteFile(
-            delete_file_id=int(row["delete_file_id"]),
-            path=self._path(row),
-            delete_count=int(row["delete_count"]),
-            begin_snapshot=int(row["begin_snapshot"]),
-            end_snapshot=row["end_snapshot"],
-            partial_max=row["partial_max"],
-            file_size=int(row["file_size_bytes"]),
-            footer_size=row["footer_size"],
-            format=text(row["format"]) or "parquet",
-            encryption_key=text(row["encryption_key"]),
-            later=int(row["delete_file_id"]) >= self._next_file_id,
-        )
 
-    def _path(self, row: Mapping[str, Any]) -> str:
-        path = text(row["path"]) or ""
-        return f"{self.history.table.folder}{path}" if row["path_is_relative"] else path
+def data_file(
+    history: TableHistory,
+    row: Mapping[str, Any],
+    *,
+    values: tuple[str | None, ...] = (),
+    deletes: tuple[DeleteFile, ...] = (),
+    inlined_deletes: int = 0,
+) -> DataFile:
+    """Return the data file that a row with the columns `FILE` stands for."""
+    begin = int(row["begin_snapshot"])
+    return DataFile(
+        data_file_id=int(row["data_file_id"]),
+        path=_path(history.table.folder, row),
+        file_size=int(row["file_size_bytes"]),
+        footer_size=row["footer_size"],
+        record_count=int(row["record_count"]),
+        begin_snapshot=begin,
+        row_id_start=row["row_id_start"],
+        partition_id=None if row["partition_id"] is None else int(row["partition_id"]),
+        partition_values=values,
+        mapping_id=row["mapping_id"],
+        partial_max=row["partial_max"],
+        encryption_key=text(row["encryption_key"]),
+        schema_version=history.version_at(begin),
+        deletes=deletes,
+        inlined_deletes=inlined_deletes,
+    )
 
 
-def _next_file_id(metadata: Metadata, at: int) -> int:
+def delete_file(folder: str, row: Mapping[str, Any], next_file_id: int) -> DeleteFile:
+    """Return the delete file that a row with the columns `DELETE_FILE` stands for.
+
+    Args:
+        folder: The table's.
+        row: The row.
+        next_file_id: The id that the first file after the snapshot got which is looked at.
+    """
+    return DeleteFile(
+        delete_file_id=int(row["delete_file_id"]),
+        path=_path(folder, row),
+        delete_count=int(row["delete_count"]),
+        begin_snapshot=int(row["begin_snapshot"]),
+        end_snapshot=row["end_snapshot"],
+        partial_max=row["partial_max"],
+        file_size=int(row["file_size_bytes"]),
+        footer_size=row["footer_size"],
+        format=text(row["format"]) or "parquet",
+        encryption_key=text(row["encryption_key"]),
+        later=int(row["delete_file_id"]) >= next_file_id,
+    )
+
+
+def _path(folder: str, row: Mapping[str, Any]) -> str:
+    path = text(row["path"]) or ""
+    return f"{folder}{path}" if row["path_is_relative"] else path
+
+
+def next_file_id(metadata: Metadata, at: int) -> int:
     """Return the id that the first file after a snapshot got; 0 when the catalog has forgotten the snapshot."""
     name = server_sql.table(metadata.config, "ducklake_snapshot")
     sql = f"select next_file_id from {name} where snapshot_id = {at}"

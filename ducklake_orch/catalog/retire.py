@@ -4,7 +4,15 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from ducklake_orch.catalog import conflicts
-from ducklake_orch.catalog.change import Everything, ExactFiles, ExactRows, Matching, Partitions, TableChange
+from ducklake_orch.catalog.change import (
+    Everything,
+    ExactFiles,
+    ExactRows,
+    Matching,
+    Partitions,
+    Rollback,
+    TableChange,
+)
 from ducklake_orch.catalog.history import TableHistory
 from ducklake_orch.catalog.inlined import (
     count_sql,
@@ -67,6 +75,9 @@ def find_retired(transaction: MetadataTransaction, change: TableChange, table: T
             ids = [file.data_file_id for file in exact.whole]
             inlined: dict[str, Sequence[int] | None] = {name: some for name, some in exact.inlined.items() if some}
             return Retired(False, ids, len(ids), exact.rows, inlined)
+        case Rollback() as back:
+            ids = [file.data_file_id for file in back.files]
+            return Retired(False, ids, len(ids), back.rows, dict(back.inlined))
     return Retired()
 
 

@@ -79,7 +79,7 @@ def plan_scan(
     history = TableHistory(metadata, table)
     predicate = parse_predicate(metadata.con, where, table.columns) if where is not None else None
     keys = [parse_order(metadata.con, key, table.columns) for key in order_by or ()]
-    wanted = _choose(table, columns)
+    wanted = choose(table, columns)
     files = LiveFiles(history, at, deletions_table(metadata, table), predicate)
     if keys and limit is not None:
         files.keep_first(keys[0], limit)
@@ -97,8 +97,8 @@ def plan_scan(
         files=found,
         inlined=inlined,
         certain=frozenset(file.data_file_id for file, all_match in judged if all_match),
-        inlined_deletes=_inlined_deletes(files, found),
-        mappings=_mappings(metadata, {file.mapping_id for file in found if file.mapping_id is not None}),
+        inlined_deletes=inlined_positions(files, found),
+        mappings=name_mappings(metadata, {file.mapping_id for file in found if file.mapping_id is not None}),
         schemas={version: history.columns(version) for version in sorted(versions)},
     )
 
@@ -118,12 +118,17 @@ def count(metadata: Metadata, table: TableDef, at: int) -> int:
     files = LiveFiles(TableHistory(metadata, table), at, deletions_table(metadata, table))
     total = files.count()
     unclear = tuple(file for file, _ in files.fetch(unclear=True))
-    positions = _inlined_deletes(files, unclear)
+    positions = inlined_positions(files, unclear)
     total += sum(count_rows(metadata.con, file, at, positions.get(file.data_file_id, ())) for file in unclear)
     return total + count_inlined(metadata, table, at)
 
 
-def _choose(table: TableDef, names: Sequence[str] | None) -> tuple[ColumnDef, ...]:
+def choose(table: TableDef, names: Sequence[str] | None) -> tuple[ColumnDef, ...]:
+    """Return the columns of some names; all where none are given.
+
+    Raises:
+        ObjectNotFoundError: When there is no column of a name; names the nearest.
+    """
     if names is None:
         return table.columns
     known = {folded(one.name): one for one in table.columns}
@@ -143,7 +148,8 @@ def _needed(
     return tuple(one for one in table.columns if one.column_id in ids)
 
 
-def _inlined_deletes(files: LiveFiles, found: Sequence[DataFile]) -> dict[int, tuple[int, ...]]:
+def inlined_positions(files: LiveFiles, found: Sequence[DataFile]) -> dict[int, tuple[int, ...]]:
+    """Return the deleted positions of files that no delete file names, by the id of the file."""
     wanted = {file.data_file_id for file in found if file.inlined_deletes}
     if not wanted or files.deletions is None:
         return {}
@@ -155,7 +161,7 @@ def _inlined_deletes(files: LiveFiles, found: Sequence[DataFile]) -> dict[int, t
     return {file_id: tuple(sorted(some)) for file_id, some in positions.items()}
 
 
-def _mappings(metadata: Metadata, ids: set[int]) -> dict[int, tuple[MappedName, ...]]:
+def name_mappings(metadata: Metadata, ids: set[int]) -> dict[int, tuple[MappedName, ...]]:
     """Return name mappings; their columns are numbered for themselves, and refer to the one that they are inside of."""
     if not ids:
         return {}

@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from ducklake_orch import __version__
+from ducklake_orch.cli.changes import changes
 from ducklake_orch.cli.command import command
 from ducklake_orch.cli.config_schema import config_schema
 from ducklake_orch.cli.delete import delete
@@ -17,6 +18,7 @@ from ducklake_orch.cli.failure import INTERRUPTED, WRONG_USAGE, is_usage_error, 
 from ducklake_orch.cli.fsck import fsck
 from ducklake_orch.cli.init import init
 from ducklake_orch.cli.listing import files, options, preview, snapshots, tables
+from ducklake_orch.cli.rollback import rollback
 from ducklake_orch.cli.sql import sql
 from ducklake_orch.cli.write import write
 
@@ -60,6 +62,8 @@ for function in (
     delete,
     tables,
     files,
+    changes,
+    rollback,
     snapshots,
     options,
     fsck,

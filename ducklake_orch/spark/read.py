@@ -5,10 +5,10 @@ few: they are fetched here.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -45,6 +45,8 @@ ENGINES = ("auto", "native", "duckdb")
 # What one task reads with DuckDB; a file counts at least for what opening it takes.
 _BYTES_TOGETHER = 64 * 2**20
 _BYTES_PER_FILE = 2**20
+# A file, with whatever else a task has to know of it.
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True)
@@ -88,10 +90,10 @@ def read_table(lake: "DuckLake", spark: "SparkSession", selection: Selection, en
         frames.append(_with_duckdb(spark, lake.config, planned.plan, [file for file, _ in others], schema))
     if planned.inlined is not None or not frames:
         frames.append(spark.createDataFrame([] if planned.inlined is None else planned.inlined, schema))
-    return _commented(reduce(lambda one, other: one.unionAll(other), frames), schema)
+    return commented(reduce(lambda one, other: one.unionAll(other), frames), schema)
 
 
-def _commented(frame: "DataFrame", schema: "StructType") -> "DataFrame":
+def commented(frame: "DataFrame", schema: "StructType") -> "DataFrame":
     """Return the DataFrame with the table's comments on its columns, which no scan or union keeps."""
     from pyspark.sql.functions import col
 
@@ -206,11 +208,7 @@ def _with_duckdb(
     spark: "SparkSession", config: LakeConfig, plan: ScanPlan, files: Sequence[DataFile], schema: "StructType"
 ) -> "DataFrame":
     """Return the rows of files that DuckDB reads in tasks."""
-    if isinstance(config.storage, BucketStorage) and config.storage.secret_name:
-        raise UnsupportedStatementError(
-            f"The secret `{config.storage.secret_name}` is in this process; the engines of Spark's tasks lack it.",
-            remedy="Give the storage its credentials, or `provider` = `credential_chain`.",
-        )
+    refuse_secret_of_here(config)
     job = ReadJob(
         table=str(plan.table),
         snapshot=plan.snapshot,
@@ -222,9 +220,18 @@ def _with_duckdb(
         remedy=RETENTION,
     )
     job.select  # noqa: B018 - what DuckDB cannot hand over is refused here
-    pieces = [_piece(plan, some).packed() for some in _together(files)]
+    pieces = [_piece(plan, some).packed() for some in together(files, lambda file: file)]
     read = carried("ducklake_orch.spark.read_task:read_pieces", engine_spec(config), job, pieces)
     return spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(read, schema)
+
+
+def refuse_secret_of_here(config: LakeConfig) -> None:
+    """Refuse a storage whose secret no task has."""
+    if isinstance(config.storage, BucketStorage) and config.storage.secret_name:
+        raise UnsupportedStatementError(
+            f"The secret `{config.storage.secret_name}` is in this process; the engines of Spark's tasks lack it.",
+            remedy="Give the storage its credentials, or `provider` = `credential_chain`.",
+        )
 
 
 def _piece(plan: ScanPlan, files: Sequence[DataFile]) -> Piece:
@@ -232,13 +239,13 @@ def _piece(plan: ScanPlan, files: Sequence[DataFile]) -> Piece:
     return Piece(tuple(files), {key: some for key, some in plan.inlined_deletes.items() if key in wanted})
 
 
-def _together(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
+def together(files: Sequence[Read], file_of: Callable[[Read], DataFile]) -> Iterator[list[Read]]:
     """Put files together that one task reads."""
-    some: list[DataFile] = []
+    some: list[Read] = []
     size = 0
-    for file in files:
-        size += max(file.file_size, _BYTES_PER_FILE)
-        some.append(file)
+    for one in files:
+        size += max(file_of(one).file_size, _BYTES_PER_FILE)
+        some.append(one)
         if size >= _BYTES_TOGETHER:
             yield some
             some, size = [], 0

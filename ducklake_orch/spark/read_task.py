@@ -4,6 +4,7 @@ import pickle
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from ducklake_orch.errors import FileNotUsableError
 from ducklake_orch.spark.executor import EngineSpec, open_engine
 from ducklake_orch.spark.types import exported
 
-_ROWS_AT_ONCE = 16_384
+ROWS_AT_ONCE = 16_384
 _GONE = re.compile(r"No files found|Cannot open file|No such file|HTTP\D{0,40}404|BlobNotFound|NoSuchKey")
 
 
@@ -77,17 +78,25 @@ def read_pieces(spec: EngineSpec, job: ReadJob, pieces: Sequence[bytes], numbers
             piece: Piece = pickle.loads(zlib.decompress(pieces[number]))  # noqa: S301 - our own, from the driver
             with open_engine(spec) as con:
                 for file in piece.files:
-                    try:
+                    where = f"table `{job.table}` at snapshot {job.snapshot}"
+                    with unless_gone(spec, where, file.path, job.remedy):
                         yield from _rows(con, job, file, piece.inlined_deletes.get(file.data_file_id, ()))
-                    except duckdb.IOException as error:
-                        if not _GONE.search(str(error)):
-                            raise
-                        failure = FileNotUsableError(
-                            f"{file.path} of table `{job.table}` at snapshot {job.snapshot} is gone:"
-                            f" {spec.scrubber(str(error))}",
-                            remedy=job.remedy,
-                        )
-                        raise failure from None
+
+
+@contextmanager
+def unless_gone(spec: EngineSpec, where: str, path: str, remedy: str) -> Iterator[None]:
+    """Say it in our words when a file is gone that a block reads.
+
+    Raises:
+        FileNotUsableError: Then.
+    """
+    try:
+        yield
+    except duckdb.IOException as error:
+        if not _GONE.search(str(error)):
+            raise
+        failure = FileNotUsableError(f"{path} of {where} is gone: {spec.scrubber(str(error))}", remedy=remedy)
+        raise failure from None
 
 
 def _rows(con: duckdb.DuckDBPyConnection, job: ReadJob, file: DataFile, gone: Sequence[int]) -> Iterator[Any]:
@@ -99,4 +108,4 @@ def _rows(con: duckdb.DuckDBPyConnection, job: ReadJob, file: DataFile, gone: Se
     names = None if file.mapping_id is None else job.mappings[file.mapping_id]
     rows = rows_sql(file, stored_columns(job.needed, found, names, file.path), job.snapshot, gone)
     condition = f" WHERE (\n{job.where}\n)" if job.where is not None else ""
-    yield from con.execute(f"SELECT {job.select} FROM ({rows}){condition}").to_arrow_reader(_ROWS_AT_ONCE)
+    yield from con.execute(f"SELECT {job.select} FROM ({rows}){condition}").to_arrow_reader(ROWS_AT_ONCE)

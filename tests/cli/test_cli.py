@@ -22,6 +22,8 @@ COMMANDS = [
     "delete",
     "tables",
     "files",
+    "changes",
+    "rollback",
     "snapshots",
     "options",
     "fsck",
@@ -114,6 +116,31 @@ def test_files_of_a_table_or_condition_that_is_not_there_is_an_error(lake: DuckL
     answer = run("files", "numbers", "--where", "m = 1")
     assert answer.code == 1
     assert "there is no column `m`" in answer.err
+
+
+def test_changes_are_those_of_the_snapshots_named(lake: DuckLake) -> None:
+    answer = run("changes", "numbers", "--from", "2", "--limit", "2", "--json").json
+    assert (answer["total"], len(answer["changes"])) == (5, 2)
+    assert answer["changes"][0]["change_type"] == "delete"
+    assert answer["changes"][0]["words"] == "text [bold]"
+    shown = run("changes", "numbers", "--to", "1", "--limit", "3").out
+    assert "insert" in shown
+    assert "17 more" in shown
+    assert run("changes", "numbers", "--from", "99").out == "There are no changes.\n"
+    assert run("changes", "numbers", "--from", "2", "--to", "1").code == 2
+
+
+def test_rollback_says_first_what_it_would_do(lake: DuckLake) -> None:
+    planned = run("rollback", "numbers", "--to", "1", "--dry-run", "--json").json
+    assert (planned["rows_back"], planned["rows_gone"], planned["dry_run"]) == (5, 0, True)
+    assert lake.table("numbers").count() == 15
+    answer = run("rollback", "numbers", "--to", "1", "--message", "undo")
+    assert "5 rows back" in answer.out
+    assert lake.table("numbers").count() == 20
+    assert lake.snapshots(1)[0].message == "undo"
+    refused = run("rollback", "numbers", "--to", "99")
+    assert refused.code == 1
+    assert "no snapshot 99" in refused.err
 
 
 def test_snapshots_are_listed_newest_first_up_to_a_limit(lake: DuckLake) -> None:

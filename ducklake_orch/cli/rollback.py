@@ -1,0 +1,27 @@
+"""`ducklake-orch rollback`: a table with the rows of an earlier snapshot."""
+
+from typing import Annotated
+
+import typer
+
+from ducklake_orch.cli.options import LakeOptions
+from ducklake_orch.cli.output import print_json, show
+
+
+def rollback(
+    options: LakeOptions,
+    name: Annotated[str, typer.Argument(metavar="TABLE", help="`table` or `schema.table`.")],
+    to_snapshot: Annotated[int, typer.Option("--to", min=0, help="The snapshot whose rows are wanted.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
+    author: Annotated[str | None, typer.Option(help="Author of the snapshot.", show_default=False)] = None,
+    message: Annotated[str | None, typer.Option(help="Message of the snapshot.", show_default=False)] = None,
+) -> None:
+    """Give a table the rows of an earlier snapshot again, in a new snapshot."""
+    from ducklake_orch.results import CommitInfo
+
+    commit = CommitInfo(author=author, message=message)
+    result = options.open().rollback(name, to_snapshot, dry_run=dry_run, commit=commit)
+    if options.json:
+        print_json(result)
+    else:
+        show(str(result))

@@ -1,0 +1,71 @@
+"""What runs in an executor when a change feed is read: what came and went of the rows of some files."""
+
+import pickle
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from ducklake_orch.catalog.feed_sql import FileLife, Span, events_sql, file_versions
+from ducklake_orch.catalog.file_sql import read_columns
+from ducklake_orch.catalog.model import ColumnDef, MappedName
+from ducklake_orch.catalog.stored_columns import known_columns, stored_columns
+from ducklake_orch.spark.executor import EngineSpec, open_engine
+from ducklake_orch.spark.read_task import ROWS_AT_ONCE, unless_gone
+from ducklake_orch.spark.types import exported
+
+
+@dataclass(frozen=True)
+class FeedJob:
+    """What all tasks of a feed have to know.
+
+    Attributes:
+        table: Its name.
+        span: What is to be read.
+        mappings: Names of columns in files, by the id of the mapping.
+        schemas: The columns of files whose footers are encrypted, by the version of the schema.
+        remedy: What to do when a file is gone.
+    """
+
+    table: str
+    span: Span
+    mappings: Mapping[int, tuple[MappedName, ...]]
+    schemas: Mapping[int, tuple[ColumnDef, ...]]
+    remedy: str
+
+
+def packed(files: Sequence[FileLife]) -> bytes:
+    """Return files that one task reads, in the form that travels."""
+    return zlib.compress(pickle.dumps(tuple(files)), 1)
+
+
+def read_events(spec: EngineSpec, job: FeedJob, pieces: Sequence[bytes], numbers: Iterator[Any]) -> Iterator[Any]:
+    """Return what came and went in the pieces that this task was given.
+
+    Args:
+        spec: How to reach the storage.
+        job: What is to be read.
+        pieces: All pieces.
+        numbers: Batches with the numbers of those that are meant.
+    """
+    for batch in numbers:
+        for number in batch.column(0).to_pylist():
+            files: tuple[FileLife, ...] = pickle.loads(zlib.decompress(pieces[number]))  # noqa: S301 - our own
+            with open_engine(spec) as con:
+                for life in files:
+                    with unless_gone(spec, f"table `{job.table}`", life.file.path, job.remedy):
+                        yield from _events(con, job, life)
+
+
+def _events(con: duckdb.DuckDBPyConnection, job: FeedJob, life: FileLife) -> Iterator[Any]:
+    file = life.file
+    if file.encryption_key:
+        # DuckDB shows no schema of an encrypted file; it is the one that the table had when the file was written.
+        found = known_columns(job.schemas[file.schema_version])
+    else:
+        (found,) = read_columns(con, [file.path]).values()
+    names = None if file.mapping_id is None else job.mappings[file.mapping_id]
+    versions = file_versions(life, stored_columns(job.span.needed, found, names, file.path))
+    yield from con.execute(events_sql(versions, job.span, exported)).to_arrow_reader(ROWS_AT_ONCE)

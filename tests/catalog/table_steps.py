@@ -1,0 +1,61 @@
+"""Steps that change a table in every way, and what the engine says is in it afterwards."""
+
+from typing import Any
+
+import pyarrow as pa
+
+from ducklake_orch import DuckLake
+
+State = dict[int, tuple[Any, ...]]
+_FLUSH = "CALL ducklake_flush_inlined_data('lake')"
+COMMON = [
+    "INSERT INTO t (k, v) SELECT range, 'row ' || range FROM range({n}, {n} + 40)",
+    "INSERT INTO t (k, v) VALUES ({n}, 'é'), ({n} + 1, NULL), ({n} + 2, 'NULL')",
+    "DELETE FROM t WHERE k % 7 = {m}",
+    "DELETE FROM t WHERE k BETWEEN {n} - 20 AND {n} - 18",
+    "DELETE FROM t WHERE k < {n} - 60",
+    _FLUSH,
+    # Flushed right before: the engine writes a second delete file for what it has rewritten already.
+    f"{_FLUSH}; CALL ducklake_rewrite_data_files('lake', delete_threshold => 0.1)",
+    "BEGIN; INSERT INTO t (k, v) VALUES ({n} + 50, 'gone'); DELETE FROM t WHERE k = {n} + 50 OR k = {n}; COMMIT",
+    "append",
+    "inline",
+    "replace",
+]
+UPDATES = [
+    "UPDATE t SET v = v || '!' WHERE k % 5 = {m}",
+    "UPDATE t SET v = 'one' WHERE k = {n} - 3",
+    "UPDATE t SET v = v WHERE k % 3 = 0",
+]
+# Of rows that were updated the engine's merge forgets the ids.
+MERGES = ["CALL ducklake_merge_adjacent_files('lake')"]
+
+
+def step(lake: DuckLake, what: str, n: int, m: int) -> None:
+    match what:
+        case "append":
+            lake.write(rows_of((n, "ours"), (n + 1, None)), "t", mode="append")
+        case "inline":
+            lake.write(rows_of((n, "few"), (n + 1, "NULL")), "t", mode="append", inline="auto")
+        case "replace":
+            lake.write(rows_of((n, "all anew")), "t", mode="overwrite")
+        case _:
+            run(lake, *what.format(n=n, m=m).split("; "))
+
+
+def run(lake: DuckLake, *statements: str) -> None:
+    lake.execute(list(statements), force=True).raise_for_error()
+
+
+def latest(lake: DuckLake) -> int:
+    return lake.snapshots(limit=1)[0].snapshot_id
+
+
+def rows_of(*rows: tuple[int, str | None]) -> pa.Table:
+    return pa.table({"k": pa.array([k for k, _ in rows], pa.int64()), "v": pa.array([v for _, v in rows], pa.string())})
+
+
+def state(lake: DuckLake, columns: str = "*") -> State:
+    """Return the rows as the engine has them now, by their ids."""
+    with lake.connect() as con:
+        return {row[0]: row[1:] for row in con.execute(f"SELECT rowid, {columns} FROM t").fetchall()}

@@ -1,0 +1,263 @@
+"""A rollback gives a table the very rows of then, with their ids, whatever became of them since."""
+
+import random
+from typing import Any
+
+import pytest
+
+from ducklake_orch import CommitInfo, DuckLake
+from ducklake_orch.catalog import rollback
+from ducklake_orch.catalog.writer import write_known_rows
+from ducklake_orch.errors import (
+    ConfigError,
+    DataError,
+    HistoryExpiredError,
+    ObjectNotFoundError,
+    ReadOnlyError,
+    SnapshotNotFoundError,
+    TableDroppedError,
+)
+from tests.backends import LOCAL, SQLITE, Backend, catalogs
+from tests.catalog.table_steps import COMMON, UPDATES, State, latest, rows_of, run, state, step
+from tests.conftest import MakeLake
+
+on_sqlite = pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
+
+
+def values(lake: DuckLake) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row.values()) for row in lake.read("t").to_pylist()), key=repr)
+
+
+def check_past(lake: DuckLake, states: dict[int, State]) -> None:
+    """Compare the rows at every snapshot with what they were."""
+    for at, wanted in states.items():
+        found = sorted(map(repr, (tuple(row.values()) for row in lake.read("t", snapshot=at).to_pylist())))
+        assert found == sorted(map(repr, wanted.values())), f"at snapshot {at}"
+
+
+# --- the rows of then ------------------------------------------------------------------------------------------------
+
+
+@catalogs(sql_writes=True)
+@pytest.mark.parametrize("limit", [0, 10], ids=["files", "inlined"])
+def test_every_state_comes_back_with_its_row_ids(backend: Backend, make_lake: MakeLake, limit: int) -> None:
+    rng = random.Random(f"back {backend} {limit}")
+    lake = make_lake(data_inlining_row_limit=limit)
+    run(lake, "CREATE TABLE t (k BIGINT, v VARCHAR)")
+    states = {latest(lake): state(lake)}
+    for number in range(12):
+        if number % 3 == 2:
+            at = rng.choice([*states])
+            before = state(lake)
+            planned = lake.rollback("t", at, dry_run=True)
+            assert latest(lake) == max(states)
+            done = lake.rollback("t", at)
+            assert state(lake) == states[at], f"rolled back to {at}"
+            gone = sum(states[at].get(key) != value for key, value in before.items())
+            back = sum(before.get(key) != value for key, value in states[at].items())
+            assert (done.rows_back, done.rows_gone) == (back, gone) == (planned.rows_back, planned.rows_gone)
+        else:
+            step(lake, rng.choice(COMMON + UPDATES * 2), number * 20, rng.randrange(5))
+        states[latest(lake)] = state(lake)
+    check_past(lake, states)
+    assert not lake.fsck(deep=True, storage=True).counts
+    # Flushes, rewrites and the engine's own changes find nothing wrong with the files that were written.
+    run(lake, "CALL ducklake_flush_inlined_data('lake')", "DELETE FROM t WHERE k % 2 = 0", "UPDATE t SET v = 'x'")
+    run(lake, "CALL ducklake_flush_inlined_data('lake')", "CALL ducklake_rewrite_data_files('lake')")
+    end, wanted = latest(lake), state(lake)
+    lake.rollback("t", max(states))
+    assert state(lake) == states[max(states)]
+    lake.rollback("t", end)
+    assert state(lake) == wanted
+
+
+@catalogs()
+def test_our_own_writes_come_back_on_every_catalog(lake: DuckLake) -> None:
+    lake.write(rows_of((1, "a"), (2, "b")), "t", mode="append")
+    then = latest(lake)
+    lake.write(rows_of((3, "c")), "t", mode="append")
+    lake.write(rows_of((4, "d")), "t", mode="overwrite")
+    result = lake.rollback("t", then, commit=CommitInfo(author="ann", message="undo"))
+    assert (result.rows_back, result.rows_gone, result.files_kept, result.files_removed) == (2, 1, 0, 1)
+    assert (result.snapshot_id, result.previous_snapshot_id) == (then + 3, then + 2)
+    assert values(lake) == [(1, "a"), (2, "b")]
+    snapshot = lake.snapshots(limit=1)[0]
+    assert (snapshot.author, snapshot.message) == ("ann", "undo")
+    assert {change.partition(":")[0] for change in snapshot.changes} == {"inserted_into_table", "deleted_from_table"}
+    kinds = [(row["change_type"], row["rowid"], row["k"]) for row in lake.changes("t", then + 3).to_pylist()]
+    assert kinds == [("insert", 0, 1), ("insert", 1, 2), ("delete", 3, 4)]
+    lake.write(rows_of((5, "e")), "t", mode="append")
+    assert lake.changes("t", then + 4).to_pylist()[0]["rowid"] == 4
+    assert not lake.fsck(deep=True, storage=True).counts
+
+
+@on_sqlite
+def test_files_that_are_as_they_were_stay(lake: DuckLake) -> None:
+    lake.write(rows_of((1, "a")), "t", mode="append")
+    then = latest(lake)
+    lake.write(rows_of((2, "b")), "t", mode="append")
+    result = lake.rollback("t", then)
+    assert (result.files_kept, result.files_added, result.files_removed, result.rows_copied) == (1, 0, 1, 0)
+    assert values(lake) == [(1, "a")]
+    again = lake.rollback("t", then)
+    assert (again.snapshot_id, again.rows_back, again.rows_gone) == (latest(lake), 0, 0)
+    assert again.snapshot_id == again.previous_snapshot_id
+
+
+@on_sqlite
+def test_what_was_only_moved_makes_no_snapshot(make_lake: MakeLake) -> None:
+    lake = make_lake(data_inlining_row_limit=0)
+    run(lake, "CREATE TABLE t (k INTEGER)", "INSERT INTO t SELECT range FROM range(50)", "DELETE FROM t WHERE k < 20")
+    then = latest(lake)
+    run(lake, "CALL ducklake_rewrite_data_files('lake', delete_threshold => 0.1)")
+    assert latest(lake) == then + 1
+    assert lake.rollback("t", then).snapshot_id == then + 1
+
+
+@catalogs(sql_writes=True, quick=[SQLITE])
+def test_expiry_and_cleanup_after_a_rollback_leave_its_files_alone(make_lake: MakeLake) -> None:
+    lake = make_lake(data_inlining_row_limit=0)
+    run(lake, "CREATE TABLE t (k INTEGER)", "INSERT INTO t SELECT range FROM range(50)")
+    then = latest(lake)
+    run(lake, "DELETE FROM t WHERE k % 2 = 0", "DELETE FROM t WHERE k = 1")
+    lake.rollback("t", then)
+    older = ", ".join(map(str, range(latest(lake))))
+    run(lake, f"CALL ducklake_expire_snapshots('lake', versions => [{older}])")
+    run(lake, "CALL ducklake_cleanup_old_files('lake', cleanup_all => true)")
+    assert values(lake) == sorted([(k,) for k in range(50)], key=repr)
+    assert not lake.fsck(deep=True, storage=True).counts
+
+
+# --- a table that has changed since ----------------------------------------------------------------------------------
+
+
+@catalogs(sql_writes=True)
+@pytest.mark.parametrize("limit", [0, 10], ids=["files", "inlined"])
+def test_rows_come_back_in_the_columns_and_partitions_of_today(make_lake: MakeLake, limit: int) -> None:
+    lake = make_lake(data_inlining_row_limit=limit)
+    run(lake, "CREATE TABLE t (k INTEGER, v VARCHAR, old INTEGER)")
+    run(lake, "INSERT INTO t VALUES (1, 'a', 5), (2, NULL, 6), (3, 'c', 7)", "DELETE FROM t WHERE k = 3")
+    then = latest(lake)
+    run(lake, "DELETE FROM t WHERE k = 1", "ALTER TABLE t RENAME COLUMN v TO word", "ALTER TABLE t DROP COLUMN old")
+    run(lake, "ALTER TABLE t ADD COLUMN w INTEGER DEFAULT 7", "ALTER TABLE t ADD COLUMN n DOUBLE")
+    run(lake, "ALTER TABLE t ALTER k TYPE BIGINT", "ALTER TABLE t SET PARTITIONED BY (word)")
+    run(lake, "INSERT INTO t VALUES (9000000000, 'big', 1, 1.5)")
+    lake.rollback("t", then)
+    assert values(lake) == [(1, "a", 7, None), (2, None, 7, None)]
+    assert set(state(lake)) == {0, 1}
+    files = lake.table("t").files()
+    if limit == 0:
+        assert sorted(str(one.partition["word"]) for one in files) == ["None", "a"]
+    run(lake, "UPDATE t SET word = 'A' WHERE k = 1")
+    assert values(lake) == [(1, "A", 7, None), (2, None, 7, None)]
+    assert not lake.fsck(deep=True, storage=True).counts
+
+
+@on_sqlite
+def test_partitions_of_every_kind_take_rows_back(make_lake: MakeLake) -> None:
+    lake = make_lake(data_inlining_row_limit=0)
+    run(lake, "CREATE TABLE t (k INTEGER, day DATE, s STRUCT(a INTEGER))")
+    run(lake, "INSERT INTO t SELECT range, DATE '2025-01-01' + range::INTEGER, {'a': range} FROM range(60)")
+    then, wanted = latest(lake), state(lake)
+    run(lake, "DELETE FROM t", "ALTER TABLE t SET PARTITIONED BY (bucket(2, k), year(day), month(day))")
+    lake.rollback("t", then)
+    assert state(lake) == wanted
+    assert len(lake.table("t").partitions()) == 5
+    assert not lake.fsck(deep=True, storage=True).counts
+
+
+@on_sqlite
+def test_null_in_a_column_that_takes_none_any_more_is_named(make_lake: MakeLake) -> None:
+    lake = make_lake(data_inlining_row_limit=0)
+    run(lake, "CREATE TABLE t (k INTEGER)", "INSERT INTO t VALUES (NULL)")
+    then = latest(lake)
+    run(lake, "DELETE FROM t", "ALTER TABLE t ALTER k SET NOT NULL")
+    with pytest.raises(DataError, match="`k`"):
+        lake.rollback("t", then)
+    assert not lake.fsck(deep=True, storage=True).counts
+
+
+# --- beside others ---------------------------------------------------------------------------------------------------
+
+
+@catalogs()
+def test_what_others_do_meanwhile_is_planned_anew(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.write(rows_of((1, "a")), "t", mode="append")
+    then = latest(lake)
+    lake.write(rows_of((2, "b")), "t", mode="overwrite")
+    times = []
+
+    def write_and_be_disturbed(*given: Any) -> Any:
+        times.append(1)
+        if len(times) == 1:
+            lake.write(rows_of((3, "c")), "t", mode="append")
+        return real(*given)
+
+    real = write_known_rows
+    monkeypatch.setattr(rollback, "write_known_rows", write_and_be_disturbed)
+    result = lake.rollback("t", then)
+    assert (len(times), result.attempts) == (2, 2)
+    assert values(lake) == [(1, "a")]
+    assert not lake.fsck(deep=True, storage=True).counts
+
+
+@on_sqlite
+def test_writes_to_other_tables_are_not_in_the_way(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.write(rows_of((1, "a")), "t", mode="append")
+    then = latest(lake)
+    lake.write(rows_of((2, "b")), "t", mode="overwrite")
+
+    def write_beside(*given: Any) -> Any:
+        lake.write(rows_of((3, "c")), "other", mode="append")
+        return real(*given)
+
+    real = write_known_rows
+    monkeypatch.setattr(rollback, "write_known_rows", write_beside)
+    assert lake.rollback("t", then).attempts == 1
+
+
+# --- what cannot be --------------------------------------------------------------------------------------------------
+
+
+@on_sqlite
+def test_snapshots_that_have_no_such_rows_are_refused(lake: DuckLake) -> None:
+    start = latest(lake)
+    lake.write(rows_of((1, "a")), "t", mode="append")
+    then = latest(lake)
+    with pytest.raises(SnapshotNotFoundError, match="no snapshot 99"):
+        lake.rollback("t", 99)
+    with pytest.raises(ObjectNotFoundError, match=r"no table .* yet"):
+        lake.rollback("t", start)
+    with pytest.raises(ConfigError, match="no number"):
+        lake.rollback("t", -1)
+    lake.drop_table("t")
+    with pytest.raises(ObjectNotFoundError):
+        lake.rollback("t", then)
+    lake.write(rows_of((2, "b")), "t", mode="append")
+    with pytest.raises(TableDroppedError, match="another one has its name"):
+        lake.rollback("t", then)
+    run(lake, f"CALL ducklake_expire_snapshots('lake', versions => [{then}])")
+    with pytest.raises(HistoryExpiredError, match="has expired"):
+        lake.rollback("t", then)
+
+
+@on_sqlite
+def test_a_read_only_lake_only_says_what_would_be(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.write(rows_of((1, "a")), "t", mode="append")
+    then = latest(lake)
+    lake.write(rows_of((2, "b")), "t", mode="append")
+    guarded = make_lake(read_only=True)
+    assert guarded.rollback("t", then, dry_run=True).rows_gone == 1
+    with pytest.raises(ReadOnlyError):
+        guarded.rollback("t", then)
+
+
+@on_sqlite
+def test_a_renamed_table_goes_back_under_its_new_name(lake: DuckLake) -> None:
+    lake.write(rows_of((1, "a")), "before", mode="append")
+    then = latest(lake)
+    lake.write(rows_of((2, "b")), "before", mode="overwrite")
+    run(lake, "ALTER TABLE before RENAME TO t")
+    lake.rollback("t", then)
+    assert values(lake) == [(1, "a")]

@@ -1,0 +1,141 @@
+"""Streams into a table: every row exactly once, however often the query is killed and started again."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ducklake_orch import CommitInfo, DuckLake
+from ducklake_orch.errors import ConfigError
+from tests.spark.reading import execute
+
+QUERY = """
+import sys
+from ducklake_orch import CommitInfo, DuckLake
+from ducklake_orch.spark import local_session
+
+lake, batches = DuckLake.local(sys.argv[1]), int(sys.argv[3])
+spark = local_session("stream", master="local[2]", conf={"spark.sql.shuffle.partitions": 1})
+rows = spark.readStream.format("rate-micro-batch").options(rowsPerBatch=40, numPartitions=2).load()
+write = lake.stream_writer("t", commit=CommitInfo(author="stream"))
+
+def batch(frame, number):
+    if number == batches:
+        print("done", flush=True)
+        query.stop()
+        return
+    write(frame, number)
+    print("batch", number, flush=True)
+
+query = rows.writeStream.option("checkpointLocation", sys.argv[2]).foreachBatch(batch).start()
+try:
+    query.awaitTermination()
+except Exception as error:
+    print(error, file=sys.stderr)
+"""
+
+
+def start(folder: Path, batches: int, fault: str | None = None) -> subprocess.Popen[str]:
+    environment = os.environ | ({"DUCKLAKE_ORCH_FAULT": fault} if fault else {})
+    command = [sys.executable, "-c", QUERY, str(folder / "lake"), str(folder / "checkpoint"), str(batches)]
+    with (folder / "log").open("a") as log:
+        return subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment, start_new_session=True
+        )
+
+
+def kill(query: subprocess.Popen[str]) -> None:
+    """Kill the query and its JVM, which would go on for a while."""
+    with suppress(ProcessLookupError):  # all of them are dead already
+        os.killpg(query.pid, signal.SIGKILL)
+    query.wait()
+    assert query.stdout is not None
+    query.stdout.close()
+
+
+def lines(query: subprocess.Popen[str], until: str, seconds: float = 120) -> list[str]:
+    assert query.stdout is not None
+    found, end = [], time.monotonic() + seconds
+    for line in query.stdout:
+        found.append(line.strip())
+        if line.startswith(until) or time.monotonic() > end:
+            break
+    return found
+
+
+@pytest.mark.parametrize("times", [3, pytest.param(10, marks=pytest.mark.full)])
+def test_a_query_that_is_killed_again_and_again_writes_every_row_once(tmp_path: Path, times: int) -> None:
+    for number in range(times):
+        if number % 3 == 0:  # right after the commit, of which Spark then does not know
+            query = start(tmp_path, 1000, fault="commit.after")
+            query.wait(120)
+            assert query.returncode == -signal.SIGKILL, (tmp_path / "log").read_text()[-3000:]
+        elif number % 3 == 1:  # with files that nobody commits
+            query = start(tmp_path, 1000, fault="files.written")
+            query.wait(120)
+        else:
+            query = start(tmp_path, 1000)
+            assert lines(query, "batch")[-1:] != []
+        kill(query)
+    lake = DuckLake.local(tmp_path / "lake")
+    done = lake.table("t").count() // 40
+    query = start(tmp_path, done + 3)
+    said = lines(query, "done")
+    assert said[-1] == "done", (tmp_path / "log").read_text()[-3000:]
+    kill(query)
+    values = lake.read("t", columns=["value"]).column("value").to_pylist()
+    assert sorted(values) == list(range(40 * (done + 3)))
+    about = [one for one in lake.snapshots() if one.author == "stream"]
+    assert len(about) == done + 3
+    extra = about[0].extra
+    assert isinstance(extra, dict)
+    assert json.loads(json.dumps(extra))["stream"]["batch"] == done + 2
+    assert {one.code for one in lake.fsck(storage=True).findings} <= {"stray-file"}
+
+
+def test_a_batch_that_runs_again_adds_nothing(tmp_path: Path, spark: SparkSession) -> None:
+    lake = DuckLake.local(tmp_path / "lake")
+    write = lake.stream_writer("t", query="orders", commit=CommitInfo(message="m"))
+    frame = spark.range(10)
+    first = write(frame, 0)
+    assert first is not None
+    again = write(frame, 0)
+    assert again is not None
+    assert (first.rows_written, again.replayed) == (10, True)
+    write(frame, 1)
+    lake.stream_writer("t", query="others")(frame, 0)
+    assert lake.table("t").count() == 30
+
+
+def test_a_replacing_batch_that_runs_again_undoes_nothing_that_came_later(tmp_path: Path, spark: SparkSession) -> None:
+    lake = DuckLake.local(tmp_path / "lake")
+    write = lake.stream_writer("t", "overwrite", query="totals")
+    assert write(spark.range(3), 0) is not None
+    execute(lake, "INSERT INTO t VALUES (7)")
+    assert write(spark.range(3), 0) is None
+    assert lake.table("t").count() == 4
+    assert write(spark.range(2), 1) is not None
+    assert lake.table("t").count() == 2
+
+
+def test_without_a_query_the_batch_must_be_of_one(tmp_path: Path, spark: SparkSession) -> None:
+    lake = DuckLake.local(tmp_path / "lake")
+    with pytest.raises(ConfigError, match="no batch of a streaming query"):
+        lake.stream_writer("t")(spark.range(3), 0)
+
+
+def test_arguments_are_checked_before_the_query_starts(tmp_path: Path) -> None:
+    lake = DuckLake.local(tmp_path / "lake")
+    with pytest.raises(ConfigError, match="takes no `inlined`"):
+        lake.stream_writer("t", inlined="auto")
+    with pytest.raises(ConfigError, match="takes no `idempotency_key`"):
+        lake.stream_writer("t", idempotency_key="mine")
+    with pytest.raises(ConfigError, match="`query`"):
+        lake.stream_writer("t", query=" ")
