@@ -1,0 +1,39 @@
+"""The engine deletes rows of a file beside us, and commits second: no row comes back, and none is deleted twice."""
+
+import duckdb
+import pytest
+
+from ducklake_orch import DuckLake
+from tests.backends import LOCAL, POSTGRES, Backend
+from tests.conftest import MakeLake
+
+
+@pytest.mark.parametrize("before", ["nothing", "an engine's delete", "a delete of ours", "an inlined delete"])
+@pytest.mark.parametrize("limit", [0, 10])
+@pytest.mark.parametrize("backend", [Backend(POSTGRES, LOCAL)], indirect=True, ids=str)
+def test_an_engine_that_deletes_from_the_same_file_has_to_try_again(
+    make_lake: MakeLake, before: str, limit: int
+) -> None:
+    lake = make_lake(data_inlining_row_limit=0)
+    lake.execute(["CREATE TABLE t (i INT)", "INSERT INTO t SELECT range FROM range(100)"]).raise_for_error()
+    match before:
+        case "an engine's delete":
+            lake.execute("DELETE FROM t WHERE i = 1").raise_for_error()
+        case "a delete of ours":
+            lake.delete("t", "i = 1")
+        case "an inlined delete":
+            make_lake(data_inlining_row_limit=10).execute("DELETE FROM t WHERE i = 1").raise_for_error()
+    gone = {5, 7} if before == "nothing" else {1, 5, 7}
+    rival: DuckLake = make_lake(data_inlining_row_limit=limit)
+    with rival.connect() as con:
+        con.execute("BEGIN")
+        con.execute("DELETE FROM t WHERE i = 5")
+        lake.delete("t", "i = 7")
+        try:
+            con.execute("COMMIT")
+        except duckdb.Error as error:
+            assert "conflict" in str(error).lower()
+            gone -= {5}
+    assert {row["i"] for row in lake.execute("FROM t", max_rows=None).rows} == set(range(100)) - gone
+    assert lake.table("t").count() == 100 - len(gone)
+    assert lake.fsck(deep=True, storage=True).findings == []
