@@ -44,7 +44,7 @@ from ducklake_orch.errors import (
 from ducklake_orch.results import CommitInfo, PartitionWritten, WriteResult
 
 log = logging.getLogger("ducklake_orch")
-MODES = ("append", "overwrite", "overwrite_partitions", "replace_where", "error", "ignore")
+MODES = ("append", "overwrite", "overwrite_partitions", "replace_where", "merge", "error", "ignore")
 _LOG_WAITS_UP_TO = 4 * 1024 * 1024
 
 
