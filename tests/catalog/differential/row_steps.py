@@ -40,10 +40,10 @@ def update(world: World, table: Table) -> None:
 
 def merge(world: World, table: Table) -> None:
     """`lake.write` of mode merge on the id: some rows match, others do not."""
-    new = world.rows(table, world.rng.randint(0, 3))
     there = world.rng.sample(sorted(table.rows), min(4, len(table.rows)))
-    values = world.rows(table, max(len(there), 1)).values()
-    matched = {number: (str(number), *row[1:]) for number, row in zip(there, values, strict=False)}
+    drawn = list(world.rows(table, len(there) + world.rng.randint(0, 3)).items())
+    matched = {number: (str(number), *row[1:]) for number, (_, row) in zip(there, drawn, strict=False)}
+    new = dict(drawn[len(there) :])
     how = world.rng.choice(("update", "update", "delete", "keep"))
     insert, by_source = world.chance(0.7), world.chance(0.15)
     kept = matched if by_source else table.rows
