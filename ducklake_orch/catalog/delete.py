@@ -1,5 +1,6 @@
 """`lake.delete`: rows that meet a condition go."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ducklake_orch.catalog.hits import DuckDBFinder, Hits
@@ -10,6 +11,7 @@ from ducklake_orch.catalog.predicate import parse_predicate, refuse_changing
 from ducklake_orch.catalog.row_change import RowRequest, change_rows
 from ducklake_orch.catalog.row_search import Losses
 from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.results import WriteResult
 
@@ -30,22 +32,28 @@ class DeleteRequest(RowRequest):
 
 def delete_rows(config: LakeConfig, request: DeleteRequest) -> WriteResult:
     """Delete the rows of a table that meet a condition."""
-    return change_rows(config, request, _Delete(request.where), DuckDBFinder())
+    with working_connection(config) as con:
+        return change_rows(config, con, request, _Delete(request.where), DuckDBFinder())
 
 
 class _Delete:
     mode = "delete"
     needs_values = False
+    hits_all = True
+    replays = False
 
     def __init__(self, where: str) -> None:
         self.where = where
 
-    def check(self, metadata: Metadata, table: TableDef) -> bool:
+    def check(self, metadata: Metadata, table: TableDef) -> TableDef:
         refuse_changing(metadata.con, parse_predicate(metadata.con, self.where, table.columns))
-        return False
+        return table
 
     def changed(self, plan: RowPlan, losses: Losses, hits: Hits) -> list[str]:
         return []
+
+    def inlined(self, plan: RowPlan, hits: Hits) -> Mapping[str, tuple[int, ...]]:
+        return plan.inlined_ids()
 
     def added(self, plan: RowPlan, hits: Hits) -> list[str]:
         return []

@@ -74,7 +74,7 @@ class _Replacement:
                 files += tuple(write_known_rows(self.search.con, change.target, rows, self.write.write_id))
         deletes = self.search.deletes(plan, losses, self.write.write_id)
         fault_point("rows.found")
-        removal = self.search.removal(plan, where, losses)
+        removal = self.search.removal(plan, where, losses, plan.inlined_ids())
         try:
             with open_session(self.config, entering=False) as session:
                 done = commit_change(session, self.write, replace(change, files=files, remove=removal, deletes=deletes))

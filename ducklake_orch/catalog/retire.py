@@ -28,10 +28,14 @@ from ducklake_orch.catalog.scan import classify
 from ducklake_orch.catalog.transaction import MetadataTransaction
 from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.engine.quoting import identifier, literal
-from ducklake_orch.errors import NotAlignedError
+from ducklake_orch.errors import TerminalError
 
 Key = tuple[str | None, ...]
 _INTEGERS = {f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG")} | {"INTEGER", "UINTEGER"}
+
+
+class NotAlignedError(TerminalError):
+    """A file may hold rows that go and rows that stay: whoever commits has to look for them one by one."""
 
 
 @dataclass(frozen=True)
@@ -241,10 +245,7 @@ def _whole_files(
         if among is not None and file.data_file_id not in among:
             continue
         if not all_match:
-            raise NotAlignedError(
-                f"Of the rows in {file.path} some may match `{where}` and others not: whole files are replaced.",
-                remedy=f"Partition `{table}` by what is replaced, or replace all that the file holds.",
-            )
+            raise NotAlignedError(f"Of the rows in {file.path} some may match `{where}` and others not.")
         whole.append(file.data_file_id)
     return whole
 

@@ -5,9 +5,11 @@ Rows that stay, or come back changed, keep their ids.
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
+
+import duckdb
 
 from ducklake_orch.catalog import keys
 from ducklake_orch.catalog.change import Committed, ExactRows, TableChange
@@ -23,7 +25,6 @@ from ducklake_orch.catalog.writer import write_files, write_known_rows
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.commit import Write, refuse_read_only
 from ducklake_orch.engine.fault_points import fault_point
-from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.retry import NO_LIMIT, retrying
 from ducklake_orch.engine.session import open_session
@@ -76,17 +77,24 @@ class Verb(Protocol):
     Attributes:
         mode: What it is called in results.
         needs_values: Whether inlined rows are read, and not only retired.
+        hits_all: Whether every row that meets the condition is hit; else it only says where hits can be.
+        replays: Whether work that was done already, as its key says, is not done again; known after `check`.
     """
 
     mode: str
     needs_values: bool
+    hits_all: bool
+    replays: bool
 
     @property
     def where(self) -> str | None:
         """The condition on rows of the table; None for all."""
 
-    def check(self, metadata: Metadata, table: TableDef) -> bool:
-        """Refuse what cannot be done to a table; return whether work that was done already is not done again."""
+    def check(self, metadata: Metadata, table: TableDef) -> TableDef:
+        """Refuse what cannot be done to a table; return the table as it will be."""
+
+    def inlined(self, plan: RowPlan, hits: Hits) -> Mapping[str, tuple[int, ...]]:
+        """Return the ids of the inlined rows that go, by their table."""
 
     def changed(self, plan: RowPlan, losses: Losses, hits: Hits) -> list[str]:
         """Return queries for the rows that take the place of those hit, with their ids."""
@@ -95,11 +103,14 @@ class Verb(Protocol):
         """Return queries for rows that are new."""
 
 
-def change_rows(config: LakeConfig, request: RowRequest, verb: Verb, finder: Finder) -> WriteResult:
+def change_rows(
+    config: LakeConfig, con: duckdb.DuckDBPyConnection, request: RowRequest, verb: Verb, finder: Finder
+) -> WriteResult:
     """Change rows of a table.
 
     Args:
         config: The lake.
+        con: A connection that reaches the storage.
         request: Which table, and how.
         verb: What is done to the rows.
         finder: What finds them.
@@ -107,19 +118,18 @@ def change_rows(config: LakeConfig, request: RowRequest, verb: Verb, finder: Fin
     started, attempts = time.monotonic(), 0
     purpose = f"{verb.mode} in `{request.table}`"
     refuse_read_only(config, purpose)
-    with working_connection(config) as con:
-        changer = _Changer(config, request, verb, RowSearch(config, con, finder), purpose)
+    changer = _Changer(config, request, verb, RowSearch(config, con, finder), purpose)
 
-        def attempt(number: int) -> WriteResult:
-            nonlocal attempts
-            attempts = number
-            return changer.run()
+    def attempt(number: int) -> WriteResult:
+        nonlocal attempts
+        attempts = number
+        return changer.run()
 
-        def worth(error: DuckLakeOrchError) -> int:
-            # What fails for other reasons has been tried again where it failed.
-            return NO_LIMIT if isinstance(error, StalePlanError) else 1
+    def worth(error: DuckLakeOrchError) -> int:
+        # What fails for other reasons has been tried again where it failed.
+        return NO_LIMIT if isinstance(error, StalePlanError) else 1
 
-        result = retrying(config.retry, purpose, attempt, attempts_for=worth)
+    result = retrying(config.retry, purpose, attempt, attempts_for=worth)
     return replace(result, engine=finder.engine, attempts=attempts, duration_s=time.monotonic() - started)
 
 
@@ -132,7 +142,6 @@ class _Changer:
         self._verb = verb
         self._search = search
         self._purpose = purpose
-        self._replays = False
 
     def run(self) -> WriteResult:
         """Plan, find, write and commit."""
@@ -141,12 +150,16 @@ class _Changer:
         if done is not None:
             return self._result(plan, [], done)
         losses = self._search.losses(plan)
-        removal = self._search.removal(plan, self._verb.where, losses)
+        inlined = self._verb.inlined(plan, self._search.hits)
+        removal = self._search.removal(plan, self._verb.where, losses, inlined)
         latest = plan.latest.snapshot_id
-        if self._request.dry_run or not removal.rows:
-            return self._result(plan, [], Committed(latest, latest, rows_removed=removal.rows))
+        nothing = Committed(latest, latest, rows_removed=removal.rows)
+        if self._request.dry_run:
+            return self._result(plan, [], nothing)
         try:
             files = self._files(plan, losses)
+            if not (files or removal.rows):
+                return self._result(plan, [], nothing)
             deletes = self._search.deletes(plan, losses, self._write.write_id)
             fault_point("files.written")
             with open_session(self._config, entering=False) as session:
@@ -173,10 +186,11 @@ class _Changer:
                     f"Lake `{self._config.name}` is encrypted.", remedy="Change its rows in `lake.execute`."
                 )
             table = metadata.table(request.table, latest.snapshot_id)
-            self._replays = verb.check(metadata, table)
+            target = verb.check(metadata, table)
             plan = plan_rows(metadata, table, latest, verb.where, values=verb.needs_values)
-            key = request.idempotency_key if self._replays else None
-            return plan, find_replay(metadata, table, key, latest.snapshot_id)
+            scan = plan.scan if verb.hits_all else replace(plan.scan, certain=frozenset())
+            key = request.idempotency_key if verb.replays else None
+            return replace(plan, target=target, scan=scan), find_replay(metadata, table, key, latest.snapshot_id)
 
     def _files(self, plan: RowPlan, losses: Losses) -> list[NewFile]:
         """Write the rows that stay of files that are written anew, and those that take the place of rows hit."""
@@ -200,7 +214,7 @@ class _Changer:
             deletes=deletes,
             expect_snapshot=request.expect_snapshot,
             key=request.idempotency_key,
-            replays=self._replays,
+            replays=self._verb.replays,
             planned_version=plan.latest.schema_version,
         )
 

@@ -116,17 +116,25 @@ class RowSearch:
             for file in losses.rewritten
         ]
 
-    def removal(self, plan: RowPlan, where: str | None, losses: Losses) -> ExactRows:
-        """Return what the commit retires."""
-        ids = plan.inlined_ids()
+    def removal(
+        self, plan: RowPlan, where: str | None, losses: Losses, inlined: Mapping[str, tuple[int, ...]]
+    ) -> ExactRows:
+        """Return what the commit retires.
+
+        Args:
+            plan: The plan.
+            where: The condition for all rows that the change depends on.
+            losses: What becomes of the files.
+            inlined: Ids of the inlined rows that go, by their table.
+        """
         return ExactRows(
             snapshot=plan.latest.snapshot_id,
             where=where,
             seen=plan.scan.files,
             whole=(*losses.whole, *losses.rewritten),
-            inlined_seen={name: frozenset(some) for name, some in ids.items()},
-            inlined=ids,
-            rows=losses.rows + sum(map(len, ids.values())),
+            inlined_seen={name: frozenset(some) for name, some in plan.inlined_ids().items()},
+            inlined=inlined,
+            rows=losses.rows + sum(map(len, inlined.values())),
         )
 
     def deletes(self, plan: RowPlan, losses: Losses, write_id: str) -> DeleteFiles | None:

@@ -14,6 +14,7 @@ from ducklake_orch.catalog.row_search import Losses
 from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
+from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import folded, identifier
 from ducklake_orch.errors import ConfigError, ObjectNotFoundError
 from ducklake_orch.results import WriteResult
@@ -44,24 +45,28 @@ class UpdateRequest(RowRequest):
 
 def update_rows(config: LakeConfig, request: UpdateRequest) -> WriteResult:
     """Change the rows of a table that meet a condition."""
-    return change_rows(config, request, _Update(request), DuckDBFinder())
+    with working_connection(config) as con:
+        return change_rows(config, con, request, _Update(request), DuckDBFinder())
 
 
 class _Update:
     mode = "update"
     needs_values = True
+    hits_all = True
+    replays = False
 
     def __init__(self, request: UpdateRequest) -> None:
         self.where = request.where
         self._set = request.set
         self._values: dict[str, Predicate] = {}
 
-    def check(self, metadata: Metadata, table: TableDef) -> bool:
+    def check(self, metadata: Metadata, table: TableDef) -> TableDef:
         if self.where is not None:
             refuse_changing(metadata.con, parse_predicate(metadata.con, self.where, table.columns))
         self._values = parse_set(metadata, table, self._set)
         # Done once more, values that come from others would change once more.
-        return any(one.columns or changing_function(metadata.con, one) for one in self._values.values())
+        self.replays = any(one.columns or changing_function(metadata.con, one) for one in self._values.values())
+        return table
 
     def changed(self, plan: RowPlan, losses: Losses, hits: Hits) -> list[str]:
         values = ", ".join(
@@ -75,6 +80,9 @@ class _Update:
             some = "true" if file.data_file_id in plan.scan.certain else f"{POSITION} IN ({hits.positions_sql(file)})"
             sources.append(f"({placed_sql(plan.scan, file, hits)}) WHERE {some}")
         return [f"SELECT {values}, {ROW_ID} FROM {source}" for source in sources]
+
+    def inlined(self, plan: RowPlan, hits: Hits) -> Mapping[str, tuple[int, ...]]:
+        return plan.inlined_ids()
 
     def added(self, plan: RowPlan, hits: Hits) -> list[str]:
         return []

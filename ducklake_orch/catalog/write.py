@@ -19,6 +19,7 @@ from ducklake_orch.catalog.metadata import Metadata, reading, reading_file
 from ducklake_orch.catalog.model import NewFile, SnapshotRow, TableDef
 from ducklake_orch.catalog.predicate import parse_predicate, refuse_changing
 from ducklake_orch.catalog.replace_rows import commit_replacement
+from ducklake_orch.catalog.retire import NotAlignedError
 from ducklake_orch.catalog.rows import Job, Rows, Written
 from ducklake_orch.catalog.target import check_layout, columns_of, commented, evolved, new_table
 from ducklake_orch.config.catalogs import DuckDBCatalog, SQLiteCatalog
@@ -35,7 +36,6 @@ from ducklake_orch.engine.stored_files import remove_written
 from ducklake_orch.errors import (
     ConfigError,
     DuckLakeOrchError,
-    NotAlignedError,
     ObjectExistsError,
     StalePlanError,
     UnknownOutcomeError,
@@ -44,7 +44,7 @@ from ducklake_orch.errors import (
 from ducklake_orch.results import CommitInfo, PartitionWritten, WriteResult
 
 log = logging.getLogger("ducklake_orch")
-MODES = ("append", "overwrite", "overwrite_partitions", "replace_where", "error", "ignore")
+MODES = ("append", "overwrite", "overwrite_partitions", "replace_where", "merge", "error", "ignore")
 _LOG_WAITS_UP_TO = 4 * 1024 * 1024
 
 
@@ -280,8 +280,8 @@ class _Writer:
                 # Somebody else was quicker, and what is there is to be kept.
                 latest = self._write.before or plan.latest.snapshot_id
                 return Committed(latest, latest)
-            except NotAlignedError:
-                pass
+            except NotAlignedError as error:
+                log.info("%s: %s", self._write.purpose, error)
         return commit_replacement(self._config, self._write, change)
 
     def _change(self, plan: _Plan, written: Written) -> TableChange:
