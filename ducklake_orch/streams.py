@@ -1,4 +1,4 @@
-"""Streams into a table: every batch of a query exactly once, whatever dies and is started again."""
+"""What Spark is given to work with a lake by itself: writers of streams, and a data source."""
 
 from dataclasses import dataclass, field, replace
 from inspect import signature
@@ -11,7 +11,7 @@ from ducklake_orch.handle import LakeHandle
 from ducklake_orch.results import CommitInfo
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from ducklake_orch.results import WriteResult
 
@@ -75,7 +75,7 @@ def _query_id(batch: "DataFrame") -> str:
 
 
 class LakeStreams(LakeHandle):
-    """The verbs of streams."""
+    """The verbs that hand something to Spark."""
 
     def stream_writer(
         self,
@@ -110,3 +110,19 @@ class LakeStreams(LakeHandle):
         if query is not None and not query.strip():
             raise ConfigError(f"`query` = {query!r} is no name.")
         return StreamWriter(self.config, table, mode, query, commit or CommitInfo(), how)
+
+    def register(self, spark: "SparkSession", name: str = "ducklake") -> None:
+        """Make the lake a data source: `spark.read.format("ducklake")` and `df.write.format("ducklake")`.
+
+        Options are `table` and `where`; to read also `snapshot` and `as_of`; to write `outside`, `schema_evolution`,
+        `expect_snapshot`, `idempotency_key`, `author`, `message`. The lake is no option, so that no plan shows a
+        secret. `lake.read` and `lake.write` know more: Spark's own Parquet reader, layouts of new tables, shuffles by
+        partition.
+
+        Args:
+            spark: The session, classic or Connect.
+            name: What the source is called; another one for each lake that the session has.
+        """
+        from ducklake_orch.spark.source import data_source
+
+        spark.dataSource.register(data_source(self.config, name))

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import duckdb
 
@@ -136,14 +137,57 @@ def write_table(config: LakeConfig, rows: Rows, request: WriteRequest) -> WriteR
     return replace(result, engine=rows.engine, attempts=attempts, duration_s=time.monotonic() - started)
 
 
+@dataclass(frozen=True)
+class PlannedWrite:
+    """A write between its plan and its commit, where these are in processes of their own: it can be pickled.
+
+    Attributes:
+        config: The lake.
+        request: What is asked for.
+        write: Its identity.
+        plan: What is there, and what will be.
+    """
+
+    config: LakeConfig
+    request: WriteRequest
+    write: Write
+    plan: _Plan
+
+    @classmethod
+    def of(cls, config: LakeConfig, rows: Rows, request: WriteRequest) -> "PlannedWrite":
+        """Plan a write; of the rows, only their types are asked for."""
+        refuse_read_only(config, f"writing `{request.table}`")
+        write = Write(f"writing `{request.table}`", request.commit)
+        return cls(config, request, write, _Writer(config, rows, request, write).plan())
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is nothing left to write."""
+        return self.plan.done is not None
+
+    def job(self) -> Job:
+        """Return what is to be written."""
+        request = self.request
+        working = partial(working_connection, self.config)
+        return Job(self.config, self.plan.target, self.write.write_id, request.where, request.outside, 0, working)
+
+    def finish(self, rows: Rows) -> WriteResult:
+        """Commit the files that rows have become."""
+        return _Writer(self.config, rows, self.request, self.write).finish(self.plan)
+
+    def abandon(self) -> None:
+        """Remove what was written."""
+        remove_written(self.config, self.plan.target.folder, self.write.write_id)
+
+
 class _Writer:
     """One attempt at a write, planned on what is there now."""
 
-    def __init__(self, config: LakeConfig, rows: Rows, request: WriteRequest) -> None:
+    def __init__(self, config: LakeConfig, rows: Rows, request: WriteRequest, write: Write | None = None) -> None:
         self._config = config
         self._rows = rows
         self._request = request
-        self._write = Write(f"writing `{request.table}`", request.commit)
+        self._write = write or Write(f"writing `{request.table}`", request.commit)
         self._session: Session | None = None
         self._open: Metadata | None = None
 
@@ -185,8 +229,15 @@ class _Writer:
         )
 
     def _run(self) -> WriteResult:
+        return self.finish(self.plan())
+
+    def plan(self) -> _Plan:
+        """Plan it."""
         doing = f"planning to write `{self._request.table}`"
-        plan = retrying(self._config.retry, doing, lambda _: self._plan())
+        return retrying(self._config.retry, doing, lambda _: self._plan())
+
+    def finish(self, plan: _Plan) -> WriteResult:
+        """Have the files written that a plan is for, and commit them."""
         if plan.done is not None:
             return self._result(plan.target, Written([]), plan.done)
         try:

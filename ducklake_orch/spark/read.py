@@ -127,7 +127,7 @@ def _plan(lake: "DuckLake", selection: Selection, engine: str) -> _Planned:
         reason = _reason_against(lake.config, plan, where, engine)
         found = Layouts({}, [(file, reason) for file in plan.files]) if reason else layouts(metadata, plan)
         found, defaults = _with_defaults(metadata, found)
-        return _Planned(plan, found, where, defaults, _inlined(metadata, plan))
+        return _Planned(plan, found, where, defaults, inlined_table(metadata, plan))
 
 
 def _reason_against(config: LakeConfig, plan: ScanPlan, where: str | None, engine: str) -> str | None:
@@ -158,7 +158,8 @@ def _with_defaults(metadata: Metadata, found: Layouts) -> tuple[Layouts, dict[in
     return Layouts(readable, others), defaults
 
 
-def _inlined(metadata: Metadata, plan: ScanPlan) -> pa.Table | None:
+def inlined_table(metadata: Metadata, plan: ScanPlan) -> pa.Table | None:
+    """Return the inlined rows that a plan wants, as Spark is to get them; None where there are none."""
     if not plan.inlined:
         return None
     condition = f" WHERE {plan.where.sql}" if plan.where else ""
@@ -208,6 +209,13 @@ def _with_duckdb(
     spark: "SparkSession", config: LakeConfig, plan: ScanPlan, files: Sequence[DataFile], schema: "StructType"
 ) -> "DataFrame":
     """Return the rows of files that DuckDB reads in tasks."""
+    job, pieces = read_job(config, plan, files)
+    read = carried("ducklake_orch.spark.read_task:read_pieces", engine_spec(config), job, pieces)
+    return spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(read, schema)
+
+
+def read_job(config: LakeConfig, plan: ScanPlan, files: Sequence[DataFile]) -> tuple[ReadJob, list[bytes]]:
+    """Return what tasks have to know that read files with DuckDB, and the pieces that each of them reads."""
     refuse_secret_of_here(config)
     job = ReadJob(
         table=str(plan.table),
@@ -220,9 +228,7 @@ def _with_duckdb(
         remedy=RETENTION,
     )
     job.select  # noqa: B018 - what DuckDB cannot hand over is refused here
-    pieces = [_piece(plan, some).packed() for some in together(files, lambda file: file)]
-    read = carried("ducklake_orch.spark.read_task:read_pieces", engine_spec(config), job, pieces)
-    return spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(read, schema)
+    return job, [_piece(plan, some).packed() for some in together(files, lambda file: file)]
 
 
 def refuse_secret_of_here(config: LakeConfig) -> None:

@@ -61,11 +61,11 @@ class SparkRows:
 
     def types(self, con: duckdb.DuckDBPyConnection) -> list[tuple[str, Any]]:
         """Return the names of the columns and their types in DuckDB."""
-        return [(name, duckdb.sqltype('"NULL"' if kind == "NULL" else kind)) for name, kind in self._columns]
+        return column_types(self._columns)
 
     def write(self, job: Job) -> Written:
         """Write the rows in tasks of Spark."""
-        self._check(job)
+        check_writable(job, self._columns)
         against = self._reason_against_native(job)
         self.engine = "duckdb" if against else "native"
         if against is None:
@@ -82,24 +82,6 @@ class SparkRows:
             return "DuckDB is quicker with so little"
         return against
 
-    def _check(self, job: Job) -> None:
-        """Refuse what cannot work, before Spark does anything for it."""
-        storage = job.config.storage
-        if storage is None:
-            raise UnsupportedStatementError(
-                f"Lake `{job.config.name}` keeps its files at MotherDuck, where Spark's tasks cannot write.",
-                remedy="Give the lake a bucket of your own (`mode` = `own_bucket` or `own_compute`).",
-            )
-        if isinstance(storage, BucketStorage) and storage.secret_name:
-            raise UnsupportedStatementError(
-                f"The secret `{storage.secret_name}` is in the engine of this process; Spark's tasks do not have it.",
-                remedy="Configure credentials of the storage, or `provider` = `credential_chain`.",
-            )
-        # A column of nothing but NULLs fits into any.
-        given = [SourceColumn(name, kind) for name, kind in self._columns if kind != "NULL"]
-        with job.working() as con:
-            projection(con, job.table, given)
-
     def _write_natively(self, job: Job) -> list[NewFile]:
         failure: DuckLakeOrchError
         try:
@@ -114,11 +96,11 @@ class SparkRows:
     def _write_with_duckdb(self, job: Job) -> Written:
         with _sign(job, self._frame.sparkSession) as sign:
             task = WriteTask(
-                engine=_engine(job),
+                engine=writing_engine(job),
                 table=job.table,
                 write_id=job.write_id,
                 names=tuple(self._schema.names),
-                values=self._values(),
+                values=values_of(self._schema),
                 where=job.where,
                 outside=job.outside,
                 few=job.few,
@@ -149,16 +131,9 @@ class SparkRows:
         tables = [pa.ipc.open_stream(one.few).read_all() for one in results if one.few is not None]
         if not tables:
             return Written(files)
-        rows = ArrowRows(pa.concat_tables(tables), self._values())
+        rows = ArrowRows(pa.concat_tables(tables), values_of(self._schema))
         more = rows.write(replace(job, few=0) if files else job)
         return Written([*files, *more.files], more.few)
-
-    def _values(self) -> dict[str, str]:
-        return {
-            one.name: sql
-            for one in self._schema.fields
-            if (sql := imported(one.dataType, identifier(one.name))) != identifier(one.name)
-        }
 
     def _collect(self, frame: Any, job: Job) -> list[TaskResult]:
         failure: DuckLakeOrchError
@@ -175,6 +150,44 @@ class SparkRows:
 
 def _sweep(job: Job, keep: Sequence[NewFile] = ()) -> int:
     return remove_written(job.config, job.table.folder, job.write_id, keep={file.path for file in keep})
+
+
+def column_types(columns: Sequence[tuple[str, str]]) -> list[tuple[str, Any]]:
+    """Return the names of columns with their types in DuckDB."""
+    return [(name, duckdb.sqltype('"NULL"' if kind == "NULL" else kind)) for name, kind in columns]
+
+
+def check_writable(job: Job, columns: Sequence[tuple[str, str]]) -> None:
+    """Refuse what cannot work, before Spark does anything for it.
+
+    Args:
+        job: What is to be written.
+        columns: The columns of the data, with their types in DuckDB.
+    """
+    storage = job.config.storage
+    if storage is None:
+        raise UnsupportedStatementError(
+            f"Lake `{job.config.name}` keeps its files at MotherDuck, where Spark's tasks cannot write.",
+            remedy="Give the lake a bucket of your own (`mode` = `own_bucket` or `own_compute`).",
+        )
+    if isinstance(storage, BucketStorage) and storage.secret_name:
+        raise UnsupportedStatementError(
+            f"The secret `{storage.secret_name}` is in the engine of this process; Spark's tasks do not have it.",
+            remedy="Configure credentials of the storage, or `provider` = `credential_chain`.",
+        )
+    # A column of nothing but NULLs fits into any.
+    given = [SourceColumn(name, kind) for name, kind in columns if kind != "NULL"]
+    with job.working() as con:
+        projection(con, job.table, given)
+
+
+def values_of(schema: Any) -> dict[str, str]:
+    """Return the SQL of the columns whose Arrow form is not what DuckDB is to see, by name."""
+    return {
+        one.name: sql
+        for one in schema.fields
+        if (sql := imported(one.dataType, identifier(one.name))) != identifier(one.name)
+    }
 
 
 def _is_sparks(error: Exception) -> bool:
@@ -201,7 +214,8 @@ def _failure(error: Exception, job: Job) -> DuckLakeOrchError:
     return classify(RuntimeError(text), job.config, f"Writing files of `{job.table}` in Spark failed")
 
 
-def _engine(job: Job) -> EngineSpec:
+def writing_engine(job: Job) -> EngineSpec:
+    """Return what the engines of tasks need that write for a job."""
     spec = engine_spec(job.config)
     if not any(key.field.transform.startswith("bucket(") for key in partition_keys(job.table)):
         return spec
@@ -215,14 +229,25 @@ def _sign(job: Job, spark: Any) -> Iterator[str | None]:
     if "://" in folder or is_local(spark):
         yield None
         return
-    path = Path(folder) / f"ducklake-{job.write_id}.driver"
+    path = leave_sign(job)
+    try:
+        yield path
+    finally:
+        remove_sign(path)
+
+
+def leave_sign(job: Job) -> str:
+    """Leave a file beside the lake's, and return where."""
+    path = Path(job.table.data_path) / f"ducklake-{job.write_id}.driver"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
-    try:
-        yield str(path)
-    finally:
-        with suppress(OSError):
-            path.unlink(missing_ok=True)
+    return str(path)
+
+
+def remove_sign(path: str) -> None:
+    """Remove it."""
+    with suppress(OSError):
+        Path(path).unlink(missing_ok=True)
 
 
 def _may_have_left_files(spark: Any, results: Sequence[TaskResult]) -> bool:

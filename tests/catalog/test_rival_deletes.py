@@ -8,6 +8,15 @@ from tests.backends import LOCAL, POSTGRES, Backend
 from tests.conftest import MakeLake
 
 
+def commits(con: duckdb.DuckDBPyConnection) -> bool:
+    """Commit; return whether that was not refused as a conflict."""
+    try:
+        con.execute("COMMIT")
+        return True
+    except duckdb.Error as error:
+        return "conflict" not in str(error).lower()
+
+
 @pytest.mark.parametrize("before", ["nothing", "an engine's delete", "a delete of ours", "an inlined delete"])
 @pytest.mark.parametrize("limit", [0, 10])
 @pytest.mark.parametrize("backend", [Backend(POSTGRES, LOCAL)], indirect=True, ids=str)
@@ -29,10 +38,7 @@ def test_an_engine_that_deletes_from_the_same_file_has_to_try_again(
         con.execute("BEGIN")
         con.execute("DELETE FROM t WHERE i = 5")
         lake.delete("t", "i = 7")
-        try:
-            con.execute("COMMIT")
-        except duckdb.Error as error:
-            assert "conflict" in str(error).lower()
+        if not commits(con):
             gone -= {5}
     assert {row["i"] for row in lake.execute("FROM t", max_rows=None).rows} == set(range(100)) - gone
     assert lake.table("t").count() == 100 - len(gone)

@@ -32,7 +32,18 @@ read = {
     engine: sorted([row.id, row.region, row.ts.isoformat()] for row in lake.read("t", spark, engine=engine).collect())
     for engine in ("auto", "duckdb")
 }
+lake.register(spark)
+frame.limit(5).write.format("ducklake").option("table", "flat").mode("append").save()
+stream = lake.stream_writer("flat", query="q")
+for batch in (0, 0, 1):
+    stream(frame.limit(2), batch)
+try:
+    lake.stream_writer("flat")(frame, 0)
+except errors.ConfigError as error:
+    unnamed = str(error)
 print(json.dumps({
+    "source": spark.read.format("ducklake").option("table", "flat").load().count(), "unnamed": unnamed,
+    "changes": lake.changes("flat", spark=spark).count(),
     "kind": type(frame).__module__,
     "done": [[one.rows_written, one.rows_removed, one.engine, one.replayed] for one in done],
     "read": read, "refusal": refusal, "findings": len(lake.fsck(deep=True, storage=True).findings),
@@ -51,4 +62,6 @@ def test_a_connect_session_writes_and_reads(tmp_path: Path) -> None:
     assert [row[:2] for row in told["read"]["auto"]] == [[n, f"r{n % 3}"] for n in range(30)]
     assert told["read"]["duckdb"] == told["read"]["auto"]
     assert "boo" in told["refusal"]
+    assert (told["source"], told["changes"]) == (13, 13)
+    assert "Give `stream_writer` a `query`" in told["unnamed"]
     assert told["findings"] == 0

@@ -1,0 +1,126 @@
+"""The data source `ducklake`: what Spark itself reads and writes, with one commit on the driver."""
+
+import uuid
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from ducklake_orch import DuckLake
+from tests.spark.reading import check, execute, expected, read_rows
+
+VALUES = """
+    SELECT CAST(id AS INT) AS i, id AS l, CAST(id AS DECIMAL(9, 2)) AS d,
+           CASE WHEN id % 3 > 0 THEN concat('é', id) END AS s,
+           timestamp_seconds(id) AS ts, timestamp_ntz '2025-01-01' AS n,
+           date_add(date '2020-02-29', CAST(id AS INT)) AS day,
+           map('k', array(id, NULL)) AS m, named_struct('a', id, 'b', 'it''s') AS st, CAST('x' AS BINARY) AS b
+    FROM range(0, 30, 1, 3)"""
+
+
+@pytest.fixture
+def lake(tmp_path: Path, spark: SparkSession) -> DuckLake:
+    made = DuckLake.local(tmp_path / "lake")
+    made.register(spark)
+    return made
+
+
+def load(spark: SparkSession, table: str = "t", **options: str) -> DataFrame:
+    return spark.read.format("ducklake").option("table", table).options(**options).load()
+
+
+def save(frame: DataFrame, table: str = "t", mode: str = "append", **options: str) -> None:
+    frame.write.format("ducklake").option("table", table).options(**options).mode(mode).save()
+
+
+def test_every_type_is_written_and_read_as_by_the_lake(lake: DuckLake, spark: SparkSession) -> None:
+    save(spark.sql(VALUES), author="ann", message="first")
+    check(lake, spark, engines=["duckdb"])
+    assert read_rows(load(spark)) == expected(lake, "FROM t")
+    snapshot = lake.snapshots(1)[0]
+    assert (snapshot.author, snapshot.message) == ("ann", "first")
+    assert len(lake.table("t").files()) == 3
+    assert not lake.fsck(deep=True, storage=True).counts
+
+
+def test_inlined_rows_conditions_and_earlier_snapshots(lake: DuckLake, spark: SparkSession) -> None:
+    execute(lake, "CREATE TABLE t (k INTEGER, v VARCHAR)", "INSERT INTO t SELECT range, 'v' FROM range(40)")
+    execute(lake, "INSERT INTO t VALUES (100, 'few')", "DELETE FROM t WHERE k < 5")
+    assert read_rows(load(spark)) == expected(lake, "FROM t")
+    assert read_rows(load(spark, where="k > 30 AND v = 'few'")) == ["[100, 'few']"]
+    assert load(spark, snapshot="2").count() == 40
+    when = lake.snapshots()[-3].snapshot_time.isoformat()
+    assert load(spark, as_of=when).count() == 40
+    assert load(spark, snapshot="1").collect() == []
+    assert load(spark).select("v").where("k = 100").collect()[0].v == "few"
+
+
+def test_overwrite_replaces_all_or_what_is_named(lake: DuckLake, spark: SparkSession) -> None:
+    lake.create_table("t", {"id": "BIGINT", "p": "VARCHAR"}, partition_by=["p"])
+    save(spark.sql("SELECT id, concat('p', id % 2) AS p FROM range(10)"))
+    save(spark.sql("SELECT id, 'p0' AS p FROM range(3)"), mode="overwrite", where="p = 'p0'")
+    assert [row.p for row in load(spark).orderBy("p").collect()] == ["p0"] * 3 + ["p1"] * 5
+    before = lake.snapshots(1)[0].snapshot_id
+    with pytest.raises(PySparkException, match="RowsOutsideError"):
+        save(spark.sql("SELECT 1L AS id, 'p1' AS p"), mode="overwrite", where="p = 'p0'")
+    assert lake.snapshots(1)[0].snapshot_id == before
+    save(spark.sql("SELECT 1L AS id, 'all' AS p"), mode="overwrite")
+    assert read_rows(load(spark)) == ["[1, 'all']"]
+    assert not lake.fsck(deep=True, storage=True).counts
+
+
+def test_a_key_is_committed_once(lake: DuckLake, spark: SparkSession) -> None:
+    for _ in range(2):
+        save(spark.range(10), idempotency_key="run 7")
+    assert lake.table("t").count() == 10
+    assert not lake.fsck(storage=True).counts
+
+
+def test_a_task_that_is_tried_again_counts_once(lake: DuckLake, spark: SparkSession, tmp_path: Path) -> None:
+    mark = str(tmp_path / f"failed {uuid.uuid4()}")
+
+    def fail_once(batches):  # type: ignore[no-untyped-def]
+        yield from batches
+        if not Path(mark).exists():
+            Path(mark).touch()
+            raise RuntimeError("once")
+
+    save(spark.range(0, 20, 1, 2).mapInArrow(fail_once, "id long"))
+    assert lake.table("t").count() == 20
+    assert not lake.fsck(deep=True, storage=True).counts
+
+
+def test_a_job_that_fails_leaves_nothing_behind(lake: DuckLake, spark: SparkSession) -> None:
+    save(spark.range(3))
+    before = lake.snapshots(1)[0].snapshot_id
+    failing = spark.sql(
+        "SELECT CASE WHEN id = 99 THEN CAST(raise_error('boo') AS BIGINT) ELSE id END AS id FROM range(100)"
+    )
+    with pytest.raises(PySparkException, match="boo"):
+        save(failing)
+    assert lake.snapshots(1)[0].snapshot_id == before
+    assert not lake.fsck(storage=True).counts
+
+
+def test_what_cannot_be_is_refused_by_name(lake: DuckLake, spark: SparkSession) -> None:
+    execute(lake, "CREATE TABLE t (id INTEGER)")
+    for work, words in (
+        (lambda: load(spark, tablo="t"), "no option `tablo`"),
+        (lambda: spark.read.format("ducklake").load(), "needs the option `table`"),
+        (lambda: load(spark, "nothing"), "no table `main.nothing`"),
+        (lambda: load(spark, snapshot="x"), "no number of a snapshot"),
+        (lambda: save(spark.range(3).toDF("other")), "`other` is no column"),
+        (lambda: save(spark.range(3), where="id = 1"), "mode is `append`"),
+        (lambda: save(spark.range(3), "u", mode="error"), "cannot be written in the"),
+    ):
+        with pytest.raises(PySparkException, match=words):
+            work()
+
+
+def test_two_lakes_have_two_names(tmp_path: Path, spark: SparkSession) -> None:
+    lakes = [DuckLake.local(tmp_path / name) for name in ("one", "two")]
+    for number, lake in enumerate(lakes):
+        lake.register(spark, f"lake_{number}")
+        spark.range(number + 1).write.format(f"lake_{number}").option("table", "t").mode("append").save()
+    assert [lake.table("t").count() for lake in lakes] == [1, 2]
