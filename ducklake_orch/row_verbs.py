@@ -1,11 +1,16 @@
 """The facade's verbs that write rows, and change them where they are."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.handle import LakeHandle
 from ducklake_orch.results import CommitInfo, WriteResult
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ducklake_orch.catalog.hits import Finder
 
 
 class RowVerbs(LakeHandle):
@@ -120,6 +125,7 @@ class RowVerbs(LakeHandle):
         table: str,
         where: str,
         *,
+        spark: "SparkSession | None" = None,
         engine: str = "auto",
         dry_run: bool = False,
         expect_snapshot: int | None = None,
@@ -131,7 +137,8 @@ class RowVerbs(LakeHandle):
         Args:
             table: `table` or `schema.table`.
             where: Which rows go, as a condition in DuckDB's SQL.
-            engine: What looks for the rows: `duckdb` in this process, or `auto`.
+            spark: A session whose tasks may look for the rows.
+            engine: What looks for them: `duckdb` in this process, `spark`, or `auto`, by how much there is to read.
             dry_run: Only say how many rows would go.
             expect_snapshot: Refuse when rows that may meet the condition have changed since this snapshot.
             idempotency_key: The caller's name for this work, kept beside the snapshot.
@@ -149,7 +156,7 @@ class RowVerbs(LakeHandle):
             idempotency_key=idempotency_key,
             commit=commit or CommitInfo(),
         )
-        return delete_rows(self.config, request)
+        return delete_rows(self.config, request, self._finder(spark, engine))
 
     def update(
         self,
@@ -157,6 +164,7 @@ class RowVerbs(LakeHandle):
         set: Mapping[str, str],
         where: str | None = None,
         *,
+        spark: "SparkSession | None" = None,
         engine: str = "auto",
         dry_run: bool = False,
         expect_snapshot: int | None = None,
@@ -169,7 +177,8 @@ class RowVerbs(LakeHandle):
             table: `table` or `schema.table`.
             set: What columns get, as expressions in DuckDB's SQL over the row as it was: `{"price": "price * 1.1"}`.
             where: Which rows change, as a condition in DuckDB's SQL; all when None.
-            engine: What looks for the rows: `duckdb` in this process, or `auto`.
+            spark: A session whose tasks may look for the rows.
+            engine: What looks for them: `duckdb` in this process, `spark`, or `auto`, by how much there is to read.
             dry_run: Only say how many rows would change.
             expect_snapshot: Refuse when rows that may meet the condition have changed since this snapshot.
             idempotency_key: The same for every attempt at the same work: where values follow from others, what is
@@ -189,4 +198,13 @@ class RowVerbs(LakeHandle):
             idempotency_key=idempotency_key,
             commit=commit or CommitInfo(),
         )
-        return update_rows(self.config, request)
+        return update_rows(self.config, request, self._finder(spark, engine))
+
+    def _finder(self, spark: "SparkSession | None", engine: str) -> "Finder":
+        if spark is None and engine != "spark":
+            from ducklake_orch.catalog.hits import DuckDBFinder
+
+            return DuckDBFinder()
+        from ducklake_orch.spark.finder import finder_of
+
+        return finder_of(self.config, spark, engine)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ducklake_orch.catalog.hits import DuckDBFinder, Hits
+from ducklake_orch.catalog.hits import Finder, Hits
 from ducklake_orch.catalog.metadata import Metadata
 from ducklake_orch.catalog.model import TableDef
 from ducklake_orch.catalog.planning import RowPlan
@@ -30,10 +30,10 @@ class DeleteRequest(RowRequest):
             )
 
 
-def delete_rows(config: LakeConfig, request: DeleteRequest) -> WriteResult:
+def delete_rows(config: LakeConfig, request: DeleteRequest, finder: Finder) -> WriteResult:
     """Delete the rows of a table that meet a condition."""
     with working_connection(config) as con:
-        return change_rows(config, con, request, _Delete(request.where), DuckDBFinder())
+        return change_rows(config, con, request, _Delete(request.where), finder)
 
 
 class _Delete:

@@ -23,6 +23,7 @@ from ducklake_orch.catalog.row_search import Losses, RowSearch, union_sql
 from ducklake_orch.catalog.write import find_replay, write_result
 from ducklake_orch.catalog.writer import write_files, write_known_rows
 from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.commit import Write, refuse_read_only
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.quoting import TableName
@@ -39,6 +40,7 @@ from ducklake_orch.errors import (
 from ducklake_orch.results import CommitInfo, WriteResult
 
 log = logging.getLogger("ducklake_orch")
+ENGINES = ("auto", "duckdb", "spark")
 
 
 @dataclass(frozen=True)
@@ -57,10 +59,8 @@ class RowRequest:
     dry_run: bool = False
 
     def __post_init__(self) -> None:
-        if self.engine not in ("auto", "duckdb"):
-            raise ConfigError(
-                f"`engine` = {self.engine!r} cannot change rows.", remedy="`duckdb` can, and `auto` takes what can."
-            )
+        if self.engine not in ENGINES:
+            raise ConfigError(f"`engine` = {self.engine!r} is unknown.", remedy=nearest(str(self.engine), ENGINES))
         for name, value, kind, word in (
             ("expect_snapshot", self.expect_snapshot, int, "number of a snapshot"),
             ("commit", self.commit, CommitInfo, "CommitInfo"),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ducklake_orch.catalog.file_sql import POSITION
-from ducklake_orch.catalog.hits import DuckDBFinder, Hits, placed_sql
+from ducklake_orch.catalog.hits import Finder, Hits, placed_sql
 from ducklake_orch.catalog.metadata import Metadata
 from ducklake_orch.catalog.model import ROW_ID, TableDef
 from ducklake_orch.catalog.planning import RowPlan, inlined_sql
@@ -43,10 +43,10 @@ class UpdateRequest(RowRequest):
             )
 
 
-def update_rows(config: LakeConfig, request: UpdateRequest) -> WriteResult:
+def update_rows(config: LakeConfig, request: UpdateRequest, finder: Finder) -> WriteResult:
     """Change the rows of a table that meet a condition."""
     with working_connection(config) as con:
-        return change_rows(config, con, request, _Update(request), DuckDBFinder())
+        return change_rows(config, con, request, _Update(request), finder)
 
 
 class _Update:

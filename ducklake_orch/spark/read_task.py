@@ -3,21 +3,23 @@
 import pickle
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 
-from ducklake_orch.catalog.file_sql import read_columns, rows_sql
-from ducklake_orch.catalog.model import ColumnDef, DataFile, MappedName
-from ducklake_orch.catalog.stored_columns import known_columns, stored_columns
+from ducklake_orch.catalog.file_columns import FileColumn
+from ducklake_orch.catalog.file_sql import POSITION, placed_rows_sql, read_columns, rows_sql
+from ducklake_orch.catalog.model import ROW_ID, ColumnDef, DataFile, MappedName
+from ducklake_orch.catalog.stored_columns import StoredColumn, known_columns, stored_columns
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.errors import FileNotUsableError
 from ducklake_orch.spark.executor import EngineSpec, open_engine
 from ducklake_orch.spark.types import exported
 
+Query = Callable[["ReadJob", DataFile, tuple[FileColumn, ...], Sequence[int]], str]
 ROWS_AT_ONCE = 16_384
 _GONE = re.compile(r"No files found|Cannot open file|No such file|HTTP\D{0,40}404|BlobNotFound|NoSuchKey")
 
@@ -51,6 +53,16 @@ class ReadJob:
         """The columns as Arrow hands them to Spark."""
         return ", ".join(f"{exported(one, identifier(one.name))} AS {identifier(one.name)}" for one in self.columns)
 
+    @property
+    def condition(self) -> str:
+        """What stands behind FROM, if there is a condition."""
+        return f" WHERE (\n{self.where}\n)" if self.where is not None else ""
+
+    def stored(self, file: DataFile, found: tuple[FileColumn, ...]) -> tuple[StoredColumn, ...]:
+        """Return where a file has the columns that are needed."""
+        names = None if file.mapping_id is None else self.mappings[file.mapping_id]
+        return stored_columns(self.needed, found, names, file.path)
+
 
 @dataclass(frozen=True)
 class Piece:
@@ -73,6 +85,17 @@ def read_pieces(spec: EngineSpec, job: ReadJob, pieces: Sequence[bytes], numbers
         pieces: All pieces.
         numbers: Batches with the numbers of those that are meant.
     """
+    return _ask(spec, job, pieces, numbers, _rows_sql)
+
+
+def find_rows(spec: EngineSpec, job: ReadJob, pieces: Sequence[bytes], numbers: Iterator[Any]) -> Iterator[Any]:
+    """Return where the rows of the pieces are that meet the condition: ids of files, and positions in them."""
+    return _ask(spec, job, pieces, numbers, _places_sql)
+
+
+def _ask(
+    spec: EngineSpec, job: ReadJob, pieces: Sequence[bytes], numbers: Iterator[Any], query: Query
+) -> Iterator[Any]:
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             piece: Piece = pickle.loads(zlib.decompress(pieces[number]))  # noqa: S301 - our own, from the driver
@@ -80,7 +103,8 @@ def read_pieces(spec: EngineSpec, job: ReadJob, pieces: Sequence[bytes], numbers
                 for file in piece.files:
                     where = f"table `{job.table}` at snapshot {job.snapshot}"
                     with unless_gone(spec, where, file.path, job.remedy):
-                        yield from _rows(con, job, file, piece.inlined_deletes.get(file.data_file_id, ()))
+                        sql = query(job, file, _found(con, job, file), piece.inlined_deletes.get(file.data_file_id, ()))
+                        yield from con.execute(sql).to_arrow_reader(ROWS_AT_ONCE)
 
 
 @contextmanager
@@ -99,13 +123,21 @@ def unless_gone(spec: EngineSpec, where: str, path: str, remedy: str) -> Iterato
         raise failure from None
 
 
-def _rows(con: duckdb.DuckDBPyConnection, job: ReadJob, file: DataFile, gone: Sequence[int]) -> Iterator[Any]:
+def _found(con: duckdb.DuckDBPyConnection, job: ReadJob, file: DataFile) -> tuple[FileColumn, ...]:
+    """Return what columns a file has."""
     if file.encryption_key:
         # DuckDB shows no schema of an encrypted file; it is the one that the table had when the file was written.
-        found = known_columns(job.schemas[file.schema_version])
-    else:
-        (found,) = read_columns(con, [file.path]).values()
-    names = None if file.mapping_id is None else job.mappings[file.mapping_id]
-    rows = rows_sql(file, stored_columns(job.needed, found, names, file.path), job.snapshot, gone)
-    condition = f" WHERE (\n{job.where}\n)" if job.where is not None else ""
-    yield from con.execute(f"SELECT {job.select} FROM ({rows}){condition}").to_arrow_reader(ROWS_AT_ONCE)
+        return known_columns(job.schemas[file.schema_version])
+    (found,) = read_columns(con, [file.path]).values()
+    return found
+
+
+def _rows_sql(job: ReadJob, file: DataFile, found: tuple[FileColumn, ...], gone: Sequence[int]) -> str:
+    rows = rows_sql(file, job.stored(file, found), job.snapshot, gone)
+    return f"SELECT {job.select} FROM ({rows}){job.condition}"
+
+
+def _places_sql(job: ReadJob, file: DataFile, found: tuple[FileColumn, ...], gone: Sequence[int]) -> str:
+    has_row_ids = any(one.name == ROW_ID for one in found)
+    rows = placed_rows_sql(file, job.stored(file, found), job.snapshot, gone, has_row_ids=has_row_ids)
+    return f"SELECT {file.data_file_id}::BIGINT AS file, {POSITION} AS pos FROM ({rows}){job.condition}"

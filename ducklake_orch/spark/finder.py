@@ -1,0 +1,65 @@
+"""Rows to change are looked for by Spark's tasks where there is much to read, in this process where there is little."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ducklake_orch.catalog.hits import DuckDBFinder, Finder, Hits
+from ducklake_orch.catalog.model import DataFile
+from ducklake_orch.catalog.scan import ScanPlan
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.errors import ConfigError
+from ducklake_orch.spark.carry import carried
+from ducklake_orch.spark.executor import engine_spec
+from ducklake_orch.spark.read import read_job
+
+# Of less, DuckDB in this process has found the rows before a job of Spark's has begun.
+_MUCH = 1024 * 1024 * 1024
+_FOUND = "__ducklake_orch_found"
+
+
+def finder_of(config: LakeConfig, spark: Any, engine: str) -> Finder:
+    """Return what looks for rows.
+
+    Args:
+        config: The lake.
+        spark: The session to use, if there is one.
+        engine: `duckdb`, `spark`, or `auto`: by how much there is to read.
+    """
+    if engine == "spark" and spark is None:
+        raise ConfigError('`engine="spark"` needs a session.', remedy="Give it as `spark`.")
+    return DuckDBFinder() if spark is None or engine == "duckdb" else SparkFinder(config, spark, engine)
+
+
+class SparkFinder:
+    """Has Spark's tasks read the files; what comes back are positions, and no row does.
+
+    Args:
+        config: The lake.
+        spark: The session.
+        engine: `spark`, or `auto`.
+    """
+
+    def __init__(self, config: LakeConfig, spark: Any, engine: str) -> None:
+        self.engine = "spark" if engine == "spark" else "duckdb"
+        self._config = config
+        self._spark = spark
+        self._forced = engine == "spark"
+
+    def find(self, plan: ScanPlan, files: Sequence[DataFile], hits: Hits) -> None:
+        """Have files searched, and put the positions that are hit into the table."""
+        if not files:
+            return
+        if not self._forced and sum(file.file_size for file in files) < _MUCH:
+            DuckDBFinder().find(plan, files, hits)
+            return
+        self.engine = "spark"
+        job, pieces = read_job(self._config, replace(plan, columns=()), files)
+        spec = engine_spec(self._config)
+        find = carried("ducklake_orch.spark.read_task:find_rows", spec, job, pieces)
+        frame = self._spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(find, "file bigint, pos bigint")
+        hits.con.register(_FOUND, frame.toArrow())
+        try:
+            hits.con.execute(f"INSERT INTO {hits.TABLE} FROM {_FOUND}")
+        finally:
+            hits.con.unregister(_FOUND)

@@ -1,0 +1,67 @@
+"""Rows to change, looked for by tasks of Spark: the same that DuckDB finds in this process."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ducklake_orch import DuckLake, errors
+from tests.backends import LOCAL, POSTGRES, S3_DISK, SQLITE, Backend
+from tests.refusal import refused
+
+MakeLake = Callable[..., DuckLake]
+CONDITIONS = [
+    "i % 7 = 3",
+    "s IS NULL",
+    "s = 'it''s'",
+    "d >= DATE '2024-01-10' AND d < '2024-01-20'",
+    "ts = TIMESTAMPTZ '2024-01-05 00:00:00+02'",
+    "x IN (0.10, 0.20) OR later = 7",
+    "NOT (s = 'a' AND i < 500)",
+]
+ROWS = """
+    SELECT range AS i, ['a', NULL, 'it''s', 'é'][range % 4 + 1] AS s, DATE '2024-01-01' + (range % 40)::INT AS d,
+           TIMESTAMPTZ '2024-01-01 00:00:00+02' + to_days((range % 9)::INT) AS ts,
+           (range % 50 / 100)::DECIMAL(9, 2) AS x
+    FROM range({}, {})"""
+
+
+def twins(make_lake: MakeLake) -> list[DuckLake]:
+    """Two lakes with the same table: renamed, altered, with files and rows that are deleted or in the catalog."""
+    lakes = [make_lake("one"), make_lake("two")]
+    for lake in lakes:
+        steps = [f"CREATE TABLE t AS {ROWS.format(0, 1000)}", "DELETE FROM t WHERE i % 10 = 1"]
+        steps += ["ALTER TABLE t RENAME i TO old", "ALTER TABLE t RENAME old TO i"]
+        steps += ["ALTER TABLE t ADD COLUMN later INTEGER DEFAULT 7", "DELETE FROM t WHERE i = 5"]
+        steps += [f"INSERT INTO t SELECT *, i % 3 FROM ({ROWS.format(1000, 1400)})"]
+        steps += ["INSERT INTO t (i, s, later) VALUES (5000, 'a', 7), (5001, NULL, NULL)"]
+        lake.execute(steps).raise_for_error()
+    return lakes
+
+
+def rows(lake: DuckLake) -> list[dict[str, Any]]:
+    return lake.execute("FROM t ORDER BY i", max_rows=None).rows
+
+
+@pytest.mark.parametrize("backend", [Backend(SQLITE, LOCAL), Backend(POSTGRES, S3_DISK)], indirect=True, ids=str)
+def test_both_engines_change_the_same_rows(make_lake: MakeLake, spark: SparkSession) -> None:
+    here, there = twins(make_lake)
+    for where in CONDITIONS:
+        for lake, engine in ((here, "duckdb"), (there, "spark")):
+            updated = lake.update("t", {"x": "x + 1"}, where, spark=spark, engine=engine)
+            assert updated.engine == engine
+        assert rows(here) == rows(there)
+    for where in CONDITIONS:
+        done = [lake.delete("t", where, spark=spark, engine=e) for lake, e in ((here, "duckdb"), (there, "spark"))]
+        assert done[0].rows_removed == done[1].rows_removed
+        assert rows(here) == rows(there)
+    assert there.fsck(deep=True, storage=True).findings == []
+
+
+@pytest.mark.parametrize("backend", [Backend(SQLITE, LOCAL)], indirect=True, ids=str)
+def test_little_is_looked_for_in_this_process(make_lake: MakeLake, spark: SparkSession) -> None:
+    here, _ = twins(make_lake)
+    assert here.delete("t", "i = 3", spark=spark).engine == "duckdb"
+    refused(errors.ConfigError, lambda: here.delete("t", "i = 4", engine="spark"), "session")
+    refused(errors.ConfigError, lambda: here.delete("t", "i = 4", engine="sparc"), "`engine`", "spark")
