@@ -162,7 +162,7 @@ def test_data_that_can_be_read_once_are_read_once(lake: DuckLake, monkeypatch: p
     assert rows(lake, "SELECT id FROM t WHERE name = 'x' ORDER BY 1") == [(1,), (2,)]
 
 
-@catalogs(shared=True)
+@catalogs(shared=True, quick=[SQLITE, POSTGRES])
 def test_two_merges_of_the_same_keys_at_once_do_not_double_them(
     lake: DuckLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
