@@ -1,6 +1,7 @@
 """The data of a merge: read once into a table that can spill to disk, and checked before any file is looked at."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import duckdb
@@ -18,6 +19,7 @@ _SPOOL = "__ducklake_orch_spooled"
 SOURCE, NUMBER = "__ducklake_orch_merged", "__ducklake_orch_number"
 # So many keys are looked for one by one; of more, only where they begin and end.
 _FEW_KEYS = 200
+_ROWS_AT_ONCE = 100_000
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 _TEXTS = ("varchar", "date", "timestamp", "timestamptz", "uuid", "boolean")
 
@@ -51,11 +53,20 @@ class MergeSource:
         finally:
             con.unregister("__ducklake_orch_arriving")
 
-    def arrow(self, limit: int | None) -> Any:
-        """Return the data once more, as Arrow."""
+    @contextmanager
+    def again(self, limit: int | None) -> Iterator[Any]:
+        """Give the data once more, as a stream of Arrow batches, for a block.
+
+        Args:
+            limit: Up to how many rows; None for all.
+        """
         some = "" if limit is None else f" LIMIT {limit}"
-        table = self._con.execute(f"FROM {_SPOOL}{some}").to_arrow_table()
-        return table.cast(self._source.schema, safe=False)
+        # Else UUIDs and the like would come as texts.
+        self._con.execute("SET arrow_lossless_conversion = true")
+        try:
+            yield self._con.execute(f"FROM {_SPOOL}{some}").to_arrow_reader(_ROWS_AT_ONCE)
+        finally:
+            self._con.execute("RESET arrow_lossless_conversion")
 
     def become_rows_of(self, table: TableDef) -> list[ColumnDef]:
         """Make the data rows of a table, as far as they have its columns; return the columns that they have.

@@ -5,6 +5,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -127,6 +128,18 @@ def test_a_table_that_is_not_there_is_made(lake: DuckLake) -> None:
     assert (result.mode, result.rows_written, result.files_added) == ("merge", 2, 2)
     lake.write(data.set_column(1, "n", pa.array([2, 3])), "s.t", mode="merge", keys=["n", "day"])
     assert sorted(rows(lake, "SELECT n FROM s.t")) == [(1,), (2,), (2,), (3,)]
+
+
+@catalogs(quick=[SQLITE])
+def test_a_table_that_is_made_has_the_types_of_the_data(lake: DuckLake) -> None:
+    kinds = "uuid() AS u, 1::HUGEINT AS h, '[1]'::JSON AS j, [{'a': 1}] AS s, NULL::TIMESTAMPTZ AS z, NULL AS n"
+    data = duckdb.connect().sql(f"SELECT 1 AS id, {kinds}")
+    lake.write(data, "appended", mode="append")
+    lake.write(data, "merged", mode="merge", keys=["id"])
+    columns = [[(one.name, one.type) for one in lake.table(name).schema()] for name in ("appended", "merged")]
+    assert columns[0] == columns[1]
+    lake.write(of({1: "a"}), "empty", mode="merge", keys=["id"], when_not_matched="ignore")
+    assert rows(lake, "FROM empty") == []
 
 
 @catalogs()
