@@ -77,7 +77,7 @@ def merge_rows(config: LakeConfig, data: Any, request: MergeRequest) -> WriteRes
         data: Anything that offers an Arrow stream; it is read once.
         request: Where to, and how.
     """
-    with working_connection(config) as con:
+    with working_connection(config, apart=True) as con:
         source = MergeSource(con, data, request.keys, request.null_keys)
         merge = _Merge(con, source, request)
         if not merge.is_there(config):

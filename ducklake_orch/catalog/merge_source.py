@@ -37,6 +37,8 @@ class MergeSource:
     def __init__(self, con: duckdb.DuckDBPyConnection, data: Any, keys: Sequence[str], null_keys: str) -> None:
         self._con = con
         self._null_keys = null_keys
+        self._columns: tuple[ColumnDef, ...] | None = None
+        self._given: list[ColumnDef] = []
         self._source = Source(data)
         self.types = self._source.types(con)
         names = {folded(name): name for name, _ in self.types}
@@ -74,6 +76,8 @@ class MergeSource:
         Raises:
             DataError: When they do not fit, a key is NULL, or two rows have the same keys.
         """
+        if self._columns == table.columns:  # what was found by the rows' numbers stays good
+            return self._given
         con, source = self._con, self._source.relation(_SPOOL, table)
         projection(con, table, source_columns(con, source))
         given = {folded(name): name for name, _ in self.types}
@@ -91,6 +95,7 @@ class MergeSource:
                 raise
             raise failure from None
         self.check_rows(SOURCE)
+        self._columns, self._given = table.columns, columns
         return columns
 
     def check_rows(self, name: str | None = None) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import CommitInfo, DuckLake, errors
-from tests.backends import POSTGRES, S3_MEMORY, SQLITE, Backend, catalogs
+from tests.backends import LOCAL, POSTGRES, S3_MEMORY, SQLITE, Backend, catalogs
 from tests.catalog.row_history import RowHistory, newest, row_ids
 from tests.catalog.test_write import files_of, rows
 from tests.conftest import MakeLake
@@ -363,6 +363,17 @@ def test_many_who_delete_at_once_all_succeed(lake: DuckLake) -> None:
     assert failed == []
     assert sorted(rows(lake, "FROM t")) == pairs(4, 100)
     assert lake.fsck(deep=True, storage=True).counts == {}
+
+
+@pytest.mark.parametrize("backend", [Backend(POSTGRES, LOCAL)], indirect=True)
+def test_one_connection_to_the_server_is_enough(make_lake: MakeLake) -> None:
+    lake = make_lake(pool={"size": 1, "wait": "1s"})
+    lake.write(numbers(0, 10), "t", mode="append")
+    lake.delete("t", "id = 1")
+    lake.update("t", {"name": "'x'"}, "id = 2")
+    lake.write(numbers(3, 4), "t", mode="merge", keys=["id"])
+    lake.write(numbers(4, 5), "t", mode="replace_where", where="id = 4")
+    assert len(rows(lake, "FROM t")) == 9
 
 
 @pytest.mark.parametrize("backend", [Backend(POSTGRES, S3_MEMORY)], indirect=True)
