@@ -227,10 +227,10 @@ def test_a_merge_under_a_key_is_done_again(lake: DuckLake) -> None:
         (pa.table({"id": [1], "k": [1]}), {"keys": ["k"]}, errors.ObjectNotFoundError, "no column `k`"),
         (pa.table({"id": [1, 1], "name": ["a", "b"]}), {"keys": ["id"]}, errors.DataError, "2 rows .* id = 1"),
         (pa.table({"id": ["a"]}), {"keys": ["id"]}, errors.DataError, "`id` is VARCHAR"),
-        (of({1: "x"}), {"keys": ["id"], "when_matched": "updat"}, errors.ConfigError, "Did you mean `update`"),
+        (of({1: "x"}), {"keys": ["id"], "when_matched": "updated"}, errors.ConfigError, "Did you mean `update`"),
         (
             of({1: "x"}),
-            {"keys": ["id"], "when_matched": {"nam": "1"}},
+            {"keys": ["id"], "when_matched": {"nme": "1"}},
             errors.ObjectNotFoundError,
             "Did you mean `name`",
         ),
