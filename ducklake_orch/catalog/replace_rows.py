@@ -19,7 +19,7 @@ from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.retry import NO_LIMIT, retrying
 from ducklake_orch.engine.session import open_session
-from ducklake_orch.engine.stored_files import remove
+from ducklake_orch.engine.stored_files import remove_unused
 from ducklake_orch.errors import DuckLakeOrchError, StalePlanError
 
 
@@ -34,7 +34,7 @@ def commit_replacement(config: LakeConfig, write: Write, change: TableChange) ->
     Raises:
         StalePlanError: When the new files do not fit the table any more.
     """
-    with working_connection(config) as con:
+    with working_connection(config, apart=True) as con:
         # Rows for the catalog come without files; then none is written anew.
         replacement = _Replacement(
             config, write, change, RowSearch(config, con, DuckDBFinder(), rewrites=not change.few)
@@ -80,10 +80,10 @@ class _Replacement:
                 done = commit_change(session, self.write, replace(change, files=files, remove=removal, deletes=deletes))
         except StalePlanError:
             written = [file.path for file in files[len(change.files) :]]
-            remove(self.config, [*written, *(deletes.paths if deletes else ())])
+            remove_unused(self.config, [*written, *(deletes.paths if deletes else ())])
             raise
         if deletes and self.write.doubt is None:  # else nobody knows which of them count
-            remove(self.config, deletes.superseded)
+            remove_unused(self.config, deletes.superseded)
         return done
 
 

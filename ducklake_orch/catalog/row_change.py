@@ -29,7 +29,7 @@ from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.retry import NO_LIMIT, retrying
 from ducklake_orch.engine.session import open_session
-from ducklake_orch.engine.stored_files import remove, remove_written
+from ducklake_orch.engine.stored_files import remove_unused, remove_written
 from ducklake_orch.errors import (
     ConfigError,
     DuckLakeOrchError,
@@ -173,7 +173,7 @@ class _Changer:
                 remove_written(self._config, plan.table.folder, self._write.write_id)
             raise
         if deletes and self._write.doubt is None:  # else nobody knows which of them count
-            remove(self._config, deletes.superseded)
+            remove_unused(self._config, deletes.superseded)
         result = self._result(plan, files, done)
         return replace(result, rows_written=result.rows_written - losses.kept) if done.files_added else result
 

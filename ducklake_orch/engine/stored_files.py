@@ -36,6 +36,14 @@ def remove_written(config: LakeConfig, folder: str, write_id: str, keep: Set[str
         return 0
 
 
+def remove_unused(config: LakeConfig, paths: list[str]) -> None:
+    """Delete files that nothing refers to; a failure is only logged, for the work itself is done."""
+    try:
+        remove(config, paths)
+    except OSError as error:
+        log.warning("%d unused files are left, such as %s: %s", len(paths), paths[0], config.scrubber(str(error)))
+
+
 def _written(config: LakeConfig, folder: str, write_id: str) -> list[str]:
     name = f"ducklake-{write_id}-*.parquet"
     if "://" not in folder:

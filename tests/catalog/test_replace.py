@@ -171,6 +171,25 @@ def test_what_matches_is_replaced_where_it_shares_files_with_others(lake: DuckLa
     history.check()
 
 
+@catalogs(sql_writes=True, quick=[SQLITE])
+@pytest.mark.parametrize("mode", ["overwrite", "overwrite_partitions", "replace_where"])
+def test_a_flush_afterwards_leaves_history_as_it_was(lake: DuckLake, mode: str) -> None:
+    """Of files that had lost rows both in a delete file and in the catalog."""
+    lake.write(pa.table({"id": range(40), "p": [1] * 40}), "t", mode="append", partition_by=["p"])
+    history = RowHistory(lake, "t", [(n, 1) for n in range(40)])
+    for where, kept in (("id < 20", range(20, 40)), ("id = 30", [*range(20, 30), *range(31, 40)])):
+        lake.execute(f"DELETE FROM t WHERE {where}").raise_for_error()
+        history.now = [(n, 1) for n in kept]
+        history.keep()
+    more: dict[str, Any] = {"where": "p = 1"} if mode == "replace_where" else {}
+    assert lake.write(pa.table({"id": [0], "p": [1]}), "t", mode=mode, **more).rows_removed == 19
+    history.now = [(0, 1)]
+    history.keep()
+    lake.execute("CALL ducklake_flush_inlined_data('lake')").raise_for_error()
+    history.keep()
+    history.check()
+
+
 @catalogs(shared=True)
 def test_what_is_replaced_is_looked_for_again_where_somebody_came_first(
     lake: DuckLake, monkeypatch: pytest.MonkeyPatch

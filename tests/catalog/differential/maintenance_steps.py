@@ -16,12 +16,9 @@ def flush(world: World, table: Table) -> None:
 def merge_files(world: World, table: Table) -> None:
     """Merge small files.
 
-    Not where files of one partition are in several folders, as after RENAME of a key: that is an INTERNAL error.
     On MySQL the engine does not always manage to remove what it has merged, or asks two things at once of a connection.
     """
-    found = {(one.code, one.table) for one in world.lake.fsck().findings}
-    if ("scattered-partition", f"main.{table.name}") in found:
-        raise Refused
+    _refuse_scattered(world, table)
     try:
         world.run(f"CALL ducklake_merge_adjacent_files({literal(world.alias)}, {literal(table.name)})")
     except (CatalogUnreachableError, UnsupportedStatementError):
@@ -36,6 +33,7 @@ def rewrite(world: World, table: Table) -> None:
     Always right after a flush: later, the flush would give ended files delete rows that never end (T1), and before,
     inlined tables of an older schema make the rewrite fail (T3).
     """
+    _refuse_scattered(world, table)
     call = f"CALL ducklake_rewrite_data_files({literal(world.alias)}, {literal(table.name)}, delete_threshold => 0.0)"
     world.run(*([_flush(world, table)] if table.name in world.inlining else []), call)
     world.model.rewritten[table.name] = world.model.snapshot
@@ -51,6 +49,13 @@ def expire(world: World, table: Table) -> None:
         f"CALL ducklake_cleanup_old_files({literal(world.alias)}, cleanup_all => true)",
     )
     world.model.expire(gone)
+
+
+def _refuse_scattered(world: World, table: Table) -> None:
+    """Not where files of one partition are in several folders, as after RENAME of a key: that is an INTERNAL error."""
+    found = {(one.code, one.table) for one in world.lake.fsck().findings}
+    if ("scattered-partition", f"main.{table.name}") in found:
+        raise Refused
 
 
 def _flush(world: World, table: Table) -> str:
