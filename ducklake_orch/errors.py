@@ -174,10 +174,6 @@ class SnapshotChangedError(TerminalError):
     """What a write with `expect_snapshot` replaces has changed since that snapshot."""
 
 
-class NotAlignedError(TerminalError):
-    """A replacement would have to split files: some of their rows match and some do not."""
-
-
 class RowsOutsideError(TerminalError):
     """Rows to be written do not match the `where` of `replace_where`."""
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from ducklake_orch.config.nearest import nearest
-from ducklake_orch.errors import ConfigError
+from ducklake_orch.errors import ConfigError, UnsupportedStatementError
 
 if TYPE_CHECKING:
     from ducklake_orch.catalog.rows import Rows
@@ -26,6 +26,20 @@ def rows_of(data: Any, *, engine: str = "auto", distribution: str = "auto") -> "
     if engine == "native" or distribution not in ("auto", "none"):
         raise ConfigError("`engine` and `distribution` say how Spark writes, and this is no Spark DataFrame.")
     return ArrowRows(data)
+
+
+def refuse_for_merge(data: Any, *, where: str | None, outside: str, inline: str, distribution: str) -> None:
+    """Refuse what goes with other modes only, and data whose rows would have to pass through this process."""
+    others = {"where": (where, None), "outside": (outside, "error"), "inline": (inline, "never")}
+    others["distribution"] = (distribution, "auto")
+    for name, (value, default) in others.items():
+        if value != default:
+            raise ConfigError(f"Mode `merge` and `{name}` = {value!r} do not go together.")
+    if is_spark(data):
+        raise UnsupportedStatementError(
+            "Mode `merge` takes no Spark DataFrame yet.",
+            remedy="Write it to a table of its own, and merge what `lake.read_batches` gives of that.",
+        )
 
 
 def is_spark(data: Any) -> bool:

@@ -19,6 +19,7 @@ from ducklake_orch.results import (
     Table,
     WriteResult,
 )
+from ducklake_orch.row_verbs import RowVerbs
 from ducklake_orch.streams import LakeStreams
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from ducklake_orch.table import LakeTable
 
 
-class DuckLake(LakePast, LakeStreams):
+class DuckLake(RowVerbs, LakePast, LakeStreams):
     """A DuckLake: a SQL catalog and its data files.
 
     Opening one does nothing yet; each call connects, works and lets go (server catalogs keep a pool of connections).
@@ -130,70 +131,6 @@ class DuckLake(LakePast, LakeStreams):
             if_not_exists=if_not_exists,
             info=commit or CommitInfo(),
         )
-
-    def write(
-        self,
-        data: Any,
-        table: str,
-        *,
-        mode: str,
-        partition_by: Sequence[str] | None = None,
-        sort_by: Sequence[str] | None = None,
-        where: str | None = None,
-        outside: str = "error",
-        schema_evolution: str = "error",
-        engine: str = "auto",
-        distribution: str = "auto",
-        inline: str = "never",
-        expect_snapshot: int | None = None,
-        idempotency_key: str | None = None,
-        commit: CommitInfo | None = None,
-    ) -> WriteResult:
-        """Write data to a table: one snapshot, exactly once, beside any other writer.
-
-        Columns are matched by name; a column that the data lack gets its default. A table that is not there is made.
-
-        Args:
-            data: A Spark DataFrame, a pyarrow.Table, RecordBatchReader or dataset, a pandas or Polars frame, a DuckDB
-                relation, or anything else that offers an Arrow stream.
-            table: `table` or `schema.table`.
-            mode: `append`, `overwrite` (all rows), `overwrite_partitions` (each partition that the data have rows for),
-                `replace_where` (the rows that match `where`), `error` or `ignore` (only where there is no table yet).
-            partition_by: Keys of a new table, such as `year(ts)`; for one that is there they must be its own.
-            sort_by: Sort keys of a new table; for one that is there they must be its own.
-            where: What `replace_where` replaces, in DuckDB's SQL.
-            outside: What becomes of data rows that do not match `where`: `error`, or `drop`.
-            schema_evolution: `error`, `add` (new columns), or `promote` (new columns, wider types).
-            engine: What writes the files of a Spark DataFrame: `duckdb` in its tasks, `native` (Spark's own Parquet
-                writer, for tables without partitions and types that it does right), or `auto`.
-            distribution: How a Spark DataFrame is shuffled first, so that a partition's rows meet in few files: `none`,
-                `hash`, `range`, or `auto`.
-            inline: `never`, or `auto`: rows up to the table's `data_inlining_row_limit` stay in the catalog, where only
-                DuckLake's own readers see them, until a flush writes them to files. Not on MySQL, nor nested columns.
-            expect_snapshot: Refuse when what is replaced has changed since this snapshot.
-            idempotency_key: The same for every attempt at the same work: an append that is committed already is not
-                done again.
-            commit: Author, message and extra of the snapshot.
-        """
-        from ducklake_orch.catalog.write import WriteRequest, write_table
-        from ducklake_orch.engine.quoting import table_name
-        from ducklake_orch.frames import rows_of
-
-        request = WriteRequest(
-            table=table_name(table),
-            mode=mode,
-            partition_by=partition_by,
-            sort_by=sort_by,
-            where=where,
-            outside=outside,
-            schema_evolution=schema_evolution,
-            inline=inline,
-            expect_snapshot=expect_snapshot,
-            idempotency_key=idempotency_key,
-            commit=commit or CommitInfo(),
-        )
-        rows = rows_of(data, engine=engine, distribution=distribution)
-        return write_table(self.config, rows, request)
 
     @overload
     def read(

@@ -1,7 +1,8 @@
 """What a commit is asked to do: files to add, rows to retire, a table to make first."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from ducklake_orch.catalog.few import FewRows
 from ducklake_orch.catalog.model import DataFile, NewFile, TableDef
@@ -53,15 +54,41 @@ class Rollback:
     rows: int
 
 
-Removal = Everything | Partitions | Matching | ExactFiles | Rollback
+@dataclass(frozen=True, slots=True)
+class ExactRows:
+    """Retire these rows, as they were found at a snapshot.
+
+    Attributes:
+        snapshot: The snapshot that they were found at.
+        where: The condition for all rows that the change depends on; None where it depends on every row.
+        seen: The files that may have held such rows, as they were.
+        whole: Those that go, because they lose all their rows or are written anew.
+        inlined_seen: Ids of the inlined rows that the change depends on, by their table.
+        inlined: Ids of those that go.
+        rows: How many rows go, wherever they are.
+    """
+
+    snapshot: int
+    where: str | None
+    seen: tuple[DataFile, ...]
+    whole: tuple[DataFile, ...] = ()
+    inlined_seen: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    inlined: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    rows: int = 0
+
+
+Removal = Everything | Partitions | Matching | ExactFiles | ExactRows | Rollback
 
 
 @dataclass(frozen=True, slots=True)
 class NewDeleteFile:
-    """A finished delete file; it names all deleted positions of its data file, and takes the place of the one before.
+    """A finished delete file; it names all deleted positions of its data file, and takes the place of what did before.
 
     Attributes:
         data_file: The data file, as it was when its deletions were worked out.
+        begin_snapshot: The first of the snapshots that its rows were deleted with.
+        end_snapshot: The one that retires the data file, if one does.
+        partial_max: The last of the snapshots that its rows were deleted with, where they are several.
     """
 
     data_file: DataFile
@@ -69,6 +96,22 @@ class NewDeleteFile:
     delete_count: int
     file_size: int
     footer_size: int | None
+    begin_snapshot: int
+    end_snapshot: int | None = None
+    partial_max: int | None = None
+
+
+class Deletions(Protocol):
+    """Delete files that depend on the snapshot they come with."""
+
+    @property
+    def files(self) -> Sequence[DataFile]:
+        """The data files that lose rows, as they were when their deletions were worked out."""
+
+    def __len__(self) -> int: ...
+
+    def numbered(self, snapshot: int) -> Sequence[NewDeleteFile]:
+        """Return them as a snapshot needs them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +139,7 @@ class TableChange:
     target: TableDef
     files: tuple[NewFile, ...] = ()
     remove: Removal | None = None
-    deletes: tuple[NewDeleteFile, ...] = ()
+    deletes: Deletions | None = None
     expect_snapshot: int | None = None
     key: str | None = None
     replays: bool = False
@@ -114,6 +157,7 @@ class Committed:
         snapshot_id: The snapshot it made, or the latest one when there was nothing to do.
         replayed: Whether an earlier attempt had done it already; then nothing was done now.
         undone_by: For a replay, the first later snapshot that removed rows of the table.
+        delete_files: The delete files that came with it.
     """
 
     snapshot_id: int
@@ -125,3 +169,4 @@ class Committed:
     files_removed: int = 0
     replayed: bool = False
     undone_by: int | None = None
+    delete_files: tuple[str, ...] = ()

@@ -9,14 +9,16 @@ from dataclasses import dataclass, field, replace
 
 from ducklake_orch.catalog import changes, conflicts, ddl, keys
 from ducklake_orch.catalog.cells import text, truth
-from ducklake_orch.catalog.change import Committed, Rollback, TableChange
+from ducklake_orch.catalog.change import Committed, ExactRows, NewDeleteFile, Rollback, TableChange
 from ducklake_orch.catalog.changes import Token
 from ducklake_orch.catalog.expectation import check_expected, judge_rollback
 from ducklake_orch.catalog.known_files import refuse_known
 from ducklake_orch.catalog.model import TableDef
-from ducklake_orch.catalog.prepared import PreparedFiles, prepare, prepare_few, stored_path
+from ducklake_orch.catalog.place_deletes import delete_files_of_retired, place_deletes
+from ducklake_orch.catalog.prepared import PreparedFiles, prepare, prepare_few
 from ducklake_orch.catalog.relation import Relation
 from ducklake_orch.catalog.retire import Retired, file_states, find_retired
+from ducklake_orch.catalog.scope import judge_scope
 from ducklake_orch.catalog.statistics import TableColumnStats, widen
 from ducklake_orch.catalog.transaction import NOW, MetadataTransaction
 from ducklake_orch.engine.commit import Write, commit_through
@@ -94,7 +96,8 @@ class _Commit:
         # two would wait for the other.
         self._retire_inlined(retired, snapshot)
         # Before all else: its primary key is the last guard against writers who know of no queue.
-        self._add_snapshot(snapshot, new.next_id if new else latest.next_catalog_id, new_version)
+        deletes = self._deletes(current, retired, snapshot)
+        self._add_snapshot(snapshot, new.next_id if new else latest.next_catalog_id, new_version, len(deletes))
         if new is not None:
             self.tokens += ddl.create_table(transaction, new, snapshot)
             table = new.table
@@ -111,11 +114,18 @@ class _Commit:
         self._retire_files(table, retired, snapshot)
         self._add_files(table, snapshot)
         self._add_few(table, place, snapshot)
-        self._add_deletes(table, snapshot)
+        first_delete = latest.next_file_id + self.ready.mappings + self.ready.count
+        place_deletes(transaction, table, deletes, first_delete)
         self._finish(table, snapshot)
-        ready = self.ready
         return Committed(
-            snapshot, latest.snapshot_id, table.table_id, retired.rows, ready.rows, ready.count, retired.file_count
+            snapshot,
+            latest.snapshot_id,
+            table.table_id,
+            rows_removed=retired.rows,
+            rows_added=self.ready.rows,
+            files_added=self.ready.count,
+            files_removed=retired.file_count,
+            delete_files=tuple(one.path for one in deletes),
         )
 
     def _current(self) -> TableDef | None:
@@ -147,11 +157,20 @@ class _Commit:
             judge_rollback(transaction, change.remove, table)
         if conflicts.planned_files(change):
             conflicts.judge_files(change, file_states(transaction, table, conflicts.planned_files(change)))
+        if isinstance(change.remove, ExactRows):
+            judge_scope(transaction, change.remove, table)
         return find_retired(transaction, change, table)
 
-    def _add_snapshot(self, snapshot: int, next_catalog_id: int, new_version: bool) -> None:
+    def _deletes(self, table: TableDef | None, retired: Retired, snapshot: int) -> list[NewDeleteFile]:
+        """Return the delete files of this snapshot: for files that lose rows, and for some that go as a whole."""
+        if table is None:
+            return []
+        found = delete_files_of_retired(self.transaction, table, retired, snapshot, self.write.write_id)
+        return [*found, *(self.change.deletes.numbered(snapshot) if self.change.deletes else ())]
+
+    def _add_snapshot(self, snapshot: int, next_catalog_id: int, new_version: bool, deletes: int) -> None:
         latest = self.transaction.latest
-        numbered = self.ready.mappings + self.ready.count + len(self.change.deletes)
+        numbered = self.ready.mappings + self.ready.count + deletes
         row = {
             "snapshot_id": snapshot,
             "snapshot_time": NOW,
@@ -178,10 +197,12 @@ class _Commit:
             else:
                 transaction.change_each(name, f"{mine} AND", "data_file_id", retired.file_ids)
         if self.change.remove is not None:
-            # Truthful, also where nothing was there to retire: who deletes or adds beside it has to look again.
+            # Truthful, also where nothing was there to retire: who deletes or adds beside it has to look again. And
+            # where rows are only deleted, the engine overlooks that a delete file took the place of another one.
             self.tokens += [Token("inserted_into_table", table.table_id), Token("deleted_from_table", table.table_id)]
-        if retired.inlined:
-            # Else a flush that is under way would bring the rows back.
+        if retired.inlined or self.change.deletes:
+            # Else a flush that is under way would bring the rows back, and so would few rows that are being deleted in
+            # the catalog, in a file that is just getting a delete file.
             self.tokens.append(Token("inlined_delete", table.table_id))
 
     def _add_files(self, table: TableDef, snapshot: int) -> None:
@@ -268,36 +289,6 @@ class _Commit:
             "ducklake_table_column_stats", Relation.of(_TABLE_STATS, rows), constants={"table_id": table_id}
         )
 
-    def _add_deletes(self, table: TableDef, snapshot: int) -> None:
-        """Put new delete files in the place of those before, which end: a rival's conflict check then sees it."""
-        transaction, deletes = self.transaction, self.change.deletes
-        if not deletes:
-            return
-        first = transaction.latest.next_file_id + self.ready.mappings + self.ready.count
-        end = (
-            f"UPDATE {{}} SET end_snapshot = {snapshot} WHERE table_id = {table.table_id} AND end_snapshot IS NULL AND"
-        )
-        replaced = [one.data_file.data_file_id for one in deletes]
-        transaction.change_each("ducklake_delete_file", end, "data_file_id", replaced)
-        rows = [
-            (
-                n,
-                one.data_file.data_file_id,
-                *stored_path(one.path, table.folder),
-                one.delete_count,
-                one.file_size,
-                one.footer_size,
-            )
-            for n, one in enumerate(deletes)
-        ]
-        transaction.insert(
-            "ducklake_delete_file",
-            Relation.of(_DELETES, rows),
-            constants={"table_id": table.table_id, "begin_snapshot": snapshot, "format": "parquet"},
-            shifts={"delete_file_id": ("ordinal", first)},
-        )
-        self.tokens.append(Token("deleted_from_table", table.table_id))
-
     def _finish(self, table: TableDef, snapshot: int) -> None:
         write, info = self.write, self.write.info
         row = {"snapshot_id": snapshot, "changes_made": changes.write(self.tokens), "author": info.author}
@@ -314,13 +305,4 @@ _TABLE_STATS = {
     "min_value": "VARCHAR",
     "max_value": "VARCHAR",
     "extra_stats": "VARCHAR",
-}
-_DELETES = {
-    "ordinal": "BIGINT",
-    "data_file_id": "BIGINT",
-    "path": "VARCHAR",
-    "path_is_relative": "BOOLEAN",
-    "delete_count": "BIGINT",
-    "file_size_bytes": "BIGINT",
-    "footer_size": "BIGINT",
 }

@@ -7,7 +7,7 @@ its files were written for. The table of all pairs is in docs/concurrency.md.
 from collections.abc import Iterable, Mapping
 
 from ducklake_orch.catalog import changes
-from ducklake_orch.catalog.change import ExactFiles, Rollback, TableChange
+from ducklake_orch.catalog.change import ExactFiles, ExactRows, Rollback, TableChange
 from ducklake_orch.catalog.metadata import Metadata, folder_name
 from ducklake_orch.catalog.model import ColumnDef, DataFile, TableDef
 from ducklake_orch.errors import (
@@ -98,14 +98,17 @@ FileState = tuple[tuple[int, ...], int]
 
 
 def planned_files(change: TableChange) -> list[DataFile]:
-    """Return the files that a change was worked out from."""
-    removed: tuple[DataFile, ...] = ()
+    """Return the files that a change was worked out from, and that must still be as they were."""
     match change.remove:
         case ExactFiles(files):
             removed = files
+        case ExactRows():
+            removed = change.remove.whole
         case Rollback():
             removed = change.remove.kept + change.remove.files
-    return [*removed, *(one.data_file for one in change.deletes)]
+        case _:
+            removed = ()
+    return [*removed, *(change.deletes.files if change.deletes else ())]
 
 
 def judge_files(change: TableChange, now: Mapping[int, FileState]) -> None:

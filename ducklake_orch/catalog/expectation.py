@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ducklake_orch.catalog import changes, conflicts
 from ducklake_orch.catalog.cells import text
-from ducklake_orch.catalog.change import Matching, Partitions, Rollback, TableChange
+from ducklake_orch.catalog.change import ExactRows, Matching, Partitions, Rollback, TableChange
 from ducklake_orch.catalog.history import TableHistory
 from ducklake_orch.catalog.inlined import deletions_table, inlined_rows
 from ducklake_orch.catalog.model import ROW_ID, SNAPSHOT_ID, TableDef
@@ -97,6 +97,8 @@ def _condition(change: TableChange, table: TableDef) -> str | None:
             return partitions_condition(table, keys)
         case Matching(where):
             return where
+        case ExactRows():
+            return change.remove.where
     return None
 
 

@@ -9,11 +9,14 @@ from typing import Any
 import duckdb
 
 from ducklake_orch.catalog.file_columns import FileColumn, file_columns
-from ducklake_orch.catalog.model import SNAPSHOT_ID, DataFile, DeleteFile
+from ducklake_orch.catalog.model import ROW_ID, SNAPSHOT_ID, DataFile, DeleteFile
 from ducklake_orch.catalog.stored_columns import StoredColumn
 from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.engine.quoting import exactly, identifier, literal
 from ducklake_orch.errors import UnsupportedStatementError
+
+# What the place of a row in its file is called, beside the columns of a table.
+POSITION = "__ducklake_orch_position"
 
 
 def parquet_sql(path: str, encryption_key: str | None = None) -> str:
@@ -69,6 +72,31 @@ def live_sql(file: DataFile, at: int, inlined_deletes: Sequence[int]) -> str:
 def rows_sql(file: DataFile, columns: Sequence[StoredColumn], at: int, inlined_deletes: Sequence[int]) -> str:
     """Return the query for the live rows of a file, in the columns of the table."""
     values = [f"{value_sql(one)} AS {identifier(one.column.name)}" for one in columns] or ["1"]
+    source = parquet_sql(file.path, file.encryption_key)
+    return f"SELECT {', '.join(values)} FROM {source} WHERE {live_sql(file, at, inlined_deletes)}"
+
+
+def placed_rows_sql(
+    file: DataFile,
+    columns: Sequence[StoredColumn],
+    at: int,
+    inlined_deletes: Sequence[int],
+    *,
+    has_row_ids: bool,
+) -> str:
+    """Return the query for the live rows of a file, with the id of each row and its place.
+
+    Args:
+        file: The file, as it is at the snapshot.
+        columns: Where it has the table's columns.
+        at: The snapshot.
+        inlined_deletes: Its positions that the catalog itself names as deleted.
+        has_row_ids: Whether it carries ids of its rows.
+    """
+    values = [f"{value_sql(one)} AS {identifier(one.column.name)}" for one in columns]
+    counted = "NULL::BIGINT" if file.row_id_start is None else f"{file.row_id_start} + file_row_number"
+    values.append(f"{f'coalesce({ROW_ID}, {counted})' if has_row_ids else counted} AS {ROW_ID}")
+    values.append(f"file_row_number AS {POSITION}")
     source = parquet_sql(file.path, file.encryption_key)
     return f"SELECT {', '.join(values)} FROM {source} WHERE {live_sql(file, at, inlined_deletes)}"
 

@@ -62,19 +62,33 @@ class OrderKey:
     nulls: Literal["first", "last"] | None
 
 
-def parse_predicate(con: duckdb.DuckDBPyConnection, text: str, columns: Sequence[ColumnDef]) -> Predicate:
+def parse_predicate(
+    con: duckdb.DuckDBPyConnection, text: str, columns: Sequence[ColumnDef], name: str = "where"
+) -> Predicate:
     """Read a condition on the rows of a table.
 
     Args:
         con: Any connection; nothing of a lake is touched.
         text: The condition, in DuckDB's SQL.
         columns: The columns of the table.
+        name: What the caller calls it.
 
     Raises:
         ObjectNotFoundError: When it names a column that the table does not have; names the nearest.
         StatementError: When it is not one condition on single rows.
     """
-    what = f"`where` = `{text.strip()}`"
+    predicate = parse_value(con, text, columns, name, "condition")
+    what, kind = f"`{name}` = `{text.strip()}`", _type_of(con, predicate, name)
+    if kind != "BOOLEAN":
+        raise StatementError(f"{what} is no condition: its type is {kind}.", remedy=_REMEDY)
+    return predicate
+
+
+def parse_value(
+    con: duckdb.DuckDBPyConnection, text: str, columns: Sequence[ColumnDef], name: str, kind: str = "expression"
+) -> Predicate:
+    """Read an expression over single rows of a table; what it is worth is not looked at."""
+    what = f"`{name}` = `{text.strip()}`"
     node = _select(con, text, what)
     expressions = node.get("select_list", [])
     only = ("modifiers", "group_expressions", "where_clause", "having", "qualify", "sample")
@@ -84,10 +98,48 @@ def parse_predicate(con: duckdb.DuckDBPyConnection, text: str, columns: Sequence
         or any(node[part] for part in only)
         or node["from_table"]["type"] != "EMPTY"
     ):
-        raise StatementError(f"{what} is more than one condition.", remedy=_REMEDY)
-    predicate = Predicate(text, expressions[0], _mentioned(expressions[0], columns, what))
-    _bind(con, predicate, what)
-    return predicate
+        raise StatementError(f"{what} is more than one {kind}.", remedy=_REMEDY)
+    value = Predicate(text, expressions[0], _mentioned(expressions[0], columns, what))
+    _type_of(con, value, name)
+    return value
+
+
+def refuse_changing(con: duckdb.DuckDBPyConnection, predicate: Predicate, name: str = "where") -> None:
+    """Refuse a condition that may say something else about the same row when it is evaluated again.
+
+    Raises:
+        StatementError: Names the function that is to blame.
+    """
+    if (function := changing_function(con, predicate)) is not None:
+        raise StatementError(
+            f"`{name}` = `{predicate.text.strip()}`: `{function}` gives another value each time, and the condition is"
+            " evaluated more than once.",
+            remedy="Evaluate it first, and put the value into the condition.",
+        )
+
+
+def changing_function(con: duckdb.DuckDBPyConnection, predicate: Predicate) -> str | None:
+    """Return the first function in an expression that gives another value each time, if there is one."""
+    called = ", ".join(literal(name) for name in _functions(predicate.tree)) or "NULL"
+    rows = con.execute(
+        "SELECT function_name FROM duckdb_functions() WHERE stability IN ('VOLATILE', 'CONSISTENT_WITHIN_QUERY')"
+        f" AND function_name <> 'error' AND function_name IN ({called}) ORDER BY 1"
+    ).fetchall()
+    return str(rows[0][0]) if rows else None
+
+
+def _functions(tree: Node) -> set[str]:
+    """Return the names of the functions that are called."""
+    found, waiting = set[str](), [tree]  # type: tuple[set[str], list[Any]]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            if node.get("class") == "FUNCTION":
+                found.add(str(node["function_name"]).lower())
+            waiting += node.values()
+        elif isinstance(node, list):
+            waiting += node
+    return found
 
 
 def parse_order(con: duckdb.DuckDBPyConnection, text: str, columns: Sequence[ColumnDef]) -> OrderKey:
@@ -164,16 +216,13 @@ def _names(tree: Node, what: str) -> Iterator[str]:
         waiting += [(one, bound, depth + 1) for one in node.values()]
 
 
-def _bind(con: duckdb.DuckDBPyConnection, predicate: Predicate, what: str) -> None:
+def _type_of(con: duckdb.DuckDBPyConnection, value: Predicate, name: str) -> str:
     """Let DuckDB check functions, types, and that it is about single rows."""
-    empty = ", ".join(f"NULL::{duckdb_type(one)} AS {identifier(one.name)}" for one in predicate.columns) or "1"
-    sql = f"SELECT {predicate.sql} FROM (SELECT {empty}) WHERE {predicate.sql} LIMIT 0"
+    empty = ", ".join(f"NULL::{duckdb_type(one)} AS {identifier(one.name)}" for one in value.columns) or "1"
+    sql = f"SELECT {value.sql} FROM (SELECT {empty}) WHERE ({value.sql}) IS NOT NULL LIMIT 0"
     try:
-        found = con.execute(sql).description
+        return str(con.execute(sql).description[0][1])
     except duckdb.Error as error:
+        what = f"`{name}` = `{value.text.strip()}`"
         failure = StatementError(f"{what}: {str(error).splitlines()[0]}", remedy=_REMEDY)
-    else:
-        if str(found[0][1]) == "BOOLEAN":
-            return
-        failure = StatementError(f"{what} is no condition: its type is {found[0][1]}.", remedy=_REMEDY)
     raise failure

@@ -4,7 +4,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from ducklake_orch.catalog import conflicts
-from ducklake_orch.catalog.change import Everything, ExactFiles, Matching, Partitions, Rollback, TableChange
+from ducklake_orch.catalog.change import Everything, ExactFiles, ExactRows, Matching, Partitions, Rollback, TableChange
 from ducklake_orch.catalog.history import TableHistory
 from ducklake_orch.catalog.inlined import (
     count_sql,
@@ -20,10 +20,14 @@ from ducklake_orch.catalog.scan import classify
 from ducklake_orch.catalog.transaction import MetadataTransaction
 from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.engine.quoting import identifier, literal
-from ducklake_orch.errors import NotAlignedError
+from ducklake_orch.errors import TerminalError
 
 Key = tuple[str | None, ...]
 _INTEGERS = {f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG")} | {"INTEGER", "UINTEGER"}
+
+
+class NotAlignedError(TerminalError):
+    """A file may hold rows that go and rows that stay: whoever commits has to look for them one by one."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,10 @@ def find_retired(transaction: MetadataTransaction, change: TableChange, table: T
             return _with_inlined(transaction, table, where, _whole_files(transaction, table, where))
         case ExactFiles(files):
             return _these(transaction, table, [file.data_file_id for file in files])
+        case ExactRows() as exact:
+            ids = [file.data_file_id for file in exact.whole]
+            inlined: dict[str, Sequence[int] | None] = {name: some for name, some in exact.inlined.items() if some}
+            return Retired(False, ids, len(ids), exact.rows, inlined)
         case Rollback() as back:
             ids = [file.data_file_id for file in back.files]
             return Retired(False, ids, len(ids), back.rows, dict(back.inlined))
@@ -229,10 +237,7 @@ def _whole_files(
         if among is not None and file.data_file_id not in among:
             continue
         if not all_match:
-            raise NotAlignedError(
-                f"Of the rows in {file.path} some may match `{where}` and others not: whole files are replaced.",
-                remedy=f"Partition `{table}` by what is replaced, or replace all that the file holds.",
-            )
+            raise NotAlignedError(f"Of the rows in {file.path} some may match `{where}` and others not.")
         whole.append(file.data_file_id)
     return whole
 

@@ -34,6 +34,7 @@ class ScanPlan:
         needed: What has to be read: these, and those that `where` and `order_by` use.
         where: The condition; files are left out by it, rows are still to be filtered.
         files: The files that may hold rows to return.
+        certain: Ids of those all of whose rows meet the condition, as the catalog can tell.
         inlined: How to get the inlined rows.
         inlined_deletes: Deleted positions that no delete file names, by data file.
         mappings: Names of the columns in files that have a `mapping_id`, by that.
@@ -48,6 +49,7 @@ class ScanPlan:
     where: Predicate | None
     files: tuple[DataFile, ...]
     inlined: tuple[InlinedRows, ...]
+    certain: frozenset[int] = frozenset()
     inlined_deletes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     mappings: Mapping[int, tuple[MappedName, ...]] = field(default_factory=dict)
     schemas: Mapping[int, tuple[ColumnDef, ...]] = field(default_factory=dict)
@@ -81,7 +83,8 @@ def plan_scan(
     files = LiveFiles(history, at, deletions_table(metadata, table), predicate)
     if keys and limit is not None:
         files.keep_first(keys[0], limit)
-    found = tuple(file for file, _ in files.fetch())
+    judged = list(files.fetch())
+    found = tuple(file for file, _ in judged)
     needed = _needed(table, wanted, predicate, keys)
     inlined = inlined_rows(history, at, needed)
     versions = {file.schema_version for file in found} | {one.schema_version for one in inlined}
@@ -93,6 +96,7 @@ def plan_scan(
         where=predicate,
         files=found,
         inlined=inlined,
+        certain=frozenset(file.data_file_id for file, all_match in judged if all_match),
         inlined_deletes=inlined_positions(files, found),
         mappings=name_mappings(metadata, {file.mapping_id for file in found if file.mapping_id is not None}),
         schemas={version: history.columns(version) for version in sorted(versions)},

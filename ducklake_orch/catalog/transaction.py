@@ -101,7 +101,7 @@ class MetadataTransaction:
         Args:
             table: The metadata table.
             rows: What goes in as it is.
-            constants: Columns that are the same in every row.
+            constants: Columns that are the same in every row; `NOW` is the time of the transaction.
             shifts: Columns that are one of the rows' plus an offset: ids and row ids, which were not known before.
         """
         if not rows:
@@ -109,7 +109,7 @@ class MetadataTransaction:
         constants, shifts = constants or {}, shifts or {}
         shifted = {source for source, _ in shifts.values()}
         columns = {name: identifier(name) for name in rows.columns if name not in shifted}
-        columns |= {name: literal(value) for name, value in constants.items()}
+        columns |= {name: _constant(value) for name, value in constants.items()}
         columns |= {name: f"{identifier(source)} + {offset}" for name, (source, offset) in shifts.items()}
         names = ", ".join(map(identifier, columns))
         with rows.source(self.con) as source:
@@ -119,7 +119,7 @@ class MetadataTransaction:
     def insert_row(self, table: str, values: Mapping[str, Any]) -> None:
         """Insert one row; `NOW` is the time of the transaction."""
         names = ", ".join(map(identifier, values))
-        texts = ", ".join("now()" if value is NOW else literal(value) for value in values.values())
+        texts = ", ".join(map(_constant, values.values()))
         self._run(f"INSERT INTO {self.metadata.table_sql(table)} ({names}) VALUES ({texts})")
 
     def create(self, table: str, columns: Mapping[str, str]) -> None:
@@ -147,3 +147,7 @@ class MetadataTransaction:
         self._statements += 1
         fault_point(f"statement.{self._statements}")
         self.con.execute(sql)
+
+
+def _constant(value: Any) -> str:
+    return "now()" if value is NOW else literal(value)

@@ -18,7 +18,9 @@ from ducklake_orch.catalog.few import row_limit
 from ducklake_orch.catalog.layout import key_name, partition_keys
 from ducklake_orch.catalog.metadata import Metadata, reading, reading_file
 from ducklake_orch.catalog.model import NewFile, SnapshotRow, TableDef
-from ducklake_orch.catalog.predicate import parse_predicate
+from ducklake_orch.catalog.predicate import parse_predicate, refuse_changing
+from ducklake_orch.catalog.replace_rows import commit_replacement
+from ducklake_orch.catalog.retire import NotAlignedError
 from ducklake_orch.catalog.rows import Job, Rows, Written
 from ducklake_orch.catalog.target import check_layout, columns_of, commented, evolved, new_table
 from ducklake_orch.config.catalogs import DuckDBCatalog, SQLiteCatalog
@@ -43,7 +45,7 @@ from ducklake_orch.errors import (
 from ducklake_orch.results import CommitInfo, PartitionWritten, WriteResult
 
 log = logging.getLogger("ducklake_orch")
-MODES = ("append", "overwrite", "overwrite_partitions", "replace_where", "error", "ignore")
+MODES = ("append", "overwrite", "overwrite_partitions", "replace_where", "merge", "error", "ignore")
 _LOG_WAITS_UP_TO = 4 * 1024 * 1024
 
 
@@ -251,7 +253,8 @@ class _Writer:
                 remove_written(self._config, plan.target.folder, self._write.write_id)
             raise
         if not (done.files_added or written.few):  # done before; or nothing came, of which COPY makes an empty file
-            remove_written(self._config, plan.target.folder, self._write.write_id)
+            kept = frozenset(done.delete_files)
+            remove_written(self._config, plan.target.folder, self._write.write_id, kept)
         return self._result(plan.target, written, done)
 
     # --- planning ------------------------------------------------------------------------------------------------
@@ -305,7 +308,7 @@ class _Writer:
     def _checked(self, plan: _Plan, con: duckdb.DuckDBPyConnection) -> _Plan:
         if self._request.where is not None:
             # A column that the write itself adds is in no row that is to be replaced.
-            parse_predicate(con, self._request.where, (plan.known or plan.target).columns)
+            refuse_changing(con, parse_predicate(con, self._request.where, (plan.known or plan.target).columns))
         if self._request.mode == "overwrite_partitions":
             _check_partitioned(plan.target)
         return plan
@@ -318,15 +321,19 @@ class _Writer:
         return Job(self._config, table, self._write.write_id, request.where, request.outside, few, self._working)
 
     def _commit(self, plan: _Plan, written: Written) -> Committed:
+        change = self._change(plan, written)
         with self._opened() as session:
             try:
-                return commit_change(session, self._write, self._change(plan, written))
+                return commit_change(session, self._write, change)
             except ObjectExistsError:
                 if self._request.mode != "ignore":
                     raise
                 # Somebody else was quicker, and what is there is to be kept.
                 latest = self._write.before or plan.latest.snapshot_id
                 return Committed(latest, latest)
+            except NotAlignedError as error:
+                log.info("%s: %s", self._write.purpose, error)
+        return commit_replacement(self._config, self._write, change)
 
     def _change(self, plan: _Plan, written: Written) -> TableChange:
         request = self._request
@@ -384,7 +391,7 @@ def write_result(write: Write, table: TableDef, mode: str, files: Sequence[NewFi
         previous_snapshot_id=done.previous_snapshot_id,
         rows_written=sum(file.record_count for file in written),
         rows_removed=done.rows_removed,
-        files_added=len(written),
+        files_added=done.files_added,
         files_removed=done.files_removed,
         bytes_written=sum(file.file_size for file in written),
         partitions=_partitions(table, written),

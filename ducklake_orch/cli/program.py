@@ -11,6 +11,7 @@ from ducklake_orch import __version__
 from ducklake_orch.cli.changes import changes
 from ducklake_orch.cli.command import command
 from ducklake_orch.cli.config_schema import config_schema
+from ducklake_orch.cli.delete import delete
 from ducklake_orch.cli.demo import demo
 from ducklake_orch.cli.doctor import doctor
 from ducklake_orch.cli.failure import INTERRUPTED, WRONG_USAGE, is_usage_error, show_usage_error
@@ -52,9 +53,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for function in (doctor, init, preview, sql, write, tables, files, changes, rollback, snapshots, options, fsck):
-    app.command(name=function.__name__)(command(function))
-for function in (config_schema, demo):
+for function in (
+    doctor,
+    init,
+    preview,
+    sql,
+    write,
+    delete,
+    tables,
+    files,
+    changes,
+    rollback,
+    snapshots,
+    options,
+    fsck,
+    config_schema,
+    demo,
+):
     app.command(name=function.__name__.replace("_", "-"))(command(function))
 
 

@@ -80,3 +80,28 @@ def test_a_table_is_made_whole_or_not_at_all(lake: DuckLake) -> None:
             break
     assert died >= 15
     assert lake.fsck(deep=True).findings == []
+
+
+@catalogs(sql_writes=True, quick=[SQLITE])
+def test_a_change_of_rows_killed_at_any_statement_happens_whole_or_not_at_all(lake: DuckLake) -> None:
+    """Of rows in the catalog, and in a file that has lost some in a delete file and some in the catalog."""
+    lake.write(pa.table({"i": range(200), "v": [0] * 200}), "t", mode="append")
+    died = 0
+    for number, point in enumerate(POINTS):
+        engine = [f"DELETE FROM t WHERE i = {number}", f"INSERT INTO t VALUES ({1000 + number}, 0)"]
+        lake.execute(engine).raise_for_error()
+        where = f"i IN ({100 + number}, {1000 + number})"
+
+        def update() -> None:
+            lake.update("t", {"v": "v + 1"}, where, idempotency_key=f"run {number}")  # noqa: B023
+
+        killed = dies_at(point, update)
+        assert rows(lake, f"SELECT v FROM t WHERE {where}") in ([(0,), (0,)], [(1,), (1,)])
+        update()
+        assert rows(lake, f"SELECT v FROM t WHERE {where}") == [(1,), (1,)]
+        assert rows(lake, "SELECT count(*) FROM t") == [(200,)]
+        died += killed
+        if not killed:
+            break
+    assert died >= 15
+    assert lake.fsck(deep=True).findings == []

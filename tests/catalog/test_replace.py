@@ -4,12 +4,14 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake, errors
 from tests.backends import SQLITE, catalogs
 from tests.catalog.plan_reader import read_plan
+from tests.catalog.row_history import RowHistory, newest, row_ids
 from tests.catalog.test_write import files_of, lake_file_names, rows
 
 DAYS = pa.table({"day": [date(2024, 1, 1), date(2024, 1, 2), None], "v": [1, 2, 3]})
@@ -103,7 +105,7 @@ def test_keys_of_every_mixture_are_laid_out_as_the_engine_does(lake: DuckLake) -
 
 
 @catalogs()
-def test_files_of_an_older_layout_go_whole_or_stop_the_write(lake: DuckLake) -> None:
+def test_files_of_an_older_layout_go_whole_or_row_by_row(lake: DuckLake) -> None:
     one_day = [pa.table({"day": [day] * 2, "v": [1, 2]}) for day in (date(2024, 1, 1), date(2024, 1, 2))]
     for data in one_day:
         lake.write(data, "t", mode="append")
@@ -112,11 +114,11 @@ def test_files_of_an_older_layout_go_whole_or_stop_the_write(lake: DuckLake) -> 
     lake.execute("ALTER TABLE t RESET PARTITIONED BY").raise_for_error()
     lake.write(pa.concat_tables(one_day), "t", mode="append")
     lake.execute("ALTER TABLE t SET PARTITIONED BY (day)").raise_for_error()
-    before = files_of(lake)
-    with pytest.raises(errors.NotAlignedError, match="some may match"):
-        lake.write(one_day[1], "t", mode="overwrite_partitions")
-    assert files_of(lake) == before
-    assert len(rows(lake, "FROM t")) == 8
+    before = newest(lake)
+    result = lake.write(one_day[1].slice(1), "t", mode="overwrite_partitions")
+    assert (result.rows_removed, result.rows_written, result.snapshot_id) == (4, 1, before + 1)
+    assert sorted(rows(lake, "FROM t")) == [(date(2024, 1, 1), v) for v in (1, 1, 2, 2)] + [(date(2024, 1, 2), 2)]
+    assert len(rows(lake, f"FROM t AT (VERSION => {before})")) == 8
 
 
 @catalogs()
@@ -137,11 +139,56 @@ def test_what_matches_is_replaced_by_whole_files(lake: DuckLake) -> None:
     assert rows(lake, "SELECT v FROM t ORDER BY v") == [(1,), (3,), (20,)]
     gone = lake.write(new.slice(0, 0), "t", mode="replace_where", where="day IS NULL")
     assert (gone.rows_removed, gone.rows_written) == (1, 0)
-    both = pa.table({"day": [date(2024, 1, 2)] * 2, "v": [20, 21]})
-    lake.write(both, "t", mode="append")
-    with pytest.raises(errors.NotAlignedError, match=r"Partition `main\.t` by what is replaced"):
-        lake.write(new, "t", mode="replace_where", where="v = 20")
-    assert sorted(rows(lake, "SELECT v FROM t")) == [(1,), (20,), (20,), (21,)]
+
+
+@catalogs()
+def test_what_matches_is_replaced_where_it_shares_files_with_others(lake: DuckLake) -> None:
+    """Some rows by a delete file, some with the rest of their file written anew; new rows come in the same snapshot."""
+    first = [(n, f"n{n % 5}") for n in range(40)]
+    lake.write(pa.table({"id": [n for n, _ in first], "name": [name for _, name in first]}), "t", mode="append")
+    history = RowHistory(lake, "t", first)
+    ids = row_ids(lake, "t")
+    for where, new, files in (
+        ("id IN (3, 4)", [(4, "new"), (4, "newer")], (1, 0)),
+        ("name = 'n1' OR id < 10", [(0, "x")], (2, 2)),
+        ("id = 20", [], (0, 0)),
+        ("id = -1", [], (0, 0)),
+    ):
+        con = duckdb.connect()
+        con.execute("CREATE TABLE t (id BIGINT, name VARCHAR)")
+        con.executemany("INSERT INTO t VALUES (?, ?)", history.now)
+        gone = con.execute(f"DELETE FROM t WHERE {where}").fetchall()[0][0]
+        data = pa.table(
+            {"id": pa.array([n for n, _ in new], pa.int64()), "name": pa.array([n for _, n in new], pa.string())}
+        )
+        result = lake.write(data, "t", mode="replace_where", where=where)
+        assert (result.rows_removed, result.rows_written) == (gone, len(new))
+        assert (result.files_added, result.files_removed) == files
+        history.now = [*con.execute("FROM t").fetchall(), *new]
+        history.keep()
+    kept = {key: row_id for key, row_id in row_ids(lake, "t").items() if key > 10}
+    assert kept == {key: ids[key] for key in kept}
+    history.check()
+
+
+@catalogs(shared=True)
+def test_what_is_replaced_is_looked_for_again_where_somebody_came_first(
+    lake: DuckLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.write(pa.table({"id": range(40)}), "t", mode="append")
+    done: list[str] = []
+
+    def at(point: str) -> None:
+        if not done:
+            done.append(point)
+            lake.delete("t", "id = 1 OR id = 30")
+            lake.write(pa.table({"id": [2, 100]}), "t", mode="append")
+
+    monkeypatch.setattr("ducklake_orch.catalog.replace_rows.fault_point", at)
+    result = lake.write(pa.table({"id": [0]}), "t", mode="replace_where", where="id < 3")
+    assert (result.rows_removed, result.attempts) == (3, 1)
+    assert sorted(rows(lake, "FROM t")) == [(n,) for n in (0, *range(3, 30), *range(31, 40), 100)]
+    assert lake.fsck(deep=True, storage=True).counts == {}
 
 
 @catalogs()

@@ -19,6 +19,7 @@ COMMANDS = [
     "preview",
     "sql",
     "write",
+    "delete",
     "tables",
     "files",
     "changes",
@@ -98,6 +99,14 @@ def test_files_of_a_table_are_listed(lake: DuckLake) -> None:
     assert run("files", "parts", "--where", "p = 'z'").out == "There are no files.\n"
     assert run("files", "numbers", "--snapshot", "1", "--json").json[0]["deletes"] == 0
     assert run("files", "numbers", "--json").json[0]["deletes"] == 5
+
+
+def test_rows_are_counted_before_they_are_deleted(lake: DuckLake) -> None:
+    count = run("delete", "numbers", "--where", "n = 7", "--dry-run")
+    assert (count.code, count.out) == (0, "1 rows of main.numbers would go\n")
+    assert run("delete", "numbers", "--where", "n = 7", "--json").json["rows_removed"] == 1
+    assert run("delete", "numbers", "--where", "n = 7").out.startswith("delete to main.numbers: 0 rows in, 0 out")
+    assert run("delete", "numbers", "--where", "j = 7").code == 1
 
 
 def test_files_of_a_table_or_condition_that_is_not_there_is_an_error(lake: DuckLake) -> None:

@@ -9,11 +9,12 @@ from tests.catalog.differential.coverage import Cell, product
 from tests.catalog.differential.ddl_steps import DDL
 from tests.catalog.differential.maintenance_steps import MAINTENANCE
 from tests.catalog.differential.native_steps import NATIVE
+from tests.catalog.differential.row_steps import ROWS
 from tests.catalog.differential.shapes import SPECS, Shape, family, shapes
 from tests.catalog.differential.sql_steps import SQL
 from tests.catalog.differential.tables import TABLES
 
-STEPS = (*NATIVE, *SQL, *MAINTENANCE, *DDL, *TABLES)
+STEPS = (*NATIVE, *ROWS, *SQL, *MAINTENANCE, *DDL, *TABLES)
 _OF_FIELDS = {"ADD field", "DROP field", "RENAME field", "schema_evolution: field"}
 _INLINED = {"INSERT, inlined", "DELETE, inlined", "flush"}
 

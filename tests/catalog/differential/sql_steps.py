@@ -36,7 +36,7 @@ def delete_inlined(world: World, table: Table) -> None:
 
 def delete_files(world: World, table: Table) -> None:
     """DELETE that writes delete files, or ends whole files; on MySQL not several at once."""
-    where = _condition(world, table)
+    where = some_rows(world, table)
     sql = f"DELETE FROM {identifier(table.name)} WHERE (\n{where.sql}\n)"
     try:
         _in_files(world, table, sql, table.without(matching(world.oracle, table, where)))
@@ -48,13 +48,13 @@ def delete_files(world: World, table: Table) -> None:
 
 def update(world: World, table: Table) -> None:
     """UPDATE of a column or two; partition keys among them."""
-    where = _condition(world, table)
+    where = some_rows(world, table)
     ids = matching(world.oracle, table, where)
     columns = world.rng.sample(table.columns[1:], 2)
     row = next(iter(world.rows(table, 1).values()))
     values = {column.name: row[table.index(column.name)] for column in columns}
     settings = ", ".join(f"{identifier(c.name)} = {sql_value(values[c.name], c.type)}" for c in columns)
-    changed = {number: _changed(table, table.rows[number], values) for number in ids}
+    changed = {number: changed_row(table, table.rows[number], values) for number in ids}
     sql = f"UPDATE {identifier(table.name)} SET {settings} WHERE (\n{where.sql}\n)"
     run = world.run if world.chance(0.5) else None
     if run:
@@ -123,7 +123,7 @@ def _tuple(table: Table, row: Row) -> str:
     return f"({', '.join(sql_value(v, c.type) for v, c in zip(row, table.columns, strict=True))})"
 
 
-def _changed(table: Table, row: Row, values: dict[str, Any]) -> Row:
+def changed_row(table: Table, row: Row, values: dict[str, Any]) -> Row:
     return tuple(values.get(column.name, value) for column, value in zip(table.columns, row, strict=True))
 
 
@@ -135,7 +135,7 @@ def _are(ids: list[int]) -> str:
     return f'"id" IN ({", ".join(map(str, ids))})'
 
 
-def _condition(world: World, table: Table) -> Condition:
+def some_rows(world: World, table: Table) -> Condition:
     """Return which rows a statement is about: by their ids, or by a condition that meets some but not most of them."""
     for _ in range(3):
         where = condition(world.rng, table)

@@ -1,0 +1,59 @@
+"""`lake.delete`: rows that meet a condition go."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ducklake_orch.catalog.hits import DuckDBFinder, Hits
+from ducklake_orch.catalog.metadata import Metadata
+from ducklake_orch.catalog.model import TableDef
+from ducklake_orch.catalog.planning import RowPlan
+from ducklake_orch.catalog.predicate import parse_predicate, refuse_changing
+from ducklake_orch.catalog.row_change import RowRequest, change_rows
+from ducklake_orch.catalog.row_search import Losses
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.instances import working_connection
+from ducklake_orch.errors import ConfigError
+from ducklake_orch.results import WriteResult
+
+
+@dataclass(frozen=True)
+class DeleteRequest(RowRequest):
+    """What the caller of `lake.delete` asked for."""
+
+    where: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.where, str) or not self.where.strip():
+            raise ConfigError(
+                f"`where` = {self.where!r} is no condition in SQL.", remedy="`lake.truncate` removes all rows."
+            )
+
+
+def delete_rows(config: LakeConfig, request: DeleteRequest) -> WriteResult:
+    """Delete the rows of a table that meet a condition."""
+    with working_connection(config) as con:
+        return change_rows(config, con, request, _Delete(request.where), DuckDBFinder())
+
+
+class _Delete:
+    mode = "delete"
+    needs_values = False
+    hits_all = True
+    replays = False
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def check(self, metadata: Metadata, table: TableDef) -> TableDef:
+        refuse_changing(metadata.con, parse_predicate(metadata.con, self.where, table.columns))
+        return table
+
+    def changed(self, plan: RowPlan, losses: Losses, hits: Hits) -> list[str]:
+        return []
+
+    def inlined(self, plan: RowPlan, hits: Hits) -> Mapping[str, tuple[int, ...]]:
+        return plan.inlined_ids()
+
+    def added(self, plan: RowPlan, hits: Hits) -> list[str]:
+        return []

@@ -1,0 +1,111 @@
+"""Which rows of a table's files a change hits, as positions in the files.
+
+Whoever finds them, Spark's tasks or DuckDB in this process, puts them into the same table of a DuckDB in this process:
+positions are few bytes a row, and rows do not come along.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import duckdb
+
+from ducklake_orch.catalog.file_columns import FileColumn
+from ducklake_orch.catalog.file_sql import POSITION, placed_rows_sql, read_columns
+from ducklake_orch.catalog.model import ROW_ID, DataFile
+from ducklake_orch.catalog.scan import ScanPlan
+from ducklake_orch.catalog.stored_columns import stored_columns
+
+# What makes a file's rows what they are: the file, and what it has lost.
+_State = tuple[int, tuple[int, ...], int]
+
+
+class Hits:
+    """A table of positions: `file`, the id of a data file, and `pos`.
+
+    Args:
+        con: A connection that reaches the storage.
+
+    Attributes:
+        footers: What columns files have that were read, by path.
+    """
+
+    TABLE = "__ducklake_orch_hits"
+
+    def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
+        self.con = con
+        self.footers: dict[str, tuple[FileColumn, ...]] = {}
+        self._known: dict[int, _State] = {}
+        con.execute(f"CREATE OR REPLACE TEMP TABLE {self.TABLE} (file BIGINT, pos BIGINT)")
+
+    def forget_changed(self, files: Sequence[DataFile]) -> list[DataFile]:
+        """Keep what is known of files that are as they were; return the others, which are to be searched."""
+        now = {file.data_file_id: _state(file) for file in files}
+        gone = [file_id for file_id, state in self._known.items() if now.get(file_id) != state]
+        for file_id in gone:
+            del self._known[file_id]
+        if gone:
+            self.con.execute(f"DELETE FROM {self.TABLE} WHERE file IN ({', '.join(map(str, gone))})")
+        return [file for file in files if file.data_file_id not in self._known]
+
+    def searched(self, files: Iterable[DataFile]) -> None:
+        """Note that the hits of files are in the table, if they have any."""
+        self._known |= {file.data_file_id: _state(file) for file in files}
+
+    def counts(self) -> dict[int, int]:
+        """Return how many hits there are, by data file."""
+        return dict(self.con.execute(f"SELECT file, count(*) FROM {self.TABLE} GROUP BY file").fetchall())
+
+    def positions_sql(self, file: DataFile) -> str:
+        """Return the query for the positions hit in a file."""
+        return f"SELECT pos FROM {self.TABLE} WHERE file = {file.data_file_id}"
+
+
+def _state(file: DataFile) -> _State:
+    return file.data_file_id, tuple(one.delete_file_id for one in file.deletes), file.inlined_deletes
+
+
+class Finder(Protocol):
+    """What finds the rows that meet a condition.
+
+    Attributes:
+        engine: Its name.
+    """
+
+    engine: str
+
+    def find(self, plan: ScanPlan, files: Sequence[DataFile], hits: Hits) -> None:
+        """Put the positions of all live rows that meet the plan's condition into `hits`.
+
+        Args:
+            plan: The plan of the scan.
+            files: Those of its files to search.
+            hits: Where the positions go.
+        """
+
+
+def placed_sql(plan: ScanPlan, file: DataFile, hits: Hits) -> str:
+    """Return the query for the live rows of a file: the columns that the plan needs, the row's id, and its place."""
+    if file.path not in hits.footers:
+        hits.footers |= read_columns(hits.con, [one.path for one in plan.files if one.path not in hits.footers])
+    found = hits.footers[file.path]
+    names = None if file.mapping_id is None else plan.mappings[file.mapping_id]
+    return placed_rows_sql(
+        file,
+        stored_columns(plan.needed, found, names, file.path),
+        plan.snapshot,
+        plan.inlined_deletes.get(file.data_file_id, ()),
+        has_row_ids=any(one.name == ROW_ID for one in found),
+    )
+
+
+class DuckDBFinder:
+    """Finds rows in this process, file by file."""
+
+    engine = "duckdb"
+
+    def find(self, plan: ScanPlan, files: Sequence[DataFile], hits: Hits) -> None:
+        """Read the files, and put the positions that are hit into the table."""
+        condition = f" WHERE {plan.where.sql}" if plan.where else ""
+        for file in files:
+            found = f"SELECT {file.data_file_id}, {POSITION} FROM ({placed_sql(plan, file, hits)}){condition}"
+            hits.con.execute(f"INSERT INTO {hits.TABLE} {found}")

@@ -1,0 +1,262 @@
+"""`lake.write(mode="merge")`: rows of the data change, remove or join the rows of the table with the same keys."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import duckdb
+
+from ducklake_orch.catalog.file_sql import POSITION
+from ducklake_orch.catalog.hits import Hits, placed_sql
+from ducklake_orch.catalog.merge_source import NUMBER, SOURCE, MergeSource
+from ducklake_orch.catalog.metadata import Metadata
+from ducklake_orch.catalog.model import ROW_ID, ColumnDef, DataFile, TableDef
+from ducklake_orch.catalog.planning import RowPlan, inlined_sql, planning
+from ducklake_orch.catalog.predicate import parse_predicate, parse_value
+from ducklake_orch.catalog.row_change import RowRequest, change_rows
+from ducklake_orch.catalog.row_search import Losses
+from ducklake_orch.catalog.rows import ArrowRows
+from ducklake_orch.catalog.scan import ScanPlan
+from ducklake_orch.catalog.target import check_layout, evolved
+from ducklake_orch.catalog.types import duckdb_type
+from ducklake_orch.catalog.write import WriteRequest, write_table
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.config.nearest import nearest
+from ducklake_orch.engine.instances import working_connection
+from ducklake_orch.engine.quoting import folded, identifier
+from ducklake_orch.errors import ConfigError, ObjectExistsError, ObjectNotFoundError
+from ducklake_orch.results import WriteResult
+
+# A row of the table beside the row of the data that has its keys, and what becomes of it.
+_MATCHES = "__ducklake_orch_matches"
+_UPDATE, _DELETE, _KEEP = 1, 2, 0
+
+
+@dataclass(frozen=True)
+class MergeRequest(RowRequest):
+    """What the caller of a merge asked for; `lake.write` says what each means."""
+
+    keys: Sequence[str] = ()
+    when_matched: str | Mapping[str, str] = "update"
+    matched_condition: str | None = None
+    delete_condition: str | None = None
+    when_not_matched: str = "insert"
+    when_not_matched_by_source: str = "keep"
+    null_keys: str = "error"
+    schema_evolution: str = "error"
+    partition_by: Sequence[str] | None = None
+    sort_by: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.keys, str) or not self.keys:
+            raise ConfigError(
+                f"`keys` = {self.keys!r} is no list of names.", remedy="Mode `merge` needs the key columns."
+            )
+        if len({folded(name) for name in self.keys}) < len(self.keys):
+            raise ConfigError(f"`keys` = {self.keys!r} has a column twice.")
+        for name, value, known in (
+            ("when_not_matched", self.when_not_matched, ("insert", "ignore")),
+            ("when_not_matched_by_source", self.when_not_matched_by_source, ("keep", "delete")),
+            ("null_keys", self.null_keys, ("error", "match")),
+            ("schema_evolution", self.schema_evolution, ("error", "add", "promote")),
+        ):
+            if value not in known:
+                raise ConfigError(f"`{name}` = {value!r} is unknown.", remedy=nearest(str(value), known))
+        known = ("update", "keep", "delete")
+        if not isinstance(self.when_matched, Mapping) and self.when_matched not in known:
+            remedy = f"{nearest(str(self.when_matched), known)} Or give columns with expressions.".strip()
+            raise ConfigError(f"`when_matched` = {self.when_matched!r} is unknown.", remedy=remedy)
+
+
+def merge_rows(config: LakeConfig, data: Any, request: MergeRequest) -> WriteResult:
+    """Merge data into a table, which is made where there is none.
+
+    Args:
+        config: The lake.
+        data: Anything that offers an Arrow stream; it is read once.
+        request: Where to, and how.
+    """
+    with working_connection(config) as con:
+        source = MergeSource(con, data, request.keys, request.null_keys)
+        merge = _Merge(con, source, request)
+        if not merge.is_there(config):
+            try:
+                return _first(config, con, source, request)
+            except ObjectExistsError:
+                pass  # somebody else was quicker
+        return change_rows(config, con, request, merge, merge)
+
+
+def _first(
+    config: LakeConfig, con: duckdb.DuckDBPyConnection, source: MergeSource, request: MergeRequest
+) -> WriteResult:
+    """Make the table, of all rows or of none."""
+    source.check_rows()
+    rows = source.arrow(0 if request.when_not_matched == "ignore" or request.dry_run else None)
+    first = WriteRequest(
+        table=request.table,
+        mode="error",
+        partition_by=request.partition_by,
+        sort_by=request.sort_by,
+        idempotency_key=request.idempotency_key,
+        commit=request.commit,
+    )
+    return replace(write_table(config, ArrowRows(rows), first), mode="merge")
+
+
+class _Merge:
+    """A merge, as a verb and as what finds its rows."""
+
+    mode = "merge"
+    engine = "duckdb"
+    needs_values = True
+    hits_all = False
+    replays = False
+
+    def __init__(self, con: duckdb.DuckDBPyConnection, source: MergeSource, request: MergeRequest) -> None:
+        self._con = con
+        self._source = source
+        self._request = request
+        self.where: str | None = None
+        self._set: dict[str, str] = {}
+        self._action = ""
+        con.execute(f"CREATE OR REPLACE TEMP TABLE {_MATCHES} (file BIGINT, pos BIGINT, n BIGINT, action INTEGER)")
+
+    def is_there(self, config: LakeConfig) -> bool:
+        """Whether there is a table to merge into."""
+        with planning(config, f"Looking for `{self._request.table}`") as metadata:
+            return metadata.find_table(self._request.table, metadata.latest().snapshot_id) is not None
+
+    # --- planning ------------------------------------------------------------------------------------------------
+
+    def check(self, metadata: Metadata, table: TableDef) -> TableDef:
+        request = self._request
+        check_layout(metadata.con, table, request.partition_by, request.sort_by)
+        known = {folded(one.name): one.name for one in table.columns}
+        for key in request.keys:
+            if folded(key) not in known:
+                raise ObjectNotFoundError(
+                    f"`keys`: table `{table}` has no column `{key}`.", remedy=nearest(key, list(known.values()))
+                )
+        target = table
+        if request.schema_evolution != "error":
+            free, promote = metadata.first_free_column(table.table_id), request.schema_evolution == "promote"
+            target = evolved(table, self._source.types, free, add=True, promote=promote)
+        given = self._source.become_rows_of(target)
+        # A name in a condition is one of the data's row, or of the table's.
+        sides = [_side("source", given), _side("target", table.columns)]
+        self._set = self._values(metadata.con, target, given, sides)
+        self._action = self._action_sql(metadata.con, sides)
+        everywhere = request.when_not_matched_by_source == "delete"
+        self.where = None if everywhere else self._source.range(table, target)
+        return target
+
+    def _values(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        target: TableDef,
+        given: Sequence[ColumnDef],
+        sides: Sequence[ColumnDef],
+    ) -> dict[str, str]:
+        """Return what columns of the table are set to in a row that matches."""
+        matched = self._request.when_matched
+        if not isinstance(matched, Mapping):
+            return {one.name: f"source.{identifier(one.name)}" for one in given}
+        names = {folded(one.name): one for one in target.columns}
+        found = {}
+        for name, text in matched.items():
+            if folded(name) not in names:
+                known = [one.name for one in target.columns]
+                raise ObjectNotFoundError(f"`when_matched`: there is no column `{name}`.", remedy=nearest(name, known))
+            column, value = names[folded(name)], parse_value(con, text, sides, f"when_matched[{name}]")
+            found[column.name] = f"CAST({value.sql} AS {duckdb_type(column)})"
+        return found
+
+    def _action_sql(self, con: duckdb.DuckDBPyConnection, sides: Sequence[ColumnDef]) -> str:
+        """Return what becomes of a row that matches."""
+        request, cases = self._request, []
+        if request.delete_condition is not None:
+            condition = parse_predicate(con, request.delete_condition, sides, "delete_condition")
+            cases.append(f"WHEN {condition.sql} THEN {_DELETE}")
+        if request.matched_condition is not None:
+            condition = parse_predicate(con, request.matched_condition, sides, "matched_condition")
+            cases.append(f"WHEN {condition.sql} IS NOT TRUE THEN {_KEEP}")
+        action = {"keep": _KEEP, "delete": _DELETE}.get(str(request.when_matched), _UPDATE)
+        return f"CASE {' '.join(cases)} ELSE {action} END" if cases else str(action)
+
+    # --- finding -------------------------------------------------------------------------------------------------
+
+    def find(self, plan: ScanPlan, files: Sequence[DataFile], hits: Hits) -> None:
+        """Put the positions of the rows that change or go into `hits`, and what they match into a table beside it."""
+        there = ", ".join(str(one.data_file_id) for one in plan.files if one not in files) or "NULL"
+        self._con.execute(f"DELETE FROM {_MATCHES} WHERE (file IN ({there})) IS NOT TRUE")
+        for file in files:
+            self._match(file.data_file_id, f"({placed_sql(plan, file, hits)})", POSITION)
+            hit = f"FROM {_MATCHES} WHERE file = {file.data_file_id} AND action <> {_KEEP}"
+            self._con.execute(f"INSERT INTO {hits.TABLE} SELECT file, pos {hit}")
+
+    def _match(self, number: int, rows: str, place: str) -> None:
+        """Match rows of the table with those of the data.
+
+        Args:
+            number: What stands for where they are: the id of a file; below zero for inlined rows.
+            rows: What stands behind FROM to read them.
+            place: The column that says which row it is.
+        """
+        sign = "=" if self._request.null_keys == "error" else "IS NOT DISTINCT FROM"
+        same = " AND ".join(f"target.{identifier(key)} {sign} source.{identifier(key)}" for key in self._source.keys)
+        by_source = self._request.when_not_matched_by_source == "delete"
+        action = (
+            f"CASE WHEN source.{NUMBER} IS NULL THEN {_DELETE} ELSE {self._action} END" if by_source else self._action
+        )
+        self._con.execute(
+            f"INSERT INTO {_MATCHES} SELECT {number}, target.{place}, source.{NUMBER}, {action}"
+            f" FROM {rows} AS target {'LEFT ' if by_source else ''}JOIN {SOURCE} AS source ON {same}"
+        )
+
+    def inlined(self, plan: RowPlan, hits: Hits) -> Mapping[str, tuple[int, ...]]:
+        self._con.execute(f"DELETE FROM {_MATCHES} WHERE file < 0")
+        found = {}
+        for number, (name, rows) in enumerate(zip(plan.inlined, inlined_sql(self._con, plan), strict=True), 1):
+            self._match(-number, rows, ROW_ID)
+            gone = f"SELECT pos FROM {_MATCHES} WHERE file = {-number} AND action <> {_KEEP}"
+            found[name] = tuple(int(row[0]) for row in self._con.execute(gone).fetchall())
+        return found
+
+    # --- writing -------------------------------------------------------------------------------------------------
+
+    def changed(self, plan: RowPlan, losses: Losses, hits: Hits) -> list[str]:
+        updated = self._con.execute(f"SELECT DISTINCT file FROM {_MATCHES} WHERE action = {_UPDATE}").fetchall()
+        ids = {int(row[0]) for row in updated}
+        places = {
+            one.data_file_id: (f"({placed_sql(plan.scan, one, hits)})", POSITION)
+            for one in losses.files
+            if one.data_file_id in ids
+        }
+        places |= {-n: (rows, ROW_ID) for n, rows in enumerate(inlined_sql(self._con, plan), 1) if -n in ids}
+        known = {one.name for one in plan.table.columns}
+        values = ", ".join(
+            f"{self._set.get(one.name) or f'target.{identifier(one.name)}'} AS {identifier(one.name)}"
+            for one in plan.target.columns
+            if one.name in self._set or one.name in known
+        )
+        return [
+            f"SELECT {values}, target.{ROW_ID} FROM {rows} AS target JOIN {_MATCHES} AS m"
+            f" ON m.file = {number} AND m.pos = target.{place} AND m.action = {_UPDATE}"
+            f" JOIN {SOURCE} AS source ON source.{NUMBER} = m.n"
+            for number, (rows, place) in places.items()
+        ]
+
+    def added(self, plan: RowPlan, hits: Hits) -> list[str]:
+        if self._request.when_not_matched == "ignore":
+            return []
+        new = f"FROM {SOURCE} WHERE {NUMBER} NOT IN (SELECT n FROM {_MATCHES} WHERE n IS NOT NULL)"
+        if not self._con.execute(f"SELECT 1 {new} LIMIT 1").fetchone():
+            return []
+        return [f"SELECT * EXCLUDE ({NUMBER}) {new}"]
+
+
+def _side(name: str, columns: Sequence[ColumnDef]) -> ColumnDef:
+    """Return the row of a side as a column, whose fields conditions name: `source.price > target.price`."""
+    return ColumnDef(0, name, "struct", nullable=True, children=tuple(columns))

@@ -1,0 +1,140 @@
+"""The data of a merge: read once into a table that can spill to disk, and checked before any file is looked at."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import duckdb
+
+from ducklake_orch.catalog.fitting import explain, projection, source_columns
+from ducklake_orch.catalog.model import ColumnDef, TableDef
+from ducklake_orch.catalog.source import Source
+from ducklake_orch.catalog.types import duckdb_type
+from ducklake_orch.config.nearest import nearest
+from ducklake_orch.engine.quoting import folded, identifier, literal
+from ducklake_orch.errors import DataError
+
+# The data as they came, and as rows of the table, numbered.
+_SPOOL = "__ducklake_orch_spooled"
+SOURCE, NUMBER = "__ducklake_orch_merged", "__ducklake_orch_number"
+# So many keys are looked for one by one; of more, only where they begin and end.
+_FEW_KEYS = 200
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_TEXTS = ("varchar", "date", "timestamp", "timestamptz", "uuid", "boolean")
+
+
+class MergeSource:
+    """The data of a merge.
+
+    Args:
+        con: A connection that nobody else uses meanwhile.
+        data: Anything that offers an Arrow stream.
+        keys: Names of the columns that say which rows are the same.
+        null_keys: What a key that is NULL means: `error`, or `match`.
+    """
+
+    def __init__(self, con: duckdb.DuckDBPyConnection, data: Any, keys: Sequence[str], null_keys: str) -> None:
+        self._con = con
+        self._null_keys = null_keys
+        self._source = Source(data)
+        self.types = self._source.types(con)
+        names = {folded(name): name for name, _ in self.types}
+        for key in keys:
+            if folded(key) not in names:
+                raise DataError(f"The data have no key column `{key}`.", remedy=nearest(key, list(names.values())))
+        self.keys = [names[folded(key)] for key in keys]
+        reader = self._source.reader()
+        con.register("__ducklake_orch_arriving", reader)
+        try:
+            con.execute(f"CREATE OR REPLACE TEMP TABLE {_SPOOL} AS FROM __ducklake_orch_arriving")
+        except duckdb.Error as error:
+            raise DataError(f"The data cannot be read to their end: {self._source.failure or error}") from error
+        finally:
+            con.unregister("__ducklake_orch_arriving")
+
+    def arrow(self, limit: int | None) -> Any:
+        """Return the data once more, as Arrow."""
+        some = "" if limit is None else f" LIMIT {limit}"
+        table = self._con.execute(f"FROM {_SPOOL}{some}").to_arrow_table()
+        return table.cast(self._source.schema, safe=False)
+
+    def become_rows_of(self, table: TableDef) -> list[ColumnDef]:
+        """Make the data rows of a table, as far as they have its columns; return the columns that they have.
+
+        Raises:
+            DataError: When they do not fit, a key is NULL, or two rows have the same keys.
+        """
+        con, source = self._con, self._source.relation(_SPOOL, table)
+        projection(con, table, source_columns(con, source))
+        given = {folded(name): name for name, _ in self.types}
+        columns = [one for one in table.columns if folded(one.name) in given]
+        values = (
+            f"CAST({identifier(given[folded(one.name)])} AS {duckdb_type(one)}) AS {identifier(one.name)}"
+            for one in columns
+        )
+        numbered = f"SELECT {', '.join(values)}, row_number() OVER () AS {NUMBER} FROM {source}"
+        try:
+            con.execute(f"CREATE OR REPLACE TEMP TABLE {SOURCE} AS {numbered}")
+        except duckdb.Error as error:
+            failure = explain(error, table)
+            if failure is None:
+                raise
+            raise failure from None
+        self.check_rows(SOURCE)
+        return columns
+
+    def check_rows(self, name: str | None = None) -> None:
+        """Refuse keys that are NULL, or that several rows have.
+
+        Args:
+            name: Where the rows are; by default where they came.
+        """
+        con, rows, keys = self._con, name or _SPOOL, ", ".join(map(identifier, self.keys))
+        nulls = " OR ".join(f"{identifier(key)} IS NULL" for key in self.keys)
+        if self._null_keys == "error" and (row := con.execute(f"FROM {rows} WHERE {nulls} LIMIT 1").fetchone()):
+            raise DataError(
+                f"A row of the data has no value for a key ({', '.join(self.keys)}), such as {row}.",
+                remedy='Leave such rows out; `null_keys="match"` takes NULL for a value like others.',
+            )
+        twice = f"SELECT {keys}, count(*) FROM {rows} GROUP BY ALL HAVING count(*) > 1 LIMIT 1"
+        if row := con.execute(twice).fetchone():
+            values = ", ".join(f"{key} = {value!r}" for key, value in zip(self.keys, row, strict=False))
+            raise DataError(
+                f"{row[-1]} rows of the data have the same keys: {values}.",
+                remedy="A merge takes one row for each key: choose one of them first.",
+            )
+
+    def range(self, table: TableDef, target: TableDef) -> str:
+        """Return a condition that holds for all rows with keys of the data: a list of few keys, or where they lie.
+
+        Args:
+            table: The table.
+            target: The table as it will be; keys of a type that has yet to grow are not compared.
+        """
+        wanted = {folded(key) for key in self.keys}
+        both = zip(table.columns, target.columns, strict=False)
+        parts = [self._key_range(one) for one, then in both if folded(one.name) in wanted and one.type == then.type]
+        return " AND ".join(parts) or "1 = 1"
+
+    def _key_range(self, column: ColumnDef) -> str:
+        name, numeric = identifier(column.name), column.type in _INTEGERS or column.type.startswith("decimal")
+        if not (numeric or column.type in _TEXTS):
+            return "1 = 1"
+        distinct = f"SELECT DISTINCT CAST({name} AS VARCHAR), {name} IS NULL FROM {SOURCE} LIMIT {_FEW_KEYS + 1}"
+        found = self._con.execute(distinct).fetchall()
+        texts = sorted(text for text, is_null in found if not is_null)
+        if any("\0" in text for text in texts):
+            return "1 = 1"
+
+        def value(text: str) -> str:
+            return text if numeric else literal(text)
+
+        if len(found) > _FEW_KEYS:
+            ends = f"SELECT min({name})::VARCHAR, max({name})::VARCHAR, bool_or({name} IS NULL) FROM {SOURCE}"
+            low, high, has_null = self._con.execute(ends).fetchall()[0]
+            if "\0" in low + high:
+                return "1 = 1"
+            some = f"{name} BETWEEN {value(low)} AND {value(high)}"
+        else:
+            has_null = any(is_null for _, is_null in found)
+            some = f"{name} IN ({', '.join(map(value, texts))})" if texts else "1 = 0"
+        return f"({some} OR {name} IS NULL)" if has_null else f"({some})"

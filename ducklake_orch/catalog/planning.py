@@ -1,0 +1,114 @@
+"""Plan a change of rows: what is there, at one snapshot, and no lock is held when that is known."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from ducklake_orch.catalog.delete_files import InlinedDeletes, inlined_deletes
+from ducklake_orch.catalog.metadata import Metadata, reading, reading_file
+from ducklake_orch.catalog.model import ROW_ID, ColumnDef, SnapshotRow, TableDef
+from ducklake_orch.catalog.scan import ScanPlan, plan_scan
+from ducklake_orch.catalog.types import duckdb_type
+from ducklake_orch.config.catalogs import DuckDBCatalog
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine import server_sql
+from ducklake_orch.engine.quoting import identifier
+from ducklake_orch.engine.session import open_session
+from ducklake_orch.errors import UnsupportedStatementError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """What a change of rows is worked out from.
+
+    Attributes:
+        latest: The snapshot.
+        table: The table.
+        target: The table as it will be.
+        scan: The files that may hold rows to change.
+        inlined: The inlined rows that match, by their table: their ids and, where it was asked for, the rows.
+        inlined_deletes: What the files have lost in the catalog.
+    """
+
+    latest: SnapshotRow
+    table: TableDef
+    target: TableDef
+    scan: ScanPlan
+    inlined: "Mapping[str, pa.Table]" = field(default_factory=dict)
+    inlined_deletes: InlinedDeletes = field(default_factory=dict)
+
+    def inlined_ids(self) -> dict[str, tuple[int, ...]]:
+        """Return the ids of the inlined rows, by their table."""
+        return {name: tuple(rows.column(ROW_ID).to_pylist()) for name, rows in self.inlined.items()}
+
+
+@contextmanager
+def planning(config: LakeConfig, doing: str) -> Iterator[Metadata]:
+    """Read the metadata of a lake, for a block; others may read, or write, beside it.
+
+    Args:
+        config: The lake.
+        doing: What for, in the message of an error.
+    """
+    catalog = config.catalog
+    if isinstance(catalog, DuckDBCatalog) and catalog.path.exists() and not config.automatic_migration:
+        with reading_file(config, doing) as metadata:
+            if server_sql.exists(metadata.con, config, "ducklake_snapshot"):  # else it is still to be made
+                yield metadata
+                return
+    with open_session(config, entering=False) as session, session.instance.one_thread():
+        with reading(session, doing) as metadata:
+            yield metadata
+
+
+def plan_rows(metadata: Metadata, table: TableDef, latest: SnapshotRow, where: str | None, *, values: bool) -> RowPlan:
+    """Plan what is to be read.
+
+    Args:
+        metadata: The metadata tables.
+        table: The table.
+        latest: The snapshot.
+        where: Which rows matter; all when None.
+        values: Whether the inlined rows themselves are needed, not only their ids.
+    """
+    scan = plan_scan(metadata, table, latest.snapshot_id, where=where)
+    condition = f" WHERE {scan.where.sql}" if scan.where else ""
+    columns = ", ".join([*(_travelling(one) for one in table.columns if values), ROW_ID])
+    inlined = {}
+    for one in scan.inlined:
+        rows = metadata.con.execute(f"SELECT {columns} FROM ({one.sql}){condition}").to_arrow_table()
+        if len(rows):
+            inlined[one.table] = rows
+    if inlined and values and any(column.type in ("variant", "geometry") for column in table.columns):
+        raise UnsupportedStatementError(
+            f"Rows of `{table}` with a VARIANT are in the catalog, and cannot be changed there.",
+            remedy="Write them to files first: CALL ducklake_flush_inlined_data.",
+        )
+    lost = inlined_deletes(metadata, table, [file.data_file_id for file in scan.files if file.inlined_deletes])
+    return RowPlan(latest, table, table, scan, inlined, lost)
+
+
+def inlined_sql(con: duckdb.DuckDBPyConnection, plan: RowPlan) -> list[str]:
+    """Return what stands behind FROM to read the inlined rows of a plan: the columns of the table, and their ids."""
+    sources = []
+    for number, rows in enumerate(plan.inlined.values()):
+        name = f"__ducklake_orch_inlined_{number}"
+        con.register(name, rows)
+        values = [
+            f"CAST({identifier(one.name)} AS {duckdb_type(one)}) AS {identifier(one.name)}"
+            for one in plan.table.columns
+        ]
+        sources.append(f"(SELECT {', '.join([*values, ROW_ID])} FROM {name})")
+    return sources
+
+
+def _travelling(column: ColumnDef) -> str:
+    """Return a value as it gets through Arrow whole: as a text, unless it is nested."""
+    name = identifier(column.name)
+    return name if column.children else f"CAST({name} AS VARCHAR) AS {name}"

@@ -1,0 +1,96 @@
+"""Commit new rows in the place of rows that share files with others: deletions and new files in one snapshot.
+
+The new files are written once. What they replace is looked for again when somebody else has changed it meanwhile.
+"""
+
+from dataclasses import dataclass, replace
+
+from ducklake_orch.catalog import conflicts
+from ducklake_orch.catalog.change import Committed, Matching, Partitions, TableChange
+from ducklake_orch.catalog.commit import commit_change
+from ducklake_orch.catalog.hits import DuckDBFinder
+from ducklake_orch.catalog.planning import plan_rows, planning
+from ducklake_orch.catalog.retire import partitions_condition
+from ducklake_orch.catalog.row_search import RowSearch, union_sql
+from ducklake_orch.catalog.writer import write_known_rows
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.commit import Write
+from ducklake_orch.engine.fault_points import fault_point
+from ducklake_orch.engine.instances import working_connection
+from ducklake_orch.engine.retry import NO_LIMIT, retrying
+from ducklake_orch.engine.session import open_session
+from ducklake_orch.engine.stored_files import remove
+from ducklake_orch.errors import DuckLakeOrchError, StalePlanError
+
+
+def commit_replacement(config: LakeConfig, write: Write, change: TableChange) -> Committed:
+    """Commit a replacement row by row.
+
+    Args:
+        config: The lake.
+        write: Its identity.
+        change: What to do; it replaces what matches a predicate, or partitions.
+
+    Raises:
+        StalePlanError: When the new files do not fit the table any more.
+    """
+    with working_connection(config) as con:
+        # Rows for the catalog come without files; then none is written anew.
+        replacement = _Replacement(
+            config, write, change, RowSearch(config, con, DuckDBFinder(), rewrites=not change.few)
+        )
+        return retrying(config.retry, write.purpose, lambda _: replacement.attempt(), attempts_for=replacement.is_worth)
+
+
+@dataclass
+class _Replacement:
+    config: LakeConfig
+    write: Write
+    change: TableChange
+    search: RowSearch
+    fits: bool = True
+
+    def is_worth(self, error: DuckLakeOrchError) -> int:
+        """Return how many attempts an error is worth: what else fails has been tried again where it failed."""
+        return NO_LIMIT if isinstance(error, StalePlanError) and self.fits else 1
+
+    def attempt(self) -> Committed:
+        """Look for the rows, and commit."""
+        change = self.change
+        with planning(self.config, f"Planning {self.write.purpose}") as metadata:
+            latest = metadata.latest()
+            table = metadata.find_table(change.table, latest.snapshot_id)
+            self.fits = False
+            conflicts.judge_table(change, table)
+            self.fits = True
+            assert table is not None  # noqa: S101 - else it would have been judged
+            where = _condition(change)
+            plan = plan_rows(metadata, table, latest, where, values=False)
+        losses = self.search.losses(plan)
+        files = change.files
+        if kept := self.search.kept(plan, losses):
+            with self.search.working("Writing what stays"):
+                rows = union_sql(kept)
+                files += tuple(write_known_rows(self.search.con, change.target, rows, self.write.write_id))
+        deletes = self.search.deletes(plan, losses, self.write.write_id)
+        fault_point("rows.found")
+        removal = self.search.removal(plan, where, losses, plan.inlined_ids())
+        try:
+            with open_session(self.config, entering=False) as session:
+                done = commit_change(session, self.write, replace(change, files=files, remove=removal, deletes=deletes))
+        except StalePlanError:
+            written = [file.path for file in files[len(change.files) :]]
+            remove(self.config, [*written, *(deletes.paths if deletes else ())])
+            raise
+        if deletes and self.write.doubt is None:  # else nobody knows which of them count
+            remove(self.config, deletes.superseded)
+        return done
+
+
+def _condition(change: TableChange) -> str:
+    match change.remove:
+        case Matching(where):
+            return where
+        case Partitions(keys):
+            return partitions_condition(change.target, keys)
+    raise AssertionError("only these are replaced row by row")

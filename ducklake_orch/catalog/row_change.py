@@ -1,0 +1,222 @@
+"""Change rows where they are: find them, write what takes their place, and retire them, in one snapshot.
+
+Rows that stay, or come back changed, keep their ids.
+"""
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import duckdb
+
+from ducklake_orch.catalog import keys
+from ducklake_orch.catalog.change import Committed, ExactRows, TableChange
+from ducklake_orch.catalog.commit import commit_change
+from ducklake_orch.catalog.delete_files import DeleteFiles
+from ducklake_orch.catalog.hits import Finder, Hits
+from ducklake_orch.catalog.metadata import Metadata
+from ducklake_orch.catalog.model import NewFile, TableDef
+from ducklake_orch.catalog.planning import RowPlan, plan_rows, planning
+from ducklake_orch.catalog.row_search import Losses, RowSearch, union_sql
+from ducklake_orch.catalog.write import find_replay, write_result
+from ducklake_orch.catalog.writer import write_files, write_known_rows
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.commit import Write, refuse_read_only
+from ducklake_orch.engine.fault_points import fault_point
+from ducklake_orch.engine.quoting import TableName
+from ducklake_orch.engine.retry import NO_LIMIT, retrying
+from ducklake_orch.engine.session import open_session
+from ducklake_orch.engine.stored_files import remove, remove_written
+from ducklake_orch.errors import (
+    ConfigError,
+    DuckLakeOrchError,
+    StalePlanError,
+    UnknownOutcomeError,
+    UnsupportedStatementError,
+)
+from ducklake_orch.results import CommitInfo, WriteResult
+
+log = logging.getLogger("ducklake_orch")
+
+
+@dataclass(frozen=True)
+class RowRequest:
+    """What every change of rows can be told.
+
+    Attributes:
+        dry_run: Only find out what would be changed.
+    """
+
+    table: TableName
+    engine: str = "auto"
+    idempotency_key: str | None = None
+    expect_snapshot: int | None = None
+    commit: CommitInfo = field(default_factory=CommitInfo)
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        if self.engine not in ("auto", "duckdb"):
+            raise ConfigError(
+                f"`engine` = {self.engine!r} cannot change rows.", remedy="`duckdb` can, and `auto` takes what can."
+            )
+        for name, value, kind, word in (
+            ("expect_snapshot", self.expect_snapshot, int, "number of a snapshot"),
+            ("commit", self.commit, CommitInfo, "CommitInfo"),
+        ):
+            if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+                raise ConfigError(f"`{name}` = {value!r} is no {word}.")
+        if self.idempotency_key is not None:
+            keys.check(self.idempotency_key)
+
+
+class Verb(Protocol):
+    """What is done to the rows that are found.
+
+    Attributes:
+        mode: What it is called in results.
+        needs_values: Whether inlined rows are read, and not only retired.
+        hits_all: Whether every row that meets the condition is hit; else it only says where hits can be.
+        replays: Whether work that was done already, as its key says, is not done again; known after `check`.
+    """
+
+    mode: str
+    needs_values: bool
+    hits_all: bool
+    replays: bool
+
+    @property
+    def where(self) -> str | None:
+        """The condition on rows of the table; None for all."""
+
+    def check(self, metadata: Metadata, table: TableDef) -> TableDef:
+        """Refuse what cannot be done to a table; return the table as it will be."""
+
+    def inlined(self, plan: RowPlan, hits: Hits) -> Mapping[str, tuple[int, ...]]:
+        """Return the ids of the inlined rows that go, by their table."""
+
+    def changed(self, plan: RowPlan, losses: Losses, hits: Hits) -> list[str]:
+        """Return queries for the rows that take the place of those hit, with their ids."""
+
+    def added(self, plan: RowPlan, hits: Hits) -> list[str]:
+        """Return queries for rows that are new."""
+
+
+def change_rows(
+    config: LakeConfig, con: duckdb.DuckDBPyConnection, request: RowRequest, verb: Verb, finder: Finder
+) -> WriteResult:
+    """Change rows of a table.
+
+    Args:
+        config: The lake.
+        con: A connection that reaches the storage.
+        request: Which table, and how.
+        verb: What is done to the rows.
+        finder: What finds them.
+    """
+    started, attempts = time.monotonic(), 0
+    purpose = f"{verb.mode} in `{request.table}`"
+    refuse_read_only(config, purpose)
+    changer = _Changer(config, request, verb, RowSearch(config, con, finder), purpose)
+
+    def attempt(number: int) -> WriteResult:
+        nonlocal attempts
+        attempts = number
+        return changer.run()
+
+    def worth(error: DuckLakeOrchError) -> int:
+        # What fails for other reasons has been tried again where it failed.
+        return NO_LIMIT if isinstance(error, StalePlanError) else 1
+
+    result = retrying(config.retry, purpose, attempt, attempts_for=worth)
+    return replace(result, engine=finder.engine, attempts=attempts, duration_s=time.monotonic() - started)
+
+
+class _Changer:
+    """Attempts at a change."""
+
+    def __init__(self, config: LakeConfig, request: RowRequest, verb: Verb, search: RowSearch, purpose: str) -> None:
+        self._config = config
+        self._request = request
+        self._verb = verb
+        self._search = search
+        self._purpose = purpose
+
+    def run(self) -> WriteResult:
+        """Plan, find, write and commit."""
+        self._write = Write(self._purpose, self._request.commit)
+        plan, done = retrying(self._config.retry, f"planning {self._purpose}", lambda _: self._plan())
+        if done is not None:
+            return self._result(plan, [], done)
+        losses = self._search.losses(plan)
+        inlined = self._verb.inlined(plan, self._search.hits)
+        removal = self._search.removal(plan, self._verb.where, losses, inlined)
+        latest = plan.latest.snapshot_id
+        nothing = Committed(latest, latest, rows_removed=removal.rows)
+        if self._request.dry_run:
+            return self._result(plan, [], nothing)
+        try:
+            files = self._files(plan, losses)
+            if not (files or removal.rows):
+                return self._result(plan, [], nothing)
+            deletes = self._search.deletes(plan, losses, self._write.write_id)
+            fault_point("files.written")
+            with open_session(self._config, entering=False) as session:
+                done = commit_change(session, self._write, self._change(plan, files, removal, deletes))
+        except UnknownOutcomeError as error:
+            log.error("the files of write %s are kept: %s", self._write.write_id, error)
+            raise
+        except BaseException:
+            # Not what a COMMIT has been sent for: an interrupt can come right after it.
+            if not self._write.committing:
+                remove_written(self._config, plan.table.folder, self._write.write_id)
+            raise
+        if deletes and self._write.doubt is None:  # else nobody knows which of them count
+            remove(self._config, deletes.superseded)
+        result = self._result(plan, files, done)
+        return replace(result, rows_written=result.rows_written - losses.kept) if done.files_added else result
+
+    def _plan(self) -> tuple[RowPlan, Committed | None]:
+        request, verb = self._request, self._verb
+        with planning(self._config, f"Planning {self._purpose}") as metadata:
+            latest = metadata.latest()
+            if metadata.encrypted():
+                raise UnsupportedStatementError(
+                    f"Lake `{self._config.name}` is encrypted.", remedy="Change its rows in `lake.execute`."
+                )
+            table = metadata.table(request.table, latest.snapshot_id)
+            target = verb.check(metadata, table)
+            plan = plan_rows(metadata, table, latest, verb.where, values=verb.needs_values)
+            scan = plan.scan if verb.hits_all else replace(plan.scan, certain=frozenset())
+            key = request.idempotency_key if verb.replays else None
+            return replace(plan, target=target, scan=scan), find_replay(metadata, table, key, latest.snapshot_id)
+
+    def _files(self, plan: RowPlan, losses: Losses) -> list[NewFile]:
+        """Write the rows that stay of files that are written anew, and those that take the place of rows hit."""
+        search, write_id = self._search, self._write.write_id
+        with search.working("Writing changed rows"):
+            known = search.kept(plan, losses) + self._verb.changed(plan, losses, search.hits)
+            files = write_known_rows(search.con, plan.target, union_sql(known), write_id) if known else []
+            added = self._verb.added(plan, search.hits)
+            return files + (write_files(search.con, plan.target, union_sql(added), write_id) if added else [])
+
+    def _change(
+        self, plan: RowPlan, files: Sequence[NewFile], removal: ExactRows, deletes: DeleteFiles | None
+    ) -> TableChange:
+        request = self._request
+        return TableChange(
+            request.table,
+            plan.table,
+            plan.target,
+            tuple(files),
+            removal,
+            deletes=deletes,
+            expect_snapshot=request.expect_snapshot,
+            key=request.idempotency_key,
+            replays=self._verb.replays,
+            planned_version=plan.latest.schema_version,
+        )
+
+    def _result(self, plan: RowPlan, files: Sequence[NewFile], done: Committed) -> WriteResult:
+        return write_result(self._write, plan.table, self._verb.mode, files, done)

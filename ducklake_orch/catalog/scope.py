@@ -1,0 +1,46 @@
+"""Whether the rows that a change was worked out from are all that it would find now."""
+
+from ducklake_orch.catalog.change import ExactRows
+from ducklake_orch.catalog.history import TableHistory
+from ducklake_orch.catalog.inlined import deletions_table, inlined_rows
+from ducklake_orch.catalog.live_files import LiveFiles
+from ducklake_orch.catalog.metadata import Metadata
+from ducklake_orch.catalog.model import ROW_ID, TableDef
+from ducklake_orch.catalog.predicate import Predicate, parse_predicate
+from ducklake_orch.catalog.transaction import MetadataTransaction
+from ducklake_orch.errors import StalePlanError
+
+
+def judge_scope(transaction: MetadataTransaction, rows: ExactRows, table: TableDef) -> None:
+    """Compare where a change looked for rows with where it would have to look now.
+
+    Files that have lost rows meanwhile matter only where the change takes rows of them; that is judged elsewhere.
+
+    Raises:
+        StalePlanError: When a file has come that may hold such rows, or inlined rows have come or gone.
+    """
+    at = transaction.latest.snapshot_id
+    if at == rows.snapshot:
+        return
+    metadata, seen = transaction.metadata, {file.data_file_id for file in rows.seen}
+    predicate = parse_predicate(metadata.con, rows.where, table.columns) if rows.where is not None else None
+    history = TableHistory(metadata, table)
+    files = LiveFiles(history, at, deletions_table(metadata, table), predicate)
+    new = next((file.path for file, _ in files.fetch() if file.data_file_id not in seen), None)
+    if new is not None or rows.inlined_seen != inlined_ids(metadata, table, at, predicate):
+        what = f"the file {new} is new" if new is not None else "there are other rows in the catalog"
+        raise StalePlanError(
+            f"Somebody else changed `{table}` meanwhile: {what}.", remedy="The same work, planned anew, can pass."
+        )
+
+
+def inlined_ids(metadata: Metadata, table: TableDef, at: int, predicate: Predicate | None) -> dict[str, frozenset[int]]:
+    """Return the ids of the inlined rows that match, by their table; tables without any are left out."""
+    found = {}
+    columns = predicate.columns if predicate else ()
+    condition = f" WHERE {predicate.sql}" if predicate else ""
+    for one in inlined_rows(TableHistory(metadata, table), at, columns):
+        ids = metadata.rows(f"SELECT {ROW_ID} FROM ({one.sql}){condition}")
+        if ids:
+            found[one.table] = frozenset(int(row[0]) for row in ids)
+    return found

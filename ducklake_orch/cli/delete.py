@@ -1,0 +1,37 @@
+"""`ducklake-orch delete`: rows that meet a condition go, or are only counted."""
+
+from typing import Annotated
+
+import typer
+
+from ducklake_orch.cli.options import LakeOptions
+from ducklake_orch.cli.output import print_json, show
+
+
+def delete(
+    options: LakeOptions,
+    table: Annotated[str, typer.Argument(help="`table` or `schema.table`.")],
+    where: Annotated[str, typer.Option(help="Which rows go, as a condition in DuckDB's SQL.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many rows would go.")] = False,
+    expect_snapshot: Annotated[int | None, typer.Option(help="Refuse when such rows changed since.")] = None,
+    idempotency_key: Annotated[str | None, typer.Option(help="Kept beside the snapshot.")] = None,
+    author: Annotated[str | None, typer.Option(help="Author of the snapshot.")] = None,
+    message: Annotated[str | None, typer.Option(help="Message of the snapshot.")] = None,
+) -> None:
+    """Delete rows from a table; with --json, the result is one JSON document."""
+    from ducklake_orch.results import CommitInfo
+
+    result = options.open().delete(
+        table,
+        where,
+        dry_run=dry_run,
+        expect_snapshot=expect_snapshot,
+        idempotency_key=idempotency_key,
+        commit=CommitInfo(author=author, message=message),
+    )
+    if options.json:
+        print_json(result)
+    elif dry_run:
+        show(f"{result.rows_removed} rows of {result.table} would go")
+    else:
+        show(str(result))

@@ -1,0 +1,374 @@
+"""`lake.delete`: the rows that meet a condition go, all others stay, at every snapshot and for every reader."""
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from ducklake_orch import CommitInfo, DuckLake, errors
+from tests.backends import POSTGRES, S3_MEMORY, SQLITE, Backend, catalogs
+from tests.catalog.row_history import RowHistory, newest, row_ids
+from tests.catalog.test_write import files_of, rows
+from tests.conftest import MakeLake
+
+
+def numbers(start: int, stop: int) -> pa.Table:
+    return pa.table({"id": range(start, stop), "name": [f"n{n % 7}" for n in range(start, stop)]})
+
+
+def pairs(start: int, stop: int) -> list[tuple[int, str]]:
+    return [(n, f"n{n % 7}") for n in range(start, stop)]
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> None:
+    """Do something between the plan of a change and its commit, once."""
+    done: list[str] = []
+
+    def at(point: str) -> None:
+        if point == "files.written" and not done:
+            done.append(point)
+            work()
+
+    monkeypatch.setattr("ducklake_orch.catalog.row_change.fault_point", at)
+
+
+@catalogs()
+def test_rows_go_one_by_one_by_file_and_by_rewriting_what_is_left(lake: DuckLake) -> None:
+    lake.write(numbers(0, 100), "t", mode="append")
+    lake.write(numbers(100, 200), "t", mode="append")
+    history = RowHistory(lake, "t", pairs(0, 200))
+    before = row_ids(lake, "t")
+    steps = [
+        ("id < 10 AND name <> 'n3'", (0, 0)),  # a delete file
+        ("id = 3 OR id = 150", (0, 0)),  # one that takes in the one before
+        ("id % 2 = 0 AND id < 100", (1, 1)),  # more than three tenths are gone then: the rest is written anew
+        ("id BETWEEN 100 AND 200", (0, 1)),  # a whole file
+    ]
+    for where, files in steps:
+        gone = {
+            row[0]
+            for row in duckdb.sql(
+                f"SELECT id FROM (SELECT range AS id, 'n' || (range % 7) AS name FROM range(200)) WHERE {where}"
+            ).fetchall()
+        }
+        kept = [row for row in history.now if row[0] not in gone]
+        result = lake.delete("t", where)
+        assert (result.mode, result.rows_removed, result.rows_written) == ("delete", len(history.now) - len(kept), 0)
+        assert (result.files_added, result.files_removed) == files
+        assert result.snapshot_id == result.previous_snapshot_id + 1
+        history.now = kept
+        history.keep()
+        now = row_ids(lake, "t")
+        assert now == {key: before[key] for key in now}
+    history.check()
+
+
+@catalogs(sql_writes=True, quick=[SQLITE, POSTGRES])
+@pytest.mark.parametrize("inlining", [0, 10])
+def test_it_goes_on_where_the_engine_left_off_and_the_other_way_round(make_lake: MakeLake, inlining: int) -> None:
+    """Deletions in files and in the catalog, of us and of the engine, one upon the other; then its maintenance."""
+    lake = make_lake(data_inlining_row_limit=inlining)
+    lake.write(numbers(0, 100), "t", mode="append")
+    history = RowHistory(lake, "t", pairs(0, 100))
+
+    def gone(*ids: int) -> None:
+        history.now = [row for row in history.now if row[0] not in ids]
+        history.keep()
+
+    def engine(*statements: str) -> None:
+        lake.execute(list(statements), force=True).raise_for_error()
+
+    engine("DELETE FROM t WHERE id < 12")
+    gone(*range(12))
+    engine("DELETE FROM t WHERE id = 50")
+    gone(50)
+    lake.delete("t", "id IN (51, 52)")
+    gone(51, 52)
+    engine("DELETE FROM t WHERE id = 53")
+    gone(53)
+    lake.delete("t", "id = 54")
+    gone(54)
+    engine("INSERT INTO t VALUES (200, 'n'), (201, 'n')")
+    history.now += [(200, "n"), (201, "n")]
+    history.keep()
+    assert lake.delete("t", "id = 200 OR id = 55").rows_removed == 2
+    gone(200, 55)
+    engine("DELETE FROM t WHERE id = 56", "CALL ducklake_flush_inlined_data('lake')")
+    gone(56)
+    lake.delete("t", "id = 57")
+    gone(57)
+    engine("CALL ducklake_rewrite_data_files('lake', 't', delete_threshold => 0.05)")
+    history.keep()
+    lake.delete("t", "id = 60")
+    gone(60)
+    history.check()
+    engine("CALL ducklake_flush_inlined_data('lake')", "CALL ducklake_merge_adjacent_files('lake')")
+    history.keep()
+    history.check()
+
+
+@catalogs(sql_writes=True)
+def test_what_the_engine_says_has_changed_is_what_was_deleted(lake: DuckLake) -> None:
+    lake.write(numbers(0, 100), "t", mode="append")
+    first = lake.delete("t", "id < 3").snapshot_id
+    second = lake.delete("t", "id IN (50, 51)").snapshot_id
+    feed = f"SELECT snapshot_id, change_type, id FROM ducklake_table_changes('lake', 'main', 't', {first}, {second})"
+    assert sorted(rows(lake, feed)) == [
+        *((first, "delete", n) for n in range(3)),
+        *((second, "delete", n) for n in (50, 51)),
+    ]
+
+
+@catalogs(sql_writes=True)
+def test_it_finds_rows_whatever_the_columns_were_when_they_were_written(make_lake: MakeLake) -> None:
+    lake = make_lake(data_inlining_row_limit=0)
+    lake.create_table("t", {"id": "INTEGER", "old": "VARCHAR", "gone": "INTEGER"})
+    lake.write(
+        pa.table({"id": [1, 2, 3], "old": ["a", None, "c"]}).cast(
+            pa.schema([("id", pa.int32()), ("old", pa.string())])
+        ),
+        "t",
+        mode="append",
+    )
+    lake.execute(
+        [
+            "ALTER TABLE t RENAME old TO label",
+            "ALTER TABLE t ALTER id SET DATA TYPE BIGINT",
+            "ALTER TABLE t ADD COLUMN kind VARCHAR DEFAULT 'it''s'",
+            "ALTER TABLE t DROP COLUMN gone",
+        ]
+    ).raise_for_error()
+    lake.write(pa.table({"id": [2**40], "label": ["z"], "kind": ["new"]}), "t", mode="append")
+    history = RowHistory(lake, "t", [(1, "a", "it's"), (2, None, "it's"), (3, "c", "it's"), (2**40, "z", "new")])
+    assert lake.delete("t", "kind = 'it''s' AND label IS NULL").rows_removed == 1
+    history.now = [(1, "a", "it's"), (3, "c", "it's"), (2**40, "z", "new")]
+    history.keep()
+    assert lake.delete("t", "LABEL > 'b' OR id > 2000000000").rows_removed == 2
+    history.now = [(1, "a", "it's")]
+    history.keep()
+    history.check()
+
+
+@catalogs(quick=[SQLITE])
+def test_it_finds_rows_in_files_of_others(lake: DuckLake, tmp_path: Path) -> None:
+    """Whose columns have no ids, and whose partition key stands in the path alone."""
+    duckdb.sql(
+        f"COPY (SELECT range AS ID, range % 2 AS p FROM range(20)) TO '{tmp_path}/x' (FORMAT parquet, PARTITION_BY (p))"
+    )
+    lake.create_table("t", {"id": "BIGINT", "p": "BIGINT"}, partition_by=["p"])
+    lake.add_files("t", f"{tmp_path}/x/**/*.parquet")
+    history = RowHistory(lake, "t", [(n, n % 2) for n in range(20)])
+    for where in ("p = 1 AND id < 5", "id = 19", "p = 0"):
+        lake.delete("t", where)
+    history.then |= {
+        newest(lake) - 2: [(n, n % 2) for n in range(20) if n % 2 == 0 or n >= 5],
+        newest(lake) - 1: [(n, n % 2) for n in range(19) if n % 2 == 0 or n >= 5],
+        newest(lake): [(n, 1) for n in range(5, 19, 2)],
+    }
+    history.check()
+
+
+VALUES: dict[str, tuple[str, list[Any], list[str]]] = {
+    "date": (
+        "DATE",
+        [date(2024, 1, 1), date(1, 1, 1), None],
+        ["v = '2024-01-01'", "v < DATE '1970-01-01'", "v IS NULL"],
+    ),
+    "moment": (
+        "TIMESTAMPTZ",
+        [datetime(2024, 1, 1, 12, tzinfo=UTC), datetime(1969, 1, 1, tzinfo=UTC), None],
+        ["v = '2024-01-01 13:00:00+01'", "v < TIMESTAMPTZ '1970-01-01 00:00:00+00'", "v IS NULL"],
+    ),
+    "decimal": ("DECIMAL(10,2)", [Decimal("1.10"), Decimal("-0.01"), None], ["v = 1.1", "v < 0", "v IS NULL"]),
+    "text": ("VARCHAR", ["it's", 'q"q', None], ["v = 'it''s'", "v LIKE '%\"%'", "v IS NULL"]),
+    "double": ("DOUBLE", [0.5, float("nan"), None], ["v = 0.5", "isnan(v)", "v IS NULL"]),
+    "list": ("BIGINT[]", [[1, None], [], None], ["list_contains(v, 1)", "len(v) = 0", "v IS NULL"]),
+}
+
+
+@pytest.mark.parametrize("kind", VALUES)
+@catalogs(quick=[SQLITE])
+def test_conditions_on_every_kind_of_value_mean_what_they_mean_to_duckdb(make_lake: MakeLake, kind: str) -> None:
+    lake = make_lake(data_inlining_row_limit=0)
+    sql_type, values, conditions = VALUES[kind]
+    lake.create_table("t", {"n": "BIGINT", "v": sql_type})
+    for n, where in enumerate(conditions):
+        lake.write(pa.table({"n": [0, 1, 2], "v": values}), "t", mode="overwrite")
+        assert lake.delete("t", f"{where} -- {kind}").rows_removed == 1
+        assert sorted(rows(lake, "SELECT n FROM t")) == [(m,) for m in range(3) if m != n]
+
+
+@catalogs()
+def test_what_hits_nothing_makes_no_snapshot(lake: DuckLake) -> None:
+    lake.write(numbers(0, 10), "t", mode="append")
+    result = lake.delete("t", "id > 100 OR name = 'nobody'", idempotency_key="k")
+    assert (result.rows_removed, result.snapshot_id, result.previous_snapshot_id) == (0, 1, 1)
+    dry = lake.delete("t", "id > 5", dry_run=True)
+    assert (dry.rows_removed, dry.snapshot_id) == (4, 1)
+    assert len(files_of(lake)) == 1
+
+
+@catalogs()
+def test_a_key_is_kept_and_the_work_done_again(lake: DuckLake) -> None:
+    lake.write(numbers(0, 10), "t", mode="append")
+    first = lake.delete("t", "id < 2", idempotency_key="k", commit=CommitInfo(author="me", message="why"))
+    lake.write(numbers(0, 2), "t", mode="append")
+    again = lake.delete("t", "id < 2", idempotency_key="k")
+    assert (first.rows_removed, again.rows_removed, again.replayed) == (2, 2, False)
+    assert [(one.author, one.message) for one in lake.snapshots() if one.snapshot_id == first.snapshot_id] == [
+        ("me", "why")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("where", "error", "words"),
+    [
+        ("id <", errors.StatementError, "syntax error"),
+        ("nme = 'a'", errors.ObjectNotFoundError, "Did you mean `name`"),
+        ("id = 1; DROP TABLE t", errors.StatementError, "Only SELECT"),
+        ("id + 1", errors.StatementError, "no condition"),
+        ("id IN (SELECT 1)", errors.StatementError, "subquery"),
+        ("random() < 0.5", errors.StatementError, "`random` gives another value each time"),
+        ("id < 5 AND now() > '2024-01-01'", errors.StatementError, "`now` gives"),
+        ("", errors.ConfigError, "truncate"),
+    ],
+)
+def test_conditions_that_cannot_be_are_refused(tmp_path: Path, where: str, error: type[Exception], words: str) -> None:
+    lake = DuckLake.local(tmp_path / "lake")
+    lake.write(numbers(0, 3), "t", mode="append")
+    with pytest.raises(error, match=words):
+        lake.delete("t", where)
+    with pytest.raises(errors.ObjectNotFoundError, match="Did you mean"):
+        lake.delete("tt", "id = 1")
+    with pytest.raises(errors.ConfigError, match="engine"):
+        lake.delete("t", "id = 1", engine="spark")
+    assert len(rows(lake, "FROM t")) == 3
+
+
+@catalogs()
+def test_what_has_changed_since_it_was_read_is_not_deleted(lake: DuckLake) -> None:
+    lake.write(numbers(0, 10), "t", mode="append")
+    read = newest(lake)
+    lake.write(numbers(100, 110), "t", mode="append")
+    with pytest.raises(errors.SnapshotChangedError):
+        lake.delete("t", "id >= 5", expect_snapshot=read)
+    assert lake.delete("t", "id < 5", expect_snapshot=read).rows_removed == 5
+
+
+@catalogs(shared=True)
+def test_deletes_on_different_files_pass_side_by_side(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The delete file of the later one names the snapshot that it got, and not the one that it had hoped for."""
+    lake.write(numbers(0, 100), "t", mode="append")
+    lake.write(numbers(100, 200), "t", mode="append")
+    history = RowHistory(lake, "t", pairs(0, 200))
+    meanwhile(monkeypatch, lambda: lake.delete("t", "id = 150"))
+    result = lake.delete("t", "id = 50")
+    assert result.attempts == 1
+    first = result.snapshot_id - 1
+    history.then |= {first: [row for row in pairs(0, 200) if row[0] != 150]}
+    history.now = [row for row in pairs(0, 200) if row[0] not in (50, 150)]
+    history.keep()
+    history.check()
+    feed = f"SELECT snapshot_id, id FROM ducklake_table_changes('lake', 'main', 't', {first}, {result.snapshot_id})"
+    assert sorted(rows(lake, feed)) == [(first, 150), (result.snapshot_id, 50)]
+
+
+RIVALS: dict[str, tuple[Callable[[DuckLake], Any], Callable[[list[Any]], list[Any]], int]] = {
+    "delete in the same file": (
+        lambda lake: lake.delete("t", "id = 1"),
+        lambda now: [row for row in now if row[0] != 1],
+        2,
+    ),
+    "append of rows that match": (
+        lambda lake: lake.write(numbers(0, 5), "t", mode="append"),
+        lambda now: [*now, *pairs(1, 5)],
+        2,
+    ),
+    "append of rows that do not": (
+        lambda lake: lake.write(numbers(500, 505), "t", mode="append"),
+        lambda now: [*now, *pairs(500, 505)],
+        1,
+    ),
+    "merge of files": (
+        lambda lake: lake.execute("CALL ducklake_merge_adjacent_files('lake', 't')", force=True).raise_for_error(),
+        lambda now: now,
+        2,
+    ),
+    "other columns": (
+        lambda lake: lake.execute("ALTER TABLE t RENAME name TO label").raise_for_error(),
+        lambda now: now,
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("rival", RIVALS)
+@catalogs(shared=True)
+def test_what_comes_in_between_is_seen_and_planned_anew_only_where_it_matters(
+    lake: DuckLake, rival: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, then, attempts = RIVALS[rival]
+    if rival in ("merge of files", "other columns") and lake.config.catalog.type == "mysql":
+        pytest.skip("the engine cannot do that there")
+    lake.write(numbers(0, 40), "t", mode="append")
+    lake.write(numbers(40, 80), "t", mode="append")
+    meanwhile(monkeypatch, lambda: work(lake))
+    result = lake.delete("t", "id IN (0, 50)")
+    assert result.attempts == attempts
+    wanted = then([row for row in pairs(0, 80) if row[0] not in (0, 50)])
+    assert sorted(rows(lake, "FROM t")) == sorted(wanted)
+    assert lake.fsck(deep=True, storage=True).counts == {}
+
+
+@catalogs(shared=True, sql_writes=True)
+def test_an_engine_that_began_before_a_delete_does_not_undo_it(lake: DuckLake) -> None:
+    """Its DELETE, in a file or in the catalog, on a data file that has a delete file already."""
+    lake.write(numbers(0, 100), "t", mode="append")
+    lake.delete("t", "id < 3")
+    for theirs, ours in (("id = 50", "id = 51"), ("id BETWEEN 20 AND 35", "id = 60")):
+        history = RowHistory(lake, "t", rows(lake, "FROM t"))
+        with lake.connect() as con:
+            con.execute("BEGIN")
+            con.execute(f"DELETE FROM t WHERE {theirs}")
+            lake.delete("t", ours)
+            with pytest.raises(duckdb.Error, match=r"conflict|locked"):
+                con.execute("COMMIT")
+        history.now = [row for row in history.now if row[0] != int(ours.rpartition(" ")[2])]
+        history.keep()
+        history.check()
+
+
+@catalogs(shared=True)
+def test_many_who_delete_at_once_all_succeed(lake: DuckLake) -> None:
+    lake.write(numbers(0, 100), "t", mode="append")
+    failed: list[BaseException] = []
+
+    def work(n: int) -> None:
+        try:
+            lake.delete("t", f"id = {n}")
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert sorted(rows(lake, "FROM t")) == pairs(4, 100)
+    assert lake.fsck(deep=True, storage=True).counts == {}
+
+
+@pytest.mark.parametrize("backend", [Backend(POSTGRES, S3_MEMORY)], indirect=True)
+def test_files_in_a_bucket_lose_rows_too(lake: DuckLake) -> None:
+    lake.write(numbers(0, 100), "t", mode="append")
+    lake.delete("t", "id = 7")
+    lake.delete("t", "id BETWEEN 0 AND 60")
+    assert sorted(rows(lake, "FROM t")) == pairs(61, 100)
+    assert lake.fsck(deep=True, storage=True).counts == {}

@@ -1,0 +1,239 @@
+"""`lake.write(mode="merge")`: what becomes of rows that have the keys of the data, and of all others."""
+
+import threading
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ducklake_orch import DuckLake, errors
+from tests.backends import POSTGRES, SQLITE, catalogs
+from tests.catalog.row_history import RowHistory, newest, row_ids
+from tests.catalog.test_delete import meanwhile, numbers, pairs
+from tests.catalog.test_write import files_of, rows
+from tests.conftest import MakeLake
+
+Pairs = dict[Any, Any]
+
+
+def of(values: Pairs) -> pa.Table:
+    return pa.table({"id": pa.array(list(values), pa.int64()), "name": pa.array(list(values.values()), pa.string())})
+
+
+MERGES: dict[str, tuple[dict[str, Any], Pairs]] = {
+    "upsert": ({}, {1: "one", 2: "Two", 3: "three", 4: "Four"}),
+    "only new ones": ({"when_matched": "keep"}, {1: "one", 2: "two", 3: "three", 4: "Four"}),
+    "only old ones": ({"when_not_matched": "ignore"}, {1: "one", 2: "Two", 3: "three"}),
+    "matching ones go": ({"when_matched": "delete", "when_not_matched": "ignore"}, {1: "one", 3: "three"}),
+    "the same as the data": ({"when_not_matched_by_source": "delete"}, {2: "Two", 4: "Four"}),
+    "expressions": (
+        {"when_matched": {"NAME": "target.name || ' ' || source.id"}},
+        {1: "one", 2: "two 2", 3: "three", 4: "Four"},
+    ),
+    "some stay": (
+        {"matched_condition": "source.name < target.name AND target.id > 2"},
+        {1: "one", 2: "two", 3: "three", 4: "Four"},
+    ),
+    "some go": ({"delete_condition": "source.name = 'Two'"}, {1: "one", 3: "three", 4: "Four"}),
+    "neither condition": (
+        {"delete_condition": "NULL::BOOLEAN", "matched_condition": "NULL::BOOLEAN"},
+        {1: "one", 2: "two", 3: "three", 4: "Four"},
+    ),
+}
+
+
+@pytest.mark.parametrize("merge", MERGES)
+@catalogs(quick=[SQLITE])
+def test_each_row_becomes_what_was_asked_for(lake: DuckLake, merge: str) -> None:
+    arguments, after = MERGES[merge]
+    before = {1: "one", 2: "two", 3: "three"}
+    lake.write(of(before), "t", mode="append")
+    history = RowHistory(lake, "t", list(before.items()))
+    ids = row_ids(lake, "t")
+    result = lake.write(of({2: "Two", 4: "Four"}), "t", mode="merge", keys=["id"], **arguments)
+    history.now = list(after.items())
+    history.keep()
+    now = row_ids(lake, "t")
+    assert all(now[key] == ids[key] for key in now if key in ids)
+    assert (result.mode, result.rows_written - result.rows_removed) == ("merge", len(after) - len(before))
+    history.check()
+
+
+@catalogs()
+def test_rows_spread_over_files_are_merged_without_writing_the_files_anew(lake: DuckLake) -> None:
+    for start in (0, 100, 200):
+        lake.write(numbers(start, start + 100), "t", mode="append")
+    history = RowHistory(lake, "t", pairs(0, 300))
+    ids = row_ids(lake, "t")
+    data = {n: f"new {n}" for n in (5, 150, 250, 999)}
+    result = lake.write(of(data), "t", mode="merge", keys=["id"])
+    assert (result.rows_removed, result.rows_written, result.files_removed) == (3, 4, 0)
+    history.now = [(n, data.get(n, name)) for n, name in history.now] + [(999, "new 999")]
+    history.keep()
+    same = lake.write(of({700: "x"}), "t", mode="merge", keys=["id"], when_not_matched="ignore")
+    assert (same.snapshot_id, same.rows_written, same.rows_removed) == (result.snapshot_id, 0, 0)
+    now = row_ids(lake, "t")
+    assert {key: now[key] for key in ids} == ids
+    history.check()
+
+
+@catalogs(quick=[SQLITE])
+def test_files_without_a_possible_match_are_not_read(lake: DuckLake) -> None:
+    """They can even be gone."""
+    lake.write(numbers(0, 100), "t", mode="append")
+    (first,) = files_of(lake)
+    lake.write(numbers(100, 200), "t", mode="append")
+    assert lake.config.data_path is not None
+    file = Path(lake.config.data_path) / first
+    content = file.read_bytes()
+    file.unlink()
+    lake.write(of(dict.fromkeys((150, 300), "few")), "t", mode="merge", keys=["id"])
+    lake.write(of(dict.fromkeys(range(160, 500), "many")), "t", mode="merge", keys=["id"])
+    file.write_bytes(content)
+    assert rows(lake, "SELECT name, count(*) FROM t WHERE length(name) > 2 GROUP BY 1 ORDER BY 1") == [
+        ("few", 1),
+        ("many", 340),
+    ]
+
+
+@catalogs(sql_writes=True, quick=[SQLITE, POSTGRES])
+def test_rows_and_deletions_in_the_catalog_take_part(make_lake: MakeLake) -> None:
+    lake = make_lake(data_inlining_row_limit=10)
+    lake.write(numbers(0, 30), "t", mode="append")
+    lake.execute(["INSERT INTO t VALUES (100, 'a'), (101, 'it''s'), (102, NULL)", "DELETE FROM t WHERE id IN (3, 102)"])
+    history = RowHistory(lake, "t", [*(row for row in pairs(0, 30) if row[0] != 3), (100, "a"), (101, "it's")])
+    ids = row_ids(lake, "t")
+    data = {3: "again", 4: "four", 101: "x", 102: "y"}
+    result = lake.write(
+        of(data), "t", mode="merge", keys=["id"], when_matched={"name": "concat(target.name, '+', source.name)"}
+    )
+    assert (result.rows_removed, result.rows_written) == (2, 4)
+    changed = {4: "n4+four", 101: "it's+x"}
+    history.now = [(n, changed.get(n, name)) for n, name in history.now] + [(3, "again"), (102, "y")]
+    history.keep()
+    now = row_ids(lake, "t")
+    assert {key: now[key] for key in ids} == ids
+    lake.execute("CALL ducklake_flush_inlined_data('lake')").raise_for_error()
+    history.keep()
+    history.check()
+
+
+@catalogs()
+def test_a_table_that_is_not_there_is_made(lake: DuckLake) -> None:
+    data = pa.table({"day": [date(2024, 1, 1), date(2024, 1, 2)], "n": [1, 2]})
+    result = lake.write(data, "s.t", mode="merge", keys=["n"], partition_by=["day"])
+    assert (result.mode, result.rows_written, result.files_added) == ("merge", 2, 2)
+    lake.write(data.set_column(1, "n", pa.array([2, 3])), "s.t", mode="merge", keys=["n", "day"])
+    assert sorted(rows(lake, "SELECT n FROM s.t")) == [(1,), (2,), (2,), (3,)]
+
+
+@catalogs()
+def test_columns_that_the_data_lack_stay_and_new_ones_come(lake: DuckLake) -> None:
+    lake.create_table("t", {"id": "INTEGER", "kept": "VARCHAR", "v": "INTEGER"})
+    types = pa.schema([("id", pa.int32()), ("kept", pa.string()), ("v", pa.int32())])
+    lake.write(pa.table({"id": [1, 2], "kept": ["a", "b"], "v": [1, 2]}).cast(types), "t", mode="append")
+    data = pa.table({"V": pa.array([2**40, 3], pa.int64()), "id": pa.array([1, 9], pa.int32()), "new": ["x", "y"]})
+    with pytest.raises(errors.DataError, match="`new` is no column"):
+        lake.write(data, "t", mode="merge", keys=["id"])
+    lake.write(data, "t", mode="merge", keys=["id"], schema_evolution="promote")
+    now = sorted(lake.read("t").to_pylist(), key=lambda row: row["id"])
+    assert [tuple(row.values()) for row in now] == [(1, "a", 2**40, "x"), (2, "b", 2, None), (9, None, 3, "y")]
+    assert lake.fsck(deep=True, storage=True).counts == {}
+
+
+@catalogs(quick=[SQLITE])
+def test_a_key_that_is_null_is_refused_or_a_value_like_others(lake: DuckLake) -> None:
+    lake.write(of({1: "one", None: "none"}), "t", mode="append")
+    with pytest.raises(errors.DataError, match="no value for a key"):
+        lake.write(of({None: "new"}), "t", mode="merge", keys=["id"])
+    lake.write(of({None: "new", 2: "two"}), "t", mode="merge", keys=["id"], null_keys="match")
+    assert sorted(rows(lake, "FROM t"), key=str) == [(1, "one"), (2, "two"), (None, "new")]
+
+
+@catalogs(quick=[SQLITE])
+def test_data_that_can_be_read_once_are_read_once(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.write(numbers(0, 40), "t", mode="append")
+    if lake.config.catalog.type != "duckdb":
+        meanwhile(monkeypatch, lambda: lake.delete("t", "id = 1"))
+    result = lake.write(of({1: "x", 2: "x"}).to_reader(), "t", mode="merge", keys=["id"])
+    assert result.rows_written == 2
+    assert rows(lake, "SELECT id FROM t WHERE name = 'x' ORDER BY 1") == [(1,), (2,)]
+
+
+@catalogs(shared=True)
+def test_two_merges_of_the_same_keys_at_once_do_not_double_them(
+    lake: DuckLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither where a row is there already, nor where both of them bring it."""
+    lake.write(numbers(0, 20), "t", mode="append")
+    add: dict[str, Any] = {"when_matched": {"name": "target.name || source.name"}}
+    meanwhile(monkeypatch, lambda: lake.write(of({1: "A", 50: "A"}), "t", mode="merge", keys=["id"], **add))
+    result = lake.write(of({1: "B", 50: "B"}), "t", mode="merge", keys=["id"], **add)
+    assert result.attempts == 2
+    assert sorted(rows(lake, "FROM t WHERE id IN (1, 50)")) == [(1, "n1AB"), (50, "AB")]
+    failed: list[BaseException] = []
+
+    def work(letter: str) -> None:
+        try:
+            lake.write(of(dict.fromkeys(range(60, 64), letter)), "t", mode="merge", keys=["id"], **add)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(letter,)) for letter in "xyz"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    names = [sorted(name) for _, name in rows(lake, "FROM t WHERE id >= 60")]
+    assert names == [["x", "y", "z"]] * 4
+    assert lake.fsck(deep=True, storage=True).counts == {}
+
+
+@catalogs(quick=[SQLITE])
+def test_a_merge_under_a_key_is_done_again(lake: DuckLake) -> None:
+    lake.write(numbers(0, 20), "t", mode="append")
+    for text in ("a", "b"):
+        result = lake.write(of({1: text}), "t", mode="merge", keys=["id"], idempotency_key="k")
+        assert (result.replayed, result.rows_written) == (False, 1)
+    read = newest(lake)
+    lake.delete("t", "id = 1")
+    with pytest.raises(errors.SnapshotChangedError):
+        lake.write(of({1: "c"}), "t", mode="merge", keys=["id"], expect_snapshot=read)
+
+
+@pytest.mark.parametrize(
+    ("data", "arguments", "error", "words"),
+    [
+        (of({1: "x"}), {}, errors.ConfigError, "needs the key columns"),
+        (of({1: "x"}), {"keys": "id"}, errors.ConfigError, "no list of names"),
+        (of({1: "x"}), {"keys": ["id", "ID"]}, errors.ConfigError, "twice"),
+        (of({1: "x"}), {"keys": ["idd"]}, errors.DataError, "Did you mean `id`"),
+        (pa.table({"id": [1], "k": [1]}), {"keys": ["k"]}, errors.ObjectNotFoundError, "no column `k`"),
+        (pa.table({"id": [1, 1], "name": ["a", "b"]}), {"keys": ["id"]}, errors.DataError, "2 rows .* id = 1"),
+        (pa.table({"id": ["a"]}), {"keys": ["id"]}, errors.DataError, "`id` is VARCHAR"),
+        (of({1: "x"}), {"keys": ["id"], "when_matched": "updat"}, errors.ConfigError, "Did you mean `update`"),
+        (
+            of({1: "x"}),
+            {"keys": ["id"], "when_matched": {"nam": "1"}},
+            errors.ObjectNotFoundError,
+            "Did you mean `name`",
+        ),
+        (of({1: "x"}), {"keys": ["id"], "when_matched": {"name": "id"}}, errors.ObjectNotFoundError, "no column `id`"),
+        (of({1: "x"}), {"keys": ["id"], "matched_condition": "source.nope"}, errors.StatementError, "nope"),
+        (of({1: "x"}), {"keys": ["id"], "delete_condition": "source.id"}, errors.StatementError, "no condition"),
+        (of({1: "x"}), {"keys": ["id"], "where": "id = 1"}, errors.ConfigError, "do not go together"),
+        (of({1: "x"}), {"keys": ["id"], "engine": "native"}, errors.ConfigError, "cannot change rows"),
+        (of({1: "x"}), {"keys": ["id"], "mode": "append"}, errors.ConfigError, "belongs to `merge`"),
+    ],
+)
+def test_what_cannot_be_merged_is_refused(
+    tmp_path: Path, data: pa.Table, arguments: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    lake = DuckLake.local(tmp_path / "lake")
+    lake.write(numbers(0, 3), "t", mode="append")
+    with pytest.raises(error, match=words):
+        lake.write(data, "t", **({"mode": "merge"} | arguments))
+    assert newest(lake) == 1
