@@ -32,7 +32,7 @@ class DeleteRequest(RowRequest):
 
 def delete_rows(config: LakeConfig, request: DeleteRequest) -> WriteResult:
     """Delete the rows of a table that meet a condition."""
-    with working_connection(config) as con:
+    with working_connection(config, apart=True) as con:
         return change_rows(config, con, request, _Delete(request.where), DuckDBFinder())
 
 

@@ -77,7 +77,7 @@ def merge_rows(config: LakeConfig, data: Any, request: MergeRequest) -> WriteRes
         data: Anything that offers an Arrow stream; it is read once.
         request: Where to, and how.
     """
-    with working_connection(config) as con:
+    with working_connection(config, apart=True) as con:
         source = MergeSource(con, data, request.keys, request.null_keys)
         merge = _Merge(con, source, request)
         if not merge.is_there(config):
@@ -93,7 +93,6 @@ def _first(
 ) -> WriteResult:
     """Make the table, of all rows or of none."""
     source.check_rows()
-    rows = source.arrow(0 if request.when_not_matched == "ignore" or request.dry_run else None)
     first = WriteRequest(
         table=request.table,
         mode="error",
@@ -102,7 +101,8 @@ def _first(
         idempotency_key=request.idempotency_key,
         commit=request.commit,
     )
-    return replace(write_table(config, ArrowRows(rows), first), mode="merge")
+    with source.again(0 if request.when_not_matched == "ignore" else None) as reader:
+        return replace(write_table(config, ArrowRows(reader), first), mode="merge")
 
 
 class _Merge:

@@ -1,6 +1,7 @@
 """The data of a merge: read once into a table that can spill to disk, and checked before any file is looked at."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import duckdb
@@ -18,6 +19,7 @@ _SPOOL = "__ducklake_orch_spooled"
 SOURCE, NUMBER = "__ducklake_orch_merged", "__ducklake_orch_number"
 # So many keys are looked for one by one; of more, only where they begin and end.
 _FEW_KEYS = 200
+_ROWS_AT_ONCE = 100_000
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 _TEXTS = ("varchar", "date", "timestamp", "timestamptz", "uuid", "boolean")
 
@@ -35,6 +37,8 @@ class MergeSource:
     def __init__(self, con: duckdb.DuckDBPyConnection, data: Any, keys: Sequence[str], null_keys: str) -> None:
         self._con = con
         self._null_keys = null_keys
+        self._columns: tuple[ColumnDef, ...] | None = None
+        self._given: list[ColumnDef] = []
         self._source = Source(data)
         self.types = self._source.types(con)
         names = {folded(name): name for name, _ in self.types}
@@ -51,11 +55,20 @@ class MergeSource:
         finally:
             con.unregister("__ducklake_orch_arriving")
 
-    def arrow(self, limit: int | None) -> Any:
-        """Return the data once more, as Arrow."""
+    @contextmanager
+    def again(self, limit: int | None) -> Iterator[Any]:
+        """Give the data once more, as a stream of Arrow batches, for a block.
+
+        Args:
+            limit: Up to how many rows; None for all.
+        """
         some = "" if limit is None else f" LIMIT {limit}"
-        table = self._con.execute(f"FROM {_SPOOL}{some}").to_arrow_table()
-        return table.cast(self._source.schema, safe=False)
+        # Else UUIDs and the like would come as texts.
+        self._con.execute("SET arrow_lossless_conversion = true")
+        try:
+            yield self._con.execute(f"FROM {_SPOOL}{some}").to_arrow_reader(_ROWS_AT_ONCE)
+        finally:
+            self._con.execute("RESET arrow_lossless_conversion")
 
     def become_rows_of(self, table: TableDef) -> list[ColumnDef]:
         """Make the data rows of a table, as far as they have its columns; return the columns that they have.
@@ -63,6 +76,8 @@ class MergeSource:
         Raises:
             DataError: When they do not fit, a key is NULL, or two rows have the same keys.
         """
+        if self._columns == table.columns:  # what was found by the rows' numbers stays good
+            return self._given
         con, source = self._con, self._source.relation(_SPOOL, table)
         projection(con, table, source_columns(con, source))
         given = {folded(name): name for name, _ in self.types}
@@ -80,6 +95,7 @@ class MergeSource:
                 raise
             raise failure from None
         self.check_rows(SOURCE)
+        self._columns, self._given = table.columns, columns
         return columns
 
     def check_rows(self, name: str | None = None) -> None:

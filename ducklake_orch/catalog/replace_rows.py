@@ -34,7 +34,7 @@ def commit_replacement(config: LakeConfig, write: Write, change: TableChange) ->
     Raises:
         StalePlanError: When the new files do not fit the table any more.
     """
-    with working_connection(config) as con:
+    with working_connection(config, apart=True) as con:
         # Rows for the catalog come without files; then none is written anew.
         replacement = _Replacement(
             config, write, change, RowSearch(config, con, DuckDBFinder(), rewrites=not change.few)

@@ -45,7 +45,7 @@ class UpdateRequest(RowRequest):
 
 def update_rows(config: LakeConfig, request: UpdateRequest) -> WriteResult:
     """Change the rows of a table that meet a condition."""
-    with working_connection(config) as con:
+    with working_connection(config, apart=True) as con:
         return change_rows(config, con, request, _Update(request), DuckDBFinder())
 
 

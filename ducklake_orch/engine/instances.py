@@ -135,16 +135,21 @@ class Pool:
     _leased: Counter[Any] = field(default_factory=Counter)
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
-    def lease(self, config: LakeConfig, pin: Pin) -> tuple[Any, Instance]:
+    def lease(self, config: LakeConfig, pin: Pin, *, apart: bool = False) -> tuple[Any, Instance]:
         """Return an instance for exclusive use, warm if there is one.
+
+        Args:
+            config: The lake.
+            pin: Read-only or in the past.
+            apart: Whether it is never going to be attached to a catalog server; then it takes no place there.
 
         Raises:
             PoolExhaustedError: When a server lake's connections are all in use for too long.
         """
-        key = _key(config, pin)
+        key = _key(config, pin, apart=apart)
         with self._changed:
             stale = self._take_stale()
-            if not config.catalog.is_file:
+            if not (config.catalog.is_file or apart):
                 self._wait_for_room(key, config)
             self._leased[key] += 1
             instance = idle.pop() if (idle := self._idle.get(key)) else None
@@ -201,10 +206,10 @@ class Pool:
             _close_quietly(instance, config)
 
 
-def _key(config: LakeConfig, pin: Pin) -> Any:
+def _key(config: LakeConfig, pin: Pin, *, apart: bool) -> Any:
     """Return what two uses must have in common to share an instance."""
     statements = [*setting_statements(config), *secret_statements(config, reveal=True)]
-    if not config.catalog.is_file:  # it stays attached, so the ATTACH belongs to the key
+    if not (config.catalog.is_file or apart):  # it stays attached, so the ATTACH belongs to the key
         statements += attach_statements(config, pin, create=False, reveal=True)
     hooks: tuple[Callable[..., None] | None, ...] = (config.on_connect, config.on_attach)
     checked = tuple(config.options.items())
@@ -219,9 +224,15 @@ def _close_quietly(instance: Instance, config: LakeConfig) -> None:
 
 
 @contextlib.contextmanager
-def working_connection(config: LakeConfig) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Give a connection that reaches the lake's storage and holds nothing of its catalog, for a block."""
-    key, instance = pool.lease(config, Pin(config.read_only, config.snapshot, config.as_of))
+def working_connection(config: LakeConfig, *, apart: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Give a connection that reaches the lake's storage and holds nothing of its catalog, for a block.
+
+    Args:
+        config: The lake.
+        apart: Whether the block opens the lake as well: two connections to a catalog server that each wait for the
+            other's place could wait for ever.
+    """
+    key, instance = pool.lease(config, Pin(config.read_only, config.snapshot, config.as_of), apart=apart)
     process, idle_since, keep = os.getpid(), instance.idle_since, False
     try:
         with contextlib.closing(instance.root.cursor()) as con:
@@ -230,8 +241,9 @@ def working_connection(config: LakeConfig) -> Iterator[duckdb.DuckDBPyConnection
     finally:
         if os.getpid() == process:
             pool.give_back(key, instance, config, keep=keep)
-            # Its connection to a catalog server was not used meanwhile, and may have ended.
-            instance.idle_since = idle_since
+            if not apart:
+                # Its connection to a catalog server was not used meanwhile, and may have ended.
+                instance.idle_since = idle_since
 
 
 pool = Pool()

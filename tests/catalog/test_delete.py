@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import CommitInfo, DuckLake, errors
-from tests.backends import POSTGRES, S3_MEMORY, SQLITE, Backend, catalogs
+from tests.backends import LOCAL, POSTGRES, S3_MEMORY, SQLITE, Backend, catalogs
 from tests.catalog.row_history import RowHistory, newest, row_ids
 from tests.catalog.test_write import files_of, rows
 from tests.conftest import MakeLake
@@ -113,7 +113,7 @@ def test_it_goes_on_where_the_engine_left_off_and_the_other_way_round(make_lake:
     history.check()
 
 
-@catalogs(sql_writes=True)
+@catalogs(sql_writes=True, quick=[SQLITE])
 def test_what_the_engine_says_has_changed_is_what_was_deleted(lake: DuckLake) -> None:
     lake.write(numbers(0, 100), "t", mode="append")
     first = lake.delete("t", "id < 3").snapshot_id
@@ -125,7 +125,7 @@ def test_what_the_engine_says_has_changed_is_what_was_deleted(lake: DuckLake) ->
     ]
 
 
-@catalogs(sql_writes=True)
+@catalogs(sql_writes=True, quick=[SQLITE])
 def test_it_finds_rows_whatever_the_columns_were_when_they_were_written(make_lake: MakeLake) -> None:
     lake = make_lake(data_inlining_row_limit=0)
     lake.create_table("t", {"id": "INTEGER", "old": "VARCHAR", "gone": "INTEGER"})
@@ -251,7 +251,7 @@ def test_conditions_that_cannot_be_are_refused(tmp_path: Path, where: str, error
     assert len(rows(lake, "FROM t")) == 3
 
 
-@catalogs()
+@catalogs(quick=[SQLITE])
 def test_what_has_changed_since_it_was_read_is_not_deleted(lake: DuckLake) -> None:
     lake.write(numbers(0, 10), "t", mode="append")
     read = newest(lake)
@@ -261,7 +261,7 @@ def test_what_has_changed_since_it_was_read_is_not_deleted(lake: DuckLake) -> No
     assert lake.delete("t", "id < 5", expect_snapshot=read).rows_removed == 5
 
 
-@catalogs(shared=True)
+@catalogs(shared=True, quick=[SQLITE, POSTGRES])
 def test_deletes_on_different_files_pass_side_by_side(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The delete file of the later one names the snapshot that it got, and not the one that it had hoped for."""
     lake.write(numbers(0, 100), "t", mode="append")
@@ -309,7 +309,7 @@ RIVALS: dict[str, tuple[Callable[[DuckLake], Any], Callable[[list[Any]], list[An
 
 
 @pytest.mark.parametrize("rival", RIVALS)
-@catalogs(shared=True)
+@catalogs(shared=True, quick=[SQLITE, POSTGRES])
 def test_what_comes_in_between_is_seen_and_planned_anew_only_where_it_matters(
     lake: DuckLake, rival: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,7 +326,7 @@ def test_what_comes_in_between_is_seen_and_planned_anew_only_where_it_matters(
     assert lake.fsck(deep=True, storage=True).counts == {}
 
 
-@catalogs(shared=True, sql_writes=True)
+@catalogs(shared=True, sql_writes=True, quick=[SQLITE, POSTGRES])
 def test_an_engine_that_began_before_a_delete_does_not_undo_it(lake: DuckLake) -> None:
     """Its DELETE, in a file or in the catalog, on a data file that has a delete file already."""
     lake.write(numbers(0, 100), "t", mode="append")
@@ -344,7 +344,7 @@ def test_an_engine_that_began_before_a_delete_does_not_undo_it(lake: DuckLake) -
         history.check()
 
 
-@catalogs(shared=True)
+@catalogs(shared=True, quick=[SQLITE, POSTGRES])
 def test_many_who_delete_at_once_all_succeed(lake: DuckLake) -> None:
     lake.write(numbers(0, 100), "t", mode="append")
     failed: list[BaseException] = []
@@ -363,6 +363,17 @@ def test_many_who_delete_at_once_all_succeed(lake: DuckLake) -> None:
     assert failed == []
     assert sorted(rows(lake, "FROM t")) == pairs(4, 100)
     assert lake.fsck(deep=True, storage=True).counts == {}
+
+
+@pytest.mark.parametrize("backend", [Backend(POSTGRES, LOCAL)], indirect=True)
+def test_one_connection_to_the_server_is_enough(make_lake: MakeLake) -> None:
+    lake = make_lake(pool={"size": 1, "wait": "1s"})
+    lake.write(numbers(0, 10), "t", mode="append")
+    lake.delete("t", "id = 1")
+    lake.update("t", {"name": "'x'"}, "id = 2")
+    lake.write(numbers(3, 4), "t", mode="merge", keys=["id"])
+    lake.write(numbers(4, 5), "t", mode="replace_where", where="id = 4")
+    assert len(rows(lake, "FROM t")) == 9
 
 
 @pytest.mark.parametrize("backend", [Backend(POSTGRES, S3_MEMORY)], indirect=True)

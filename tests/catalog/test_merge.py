@@ -5,6 +5,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -129,6 +130,18 @@ def test_a_table_that_is_not_there_is_made(lake: DuckLake) -> None:
     assert sorted(rows(lake, "SELECT n FROM s.t")) == [(1,), (2,), (2,), (3,)]
 
 
+@catalogs(quick=[SQLITE])
+def test_a_table_that_is_made_has_the_types_of_the_data(lake: DuckLake) -> None:
+    kinds = "uuid() AS u, 1::HUGEINT AS h, '[1]'::JSON AS j, [{'a': 1}] AS s, NULL::TIMESTAMPTZ AS z, NULL AS n"
+    data = duckdb.connect().sql(f"SELECT 1 AS id, {kinds}")
+    lake.write(data, "appended", mode="append")
+    lake.write(data, "merged", mode="merge", keys=["id"])
+    columns = [[(one.name, one.type) for one in lake.table(name).schema()] for name in ("appended", "merged")]
+    assert columns[0] == columns[1]
+    lake.write(of({1: "a"}), "empty", mode="merge", keys=["id"], when_not_matched="ignore")
+    assert rows(lake, "FROM empty") == []
+
+
 @catalogs()
 def test_columns_that_the_data_lack_stay_and_new_ones_come(lake: DuckLake) -> None:
     lake.create_table("t", {"id": "INTEGER", "kept": "VARCHAR", "v": "INTEGER"})
@@ -162,7 +175,7 @@ def test_data_that_can_be_read_once_are_read_once(lake: DuckLake, monkeypatch: p
     assert rows(lake, "SELECT id FROM t WHERE name = 'x' ORDER BY 1") == [(1,), (2,)]
 
 
-@catalogs(shared=True)
+@catalogs(shared=True, quick=[SQLITE, POSTGRES])
 def test_two_merges_of_the_same_keys_at_once_do_not_double_them(
     lake: DuckLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

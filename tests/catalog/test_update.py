@@ -115,7 +115,7 @@ def test_work_under_a_key_that_would_change_values_twice_is_done_once(lake: Duck
     assert sorted(rows(lake, "FROM t")) == [(5,), (12,)]
 
 
-@catalogs(shared=True)
+@catalogs(shared=True, quick=[SQLITE, POSTGRES])
 def test_a_row_that_somebody_else_changes_meanwhile_changes_twice(
     lake: DuckLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
