@@ -76,7 +76,8 @@ class RowVerbs(LakeHandle):
                 done again.
             commit: Author, message and extra of the snapshot.
         """
-        from ducklake_orch.catalog.write import WriteRequest, write_table
+        from ducklake_orch.catalog.write import write_table
+        from ducklake_orch.catalog.write_request import WriteRequest
         from ducklake_orch.engine.quoting import table_name
         from ducklake_orch.frames import rows_of
 

@@ -19,7 +19,8 @@ from ducklake_orch.catalog.rows import ArrowRows
 from ducklake_orch.catalog.scan import ScanPlan
 from ducklake_orch.catalog.target import check_layout, evolved
 from ducklake_orch.catalog.types import duckdb_type
-from ducklake_orch.catalog.write import WriteRequest, write_table
+from ducklake_orch.catalog.write import write_table
+from ducklake_orch.catalog.write_request import WriteRequest
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.instances import working_connection

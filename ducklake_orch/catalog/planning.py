@@ -79,7 +79,7 @@ def plan_rows(metadata: Metadata, table: TableDef, latest: SnapshotRow, where: s
     """
     scan = plan_scan(metadata, table, latest.snapshot_id, where=where)
     condition = f" WHERE {scan.where.sql}" if scan.where else ""
-    columns = ", ".join([*(_travelling(one) for one in table.columns if values), ROW_ID])
+    columns = ", ".join([*(travelling(one) for one in table.columns if values), ROW_ID])
     inlined = {}
     for one in scan.inlined:
         rows = metadata.con.execute(f"SELECT {columns} FROM ({one.sql}){condition}").to_arrow_table()
@@ -108,7 +108,7 @@ def inlined_sql(con: duckdb.DuckDBPyConnection, plan: RowPlan) -> list[str]:
     return sources
 
 
-def _travelling(column: ColumnDef) -> str:
-    """Return a value as it gets through Arrow whole: as a text, unless it is nested."""
+def travelling(column: ColumnDef) -> str:
+    """Return a value as it gets through Arrow whole: as a text, unless it is nested or bytes."""
     name = identifier(column.name)
-    return name if column.children else f"CAST({name} AS VARCHAR) AS {name}"
+    return name if column.children or column.type == "blob" else f"CAST({name} AS VARCHAR) AS {name}"

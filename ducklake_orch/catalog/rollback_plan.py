@@ -13,9 +13,10 @@ from ducklake_orch.catalog.history import TableHistory
 from ducklake_orch.catalog.inlined import deletions_table, inlined_versions
 from ducklake_orch.catalog.live_files import LiveFiles
 from ducklake_orch.catalog.metadata import Metadata, live
-from ducklake_orch.catalog.model import ROW_ID, ColumnDef, DataFile, MappedName, SnapshotRow, TableDef
+from ducklake_orch.catalog.model import ROW_ID, DataFile, MappedName, SnapshotRow, TableDef
+from ducklake_orch.catalog.planning import travelling
 from ducklake_orch.catalog.scan import inlined_positions, name_mappings
-from ducklake_orch.engine.quoting import TableName, identifier
+from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.errors import (
     HistoryExpiredError,
     ObjectNotFoundError,
@@ -144,9 +145,3 @@ def _inlined(history: TableHistory, at: int) -> "tuple[dict[str, pa.Table], dict
         read = {name: history.metadata.con.execute(sql).to_arrow_table() for name, sql in tables.items()}
         found.append({name: rows for name, rows in read.items() if len(rows)})
     return found[0], found[1]
-
-
-def travelling(column: ColumnDef) -> str:
-    """Return a value as it gets through Arrow whole: as a text, unless it is nested or bytes."""
-    name = identifier(column.name)
-    return name if column.children or column.type == "blob" else f"CAST({name} AS VARCHAR) AS {name}"

@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import duckdb
@@ -23,14 +23,13 @@ from ducklake_orch.catalog.replace_rows import commit_replacement
 from ducklake_orch.catalog.retire import NotAlignedError
 from ducklake_orch.catalog.rows import Job, Rows, Written
 from ducklake_orch.catalog.target import check_layout, columns_of, commented, evolved, new_table
+from ducklake_orch.catalog.write_request import WriteRequest
 from ducklake_orch.config.catalogs import DuckDBCatalog, SQLiteCatalog
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.commit import Write, refuse_read_only
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
-from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.retry import NO_LIMIT, retrying
 from ducklake_orch.engine.session import Session, open_session
 from ducklake_orch.engine.stored_files import remove_written
@@ -42,58 +41,10 @@ from ducklake_orch.errors import (
     UnknownOutcomeError,
     UnsupportedStatementError,
 )
-from ducklake_orch.results import CommitInfo, PartitionWritten, WriteResult
+from ducklake_orch.results import PartitionWritten, WriteResult
 
 log = logging.getLogger("ducklake_orch")
-MODES = ("append", "overwrite", "overwrite_partitions", "replace_where", "merge", "error", "ignore")
 _LOG_WAITS_UP_TO = 4 * 1024 * 1024
-
-
-@dataclass(frozen=True)
-class WriteRequest:
-    """What the caller of `lake.write` asked for."""
-
-    table: TableName
-    mode: str
-    partition_by: Sequence[str] | None = None
-    sort_by: Sequence[str] | None = None
-    where: str | None = None
-    outside: str = "error"
-    schema_evolution: str = "error"
-    inline: str = "never"
-    expect_snapshot: int | None = None
-    idempotency_key: str | None = None
-    commit: CommitInfo = field(default_factory=CommitInfo)
-
-    def __post_init__(self) -> None:
-        for name, value, known in (
-            ("mode", self.mode, MODES),
-            ("outside", self.outside, ("error", "drop")),
-            ("schema_evolution", self.schema_evolution, ("error", "add", "promote")),
-            ("inline", self.inline, ("never", "auto")),
-        ):
-            if value not in known:
-                raise ConfigError(f"`{name}` = {value!r} is unknown.", remedy=nearest(str(value), known))
-        if self.outside != "error" and self.mode != "replace_where":
-            raise ConfigError(
-                f"Mode `{self.mode}` and `outside` = {self.outside!r} do not go together.",
-                remedy="`outside` says what becomes of rows that do not match the `where` of mode `replace_where`.",
-            )
-        self._check_type("where", self.where, str, "condition in SQL")
-        self._check_type("expect_snapshot", self.expect_snapshot, int, "number of a snapshot")
-        self._check_type("commit", self.commit, CommitInfo, "CommitInfo")
-        if (self.where is not None) != (self.mode == "replace_where"):
-            raise ConfigError(
-                f"Mode `{self.mode}` and `where` = {self.where!r} do not go together.",
-                remedy="`where` says what mode `replace_where` replaces.",
-            )
-        if self.idempotency_key is not None:
-            keys.check(self.idempotency_key)
-
-    @staticmethod
-    def _check_type(name: str, value: object, kind: type, word: str) -> None:
-        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
-            raise ConfigError(f"`{name}` = {value!r} is no {word}.")
 
 
 @dataclass(frozen=True)

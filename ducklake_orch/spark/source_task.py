@@ -19,7 +19,8 @@ from ducklake_orch.catalog.model import NewFile
 from ducklake_orch.catalog.outside import rows_outside
 from ducklake_orch.catalog.rows import Job, Written
 from ducklake_orch.catalog.scan import plan_scan
-from ducklake_orch.catalog.write import PlannedWrite, WriteRequest
+from ducklake_orch.catalog.write import PlannedWrite
+from ducklake_orch.catalog.write_request import WriteRequest
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.attach import Pin

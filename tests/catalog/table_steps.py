@@ -26,6 +26,9 @@ UPDATES = [
     "UPDATE t SET v = v || '!' WHERE k % 5 = {m}",
     "UPDATE t SET v = 'one' WHERE k = {n} - 3",
     "UPDATE t SET v = v WHERE k % 3 = 0",
+    "our delete",
+    "our update",
+    "our merge",
 ]
 # Of rows that were updated the engine's merge forgets the ids.
 MERGES = ["CALL ducklake_merge_adjacent_files('lake')"]
@@ -39,6 +42,12 @@ def step(lake: DuckLake, what: str, n: int, m: int) -> None:
             lake.write(rows_of((n, "few"), (n + 1, "NULL")), "t", mode="append", inline="auto")
         case "replace":
             lake.write(rows_of((n, "all anew")), "t", mode="overwrite")
+        case "our delete":
+            lake.delete("t", f"k % 6 = {m}")
+        case "our update":
+            lake.update("t", {"v": "v || '?'"}, f"k % 4 = {m}")
+        case "our merge":
+            lake.write(rows_of((n - 10, "merged"), (n + 3, "new")), "t", mode="merge", keys=["k"])
         case _:
             run(lake, *what.format(n=n, m=m).split("; "))
 
