@@ -94,6 +94,9 @@ def copy_options(table: TableDef, write_id: str) -> dict[str, str]:
         # Geometries have their type and box in the Parquet schema, as the engine writes them, and no other notes.
         "GEOPARQUET_VERSION": "'NONE'",
     }
+    if any(column.type == "blob" for column in table.columns):
+        # DuckDB looks for the printed form of bytes in Bloom filters: its readers would leave out rows.
+        found["WRITE_BLOOM_FILTER"] = "false"
     return found | dict(_parquet_options(table.options))
 
 

@@ -108,4 +108,7 @@ def _query(session: Session, selection: Selection) -> str:
     defs = [ColumnDef(n, name, kind, True) for n, (name, kind) in enumerate(known)]
     with session.instance.root.cursor() as con:
         predicate = parse_predicate(con, selection.where, defs)
+    if blobs := [f"TRY({identifier(name)}) AS {identifier(name)}" for name, kind in known if kind == "BLOB"]:
+        # DuckDB looks for the printed form of bytes in Bloom filters: no condition on blobs may come so far down.
+        source = f"(SELECT * REPLACE ({', '.join(blobs)}) FROM {source})"
     return f"SELECT {columns} FROM {source} WHERE {predicate.sql}"

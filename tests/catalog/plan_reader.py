@@ -42,7 +42,7 @@ def file_sql(con: duckdb.DuckDBPyConnection, plan: ScanPlan, file: DataFile) -> 
     names = None if file.mapping_id is None else plan.mappings[file.mapping_id]
     # DuckDB shows no schema of an encrypted file; it is the one that the table had when the file was written.
     nodes = known_nodes(plan.schemas[file.schema_version]) if file.encryption_key else parquet_nodes(con, file.path)
-    values = [f"{top_value(one, nodes, names, file)} AS {identifier(one.name)}" for one in plan.needed]
+    values = [f"{unpushed(one, top_value(one, nodes, names, file))} AS {identifier(one.name)}" for one in plan.needed]
     gone = [positions_sql(one, plan.snapshot) for one in file.deletes]
     gone += [f"SELECT {position}" for position in plan.inlined_deletes.get(file.data_file_id, ())]
     conditions = [f"file_row_number NOT IN ({' UNION '.join(gone)})"] if gone else []
@@ -105,6 +105,11 @@ def top_value(column: ColumnDef, nodes: list[Node], names: Sequence[MappedName] 
         value = None if text == "__HIVE_DEFAULT_PARTITION__" else text
         return f"CAST({literal(value)} AS {duckdb_type(column)})"
     return child_value("", column, nodes, names)
+
+
+def unpushed(column: ColumnDef, sql: str) -> str:
+    """Keep conditions on blobs away from the Bloom filters of files, where DuckDB looks for their printed form."""
+    return f"TRY({sql})" if column.type == "blob" else sql
 
 
 def child_value(inside: str, column: ColumnDef, nodes: list[Node], names: Sequence[MappedName] | None) -> str:
