@@ -149,12 +149,14 @@ VIEWS = [
                    WHEN k.transform <> 'identity' THEN r.low <> v.partition_value OR r.high <> v.partition_value
                    ELSE is_less(l.column_type, r.low, v.partition_value)
                         OR is_less(l.column_type, v.partition_value, r.high) END""",
-    # The statistics of a file that its values contradict.
+    # The statistics of a file that its values contradict. NULLs of elements inside lists are not counted here: DuckDB
+    # counts absent lists among them, and then no values.
     """CREATE TEMP VIEW wrong_stats AS
         SELECT s.table_id, s.data_file_id, s.column_id, l.column_name, s.min_value, s.max_value,
                r.min_value AS real_min, r.max_value AS real_max, r.null_count AS real_nulls,
                is_less(l.column_type, r.min_value, s.min_value) OR is_less(l.column_type, s.max_value, r.max_value)
-               OR (s.value_count = 0 AND r.value_count > 0 AND l.column_type NOT IN ('interval', 'timetz')) AS bounds,
+               OR (s.value_count = 0 AND r.value_count > 0 AND r.null_count IS NOT NULL
+                   AND l.column_type NOT IN ('interval', 'timetz')) AS bounds,
                s.null_count = 0 AND r.null_count > 0 AS nulls, NOT s.contains_nan AND r.contains_nan AS nan
         FROM real_stats r JOIN ducklake_file_column_stats s USING (data_file_id, column_id)
         JOIN leaf l ON l.table_id = s.table_id AND l.column_id = s.column_id WHERE bounds OR nulls OR nan""",
