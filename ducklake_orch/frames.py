@@ -3,10 +3,13 @@
 from typing import TYPE_CHECKING, Any
 
 from ducklake_orch.config.nearest import nearest
-from ducklake_orch.errors import ConfigError, UnsupportedStatementError
+from ducklake_orch.errors import ConfigError
 
 if TYPE_CHECKING:
+    from ducklake_orch.catalog.merge_source import Spool
     from ducklake_orch.catalog.rows import Rows
+    from ducklake_orch.config.lake import LakeConfig
+    from ducklake_orch.engine.quoting import TableName
 
 ENGINES = ("auto", "duckdb", "native")
 DISTRIBUTIONS = ("auto", "none", "hash", "range")
@@ -28,18 +31,24 @@ def rows_of(data: Any, *, engine: str = "auto", distribution: str = "auto") -> "
     return ArrowRows(data)
 
 
-def refuse_for_merge(data: Any, *, where: str | None, outside: str, inline: str, distribution: str) -> None:
-    """Refuse what goes with other modes only, and data whose rows would have to pass through this process."""
+def spool_of(config: "LakeConfig", data: Any, table: "TableName") -> "Spool":
+    """Return the rows of a frame, whatever it is, as what a merge takes them from."""
+    if is_spark(data):
+        from ducklake_orch.spark.spool import SparkSpool
+
+        return SparkSpool(config, data, table)
+    from ducklake_orch.catalog.merge_source import ArrowSpool
+
+    return ArrowSpool(data)
+
+
+def refuse_for_merge(*, where: str | None, outside: str, inline: str, distribution: str) -> None:
+    """Refuse what goes with other modes only."""
     others = {"where": (where, None), "outside": (outside, "error"), "inline": (inline, "never")}
     others["distribution"] = (distribution, "auto")
     for name, (value, default) in others.items():
         if value != default:
             raise ConfigError(f"Mode `merge` and `{name}` = {value!r} do not go together.")
-    if is_spark(data):
-        raise UnsupportedStatementError(
-            "Mode `merge` takes no Spark DataFrame yet.",
-            remedy="Write it to a table of its own, and merge what `lake.read_batches` gives of that.",
-        )
 
 
 def is_spark(data: Any) -> bool:

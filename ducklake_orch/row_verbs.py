@@ -87,9 +87,9 @@ class RowVerbs(LakeHandle):
         given = {name: value for name, value in merging.items() if value is not None}
         if mode == "merge":
             from ducklake_orch.catalog.merge import MergeRequest, merge_rows
-            from ducklake_orch.frames import refuse_for_merge
+            from ducklake_orch.frames import refuse_for_merge, spool_of
 
-            refuse_for_merge(data, where=where, outside=outside, inline=inline, distribution=distribution)
+            refuse_for_merge(where=where, outside=outside, inline=inline, distribution=distribution)
             merge = MergeRequest(
                 table=table_name(table),
                 engine=engine,
@@ -101,7 +101,7 @@ class RowVerbs(LakeHandle):
                 commit=commit or CommitInfo(),
                 **given,
             )
-            return merge_rows(self.config, data, merge)
+            return merge_rows(self.config, spool_of(self.config, data, merge.table), merge)
         if given:
             name = next(iter(given))
             raise ConfigError(f"Mode `{mode}` and `{name}` do not go together.", remedy=f"`{name}` belongs to `merge`.")

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import duckdb
 
 from ducklake_orch.catalog.file_sql import POSITION
 from ducklake_orch.catalog.hits import Hits, placed_sql
-from ducklake_orch.catalog.merge_source import NUMBER, SOURCE, MergeSource
+from ducklake_orch.catalog.merge_source import NUMBER, SOURCE, MergeSource, Spool
 from ducklake_orch.catalog.metadata import Metadata
 from ducklake_orch.catalog.model import ROW_ID, ColumnDef, DataFile, TableDef
 from ducklake_orch.catalog.planning import RowPlan, inlined_sql, planning
@@ -64,22 +63,27 @@ class MergeRequest(RowRequest):
         ):
             if value not in known:
                 raise ConfigError(f"`{name}` = {value!r} is unknown.", remedy=nearest(str(value), known))
+        if self.engine == "spark":
+            raise ConfigError(
+                "Mode `merge` and `engine` = 'spark' do not go together.",
+                remedy="Leave it out: Spark's tasks compute the data, and DuckDB matches them with the table.",
+            )
         known = ("update", "keep", "delete")
         if not isinstance(self.when_matched, Mapping) and self.when_matched not in known:
             remedy = f"{nearest(str(self.when_matched), known)} Or give columns with expressions.".strip()
             raise ConfigError(f"`when_matched` = {self.when_matched!r} is unknown.", remedy=remedy)
 
 
-def merge_rows(config: LakeConfig, data: Any, request: MergeRequest) -> WriteResult:
+def merge_rows(config: LakeConfig, rows: Spool, request: MergeRequest) -> WriteResult:
     """Merge data into a table, which is made where there is none.
 
     Args:
         config: The lake.
-        data: Anything that offers an Arrow stream; it is read once.
+        rows: The data; they are read once.
         request: Where to, and how.
     """
     with working_connection(config, apart=True) as con:
-        source = MergeSource(con, data, request.keys, request.null_keys)
+        source = MergeSource(con, rows, request.keys, request.null_keys)
         merge = _Merge(con, source, request)
         if not merge.is_there(config):
             try:

@@ -1,8 +1,8 @@
 """The data of a merge: read once into a table that can spill to disk, and checked before any file is looked at."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import duckdb
 
@@ -16,6 +16,7 @@ from ducklake_orch.errors import DataError
 
 # The data as they came, and as rows of the table, numbered.
 _SPOOL = "__ducklake_orch_spooled"
+_ARRIVING = "__ducklake_orch_arriving"
 SOURCE, NUMBER = "__ducklake_orch_merged", "__ducklake_orch_number"
 # So many keys are looked for one by one; of more, only where they begin and end.
 _FEW_KEYS = 200
@@ -24,36 +25,66 @@ _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "ui
 _TEXTS = ("varchar", "date", "timestamp", "timestamptz", "uuid", "boolean")
 
 
+class Spool(Protocol):
+    """Rows that can be put into a table of DuckDB's own, once."""
+
+    def types(self, con: duckdb.DuckDBPyConnection) -> list[tuple[str, Any]]:
+        """Return the names of the columns and their types in DuckDB."""
+
+    def spool(self, con: duckdb.DuckDBPyConnection, name: str) -> None:
+        """Make a temporary table of the rows."""
+
+    def relation(self, name: str, table: TableDef) -> str:
+        """Return what stands behind FROM to read that table; a column without a type gets that of the table's."""
+
+
+class ArrowSpool:
+    """Rows that this process reads as a stream of Arrow batches.
+
+    Args:
+        data: Anything that offers an Arrow stream.
+        values: SQL of the columns that Arrow cannot carry as they are meant, by name.
+    """
+
+    def __init__(self, data: Any, values: Mapping[str, str] | None = None) -> None:
+        self._source = Source(data, values)
+        self.types = self._source.types
+        self.relation = self._source.relation
+
+    def spool(self, con: duckdb.DuckDBPyConnection, name: str) -> None:
+        """Make a temporary table of the rows."""
+        con.register(_ARRIVING, self._source.reader())
+        try:
+            con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM {_ARRIVING}")
+        except duckdb.Error as error:
+            raise DataError(f"The data cannot be read to their end: {self._source.failure or error}") from error
+        finally:
+            con.unregister(_ARRIVING)
+
+
 class MergeSource:
     """The data of a merge.
 
     Args:
         con: A connection that nobody else uses meanwhile.
-        data: Anything that offers an Arrow stream.
+        rows: The data.
         keys: Names of the columns that say which rows are the same.
         null_keys: What a key that is NULL means: `error`, or `match`.
     """
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, data: Any, keys: Sequence[str], null_keys: str) -> None:
+    def __init__(self, con: duckdb.DuckDBPyConnection, rows: Spool, keys: Sequence[str], null_keys: str) -> None:
         self._con = con
         self._null_keys = null_keys
         self._columns: tuple[ColumnDef, ...] | None = None
         self._given: list[ColumnDef] = []
-        self._source = Source(data)
-        self.types = self._source.types(con)
+        self._rows = rows
+        self.types = rows.types(con)
         names = {folded(name): name for name, _ in self.types}
         for key in keys:
             if folded(key) not in names:
                 raise DataError(f"The data have no key column `{key}`.", remedy=nearest(key, list(names.values())))
         self.keys = [names[folded(key)] for key in keys]
-        reader = self._source.reader()
-        con.register("__ducklake_orch_arriving", reader)
-        try:
-            con.execute(f"CREATE OR REPLACE TEMP TABLE {_SPOOL} AS FROM __ducklake_orch_arriving")
-        except duckdb.Error as error:
-            raise DataError(f"The data cannot be read to their end: {self._source.failure or error}") from error
-        finally:
-            con.unregister("__ducklake_orch_arriving")
+        rows.spool(con, _SPOOL)
 
     @contextmanager
     def again(self, limit: int | None) -> Iterator[Any]:
@@ -78,7 +109,7 @@ class MergeSource:
         """
         if self._columns == table.columns:  # what was found by the rows' numbers stays good
             return self._given
-        con, source = self._con, self._source.relation(_SPOOL, table)
+        con, source = self._con, self._rows.relation(_SPOOL, table)
         projection(con, table, source_columns(con, source))
         given = {folded(name): name for name, _ in self.types}
         columns = [one for one in table.columns if folded(one.name) in given]

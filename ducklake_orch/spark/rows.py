@@ -16,6 +16,7 @@ from ducklake_orch.catalog.layout import partition_keys
 from ducklake_orch.catalog.model import NewFile
 from ducklake_orch.catalog.outside import rows_outside
 from ducklake_orch.catalog.rows import ArrowRows, Job, Written
+from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.storages import BucketStorage
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.layout import column_comments
@@ -88,9 +89,9 @@ class SparkRows:
             with swept_if_it_fails(self._frame.sparkSession, job.write_id, lambda: _sweep(job)):
                 return write_natively(self._frame, job)
         except Exception as error:
-            if not _is_sparks(error):
+            if not is_sparks(error):
                 raise
-            failure = _failure(error, job)
+            failure = failure_of(error, job.config, f"Writing files of `{job.table}`")
         raise failure
 
     def _write_with_duckdb(self, job: Job) -> Written:
@@ -142,9 +143,9 @@ class SparkRows:
                 rows = frame.collect()
             return [unpack(bytes(row[0])) for row in rows]
         except Exception as error:
-            if not _is_sparks(error):
+            if not is_sparks(error):
                 raise
-            failure = _failure(error, job)
+            failure = failure_of(error, job.config, f"Writing files of `{job.table}`")
         raise failure
 
 
@@ -190,11 +191,12 @@ def values_of(schema: Any) -> dict[str, str]:
     }
 
 
-def _is_sparks(error: Exception) -> bool:
+def is_sparks(error: Exception) -> bool:
+    """Whether an error is of Spark, not of ours."""
     return type(error).__module__.partition(".")[0] in ("pyspark", "py4j", "grpc")
 
 
-def _failure(error: Exception, job: Job) -> DuckLakeOrchError:
+def failure_of(error: Exception, config: LakeConfig, doing: str) -> DuckLakeOrchError:
     """Return the error that a failed job of Spark's means: its own words are pages of stack traces."""
     text = str(error)
     raised = list(_RAISED.finditer(text))
@@ -207,11 +209,11 @@ def _failure(error: Exception, job: Job) -> DuckLakeOrchError:
         text = "\n".join([text.partition("\n\tat ")[0][:2000], *causes[-1:]])
     if "No module named" in text:
         return MissingExtraError(
-            f"The Python of Spark's workers lacks what the write of `{job.table}` needs: {text}",
+            f"{doing} needs what the Python of Spark's workers lacks: {text}",
             remedy=f"Set PYSPARK_PYTHON (as {sys.executable}) before the session starts, or install duckdb, pyarrow"
             " and the extension of the storage on every executor.",
         )
-    return classify(RuntimeError(text), job.config, f"Writing files of `{job.table}` in Spark failed")
+    return classify(RuntimeError(text), config, f"{doing} in Spark failed")
 
 
 def writing_engine(job: Job) -> EngineSpec:

@@ -125,6 +125,18 @@ def test_a_replacing_batch_that_runs_again_undoes_nothing_that_came_later(tmp_pa
     assert lake.table("t").count() == 2
 
 
+def test_a_stream_of_changes_is_merged_batch_by_batch(tmp_path: Path, spark: SparkSession) -> None:
+    lake = DuckLake.local(tmp_path / "lake")
+    write = lake.stream_writer("customers", "merge", query="changes", keys=["id"])
+    for batch, (start, end) in enumerate([(0, 4), (2, 6), (2, 6)]):
+        for _ in range(2):  # the second time as after a restart
+            write(spark.range(start, end).selectExpr("id", f"{batch} AS batch"), batch)
+    assert sorted(map(tuple, (row.values() for row in lake.read("customers").to_pylist()))) == [
+        (0, 0), (1, 0), (2, 2), (3, 2), (4, 2), (5, 2)
+    ]  # fmt: skip
+    assert len(lake.snapshots()) == 4
+
+
 def test_without_a_query_the_batch_must_be_of_one(tmp_path: Path, spark: SparkSession) -> None:
     lake = DuckLake.local(tmp_path / "lake")
     with pytest.raises(ConfigError, match="no batch of a streaming query"):

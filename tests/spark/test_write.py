@@ -323,9 +323,3 @@ class TestFewRows:
         refused(errors.RowsOutsideError, lambda: lake.write(numbers(spark, 4, 6), "t", **slice_of), "1 rows")
         lake.write(numbers(spark, 4, 6), "t", outside="drop", **slice_of)
         assert ids(lake) == [4]
-
-
-def test_a_merge_takes_no_dataframe_yet(spark: SparkSession, tmp_path: Path) -> None:
-    lake = DuckLake.local(tmp_path / "lake")
-    frame = numbers(spark, 0, 3)
-    refused(errors.UnsupportedStatementError, lambda: lake.write(frame, "t", mode="merge", keys=["id"]), "no Spark")

@@ -1,0 +1,112 @@
+"""The rows of a Spark DataFrame in a table of DuckDB's own, for what matches them with rows of the lake there.
+
+Few rows come at once. Others are written by Spark's tasks into a folder of the lake's storage, read once, and removed:
+none of them passes through Java's memory of the driver.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+from uuid import uuid4
+
+import duckdb
+
+from ducklake_orch.catalog.model import TableDef
+from ducklake_orch.catalog.planning import planning
+from ducklake_orch.catalog.rows import Job
+from ducklake_orch.catalog.target import columns_of
+from ducklake_orch.catalog.types import duckdb_type
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.instances import working_connection
+from ducklake_orch.engine.quoting import TableName, exactly, folded, identifier, literal
+from ducklake_orch.engine.stored_files import remove_written
+from ducklake_orch.errors import DuckLakeOrchError, UnsupportedStatementError
+from ducklake_orch.spark.native import is_little
+from ducklake_orch.spark.rows import SparkRows, column_types, failure_of, is_sparks, values_of
+from ducklake_orch.spark.types import duckdb_columns
+
+# Below the lake's root; whatever a killed process leaves there is named by `fsck`, and removed as an orphan.
+_FOLDER = "ducklake_orch_staged/"
+_ARRIVING = "__ducklake_orch_arriving"
+
+
+class SparkSpool:
+    """Rows of a Spark DataFrame, which is evaluated once.
+
+    Args:
+        config: The lake.
+        frame: The DataFrame, classic or Connect.
+        table: What they are for.
+    """
+
+    def __init__(self, config: LakeConfig, frame: Any, table: TableName) -> None:
+        self._config = config
+        self._frame = frame
+        self._table = table
+        self._columns = duckdb_columns(frame.schema)
+
+    def types(self, con: duckdb.DuckDBPyConnection) -> list[tuple[str, Any]]:
+        """Return the names of the columns and their types in DuckDB."""
+        return column_types(self._columns)
+
+    def relation(self, name: str, table: TableDef) -> str:
+        """Return what stands behind FROM to read the spooled rows."""
+        untyped = {folded(column) for column, kind in self._columns if kind == "NULL"}
+        typed = [
+            f"CAST(NULL AS {duckdb_type(column)}) AS {identifier(column.name)}"
+            for column in table.columns
+            if folded(column.name) in untyped
+        ]
+        return f"(SELECT * REPLACE ({', '.join(typed)}) FROM {name})" if typed else name
+
+    def spool(self, con: duckdb.DuckDBPyConnection, name: str) -> None:
+        """Make a temporary table of the rows."""
+        if hasattr(self._frame, "_jdf") and is_little(self._frame):
+            con.register(_ARRIVING, self._collected())
+            try:
+                self._make(con, name, f"FROM {_ARRIVING}", values_of(self._frame.schema))
+            finally:
+                con.unregister(_ARRIVING)
+            return
+        with self._staged() as paths:
+            files = f"read_parquet([{', '.join(literal(exactly(path)) for path in paths)}], hive_partitioning = false)"
+            self._make(con, name, f"FROM {files}" if paths else "WHERE false", {})
+
+    def _collected(self) -> Any:
+        failure: DuckLakeOrchError
+        try:
+            return self._frame.toArrow()
+        except Exception as error:
+            if not is_sparks(error):
+                raise
+            failure = failure_of(error, self._config, f"Computing the data for `{self._table}`")
+        raise failure
+
+    def _make(self, con: duckdb.DuckDBPyConnection, name: str, source: str, values: Mapping[str, str]) -> None:
+        columns = []
+        for column, kind in self._columns:
+            given = values.get(column, identifier(column)) if source.startswith("FROM") else "NULL"
+            columns.append(f"{'NULL' if kind == 'NULL' else f'CAST({given} AS {kind})'} AS {identifier(column)}")
+        con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT {', '.join(columns)} {source}")
+
+    @contextmanager
+    def _staged(self) -> Iterator[Sequence[str]]:
+        """Have the rows written into files, for a block."""
+        with planning(self._config, f"Looking for `{self._table}`") as metadata:
+            root, encrypted = metadata.data_path(), metadata.encrypted()
+        if encrypted:
+            raise UnsupportedStatementError(
+                f"Lake `{self._config.name}` is encrypted.", remedy="Change its rows in `lake.execute`."
+            )
+        # Columns of nothing but NULLs have no type that a file could hold.
+        untyped = [name for name, kind in self._columns if kind == "NULL"]
+        typed = column_types([one for one in self._columns if one[1] != "NULL"])
+        staged = TableDef(-1, "", -1, *self._table, f"{root}{_FOLDER}", root, columns_of(typed, count(1)))
+        write_id = uuid4().hex
+        job = Job(self._config, staged, write_id, None, "error", 0, lambda: working_connection(self._config))
+        try:
+            rows = SparkRows(self._frame.drop(*untyped) if untyped else self._frame, distribution="none")
+            yield [file.path for file in rows.write(job).files]
+        finally:
+            remove_written(self._config, staged.folder, write_id)

@@ -1,0 +1,93 @@
+"""Mode `merge` with a DataFrame: its rows come to the driver at once when they are few, else through files."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from ducklake_orch import DuckLake, errors
+from tests.backends import LOCAL, MYSQL, POSTGRES, S3_DISK, SQLITE, Backend
+from tests.conftest import MakeLake
+from tests.refusal import refused
+
+COLUMNS = """
+    id, concat('r', id % 3) AS region, CAST(id / 2 AS DECIMAL(9, 2)) AS half, timestamp_seconds(id * 7200) AS at,
+    timestamp_ntz'2024-03-10 02:30:00' AS plain, date_add(date'2024-01-01', CAST(id AS INT)) AS day,
+    X'00FF' AS bytes, array(named_struct('a', id, 'b', 'it''s')) AS nested, map('k', id) AS m,
+    INTERVAL '1 02:03:04.5' DAY TO SECOND AS span, CAST(id AS FLOAT) AS f, void AS nothing"""
+FEW = f"WITH rows AS (SELECT id, NULL AS void FROM range({{}}, {{}}, 1, 3)) SELECT {COLUMNS} FROM rows"
+# Spark takes a cross join for the product of both its sides, whatever is left of it.
+MANY = f"""
+    WITH rows AS (SELECT a.id, NULL AS void FROM range({{}}, {{}}, 1, 3) a CROSS JOIN range(100000000) b WHERE b.id < 1)
+    SELECT {COLUMNS} FROM rows"""
+TABLE = """
+    CREATE TABLE t (id BIGINT, region VARCHAR, half DECIMAL(9, 2), "at" TIMESTAMPTZ, plain TIMESTAMP, day DATE,
+    bytes BLOB, nested STRUCT(a BIGINT, b VARCHAR)[], m MAP(VARCHAR, BIGINT), span INTERVAL, f FLOAT, nothing DATE)"""
+
+
+def merge(lake: DuckLake, frame: DataFrame, **more: Any) -> tuple[int, int]:
+    done = lake.write(frame, "t", mode="merge", keys=["id", "bytes"], **more)
+    assert done.engine == "duckdb"
+    return done.rows_written, done.rows_removed
+
+
+def rows(lake: DuckLake) -> list[dict[str, Any]]:
+    return sorted(lake.read("t").to_pylist(), key=lambda row: int(row["id"]))
+
+
+@pytest.mark.parametrize("kind", [FEW, MANY], ids=["few", "many"])
+@pytest.mark.parametrize(
+    "backend", [Backend(SQLITE, LOCAL), Backend(POSTGRES, S3_DISK), Backend(MYSQL, LOCAL)], indirect=True, ids=str
+)
+def test_rows_change_and_join(make_lake: MakeLake, spark: SparkSession, kind: str) -> None:
+    lake, model = make_lake("merged", data_inlining_row_limit=0), make_lake("model", data_inlining_row_limit=0)
+    for one in (lake, model):
+        one.execute(TABLE).raise_for_error()
+    assert merge(lake, spark.sql(kind.format(0, 6))) == (6, 0)
+    assert merge(lake, spark.sql(kind.format(3, 9)).replace("r1", "other")) == (6, 3)
+    model.write(spark.sql(FEW.format(0, 3)), "t", mode="append")
+    model.write(spark.sql(FEW.format(3, 9)).replace("r1", "other"), "t", mode="append")
+    assert rows(lake) == rows(model)
+    assert merge(lake, spark.sql(kind.format(0, 0))) == (0, 0)
+    assert merge(lake, spark.sql(kind.format(2, 4)), when_not_matched_by_source="delete", when_matched="keep") == (0, 7)
+    assert lake.fsck(deep=True, storage=True).findings == []
+
+
+@pytest.mark.parametrize("kind", [FEW, MANY], ids=["few", "many"])
+def test_a_frame_is_evaluated_once(tmp_path: Path, spark: SparkSession, kind: str) -> None:
+    lake, seen = DuckLake.local(tmp_path / "lake"), spark.sparkContext.accumulator(0)
+
+    def note(batches: Any) -> Any:
+        for batch in batches:
+            seen.add(batch.num_rows)
+            yield batch
+
+    source = spark.sql(kind.format(0, 5)).select("id")
+    for _ in range(2):
+        noted = (
+            source.mapInArrow(note, "id bigint")
+            if kind == FEW
+            else source.join(spark.range(5).mapInArrow(note, "id bigint"), "id")
+        )
+        lake.write(noted, "t", mode="merge", keys=["id"])
+    assert seen.value == 10
+    assert lake.table("t").count() == 5
+
+
+@pytest.mark.parametrize("kind", [FEW, MANY], ids=["few", "many"])
+def test_a_frame_that_cannot_be_merged_leaves_nothing(tmp_path: Path, spark: SparkSession, kind: str) -> None:
+    lake = DuckLake.local(tmp_path / "lake")
+    lake.execute(TABLE).raise_for_error()
+    frame = spark.sql(kind.format(0, 4))
+
+    def refuse(error: type[errors.DuckLakeOrchError], what: DataFrame, text: str, **more: Any) -> None:
+        refused(error, lambda: lake.write(what, "t", mode="merge", **{"keys": ["id"], **more}), text)
+
+    refuse(errors.DataError, frame.union(frame), "2 rows of the data have the same keys: id = ")
+    refuse(errors.DataError, frame.selectExpr("nullif(id, 2) AS id", "region"), "no value for a key")
+    refuse(errors.DataError, frame, "no key column `idd`. Did you mean `id`?", keys=["idd"])
+    refuse(errors.ConfigError, frame, "do not go together", engine="spark")
+    refuse(errors.StatementError, frame.selectExpr("id", "CAST(raise_error('boo') AS STRING) AS region"), "boo")
+    assert lake.table("t").count() == 0
+    assert lake.fsck(deep=True, storage=True).findings == []
