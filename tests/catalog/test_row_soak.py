@@ -1,4 +1,4 @@
-"""Processes change rows that share files, by us and by the engine, beside maintenance: none is lost, none comes twice."""
+"""Processes change rows that share files, by us and by the engine, beside maintenance: none is lost or comes twice."""
 
 import multiprocessing
 import time
