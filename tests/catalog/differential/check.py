@@ -130,8 +130,11 @@ class Checker:
         look.readers |= {"engine count", "plan count"}
         _same_count("plan count", table, at, look.plan.count(table, at=at))
         found = look.engine.count(table, at=at)
-        if found != len(table.rows) and look.plan.scanned_twice(table, at):
+        wanted = len(table.rows)
+        if found != wanted and look.plan.scanned_twice(table, at):
             self.faults[FLUSHED_LATE] += 1
+        elif found != wanted and self._right_when_new(lambda engine: engine.count(table, at=at) == wanted, at):
+            self.faults[REMEMBERED] += 1
         else:
             _same_count("engine count", table, at, found)
         self._types(look.engine, table, at)
