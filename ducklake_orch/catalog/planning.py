@@ -16,7 +16,7 @@ from ducklake_orch.config.catalogs import DuckDBCatalog
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.quoting import identifier
-from ducklake_orch.engine.session import open_session
+from ducklake_orch.engine.session import Session, open_session
 from ducklake_orch.errors import UnsupportedStatementError
 
 if TYPE_CHECKING:
@@ -49,14 +49,19 @@ class RowPlan:
 
 
 @contextmanager
-def planning(config: LakeConfig, doing: str) -> Iterator[Metadata]:
+def planning(config: LakeConfig, doing: str, session: Session | None = None) -> Iterator[Metadata]:
     """Read the metadata of a lake, for a block; others may read, or write, beside it.
 
     Args:
         config: The lake.
         doing: What for, in the message of an error.
+        session: Where the lake is open already, if it is.
     """
     catalog = config.catalog
+    if session is not None:
+        with session.instance.one_thread(), reading(session, doing) as metadata:
+            yield metadata
+        return
     if isinstance(catalog, DuckDBCatalog) and catalog.path.exists() and not config.automatic_migration:
         with reading_file(config, doing) as metadata:
             if server_sql.exists(metadata.con, config, "ducklake_snapshot"):  # else it is still to be made

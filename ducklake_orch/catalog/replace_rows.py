@@ -12,13 +12,14 @@ from ducklake_orch.catalog.hits import DuckDBFinder
 from ducklake_orch.catalog.planning import plan_rows, planning
 from ducklake_orch.catalog.retire import partitions_condition
 from ducklake_orch.catalog.row_search import RowSearch, union_sql
+from ducklake_orch.catalog.turns import Turns, session_of
 from ducklake_orch.catalog.writer import write_known_rows
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.commit import Write
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.retry import NO_LIMIT, retrying
-from ducklake_orch.engine.session import open_session
+from ducklake_orch.engine.session import Session
 from ducklake_orch.engine.stored_files import remove_unused
 from ducklake_orch.errors import DuckLakeOrchError, StalePlanError
 
@@ -39,7 +40,13 @@ def commit_replacement(config: LakeConfig, write: Write, change: TableChange) ->
         replacement = _Replacement(
             config, write, change, RowSearch(config, con, DuckDBFinder(), rewrites=not change.few)
         )
-        return retrying(config.retry, write.purpose, lambda _: replacement.attempt(), attempts_for=replacement.is_worth)
+        turns = Turns(config, write.purpose)
+
+        def attempt(number: int) -> Committed:
+            with turns.attempt(number) as session:
+                return replacement.attempt(session)
+
+        return retrying(config.retry, write.purpose, attempt, attempts_for=replacement.is_worth)
 
 
 @dataclass
@@ -54,10 +61,14 @@ class _Replacement:
         """Return how many attempts an error is worth: what else fails has been tried again where it failed."""
         return NO_LIMIT if isinstance(error, StalePlanError) and self.fits else 1
 
-    def attempt(self) -> Committed:
-        """Look for the rows, and commit."""
+    def attempt(self, turn: Session | None) -> Committed:
+        """Look for the rows, and commit.
+
+        Args:
+            turn: The session of an attempt that others wait for.
+        """
         change = self.change
-        with planning(self.config, f"Planning {self.write.purpose}") as metadata:
+        with planning(self.config, f"Planning {self.write.purpose}", turn) as metadata:
             latest = metadata.latest()
             table = metadata.find_table(change.table, latest.snapshot_id)
             self.fits = False
@@ -76,7 +87,7 @@ class _Replacement:
         fault_point("rows.found")
         removal = self.search.removal(plan, where, losses, plan.inlined_ids())
         try:
-            with open_session(self.config, entering=False) as session:
+            with session_of(self.config, turn) as session:
                 done = commit_change(session, self.write, replace(change, files=files, remove=removal, deletes=deletes))
         except StalePlanError:
             written = [file.path for file in files[len(change.files) :]]

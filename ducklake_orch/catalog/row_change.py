@@ -20,6 +20,7 @@ from ducklake_orch.catalog.metadata import Metadata
 from ducklake_orch.catalog.model import NewFile, TableDef
 from ducklake_orch.catalog.planning import RowPlan, plan_rows, planning
 from ducklake_orch.catalog.row_search import Losses, RowSearch, union_sql
+from ducklake_orch.catalog.turns import Turns, session_of
 from ducklake_orch.catalog.write import find_replay, write_result
 from ducklake_orch.catalog.writer import write_files, write_known_rows
 from ducklake_orch.config.lake import LakeConfig
@@ -28,7 +29,7 @@ from ducklake_orch.engine.commit import Write, refuse_read_only
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.retry import NO_LIMIT, retrying
-from ducklake_orch.engine.session import open_session
+from ducklake_orch.engine.session import Session
 from ducklake_orch.engine.stored_files import remove_unused, remove_written
 from ducklake_orch.errors import (
     ConfigError,
@@ -119,11 +120,13 @@ def change_rows(
     purpose = f"{verb.mode} in `{request.table}`"
     refuse_read_only(config, purpose)
     changer = _Changer(config, request, verb, RowSearch(config, con, finder), purpose)
+    turns = Turns(config, purpose)
 
     def attempt(number: int) -> WriteResult:
         nonlocal attempts
         attempts = number
-        return changer.run()
+        with turns.attempt(number) as session:
+            return changer.run(session)
 
     def worth(error: DuckLakeOrchError) -> int:
         # What fails for other reasons has been tried again where it failed.
@@ -143,10 +146,14 @@ class _Changer:
         self._search = search
         self._purpose = purpose
 
-    def run(self) -> WriteResult:
-        """Plan, find, write and commit."""
+    def run(self, turn: Session | None) -> WriteResult:
+        """Plan, find, write and commit.
+
+        Args:
+            turn: The session of an attempt that others wait for.
+        """
         self._write = Write(self._purpose, self._request.commit)
-        plan, done = retrying(self._config.retry, f"planning {self._purpose}", lambda _: self._plan())
+        plan, done = retrying(self._config.retry, f"planning {self._purpose}", lambda _: self._plan(turn))
         if done is not None:
             return self._result(plan, [], done)
         losses = self._search.losses(plan)
@@ -162,7 +169,7 @@ class _Changer:
                 return self._result(plan, [], nothing)
             deletes = self._search.deletes(plan, losses, self._write.write_id)
             fault_point("files.written")
-            with open_session(self._config, entering=False) as session:
+            with session_of(self._config, turn) as session:
                 done = commit_change(session, self._write, self._change(plan, files, removal, deletes))
         except UnknownOutcomeError as error:
             log.error("the files of write %s are kept: %s", self._write.write_id, error)
@@ -177,9 +184,9 @@ class _Changer:
         result = self._result(plan, files, done)
         return replace(result, rows_written=result.rows_written - losses.kept) if done.files_added else result
 
-    def _plan(self) -> tuple[RowPlan, Committed | None]:
+    def _plan(self, turn: Session | None) -> tuple[RowPlan, Committed | None]:
         request, verb = self._request, self._verb
-        with planning(self._config, f"Planning {self._purpose}") as metadata:
+        with planning(self._config, f"Planning {self._purpose}", turn) as metadata:
             latest = metadata.latest()
             if metadata.encrypted():
                 raise UnsupportedStatementError(
