@@ -78,12 +78,19 @@ bench: $(VENV)/.test ## Measure: connecting, small writes, commits, planning; on
 	$(BIN)/python -m tests.benchmarks.bench_commit
 	$(BIN)/python -m tests.benchmarks.bench_plan
 
-.PHONY: bench-spark
-bench-spark: ## Measure Spark against plain Parquet, Iceberg and Delta; on a quiet machine
+.venv-spark/.bench: pyproject.toml constraints.txt tests/benchmarks/requirements-spark.txt
 	@mkdir -p build
 	@grep -v -E '^(pyspark|py4j)==' constraints.txt > build/constraints-spark.txt
 	$(call install,.venv-spark,build/constraints-spark.txt,-e . pandas -r tests/benchmarks/requirements-spark.txt)
+	@touch $@
+
+.PHONY: bench-spark
+bench-spark: .venv-spark/.bench ## Measure Spark against plain Parquet, Iceberg and Delta; on a quiet machine
 	.venv-spark/bin/python -m tests.benchmarks.bench_spark $(ARGS)
+
+.PHONY: bench-rows
+bench-rows: .venv-spark/.bench ## Measure changes of rows against Iceberg and Delta; on a quiet machine
+	.venv-spark/bin/python -m tests.benchmarks.bench_rows $(ARGS)
 
 .PHONY: soak
 soak: $(VENV)/.test ## Minutes of load on every catalog
