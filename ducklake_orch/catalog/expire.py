@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
 from itertools import pairwise
-from typing import Any
 
-from ducklake_orch.catalog.cells import text, truth
-from ducklake_orch.catalog.metadata import Metadata, join_path
+from ducklake_orch.catalog.cells import text
+from ducklake_orch.catalog.known_paths import absolute_paths, table_folders
+from ducklake_orch.catalog.metadata import Metadata
 from ducklake_orch.catalog.prepared import stored_path
 from ducklake_orch.catalog.relation import Relation
 from ducklake_orch.catalog.transaction import NOW, MetadataTransaction
@@ -132,7 +132,7 @@ def _find(metadata: Metadata, retention: Retention, only: Collection[int] | None
             f"SELECT table_id FROM {name('ducklake_table')} GROUP BY table_id HAVING bool_and({either})"
         )
     ]
-    folders = _folders(metadata)
+    folders = table_folders(metadata)
     gone = f"table_id IN ({_list(tables)}) OR {either}"
     files = metadata.rows(
         f"SELECT data_file_id, table_id, path, path_is_relative, file_size_bytes, record_count"
@@ -143,7 +143,7 @@ def _find(metadata: Metadata, retention: Retention, only: Collection[int] | None
         f"SELECT delete_file_id, table_id, path, path_is_relative, file_size_bytes"
         f" FROM {name('ducklake_delete_file')} WHERE {gone} OR data_file_id IN ({ended}) ORDER BY delete_file_id"
     )
-    data_paths, delete_paths = _paths(files, folders), _paths(deletes, folders)
+    data_paths, delete_paths = absolute_paths(files, folders), absolute_paths(deletes, folders)
     expiry = Expiry(
         snapshots=tuple(going),
         kept=len(staying),
@@ -188,28 +188,6 @@ def _unseen(staying: Sequence[int]) -> Iterator[str]:
         some = gaps[start : start + _GAPS_IN_ONE_CONDITION]
         yield " OR ".join(f"(begin_snapshot > {one} AND end_snapshot <= {other})" for one, other in some)
     yield "begin_snapshot >= end_snapshot"
-
-
-def _folders(metadata: Metadata) -> dict[int, str]:
-    """Return the folder of every table; a table keeps it under all of its names."""
-    name, root = metadata.table_sql, metadata.data_path()
-    rows = metadata.rows(
-        f"SELECT DISTINCT t.table_id, t.path, t.path_is_relative, s.path, s.path_is_relative"
-        f" FROM {name('ducklake_table')} t JOIN {name('ducklake_schema')} s USING (schema_id)"
-    )
-    found = {}
-    for table_id, path, relative, schema_path, schema_relative in rows:
-        schema = join_path(root, schema_path, truth(schema_relative))
-        found[int(table_id)] = join_path(schema if truth(relative) else root, path, truth(relative))
-    return found
-
-
-def _paths(rows: Sequence[tuple[Any, ...]], folders: Mapping[int, str]) -> dict[int, str]:
-    """Return the absolute paths of files by their ids."""
-    return {
-        int(number): f"{folders[int(table_id)] if truth(relative) else ''}{text(path)}"
-        for number, table_id, path, relative, *_ in rows
-    }
 
 
 def _remove(transaction: MetadataTransaction, found: _Found) -> None:
