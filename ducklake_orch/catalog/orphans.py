@@ -4,6 +4,7 @@ The storage is listed before the catalog is read: what is committed in between i
 spelling, and a file that the catalog has by another name is no orphan.
 """
 
+import logging
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -22,6 +23,9 @@ from ducklake_orch.engine.commit import refuse_read_only
 from ducklake_orch.engine.failures import run
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import exactly, literal
+from ducklake_orch.errors import StorageError
+
+log = logging.getLogger("ducklake_orch")
 
 _OURS = re.compile(r"(?:^|/)ducklake-([0-9a-f]{32})-")
 _ENDINGS = (".parquet", ".puffin")
@@ -113,14 +117,29 @@ def _find(config: LakeConfig, before: datetime, running: Collection[str]) -> tup
 
 
 def _looked_at(config: LakeConfig, con: duckdb.DuckDBPyConnection, paths: Sequence[str]) -> Iterator[_Stored]:
-    """Return size and time of files."""
+    """Return size and time of files, but for those that are gone meanwhile."""
     for path in paths:
         if "://" not in path and os.path.exists(path):
             stat = os.stat(path)
             yield _Stored(path, stat.st_size, datetime.fromtimestamp(stat.st_mtime, UTC))
     remote = [path for path in paths if "://" in path]
     for start in range(0, len(remote), _FILES_IN_ONE_QUERY):
-        names = ", ".join(literal(exactly(path)) for path in remote[start : start + _FILES_IN_ONE_QUERY])
-        sql = f"SELECT filename, size, epoch_us(last_modified::TIMESTAMPTZ) FROM read_blob([{names}])"
-        for path, size, modified in run(con, sql, config, "Looking at orphans failed").fetchall():
-            yield _Stored(str(path), int(size), datetime.fromtimestamp(modified / 1_000_000, UTC))
+        yield from _asked(config, con, remote[start : start + _FILES_IN_ONE_QUERY])
+
+
+def _asked(config: LakeConfig, con: duckdb.DuckDBPyConnection, paths: Sequence[str]) -> Iterator[_Stored]:
+    """Ask for objects with one question; where one of them cannot be had, find out by halves which."""
+    names = ", ".join(literal(exactly(path)) for path in paths)
+    sql = f"SELECT filename, size, epoch_us(last_modified::TIMESTAMPTZ) FROM read_blob([{names}])"
+    try:
+        rows = run(con, sql, config, "Looking at orphans failed").fetchall()
+    except StorageError as error:
+        if len(paths) == 1:
+            log.warning("%s is spared: %s", paths[0], error)
+            return
+        half = len(paths) // 2
+        yield from _asked(config, con, paths[:half])
+        yield from _asked(config, con, paths[half:])
+        return
+    for path, size, modified in rows:
+        yield _Stored(str(path), int(size), datetime.fromtimestamp(modified / 1_000_000, UTC))

@@ -43,7 +43,7 @@ def plan(lake: DuckLake, before: datetime = LATER) -> Cleanup:
 
 
 def scheduled(lake: DuckLake) -> int:
-    return dump(lake)["ducklake_files_scheduled_for_deletion"].num_rows
+    return len(dump(lake)["ducklake_files_scheduled_for_deletion"].to_pylist())
 
 
 def values(lake: DuckLake) -> list[int]:
@@ -82,10 +82,9 @@ def test_a_file_that_a_table_has_is_never_deleted(lake: DuckLake) -> None:
     odd = file.replace("/main/", "/main/../main//")
     with lake.connect_metadata(read_only=False) as con:
         for number, path in ((1000, file), (1001, odd)):
-            con.execute(
-                "INSERT INTO ducklake_files_scheduled_for_deletion (data_file_id, path, path_is_relative, schedule_start)"
-                f" VALUES ({number}, {literal(path)}, false, now())"
-            )
+            columns = "data_file_id, path, path_is_relative, schedule_start"
+            row = f"({number}, {literal(path)}, false, now())"
+            con.execute(f"INSERT INTO ducklake_files_scheduled_for_deletion ({columns}) VALUES {row}")
     done = clean_up(lake.config, LATER)
     assert (done.files, done.in_use) == (3, (file, odd))
     assert os.path.exists(file)
