@@ -1,0 +1,88 @@
+"""Clean-up: delete the files that the catalog has scheduled for it, and forget those that are gone.
+
+What could not be deleted stays scheduled. A crash between the two halves is made good by the next clean-up: a file that
+is not there any more counts as deleted.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from ducklake_orch.catalog.file_paths import canonical
+from ducklake_orch.catalog.known_paths import paths_of_tables, scheduled_paths
+from ducklake_orch.catalog.metadata import Metadata
+from ducklake_orch.catalog.planning import planning
+from ducklake_orch.catalog.transaction import MetadataTransaction
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.bulk_delete import delete_files
+from ducklake_orch.engine.commit import Write, commit_through, refuse_read_only
+from ducklake_orch.engine.fault_points import fault_point
+from ducklake_orch.engine.session import open_session
+
+
+@dataclass(frozen=True)
+class Cleanup:
+    """What a clean-up deletes.
+
+    Attributes:
+        files: How many files are deleted.
+        paths: Which ones.
+        in_use: Files that are scheduled, and that a table still has: they stay, and fsck repairs the schedule.
+        failed: Why some could not be deleted; they stay scheduled.
+    """
+
+    files: int = 0
+    paths: tuple[str, ...] = field(default=(), repr=False)
+    in_use: tuple[str, ...] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+
+def plan_cleanup(metadata: Metadata, before: datetime) -> Cleanup:
+    """Return what a clean-up would delete; changes nothing.
+
+    Args:
+        metadata: The metadata tables.
+        before: Only files that were scheduled before this time.
+    """
+    going, in_use = _find(metadata, before)
+    return Cleanup(len(going), tuple(going.values()), in_use)
+
+
+def clean_up(config: LakeConfig, before: datetime, *, only: Collection[str] | None = None) -> Cleanup:
+    """Delete files that were scheduled before a time.
+
+    Args:
+        config: The lake.
+        before: The time.
+        only: No files but these: those that a plan has shown.
+    """
+    purpose = "cleaning up old files"
+    refuse_read_only(config, purpose)
+    with planning(config, purpose) as metadata:
+        going, in_use = _find(metadata, before)
+    if only is not None:
+        going = {number: path for number, path in going.items() if path in only}
+    failed = delete_files(config, list(going.values()))
+    fault_point("files.deleted")
+    gone = {number: path for number, path in going.items() if path not in failed}
+    if gone:
+        with open_session(config, entering=False) as session, session.instance.one_thread():
+            commit_through(
+                MetadataTransaction,
+                session,
+                Write(purpose, marked=False, repeatable=True),
+                lambda transaction: transaction.change_each(
+                    "ducklake_files_scheduled_for_deletion", "DELETE FROM {} WHERE", "data_file_id", list(gone)
+                ),
+                settle=False,
+            )
+    return Cleanup(len(gone), tuple(gone.values()), in_use, failed)
+
+
+def _find(metadata: Metadata, before: datetime) -> tuple[dict[int, str], tuple[str, ...]]:
+    """Return the files that are to go, by their ids, and those that must not."""
+    scheduled, root = scheduled_paths(metadata, before), metadata.data_path()
+    names = {path.rpartition("/")[2] for path in scheduled.values()}
+    known = {canonical(path, root) for path in paths_of_tables(metadata, names)} if names else set()
+    going = {number: path for number, path in scheduled.items() if not known or canonical(path, root) not in known}
+    return going, tuple(path for number, path in scheduled.items() if number not in going)

@@ -1,0 +1,82 @@
+"""Delete many files: on object stores through the clean-up of a lake in memory, for DuckDB has no statement for it.
+
+So it works wherever the engine reads, with its credentials, and with S3's requests for a thousand objects at once.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from uuid import uuid4
+
+import duckdb
+
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.instances import working_connection
+from ducklake_orch.engine.quoting import identifier, literal
+from ducklake_orch.engine.stored_files import remove
+
+_AT_ONCE = 8
+_FILES_IN_ONE_CALL = 500
+
+
+def delete_files(config: LakeConfig, paths: Sequence[str]) -> Mapping[str, str]:
+    """Delete files of a lake; one that is not there is no failure.
+
+    Args:
+        config: The lake.
+        paths: The files, absolute.
+
+    Returns:
+        Why not, for each that could not be deleted.
+    """
+    local = [path for path in paths if "://" not in path]
+    remote = [path for path in paths if "://" in path]
+    failed = dict(_local_failures(config, local))
+    if remote:
+        with working_connection(config, apart=True) as con:
+            failed |= _delete_objects(config, con, remote)
+    return failed
+
+
+def _local_failures(config: LakeConfig, paths: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for path in paths:
+        try:
+            remove(config, [path])
+        except OSError as error:
+            yield path, error.strerror or str(error)
+
+
+def _delete_objects(config: LakeConfig, con: duckdb.DuckDBPyConnection, paths: Sequence[str]) -> dict[str, str]:
+    size = min(_FILES_IN_ONE_CALL, -(-len(paths) // _AT_ONCE))
+    parts = [paths[start : start + size] for start in range(0, len(paths), size)]
+    failed: dict[str, str] = {}
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for some in pool.map(lambda part: _delete_part(config, con, part), parts):
+            failed |= some
+    return failed
+
+
+def _delete_part(config: LakeConfig, con: duckdb.DuckDBPyConnection, paths: Sequence[str]) -> dict[str, str]:
+    """Delete files with one call; where it fails, look for those that cannot be deleted by halves."""
+    try:
+        _clean_up(config, con, paths)
+        return {}
+    except duckdb.Error as error:
+        if len(paths) == 1:
+            return {paths[0]: classify(error, config, "deleting it failed").message}
+    half = len(paths) // 2
+    return _delete_part(config, con, paths[:half]) | _delete_part(config, con, paths[half:])
+
+
+def _clean_up(config: LakeConfig, con: duckdb.DuckDBPyConnection, paths: Sequence[str]) -> None:
+    alias = f"__ducklake_orch_trash_{uuid4().hex}"
+    scheduled = f"{identifier(f'__ducklake_metadata_{alias}')}.ducklake_files_scheduled_for_deletion"
+    rows = ", ".join(f"({number}, {literal(path)}, false, now())" for number, path in enumerate(paths))
+    with closing(con.cursor()) as own:
+        own.execute(f"ATTACH 'ducklake::memory:' AS {identifier(alias)} (DATA_PATH {literal(config.data_path)})")
+        try:
+            own.execute(f"INSERT INTO {scheduled} VALUES {rows}")
+            own.execute(f"CALL ducklake_cleanup_old_files({literal(alias)}, cleanup_all => true)").fetchall()
+        finally:
+            own.execute(f"DETACH {identifier(alias)}")

@@ -1,0 +1,156 @@
+"""Clean-up deletes what is scheduled, and nothing that a table has; what cannot be deleted stays scheduled."""
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from ducklake_orch import DuckLake
+from ducklake_orch.catalog.cleanup import Cleanup, clean_up, plan_cleanup
+from ducklake_orch.catalog.expire import Retention, expire
+from ducklake_orch.catalog.planning import planning
+from ducklake_orch.engine.bulk_delete import delete_files
+from ducklake_orch.engine.quoting import literal
+from ducklake_orch.errors import ReadOnlyError
+from tests.backends import LOCAL, POSTGRES, S3_MEMORY, SQLITE, Backend, backends, catalogs
+from tests.catalog.crashing import dies_at
+from tests.catalog.metadata_dump import dump
+from tests.conftest import MakeLake, Servers
+from tests.servers.refusing import refusing_to_delete
+from tests.servers.s3 import MotoS3
+
+LATER = datetime.now(UTC) + timedelta(days=1)
+LONG_AGO = datetime.now(UTC) - timedelta(days=1)
+on_sqlite = pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
+
+
+def rows(*values: int) -> pa.Table:
+    return pa.table({"a": pa.array(values, pa.int64())})
+
+
+def with_old_files(lake: DuckLake, count: int = 3) -> None:
+    """Make a table whose files were replaced again and again, and expire all but the last."""
+    for number in range(count + 1):
+        lake.write(rows(number), "t", mode="overwrite")
+    expire(lake.config, Retention(LATER))
+
+
+def plan(lake: DuckLake, before: datetime = LATER) -> Cleanup:
+    with planning(lake.config, "Planning") as metadata:
+        return plan_cleanup(metadata, before)
+
+
+def scheduled(lake: DuckLake) -> int:
+    return len(dump(lake)["ducklake_files_scheduled_for_deletion"].to_pylist())
+
+
+def values(lake: DuckLake) -> list[int]:
+    found: list[int] = lake.read("t").column("a").to_pylist()
+    return found
+
+
+@backends()
+def test_what_was_scheduled_goes_and_the_rest_stays(lake: DuckLake) -> None:
+    with_old_files(lake)
+    before = dump(lake)
+    planned = plan(lake)
+    assert dump(lake) == before
+    assert planned.files == len(planned.paths) == 3
+    assert clean_up(lake.config, LATER) == planned
+    assert scheduled(lake) == 0
+    assert values(lake) == [3]
+    assert lake.fsck(deep=True, storage=True).counts == {}
+    assert clean_up(lake.config, LATER) == Cleanup()
+
+
+@catalogs()
+def test_what_was_scheduled_just_now_stays(lake: DuckLake) -> None:
+    with_old_files(lake)
+    assert clean_up(lake.config, LONG_AGO) == plan(lake, LONG_AGO) == Cleanup()
+    assert scheduled(lake) == 3
+    some = plan(lake).paths[:1]
+    assert clean_up(lake.config, LATER, only=some).paths == some
+    assert scheduled(lake) == 2
+
+
+@catalogs()
+def test_a_file_that_a_table_has_is_never_deleted(lake: DuckLake) -> None:
+    with_old_files(lake)
+    file = lake.table("t").files()[0].path
+    odd = file.replace("/main/", "/main/../main//")
+    with lake.connect_metadata(read_only=False) as con:
+        for number, path in ((1000, file), (1001, odd)):
+            columns = "data_file_id, path, path_is_relative, schedule_start"
+            row = f"({number}, {literal(path)}, false, now())"
+            con.execute(f"INSERT INTO ducklake_files_scheduled_for_deletion ({columns}) VALUES {row}")
+    done = clean_up(lake.config, LATER)
+    assert (done.files, done.in_use) == (3, (file, odd))
+    assert os.path.exists(file)
+    assert scheduled(lake) == 2
+    assert values(lake) == [3]
+
+
+@catalogs()
+def test_a_clean_up_that_died_is_finished_by_the_next(lake: DuckLake) -> None:
+    with_old_files(lake)
+    paths = plan(lake).paths
+    for point in ("files.deleted", "commit.before"):
+        assert dies_at(point, lambda: clean_up(lake.config, LATER))
+        assert scheduled(lake) == 3
+        assert not any(map(os.path.exists, paths))
+    assert clean_up(lake.config, LATER).paths == paths
+    assert scheduled(lake) == 0
+    assert lake.fsck(deep=True, storage=True).counts == {}
+
+
+@on_sqlite
+def test_a_file_that_cannot_be_deleted_stays_scheduled(lake: DuckLake) -> None:
+    with_old_files(lake)
+    stubborn = plan(lake).paths[1]
+    os.unlink(stubborn)
+    Path(stubborn, "inside").mkdir(parents=True)
+    done = clean_up(lake.config, LATER)
+    assert (done.files, list(done.failed)) == (2, [stubborn])
+    assert scheduled(lake) == 1
+    Path(stubborn, "inside").rmdir()
+    Path(stubborn).rmdir()
+    assert clean_up(lake.config, LATER).paths == (stubborn,)
+
+
+@pytest.mark.parametrize("backend", [pytest.param(Backend(POSTGRES, S3_MEMORY), id="s3")], indirect=True)
+def test_where_s3_refuses_half_of_the_deletions_the_other_half_goes(make_lake: MakeLake, servers: Servers) -> None:
+    lake = make_lake()
+    with_old_files(lake, 12)
+    paths = plan(lake).paths
+    refused = set(paths[::2])
+    server = servers.get(MotoS3)
+    with refusing_to_delete(server.endpoint, lambda key: any(path.endswith(key) for path in refused)) as endpoint:
+        storage = lake.config.storage.model_copy(update={"endpoint": endpoint})  # type: ignore[union-attr]
+        done = clean_up(lake.config.model_copy(update={"storage": storage}), LATER)
+    assert set(done.failed) == refused
+    assert set(done.paths) == set(paths) - refused
+    assert scheduled(lake) == 6
+    assert set(clean_up(lake.config, LATER).paths) == refused
+    assert values(lake) == [12]
+    assert lake.fsck(deep=True, storage=True).counts == {}
+
+
+@pytest.mark.parametrize("backend", [pytest.param(Backend(POSTGRES, S3_MEMORY), id="s3")], indirect=True)
+def test_objects_are_deleted_a_thousand_at_once(lake: DuckLake, servers: Servers) -> None:
+    storage, client = lake.config.storage, servers.get(MotoS3)._client
+    root = f"{lake.config.data_path}a b/"
+    keys = [f"{root}{number}%20.parquet".removeprefix(f"s3://{storage.bucket}/") for number in range(1200)]  # type: ignore[union-attr]
+    for key in keys:
+        client.put_object(Bucket=storage.bucket, Key=key, Body=b"")  # type: ignore[union-attr]
+    paths = [f"s3://{storage.bucket}/{key}" for key in keys]  # type: ignore[union-attr]
+    assert delete_files(lake.config, [*paths, f"{root}not there.parquet"]) == {}
+    assert servers.get(MotoS3).list_keys(storage.bucket) == []  # type: ignore[union-attr]
+
+
+@on_sqlite
+def test_a_lake_that_is_only_read_is_not_cleaned_up(lake: DuckLake, make_lake: MakeLake) -> None:
+    with_old_files(lake)
+    with pytest.raises(ReadOnlyError):
+        clean_up(make_lake(read_only=True, create_if_missing=False).config, LATER)

@@ -1,0 +1,210 @@
+"""Expiry takes from every catalog what the engine's own takes, and nothing that a snapshot still sees."""
+
+import random
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+
+from ducklake_orch import CommitInfo, DuckLake
+from ducklake_orch.catalog.expire import Expiry, Retention, expire, plan_expire
+from ducklake_orch.catalog.planning import planning
+from ducklake_orch.errors import ReadOnlyError
+from tests.backends import MYSQL, SQLITE, catalogs
+from tests.catalog.crashing import dies_at
+from tests.catalog.metadata_dump import dump, readable, restore
+from tests.catalog.row_history import newest
+from tests.conftest import MakeLake
+
+LATER = datetime.now(UTC) + timedelta(days=1)
+FLUSH = "CALL ducklake_flush_inlined_data('lake')"
+# Every kind of thing that the catalog keeps, made, changed and dropped again.
+STEPS = [
+    "CREATE SCHEMA s",
+    "CREATE TABLE s.gone (a INTEGER, b STRUCT(x INTEGER))",
+    "INSERT INTO s.gone SELECT range, {'x': 1} FROM range(50)",
+    "COMMENT ON TABLE s.gone IS 'x'",
+    "COMMENT ON COLUMN s.gone.a IS 'y'",
+    "ALTER TABLE s.gone SET PARTITIONED BY (a)",
+    "ALTER TABLE s.gone SET SORTED BY (a)",
+    "INSERT INTO s.gone SELECT range % 3, {'x': 1} FROM range(50)",
+    "INSERT INTO s.gone VALUES (1, {'x': 3})",
+    "DELETE FROM s.gone WHERE a = 7",
+    "CREATE VIEW v AS SELECT 1",
+    "CREATE MACRO m(a) AS a + 1",
+    "CREATE TABLE t (a INTEGER, b VARCHAR)",
+    "INSERT INTO t SELECT range, 'x' FROM range(100)",
+    "INSERT INTO t VALUES (1000, 'i'), (1001, 'j')",
+    "DELETE FROM t WHERE a < 20",
+    "DELETE FROM t WHERE a IN (25, 1000)",
+    "ALTER TABLE t ADD COLUMN c INTEGER",
+    "UPDATE t SET b = 'z' WHERE a > 90",
+    "DROP VIEW v",
+    "CREATE OR REPLACE MACRO m(a) AS a + 2",
+    "DROP MACRO m",
+    "DROP TABLE s.gone",
+    "DROP SCHEMA s",
+    "ALTER TABLE t RENAME TO u",
+    "ALTER TABLE u DROP COLUMN b",
+    "ALTER TABLE u SET PARTITIONED BY (a)",
+    "ALTER TABLE u RESET PARTITIONED BY",
+    "COMMENT ON TABLE u IS 'one'",
+    "COMMENT ON TABLE u IS 'two'",
+    FLUSH,
+    "CALL ducklake_rewrite_data_files('lake', delete_threshold => 0.01)",
+    "DELETE FROM u WHERE a = 50",
+    "INSERT INTO u SELECT range, 1 FROM range(40)",
+    FLUSH,
+    "DELETE FROM u",
+    "INSERT INTO u VALUES (1, 1)",
+]
+
+
+def run(lake: DuckLake, *statements: str) -> None:
+    lake.execute(list(statements), force=True).raise_for_error()
+
+
+def plan(lake: DuckLake, retention: Retention) -> Expiry:
+    with planning(lake.config, "Planning") as metadata:
+        return plan_expire(metadata, retention)
+
+
+def rows(*values: int) -> pa.Table:
+    return pa.table({"a": pa.array(values, pa.int64())})
+
+
+def ids(lake: DuckLake) -> list[int]:
+    return sorted(one.snapshot_id for one in lake.snapshots())
+
+
+@catalogs(sql_writes=True)
+def test_the_catalog_is_as_the_engines_own_expiry_leaves_it(lake: DuckLake) -> None:
+    run(lake, *STEPS)
+    before, last = dump(lake), newest(lake)
+    rng = random.Random(7)
+    choices: list[Sequence[int]] = [range(last), range(20)]
+    choices += [sorted(rng.sample(range(last), size)) for size in (15, 30)]
+    for versions in choices:
+        restore(lake, before)
+        run(lake, f"CALL ducklake_expire_snapshots('lake', versions => {list(versions)})")
+        theirs = readable(dump(lake))
+        restore(lake, before)
+        done = expire(lake.config, Retention(LATER), only=versions)
+        assert done.snapshots == tuple(versions)
+        ours = readable(dump(lake))
+        assert ours.keys() == theirs.keys()
+        for name in ours:
+            assert ours[name] == theirs[name], f"{name}, of {versions}"
+
+
+@catalogs()
+def test_every_snapshot_that_stays_is_as_it_was(lake: DuckLake) -> None:
+    rng = random.Random(3)
+    then: dict[int, list[int]] = {}
+    for number in range(12):
+        match number % 4:
+            case 0:
+                lake.write(rows(number, number + 100), "t", mode="append")
+            case 1:
+                lake.write(rows(*range(number, number + 3)), "t", mode="append", inline="auto")
+            case 2:
+                lake.delete("t", f"a % 5 = {number % 5}")
+            case 3:
+                lake.write(rows(number), "t", mode="overwrite")
+        then[newest(lake)] = sorted(lake.read("t").column("a").to_pylist())
+    for _ in range(2):
+        some = rng.sample(ids(lake)[:-1], 4)
+        done = expire(lake.config, Retention(LATER), only=some)
+        assert set(done.snapshots) == set(some)
+        for at in set(ids(lake)) & then.keys():
+            assert sorted(lake.read("t", snapshot=at).column("a").to_pylist()) == then[at]
+        assert lake.fsck().counts == {}
+    expire(lake.config, Retention(LATER))
+    assert ids(lake) == [newest(lake)]
+    assert sorted(lake.read("t").column("a").to_pylist()) == then[newest(lake)]
+    assert lake.fsck(deep=True, storage=True).counts == {}
+
+
+@catalogs()
+def test_a_plan_says_what_goes_and_changes_nothing(lake: DuckLake) -> None:
+    for number in range(3):
+        lake.write(rows(*range(number, number + 5)), "t", mode="overwrite")
+    lake.delete("t", "a = 3")
+    before, retention = dump(lake), Retention(LATER)
+    planned = plan(lake, retention)
+    assert dump(lake) == before
+    assert (planned.data_files, planned.delete_files, planned.rows, planned.kept) == (2, 0, 10, 1)
+    assert len(planned.paths) == 2
+    assert planned.bytes > 0
+    assert expire(lake.config, retention) == planned
+    assert plan(lake, retention) == Expiry(kept=1)
+    assert expire(lake.config, retention) == Expiry(kept=1)
+
+
+@catalogs()
+def test_a_dropped_table_is_forgotten_with_its_inlined_rows(lake: DuckLake) -> None:
+    lake.write(rows(1, 2), "t", mode="append", inline="auto")
+    lake.drop_table("t")
+    lake.write(rows(1), "other", mode="append")
+    done = expire(lake.config, Retention(LATER))
+    assert len(done.tables) == 1
+    left = dump(lake)
+    assert [row["table_id"] for row in left["ducklake_table"].to_pylist()] == [done.tables[0] + 1]
+    assert not [name for name in left if name.startswith(f"ducklake_inlined_data_{done.tables[0]}_")]
+    assert lake.fsck().counts == {}
+
+
+@catalogs(quick=[SQLITE])
+def test_which_snapshots_stay(lake: DuckLake) -> None:
+    for number, (author, message) in enumerate([("ann", "release 1"), ("bob", None), ("bob", "x"), (None, None)]):
+        lake.write(rows(number), "t", mode="append", commit=CommitInfo(author=author, message=message))
+    assert ids(lake) == [0, 1, 2, 3, 4]
+    long_ago = datetime.now(UTC) - timedelta(hours=1)
+    kept = {
+        Retention(long_ago): [0, 1, 2, 3, 4],
+        Retention(LATER): [4],
+        Retention(LATER, retain_last=0): [4],
+        Retention(LATER, retain_last=3): [2, 3, 4],
+        Retention(LATER, retain_last=30): [0, 1, 2, 3, 4],
+        Retention(LATER, keep=("release *",)): [1, 4],
+        Retention(LATER, keep=("b?b", "none")): [2, 3, 4],
+        Retention(LATER, needed_from=3): [3, 4],
+    }
+    for retention, wanted in kept.items():
+        assert sorted({0, 1, 2, 3, 4} - set(plan(lake, retention).snapshots)) == wanted, str(retention)
+
+
+@catalogs(quick=[SQLITE])
+def test_what_a_plan_did_not_show_stays(lake: DuckLake) -> None:
+    lake.write(rows(1), "t", mode="append")
+    planned = plan(lake, Retention(LATER))
+    lake.write(rows(2), "t", mode="append")
+    assert expire(lake.config, Retention(LATER), only=planned.snapshots).snapshots == planned.snapshots == (0,)
+    assert ids(lake) == [1, 2]
+
+
+@catalogs(quick=[SQLITE, MYSQL])
+def test_an_expiry_that_is_killed_anywhere_is_finished_by_the_next(lake: DuckLake) -> None:
+    for number in range(4):
+        lake.write(rows(number), "t", mode="overwrite")
+    lake.write(rows(1), "gone", mode="append", inline="auto")
+    lake.drop_table("gone")
+    died = 0
+    for point in ["statement.1", "statement.4", "statement.9", "statement.20", "commit.before", "commit.after"]:
+        if not dies_at(point, lambda: expire(lake.config, Retention(LATER))):
+            continue
+        died += 1
+        assert lake.read("t").column("a").to_pylist() == [3]
+        assert lake.fsck().ok
+    assert died == 6
+    expire(lake.config, Retention(LATER))
+    assert ids(lake) == [newest(lake)]
+    assert lake.fsck(deep=True, storage=True).counts == {}
+
+
+@catalogs(quick=[SQLITE])
+def test_a_lake_that_is_only_read_expires_nothing(lake: DuckLake, make_lake: MakeLake) -> None:
+    lake.write(rows(1), "t", mode="append")
+    with pytest.raises(ReadOnlyError):
+        expire(make_lake(read_only=True, create_if_missing=False).config, Retention(LATER))

@@ -1,0 +1,110 @@
+"""Orphans are files that the catalog knows by no name; those of running writes and young ones are spared."""
+
+import os
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from ducklake_orch import DuckLake
+from ducklake_orch.catalog.orphans import Orphans, delete_orphans, plan_orphans
+from ducklake_orch.engine.instances import working_connection
+from ducklake_orch.engine.quoting import literal
+from ducklake_orch.errors import ReadOnlyError
+from tests.backends import LOCAL, SQLITE, Backend, backends, catalogs
+from tests.catalog.metadata_dump import dump
+from tests.conftest import MakeLake
+
+LATER = datetime.now(UTC) + timedelta(days=1)
+LONG_AGO = datetime.now(UTC) - timedelta(days=1)
+WRITE_ID = "0123456789abcdef0123456789abcdef"
+on_sqlite = pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
+
+
+def rows(*values: int) -> pa.Table:
+    return pa.table({"a": pa.array(values, pa.int64())})
+
+
+def stray(lake: DuckLake, name: str) -> str:
+    """Put a file into the table's folder."""
+    path = f"{lake.config.data_path}main/t/{name}"
+    if "://" not in path:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with working_connection(lake.config) as con:
+        con.execute(f"COPY (SELECT 1 AS a) TO {literal(path)} (FORMAT parquet)")
+    return path
+
+
+@backends()
+def test_files_that_nobody_knows_are_found_and_deleted(lake: DuckLake) -> None:
+    lake.write(rows(1, 2, 3), "t", mode="append")
+    lake.delete("t", "a = 2")
+    lake.write(rows(4), "t", mode="append")
+    lake.write(rows(9), "u", mode="append")
+    lake.drop_table("u")
+    paths = {stray(lake, "other.parquet"), stray(lake, "a b/é =.parquet"), stray(lake, "x.puffin")}
+    stray(lake, "notes.csv")
+    before = dump(lake)
+    planned = plan_orphans(lake.config, LATER)
+    assert dump(lake) == before
+    assert (planned.files, set(planned.paths), planned.young) == (3, paths, 0)
+    assert planned.bytes > 300
+    assert plan_orphans(lake.config, LONG_AGO) == Orphans(young=3)
+    assert delete_orphans(lake.config, LONG_AGO) == Orphans(young=3)
+    assert delete_orphans(lake.config, LATER) == planned
+    assert delete_orphans(lake.config, LATER) == Orphans()
+    assert sorted(lake.read("t").column("a").to_pylist()) == [1, 3, 4]
+    assert lake.fsck(deep=True, storage=True).counts == {}
+
+
+@catalogs(quick=[SQLITE])
+def test_files_of_running_writes_are_spared(lake: DuckLake) -> None:
+    lake.write(rows(1), "t", mode="append")
+    running, dead = stray(lake, f"ducklake-{WRITE_ID}-1.parquet"), stray(lake, f"ducklake-{'f' * 32}-1.parquet")
+    native = stray(lake, f"ducklake-{WRITE_ID}-x/part-0.parquet")
+    done = delete_orphans(lake.config, LATER, running=[WRITE_ID])
+    assert (done.paths, done.running) == ((dead,), 2)
+    assert os.path.exists(running)
+    assert os.path.exists(native)
+
+
+@catalogs(quick=[SQLITE])
+def test_a_file_that_a_table_has_by_another_name_is_no_orphan(lake: DuckLake) -> None:
+    lake.write(rows(1), "t", mode="append")
+    file = lake.table("t").files()[0].path
+    link = Path(lake.config.data_path or "", "linked")
+    link.symlink_to(Path(file).parent)
+    for odd in (file.replace("/main/", "/main/../main//"), str(link / Path(file).name)):
+        with lake.connect_metadata(read_only=False) as con:
+            con.execute(f"UPDATE ducklake_data_file SET path = {literal(odd)}, path_is_relative = false")
+        assert delete_orphans(lake.config, LATER).files == 0
+        assert os.path.exists(file)
+
+
+@on_sqlite
+def test_no_more_goes_than_a_plan_has_shown(lake: DuckLake) -> None:
+    lake.write(rows(1), "t", mode="append")
+    first = stray(lake, "one.parquet")
+    planned = plan_orphans(lake.config, LATER)
+    stray(lake, "two.parquet")
+    assert delete_orphans(lake.config, LATER, only=planned.paths).paths == (first,)
+    assert plan_orphans(lake.config, LATER).files == 1
+
+
+@on_sqlite
+def test_the_age_is_that_of_the_file(lake: DuckLake) -> None:
+    lake.write(rows(1), "t", mode="append")
+    old = stray(lake, "old.parquet")
+    stray(lake, "young.parquet")
+    os.utime(old, (time.time() - 7200, time.time() - 7200))
+    found = plan_orphans(lake.config, datetime.now(UTC) - timedelta(hours=1))
+    assert (found.paths, found.young) == ((old,), 1)
+
+
+@on_sqlite
+def test_of_a_lake_that_is_only_read_nothing_is_deleted(lake: DuckLake, make_lake: MakeLake) -> None:
+    lake.write(rows(1), "t", mode="append")
+    with pytest.raises(ReadOnlyError):
+        delete_orphans(make_lake(read_only=True, create_if_missing=False).config, LATER)
