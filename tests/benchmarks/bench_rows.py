@@ -71,7 +71,7 @@ class Ours(Keeper):
         self.made: dict[str, int] = {}
 
     def make(self, rows: DataFrame, table: str) -> None:
-        self.made[table] = self.lake.write(rows, table, mode="overwrite").snapshot_id
+        self.made[table] = self.lake.write(rows, table, mode="overwrite").snapshot_id + 1
 
     def append(self, rows: DataFrame, table: str) -> None:
         self.lake.write(rows, table, mode="append")
