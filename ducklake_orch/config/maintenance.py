@@ -9,14 +9,15 @@ from pydantic import Field, model_validator
 
 from ducklake_orch.config.fields import Duration, Memory, Patterns, Size
 from ducklake_orch.config.model import Model
+from ducklake_orch.config.units import in_words
 from ducklake_orch.errors import MaintenanceFloorError
 
-Engine = Literal["auto", "extension", "duckdb", "spark"]
+Engine = Literal["auto", "extension", "duckdb"]
 
 OPERATIONS = ("flush", "rewrite", "merge", "expire", "cleanup", "orphans")
 # Younger than that, what a writer or reader still needs looks like what nobody needs.
 FLOORS = {"expire": timedelta(hours=1), "cleanup": timedelta(hours=1), "orphans": timedelta(hours=24)}
-_ENGINE = "What does it: the extension's own function, this package in this process, or Spark."
+_ENGINE = "What does it: the extension's own function, or this package in this process (`duckdb`)."
 
 
 class FlushPolicy(Model):
@@ -169,7 +170,7 @@ class MaintenancePolicy(Model):
         if below and not self.force:
             name = below[0]
             raise MaintenanceFloorError(
-                f"`{name}.older_than` = {self.older_than(name)}: `{name}` spares whatever is younger than"
+                f"`{name}.older_than` = {in_words(self.older_than(name))}: `{name}` spares whatever is younger than"
                 f" {FLOORS[name] / timedelta(hours=1):g} h.",
                 remedy="Choose a longer retention, or pass `force=True` if nothing else uses this lake.",
             )

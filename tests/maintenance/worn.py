@@ -1,0 +1,73 @@
+"""Lakes that need maintenance, and what must be the same before and after it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ducklake_orch import DuckLake, MaintenancePolicy
+
+Rows = list[tuple[Any, ...]]
+# Everything at once, whatever its age: only in tests is nobody else there.
+ALL_OF_IT = MaintenancePolicy(
+    expire={"older_than": 0, "retain_last": 1},
+    cleanup={"older_than": 0},
+    orphans={"older_than": 0, "action": "delete"},
+    force=True,
+)
+
+
+def rows(start: int, count: int) -> pa.Table:
+    numbers = range(start, start + count)
+    return pa.table({"k": pa.array(numbers, pa.int64()), "v": pa.array([f"row {one}" for one in numbers])})
+
+
+def small_files(lake: DuckLake, table: str = "t", files: int = 6, each: int = 20) -> None:
+    """Append so many small files."""
+    for number in range(files):
+        lake.write(rows(number * each, each), table, mode="append")
+
+
+def worn(lake: DuckLake) -> None:
+    """Make a lake that every operation finds something in: `t`, `d` with deletions, `i` with inlined rows."""
+    small_files(lake, "t")
+    small_files(lake, "d", files=2, each=100)
+    lake.delete("d", "k < 25")  # few enough for a delete file
+    lake.write(rows(0, 3), "i", mode="append", inline="auto")
+
+
+def contents(lake: DuckLake, tables: Sequence[str] = ("t",), snapshot: int | None = None) -> dict[str, Rows]:
+    return {
+        name: sorted(map(tuple, (row.values() for row in lake.read(name, snapshot=snapshot).to_pylist())))
+        for name in tables
+    }
+
+
+def snapshots(lake: DuckLake) -> list[int]:
+    return [one.snapshot_id for one in lake.snapshots()]
+
+
+def history(lake: DuckLake, tables: Sequence[str] = ("t",)) -> dict[int, dict[str, Rows]]:
+    """Return the contents at every snapshot in which all tables are there."""
+    found = {}
+    for at in snapshots(lake):
+        there = {one.table for one in lake.tables(snapshot=at)}
+        if there.issuperset(tables):
+            found[at] = contents(lake, tables, at)
+    return found
+
+
+def metadata(lake: DuckLake) -> dict[str, Rows]:
+    """Return every row of the metadata database."""
+    with lake.connect_metadata() as con:
+        names = con.execute(
+            "SELECT table_schema, table_name FROM information_schema.tables"
+            f" WHERE table_catalog = '{lake.config.metadata_alias}' AND starts_with(table_name, 'ducklake_')"
+        ).fetchall()
+        return {name: sorted(con.execute(f'FROM "{schema}"."{name}"').fetchall(), key=repr) for schema, name in names}
+
+
+def whole(lake: DuckLake) -> None:
+    """Check that nothing is broken, in the catalog, in the files, in the storage."""
+    report = lake.fsck(deep=True, storage=True)
+    assert not report.counts, str(report)
