@@ -8,6 +8,7 @@ from ducklake_orch.errors import ConfigError
 from ducklake_orch.handle import LakeHandle
 
 if TYPE_CHECKING:
+    from ducklake_orch.maintenance.health_report import HealthReport
     from ducklake_orch.maintenance.results import MaintenancePlan, MaintenanceReport
     from ducklake_orch.maintenance.run import Progress
 
@@ -79,3 +80,13 @@ class Upkeep(LakeHandle):
         elif given := [name for name, value in chosen.items() if value is not None]:
             raise ConfigError(f"`{given[0]}` beside a plan.", remedy="Give it to `plan_maintenance`.")
         return maintain(self.config, plan_or_policy, dry_run=dry_run, progress=progress)
+
+    def health(self, policy: MaintenancePolicy | Mapping[str, Any] | None = None) -> "HealthReport":
+        """Say how the lake and its tables are, graded against the thresholds of a policy, and what would help.
+
+        Args:
+            policy: Its thresholds, and what counts as a small file; by default what the configuration says.
+        """
+        from ducklake_orch.maintenance.health import health
+
+        return health(self.config, read_policy(policy, self.config.maintenance))

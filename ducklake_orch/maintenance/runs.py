@@ -3,13 +3,14 @@
 import json
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ducklake_orch.catalog.cells import maybe_int, text
+from ducklake_orch.catalog.cells import text
 from ducklake_orch.catalog.metadata import Metadata
 from ducklake_orch.catalog.planning import planning
 from ducklake_orch.catalog.transaction import MetadataTransaction
@@ -29,7 +30,7 @@ TABLE = "ducklake_orch_runs"
 _LOCK = "maintenance"
 RUNNING = "running"
 # Runs are remembered for 90 days.
-_KEPT_S = 90 * 86400
+_KEPT = 90 * 86400 * 1_000_000
 _COLUMNS = "run_id, host, process, started_at, ended_at, status, summary"
 
 
@@ -69,7 +70,7 @@ def last_run(metadata: Metadata) -> LastRun | None:
     if not rows:
         return None
     run_id, host, process, started, ended, status, summary = rows[0]
-    times = [None if one is None else datetime.fromtimestamp(maybe_int(one) or 0, UTC) for one in (started, ended)]
+    times = [None if one is None else datetime.fromtimestamp(int(one) / 1e6, UTC) for one in (started, ended)]
     return LastRun(
         run_id or "",
         host or "",
@@ -139,9 +140,9 @@ def note_begin(config: LakeConfig, run_id: str) -> None:
     def work(transaction: MetadataTransaction) -> None:
         if config.catalog.type != "mysql":
             transaction.change(TABLE, _create_sql())
-        now = transaction.epoch()
+        now = _now()
         transaction.change(TABLE, f"UPDATE {{}} SET status = 'died' WHERE status = '{RUNNING}'")
-        transaction.change(TABLE, f"DELETE FROM {{}} WHERE started_at < {now - _KEPT_S}")
+        transaction.change(TABLE, f"DELETE FROM {{}} WHERE started_at < {now - _KEPT}")
         values = ", ".join(map(literal, (run_id, socket.gethostname()[:200], os.getpid(), now, None, RUNNING, None)))
         transaction.change(TABLE, f"INSERT INTO {{}} ({_COLUMNS}) VALUES ({values})")
 
@@ -153,7 +154,7 @@ def note_end(config: LakeConfig, run_id: str, status: str, summary: Mapping[str,
     told = server_sql.text_literal(config, json.dumps(summary))
 
     def work(transaction: MetadataTransaction) -> None:
-        values = f"ended_at = {transaction.epoch()}, status = {literal(status)}, summary = {told}"
+        values = f"ended_at = {_now()}, status = {literal(status)}, summary = {told}"
         transaction.change(TABLE, f"UPDATE {{}} SET {values} WHERE run_id = {literal(run_id)}")
 
     _write(config, work)
@@ -167,6 +168,10 @@ def _write(config: LakeConfig, work: Callable[[MetadataTransaction], None]) -> N
             sql = _create_sql().replace("{}", server_sql.table(config, TABLE))
             session.instance.root.execute(f"CALL mysql_execute({literal(config.metadata_alias)}, {literal(sql)})")
         commit_through(MetadataTransaction, session, write, work, settle=False)
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
 
 
 def _create_sql() -> str:

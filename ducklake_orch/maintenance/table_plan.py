@@ -142,8 +142,7 @@ class TablePlanner:
         left = [one for one in files if one.file_id not in self._rewritten]
         if engine == "extension":
             left = [one for one in left if not one.deleted]  # which it leaves alone
-        bins = [some for tier in tiers(small_files(left, target), policy) for some in packed(tier, target)]
-        bins = list(_within(bins, self._room, policy.min_files))
+        bins = list(merge_bins(left, target, policy, self._room))
         taken = [one for some in bins for one in some]
         if not taken:
             return self._left("merge", "too few small files", group)
@@ -175,6 +174,25 @@ def target_size(table: TableState, policy: MergePolicy) -> int:
     return DEFAULT_FILE_SIZE if option is None else parse_size(option)
 
 
+def merge_bins(
+    files: Sequence[FileState], target: int, policy: MergePolicy, room: int
+) -> Iterator[Sequence[FileState]]:
+    """Return which files of a partition become one, each time.
+
+    Args:
+        files: The files, in the order of their rows.
+        target: The size that they should have.
+        policy: How they are put together.
+        room: How many files there may be in all bins.
+    """
+    for tier in tiers(small_files(files, target), policy):
+        for some in packed(tier, target):
+            taken = some[:room]
+            if len(taken) >= policy.min_files:
+                yield taken
+                room -= len(taken)
+
+
 def small_files(files: Sequence[FileState], target: int) -> Iterator[FileState]:
     """Return the files that are far smaller than they should be."""
     return (one for one in files if one.bytes < target * _NEARLY_FULL)
@@ -204,15 +222,6 @@ def packed(files: Sequence[FileState], target: int) -> Iterator[list[FileState]]
         size += file.bytes
     if part:
         yield part
-
-
-def _within(bins: Sequence[list[FileState]], room: int, least: int) -> Iterator[list[FileState]]:
-    """Return as many bins as there is room for; the last one may be cut."""
-    for some in bins:
-        if min(room, len(some)) < least:
-            continue
-        yield some[:room]
-        room -= len(some)
 
 
 def _as_one(steps: Sequence[PlannedStep]) -> list[PlannedStep]:
