@@ -3,10 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ducklake_orch.errors import DuckLakeOrchError
 from ducklake_orch.results import Result
+
+if TYPE_CHECKING:
+    from ducklake_orch.catalog.compact_plan import Bin
 
 Status = Literal["done", "failed", "skipped", "stopped", "planned"]
 # What "does" a step that only tells.
@@ -32,7 +35,7 @@ class PlannedStep(Result):
         snapshots: Snapshots that go.
         paths: The files that are read, given up or deleted.
         snapshot_ids: The snapshots that go.
-        bins: Ids of the files that become one, each time.
+        bins: The files that become one, each time.
     """
 
     operation: str
@@ -48,7 +51,7 @@ class PlannedStep(Result):
     snapshots: int = 0
     paths: Sequence[str] = field(default=(), repr=False)
     snapshot_ids: Sequence[int] = field(default=(), repr=False)
-    bins: Sequence[Sequence[int]] = field(default=(), repr=False)
+    bins: "Sequence[Bin]" = field(default=(), repr=False)
 
     @property
     def where(self) -> str:
@@ -57,7 +60,7 @@ class PlannedStep(Result):
         return f"{self.table or 'the lake'}{f' ({values})' if values else ''}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON-ready form; the ids of files mean nothing outside."""
+        """Return the JSON-ready form; `bins` say nothing that `paths` do not."""
         return {key: value for key, value in super().to_dict().items() if key != "bins"}
 
     def __str__(self) -> str:

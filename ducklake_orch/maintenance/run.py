@@ -8,15 +8,13 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 from uuid import uuid4
 
-import duckdb
-
 from ducklake_orch.catalog.planning import planning
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.maintenance import MaintenancePolicy
 from ducklake_orch.engine.commit import refuse_read_only
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.quoting import TableName, table_name
-from ducklake_orch.errors import DuckLakeOrchError, ObjectNotFoundError, TableDroppedError
+from ducklake_orch.errors import DuckLakeOrchError, ObjectNotFoundError, StalePlanError, TableDroppedError
 from ducklake_orch.maintenance.figures import Figures, figures
 from ducklake_orch.maintenance.results import (
     REPORT,
@@ -29,6 +27,7 @@ from ducklake_orch.maintenance.results import (
 from ducklake_orch.maintenance.runs import note_begin, note_end, only_runner
 from ducklake_orch.maintenance.steps import do
 from ducklake_orch.maintenance.stopping import Stop, listening
+from ducklake_orch.maintenance.table_plan import TABLE_OPERATIONS
 from ducklake_orch.maintenance.work import Work
 
 log = logging.getLogger("ducklake_orch")
@@ -91,24 +90,32 @@ class _Run:
 
     def _one(self, step: PlannedStep) -> StepReport:
         started = time.monotonic()
-        failure: DuckLakeOrchError | None = None
         policy = self._plan.policy if step.table is None else self._plan.policy.of_table(*table_name(step.table))
+        work = Work(self._config, step, policy, self._plan.planned_at, self._id, lambda: self.stop.reason)
         try:
-            result = do(Work(self._config, step, policy, self._plan.planned_at, self._id))
-            self.stop.read += result.step.bytes or 0 if step.operation in ("rewrite", "merge") else 0
-            return _report(result.step, "done", duration_s=time.monotonic() - started, snapshot_id=result.snapshot_id)
-        except (TableDroppedError, ObjectNotFoundError) as error:
-            if step.table is None or self._is_there(table_name(step.table)):
-                failure = error
-        except (duckdb.Error, DuckLakeOrchError) as error:
-            failure = classify(error, self._config, f"{step.operation} of {step.where} failed")
-        except KeyboardInterrupt:
+            done = do(work)
+        except (KeyboardInterrupt, RuntimeError):
+            if not self.stop.broken_off:
+                raise
             return _report(replace(step, reason="interrupted, and rolled back"), "stopped")
-        if failure is None:
+        except Exception as error:  # whatever is wrong with this table, the others are done
+            return self._failed(step, error, time.monotonic() - started)
+        self.stop.read += (done.step.bytes or 0) if step.operation in TABLE_OPERATIONS else 0
+        told = {"duration_s": time.monotonic() - started, "snapshot_id": done.snapshot_id}
+        if done.stopped is not None:
+            return _report(replace(done.step, reason=f"{done.stopped}; the rest is left"), "stopped", **told)
+        return _report(done.step, "done", **told)
+
+    def _failed(self, step: PlannedStep, error: Exception, seconds: float) -> StepReport:
+        if isinstance(error, StalePlanError):
+            return _report(replace(step, action="skip", reason="it changed meanwhile; to be planned anew"), "skipped")
+        gone = isinstance(error, TableDroppedError | ObjectNotFoundError) and step.table is not None
+        if gone and not self._is_there(table_name(step.table or "")):
             return _report(replace(step, action="skip", reason="the table was dropped meanwhile"), "skipped")
+        failure = classify(error, self._config, f"{step.operation} of {step.where} failed")
         log.error("lake `%s`: %s of %s failed: %s", self._config.name, step.operation, step.where, failure)
         self.stop.failed = self._plan.policy.on_error == "stop"
-        return _report(step, "failed", duration_s=time.monotonic() - started, error=failure)
+        return _report(step, "failed", duration_s=seconds, error=failure)
 
     def _is_there(self, name: TableName) -> bool:
         with planning(self._config, "Looking for a table") as metadata:

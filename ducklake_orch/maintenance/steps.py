@@ -1,9 +1,13 @@
 """Which way each operation is done: by the extension's own function, or by this package's step on the catalog."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ducklake_orch.catalog.cleanup import clean_up
+from ducklake_orch.catalog.compact import compact
+from ducklake_orch.catalog.compact_commit import Way
+from ducklake_orch.catalog.compact_plan import Bin
 from ducklake_orch.catalog.expire import expire
 from ducklake_orch.catalog.orphans import delete_orphans
 from ducklake_orch.errors import StorageBusyError
@@ -12,10 +16,58 @@ from ducklake_orch.maintenance.lake_plan import before, retention
 from ducklake_orch.maintenance.results import REPORT
 from ducklake_orch.maintenance.work import Done, Work
 
+# What a kill can cost.
+_BYTES_IN_ONE_SNAPSHOT = 4 * 1024**3
+
 
 def do(work: Work) -> Done:
     """Do a step, by what the plan says."""
     return _STEPS[work.step.operation, work.step.engine](work)
+
+
+def _compact(work: Work) -> Done:
+    """Write files anew, a part of them in each snapshot: what is done is done, whatever happens to the rest."""
+    way: Way = "merge" if work.step.operation == "merge" else "rewrite"
+    totals: Counter[str] = Counter()
+    snapshot = stopped = None
+    for some in _parts(work.step.bins):
+        if (stopped := work.stopping()) is not None:
+            break
+        done = compact(work.config, way, some, commit=work.info(**_planned(some)))
+        totals.update(
+            files_in=done.files_in,
+            files_out=done.files_out,
+            bytes=done.bytes_in,
+            rows=done.rows_in if way == "merge" else done.rows_out,
+            changed=done.changed,
+        )
+        snapshot = done.snapshot_id if done.snapshot_id is not None else snapshot
+    reason = work.step.reason
+    if changed := totals.pop("changed", 0):
+        reason += f"; {changed} of {len(work.step.bins)} were left alone, for others changed their files meanwhile"
+    figures = {name: totals[name] for name in ("files_in", "files_out", "bytes", "rows")}
+    return Done(replace(work.step, reason=reason, **figures), snapshot, stopped)  # type: ignore[arg-type]
+
+
+def _parts(bins: Sequence[Bin]) -> Iterator[list[Bin]]:
+    """Divide bins into parts that are committed together."""
+    part: list[Bin] = []
+    for one in bins:
+        if part and sum(some.bytes for some in part) + one.bytes > _BYTES_IN_ONE_SNAPSHOT:
+            yield part
+            part = []
+        part.append(one)
+    if part:
+        yield part
+
+
+def _planned(bins: Sequence[Bin]) -> dict[str, int]:
+    """Return what a snapshot says about what was put together in it."""
+    return {
+        "files_processed": sum(len(one.files) for one in bins),
+        "files_created": len(bins),
+        "bytes_processed": sum(one.bytes for one in bins),
+    }
 
 
 def _expire(work: Work) -> Done:
@@ -60,6 +112,8 @@ _STEPS: dict[tuple[str, str | None], Callable[[Work], Done]] = {
     ("flush", "extension"): extension_steps.flush,
     ("rewrite", "extension"): extension_steps.rewrite,
     ("merge", "extension"): extension_steps.merge,
+    ("rewrite", "duckdb"): _compact,
+    ("merge", "duckdb"): _compact,
     ("expire", "duckdb"): _expire,
     ("cleanup", "duckdb"): _clean_up,
     ("orphans", "duckdb"): _delete_orphans,

@@ -23,6 +23,7 @@ class Stop:
         policy: Its budgets.
         read: How many bytes the steps so far have read.
         heard: The signal that came, if one did.
+        broken_off: Whether it came again.
         failed: Whether a step failed that is to end the run.
         lost: Why it is not certain any more that nobody else runs, if it is not.
     """
@@ -31,6 +32,7 @@ class Stop:
     started: float = field(default_factory=time.monotonic)
     read: int = 0
     heard: Signals | None = None
+    broken_off: bool = False
     failed: bool = False
     lost: str | None = None
 
@@ -60,6 +62,7 @@ def listening(stop: Stop) -> Iterator[None]:
 
     def heard(number: int, _: FrameType | None) -> None:
         if stop.heard is not None:
+            stop.broken_off = True
             raise KeyboardInterrupt
         stop.heard = Signals(number)
         log.warning("%s: the running step is finished, the others are left; again to roll it back", stop.heard.name)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ducklake_orch.catalog.compact_plan import Bin
 from ducklake_orch.catalog.layout import DEFAULT_FILE_SIZE
 from ducklake_orch.config.maintenance import MaintenancePolicy, MergePolicy
 from ducklake_orch.config.units import in_words, parse_size
@@ -58,7 +59,25 @@ class TablePlanner:
         return PlannedStep(operation, str(self._table.name), values, "skip", reason)
 
     def _engine(self, wanted: str) -> str:
-        return "extension" if wanted == "auto" else wanted
+        """Return what does it: this package, which keeps row ids and history, unless the files are encrypted."""
+        if wanted != "auto":
+            return wanted
+        return "extension" if self._census.metadata.encrypted() else "duckdb"
+
+    def _bin(self, files: Sequence[FileState]) -> Bin:
+        version, spec, values = files[0].group
+        return Bin(
+            table=self._table.name,
+            table_id=self._table.table_id,
+            schema_version=version,
+            partition_id=spec,
+            values=values,
+            files=tuple(one.file_id for one in files),
+            rows=sum(one.rows for one in files),
+            deleted=sum(one.deleted for one in files),
+            bytes=sum(one.bytes for one in files),
+            delete_files=sum(one.deleted > one.tombstones for one in files),
+        )
 
     # --- flush ---------------------------------------------------------------------------------------------------
 
@@ -120,7 +139,7 @@ class TablePlanner:
             bytes=sum(one.bytes for one in files),
             rows=rows - deleted,
             paths=[self._table.path(one) for one in files],
-            bins=[[one.file_id for one in some] for some in bins],
+            bins=[self._bin(some) for some in bins],
         )
 
     # --- merge ---------------------------------------------------------------------------------------------------
@@ -155,9 +174,9 @@ class TablePlanner:
             files_in=len(taken),
             files_out=len(bins),
             bytes=sum(one.bytes for one in taken),
-            rows=sum(one.rows - one.deleted for one in taken),
+            rows=sum(one.rows for one in taken),
             paths=[self._table.path(one) for one in taken],
-            bins=[[one.file_id for one in some] for some in bins],
+            bins=[self._bin(some) for some in bins],
         )
 
     @property

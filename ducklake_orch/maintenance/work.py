@@ -1,5 +1,6 @@
 """A step on its way: what it needs to know, and what came of it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -22,6 +23,7 @@ class Work:
         policy: What holds for its table.
         planned_at: Ages count from there: nothing younger is taken than what the plan has shown.
         run_id: The run that it belongs to.
+        stopping: Tells why a step that is done in parts is to begin none any more, or None.
     """
 
     config: LakeConfig
@@ -29,6 +31,7 @@ class Work:
     policy: MaintenancePolicy
     planned_at: datetime
     run_id: str
+    stopping: Callable[[], str | None]
 
     @property
     def purpose(self) -> str:
@@ -54,7 +57,9 @@ class Done:
     Attributes:
         step: It, with the figures of what was done.
         snapshot_id: The last snapshot that it made, if it made one.
+        stopped: Why it is not done to its end, if it is not.
     """
 
     step: PlannedStep
     snapshot_id: int | None = None
+    stopped: str | None = None

@@ -17,7 +17,7 @@ from ducklake_orch.maintenance.work import Done, Work
 from tests.backends import LOCAL, SQLITE, Backend, backends, catalogs
 from tests.catalog.crashing import dies_at
 from tests.conftest import MakeLake
-from tests.maintenance.worn import ALL_OF_IT, contents, history, metadata, rows, small_files, whole, worn
+from tests.maintenance.worn import ALL_OF_IT, contents, history, metadata, row_ids, rows, small_files, whole, worn
 
 on_sqlite = pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
 TABLES = ("t", "d", "i")
@@ -76,6 +76,24 @@ def test_all_six_operations_on_every_catalog_and_storage(backend: Backend, lake:
     assert statuses(lake.maintain(ALL_OF_IT).raise_for_error())["cleanup", None] in ("done", "skipped")
     assert contents(lake, ("d", "i")) == {"d": wanted["d"], "i": wanted["i"]}
     assert orphan not in {file.path for name in ("d", "left") for file in lake.table(name).files()}
+    whole(lake)
+
+
+@catalogs(sql_writes=True)
+def test_no_step_takes_what_another_one_has_just_made(lake: DuckLake) -> None:
+    small_files(lake, "t")
+    lake.delete("t", "k < 5")
+    lake.write(rows(1000, 3), "t", mode="append", inline="auto")
+    lake.execute("UPDATE t SET v = 'new' WHERE k = 30").raise_for_error()
+    wanted, past = contents(lake), history(lake)
+    ids = row_ids(lake)
+    plan = lake.plan_maintenance(KEEPING)
+    report = lake.maintain(plan).raise_for_error()
+    for planned, done in zip(plan.operations, report.operations, strict=True):
+        assert {name: figures(done)[name] for name in figures(planned)} == figures(planned), str(done)
+    assert contents(lake) == wanted
+    assert history(lake).items() >= past.items()
+    assert row_ids(lake) == ids
     whole(lake)
 
 

@@ -43,6 +43,11 @@ def contents(lake: DuckLake, tables: Sequence[str] = ("t",), snapshot: int | Non
     }
 
 
+def row_ids(lake: DuckLake, table: str = "t") -> dict[int, int]:
+    with lake.connect() as con:
+        return dict(con.execute(f"SELECT k, rowid FROM {table}").fetchall())
+
+
 def snapshots(lake: DuckLake) -> list[int]:
     return [one.snapshot_id for one in lake.snapshots()]
 
