@@ -13,6 +13,9 @@ from ducklake_orch.catalog.model import ROW_ID, SNAPSHOT_ID, ColumnDef, DataFile
 from ducklake_orch.catalog.stored_columns import StoredColumn
 from ducklake_orch.engine.quoting import identifier
 
+# Beside the columns of a table, which may be called like anything.
+_POSITION, _GONE = "__ducklake_orch_pos", "__ducklake_orch_gone"
+
 
 @dataclass(frozen=True, slots=True)
 class FileLife:
@@ -63,8 +66,8 @@ def file_versions(life: FileLife, stored: Sequence[StoredColumn]) -> str:
     ends = ["NULL" if life.end_snapshot is None else str(life.end_snapshot)]
     rows, gone = _with_ids(file.path, file.encryption_key), _gone(life)
     if gone:
-        rows = f"{rows} f LEFT JOIN ({gone}) d ON d.pos = f.file_row_number"
-        ends.append("d.gone")
+        rows = f"{rows} f LEFT JOIN ({gone}) d ON d.{_POSITION} = f.file_row_number"
+        ends.append(f"d.{_GONE}")
     # LEAST passes NULLs over.
     select = [f"coalesce({ROW_ID}, {start} + file_row_number) AS row_id", f"{began} AS began"]
     select += [f"CAST(least({', '.join(ends)}) AS BIGINT) AS ended"]
@@ -106,7 +109,9 @@ def _gone(life: FileLife) -> str:
     if life.deleted:
         lists = (f"unnest([{', '.join(map(str, some))}])" for some in zip(*life.deleted, strict=True))
         parts.append(f"SELECT {' AS pos, '.join(lists)} AS gone")
-    return f"SELECT pos, min(gone) AS gone FROM ({' UNION ALL '.join(parts)}) GROUP BY pos" if parts else ""
+    if not parts:
+        return ""
+    return f"SELECT pos AS {_POSITION}, min(gone) AS {_GONE} FROM ({' UNION ALL '.join(parts)}) GROUP BY pos"
 
 
 def inlined_versions_sql(inlined: InlinedRows, columns: Sequence[ColumnDef]) -> str:

@@ -6,7 +6,7 @@ It needs no catalog, so it runs wherever the data is: in this process, or in the
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import duckdb
 
@@ -22,6 +22,8 @@ from ducklake_orch.catalog.layout import (
 from ducklake_orch.catalog.model import (
     ROW_ID,
     ROW_ID_FIELD,
+    SNAPSHOT_ID,
+    SNAPSHOT_ID_FIELD,
     ColumnDef,
     ColumnStats,
     NewFile,
@@ -35,6 +37,20 @@ _SPOOL = "__ducklake_orch_spool"
 _GROUP = "__ducklake_orch_group"
 # Of these COPY says that there are no values and no NULLs, whatever there is.
 _UNCOUNTED = ("timetz", "interval")
+
+
+@dataclass(frozen=True)
+class WrittenVersions:
+    """A file with versions of rows.
+
+    Attributes:
+        first: The first of the snapshots that they came with.
+        last: The last of them.
+    """
+
+    file: NewFile
+    first: int
+    last: int
 
 
 def write_files(
@@ -84,6 +100,43 @@ def write_known_rows(con: duckdb.DuckDBPyConnection, table: TableDef, source: st
         replace(file, stats={key: one for key, one in file.stats.items() if key in known}, has_row_ids=True)
         for file in write_files(con, wider, source, write_id)
     ]
+
+
+def write_versions(
+    con: duckdb.DuckDBPyConnection, table: TableDef, rows: str, values: tuple[str | None, ...], write_id: str
+) -> WrittenVersions | None:
+    """Write versions of rows into one file, each with its id and the snapshot that it came with.
+
+    Args:
+        con: A DuckDB that can reach the storage; it is used by nobody else meanwhile.
+        table: The table as it was when they were written: columns, and the partition spec.
+        rows: The query for them: the columns of the table, the row id, the snapshot.
+        values: Their keys in the partition spec.
+        write_id: Becomes part of the file's name.
+
+    Returns:
+        The file; None when there are no rows.
+    """
+    own = [(ROW_ID_FIELD, ROW_ID), (SNAPSHOT_ID_FIELD, SNAPSHOT_ID)]
+    wider = replace(
+        table, columns=(*table.columns, *(ColumnDef(number, name, "int64", nullable=False) for number, name in own))
+    )
+    folder = table.folder
+    if table.options.get("hive_file_pattern") != "false":
+        encoded = con.execute(
+            f"SELECT {', '.join(f'url_encode({literal(one)})' for one in values) or 'NULL'}"
+        ).fetchall()
+        for key, text in zip(partition_keys(table), encoded[0], strict=False):
+            folder += f"{key.folder}={NULL_FOLDER if text is None else text}/"
+    # One file, however large.
+    options = copy_options(wider, write_id) | {"FILE_SIZE_BYTES": "'1000TiB'"}
+    files = _copy(con, wider, [], rows, folder, options, values)
+    if not files:
+        return None
+    file, known = files[0], {leaf.column_id for column in table.columns for leaf in column.leaves()}
+    snapshots = file.stats[SNAPSHOT_ID_FIELD]
+    file = replace(file, stats={key: one for key, one in file.stats.items() if key in known}, has_row_ids=True)
+    return WrittenVersions(file, int(snapshots.min_value or 0), int(snapshots.max_value or 0))
 
 
 def fitted(con: duckdb.DuckDBPyConnection, table: TableDef, source: str, only: str | None) -> str:

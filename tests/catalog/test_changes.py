@@ -127,6 +127,14 @@ def test_chosen_columns_come_of_every_change(lake: DuckLake) -> None:
 
 
 @on_sqlite
+def test_columns_may_be_called_like_anything_the_feed_uses_itself(lake: DuckLake) -> None:
+    names = ["pos", "gone", "began", "ended", "path", "file_path", "came", "same"]
+    lake.write(pa.table({name: list(range(20)) for name in names}), "t", mode="append")
+    lake.delete("t", "pos = 3")
+    assert feed(lake)[-1] == (2, 3, "delete", *[3] * len(names))
+
+
+@on_sqlite
 def test_a_column_with_a_name_of_the_feed_is_refused(lake: DuckLake) -> None:
     run(lake, "CREATE TABLE t (a INTEGER, Author VARCHAR)", "INSERT INTO t VALUES (1, 'x')")
     with pytest.raises(ConfigError, match="column `Author`"):

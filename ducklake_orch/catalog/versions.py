@@ -1,0 +1,125 @@
+"""The versions of all rows of many data files, as few queries: when each began, and when it ended.
+
+Files that look alike are read together; a query for each of thousands of files would take longer than to read them.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import duckdb
+
+from ducklake_orch.catalog.feed_sql import FileLife, short
+from ducklake_orch.catalog.file_columns import FileColumn
+from ducklake_orch.catalog.file_sql import read_columns, refuse_vectors, value_sql
+from ducklake_orch.catalog.model import ROW_ID, SNAPSHOT_ID, ColumnDef, MappedName
+from ducklake_orch.catalog.stored_columns import StoredColumn, stored_columns
+from ducklake_orch.engine.quoting import exactly, literal
+
+_FILES, _GONE = "__ducklake_orch_files", "__ducklake_orch_gone"
+_PATH = "__ducklake_orch_path"
+
+
+@dataclass(frozen=True)
+class Versions:
+    """The row versions of some files.
+
+    Attributes:
+        sql: The query: `row_id`, `began`, `ended`, and the columns as `c1`, `c2` by their ids.
+        any_gone: Whether any row has ended.
+        has_row_ids: Whether all files tell the ids of their rows.
+    """
+
+    sql: str
+    any_gone: bool
+    has_row_ids: bool
+
+
+def read_versions(
+    con: duckdb.DuckDBPyConnection,
+    files: Sequence[FileLife],
+    columns: Sequence[ColumnDef],
+    mappings: Mapping[int, tuple[MappedName, ...]],
+) -> Versions:
+    """Make the row versions of live files ready to be read; the tables this needs stay until the next call.
+
+    Args:
+        con: A connection that reaches the storage.
+        files: The files, with all delete files that they ever had.
+        columns: The columns to read, as they are to be.
+        mappings: Names of the columns in files that have a `mapping_id`, by that.
+    """
+    refuse_vectors([one.file for one in files])
+    con.execute(f"CREATE OR REPLACE TEMP TABLE {_FILES} (path VARCHAR, begin BIGINT, start BIGINT)")
+    rows = [(one.file.path, one.file.begin_snapshot, one.file.row_id_start) for one in files]
+    con.execute(f"INSERT INTO {_FILES} VALUES {_values(rows)}")
+    any_gone = _note_gone(con, files)
+    footers = read_columns(con, [one.file.path for one in files])
+    has_row_ids = all(
+        one.file.row_id_start is not None or any(column.name == ROW_ID for column in footers[one.file.path])
+        for one in files
+    )
+    return Versions(_versions_sql(files, footers, columns, mappings, any_gone=any_gone), any_gone, has_row_ids)
+
+
+def _note_gone(con: duckdb.DuckDBPyConnection, files: Sequence[FileLife]) -> bool:
+    """Note when rows were deleted: with the first deletion that names them, in a file or in the catalog."""
+    con.execute(f"CREATE OR REPLACE TEMP TABLE {_GONE} (path VARCHAR, pos BIGINT, gone BIGINT)")
+    deletes = [(one.path, life.file.path, one.begin_snapshot) for life in files for one in life.file.deletes]
+    if deletes:
+        # Some have a snapshot for each row, others one for all.
+        maybe = f"SELECT NULL::BIGINT AS {SNAPSHOT_ID} WHERE false UNION ALL BY NAME FROM {_read(deletes, union=True)}"
+        con.execute(
+            f"INSERT INTO {_GONE} SELECT d.file, r.pos, coalesce(r.{SNAPSHOT_ID}, d.begin) FROM ({maybe}) r"
+            f" JOIN (VALUES {_values(deletes)}) d(path, file, begin) ON d.path = r.{_PATH}"
+        )
+    deleted = [(life.file.path, position, snapshot) for life in files for position, snapshot in life.deleted]
+    if deleted:
+        con.execute(f"INSERT INTO {_GONE} VALUES {_values(deleted)}")
+    return bool(deletes or deleted)
+
+
+def _values(rows: Sequence[Sequence[object]]) -> str:
+    """Return rows as they stand behind VALUES."""
+    return ", ".join(f"({', '.join(map(literal, row))})" for row in rows)
+
+
+def _read(rows: Sequence[Sequence[object]], *, union: bool = False) -> str:
+    """Return the source of files that are read together, with their paths; each row begins with a path."""
+    paths = ", ".join(literal(exactly(str(row[0]))) for row in rows)
+    options = f"filename = {literal(_PATH)}, file_row_number = true, hive_partitioning = false"
+    return f"read_parquet([{paths}], {options}{', union_by_name = true' if union else ''})"
+
+
+def _versions_sql(
+    files: Sequence[FileLife],
+    footers: Mapping[str, tuple[FileColumn, ...]],
+    columns: Sequence[ColumnDef],
+    mappings: Mapping[int, tuple[MappedName, ...]],
+    *,
+    any_gone: bool,
+) -> str:
+    alike: dict[tuple[tuple[StoredColumn, ...], tuple[tuple[str, str], ...]], list[str]] = defaultdict(list)
+    for one in files:
+        footer, number = footers[one.file.path], one.file.mapping_id
+        stored = stored_columns(columns, footer, None if number is None else mappings[number], one.file.path)
+        alike[stored, tuple((column.name, str(column)) for column in footer)].append(one.file.path)
+    parts = []
+    for (stored, found), paths in alike.items():
+        own = [name for name in (ROW_ID, SNAPSHOT_ID) if any(name == column for column, _ in found)]
+        # Of the table, nothing is in scope but its columns: one may be called like anything.
+        inner = [f"{value_sql(one)} AS {short(one.column)}" for one in stored]
+        inner = [*inner, *own, _PATH, "file_row_number"]
+        source = f"(SELECT {', '.join(inner)} FROM {_read([[path] for path in paths])}) r"
+        source += f" JOIN {_FILES} f ON f.path = r.{_PATH}"
+        ended = "NULL::BIGINT"
+        if any_gone:
+            gone = f"SELECT path, pos, min(gone) AS gone FROM {_GONE} GROUP BY ALL"
+            source += f" LEFT JOIN ({gone}) g ON g.path = r.{_PATH} AND g.pos = r.file_row_number"
+            ended = "g.gone"
+        row_id, began = "f.start + r.file_row_number", "f.begin"
+        row_id = f"coalesce({ROW_ID}, {row_id})" if ROW_ID in own else row_id
+        began = f"coalesce({SNAPSHOT_ID}, {began})" if SNAPSHOT_ID in own else began
+        select = [f"{row_id} AS row_id, {began} AS began, {ended} AS ended", *(short(one.column) for one in stored)]
+        parts.append(f"SELECT {', '.join(select)} FROM {source}")
+    return " UNION ALL ".join(parts)

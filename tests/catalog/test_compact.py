@@ -1,0 +1,311 @@
+"""Compactions move rows and change none: every snapshot, every row id and the change feed are what they were."""
+
+import random
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ducklake_orch import CommitInfo, DuckLake
+from ducklake_orch.catalog import compact as compact_module
+from ducklake_orch.catalog.compact import Compaction, compact
+from ducklake_orch.catalog.compact_commit import Way
+from ducklake_orch.catalog.compact_plan import Bin, MergeRule, TableBins, plan_merge, plan_rewrite
+from ducklake_orch.catalog.expire import Retention, expire
+from ducklake_orch.catalog.orphans import delete_orphans
+from ducklake_orch.catalog.planning import planning
+from ducklake_orch.errors import ObjectNotFoundError
+from tests.backends import LOCAL, MYSQL, SQLITE, Backend, catalogs
+from tests.catalog.crashing import dies_at
+from tests.catalog.metadata_dump import dump
+from tests.catalog.plan_reader import read_plan
+from tests.catalog.table_steps import COMMON, UPDATES, latest, rows_of, run, state, step
+from tests.conftest import MakeLake
+
+on_sqlite = pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
+FLUSH = "CALL ducklake_flush_inlined_data('lake')"
+EVERYTHING = MergeRule(min_files=2)
+
+
+def merges(lake: DuckLake, rule: MergeRule = EVERYTHING) -> list[TableBins]:
+    with planning(lake.config, "Planning") as metadata:
+        return plan_merge(metadata, rule)
+
+
+def rewrites(lake: DuckLake, threshold: float = 0.0) -> list[TableBins]:
+    with planning(lake.config, "Planning") as metadata:
+        return plan_rewrite(metadata, threshold)
+
+
+def bins(plans: list[TableBins]) -> list[Bin]:
+    return [one for plan in plans for one in plan.bins]
+
+
+def merge(lake: DuckLake, rule: MergeRule = EVERYTHING) -> Compaction:
+    return compact(lake.config, "merge", bins(merges(lake, rule)))
+
+
+def rewrite(lake: DuckLake) -> Compaction:
+    return compact(lake.config, "rewrite", bins(rewrites(lake)))
+
+
+class Past:
+    """What every reader sees of `t`, at every snapshot there is."""
+
+    def __init__(self, lake: DuckLake, *, first: int = 1) -> None:
+        self.lake = lake
+        self.seen = {at: self._at(at) for at in range(first, latest(lake) + 1)}
+        self.changes = self._changes(latest(lake))
+
+    def check(self) -> None:
+        """Look whether all of it is still so, and nothing is broken."""
+        for at, then in self.seen.items():
+            now = self._at(at)
+            for reader, rows in now.items():
+                assert rows == then[reader], f"{reader} at {at}"
+        assert self._changes(max(self.seen)) == self.changes
+        report = self.lake.fsck(deep=True, storage=True)
+        assert report.counts == {}, str(report)
+
+    def _at(self, at: int) -> dict[str, Any]:
+        found: dict[str, Any] = {"plan": read_plan(self.lake, "t", snapshot=at)}
+        sql = f"FROM t AT (VERSION => {at})"
+        with self.lake.connect() as con:
+            found["DuckDB"] = sorted(con.execute(f"SELECT rowid, * {sql}").fetchall(), key=repr)
+            found["count"] = con.execute(f"SELECT count(*) {sql}").fetchall()
+        return found
+
+    def _changes(self, to: int) -> list[tuple[Any, ...]]:
+        rows = self.lake.changes("t", to_snapshot=to).to_pylist()
+        return sorted((tuple(row.values()) for row in rows), key=repr)
+
+
+@catalogs(sql_writes=True)
+@pytest.mark.parametrize("way", ["merge", "rewrite", "both"])
+def test_every_state_and_the_change_feed_stay(backend: Backend, make_lake: MakeLake, way: str) -> None:
+    rng = random.Random(f"compact {backend} {way}")
+    lake = make_lake()
+    run(lake, "CREATE TABLE t (k BIGINT, v VARCHAR)")
+    # Where the engine itself goes wrong in time travel, there is nothing to compare with.
+    steps = [one for one in COMMON + UPDATES if "rewrite" not in one]
+    for round_ in range(2):
+        for number in range(5):
+            step(lake, rng.choice(steps), (round_ * 8 + number) * 20, rng.randrange(5))
+        run(lake, FLUSH)
+        past = Past(lake)
+        if way in ("rewrite", "both"):
+            if planned := bins(rewrites(lake)):
+                compact(lake.config, "rewrite", planned)
+        if way in ("merge", "both"):
+            if planned := bins(merges(lake)):
+                done = compact(lake.config, "merge", planned)
+                assert done.changed == 0
+                assert done.files_out == len(planned)
+        past.check()
+    # The engine goes on.
+    run(lake, "DELETE FROM t WHERE k % 3 = 0", "UPDATE t SET v = 'x' WHERE k % 4 = 0", FLUSH)
+    run(lake, "CALL ducklake_rewrite_data_files('lake', delete_threshold => 0.01)")
+    now = state(lake)
+    run(lake, "CALL ducklake_merge_adjacent_files('lake')")
+    assert sorted(state(lake).values(), key=repr) == sorted(now.values(), key=repr)
+    run(lake, f"CALL ducklake_expire_snapshots('lake', versions => {list(range(latest(lake)))})")
+    run(lake, "CALL ducklake_cleanup_old_files('lake', cleanup_all => true)")
+    assert sorted(state(lake).values(), key=repr) == sorted(now.values(), key=repr)
+    assert lake.fsck(deep=True, storage=True).counts == {}
+
+
+@catalogs()
+def test_our_own_writes_are_compacted_on_every_catalog(lake: DuckLake) -> None:
+    for number in range(6):
+        lake.write(rows_of(*((number * 10 + k, "a") for k in range(10))), "t", mode="append")
+    lake.delete("t", "k IN (2, 12, 13)")
+    lake.update("t", {"v": "'new'"}, "k IN (34, 55)")
+    past, before = Past(lake), dump(lake)
+    planned = merges(lake)
+    assert dump(lake) == before
+    (one,) = bins(planned)
+    done = compact(lake.config, "merge", [one], commit=CommitInfo(author="night", message="merge"))
+    assert (done.files_in, done.rows_in, done.bytes_in) == (len(one.files), one.rows, one.bytes)
+    assert (done.bins, done.files_out, done.delete_files_in, done.delete_files_out) == (1, 1, one.delete_files, 1)
+    assert (lake.snapshots(limit=1)[0].author, done.snapshot_id) == ("night", latest(lake))
+    past.check()
+    assert bins(merges(lake)) == []
+    (one,) = bins(rewrites(lake))
+    done = compact(lake.config, "rewrite", [one])
+    assert (done.files_in, done.rows_in, done.rows_out, done.files_out) == (1, one.rows, one.rows - one.deleted, 1)
+    past.check()
+    assert bins(rewrites(lake)) == []
+    lake.delete("t", "k = 0")
+    lake.write(rows_of((1, "merged"), (99, "new")), "t", mode="merge", keys=["k"])
+    assert lake.table("t").count() == 57
+    past.check()
+
+
+@catalogs(sql_writes=True)
+def test_deletions_that_are_in_the_catalog_are_folded(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    run(lake, "CREATE TABLE t (k BIGINT, v VARCHAR)")
+    for number in range(3):
+        run(lake, f"INSERT INTO t SELECT range, 'x' FROM range({number * 100}, {number * 100 + 100})")
+        run(lake, f"DELETE FROM t WHERE k = {number * 100 + 7}", f"DELETE FROM t WHERE k < {number * 100 - 50}")
+    for way in (merge, rewrite):
+        past = Past(lake)
+        assert way(lake).bins == 1
+        past.check()
+        run(lake, "DELETE FROM t WHERE k IN (150, 250)", FLUSH)
+    assert lake.fsck(deep=True, storage=True).counts == {}
+
+
+@catalogs(quick=[SQLITE])
+def test_what_no_snapshot_sees_any_more_is_left_out(lake: DuckLake) -> None:
+    lake.write(rows_of(*((k, "a") for k in range(10))), "t", mode="append")
+    lake.delete("t", "k < 3")
+    lake.write(rows_of((50, "b")), "t", mode="append")
+    expire(lake.config, Retention(datetime.now(UTC) + timedelta(days=1)))
+    past = Past(lake, first=latest(lake))
+    done = merge(lake)
+    assert (done.rows_in, done.rows_out, done.delete_files_in, done.delete_files_out) == (11, 8, 1, 0)
+    past.check()
+
+
+@catalogs(sql_writes=True, quick=[SQLITE])
+def test_files_are_merged_within_a_schema_and_rewritten_across(make_lake: MakeLake) -> None:
+    lake = make_lake(data_inlining_row_limit=0)
+    insert = "INSERT INTO t SELECT {} FROM range(20)"
+    run(lake, "CREATE TABLE t (k BIGINT, path VARCHAR)", insert.format("range, 'a'"), insert.format("range, 'b'"))
+    run(lake, "ALTER TABLE t ADD COLUMN pos INTEGER DEFAULT 7", "ALTER TABLE t RENAME path TO began")
+    run(lake, insert.format("range, 'c', 1"), insert.format("range, 'd', 2"))
+    run(lake, "ALTER TABLE t DROP COLUMN k")
+    run(lake, insert.format("'e', range"), insert.format("'f', 4"))
+    run(lake, "DELETE FROM t WHERE rowid IN (3, 44, 85, 102)")
+    past = Past(lake)
+    planned = bins(merges(lake))
+    assert [len(one.files) for one in planned] == [2, 2, 2]
+    assert compact(lake.config, "merge", planned).files_out == 3
+    past.check()
+    (one,) = bins(rewrites(lake))
+    assert compact(lake.config, "rewrite", [one]).files_out == 1
+    past.check()
+
+
+@catalogs(quick=[SQLITE])
+def test_partitions_are_compacted_each_for_itself_in_its_own_folder(lake: DuckLake, tmp_path: Path) -> None:
+    keys = ["a b", "é/=%", "", None]
+    data = pa.table({"p": keys * 10, "k": list(range(40))})
+    for _ in range(2):
+        lake.write(data, "t", mode="append", partition_by=["p"])
+    odd = f"{lake.config.data_path}main/t/odd/p=a%20b/file.parquet"
+    Path(odd).parent.mkdir(parents=True)
+    pq.write_table(pa.table({"p": ["a b"], "k": [99]}), odd)
+    lake.add_files("t", odd)
+    lake.delete("t", "k IN (0, 2)")
+    past = Past(lake)
+    planned = bins(merges(lake))
+    assert sorted(len(one.files) for one in planned) == [2, 2, 2, 3]
+    folders = {str(Path(one.path).parent) for one in lake.table("t").files() if one.path != odd}
+    assert compact(lake.config, "merge", planned).files_out == 4
+    past.check()
+    files = lake.table("t").files()
+    assert {str(Path(one.path).parent) for one in files} == folders
+    assert sorted(str(one.partition) for one in files) == sorted(str({"p": key}) for key in keys)
+    assert len(bins(rewrites(lake))) == 2
+    assert rewrite(lake).files_out == 2
+    past.check()
+    lake.write(pa.table({"p": ["a b"], "k": [1]}), "t", mode="overwrite_partitions")
+    assert lake.table("t").count() == 1 + 58
+
+
+@on_sqlite
+def test_the_sort_order_of_a_table_is_kept(lake: DuckLake) -> None:
+    for numbers in ([3, 1, 2], [9, 7, 8]):
+        lake.write(rows_of(*((k, str(-k)) for k in numbers)), "t", mode="append", sort_by=["k DESC"])
+    merge(lake)
+    assert lake.read("t").column("k").to_pylist() == [9, 8, 7, 3, 2, 1]
+
+
+@on_sqlite
+def test_which_files_are_put_together(lake: DuckLake) -> None:
+    for number in range(6):
+        lake.write(rows_of(*((k, f"{k * 7919}") for k in range(3000 if number < 2 else 3))), "t", mode="append")
+    sizes = sorted(one.bytes for one in lake.table("t").files())
+    small, large = sizes[0], sizes[-1]
+    rules = {
+        MergeRule(min_files=2): [6],
+        MergeRule(min_files=7): [],
+        MergeRule(min_files=2, tiers=(large // 2,)): [2, 4],
+        MergeRule(min_files=2, target_file_size=2 * small + 10): [2, 2],
+        MergeRule(min_files=2, max_bin_bytes=3 * small + 10): [3],
+        MergeRule(min_files=2, target_file_size=large): [4],
+    }
+    for rule, wanted in rules.items():
+        assert sorted(len(one.files) for one in bins(merges(lake, rule))) == wanted, str(rule)
+    assert merges(lake, MergeRule(min_files=7))[0].reason == "there are not 7 small files that belong together"
+
+
+@catalogs()
+@pytest.mark.parametrize("way", ["merge", "rewrite"])
+def test_what_others_do_meanwhile_is_not_lost(lake: DuckLake, monkeypatch: pytest.MonkeyPatch, way: Way) -> None:
+    data = pa.table({"p": [1] * 9 + [2] * 9, "k": [*range(10, 19), *range(20, 29)]})
+    for _ in range(2):
+        lake.write(data, "t", mode="append", partition_by=["p"])
+    lake.delete("t", "k IN (10, 20)")
+    planned = bins(merges(lake) if way == "merge" else rewrites(lake))
+    assert len(planned) == 2
+    written = compact_module._write
+
+    def write(*arguments: Any) -> Any:
+        found = written(*arguments)
+        lake.delete("t", "k = 12")
+        lake.write(pa.table({"p": [3], "k": [30]}), "t", mode="append")
+        return found
+
+    monkeypatch.setattr(compact_module, "_write", write)
+    done = compact(lake.config, way, planned)
+    assert (done.bins, done.changed) == (1, 1)
+    monkeypatch.undo()
+    wanted = [*range(11, 19), *range(21, 29)]
+    wanted.remove(12)
+    assert sorted(lake.read("t").column("k").to_pylist()) == sorted([*wanted, *wanted, 30])
+    assert lake.fsck(deep=True, storage=True).counts == {}
+    past = Past(lake)
+    again = merge(lake) if way == "merge" else rewrite(lake)
+    assert (again.bins, again.changed) == (1, 0)
+    past.check()
+
+
+@on_sqlite
+def test_a_bin_whose_files_are_gone_is_left_alone(lake: DuckLake) -> None:
+    for number in range(3):
+        lake.write(rows_of((number, "a")), "t", mode="append")
+    planned = bins(merges(lake))
+    merge(lake)
+    done = compact(lake.config, "merge", planned)
+    assert (done.bins, done.changed, done.snapshot_id) == (0, 1, None)
+    lake.drop_table("t")
+    with pytest.raises(ObjectNotFoundError):
+        compact(lake.config, "merge", planned)
+
+
+@catalogs(quick=[SQLITE, MYSQL])
+@pytest.mark.parametrize("way", ["merge", "rewrite"])
+def test_a_compaction_that_is_killed_anywhere_happens_whole_or_not_at_all(lake: DuckLake, way: Way) -> None:
+    for number in range(3):
+        lake.write(rows_of(*((number * 10 + k, "a") for k in range(10))), "t", mode="append")
+    lake.delete("t", "k IN (3, 13)")
+    planned, past = bins(merges(lake) if way == "merge" else rewrites(lake)), Past(lake)
+    for point in ("files.written", "statement.1", "statement.4", "statement.6", "commit.before", "commit.after"):
+        assert dies_at(point, lambda: compact(lake.config, way, planned))
+        assert latest(lake) == max(past.seen) + (point == "commit.after")
+    assert lake.fsck(deep=True).findings == []
+    delete_orphans(lake.config, datetime.now(UTC) + timedelta(days=1))
+    past.check()
+
+
+@on_sqlite
+def test_an_encrypted_lake_is_left_alone(make_lake: MakeLake) -> None:
+    lake = make_lake(encrypted=True, data_inlining_row_limit=0, extensions=["httpfs"])
+    run(lake, "CREATE TABLE t (k BIGINT)", "INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)")
+    assert [(one.bins, one.reason) for one in merges(lake)] == [((), "the lake is encrypted")]
