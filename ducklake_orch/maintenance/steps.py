@@ -30,8 +30,8 @@ def _compact(work: Work) -> Done:
     way: Way = "merge" if work.step.operation == "merge" else "rewrite"
     totals: Counter[str] = Counter()
     snapshot = stopped = None
-    for some in _parts(work.step.bins):
-        if (stopped := work.stopping()) is not None:
+    for number, some in enumerate(_parts(work.step.bins)):
+        if number and (stopped := work.stopping()) is not None:
             break
         done = compact(work.config, way, some, commit=work.info(**_planned(some)))
         totals.update(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 
 from ducklake_orch import DuckLake, MaintenancePolicy
@@ -22,7 +23,7 @@ def rows(start: int, count: int) -> pa.Table:
     return pa.table({"k": pa.array(numbers, pa.int64()), "v": pa.array([f"row {one}" for one in numbers])})
 
 
-def small_files(lake: DuckLake, table: str = "t", files: int = 6, each: int = 20) -> None:
+def small_files(lake: DuckLake, table: str = "t", files: int = 5, each: int = 20) -> None:
     """Append so many small files."""
     for number in range(files):
         lake.write(rows(number * each, each), table, mode="append")
@@ -31,16 +32,14 @@ def small_files(lake: DuckLake, table: str = "t", files: int = 6, each: int = 20
 def worn(lake: DuckLake) -> None:
     """Make a lake that every operation finds something in: `t`, `d` with deletions, `i` with inlined rows."""
     small_files(lake, "t")
-    small_files(lake, "d", files=2, each=100)
+    small_files(lake, "d", files=1, each=100)
     lake.delete("d", "k < 25")  # few enough for a delete file
     lake.write(rows(0, 3), "i", mode="append", inline="auto")
 
 
-def contents(lake: DuckLake, tables: Sequence[str] = ("t",), snapshot: int | None = None) -> dict[str, Rows]:
-    return {
-        name: sorted(map(tuple, (row.values() for row in lake.read(name, snapshot=snapshot).to_pylist())))
-        for name in tables
-    }
+def contents(lake: DuckLake, tables: Sequence[str] = ("t",)) -> dict[str, Rows]:
+    with lake.connect() as con:
+        return {name: sorted(con.execute(f"FROM {name}").fetchall()) for name in tables}
 
 
 def row_ids(lake: DuckLake, table: str = "t") -> dict[int, int]:
@@ -48,18 +47,23 @@ def row_ids(lake: DuckLake, table: str = "t") -> dict[int, int]:
         return dict(con.execute(f"SELECT k, rowid FROM {table}").fetchall())
 
 
-def snapshots(lake: DuckLake) -> list[int]:
-    return [one.snapshot_id for one in lake.snapshots()]
-
-
 def history(lake: DuckLake, tables: Sequence[str] = ("t",)) -> dict[int, dict[str, Rows]]:
-    """Return the contents at every snapshot in which all tables are there."""
-    found = {}
-    for at in snapshots(lake):
-        there = {one.table for one in lake.tables(snapshot=at)}
-        if there.issuperset(tables):
-            found[at] = contents(lake, tables, at)
-    return found
+    """Return the contents at every snapshot in which all tables are there, as the engine reads them."""
+    snapshots = [one.snapshot_id for one in lake.snapshots()]
+    with lake.connect() as con:
+
+        def at(name: str, snapshot: int) -> Rows | None:
+            try:
+                return sorted(con.execute(f"FROM {name} AT (VERSION => {snapshot})").fetchall())
+            except duckdb.CatalogException:
+                return None
+
+        found = {one: {name: at(name, one) for name in tables} for one in snapshots}
+    return {
+        one: {name: some for name, some in state.items() if some is not None}
+        for one, state in found.items()
+        if None not in state.values()
+    }
 
 
 def metadata(lake: DuckLake) -> dict[str, Rows]:
