@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +13,9 @@ import pytest
 from ducklake_orch import DuckLake, MaintenancePolicy
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.errors import ConfigError, MaintenanceRunningError, ReadOnlyError, StatementError
-from ducklake_orch.maintenance import steps
 from ducklake_orch.maintenance.results import MaintenanceReport, PlannedStep, StepReport
 from ducklake_orch.maintenance.work import Done, Work
-from tests.backends import CROSS, LOCAL, SQLITE, Backend, catalogs, in_every_run
+from tests.backends import CROSS, LOCAL, POSTGRES, SQLITE, Backend, catalogs, in_every_run
 from tests.catalog.crashing import dies_at
 from tests.conftest import MakeLake
 from tests.maintenance.worn import ALL_OF_IT, contents, history, metadata, row_ids, rows, small_files, whole, worn
@@ -151,8 +151,6 @@ def test_a_table_with_auto_compact_off_is_left_alone(lake: DuckLake) -> None:
 
 @on_sqlite
 def test_orphans_are_only_reported_unless_the_policy_says_delete(lake: DuckLake) -> None:
-    from pathlib import Path
-
     worn(lake)
     stray = Path(lake.table("t").files()[0].path).with_name("stray.parquet")
     stray.write_bytes(b"not known")
@@ -170,24 +168,37 @@ def test_orphans_are_only_reported_unless_the_policy_says_delete(lake: DuckLake)
 # --- what can go wrong -----------------------------------------------------------------------------------------------
 
 
-@on_sqlite
-def test_a_broken_table_is_reported_and_the_others_are_done(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    worn(lake)
-    real = steps.do
-
-    def breaking(work: Work) -> Done:
-        if work.step.table == "main.d":
-            raise StatementError("INTERNAL Error: something broke")
-        return real(work)
-
-    monkeypatch.setattr("ducklake_orch.maintenance.run.do", breaking)
-    report = lake.maintain(KEEPING)
-    assert report.status == "error"
-    assert statuses(report)["rewrite", "main.d"] == "failed"
-    assert statuses(report)["merge", "main.t"] == "done"
-    with pytest.raises(StatementError, match="INTERNAL"):
+@catalogs(quick=[SQLITE, POSTGRES], sql_writes=True)
+def test_a_table_that_breaks_the_engine_is_reported_and_the_others_are_done(lake: DuckLake) -> None:
+    data = rows(0, 2).append_column("region", [["a b", "a b"]])
+    for _ in range(5):
+        lake.write(data, "broken", mode="append", partition_by=["region"])
+    small_files(lake, "t")
+    scatter(lake, "broken")
+    extension = MaintenancePolicy(merge={"engine": "extension"})
+    report = lake.maintain(extension)  # which answers with an INTERNAL error that spoils the whole connection
+    assert (report.status, report.totals["failed"]) == ("error", 1)
+    told = statuses(report)
+    assert (told["merge", "main.broken"], told["merge", "main.t"]) == ("failed", "done")
+    with pytest.raises(StatementError, match="INTERNAL Error") as caught:
         report.raise_for_error()
+    assert "Stack Trace" not in caught.value.message
     assert json.dumps(report.to_dict())
+    # This package's own merge takes files from any folder.
+    assert statuses(lake.maintain().raise_for_error())["merge", "main.broken"] == "done"
+    assert lake.table("broken").count() == 10
+    whole(lake)
+
+
+def scatter(lake: DuckLake, table: str) -> None:
+    """Move a file to another folder of the same partition, as other engines name it."""
+    path = Path(lake.table(table).files()[0].path)
+    other = path.parent.with_name("region=a b") / path.name
+    other.parent.mkdir()
+    path.rename(other)
+    with lake.connect_metadata(read_only=False) as con:
+        moved = f"replace(path, 'region=a%20b', 'region=a b') WHERE path LIKE '%{path.name}'"
+        con.execute(f"UPDATE ducklake_data_file SET path = {moved}")
 
 
 @on_sqlite
