@@ -16,6 +16,7 @@ from ducklake_orch.catalog.layout import partition_keys
 from ducklake_orch.catalog.model import NewFile
 from ducklake_orch.catalog.outside import rows_outside
 from ducklake_orch.catalog.rows import ArrowRows, Job, Written
+from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.storages import BucketStorage
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.layout import column_comments
@@ -88,9 +89,9 @@ class SparkRows:
             with swept_if_it_fails(self._frame.sparkSession, job.write_id, lambda: _sweep(job)):
                 return write_natively(self._frame, job)
         except Exception as error:
-            if not _is_sparks(error):
+            if not is_sparks(error):
                 raise
-            failure = _failure(error, job)
+            failure = failure_of(error, job.config, f"Writing files of `{job.table}` in Spark")
         raise failure
 
     def _write_with_duckdb(self, job: Job) -> Written:
@@ -142,9 +143,9 @@ class SparkRows:
                 rows = frame.collect()
             return [unpack(bytes(row[0])) for row in rows]
         except Exception as error:
-            if not _is_sparks(error):
+            if not is_sparks(error):
                 raise
-            failure = _failure(error, job)
+            failure = failure_of(error, job.config, f"Writing files of `{job.table}` in Spark")
         raise failure
 
 
@@ -164,10 +165,19 @@ def check_writable(job: Job, columns: Sequence[tuple[str, str]]) -> None:
         job: What is to be written.
         columns: The columns of the data, with their types in DuckDB.
     """
-    storage = job.config.storage
+    check_reachable(job.config)
+    # A column of nothing but NULLs fits into any.
+    given = [SourceColumn(name, kind) for name, kind in columns if kind != "NULL"]
+    with job.working() as con:
+        projection(con, job.table, given)
+
+
+def check_reachable(config: LakeConfig) -> None:
+    """Refuse a storage that Spark's tasks cannot reach."""
+    storage = config.storage
     if storage is None:
         raise UnsupportedStatementError(
-            f"Lake `{job.config.name}` keeps its files at MotherDuck, where Spark's tasks cannot write.",
+            f"Lake `{config.name}` keeps its files at MotherDuck, where Spark's tasks cannot write.",
             remedy="Give the lake a bucket of your own (`mode` = `own_bucket` or `own_compute`).",
         )
     if isinstance(storage, BucketStorage) and storage.secret_name:
@@ -175,10 +185,6 @@ def check_writable(job: Job, columns: Sequence[tuple[str, str]]) -> None:
             f"The secret `{storage.secret_name}` is in the engine of this process; Spark's tasks do not have it.",
             remedy="Configure credentials of the storage, or `provider` = `credential_chain`.",
         )
-    # A column of nothing but NULLs fits into any.
-    given = [SourceColumn(name, kind) for name, kind in columns if kind != "NULL"]
-    with job.working() as con:
-        projection(con, job.table, given)
 
 
 def values_of(schema: Any) -> dict[str, str]:
@@ -190,11 +196,12 @@ def values_of(schema: Any) -> dict[str, str]:
     }
 
 
-def _is_sparks(error: Exception) -> bool:
+def is_sparks(error: Exception) -> bool:
+    """Whether an error comes from Spark itself."""
     return type(error).__module__.partition(".")[0] in ("pyspark", "py4j", "grpc")
 
 
-def _failure(error: Exception, job: Job) -> DuckLakeOrchError:
+def failure_of(error: Exception, config: LakeConfig, doing: str) -> DuckLakeOrchError:
     """Return the error that a failed job of Spark's means: its own words are pages of stack traces."""
     text = str(error)
     raised = list(_RAISED.finditer(text))
@@ -207,11 +214,11 @@ def _failure(error: Exception, job: Job) -> DuckLakeOrchError:
         text = "\n".join([text.partition("\n\tat ")[0][:2000], *causes[-1:]])
     if "No module named" in text:
         return MissingExtraError(
-            f"The Python of Spark's workers lacks what the write of `{job.table}` needs: {text}",
+            f"{doing}: the Python of the workers lacks what this needs: {text}",
             remedy=f"Set PYSPARK_PYTHON (as {sys.executable}) before the session starts, or install duckdb, pyarrow"
             " and the extension of the storage on every executor.",
         )
-    return classify(RuntimeError(text), job.config, f"Writing files of `{job.table}` in Spark failed")
+    return classify(RuntimeError(text), config, f"{doing} failed")
 
 
 def writing_engine(job: Job) -> EngineSpec:
