@@ -8,6 +8,8 @@ from ducklake_orch.errors import ConfigError
 from ducklake_orch.handle import LakeHandle
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from ducklake_orch.maintenance.health_report import HealthReport
     from ducklake_orch.maintenance.results import MaintenancePlan, MaintenanceReport
     from ducklake_orch.maintenance.run import Progress
@@ -23,6 +25,7 @@ class Upkeep(LakeHandle):
         operations: Sequence[str] | None = None,
         schemas: Sequence[str] | None = None,
         tables: Sequence[str] | None = None,
+        spark: "SparkSession | None" = None,
     ) -> "MaintenancePlan":
         """Say what maintenance would do, per table and partition, and why it would leave others alone; changes nothing.
 
@@ -31,6 +34,7 @@ class Upkeep(LakeHandle):
             operations: Of `flush`, `rewrite`, `merge`, `expire`, `cleanup`, `orphans`; by default all.
             schemas: Only tables in these, by name or pattern; what is about the whole lake is planned all the same.
             tables: Only these, by name or pattern: `sales.*`, `*.raw_*`, `orders` (in `main`).
+            spark: A session for what is too much for one machine, classic or Connect.
 
         Raises:
             MaintenanceFloorError: When a retention is below its floor, without `force` in the policy.
@@ -40,7 +44,8 @@ class Upkeep(LakeHandle):
         from ducklake_orch.maintenance.selection import Selection
 
         chosen = read_policy(policy, self.config.maintenance)
-        return plan_maintenance(self.config, chosen, Selection(operations, schemas, tables))
+        selection = Selection(operations, schemas, tables)
+        return plan_maintenance(self.config, chosen, selection, distributed=spark is not None)
 
     def maintain(
         self,
@@ -51,6 +56,7 @@ class Upkeep(LakeHandle):
         tables: Sequence[str] | None = None,
         dry_run: bool = False,
         progress: "Progress | None" = None,
+        spark: "SparkSession | None" = None,
     ) -> "MaintenanceReport":
         """Keep the lake in shape: flush, rewrite, merge, expire, clean up, look for orphans, as a plan says.
 
@@ -66,6 +72,7 @@ class Upkeep(LakeHandle):
             tables: Only these, by name or pattern.
             dry_run: Change nothing; the report is the plan.
             progress: Told of each step before it runs, and of what became of it.
+            spark: A session for what is too much for one machine, or whose `engine` the policy says is `spark`.
 
         Raises:
             MaintenanceRunningError: When somebody else maintains the lake right now.
@@ -76,10 +83,10 @@ class Upkeep(LakeHandle):
 
         chosen = {"operations": operations, "schemas": schemas, "tables": tables}
         if not isinstance(plan_or_policy, MaintenancePlan):
-            plan_or_policy = self.plan_maintenance(plan_or_policy, **chosen)
+            plan_or_policy = self.plan_maintenance(plan_or_policy, **chosen, spark=spark)
         elif given := [name for name, value in chosen.items() if value is not None]:
             raise ConfigError(f"`{given[0]}` beside a plan.", remedy="Give it to `plan_maintenance`.")
-        return maintain(self.config, plan_or_policy, dry_run=dry_run, progress=progress)
+        return maintain(self.config, plan_or_policy, dry_run=dry_run, progress=progress, spark=spark)
 
     def health(self, policy: MaintenancePolicy | Mapping[str, Any] | None = None) -> "HealthReport":
         """Say how the lake and its tables are, graded against the thresholds of a policy, and what would help.

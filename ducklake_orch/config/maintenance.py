@@ -12,12 +12,12 @@ from ducklake_orch.config.model import Model
 from ducklake_orch.config.units import in_words
 from ducklake_orch.errors import MaintenanceFloorError
 
-Engine = Literal["auto", "extension", "duckdb"]
+Engine = Literal["auto", "extension", "duckdb", "spark"]
 
 OPERATIONS = ("flush", "rewrite", "merge", "expire", "cleanup", "orphans")
 # Younger than that, what a writer or reader still needs looks like what nobody needs.
 FLOORS = {"expire": timedelta(hours=1), "cleanup": timedelta(hours=1), "orphans": timedelta(hours=24)}
-_ENGINE = "What does it: the extension's own function, or this package in this process (`duckdb`)."
+_ENGINE = "What does it: the extension's own function, this package in this process (`duckdb`), or Spark's executors."
 
 
 class FlushPolicy(Model):

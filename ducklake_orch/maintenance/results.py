@@ -27,7 +27,7 @@ class PlannedStep(Result):
         partition: The values of the partition by key; None where it is about all of the table.
         action: Whether it is to be done.
         reason: Why, or why not.
-        engine: What does it: `extension`, `duckdb` (this package in this process); `report`: it only tells.
+        engine: What does it: `extension`, `duckdb` (this package in this process) or `spark`; `report`: it only tells.
         files_in: Files that are read, or given up, or deleted.
         files_out: Files that are written; None where only the rows tell.
         bytes: Size of the files that are read, given up or deleted; None where nobody knows.

@@ -14,7 +14,7 @@ from ducklake_orch.config.maintenance import MaintenancePolicy
 from ducklake_orch.engine.commit import refuse_read_only
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.quoting import TableName, table_name
-from ducklake_orch.errors import DuckLakeOrchError, ObjectNotFoundError, StalePlanError, TableDroppedError
+from ducklake_orch.errors import ConfigError, DuckLakeOrchError, ObjectNotFoundError, StalePlanError, TableDroppedError
 from ducklake_orch.maintenance.figures import Figures, figures
 from ducklake_orch.maintenance.results import (
     REPORT,
@@ -36,15 +36,22 @@ Progress = Callable[[PlannedStep], None]
 
 
 def maintain(
-    config: LakeConfig, plan: MaintenancePlan, *, dry_run: bool = False, progress: Progress | None = None
+    config: LakeConfig,
+    plan: MaintenancePlan,
+    *,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    spark: Any = None,
 ) -> MaintenanceReport:
     """Carry out a plan; see `DuckLake.maintain`."""
     plan.policy.refuse_below_floors()
-    run = _Run(config, plan, progress or (lambda _: None))
+    run = _Run(config, plan, progress or (lambda _: None), spark)
     if dry_run:
         steps = [_report(step, "planned" if step.action == "run" else "skipped") for step in plan.operations]
         return run.report(steps, plan.snapshot, dry_run=True)
     refuse_read_only(config, "maintenance")
+    if spark is None and any(step.engine == "spark" for step in plan.operations):
+        raise ConfigError("The plan has steps for Spark.", remedy="Give the session: `maintain(…, spark=spark)`.")
     with only_runner(config) as still_alone, listening(run.stop):
         return run.all(still_alone)
 
@@ -52,11 +59,12 @@ def maintain(
 class _Run:
     """One run."""
 
-    def __init__(self, config: LakeConfig, plan: MaintenancePlan, progress: Progress) -> None:
+    def __init__(self, config: LakeConfig, plan: MaintenancePlan, progress: Progress, spark: Any) -> None:
         limits = {name: getattr(plan.policy, name) for name in ("memory_limit", "threads", "temp_directory")}
         self._config = config.model_copy(update={name: value for name, value in limits.items() if value is not None})
         self._plan = plan
         self._progress = progress
+        self._spark = spark
         self._id = uuid4().hex
         self._started_at = datetime.now(UTC)
         self.stop = Stop(plan.policy)
@@ -91,7 +99,7 @@ class _Run:
     def _one(self, step: PlannedStep) -> StepReport:
         started = time.monotonic()
         policy = self._plan.policy if step.table is None else self._plan.policy.of_table(*table_name(step.table))
-        work = Work(self._config, step, policy, self._plan.planned_at, self._id, lambda: self.stop.reason)
+        work = Work(self._config, step, policy, self._plan.planned_at, self._id, lambda: self.stop.reason, self._spark)
         try:
             done = do(work)
         except (KeyboardInterrupt, RuntimeError):

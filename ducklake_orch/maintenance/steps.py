@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ducklake_orch.catalog.cleanup import clean_up
-from ducklake_orch.catalog.compact import compact
+from ducklake_orch.catalog.compact import Compactor, compact
 from ducklake_orch.catalog.compact_commit import Way
 from ducklake_orch.catalog.compact_plan import Bin
 from ducklake_orch.catalog.expire import expire
@@ -17,7 +17,7 @@ from ducklake_orch.maintenance.results import REPORT
 from ducklake_orch.maintenance.work import Done, Work
 
 # What a kill can cost.
-_BYTES_IN_ONE_SNAPSHOT = 4 * 1024**3
+_BYTES_IN_ONE_SNAPSHOT = {"duckdb": 4 * 1024**3, "spark": 256 * 1024**3}
 
 
 def do(work: Work) -> Done:
@@ -30,10 +30,11 @@ def _compact(work: Work) -> Done:
     way: Way = "merge" if work.step.operation == "merge" else "rewrite"
     totals: Counter[str] = Counter()
     snapshot = stopped = None
-    for number, some in enumerate(_parts(work.step.bins)):
+    engine = _compactor(work)
+    for number, some in enumerate(_parts(work.step.bins, _BYTES_IN_ONE_SNAPSHOT[work.step.engine or ""])):
         if number and (stopped := work.stopping()) is not None:
             break
-        done = compact(work.config, way, some, commit=work.info(**_planned(some)))
+        done = compact(work.config, way, some, commit=work.info(**_planned(some)), engine=engine)
         totals.update(
             files_in=done.files_in,
             files_out=done.files_out,
@@ -49,11 +50,19 @@ def _compact(work: Work) -> Done:
     return Done(replace(work.step, reason=reason, **figures), snapshot, stopped)  # type: ignore[arg-type]
 
 
-def _parts(bins: Sequence[Bin]) -> Iterator[list[Bin]]:
+def _compactor(work: Work) -> Compactor | None:
+    if work.step.engine != "spark":
+        return None
+    from ducklake_orch.spark.compact import SparkCompactor
+
+    return SparkCompactor(work.config, work.spark)
+
+
+def _parts(bins: Sequence[Bin], limit: int) -> Iterator[list[Bin]]:
     """Divide bins into parts that are committed together."""
     part: list[Bin] = []
     for one in bins:
-        if part and sum(some.bytes for some in part) + one.bytes > _BYTES_IN_ONE_SNAPSHOT:
+        if part and sum(some.bytes for some in part) + one.bytes > limit:
             yield part
             part = []
         part.append(one)
@@ -114,6 +123,8 @@ _STEPS: dict[tuple[str, str | None], Callable[[Work], Done]] = {
     ("merge", "extension"): extension_steps.merge,
     ("rewrite", "duckdb"): _compact,
     ("merge", "duckdb"): _compact,
+    ("rewrite", "spark"): _compact,
+    ("merge", "spark"): _compact,
     ("expire", "duckdb"): _expire,
     ("cleanup", "duckdb"): _clean_up,
     ("orphans", "duckdb"): _delete_orphans,

@@ -15,6 +15,8 @@ from ducklake_orch.maintenance.results import PlannedStep
 
 # A file that has come so close to the target is not written again for the sake of each little one that follows it.
 _NEARLY_FULL = 0.75
+# Tables that are larger are left to Spark, where it is there.
+_TOO_MUCH = 32 * 1024**3
 TABLE_OPERATIONS = ("flush", "rewrite", "merge")
 
 
@@ -26,9 +28,13 @@ class TablePlanner:
         table: The table.
         policy: What holds for it.
         room: How many files merges may still take in.
+        distributed: Whether Spark is there for what is too much for one machine.
     """
 
-    def __init__(self, census: Census, table: TableState, policy: MaintenancePolicy, room: int) -> None:
+    def __init__(
+        self, census: Census, table: TableState, policy: MaintenancePolicy, room: int, *, distributed: bool = False
+    ) -> None:
+        self._distributed = distributed
         self._census = census
         self._table = table
         self._policy = policy
@@ -62,7 +68,9 @@ class TablePlanner:
         """Return what does it: this package, which keeps row ids and history, unless the files are encrypted."""
         if wanted != "auto":
             return wanted
-        return "extension" if self._census.metadata.encrypted() else "duckdb"
+        if self._census.metadata.encrypted():
+            return "extension"
+        return "spark" if self._distributed and sum(one.bytes for one in self._table.files) > _TOO_MUCH else "duckdb"
 
     def _bin(self, files: Sequence[FileState]) -> Bin:
         version, spec, values = files[0].group

@@ -24,6 +24,7 @@ class Work:
         planned_at: Ages count from there: nothing younger is taken than what the plan has shown.
         run_id: The run that it belongs to.
         stopping: Tells why a step that is done in parts is to begin none any more, or None.
+        spark: The session, where steps of the plan are Spark's.
     """
 
     config: LakeConfig
@@ -32,6 +33,7 @@ class Work:
     planned_at: datetime
     run_id: str
     stopping: Callable[[], str | None]
+    spark: Any = None
 
     @property
     def purpose(self) -> str:

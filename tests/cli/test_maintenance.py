@@ -54,11 +54,11 @@ def test_wrong_words_are_usage_errors(worn: DuckLake) -> None:
 
 
 def test_an_override_that_names_no_table_is_a_warning(worn: DuckLake) -> None:
-    text = "\n[maintenance.overrides.numbrs.merge]\nmin_files = 2\n"
+    text = "\n[maintenance.overrides.numberz.merge]\nmin_files = 2\n"
     Path("ducklake.toml").write_text(Path("ducklake.toml").read_text() + text)
     answer = run("maintain", "--plan")
     assert answer.code == 0
-    assert "numbrs" in answer.err
+    assert "numberz" in answer.err
 
 
 def test_health_is_graded_and_what_is_bad_makes_it_fail(worn: DuckLake) -> None:

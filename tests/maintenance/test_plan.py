@@ -175,7 +175,7 @@ def test_typos_are_named(lake: DuckLake) -> None:
     with pytest.raises(ObjectNotFoundError, match=r"main\.t"):
         lake.plan_maintenance(tables=["tt"])
     with pytest.raises(ObjectNotFoundError, match="main"):
-        lake.plan_maintenance(schemas=["mian"])
+        lake.plan_maintenance(schemas=["mainz"])
     with pytest.raises(MaintenanceFloorError):
         lake.plan_maintenance({"cleanup": {"older_than": "1m"}})
     with pytest.raises(MaintenanceFloorError):
