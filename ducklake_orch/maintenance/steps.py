@@ -9,6 +9,7 @@ from ducklake_orch.catalog.compact import Compactor, compact
 from ducklake_orch.catalog.compact_commit import Way
 from ducklake_orch.catalog.compact_plan import Bin
 from ducklake_orch.catalog.expire import expire
+from ducklake_orch.catalog.flush import flush_inlined
 from ducklake_orch.catalog.orphans import delete_orphans
 from ducklake_orch.errors import StorageBusyError
 from ducklake_orch.maintenance import extension_steps
@@ -23,6 +24,11 @@ _BYTES_IN_ONE_SNAPSHOT = {"duckdb": 4 * 1024**3, "spark": 256 * 1024**3}
 def do(work: Work) -> Done:
     """Do a step, by what the plan says."""
     return _STEPS[work.step.operation, work.step.engine](work)
+
+
+def _flush(work: Work) -> Done:
+    done = flush_inlined(work.config, work.table, commit=work.info())
+    return Done(replace(work.step, rows=done.rows, files_out=done.files), done.snapshot_id)
 
 
 def _compact(work: Work) -> Done:
@@ -119,6 +125,7 @@ def _deleted(work: Work, paths: Sequence[str], failed: Mapping[str, str], size: 
 
 _STEPS: dict[tuple[str, str | None], Callable[[Work], Done]] = {
     ("flush", "extension"): extension_steps.flush,
+    ("flush", "duckdb"): _flush,
     ("rewrite", "extension"): extension_steps.rewrite,
     ("merge", "extension"): extension_steps.merge,
     ("rewrite", "duckdb"): _compact,

@@ -108,16 +108,25 @@ class TablePlanner:
     @property
     def _inlined(self) -> int:
         """How many rows and deletions are only in the catalog."""
-        return sum(one.rows for one in self._table.inlined) + sum(file.tombstones for file in self._table.files)
+        return self._inlined_rows + sum(file.tombstones for file in self._table.files)
+
+    @property
+    def _inlined_rows(self) -> int:
+        """How many rows a flush writes: the extension's also those that are dead."""
+        return sum(one.rows if self._flusher == "extension" else one.live_rows for one in self._table.inlined)
+
+    @property
+    def _flusher(self) -> str:
+        return "duckdb" if self._census.metadata.config.catalog.type == "mysql" else "extension"
 
     def _flushed(self, why: str) -> PlannedStep:
-        table = self._table
-        rows, deletions = sum(one.rows for one in table.inlined), sum(file.tombstones for file in table.files)
+        table, rows = self._table, self._inlined_rows
+        deletions = sum(file.tombstones for file in table.files)
         words = [f"{rows} inlined rows"] if rows else []
         words += [f"{deletions} inlined deletions"] if deletions else []
         files = None if table.partitioned and rows else len(table.inlined)
         reason = " and ".join(words) + why
-        return self._step("flush", None, reason, engine="extension", rows=rows, files_out=files)
+        return self._step("flush", None, reason, engine=self._flusher, rows=rows, files_out=files)
 
     # --- rewrite -------------------------------------------------------------------------------------------------
 

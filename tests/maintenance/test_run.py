@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from ducklake_orch import DuckLake, MaintenancePolicy
+from ducklake_orch.engine.commit import LakeTransaction
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.errors import ConfigError, MaintenanceRunningError, ReadOnlyError, StatementError
 from ducklake_orch.maintenance.results import MaintenanceReport, PlannedStep, StepReport
 from ducklake_orch.maintenance.work import Done, Work
-from tests.backends import CROSS, LOCAL, POSTGRES, SQLITE, Backend, catalogs, in_every_run
+from tests.backends import CROSS, LOCAL, MYSQL, POSTGRES, SQLITE, Backend, catalogs, in_every_run
 from tests.catalog.crashing import dies_at
 from tests.conftest import MakeLake
 from tests.maintenance.worn import ALL_OF_IT, contents, history, metadata, row_ids, rows, small_files, whole, worn
@@ -104,6 +105,23 @@ def test_no_step_takes_what_another_one_has_just_made(lake: DuckLake) -> None:
     assert contents(lake) == wanted
     assert history(lake).items() >= past.items()
     assert row_ids(lake) == ids
+    whole(lake)
+
+
+@pytest.mark.parametrize("backend", [pytest.param(Backend(MYSQL, LOCAL), id="mysql")], indirect=True)
+def test_what_the_engine_inlined_on_mysql_is_flushed_too(lake: DuckLake) -> None:
+    lake.create_table("t", {"k": "BIGINT", "v": "VARCHAR", "d": "DECIMAL(9, 2)", "at": "TIMESTAMP"})
+    some = "(1, 'it''s é', 1.50, TIMESTAMP '2026-01-02 03:04:05'), (2, 'NULL', NULL, NULL)"
+    lake.execute(f"INSERT INTO t VALUES {some}").raise_for_error()
+    wanted, past, ids = contents(lake), history(lake), row_ids(lake)
+    plan = lake.plan_maintenance(operations=["flush"])
+    report = lake.maintain(plan).raise_for_error()
+    assert [figures(one) for one in report.operations] == [figures(one) for one in plan.operations]
+    assert (report.totals["rows"], len(lake.table("t").files())) == (2, 1)
+    assert (contents(lake), row_ids(lake)) == (wanted, ids)
+    assert history(lake).items() >= past.items()
+    assert {row["change_type"] for row in lake.changes("t").to_pylist()} == {"insert"}
+    assert lake.plan_maintenance(operations=["flush"]).totals["steps"] == 0
     whole(lake)
 
 
@@ -302,6 +320,29 @@ def test_a_signal_ends_the_run_after_the_step_that_runs(lake: DuckLake) -> None:
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
     again = lake.maintain(KEEPING)
     assert statuses(again)["merge", "main.t"] == "done"
+    whole(lake)
+
+
+@on_sqlite
+def test_a_second_signal_rolls_the_running_step_back(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    worn(lake)
+    wanted = contents(lake, TABLES)
+    real = LakeTransaction.commit
+
+    def interrupted(self: LakeTransaction) -> None:
+        for _ in range(2):
+            signal.raise_signal(signal.SIGINT)
+        real(self)
+
+    monkeypatch.setattr(LakeTransaction, "commit", interrupted)  # in the middle of the flush
+    report = lake.maintain(KEEPING, tables=["i", "t"])
+    monkeypatch.undo()
+    told = {(step.operation, step.table): step for step in report.operations}
+    assert told["flush", "main.i"].reason == "interrupted, and rolled back"
+    assert report.totals["done"] == 0
+    assert contents(lake, TABLES) == wanted
+    assert lake.table("i").files() == []
+    lake.maintain(KEEPING).raise_for_error()
     whole(lake)
 
 
