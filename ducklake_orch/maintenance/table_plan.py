@@ -141,16 +141,17 @@ class TablePlanner:
         by_partition: dict[Any, list[FileState]] = defaultdict(list)
         for file in worn:
             by_partition[file.group[1:]].append(file)
-        return _as_one([self._rewritten_step(files) for files in by_partition.values()])
+        engine = self._engine(self._policy.rewrite.engine)
+        return _as_one([self._rewritten_step(files, engine) for files in by_partition.values()])
 
-    def _rewritten_step(self, files: Sequence[FileState]) -> PlannedStep:
+    def _rewritten_step(self, files: Sequence[FileState], engine: str) -> PlannedStep:
         rows, deleted = sum(one.rows for one in files), sum(one.deleted for one in files)
         bins = list(packed(files, target_size(self._table, self._policy.merge)))
         return self._step(
             "rewrite",
             files[0].group,
             f"{deleted} of {rows} rows in {len(files)} files are deleted",
-            engine=self._engine(self._policy.rewrite.engine),
+            engine=engine,
             files_in=len(files),
             files_out=sum(any(one.deleted < one.rows for one in some) for some in bins),
             bytes=sum(one.bytes for one in files),
@@ -164,7 +165,8 @@ class TablePlanner:
     def _merge(self) -> list[PlannedStep]:
         table, policy = self._table, self._policy.merge
         target = target_size(table, policy)
-        steps = [self._merged(group, files, target) for group, files in table.groups.items()]
+        engine = self._engine(policy.engine)
+        steps = [self._merged(group, files, target, engine) for group, files in table.groups.items()]
         todo = [one for one in steps if one.action == "run"]
         if todo:
             return _as_one(todo)
@@ -172,13 +174,11 @@ class TablePlanner:
         where = " in a partition" if table.partitioned else ""
         return [self._left("merge", f"{most} small files{where} at most, fewer than `min_files` = {policy.min_files}")]
 
-    def _merged(self, group: Group, files: Sequence[FileState], target: int) -> PlannedStep:
-        policy = self._policy.merge
-        engine = self._engine(policy.engine)
+    def _merged(self, group: Group, files: Sequence[FileState], target: int, engine: str) -> PlannedStep:
         left = [one for one in files if one.file_id not in self._rewritten]
         if engine == "extension":
             left = [one for one in left if not one.deleted]  # which it leaves alone
-        bins = list(merge_bins(left, target, policy, self._room))
+        bins = list(merge_bins(left, target, self._policy.merge, self._room))
         taken = [one for some in bins for one in some]
         if not taken:
             return self._left("merge", "too few small files", group)
