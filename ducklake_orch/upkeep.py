@@ -21,10 +21,10 @@ class Upkeep(LakeHandle):
     def plan_maintenance(
         self,
         policy: MaintenancePolicy | Mapping[str, Any] | None = None,
-        *,
         operations: Sequence[str] | None = None,
         schemas: Sequence[str] | None = None,
         tables: Sequence[str] | None = None,
+        *,
         spark: "SparkSession | None" = None,
     ) -> "MaintenancePlan":
         """Say what maintenance would do, per table and partition, and why it would leave others alone; changes nothing.
@@ -50,11 +50,11 @@ class Upkeep(LakeHandle):
     def maintain(
         self,
         plan_or_policy: "MaintenancePlan | MaintenancePolicy | Mapping[str, Any] | None" = None,
-        *,
         operations: Sequence[str] | None = None,
         schemas: Sequence[str] | None = None,
         tables: Sequence[str] | None = None,
         dry_run: bool = False,
+        *,
         progress: "Progress | None" = None,
         spark: "SparkSession | None" = None,
     ) -> "MaintenanceReport":
