@@ -90,7 +90,8 @@ class StepReport(PlannedStep):
     def __str__(self) -> str:
         if self.error is not None:
             return f"{self.operation} {self.where}: failed: {self.error}"
-        what = self.reason if self.status != "done" else f"{_figures(self)}, {self.duration_s:.3f} s"
+        did = self.status == "done" and self.engine != REPORT
+        what = f"{_figures(self)}, {self.duration_s:.3f} s" if did else self.reason
         return f"{self.operation} {self.where}: {self.status}: {what}"
 
 
