@@ -119,7 +119,7 @@ def compact(
     Args:
         config: The lake.
         way: `merge` or `rewrite`.
-        bins: The bins, as they were planned for this way; all of one table.
+        bins: The bins, at least one, as they were planned for this way; all of one table.
         commit: Author, message and extra of the snapshot.
         engine: Who reads and writes the files; by default DuckDB in this process.
     """
