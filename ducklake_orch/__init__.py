@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ducklake_orch.config.lake import LakeConfig as LakeConfig
     from ducklake_orch.config.lake import PoolPolicy as PoolPolicy
     from ducklake_orch.config.lake import RetryPolicy as RetryPolicy
+    from ducklake_orch.config.maintenance import MaintenancePolicy as MaintenancePolicy
     from ducklake_orch.config.storages import AzureStorage as AzureStorage
     from ducklake_orch.config.storages import GCSStorage as GCSStorage
     from ducklake_orch.config.storages import LocalStorage as LocalStorage
@@ -42,6 +43,7 @@ _HOMES = {
     "R2Storage": "ducklake_orch.config.storages",
     "GCSStorage": "ducklake_orch.config.storages",
     "AzureStorage": "ducklake_orch.config.storages",
+    "MaintenancePolicy": "ducklake_orch.config.maintenance",
     "CommitInfo": "ducklake_orch.results",
 }
 

@@ -194,6 +194,10 @@ class OptionDriftWarning(UserWarning):
     """The lake's persisted options are not the configured ones."""
 
 
+class UnmatchedOverrideWarning(UserWarning):
+    """An override of a maintenance policy names no table of the lake."""
+
+
 class PartitionMismatchError(DataError):
     """A file has rows of several partitions, or its path says something else than its rows."""
 
@@ -220,6 +224,10 @@ class StorageBusyError(TransientError):
 
 class LakeLockedError(TransientError):
     """The catalog's queue was not free within the time limit."""
+
+
+class MaintenanceRunningError(LakeLockedError):
+    """Somebody else maintains the lake right now."""
 
 
 class PoolExhaustedError(TransientError):

@@ -21,6 +21,7 @@ from ducklake_orch.results import (
 )
 from ducklake_orch.row_verbs import RowVerbs
 from ducklake_orch.streams import LakeStreams
+from ducklake_orch.upkeep import Upkeep
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from ducklake_orch.table import LakeTable
 
 
-class DuckLake(RowVerbs, LakePast, LakeStreams):
+class DuckLake(RowVerbs, LakePast, LakeStreams, Upkeep):
     """A DuckLake: a SQL catalog and its data files.
 
     Opening one does nothing yet; each call connects, works and lets go (server catalogs keep a pool of connections).

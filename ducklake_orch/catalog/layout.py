@@ -8,7 +8,7 @@ from ducklake_orch.catalog.types import duckdb_type, field_ids
 from ducklake_orch.config.units import parse_size
 from ducklake_orch.engine.quoting import identifier, literal
 
-_DEFAULT_FILE_SIZE = 512 * 1024 * 1024
+DEFAULT_FILE_SIZE = 512 * 1024 * 1024
 _MOMENTS = ("year", "month", "day", "hour")
 # Names of the files that this package writes: the id of the write, then one for the file.
 OWN_FILES = f"%ducklake-{'_' * 32}-%"
@@ -102,7 +102,7 @@ def copy_options(table: TableDef, write_id: str) -> dict[str, str]:
 
 def file_size(options: Mapping[str, str]) -> int:
     """Return the size that files should have."""
-    return parse_size(options["target_file_size"]) if "target_file_size" in options else _DEFAULT_FILE_SIZE
+    return parse_size(options["target_file_size"]) if "target_file_size" in options else DEFAULT_FILE_SIZE
 
 
 def _parquet_options(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:

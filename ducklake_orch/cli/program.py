@@ -16,8 +16,10 @@ from ducklake_orch.cli.demo import demo
 from ducklake_orch.cli.doctor import doctor
 from ducklake_orch.cli.failure import INTERRUPTED, WRONG_USAGE, is_usage_error, show_usage_error
 from ducklake_orch.cli.fsck import fsck
+from ducklake_orch.cli.health import health
 from ducklake_orch.cli.init import init
 from ducklake_orch.cli.listing import files, options, preview, snapshots, tables
+from ducklake_orch.cli.maintain import maintain
 from ducklake_orch.cli.rollback import rollback
 from ducklake_orch.cli.sql import sql
 from ducklake_orch.cli.write import write
@@ -46,7 +48,7 @@ class Program(TyperGroup):
 app = typer.Typer(
     name="ducklake-orch",
     cls=Program,
-    help="Run a DuckLake lakehouse: look at it, query it, check it.",
+    help="Run a DuckLake lakehouse: look at it, query it, check it, keep it in shape.",
     epilog="Exit codes: 0 done, 1 the command or the lake failed, 2 wrong usage or configuration, 130 interrupted.",
     add_completion=False,
     # Its tracebacks show local variables, and those hold passwords.
@@ -66,6 +68,8 @@ for function in (
     rollback,
     snapshots,
     options,
+    maintain,
+    health,
     fsck,
     config_schema,
     demo,

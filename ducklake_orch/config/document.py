@@ -46,6 +46,7 @@ class Document:
         self._environ = environ
         data = read_toml(path)
         self._lakes: dict[str, Tree] = {}
+        self._shared: Tree = {}
         self._named: dict[str, dict[str, Node]] = {what: {} for what in URL_TABLES}
         self._lay_over(data)
         profiles = data.get("profiles", {})
@@ -60,6 +61,8 @@ class Document:
             path = key_path(*prefix, *keys)
             return f"{self.path.name} [{path}]", f"{self.path}: {path}"
 
+        shared = source(data.get("maintenance", {}), *origin("maintenance"))
+        self._shared = overlay(self._shared, {"maintenance": shared} if shared else {})
         for name, fields in data.get("lakes", {}).items():
             self._lakes[name] = overlay_lake(self._lakes.get(name, {}), source(fields, *origin("lakes", name)))
         for what, named in self._named.items():
@@ -94,7 +97,7 @@ class Document:
         """
         if name not in self._lakes:
             raise ConfigFileError(f"{self.path}: there is no lake `{name}`.", remedy=nearest(name, self._lakes))
-        fields = self._lakes[name]
+        fields = overlay(self._shared, self._lakes[name])
         tables: Tree = {what: self._table(what, fields[what], name) for what in URL_TABLES if what in fields}
         return interpolate({key: node for key, node in fields.items() if key not in tables}, self._environ) | tables
 

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.config.model import Model
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.config.origins import URL_TABLES, Tree, expand_url, overlay, source
-from ducklake_orch.config.shape import GROUPS, HOOKS, LAKE_KEYS, TYPES, is_free_table, is_list, keys_of
+from ducklake_orch.config.shape import GROUPS, HOOKS, LAKE_KEYS, TYPES, is_free_table, is_list, keys_of, models_in
 from ducklake_orch.errors import ConfigError
 
 PREFIX = "DUCKLAKE_"
@@ -49,11 +50,18 @@ def _field_path(variable: str) -> list[str]:
         if depth == 0:
             return [field]
         models = [GROUPS[field]] if field in GROUPS else list(TYPES.get(field, {}).values())
+        if depth == 2 and any(lowered[1] in inner.model_fields for inner in _parts_of(field, lowered[0])):
+            return [field, *lowered]
         if lowered[0] in keys_of(models) and (depth == 1 or (depth == 2 and is_free_table(models, lowered[0]))):
             return [field, lowered[0], *map(_own_key, keys[1:])]
         if is_free_table([LakeConfig], field):
             return [field, *map(_own_key, keys)]
     raise ConfigError(f"The environment variable `{variable}` is unknown.", remedy=nearest(variable, _known()))
+
+
+def _parts_of(field: str, key: str) -> list[type[Model]]:
+    free = field not in GROUPS or is_free_table([GROUPS[field]], key)
+    return [] if free else models_in(GROUPS[field], key)
 
 
 def _own_key(key: str) -> str:
@@ -65,6 +73,9 @@ def _known() -> list[str]:
     paths = [[field] for field in LAKE_KEYS]
     paths += [[field, key] for field, models in TYPES.items() for key in keys_of(models.values())]
     paths += [[field, key] for field, model in GROUPS.items() for key in model.model_fields]
+    for field, model in GROUPS.items():
+        parts = [(key, inner) for key in model.model_fields for inner in _parts_of(field, key)]
+        paths += [[field, key, one] for key, inner in parts for one in inner.model_fields]
     return [NAME, CONFIG, PROFILE, *(PREFIX + "__".join(path).upper() for path in paths)]
 
 

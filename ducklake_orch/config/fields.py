@@ -21,7 +21,17 @@ def _milliseconds(value: Any) -> Any:
     return value
 
 
+def _memory(value: Any) -> Any:
+    return None if value is None else f"{parse_size(value)}B"
+
+
+def _as_tuple(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
 Duration = Annotated[timedelta, BeforeValidator(parse_duration, json_schema_input_type=str | int | float)]
 Size = Annotated[int, BeforeValidator(parse_size, json_schema_input_type=str | int)]
 Milliseconds = Annotated[int, BeforeValidator(_milliseconds, json_schema_input_type=str | int)]
 HomePath = Annotated[Path, BeforeValidator(_at_home, json_schema_input_type=str)]
+Memory = Annotated[str | None, BeforeValidator(_memory, json_schema_input_type=str | int | None)]
+Patterns = Annotated[tuple[str, ...], BeforeValidator(_as_tuple, json_schema_input_type=str | list[str])]

@@ -5,18 +5,18 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from ducklake_orch.config.catalogs import CATALOGS, Catalog, FileCatalog, MotherDuckCatalog, SQLiteCatalog
-from ducklake_orch.config.fields import Duration
+from ducklake_orch.config.fields import Duration, Memory
+from ducklake_orch.config.maintenance import MaintenancePolicy
 from ducklake_orch.config.model import Model
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.config.redaction import Scrubber
 from ducklake_orch.config.storages import STORAGES, LocalStorage, R2Storage, S3Storage, Storage
-from ducklake_orch.config.units import parse_size
 from ducklake_orch.errors import IncompatibleConfigError
 
 Scalar = bool | int | float | str
@@ -64,15 +64,6 @@ PERSISTED_OPTIONS = frozenset(
     }
 )
 RESERVED_ALIASES = {"memory", "system", "temp", "main", "pg_catalog", "information_schema"}
-
-
-def _memory(value: Any) -> Any:
-    if value is None:
-        return value
-    return f"{parse_size(value)}B"
-
-
-Memory = Annotated[str | None, BeforeValidator(_memory, json_schema_input_type=str | int | None)]
 
 
 class RetryPolicy(Model):
@@ -132,6 +123,9 @@ class LakeConfig(Model):
     keep_keys: Duration = Field(default=timedelta(days=30), description="How long idempotency keys are remembered.")
     retry: RetryPolicy = Field(default_factory=RetryPolicy, description="What happens after transient failures.")
     pool: PoolPolicy = Field(default_factory=PoolPolicy, description="Connections kept to a server catalog.")
+    maintenance: MaintenancePolicy = Field(
+        default_factory=MaintenancePolicy, description="How the lake is kept in shape, and when it is healthy."
+    )
     on_connect: SkipJsonSchema[Hook | None] = Field(
         default=None, exclude=True, description="Called with each new DuckDB instance before ATTACH."
     )

@@ -5,7 +5,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.config.shape import GROUPS, KNOWN_KEYS, LAKE_KEYS, SCHEMES, TYPES
+from ducklake_orch.config.model import Model
+from ducklake_orch.config.shape import GROUPS, KNOWN_KEYS, LAKE_KEYS, SCHEMES, TYPES, models_in
 
 Schema = dict[str, Any]
 
@@ -16,7 +17,7 @@ def config_schema() -> Schema:
     """Return the JSON Schema (draft 2020-12) of a `ducklake.toml`."""
     about = "A value from the environment: `${VAR}` or `${VAR:-default}`."
     definitions: Schema = {"reference": {"type": "string", "pattern": r"\$\{", "description": about}}
-    definitions |= {model.__name__: _closed(_fields(model), str(model.__doc__)) for model in GROUPS.values()}
+    definitions |= {model.__name__: _closed(_fields(model), str(model.__doc__)) for model in _groups()}
     for what, types in TYPES.items():
         named = {"type": "string", "description": f"A name in [{what}s], or a URL."}
         whole, partial = [named], [named]
@@ -45,7 +46,8 @@ def _sections(suffix: str) -> Schema:
         "catalog": "Catalogs that lakes name; several lakes can name the same one.",
         "storage": "Storages that lakes name; of several lakes, each has its own folder in it.",
     }
-    return {
+    shared = {"maintenance": {"$ref": "#/$defs/MaintenancePolicy", "description": "How all lakes are kept in shape."}}
+    return shared | {
         f"{what}s": {
             "type": "object",
             "description": text,
@@ -53,6 +55,14 @@ def _sections(suffix: str) -> Schema:
         }
         for what, text in about.items()
     }
+
+
+def _groups() -> list[type[Model]]:
+    """Return the models of groups of fields, and those inside them."""
+    found = list(GROUPS.values())
+    for model in found:  # grows meanwhile
+        found += [one for key in model.model_fields for one in models_in(model, key) if one not in found]
+    return found
 
 
 def _required(model: type[BaseModel]) -> Schema:

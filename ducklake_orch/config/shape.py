@@ -1,10 +1,11 @@
 """Which keys the configuration of a lake has: one answer for files and environment variables."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, get_origin
+from typing import Any, get_args, get_origin
 
 from ducklake_orch.config.catalogs import CATALOGS, LIBPQ_PARAMETERS
 from ducklake_orch.config.lake import PERSISTED_OPTIONS, LakeConfig, PoolPolicy, RetryPolicy
+from ducklake_orch.config.maintenance import MaintenancePolicy
 from ducklake_orch.config.model import Model
 from ducklake_orch.config.storages import STORAGES
 from ducklake_orch.config.tables import UrlModel
@@ -12,7 +13,7 @@ from ducklake_orch.config.urls import scheme_of
 
 TYPES: dict[str, Mapping[str, type[UrlModel]]] = {"catalog": CATALOGS.types, "storage": STORAGES.types}
 SCHEMES: dict[str, Mapping[str, type[UrlModel]]] = {"catalog": CATALOGS.schemes, "storage": STORAGES.schemes}
-GROUPS: dict[str, type[Model]] = {"retry": RetryPolicy, "pool": PoolPolicy}
+GROUPS: dict[str, type[Model]] = {"retry": RetryPolicy, "pool": PoolPolicy, "maintenance": MaintenancePolicy}
 HOOKS = frozenset({"on_connect", "on_attach"})
 LAKE_KEYS = frozenset(LakeConfig.model_fields) - HOOKS - {"name"}
 # Keys of free tables that are known all the same.
@@ -31,6 +32,17 @@ def models_of(what: str, table: Any) -> list[type[UrlModel]]:
 def keys_of(models: Iterable[type[Model]]) -> set[str]:
     """Return the keys that any of the models has."""
     return {key for model in models for key in model.model_fields}
+
+
+def models_in(model: type[Model], key: str) -> list[type[Model]]:
+    """Return the models that a field holds: as its value, or as the values of a table with keys of the user's own."""
+    field = model.model_fields.get(key)
+    return [] if field is None else [one for one in _parts(field.annotation) if issubclass(one, Model)]
+
+
+def _parts(annotation: Any) -> Iterable[type]:
+    inside = get_args(annotation)
+    return [one for part in inside for one in _parts(part)] if inside else [annotation] * isinstance(annotation, type)
 
 
 def is_free_table(models: Iterable[type[Model]], key: str) -> bool:

@@ -6,12 +6,23 @@ from pathlib import Path
 from typing import Any
 
 from ducklake_orch.config.lake import check_attach_option
+from ducklake_orch.config.model import Model
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.config.origins import key_path
-from ducklake_orch.config.shape import GROUPS, HOOKS, KNOWN_KEYS, LAKE_KEYS, TYPES, is_free_table, keys_of, models_of
+from ducklake_orch.config.shape import (
+    GROUPS,
+    HOOKS,
+    KNOWN_KEYS,
+    LAKE_KEYS,
+    TYPES,
+    is_free_table,
+    keys_of,
+    models_in,
+    models_of,
+)
 from ducklake_orch.errors import ConfigFileError
 
-SECTIONS = ("lakes", "catalogs", "storages")
+SECTIONS = ("lakes", "catalogs", "storages", "maintenance")
 _INIT = "`ducklake-orch init` writes one to start from."
 
 
@@ -67,6 +78,8 @@ class _Check:
 
     def sections(self, data: dict[str, Any], keys: tuple[str, ...], base: dict[str, Any]) -> None:
         self.keys(data, SECTIONS if keys else (*SECTIONS, "profiles"), keys)
+        shared = self.table(data.get("maintenance", {}), (*keys, "maintenance"))
+        self.group(GROUPS["maintenance"], shared, (*keys, "maintenance"))
         for name, lake in self.table(data.get("lakes", {}), (*keys, "lakes")).items():
             place = (*keys, "lakes", name)
             # An overlay of a lake that is not there would be ignored, and another database written to.
@@ -97,11 +110,22 @@ class _Check:
             if key in TYPES:
                 self.location(key, value, (*keys, key), base.get(key, {}) if isinstance(base, dict) else {})
             elif key in GROUPS:
-                self.keys(self.table(value, (*keys, key)), GROUPS[key].model_fields, (*keys, key))
+                self.group(GROUPS[key], self.table(value, (*keys, key)), (*keys, key))
             elif key == "attach_options":
                 self.attach_options(self.table(value, (*keys, key)), (*keys, key))
             elif key in KNOWN_KEYS:
                 self.keys(self.table(value, (*keys, key)), KNOWN_KEYS[key], (*keys, key))
+
+    def group(self, model: type[Model], group: dict[str, Any], keys: tuple[str, ...]) -> None:
+        self.keys(group, model.model_fields, keys)
+        for key, value in group.items():
+            for inner in models_in(model, key):
+                table = self.table(value, (*keys, key))
+                if not is_free_table([model], key):
+                    self.group(inner, table, (*keys, key))
+                    continue
+                for name, entry in table.items():
+                    self.group(inner, self.table(entry, (*keys, key, name)), (*keys, key, name))
 
     def attach_options(self, table: dict[str, Any], keys: tuple[str, ...]) -> None:
         for key in table:

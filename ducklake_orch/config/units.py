@@ -41,6 +41,16 @@ def parse_duration(value: Any) -> timedelta:
     return duration
 
 
+def in_words(duration: timedelta) -> str:
+    """Write a duration as people do, in the largest unit that holds it as a whole number."""
+    seconds = duration.total_seconds()
+    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds and seconds % size == 0:
+            count = int(seconds // size)
+            return f"{count} {'day' if (unit, count) == ('days', 1) else unit}"
+    return f"{seconds:g} s"
+
+
 def parse_size(value: Any) -> int:
     """Read a size in bytes: a number, `512 MiB`, `1.5GB`.
 

@@ -5,7 +5,8 @@ So it works wherever the engine reads, with its credentials, and with S3's reque
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
+from pathlib import Path
 from uuid import uuid4
 
 import duckdb
@@ -14,7 +15,6 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import identifier, literal
-from ducklake_orch.engine.stored_files import remove
 
 _AT_ONCE = 8
 _FILES_IN_ONE_CALL = 500
@@ -32,17 +32,22 @@ def delete_files(config: LakeConfig, paths: Sequence[str]) -> Mapping[str, str]:
     """
     local = [path for path in paths if "://" not in path]
     remote = [path for path in paths if "://" in path]
-    failed = dict(_local_failures(config, local))
+    failed = dict(_local_failures(local))
     if remote:
         with working_connection(config, apart=True) as con:
             failed |= _delete_objects(config, con, remote)
     return failed
 
 
-def _local_failures(config: LakeConfig, paths: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _local_failures(paths: Sequence[str]) -> Iterator[tuple[str, str]]:
     for path in paths:
+        file = Path(path)
         try:
-            remove(config, [path])
+            file.unlink(missing_ok=True)
+            # Spark's own writer has a folder for each write; others of its files may still be in it.
+            if file.parent.name.startswith("ducklake-"):
+                with suppress(OSError):
+                    file.parent.rmdir()
         except OSError as error:
             yield path, error.strerror or str(error)
 
@@ -63,8 +68,10 @@ def _delete_part(config: LakeConfig, con: duckdb.DuckDBPyConnection, paths: Sequ
         _clean_up(config, con, paths)
         return {}
     except duckdb.Error as error:
-        if len(paths) == 1:
-            return {paths[0]: classify(error, config, "deleting it failed").message}
+        failure = classify(error, config, "deleting it failed")
+        # Where nobody answers, half of the files would only take as long again.
+        if len(paths) == 1 or failure.retryable:
+            return dict.fromkeys(paths, failure.message)
     half = len(paths) // 2
     return _delete_part(config, con, paths[:half]) | _delete_part(config, con, paths[half:])
 

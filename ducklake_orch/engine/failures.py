@@ -264,6 +264,8 @@ def _readable(text: str, config: LakeConfig) -> str:
     path = config.scrubber(metadata_path(config))
     # The engine glues its own prefix and the cause together.
     text = text.rpartition(f'at path + "{path}"')[2]
+    # Where in its own code it noticed an INTERNAL error is of no use to who reads this.
+    text = text.partition("\n\nStack Trace:")[0]
     # The connection strings that it shows hold no address: that is in the secret.
     text = _NO_ADDRESS.sub("", text)
     where = f" in schema `{config.metadata_schema}`" if config.metadata_schema else ""

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from ducklake_orch.config import maintenance
 from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.engine.scripts import Command
 from ducklake_orch.errors import MaintenanceFloorError
@@ -12,10 +13,11 @@ from ducklake_orch.errors import MaintenanceFloorError
 if TYPE_CHECKING:
     from sqlglot import exp
 
+# By the engine's function: the floors of `lake.maintain`.
 FLOORS = {
-    "expire_snapshots": timedelta(hours=1),
-    "cleanup_old_files": timedelta(hours=1),
-    "delete_orphaned_files": timedelta(hours=24),
+    "expire_snapshots": maintenance.FLOORS["expire"],
+    "cleanup_old_files": maintenance.FLOORS["cleanup"],
+    "delete_orphaned_files": maintenance.FLOORS["orphans"],
 }
 # The persisted option that a call without `older_than` falls back to.
 _OPTION_OF = {

@@ -82,12 +82,13 @@ os.register_at_fork(after_in_child=_let_go_after_fork)
 
 
 class FileQueue:
-    """A lock file beside a SQLite or DuckDB catalog."""
+    """A lock file beside a SQLite or DuckDB catalog; with a `name` another one than that of the writers."""
 
-    def __init__(self, catalog: Path, *, shared: bool = False) -> None:
+    def __init__(self, catalog: Path, *, shared: bool = False, name: str = "") -> None:
         # Through a link or not, it is the same lake.
         self._catalog = Path(os.path.realpath(catalog))
-        self.path = self._catalog.with_name(self._catalog.name + ".lock")
+        self._name = name
+        self.path = self._catalog.with_name(f"{self._catalog.name}{f'.{name}' if name else ''}.lock")
         self._mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
 
     @contextlib.contextmanager
@@ -113,7 +114,7 @@ class FileQueue:
                     elif self._mode == fcntl.LOCK_EX:
                         os.ftruncate(file, 0)  # or a reader's lock would be taken for this writer's
                     fcntl.flock(file, fcntl.LOCK_UN)
-                    _mention_long_hold(purpose, started)
+                    _mention_long_hold(purpose, started, self._name)
 
     def _take(self, opened: contextlib.ExitStack, purpose: str, timeout: float, me: tuple[Path, int]) -> int | None:
         while True:
@@ -189,16 +190,18 @@ class FileQueue:
 
 
 class PostgresQueue:
-    """An advisory lock, held by a connection of its own.
+    """An advisory lock, held by a connection of its own; with a `name` another one than that of the writers.
 
     Not by the writing transaction: its snapshot would be older than the end of the wait, and read stale data.
     """
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, config: LakeConfig) -> None:
+    def __init__(self, con: duckdb.DuckDBPyConnection, config: LakeConfig, *, name: str = "") -> None:
         self._con = con
         self._config = config
+        self._name = name
         # The server keeps advisory locks apart by database; a schema is a lake.
-        digest = hashlib.sha256(f"ducklake-orch:{config.metadata_schema or 'public'}".encode()).digest()
+        lake = f"ducklake-orch:{config.metadata_schema or 'public'}{f':{name}' if name else ''}"
+        digest = hashlib.sha256(lake.encode()).digest()
         self.key = int.from_bytes(digest[:8], "big", signed=True)
 
     @contextlib.contextmanager
@@ -209,7 +212,9 @@ class PostgresQueue:
         # The note is seen in pg_stat_activity by whoever waits.
         note_sql = f"set local application_name = {literal(note[:60])}"
         # The connection is idle while the writer works; a server that ends idle ones would end the turn.
-        sql = f"{wait}; {note_sql}; set local idle_in_transaction_session_timeout = 0"
+        # A lock that is held for long must not hold back the server's VACUUM, as a snapshot of its data would.
+        snapshot = "set transaction isolation level read committed; " if self._name else ""
+        sql = f"{snapshot}{wait}; {note_sql}; set local idle_in_transaction_session_timeout = 0"
         with _transaction(self._con) as cursor:
             asked = time.monotonic()
             try:
@@ -223,7 +228,7 @@ class PostgresQueue:
                 raise _locked("the catalog's advisory lock", purpose, timeout, holder) from error
             started = time.monotonic()
             yield lambda: _run(cursor, f"CALL postgres_execute('{LOCK_ALIAS}', 'select 1')")
-            _mention_long_hold(purpose, started)
+            _mention_long_hold(purpose, started, self._name)
 
     def holder(self, cursor: duckdb.DuckDBPyConnection) -> str | None:
         """Say who holds the lock now, or None when it is free."""
@@ -242,22 +247,23 @@ class PostgresQueue:
 
 
 class MySQLQueue:
-    """A named lock of the server, held by a connection of its own."""
+    """A named lock of the server, held by a connection of its own; with a `name` another one than the writers'."""
 
-    # The server keeps named locks for all databases together, and each of them is a lake. It names the database, since
-    # the configuration may only know a secret's name.
-    _KEY = "concat('ducklake-orch:', sha1(database()))"
-
-    def __init__(self, con: duckdb.DuckDBPyConnection, config: LakeConfig) -> None:
+    def __init__(self, con: duckdb.DuckDBPyConnection, config: LakeConfig, *, name: str = "") -> None:
         self._con = con
         self._config = config
+        self._name = name
+        # The server keeps named locks for all databases together, and each of them is a lake. It names the database,
+        # since the configuration may only know a secret's name. Such a name has 64 characters at most.
+        lake = f"concat(database(), {literal(f':{name}')})" if name else "database()"
+        self._key = f"concat('ducklake-orch:', sha1({lake}))"
 
     @contextlib.contextmanager
     def hold(self, purpose: str, timeout: float) -> Iterator[Check]:
         """Wait for the named lock; the server queues the waiting in order."""
         # GET_LOCK answers 0 when it fails, which nobody would see: the subquery makes an error of it. In SET, because
         # DO turns errors into warnings and would let two writers in.
-        take = f"set @ducklake_orch = if(get_lock({self._KEY}, {timeout}) = 1, 1, (select 1 union select 2))"
+        take = f"set @ducklake_orch = if(get_lock({self._key}, {timeout}) = 1, 1, (select 1 union select 2))"
         with _transaction(self._con) as cursor:
             try:
                 cursor.execute(f"CALL mysql_execute('{LOCK_ALIAS}', {literal(take)})")
@@ -266,8 +272,8 @@ class MySQLQueue:
                     raise
                 raise _locked("the catalog's named lock", purpose, timeout, self.holder(cursor) or "unknown") from error
             started = time.monotonic()
-            mine = f"set @ducklake_orch = if(is_used_lock({self._KEY}) = connection_id(), 1, (select 1 union select 2))"
-            release = literal(f"do release_lock({self._KEY})")
+            mine = f"set @ducklake_orch = if(is_used_lock({self._key}) = connection_id(), 1, (select 1 union select 2))"
+            release = literal(f"do release_lock({self._key})")
             try:
                 yield lambda: _run(cursor, f"CALL mysql_execute('{LOCK_ALIAS}', {literal(mine)})")
             finally:
@@ -275,7 +281,7 @@ class MySQLQueue:
                     cursor.execute(f"CALL mysql_execute('{LOCK_ALIAS}', {release})")
                 except duckdb.Error as error:  # the connection has ended, and the lock with it
                     log.debug("giving back the queue's lock: %s", type(error).__name__)
-                _mention_long_hold(purpose, started)
+                _mention_long_hold(purpose, started, self._name)
 
     def holder(self, cursor: duckdb.DuckDBPyConnection) -> str | None:
         """Say who holds the lock now, or None when it is free."""
@@ -283,7 +289,7 @@ class MySQLQueue:
             cursor.execute("ROLLBACK")
         sql = (
             "select concat('connection ', p.id, ' of ', p.user, '@', p.host) as holder"
-            f" from information_schema.processlist p where p.id = is_used_lock({self._KEY})"
+            f" from information_schema.processlist p where p.id = is_used_lock({self._key})"
         )
         row = cursor.execute(server_sql.query(self._config, sql, alias=LOCK_ALIAS)).fetchone()
         return str(row[0]) if row else None
@@ -327,7 +333,7 @@ def _locked(what: str, purpose: str, timeout: float, holder: str, *, mine: bool 
     )
 
 
-def _mention_long_hold(purpose: str, started: float) -> None:
+def _mention_long_hold(purpose: str, started: float, name: str) -> None:
     held = time.monotonic() - started
-    if held > _LONG_HOLD_S:
+    if held > _LONG_HOLD_S and not name:  # no writer waits for other locks
         log.warning("%s kept other writers waiting for %.1f s", purpose, held)

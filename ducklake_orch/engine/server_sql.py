@@ -46,6 +46,29 @@ def text_literal(config: LakeConfig, text: str) -> str:
     return f"X'{text.encode().hex()}'" if config.catalog.type == "mysql" else literal(text)
 
 
+def names(con: duckdb.DuckDBPyConnection, config: LakeConfig, prefix: str) -> list[str]:
+    """List the tables of the metadata database whose names begin with some words."""
+    kind, pattern = config.catalog.type, literal(prefix.replace("_", "!_") + "%")
+    match kind:
+        case "sqlite":
+            sql = f"select name from sqlite_master where type = 'table' and name like {pattern} escape '!'"
+        case "postgres" | "mysql":
+            schema = literal(config.metadata_schema or "public") if kind == "postgres" else "database()"
+            sql = (
+                f"select {texts(config, ['table_name'])} from information_schema.tables"
+                f" where table_name like {pattern} escape '!' and table_schema = {schema}"
+            )
+        case _:
+            # What the extension has attached is in no list, but the file itself tells.
+            schema = literal(config.metadata_schema or "main")
+            sql = (
+                "SELECT table_name FROM duckdb_tables()"
+                f" WHERE database_name = {literal(config.metadata_alias)} AND schema_name = {schema}"
+                f" AND starts_with(table_name, {literal(prefix)})"
+            )
+    return [str(row[0]) for row in con.execute(query(config, sql)).fetchall()]
+
+
 def exists(con: duckdb.DuckDBPyConnection, config: LakeConfig, name: str) -> bool:
     """Whether the metadata database has a table; others make and drop some as they need them."""
     kind, wanted = config.catalog.type, literal(name)

@@ -91,7 +91,7 @@ class SparkRows:
         except Exception as error:
             if not is_sparks(error):
                 raise
-            failure = failure_of(error, job.config, f"Writing files of `{job.table}`")
+            failure = failure_of(error, job.config, f"Writing files of `{job.table}` in Spark")
         raise failure
 
     def _write_with_duckdb(self, job: Job) -> Written:
@@ -145,7 +145,7 @@ class SparkRows:
         except Exception as error:
             if not is_sparks(error):
                 raise
-            failure = failure_of(error, job.config, f"Writing files of `{job.table}`")
+            failure = failure_of(error, job.config, f"Writing files of `{job.table}` in Spark")
         raise failure
 
 
@@ -165,10 +165,19 @@ def check_writable(job: Job, columns: Sequence[tuple[str, str]]) -> None:
         job: What is to be written.
         columns: The columns of the data, with their types in DuckDB.
     """
-    storage = job.config.storage
+    check_reachable(job.config)
+    # A column of nothing but NULLs fits into any.
+    given = [SourceColumn(name, kind) for name, kind in columns if kind != "NULL"]
+    with job.working() as con:
+        projection(con, job.table, given)
+
+
+def check_reachable(config: LakeConfig) -> None:
+    """Refuse a storage that Spark's tasks cannot reach."""
+    storage = config.storage
     if storage is None:
         raise UnsupportedStatementError(
-            f"Lake `{job.config.name}` keeps its files at MotherDuck, where Spark's tasks cannot write.",
+            f"Lake `{config.name}` keeps its files at MotherDuck, where Spark's tasks cannot write.",
             remedy="Give the lake a bucket of your own (`mode` = `own_bucket` or `own_compute`).",
         )
     if isinstance(storage, BucketStorage) and storage.secret_name:
@@ -176,10 +185,6 @@ def check_writable(job: Job, columns: Sequence[tuple[str, str]]) -> None:
             f"The secret `{storage.secret_name}` is in the engine of this process; Spark's tasks do not have it.",
             remedy="Configure credentials of the storage, or `provider` = `credential_chain`.",
         )
-    # A column of nothing but NULLs fits into any.
-    given = [SourceColumn(name, kind) for name, kind in columns if kind != "NULL"]
-    with job.working() as con:
-        projection(con, job.table, given)
 
 
 def values_of(schema: Any) -> dict[str, str]:
@@ -192,7 +197,7 @@ def values_of(schema: Any) -> dict[str, str]:
 
 
 def is_sparks(error: Exception) -> bool:
-    """Whether an error is of Spark, not of ours."""
+    """Whether an error comes from Spark itself."""
     return type(error).__module__.partition(".")[0] in ("pyspark", "py4j", "grpc")
 
 
@@ -209,11 +214,11 @@ def failure_of(error: Exception, config: LakeConfig, doing: str) -> DuckLakeOrch
         text = "\n".join([text.partition("\n\tat ")[0][:2000], *causes[-1:]])
     if "No module named" in text:
         return MissingExtraError(
-            f"{doing} needs what the Python of Spark's workers lacks: {text}",
+            f"{doing}: the Python of the workers lacks what this needs: {text}",
             remedy=f"Set PYSPARK_PYTHON (as {sys.executable}) before the session starts, or install duckdb, pyarrow"
             " and the extension of the storage on every executor.",
         )
-    return classify(RuntimeError(text), config, f"{doing} in Spark failed")
+    return classify(RuntimeError(text), config, f"{doing} failed")
 
 
 def writing_engine(job: Job) -> EngineSpec:

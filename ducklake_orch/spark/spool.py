@@ -80,7 +80,7 @@ class SparkSpool:
         except Exception as error:
             if not is_sparks(error):
                 raise
-            failure = failure_of(error, self._config, f"Computing the data for `{self._table}`")
+            failure = failure_of(error, self._config, f"Computing the data for `{self._table}` in Spark")
         raise failure
 
     def _make(self, con: duckdb.DuckDBPyConnection, name: str, source: str, values: Mapping[str, str]) -> None:

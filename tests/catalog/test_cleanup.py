@@ -22,7 +22,6 @@ from tests.servers.refusing import refusing_to_delete
 from tests.servers.s3 import MotoS3
 
 LATER = datetime.now(UTC) + timedelta(days=1)
-LONG_AGO = datetime.now(UTC) - timedelta(days=1)
 on_sqlite = pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
 
 
@@ -68,7 +67,9 @@ def test_what_was_scheduled_goes_and_the_rest_stays(lake: DuckLake) -> None:
 @catalogs()
 def test_what_was_scheduled_just_now_stays(lake: DuckLake) -> None:
     with_old_files(lake)
-    assert clean_up(lake.config, LONG_AGO) == plan(lake, LONG_AGO) == Cleanup()
+    now, minutes = datetime.now(UTC), timedelta(minutes=2)
+    assert clean_up(lake.config, now - minutes) == plan(lake, now - minutes) == Cleanup()
+    assert plan(lake, now + minutes).files == 3
     assert scheduled(lake) == 3
     some = plan(lake).paths[:1]
     assert clean_up(lake.config, LATER, only=some).paths == some

@@ -175,6 +175,14 @@ def test_which_snapshots_stay(lake: DuckLake) -> None:
         assert sorted({0, 1, 2, 3, 4} - set(plan(lake, retention).snapshots)) == wanted, str(retention)
 
 
+@catalogs()
+def test_the_age_of_a_snapshot_is_what_the_clock_says(lake: DuckLake) -> None:
+    lake.write(rows(1), "t", mode="append")
+    now, minutes = datetime.now(UTC), timedelta(minutes=2)
+    assert plan(lake, Retention(now - minutes)).snapshots == ()
+    assert plan(lake, Retention(now + minutes)).snapshots == (0,)
+
+
 @catalogs(quick=[SQLITE])
 def test_what_a_plan_did_not_show_stays(lake: DuckLake) -> None:
     lake.write(rows(1), "t", mode="append")

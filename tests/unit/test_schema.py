@@ -67,7 +67,7 @@ GOOD = {
 
 BAD = {
     "a section": "[lake.a]",
-    "a later section": "[maintenance]",
+    "a later section": "[schedules]",
     "a key": "[lakes.a]\nread_onyl = true",
     "the name": "[lakes.a]\nname = 'b'",
     "a hook": "[lakes.a]\non_connect = 'f'",

@@ -50,7 +50,9 @@ class TestMistakes:
                 "profiles.dev.storages.x.regoin",
                 "region",
             ),
-            ("[maintenance]", "maintenance", ""),
+            ("[maintenance.exire]", "maintenance.exire", "expire"),
+            ("[maintenance.overrides.x.merg]", "maintenance.overrides.x.merg", "merge"),
+            ("[schedules]", "schedules", ""),
         ],
     )
     def test_an_unknown_key_anywhere_names_the_nearest(

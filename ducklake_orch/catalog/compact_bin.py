@@ -1,0 +1,160 @@
+"""Compact one bin of files: all that this needs is told, so it runs wherever the files can be reached.
+
+In this process, or in a task of Spark.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import duckdb
+
+from ducklake_orch.catalog.compact_commit import Compacted, Way
+from ducklake_orch.catalog.compact_plan import Bin
+from ducklake_orch.catalog.delete_files import write_delete_file
+from ducklake_orch.catalog.feed_sql import FileLife, short
+from ducklake_orch.catalog.layout import sort_sql
+from ducklake_orch.catalog.model import ROW_ID, SNAPSHOT_ID, ColumnDef, DataFile, MappedName, NewFile, TableDef
+from ducklake_orch.catalog.versions import read_versions
+from ducklake_orch.catalog.writer import write_known_rows, write_versions
+from ducklake_orch.engine.quoting import exactly, identifier, literal
+
+log = logging.getLogger("ducklake_orch")
+_DEAD = "__ducklake_orch_dead"
+
+
+@dataclass(frozen=True)
+class BinJob:
+    """A bin that is to be compacted, with its files as they are now.
+
+    Attributes:
+        files: The files, with all that ever happened to their rows.
+        table: The table as it is now.
+        columns: Its columns as they are to be in the new file.
+        mappings: Names of the columns in files that have a `mapping_id`, by that.
+        oldest: The oldest snapshot that is left: what ended by then, nobody can see.
+    """
+
+    way: Way
+    bin: Bin
+    files: tuple[FileLife, ...]
+    table: TableDef
+    columns: tuple[ColumnDef, ...]
+    mappings: Mapping[int, tuple[MappedName, ...]]
+    oldest: int
+
+
+def compact_bin(con: duckdb.DuckDBPyConnection, job: BinJob, write_id: str) -> Compacted | None:
+    """Write the new files of a bin.
+
+    Args:
+        con: A DuckDB that can reach the storage; it is used by nobody else meanwhile.
+        job: The bin.
+        write_id: Becomes part of the files' names.
+
+    Returns:
+        The files; None where the old ones are unfit: the ids of their rows are missing or not unique, so that nobody
+        can tell them apart, or they do not hold the rows that the catalog says.
+    """
+    made = _compacted(con, job, write_id)
+    if isinstance(made, Compacted):
+        return made
+    log.warning("%d files of `%s` are left alone: %s", len(job.files), job.table, made)
+    return None
+
+
+def _compacted(con: duckdb.DuckDBPyConnection, job: BinJob, write_id: str) -> Compacted | str:
+    """Return the new files, or why the old ones are unfit."""
+    versions = read_versions(con, job.files, job.columns, job.mappings)
+    if not versions.has_row_ids:
+        return "some of their rows have no ids"
+    merge = job.way == "merge"
+    # A merge keeps what any snapshot can still see, a rewrite what lives.
+    stays = f"ended > {job.oldest} AND ended > began" if merge else "false"
+    seen = f"SELECT * FROM ({versions.sql}) WHERE ended IS NULL OR ({stays})"
+    made = _merge(con, job, seen, write_id, any_gone=versions.any_gone) if merge else _rewrite(con, job, seen, write_id)
+    if made is None:
+        return "the ids of their rows are not unique"
+    left_out = 0
+    if versions.any_gone:
+        gone = f"SELECT count(*) FROM ({versions.sql}) WHERE NOT (ended IS NULL OR ({stays}))"
+        left_out = con.execute(gone).fetchall()[0][0]
+    if sum(file.record_count for file in made.files) + left_out != sum(one.file.record_count for one in job.files):
+        return "they do not hold as many rows as the catalog says"
+    return made
+
+
+def _merge(
+    con: duckdb.DuckDBPyConnection, job: BinJob, seen: str, write_id: str, *, any_gone: bool
+) -> Compacted | None:
+    """Write versions of rows into one file; None where they cannot be told apart."""
+    table, columns = job.table, job.columns
+    spec = next((spec for spec in table.past_specs if spec.partition_id == job.bin.partition_id), None)
+    if any_gone:
+        dead = f"SELECT row_id, began, ended FROM ({seen}) WHERE ended IS NOT NULL"
+        con.execute(f"CREATE OR REPLACE TEMP TABLE {_DEAD} AS {dead}")
+    rows = f"SELECT {_named(columns)}, row_id AS {ROW_ID}, began AS {SNAPSHOT_ID} FROM ({seen})"
+    # The keys of the sort are about the columns of today.
+    keys = sort_sql(table) if columns == table.columns else ""
+    order = f"{keys}, {ROW_ID}" if keys else f" ORDER BY {ROW_ID}"
+    then = replace(table, columns=columns, partition=spec)
+    written = write_versions(con, then, f"{rows}{order}, {SNAPSHOT_ID}", job.bin.values, write_id)
+    if written is None:
+        return Compacted(job.files, ())
+    deletes = None
+    if any_gone:
+        places = _places(con, written.file)
+        if places is None:
+            return None
+        if places:
+            deletes = write_delete_file(con, table, write_id, _new_file(written.file), (), new=places)
+    return Compacted(job.files, (written.file,), written.first, written.last, job.bin.partition_id, deletes)
+
+
+def _places(con: duckdb.DuckDBPyConnection, file: NewFile) -> str | None:
+    """Return the query for the rows of a merged file that are gone, and since when.
+
+    Returns:
+        Nothing where none are gone; None where they cannot be told apart.
+    """
+    source = f"read_parquet({literal(exactly(file.path))}, file_row_number = true, hive_partitioning = false)"
+    same = f"f.{ROW_ID} = d.row_id AND f.{SNAPSHOT_ID} = d.began"
+    places = f"SELECT f.file_row_number AS pos, d.ended FROM {source} f JOIN {_DEAD} d ON {same}"
+    counts = f"count(*), count(DISTINCT pos), (SELECT count(*) FROM {_DEAD})"
+    found = set(con.execute(f"SELECT {counts} FROM ({places})").fetchall()[0])
+    if found == {0}:
+        return ""
+    return places if len(found) == 1 else None
+
+
+def _rewrite(con: duckdb.DuckDBPyConnection, job: BinJob, seen: str, write_id: str) -> Compacted:
+    """Write the rows that live, in the columns and the layout of today."""
+    table = job.table
+    rows = f"SELECT {_named(job.columns)}, row_id AS {ROW_ID} FROM ({seen})"
+    order = "" if sort_sql(table) else f" ORDER BY {ROW_ID}"
+    files = write_known_rows(con, table, f"({rows}{order})", write_id)
+    spec = table.partition.partition_id if table.partition and table.partition.fields else None
+    return Compacted(job.files, tuple(files), partition_id=spec)
+
+
+def _new_file(file: NewFile) -> DataFile:
+    """Return a file that has no number yet, as one of the table's."""
+    return DataFile(
+        data_file_id=0,
+        path=file.path,
+        file_size=file.file_size,
+        footer_size=file.footer_size,
+        record_count=file.record_count,
+        begin_snapshot=0,
+        row_id_start=None,
+        partition_id=None,
+        partition_values=(),
+        mapping_id=None,
+        partial_max=None,
+        encryption_key=None,
+        schema_version=0,
+    )
+
+
+def _named(columns: Sequence[ColumnDef]) -> str:
+    return ", ".join(f"{short(one)} AS {identifier(one.name)}" for one in columns)

@@ -1,0 +1,71 @@
+"""`ducklake-orch health`: how is the lake, and what would help?"""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ducklake_orch.cli.failure import FAILED
+from ducklake_orch.cli.options import LakeOptions
+from ducklake_orch.cli.output import heading, in_bytes, print_json, show, table
+
+if TYPE_CHECKING:
+    from ducklake_orch.maintenance.health_report import HealthReport
+
+_STYLES = {"ok": "green", "warn": "yellow", "bad": "bold red"}
+
+
+class Format(StrEnum):
+    """How the report is printed."""
+
+    TEXT = "text"
+    PROMETHEUS = "prometheus"
+
+
+def health(
+    options: LakeOptions,
+    format_: Annotated[Format, typer.Option("--format", help="For people, or for Prometheus.")] = Format.TEXT,
+) -> None:
+    """Grade the lake and its tables against the thresholds of its policy; exit code 1 when something is bad."""
+    report = options.open().health()
+    if format_ is Format.PROMETHEUS:
+        typer.echo(report.to_prometheus(), nl=False)
+        return
+    print_json(report.to_dict()) if options.json else _show(report)
+    if not report.ok:
+        raise typer.Exit(FAILED)
+
+
+def _show(report: "HealthReport") -> None:
+    from rich.text import Text
+
+    lake = report.lake
+    show(Text.assemble(f"Lake {lake.name}: ", (report.grade, _STYLES[report.grade])))
+    metrics = [(name, value) for name, value in lake.metrics.items() if not isinstance(value, dict)]
+    show(table(["figure", "value"], [[name.replace("_", " "), _shown(name, value)] for name, value in metrics]))
+    rows = [
+        [
+            Text(one.grade, style=_STYLES[one.grade]),
+            one.table,
+            one.metrics["files"],
+            one.metrics["small_files"],
+            in_bytes(one.metrics["bytes"]),
+            one.metrics["rows"],
+            f"{one.metrics['delete_share']:.0%}",
+            one.metrics["inlined_rows"],
+        ]
+        for one in report.tables
+    ]
+    headings = ["", "table", "files", "small", "bytes", "rows", "deleted", "inlined"]
+    show(heading("Tables"), table(headings, rows, right=headings[2:]))
+    found = [(lake.name, one) for one in lake.findings]
+    found += [(one.table, finding) for one in report.tables for finding in one.findings]
+    if found:
+        told = [[Text(one.grade, style=_STYLES[one.grade]), where, str(one).partition(": ")[2]] for where, one in found]
+        show(heading("Findings"), table(["", "where", "what"], told))
+
+
+def _shown(name: str, value: object) -> object:
+    if isinstance(value, int) and name.endswith("bytes"):
+        return in_bytes(value)
+    return f"{value:.0f} s" if isinstance(value, float) and name.endswith("age") else value

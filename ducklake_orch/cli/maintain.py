@@ -1,0 +1,79 @@
+"""`ducklake-orch maintain`: keep a lake in shape, or say what that would do."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ducklake_orch.cli.failure import FAILED, INTERRUPTED
+from ducklake_orch.cli.options import LakeOptions
+from ducklake_orch.cli.output import console, in_bytes, print_json, print_problem, show, table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rich.status import Status
+
+    from ducklake_orch.maintenance.results import PlannedStep, StepReport
+
+_STYLES = {"run": "bold", "skip": "dim", "done": "green", "failed": "bold red", "stopped": "yellow", "skipped": "dim"}
+
+
+def maintain(
+    options: LakeOptions,
+    plan: Annotated[bool, typer.Option("--plan", help="Only say what would be done, and what left alone.")] = False,
+    operation: Annotated[
+        list[str] | None, typer.Option(help="flush, rewrite, merge, expire, cleanup or orphans; again for more.")
+    ] = None,
+    schema: Annotated[list[str] | None, typer.Option(help="Only tables in this schema, by name or pattern.")] = None,
+    table: Annotated[list[str] | None, typer.Option(help="Only this table, by name or pattern.")] = None,
+) -> None:
+    """Flush, rewrite, merge, expire, clean up and look for orphans, as the lake's `maintenance` policy says."""
+    lake = options.open()
+    planned = lake.plan_maintenance(operations=operation, schemas=schema, tables=table)
+    if not options.json:
+        for warning in planned.warnings:
+            print_problem("warning", warning)
+    if plan:
+        print_json(planned.to_dict()) if options.json else _show(planned.operations)
+        return
+    with console(stderr=True).status("Maintenance begins", spinner="line") as status:
+        report = lake.maintain(planned, progress=None if options.json else _progress(status))
+    print_json(report.to_dict()) if options.json else _show(report.operations)
+    if not options.json:
+        show(f"{report.status}: {report.duration_s:.1f} s, {in_bytes(report.totals['bytes_freed'])} freed")
+    if report.status == "error":
+        raise typer.Exit(FAILED)
+    if any(one.status == "stopped" and "SIG" in one.reason for one in report.operations):
+        raise typer.Exit(INTERRUPTED)
+
+
+def _progress(status: "Status") -> "Callable[[PlannedStep], None]":
+    from ducklake_orch.maintenance.results import StepReport
+
+    def told(step: "PlannedStep") -> None:
+        if isinstance(step, StepReport):
+            status.console.print(str(step))
+        else:
+            status.update(f"{step.operation} of {step.where}: {step.reason}")
+
+    return told
+
+
+def _show(steps: "Sequence[PlannedStep | StepReport]") -> None:
+    from rich.text import Text
+
+    rows = []
+    for step in steps:
+        word = getattr(step, "status", step.action)
+        error = getattr(step, "error", None)
+        size = "?" if step.bytes is None else in_bytes(step.bytes)
+        files = "" if not (step.files_in or step.files_out) else f"{step.files_in} → {_known(step.files_out)}"
+        figures = [files, step.rows or "", size if step.files_in else "", step.snapshots or ""]
+        told = str(error) if error else step.reason
+        rows.append([Text(word, style=_STYLES.get(word, "")), step.operation, step.where, *figures, told])
+    headings = ["", "operation", "table", "files", "rows", "bytes", "snapshots", "why"]
+    show(table(headings, rows, right=["files", "rows", "bytes", "snapshots"]))
+
+
+def _known(files: int | None) -> str:
+    return "?" if files is None else str(files)

@@ -1,0 +1,212 @@
+"""How a lake is kept in shape: what maintenance may do, to which tables, and what it must leave alone."""
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from ducklake_orch.config.fields import Duration, Memory, Patterns, Size
+from ducklake_orch.config.model import Model
+from ducklake_orch.config.units import in_words
+from ducklake_orch.errors import MaintenanceFloorError
+
+Engine = Literal["auto", "extension", "duckdb", "spark"]
+
+OPERATIONS = ("flush", "rewrite", "merge", "expire", "cleanup", "orphans")
+# Younger than that, what a writer or reader still needs looks like what nobody needs.
+FLOORS = {"expire": timedelta(hours=1), "cleanup": timedelta(hours=1), "orphans": timedelta(hours=24)}
+_ENGINE = "What does it: the extension's own function, this package in this process (`duckdb`), or Spark's executors."
+
+
+class FlushPolicy(Model):
+    """Write inlined rows to files."""
+
+    enabled: bool = Field(default=True, description="Whether to do it at all.")
+    min_rows: int = Field(default=1, ge=1, description="Leave a table alone that has fewer inlined rows and deletions.")
+    min_age: Duration = Field(default=timedelta(0), description="Leave a table alone whose inlined rows are younger.")
+
+
+class RewritePolicy(Model):
+    """Write files anew that have lost many of their rows."""
+
+    enabled: bool = Field(default=True, description="Whether to do it at all.")
+    delete_threshold: float = Field(default=0.2, gt=0, le=1, description="Share of deleted rows from which on.")
+    engine: Engine = Field(default="auto", description=_ENGINE)
+
+
+class MergePolicy(Model):
+    """Put small files together."""
+
+    enabled: bool = Field(default=True, description="Whether to do it at all.")
+    min_files: int = Field(default=5, ge=2, description="Leave a partition alone that has fewer small files.")
+    target_file_size: Size | None = Field(default=None, gt=0, description="Size to reach; default: the lake's option.")
+    tiers: tuple[Size, ...] | None = Field(
+        default=None, description="Sizes that divide small files into tiers; only files of one tier are put together."
+    )
+    max_files_per_run: int = Field(default=10_000, ge=2, description="Files that one run takes in, at most.")
+    engine: Engine = Field(default="auto", description=_ENGINE)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.tiers is not None and (not self.tiers or list(self.tiers) != sorted(set(self.tiers))):
+            raise ValueError("`tiers` are sizes that grow, `1 MiB, 10 MiB, 64 MiB` say")
+        return self
+
+
+class ExpirePolicy(Model):
+    """Forget old snapshots."""
+
+    enabled: bool = Field(default=True, description="Whether to do it at all.")
+    older_than: Duration = Field(default=timedelta(days=7), description="Snapshots that are younger stay.")
+    retain_last: int = Field(default=10, ge=1, description="So many of the latest stay, whatever their age.")
+    keep: Patterns = Field(
+        default=(), description="Patterns of authors and messages (`release *`) whose snapshots stay."
+    )
+
+
+class CleanupPolicy(Model):
+    """Delete files that no snapshot needs any more."""
+
+    enabled: bool = Field(default=True, description="Whether to do it at all.")
+    older_than: Duration = Field(
+        default=timedelta(days=2), description="Files that were given up later stay: somebody may still read them."
+    )
+
+
+class OrphansPolicy(Model):
+    """Find files that the lake does not know."""
+
+    action: Literal["report", "delete", "off"] = Field(default="report", description="What to do about them.")
+    older_than: Duration = Field(default=timedelta(days=7), description="Younger ones may belong to a running write.")
+
+
+class HealthPolicy(Model):
+    """From where on a figure is a warning, and from where on it is bad."""
+
+    small_file_ratio: tuple[float, float] = Field(
+        default=(0.5, 0.9), description="Share of a table's files that a merge would put together."
+    )
+    files_per_partition: tuple[int, int] = Field(default=(100, 1_000), description="Files in the fullest partition.")
+    delete_share: tuple[float, float] = Field(default=(0.2, 0.5), description="Share of deleted rows in a table.")
+    inlined_rows: tuple[int, int] = Field(default=(10_000, 100_000), description="Rows that are only in the catalog.")
+    snapshot_count: tuple[int, int] = Field(default=(1_000, 10_000), description="Snapshots of the lake.")
+    snapshot_age: tuple[Duration, Duration] = Field(
+        default=(timedelta(days=30), timedelta(days=90)), description="Age of the oldest snapshot."
+    )
+    pending_bytes: tuple[Size, Size] = Field(
+        default=(10 * 1024**3, 100 * 1024**3), description="Bytes of files that wait for clean-up."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for name in type(self).model_fields:
+            warn, bad = getattr(self, name)
+            if warn > bad:
+                raise ValueError(f"`{name}`: the first figure, a warning, is above the second")
+        return self
+
+
+class TablePolicy(Model):
+    """What is different for some tables; what is not said stays as for all."""
+
+    flush: FlushPolicy | None = Field(default=None, description="How their inlined rows are flushed.")
+    rewrite: RewritePolicy | None = Field(default=None, description="How their files with deletions are rewritten.")
+    merge: MergePolicy | None = Field(default=None, description="How their small files are put together.")
+    health: HealthPolicy | None = Field(default=None, description="When they are healthy.")
+
+
+class MaintenancePolicy(Model):
+    """What maintenance does to a lake.
+
+    The lake is never left without its latest snapshot, and no persisted option is ever written.
+    """
+
+    flush: FlushPolicy = Field(default_factory=FlushPolicy, description="Inlined rows.")
+    rewrite: RewritePolicy = Field(default_factory=RewritePolicy, description="Files with many deletions.")
+    merge: MergePolicy = Field(default_factory=MergePolicy, description="Small files.")
+    expire: ExpirePolicy = Field(default_factory=ExpirePolicy, description="Old snapshots.")
+    cleanup: CleanupPolicy = Field(default_factory=CleanupPolicy, description="Files that nobody needs.")
+    orphans: OrphansPolicy = Field(default_factory=OrphansPolicy, description="Files that nobody knows.")
+    health: HealthPolicy = Field(default_factory=HealthPolicy, description="When a lake is healthy.")
+    overrides: dict[str, TablePolicy] = Field(
+        default_factory=dict,
+        description="What is different for tables: by name or pattern, `sales.*`, `*.raw_*`, `orders` (in `main`);"
+        " what stands later wins.",
+    )
+    budget_s: float | None = Field(default=None, gt=0, description="No step starts after so many seconds.")
+    budget_bytes: Size | None = Field(default=None, gt=0, description="No step starts after so many bytes were read.")
+    memory_limit: Memory = Field(default=None, description="Memory of the engine; default: the lake's.")
+    threads: int | None = Field(default=None, ge=1, description="Threads of the engine; default: the lake's.")
+    temp_directory: str | None = Field(default=None, description="Where the engine spills to; default: the lake's.")
+    on_error: Literal["continue", "stop"] = Field(
+        default="continue", description="Whether other tables are done after one failed."
+    )
+    force: bool = Field(default=False, description="Pass below the floors; safe only while nobody else uses the lake.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        self.refuse_below_floors()
+        return self
+
+    def below_floors(self) -> list[str]:
+        """Return the operations that would touch what is younger than their floor."""
+        acts = {"expire": self.expire.enabled, "cleanup": self.cleanup.enabled, "orphans": self.orphans.action != "off"}
+        return [name for name, floor in FLOORS.items() if acts[name] and self.older_than(name) < floor]
+
+    def older_than(self, operation: str) -> timedelta:
+        """Return how old something has to be for `expire`, `cleanup` or `orphans` to touch it."""
+        ages = {"expire": self.expire.older_than, "cleanup": self.cleanup.older_than}
+        return ages.get(operation, self.orphans.older_than)
+
+    def refuse_below_floors(self) -> None:
+        """Refuse retentions that cost data by a typo.
+
+        Raises:
+            MaintenanceFloorError: When there is one, without `force`.
+        """
+        below = self.below_floors()
+        if below and not self.force:
+            name = below[0]
+            raise MaintenanceFloorError(
+                f"`{name}.older_than` = {in_words(self.older_than(name))}: `{name}` spares whatever is younger than"
+                f" {FLOORS[name] / timedelta(hours=1):g} h.",
+                remedy="Choose a longer retention, or pass `force=True` if nothing else uses this lake.",
+            )
+
+    def of_table(self, schema: str, table: str) -> "MaintenancePolicy":
+        """Return what holds for a table: the parts of all overrides that name it laid over those of all tables."""
+        changed: dict[str, Model] = {}
+        for pattern, override in self.overrides.items():
+            if names(pattern, schema, table):
+                for part in override.model_fields_set:
+                    if (over := getattr(override, part)) is not None:
+                        changed[part] = _laid_over(changed.get(part, getattr(self, part)), over)
+        return self.model_copy(update=changed) if changed else self
+
+    def unmatched(self, tables: Iterable[tuple[str, str]]) -> list[str]:
+        """Return the patterns of overrides that name none of these tables, given as (schema, table)."""
+        known = list(tables)
+        return [pattern for pattern in self.overrides if not any(names(pattern, *one) for one in known)]
+
+
+def names(pattern: str, schema: str, table: str) -> bool:
+    """Whether a pattern names a table; without a schema it means those in `main`, and `*` alone means all."""
+    of_schema, dot, of_table = pattern.lower().partition(".")
+    if not dot:
+        of_schema, of_table = ("*" if pattern == "*" else "main"), of_schema
+    return fnmatchcase(schema.lower(), of_schema) and fnmatchcase(table.lower(), of_table)
+
+
+def _laid_over(base: Model, over: Model) -> Model:
+    return base.model_copy(update={name: getattr(over, name) for name in over.model_fields_set})
+
+
+def read_policy(value: "MaintenancePolicy | Mapping[str, Any] | None", default: MaintenancePolicy) -> MaintenancePolicy:
+    """Return the policy that a caller means: a model, a table of its fields, or none: the lake's own."""
+    if value is None:
+        return default
+    policy = value if isinstance(value, MaintenancePolicy) else MaintenancePolicy(**value)
+    policy.refuse_below_floors()  # a copy with other fields has not been checked
+    return policy

@@ -1,0 +1,256 @@
+"""Read the state of every table in a constant number of queries: what plans and health are worked out from."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any
+
+from ducklake_orch.catalog.cells import maybe_int, text, truth
+from ducklake_orch.catalog.layout import key_name
+from ducklake_orch.catalog.metadata import Metadata, join_path, live
+from ducklake_orch.catalog.model import SnapshotRow
+from ducklake_orch.catalog.planning import planning
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine import server_sql
+from ducklake_orch.engine.quoting import TableName
+
+# SQLite puts no more than 500 SELECTs together.
+_SELECTS_IN_ONE_QUERY = 400
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# A partition: the spec that it was written with, and its values; files of one schema version can be put together.
+Group = tuple[int, int | None, tuple[str | None, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """A live data file, as far as maintenance cares.
+
+    Attributes:
+        path: As the catalog has it, relative to the table's folder unless it is absolute.
+        deleted: How many of its rows are deleted.
+        tombstones: How many of these only the catalog knows: a flush writes them to a file.
+    """
+
+    file_id: int
+    path: str
+    relative: bool
+    bytes: int
+    rows: int
+    deleted: int
+    tombstones: int
+    begin: int
+    row_id_start: int | None
+    group: Group
+
+
+@dataclass(frozen=True)
+class InlinedState:
+    """The rows that the catalog keeps of one schema version of a table, dead ones included."""
+
+    rows: int
+    live_rows: int
+    oldest: int
+
+
+@dataclass(frozen=True)
+class TableState:
+    """A table of the lake.
+
+    Attributes:
+        options: The persisted options that hold for it.
+        keys: Names of its partition keys, by spec.
+        files: Its live files, in the order of their rows.
+        inlined: The rows that are only in the catalog, by schema version, those without any left out.
+    """
+
+    table_id: int
+    name: TableName
+    folder: str
+    options: Mapping[str, str]
+    keys: Mapping[int, Sequence[str]]
+    files: Sequence[FileState]
+    inlined: Sequence[InlinedState]
+    inlined_since: datetime | None
+
+    @property
+    def partitioned(self) -> bool:
+        """Whether files of it are laid out by partition."""
+        return bool(self.keys)
+
+    def path(self, file: FileState) -> str:
+        """Return where a file is."""
+        return f"{self.folder if file.relative else ''}{file.path}"
+
+    def values(self, group: Group) -> dict[str, str | None] | None:
+        """Return the values of a partition by key; None where it has none."""
+        _, spec, values = group
+        return None if spec is None else dict(zip(self.keys.get(spec, ()), values, strict=False))
+
+    @cached_property
+    def groups(self) -> dict[Group, list[FileState]]:
+        """The files by schema version and partition."""
+        found: dict[Group, list[FileState]] = defaultdict(list)
+        for file in self.files:
+            found[file.group].append(file)
+        return dict(found)
+
+
+@dataclass(frozen=True)
+class Census:
+    """The lake at one moment.
+
+    Attributes:
+        metadata: To ask further, in the same transaction.
+        at: When that was.
+    """
+
+    metadata: Metadata
+    latest: SnapshotRow
+    at: datetime
+    tables: Sequence[TableState] = field(repr=False)
+
+    def age(self, time: datetime) -> timedelta:
+        """Return how long ago something was."""
+        return self.at - time
+
+
+@contextmanager
+def census(config: LakeConfig, doing: str) -> Iterator[Census]:
+    """Read the state of all tables, for a block in which more of that very state can be asked for.
+
+    Args:
+        config: The lake.
+        doing: What for, in the message of an error.
+    """
+    with planning(config, doing) as metadata:
+        latest = metadata.latest()
+        deletions = "ducklake_inlined_delete_"
+        there = set(server_sql.names(metadata.con, config, "ducklake_inlined_"))
+        tombstones = [one for one in sorted(there) if one.startswith(deletions)]
+        files = _files(metadata, latest.snapshot_id, tombstones)
+        inlined = _inlined(metadata, there)
+        times = _times(metadata, [one.oldest for some in inlined.values() for one in some])
+        keys = _keys(metadata)
+        tables = [
+            TableState(
+                table_id,
+                name,
+                folder,
+                metadata.options(schema_id, table_id),
+                keys.get(table_id, {}),
+                files.get(table_id, ()),
+                inlined.get(table_id, ()),
+                min((times[one.oldest] for one in inlined.get(table_id, ())), default=None),
+            )
+            for table_id, name, schema_id, folder in _tables(metadata, latest.snapshot_id)
+        ]
+        yield Census(metadata, latest, datetime.now(UTC), tables)
+
+
+def _tables(metadata: Metadata, at: int) -> Iterator[tuple[int, TableName, int, str]]:
+    root = metadata.data_path()
+    columns = "t.table_id, s.schema_name, t.table_name, s.schema_id, s.path, s.path_is_relative, t.path"
+    rows = metadata.rows(
+        f"SELECT {columns}, t.path_is_relative FROM {metadata.table_sql('ducklake_table')} t"
+        f" JOIN {metadata.table_sql('ducklake_schema')} s USING (schema_id) WHERE {live(at, 't')} AND {live(at, 's')}"
+    )
+    named = [(int(row[0]), TableName(text(row[1]) or "", text(row[2]) or ""), row) for row in rows]
+    for table_id, name, row in sorted(named, key=lambda one: one[1]):
+        schema = join_path(root, row[4], truth(row[5]))
+        yield table_id, name, int(row[3]), join_path(schema if truth(row[7]) else root, row[6], truth(row[7]))
+
+
+def _files(metadata: Metadata, at: int, tombstones: Sequence[str]) -> dict[int, list[FileState]]:
+    name = metadata.table_sql
+    inlined = (f"SELECT DISTINCT file_id, row_id FROM {name(one)}" for one in tombstones)
+    deleted = " UNION ALL ".join(
+        [
+            f"SELECT data_file_id, delete_count AS n, 0 AS t FROM {name('ducklake_delete_file')} WHERE {live(at)}",
+            *(f"SELECT file_id, 1, 1 FROM ({sql})" for sql in inlined),
+        ]
+    )
+    rows = metadata.rows(f"""
+        SELECT f.table_id, f.data_file_id, f.path, f.path_is_relative, f.file_size_bytes, f.record_count,
+               coalesce(d.n, 0), coalesce(d.t, 0), f.begin_snapshot, f.row_id_start, coalesce(v.schema_version, 0),
+               f.partition_id, p.vals
+        FROM (FROM {name("ducklake_data_file")} WHERE {live(at)}) f
+        ASOF LEFT JOIN {name("ducklake_schema_versions")} v
+             ON v.table_id = f.table_id AND f.begin_snapshot >= v.begin_snapshot
+        LEFT JOIN (SELECT data_file_id, sum(n) AS n, sum(t) AS t FROM ({deleted}) GROUP BY 1) d USING (data_file_id)
+        LEFT JOIN (SELECT data_file_id, list(partition_value ORDER BY partition_key_index) AS vals
+                   FROM {name("ducklake_file_partition_value")} GROUP BY 1) p USING (data_file_id)
+        ORDER BY f.table_id, f.begin_snapshot, f.row_id_start, f.data_file_id""")
+    found: dict[int, list[FileState]] = defaultdict(list)
+    for row in rows:
+        values = tuple(text(one) for one in row[12] or ())
+        found[int(row[0])].append(
+            FileState(
+                file_id=int(row[1]),
+                path=text(row[2]) or "",
+                relative=bool(truth(row[3])),
+                bytes=int(row[4]),
+                rows=int(row[5]),
+                deleted=int(row[6]),
+                tombstones=int(row[7]),
+                begin=int(row[8]),
+                row_id_start=maybe_int(row[9]),
+                group=(int(row[10]), maybe_int(row[11]), values),
+            )
+        )
+    return found
+
+
+def _inlined(metadata: Metadata, there: set[str]) -> dict[int, list[InlinedState]]:
+    """Count the rows in the tables that hold inlined ones, all in one question."""
+    config = metadata.config
+    registry = metadata.rows(f"SELECT table_id, table_name FROM {metadata.table_sql('ducklake_inlined_data_tables')}")
+    known = [(int(row[0]), text(row[1]) or "") for row in registry]
+    selects = [
+        f"select {table_id} as t, count(*) as n, count(case when end_snapshot is null then 1 end) as m,"
+        f" min(begin_snapshot) as b from {server_sql.table(config, name)}"
+        for table_id, name in known
+        if name in there
+    ]
+    found: dict[int, list[InlinedState]] = defaultdict(list)
+    for start in range(0, len(selects), _SELECTS_IN_ONE_QUERY):
+        some = " union all ".join(selects[start : start + _SELECTS_IN_ONE_QUERY])
+        for table_id, rows, live_rows, oldest in metadata.rows(server_sql.query(config, some)):
+            if int(rows):
+                found[int(table_id)].append(InlinedState(int(rows), int(live_rows), int(oldest)))
+    return found
+
+
+def _times(metadata: Metadata, snapshots: Sequence[int]) -> dict[int, datetime]:
+    """Return when snapshots were made; of those that have expired, when the first one after them was."""
+    if not snapshots:
+        return {}
+    wanted = ", ".join(f"({one})" for one in sorted(set(snapshots)))
+    rows = metadata.rows(
+        f"SELECT w.id, epoch_us(min_by(s.snapshot_time::TIMESTAMPTZ, s.snapshot_id)) FROM (VALUES {wanted}) w(id)"
+        f" LEFT JOIN {metadata.table_sql('ducklake_snapshot')} s ON s.snapshot_id >= w.id GROUP BY w.id"
+    )
+    return {int(number): moment(time) for number, time in rows}
+
+
+def _keys(metadata: Metadata) -> dict[int, dict[int, list[str]]]:
+    """Return the names of partition keys, by table and spec."""
+    name = metadata.table_sql
+    rows = metadata.rows(f"""
+        SELECT p.table_id, p.partition_id, k.transform, c.column_name
+        FROM {name("ducklake_partition_info")} p JOIN {name("ducklake_partition_column")} k USING (partition_id)
+        LEFT JOIN (SELECT table_id, column_id, max_by(column_name, begin_snapshot) AS column_name
+                   FROM {name("ducklake_column")} GROUP BY ALL) c
+             ON c.table_id = p.table_id AND c.column_id = k.column_id
+        ORDER BY p.partition_id, k.partition_key_index""")
+    found: dict[int, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for table_id, spec, transform, column in rows:
+        found[int(table_id)][int(spec)].append(key_name(text(transform) or "", text(column) or "?"))
+    return found
+
+
+def moment(microseconds: Any) -> datetime:
+    """Return a time that the catalog tells as microseconds."""
+    return _EPOCH + timedelta(microseconds=int(microseconds or 0))

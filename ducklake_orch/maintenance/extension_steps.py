@@ -1,0 +1,131 @@
+"""Steps that the extension's own functions do: they work inside their transaction, which holds the queue throughout."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from ducklake_orch.catalog.metadata import Metadata, live, reading
+from ducklake_orch.engine.commit import Write, commit
+from ducklake_orch.engine.quoting import literal
+from ducklake_orch.engine.session import Session, open_session
+from ducklake_orch.errors import DuckLakeOrchError, TableDroppedError
+from ducklake_orch.maintenance.work import Done, Work
+
+# By id: size and rows of a file.
+Files = dict[int, tuple[int, int]]
+
+
+def flush(work: Work) -> Done:
+    """Write the inlined rows and deletions of a table to files."""
+    with _session(work) as session:
+        return _call(work, session, [_flush_call(work)])
+
+
+def rewrite(work: Work) -> Done:
+    """Write the files of a table anew that have lost many of their rows."""
+    with _session(work) as session, session.queue(work.purpose):
+        # Immediately before, in the same turn: a flush after it would add deletions to files that have ended.
+        commit(session, Write(work.purpose, work.info()), lambda one: one.con.execute(_flush_call(work)).fetchall())
+        threshold = work.policy.rewrite.delete_threshold
+        return _call(work, session, [_table_call(work, "rewrite_data_files", delete_threshold=threshold)])
+
+
+def merge(work: Work) -> Done:
+    """Put small files of a table together."""
+    part = work.policy.merge
+    limits = list(zip((None, *(part.tiers or ())), part.tiers or (None,), strict=False))
+    calls = [_table_call(work, "merge_adjacent_files", min_file_size=low, max_file_size=high) for low, high in limits]
+    with _session(work) as session, _target_file_size(session, part.target_file_size):
+        return _call(work, session, calls)
+
+
+@contextmanager
+def _session(work: Work) -> Iterator[Session]:
+    with open_session(work.config) as session:
+        try:
+            yield session
+        except DuckLakeOrchError:
+            # An INTERNAL error of the engine spoils the whole instance: who comes next gets a new one.
+            session.broken = session.dirty = True
+            raise
+
+
+@contextmanager
+def _target_file_size(session: Session, size: int | None) -> Iterator[None]:
+    """Let merges reach another size than the lake's option says, which stays as it is."""
+    if size is None:
+        yield
+        return
+    session.dirty = True
+    session.instance.root.execute(f"SET ducklake_target_file_size = {literal(f'{size}B')}")
+    try:
+        yield
+    finally:
+        session.instance.root.execute("RESET ducklake_target_file_size")
+
+
+def _flush_call(work: Work) -> str:
+    name = work.table
+    return _call_sql(work, "flush_inlined_data", schema_name=name.schema, table_name=name.table)
+
+
+def _table_call(work: Work, function: str, **named: Any) -> str:
+    return _call_sql(work, function, work.table.table, schema=work.table.schema, **named)
+
+
+def _call_sql(work: Work, function: str, *given: Any, **named: Any) -> str:
+    arguments = [literal(one) for one in (work.config.alias, *given)]
+    arguments += [f"{name} => {literal(value)}" for name, value in named.items() if value is not None]
+    return f"CALL ducklake_{function}({', '.join(arguments)})"
+
+
+def _call(work: Work, session: Session, calls: Sequence[str]) -> Done:
+    """Run calls, each in a transaction of its own, and find out what became of the table's files."""
+    snapshot = None
+    with session.queue(work.purpose):
+        before, flushed = _files(work, session), 0
+        for sql in calls:
+            write = Write(work.purpose, work.info())
+            flushed += commit(session, write, lambda one, sql=sql, write=write: _run(work, one, sql, write))  # type: ignore[misc]
+            snapshot = write.after if write.after != write.before else snapshot
+        after = _files(work, session)
+    gone = [figures for file, figures in before.items() if file not in after]
+    new = [figures for file, figures in after.items() if file not in before]
+    step = replace(
+        work.step,
+        files_in=len(gone),
+        files_out=len(new),
+        bytes=sum(size for size, _ in gone),
+        rows=flushed if work.step.operation == "flush" else sum(rows for _, rows in new),
+    )
+    return Done(step, snapshot)
+
+
+def _run(work: Work, session: Session, sql: str, write: Write) -> int:
+    """Run a call and write down in its snapshot what it did; return how many rows it flushed."""
+    cursor = session.con.execute(sql)
+    names = [str(column[0]) for column in cursor.description or []]
+    rows = cursor.fetchall()
+    figures = {name: sum(int(row[place]) for row in rows) for place, name in enumerate(names) if place > 1}
+    write.info = work.info(**figures)
+    session.con.execute(write.set_message(session.config.alias))
+    return figures.get("rows_flushed", 0)
+
+
+def _files(work: Work, session: Session) -> Files:
+    """Return the table's live files."""
+    with reading(session, work.purpose) as metadata:
+        return _files_in(work, metadata)
+
+
+def _files_in(work: Work, metadata: Metadata) -> Files:
+    at = metadata.latest().snapshot_id
+    table = metadata.find_table(work.table, at)
+    if table is None:
+        raise TableDroppedError(f"{work.purpose}: the table was dropped meanwhile.")
+    rows = metadata.rows(
+        "SELECT data_file_id, file_size_bytes, record_count"
+        f" FROM {metadata.table_sql('ducklake_data_file')} WHERE table_id = {table.table_id} AND {live(at)}"
+    )
+    return {int(row[0]): (int(row[1]), int(row[2])) for row in rows}

@@ -1,0 +1,53 @@
+"""How much there is in a lake, by table: before a run, and after it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine import server_sql
+from ducklake_orch.maintenance.census import TableState, census
+from ducklake_orch.maintenance.results import PlannedStep
+
+COUNTED = ("files", "bytes", "rows", "deleted_rows", "inlined_rows")
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What there was at one moment.
+
+    Attributes:
+        snapshot: The latest snapshot.
+        lake: Counts of the lake.
+        tables: Counts by table.
+    """
+
+    snapshot: int
+    lake: Mapping[str, int]
+    tables: Mapping[str, Mapping[str, int]]
+
+    def of(self, step: PlannedStep) -> Mapping[str, int]:
+        """Return the figures that a step is about."""
+        return self.lake if step.table is None else self.tables.get(step.table, {})
+
+
+def figures(config: LakeConfig) -> Figures:
+    """Count what there is."""
+    with census(config, f"Counting what is in lake `{config.name}`") as state:
+        snapshots, pending = (
+            f"select count(*) as n from {server_sql.table(config, name)}"
+            for name in ("ducklake_snapshot", "ducklake_files_scheduled_for_deletion")
+        )
+        counts = [state.metadata.rows(server_sql.query(config, sql))[0][0] for sql in (snapshots, pending)]
+        tables = {str(one.name): counted(one) for one in state.tables}
+        lake = {name: sum(some[name] for some in tables.values()) for name in COUNTED}
+        lake |= {"snapshots": int(counts[0]), "pending_files": int(counts[1])}
+        return Figures(state.latest.snapshot_id, lake, tables)
+
+
+def counted(table: TableState) -> dict[str, int]:
+    """Count what is in a table."""
+    deleted, inlined = sum(one.deleted for one in table.files), sum(one.live_rows for one in table.inlined)
+    rows = sum(one.rows for one in table.files) - deleted + inlined
+    return dict(
+        zip(COUNTED, (len(table.files), sum(one.bytes for one in table.files), rows, deleted, inlined), strict=True)
+    )

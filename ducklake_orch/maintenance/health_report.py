@@ -1,0 +1,90 @@
+"""What is said about the health of a lake: figures, grades, and the one command that would help."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ducklake_orch.results import Result
+
+Grade = Literal["ok", "warn", "bad"]
+GRADES: tuple[Grade, ...] = ("ok", "warn", "bad")
+
+
+@dataclass(frozen=True)
+class HealthFinding(Result):
+    """A figure that has come to its threshold.
+
+    Attributes:
+        metric: Its name, as in the policy.
+        grade: What that means.
+        threshold: What it has come to.
+        remedy: The command that would help.
+    """
+
+    metric: str
+    grade: Grade
+    value: float
+    threshold: float
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.grade}: {self.metric} is {self.value:g}, from {self.threshold:g} on; {self.remedy}"
+
+
+@dataclass(frozen=True)
+class TableHealth(Result):
+    """The health of a table: its figures, and those of them that are not as they should be."""
+
+    table: str
+    grade: Grade
+    metrics: Mapping[str, Any]
+    findings: Sequence[HealthFinding] = ()
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.table}: {self.grade}", *(f"  {one}" for one in self.findings)])
+
+
+@dataclass(frozen=True)
+class LakeHealth(Result):
+    """The health of what belongs to no table; ages are in seconds."""
+
+    name: str
+    grade: Grade
+    metrics: Mapping[str, Any]
+    findings: Sequence[HealthFinding] = ()
+
+
+@dataclass(frozen=True)
+class HealthReport(Result):
+    """The health of a lake.
+
+    Attributes:
+        grade: The worst of all grades.
+        lake: What belongs to no table.
+        tables: Every table.
+    """
+
+    grade: Grade
+    lake: LakeHealth
+    tables: Sequence[TableHealth] = field(repr=False)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is bad; warnings may be."""
+        return self.grade != "bad"
+
+    def to_prometheus(self) -> str:
+        """Return the figures in the text format that Prometheus scrapes."""
+        from ducklake_orch.maintenance.prometheus import to_prometheus
+
+        return to_prometheus(self)
+
+    def __str__(self) -> str:
+        found = [one for one in self.tables if one.findings]
+        head = f"{self.grade}: lake {self.lake.name}, {len(self.tables)} tables, {len(found)} of them with findings"
+        return "\n".join([head, *(f"  {one}" for one in self.lake.findings), *map(str, found)])
+
+
+def worst(grades: Sequence[Grade]) -> Grade:
+    """Return the worst of some grades."""
+    return max(grades, key=GRADES.index, default="ok")

@@ -1,0 +1,99 @@
+"""Plan what is to be done to the lake as a whole: snapshots to expire, files to delete."""
+
+from datetime import UTC, datetime, timedelta
+
+from ducklake_orch.catalog.cleanup import plan_cleanup
+from ducklake_orch.catalog.expire import Retention, plan_expire
+from ducklake_orch.catalog.orphans import plan_orphans
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.config.maintenance import MaintenancePolicy
+from ducklake_orch.config.units import in_words
+from ducklake_orch.engine.stored_sizes import bytes_of
+from ducklake_orch.maintenance.census import Census
+from ducklake_orch.maintenance.results import REPORT, PlannedStep
+
+_ONLY_REPORTED = "; the policy says to report them, no more"
+_FIRST_TIME = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def retention(policy: MaintenancePolicy, now: datetime) -> Retention:
+    """Return which snapshots a policy keeps."""
+    part = policy.expire
+    return Retention(before=before(now, part.older_than), retain_last=part.retain_last, keep=part.keep)
+
+
+def before(now: datetime, age: timedelta) -> datetime:
+    """Return the time so long ago, however long that is."""
+    return now - age if now - _FIRST_TIME > age else _FIRST_TIME
+
+
+def _left(operation: str, reason: str) -> PlannedStep:
+    return PlannedStep(operation, None, None, "skip", reason)
+
+
+def plan_expiry(census: Census, policy: MaintenancePolicy) -> PlannedStep:
+    """Plan which snapshots go."""
+    part = policy.expire
+    if not part.enabled:
+        return _left("expire", "the policy says so")
+    found = plan_expire(census.metadata, retention(policy, census.at))
+    if not found.snapshots:
+        return _left("expire", f"none of {found.kept} snapshots is older than {in_words(part.older_than)} and not kept")
+    count = len(found.snapshots)
+    return PlannedStep(
+        "expire",
+        None,
+        None,
+        "run",
+        f"{count} of {count + found.kept} snapshots are older than {in_words(part.older_than)}",
+        engine="duckdb",
+        files_in=found.data_files + found.delete_files,
+        bytes=found.bytes,
+        rows=found.rows,
+        snapshots=len(found.snapshots),
+        paths=found.paths,
+        snapshot_ids=found.snapshots,
+    )
+
+
+def plan_clean_up(census: Census, policy: MaintenancePolicy) -> PlannedStep:
+    """Plan which of the files that nobody needs are deleted."""
+    part = policy.cleanup
+    if not part.enabled:
+        return _left("cleanup", "the policy says so")
+    found = plan_cleanup(census.metadata, before(census.at, part.older_than))
+    if not found.files:
+        return _left("cleanup", f"no file was given up more than {in_words(part.older_than)} ago")
+    return PlannedStep(
+        "cleanup",
+        None,
+        None,
+        "run",
+        f"{found.files} files were given up more than {in_words(part.older_than)} ago",
+        engine="duckdb",
+        files_in=found.files,
+        bytes=bytes_of(census.metadata.config, found.paths),
+        paths=found.paths,
+    )
+
+
+def plan_orphan_search(config: LakeConfig, policy: MaintenancePolicy, now: datetime) -> PlannedStep:
+    """Plan which of the files that the lake does not know are deleted; lists the storage."""
+    part = policy.orphans
+    if part.action == "off":
+        return _left("orphans", "the policy says so")
+    found = plan_orphans(config, before(now, part.older_than))
+    young = f"; {found.young} younger ones stay" if found.young else ""
+    if not found.files:
+        return _left("orphans", f"no file that the lake does not know is older than {in_words(part.older_than)}{young}")
+    return PlannedStep(
+        "orphans",
+        None,
+        None,
+        "run",
+        f"the lake does not know {found.files} files{young}{_ONLY_REPORTED * (part.action == 'report')}",
+        engine="duckdb" if part.action == "delete" else REPORT,
+        files_in=found.files,
+        bytes=found.bytes,
+        paths=found.paths,
+    )

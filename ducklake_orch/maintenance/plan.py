@@ -1,0 +1,44 @@
+"""`lake.plan_maintenance`: what maintenance would do, worked out from one state of the catalog, changing nothing."""
+
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.config.maintenance import MaintenancePolicy
+from ducklake_orch.maintenance.census import Census, census
+from ducklake_orch.maintenance.lake_plan import plan_clean_up, plan_expiry, plan_orphan_search
+from ducklake_orch.maintenance.results import MaintenancePlan, PlannedStep
+from ducklake_orch.maintenance.selection import Selection, warn
+from ducklake_orch.maintenance.table_plan import TABLE_OPERATIONS, TablePlanner
+
+
+def plan_maintenance(
+    config: LakeConfig, policy: MaintenancePolicy, selection: Selection, *, distributed: bool = False
+) -> MaintenancePlan:
+    """Plan maintenance; see `DuckLake.plan_maintenance`."""
+    with census(config, f"Planning the maintenance of lake `{config.name}`") as state:
+        known = [table.name for table in state.tables]
+        selection.refuse_unknown(known, config.name)
+        warnings = warn(policy, known, config.name)
+        steps = _of_tables(state, policy, selection, distributed)
+        steps += [plan_expiry(state, policy)] if selection.wants("expire") else []
+        steps += [plan_clean_up(state, policy)] if selection.wants("cleanup") else []
+    steps += [plan_orphan_search(config, policy, state.at)] if selection.wants("orphans") else []
+    return MaintenancePlan(config.name, state.latest.snapshot_id, state.at, policy, steps, warnings)
+
+
+def _of_tables(state: Census, policy: MaintenancePolicy, selection: Selection, distributed: bool) -> list[PlannedStep]:
+    steps: list[PlannedStep] = []
+    room = policy.merge.max_files_per_run
+    for table in state.tables:
+        if selection.wants_table(table.name):
+            planner = TablePlanner(state, table, policy.of_table(*table.name), room, distributed=distributed)
+            steps += _of_table(planner, selection)
+            room = planner.room
+    return steps
+
+
+def _of_table(planner: TablePlanner, selection: Selection) -> list[PlannedStep]:
+    found = {operation: planner.plan(operation) for operation in TABLE_OPERATIONS if selection.wants(operation)}
+    if any(one.action == "run" for one in found.get("rewrite", ())):
+        # A rewrite reads what is flushed, and a flush after it would bring deleted rows back.
+        flush = planner.flush_before_rewrite(found.pop("flush", []))
+        found = {"flush": flush} | found
+    return [step for steps in found.values() for step in steps]

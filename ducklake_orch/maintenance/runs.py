@@ -1,0 +1,182 @@
+"""Who maintained the lake and when, in a table of ours beside the lake's own; and one run of it at a time."""
+
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from ducklake_orch.catalog.cells import text
+from ducklake_orch.catalog.metadata import Metadata
+from ducklake_orch.catalog.planning import planning
+from ducklake_orch.catalog.transaction import MetadataTransaction
+from ducklake_orch.config.catalogs import FileCatalog, MotherDuckCatalog, PostgresCatalog
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine import server_sql
+from ducklake_orch.engine.attach import metadata_attach
+from ducklake_orch.engine.commit import Write, commit_through
+from ducklake_orch.engine.failures import run
+from ducklake_orch.engine.instances import start_instance
+from ducklake_orch.engine.locks import LOCK_ALIAS, Check, FileQueue, MySQLQueue, NoQueue, PostgresQueue, Queue
+from ducklake_orch.engine.quoting import literal
+from ducklake_orch.engine.session import open_session
+from ducklake_orch.errors import LakeLockedError, MaintenanceRunningError
+
+TABLE = "ducklake_orch_runs"
+_LOCK = "maintenance"
+RUNNING = "running"
+# Runs are remembered for 90 days.
+_KEPT = 90 * 86400 * 1_000_000
+_COLUMNS = "run_id, host, process, started_at, ended_at, status, summary"
+
+
+@dataclass(frozen=True)
+class LastRun:
+    """A run of maintenance.
+
+    Attributes:
+        ended_at: None while it runs, or when it died.
+        status: `running`, or how it ended.
+        summary: What it did, in figures.
+    """
+
+    run_id: str
+    host: str
+    process: int
+    started_at: datetime
+    ended_at: datetime | None
+    status: str
+    summary: dict[str, Any]
+
+    @property
+    def owner(self) -> str:
+        """Who runs it, and since when."""
+        age = int((datetime.now(UTC) - self.started_at).total_seconds())
+        return f"process {self.process} on {self.host}, since {self.started_at:%Y-%m-%d %H:%M:%S} UTC ({age} s)"
+
+
+def last_run(metadata: Metadata) -> LastRun | None:
+    """Return the latest run, if there was any."""
+    if not server_sql.exists(metadata.con, metadata.config, TABLE):
+        return None
+    name = server_sql.table(metadata.config, TABLE)
+    columns = server_sql.texts(metadata.config, _COLUMNS.split(", "))
+    sql = f"select {columns} from {name} order by started_at desc limit 1"
+    rows = [[text(cell) for cell in row] for row in metadata.rows(server_sql.query(metadata.config, sql))]
+    if not rows:
+        return None
+    run_id, host, process, started, ended, status, summary = rows[0]
+    times = [None if one is None else datetime.fromtimestamp(int(one) / 1e6, UTC) for one in (started, ended)]
+    return LastRun(
+        run_id or "",
+        host or "",
+        int(process or 0),
+        times[0] or datetime.now(UTC),
+        times[1],
+        status or "",
+        json.loads(summary or "{}"),
+    )
+
+
+@contextmanager
+def only_runner(config: LakeConfig) -> Iterator[Check]:
+    """Be the only one who maintains a lake, for a block; gives a function that raises when the lock was lost.
+
+    The lock of who dies is free at once: the operating system or the server takes it back.
+
+    Raises:
+        MaintenanceRunningError: When somebody else does; says who, and since when.
+    """
+    with ExitStack() as held:
+        queue = held.enter_context(_queue(config))
+        try:
+            still_held = held.enter_context(queue.hold("maintenance", 0))
+        except LakeLockedError as error:
+            failure = _running(config, error)
+        else:
+            yield still_held
+            return
+    raise failure
+
+
+@contextmanager
+def _queue(config: LakeConfig) -> Iterator[Queue]:
+    """Give a lock of its own; on a server on a connection that nothing else goes through."""
+    catalog = config.catalog
+    if isinstance(catalog, FileCatalog):
+        yield FileQueue(catalog.path, name=_LOCK)
+        return
+    if isinstance(catalog, MotherDuckCatalog):
+        yield NoQueue()  # it has no locks
+        return
+    instance = start_instance(config)
+    try:
+        attach = metadata_attach(config, LOCK_ALIAS, read_only=False)
+        run(instance.root, attach, config, f"Opening the lock of lake `{config.name}` failed")
+        instance.queue_attached = True
+        kind = PostgresQueue if isinstance(catalog, PostgresCatalog) else MySQLQueue
+        yield kind(instance.root, config, name=_LOCK)
+    finally:
+        instance.close(config)
+
+
+def _running(config: LakeConfig, error: LakeLockedError) -> MaintenanceRunningError:
+    with planning(config, "Looking for who maintains the lake") as metadata:
+        last = last_run(metadata)
+    owner = last.owner if last is not None and last.status == RUNNING else error.message
+    return MaintenanceRunningError(
+        f"Lake `{config.name}` is being maintained already: {owner}.",
+        remedy="Wait for that run; if its process dies, the lock is free.",
+    )
+
+
+def note_begin(config: LakeConfig, run_id: str) -> None:
+    """Write down that a run begins; forget the oldest ones, and say of one that never ended that it died."""
+
+    def work(transaction: MetadataTransaction) -> None:
+        if config.catalog.type != "mysql":
+            transaction.change(TABLE, _create_sql())
+        now = _now()
+        transaction.change(TABLE, f"UPDATE {{}} SET status = 'died' WHERE status = '{RUNNING}'")
+        transaction.change(TABLE, f"DELETE FROM {{}} WHERE started_at < {now - _KEPT}")
+        values = ", ".join(map(literal, (run_id, socket.gethostname()[:200], os.getpid(), now, None, RUNNING, None)))
+        transaction.change(TABLE, f"INSERT INTO {{}} ({_COLUMNS}) VALUES ({values})")
+
+    _write(config, work)
+
+
+def note_end(config: LakeConfig, run_id: str, status: str, summary: Mapping[str, Any]) -> None:
+    """Write down how a run ended."""
+    told = server_sql.text_literal(config, json.dumps(summary))
+
+    def work(transaction: MetadataTransaction) -> None:
+        values = f"ended_at = {_now()}, status = {literal(status)}, summary = {told}"
+        transaction.change(TABLE, f"UPDATE {{}} SET {values} WHERE run_id = {literal(run_id)}")
+
+    _write(config, work)
+
+
+def _write(config: LakeConfig, work: Callable[[MetadataTransaction], None]) -> None:
+    write = Write("noting a run of maintenance", marked=False, repeatable=True)
+    with open_session(config, entering=False) as session:
+        if config.catalog.type == "mysql" and not server_sql.exists(session.instance.root, config, TABLE):
+            # MySQL commits what is open at every CREATE.
+            sql = _create_sql().replace("{}", server_sql.table(config, TABLE))
+            session.instance.root.execute(f"CALL mysql_execute({literal(config.metadata_alias)}, {literal(sql)})")
+        commit_through(MetadataTransaction, session, write, work, settle=False)
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+def _create_sql() -> str:
+    return (
+        "CREATE TABLE IF NOT EXISTS {} (run_id VARCHAR(64) NOT NULL PRIMARY KEY, host VARCHAR(255) NOT NULL,"
+        " process BIGINT NOT NULL, started_at BIGINT NOT NULL, ended_at BIGINT, status VARCHAR(16) NOT NULL,"
+        " summary TEXT)"
+    )

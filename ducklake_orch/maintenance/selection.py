@@ -1,0 +1,78 @@
+"""What of a lake is meant: operations, schemas, tables, by name or pattern."""
+
+import logging
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from ducklake_orch.config.maintenance import OPERATIONS, MaintenancePolicy, names
+from ducklake_orch.config.nearest import nearest
+from ducklake_orch.config.units import in_words
+from ducklake_orch.engine.quoting import TableName
+from ducklake_orch.errors import ConfigError, ObjectNotFoundError, UnmatchedOverrideWarning
+
+log = logging.getLogger("ducklake_orch")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The part of a lake that is meant; None means all.
+
+    Attributes:
+        operations: Names of operations.
+        schemas: Names of schemas, or patterns.
+        tables: Names of tables, or patterns as in `overrides` of a policy.
+    """
+
+    operations: Sequence[str] | None = None
+    schemas: Sequence[str] | None = None
+    tables: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("operations", "schemas", "tables"):
+            if isinstance(given := getattr(self, name), str):
+                object.__setattr__(self, name, [given])
+        for one in self.operations or ():
+            if one not in OPERATIONS:
+                raise ConfigError(f"There is no operation `{one}`.", remedy=nearest(one, OPERATIONS))
+
+    def wants(self, operation: str) -> bool:
+        """Whether an operation is meant."""
+        return self.operations is None or operation in self.operations
+
+    def wants_table(self, name: TableName) -> bool:
+        """Whether a table is meant."""
+        return (
+            self.schemas is None or any(fnmatchcase(name.schema.lower(), one.lower()) for one in self.schemas)
+        ) and (self.tables is None or any(names(one, *name) for one in self.tables))
+
+    def refuse_unknown(self, known: Sequence[TableName], lake: str) -> None:
+        """Refuse a name that nothing has: somebody believes that it is looked after.
+
+        Raises:
+            ObjectNotFoundError: Names the nearest.
+        """
+        tables = [str(one) for one in known]
+        schemas = sorted({one.schema for one in known})
+        for pattern in self.schemas or ():
+            if not any(fnmatchcase(one.lower(), pattern.lower()) for one in schemas):
+                remedy = nearest(pattern, schemas) if schemas else "The lake has no tables yet."
+                raise ObjectNotFoundError(f"Lake `{lake}` has no table in a schema `{pattern}`.", remedy=remedy)
+        for pattern in self.tables or ():
+            if not any(names(pattern, *one) for one in known):
+                remedy = nearest(pattern, tables) if tables else "It has no tables yet."
+                raise ObjectNotFoundError(f"Lake `{lake}` has no table `{pattern}`.", remedy=remedy)
+
+
+def warn(policy: MaintenancePolicy, known: Sequence[TableName], lake: str) -> list[str]:
+    """Say loudly what in a policy may be a mistake; return it for the plan."""
+    found = []
+    for pattern in policy.unmatched([(one.schema, one.table) for one in known]):
+        remedy = nearest(pattern, [str(one) for one in known]) if known else ""
+        found.append(f"The override `{pattern}` names no table of lake `{lake}`. {remedy}".rstrip())
+        warnings.warn(found[-1], UnmatchedOverrideWarning, stacklevel=2)
+    for operation in policy.below_floors():
+        found.append(f"`force` passes below the floor of `{operation}`: {in_words(policy.older_than(operation))}.")
+        log.warning("lake `%s`: %s", lake, found[-1])
+    return found

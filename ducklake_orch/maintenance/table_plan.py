@@ -1,0 +1,270 @@
+"""Plan what is to be done to a table: which rows are flushed, which files are rewritten, which are put together."""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ducklake_orch.catalog.compact_plan import Bin
+from ducklake_orch.catalog.layout import DEFAULT_FILE_SIZE
+from ducklake_orch.config.maintenance import MaintenancePolicy, MergePolicy
+from ducklake_orch.config.units import in_words, parse_size
+from ducklake_orch.maintenance.census import Census, FileState, Group, TableState
+from ducklake_orch.maintenance.results import PlannedStep
+
+# A file that has come so close to the target is not written again for the sake of each little one that follows it.
+_NEARLY_FULL = 0.75
+# Tables that are larger are left to Spark, where it is there.
+_TOO_MUCH = 32 * 1024**3
+TABLE_OPERATIONS = ("flush", "rewrite", "merge")
+
+
+class TablePlanner:
+    """Plans the operations of one table, each on what the ones before it leave.
+
+    Args:
+        census: The lake.
+        table: The table.
+        policy: What holds for it.
+        room: How many files merges may still take in.
+        distributed: Whether Spark is there for what is too much for one machine.
+    """
+
+    def __init__(
+        self, census: Census, table: TableState, policy: MaintenancePolicy, room: int, *, distributed: bool = False
+    ) -> None:
+        self._distributed = distributed
+        self._census = census
+        self._table = table
+        self._policy = policy
+        self._room = room
+        self._rewritten: set[int] = set()
+
+    def plan(self, operation: str) -> list[PlannedStep]:
+        """Plan an operation."""
+        part = getattr(self._policy, operation)
+        if not part.enabled:
+            return [self._left(operation, "the policy says so")]
+        if self._table.options.get("auto_compact", "true").lower() in ("false", "0"):
+            return [self._left(operation, "its option `auto_compact` is off")]
+        match operation:
+            case "flush":
+                return [self._flush()]
+            case "rewrite":
+                return self._rewrite()
+            case _:
+                return self._merge()
+
+    def _step(self, operation: str, group: Group | None, reason: str, **figures: Any) -> PlannedStep:
+        values = None if group is None else self._table.values(group)
+        return PlannedStep(operation, str(self._table.name), values, "run", reason, **figures)
+
+    def _left(self, operation: str, reason: str, group: Group | None = None) -> PlannedStep:
+        values = None if group is None else self._table.values(group)
+        return PlannedStep(operation, str(self._table.name), values, "skip", reason)
+
+    def _engine(self, wanted: str) -> str:
+        """Return what does it: this package, which keeps row ids and history, unless the files are encrypted."""
+        if wanted != "auto":
+            return wanted
+        if self._census.metadata.encrypted():
+            return "extension"
+        return "spark" if self._distributed and sum(one.bytes for one in self._table.files) > _TOO_MUCH else "duckdb"
+
+    def _bin(self, files: Sequence[FileState]) -> Bin:
+        version, spec, values = files[0].group
+        return Bin(
+            table=self._table.name,
+            table_id=self._table.table_id,
+            schema_version=version,
+            partition_id=spec,
+            values=values,
+            files=tuple(one.file_id for one in files),
+            rows=sum(one.rows for one in files),
+            deleted=sum(one.deleted for one in files),
+            bytes=sum(one.bytes for one in files),
+            delete_files=sum(one.deleted > one.tombstones for one in files),
+        )
+
+    # --- flush ---------------------------------------------------------------------------------------------------
+
+    def _flush(self) -> PlannedStep:
+        policy, inlined, since = self._policy.flush, self._inlined, self._table.inlined_since
+        if not inlined:
+            return self._left("flush", "nothing is inlined")
+        if inlined < policy.min_rows:
+            return self._left("flush", f"{inlined} inlined, fewer than `min_rows` = {policy.min_rows}")
+        if since is not None and self._census.age(since) < policy.min_age:
+            return self._left("flush", f"the oldest inlined row is younger than `min_age` = {in_words(policy.min_age)}")
+        return self._flushed("")
+
+    def flush_before_rewrite(self, planned: Sequence[PlannedStep]) -> list[PlannedStep]:
+        """Return the flush that a rewrite needs, whatever the policy says of flushes."""
+        if not self._inlined or any(one.action == "run" for one in planned):
+            return list(planned)
+        return [self._flushed(", right before the rewrite")]
+
+    @property
+    def _inlined(self) -> int:
+        """How many rows and deletions are only in the catalog."""
+        return self._inlined_rows + sum(file.tombstones for file in self._table.files)
+
+    @property
+    def _inlined_rows(self) -> int:
+        """How many rows a flush writes: the extension's also those that are dead."""
+        return sum(one.rows if self._flusher == "extension" else one.live_rows for one in self._table.inlined)
+
+    @property
+    def _flusher(self) -> str:
+        return "duckdb" if self._census.metadata.config.catalog.type == "mysql" else "extension"
+
+    def _flushed(self, why: str) -> PlannedStep:
+        table, rows = self._table, self._inlined_rows
+        deletions = sum(file.tombstones for file in table.files)
+        words = [f"{rows} inlined rows"] if rows else []
+        words += [f"{deletions} inlined deletions"] if deletions else []
+        files = None if table.partitioned and rows else len(table.inlined)
+        reason = " and ".join(words) + why
+        return self._step("flush", None, reason, engine=self._flusher, rows=rows, files_out=files)
+
+    # --- rewrite -------------------------------------------------------------------------------------------------
+
+    def _rewrite(self) -> list[PlannedStep]:
+        table, threshold = self._table, self._policy.rewrite.delete_threshold
+        worn = [file for file in table.files if file.deleted and file.deleted >= threshold * file.rows]
+        if not worn:
+            share = max((file.deleted / file.rows for file in table.files if file.rows), default=0)
+            most = f"no file has lost {threshold:.0%} of its rows; the most is {share:.0%}"
+            return [self._left("rewrite", most if share else "no row is deleted")]
+        self._rewritten = {file.file_id for file in worn}
+        by_partition: dict[Any, list[FileState]] = defaultdict(list)
+        for file in worn:
+            by_partition[file.group[1:]].append(file)
+        engine = self._engine(self._policy.rewrite.engine)
+        return _as_one([self._rewritten_step(files, engine) for files in by_partition.values()])
+
+    def _rewritten_step(self, files: Sequence[FileState], engine: str) -> PlannedStep:
+        rows, deleted = sum(one.rows for one in files), sum(one.deleted for one in files)
+        bins = list(packed(files, target_size(self._table, self._policy.merge)))
+        return self._step(
+            "rewrite",
+            files[0].group,
+            f"{deleted} of {rows} rows in {len(files)} files are deleted",
+            engine=engine,
+            files_in=len(files),
+            files_out=sum(any(one.deleted < one.rows for one in some) for some in bins),
+            bytes=sum(one.bytes for one in files),
+            rows=rows - deleted,
+            paths=[self._table.path(one) for one in files],
+            bins=[self._bin(some) for some in bins],
+        )
+
+    # --- merge ---------------------------------------------------------------------------------------------------
+
+    def _merge(self) -> list[PlannedStep]:
+        table, policy = self._table, self._policy.merge
+        target = target_size(table, policy)
+        engine = self._engine(policy.engine)
+        steps = [self._merged(group, files, target, engine) for group, files in table.groups.items()]
+        todo = [one for one in steps if one.action == "run"]
+        if todo:
+            return _as_one(todo)
+        most = max((len(list(small_files(some, target))) for some in table.groups.values()), default=0)
+        where = " in a partition" if table.partitioned else ""
+        return [self._left("merge", f"{most} small files{where} at most, fewer than `min_files` = {policy.min_files}")]
+
+    def _merged(self, group: Group, files: Sequence[FileState], target: int, engine: str) -> PlannedStep:
+        left = [one for one in files if one.file_id not in self._rewritten]
+        if engine == "extension":
+            left = [one for one in left if not one.deleted]  # which it leaves alone
+        bins = list(merge_bins(left, target, self._policy.merge, self._room))
+        taken = [one for some in bins for one in some]
+        if not taken:
+            return self._left("merge", "too few small files", group)
+        self._room -= len(taken)
+        return self._step(
+            "merge",
+            group,
+            f"{len(taken)} small files become {len(bins)}",
+            engine=engine,
+            files_in=len(taken),
+            files_out=len(bins),
+            bytes=sum(one.bytes for one in taken),
+            rows=sum(one.rows for one in taken),
+            paths=[self._table.path(one) for one in taken],
+            bins=[self._bin(some) for some in bins],
+        )
+
+    @property
+    def room(self) -> int:
+        """How many files merges of other tables may still take in."""
+        return self._room
+
+
+def target_size(table: TableState, policy: MergePolicy) -> int:
+    """Return the size that files of a table should have."""
+    if policy.target_file_size is not None:
+        return policy.target_file_size
+    option = table.options.get("target_file_size")
+    return DEFAULT_FILE_SIZE if option is None else parse_size(option)
+
+
+def merge_bins(
+    files: Sequence[FileState], target: int, policy: MergePolicy, room: int
+) -> Iterator[Sequence[FileState]]:
+    """Return which files of a partition become one, each time.
+
+    Args:
+        files: The files, in the order of their rows.
+        target: The size that they should have.
+        policy: How they are put together.
+        room: How many files there may be in all bins.
+    """
+    for tier in tiers(small_files(files, target), policy):
+        for some in packed(tier, target):
+            taken = some[:room]
+            if len(taken) >= policy.min_files:
+                yield taken
+                room -= len(taken)
+
+
+def small_files(files: Sequence[FileState], target: int) -> Iterator[FileState]:
+    """Return the files that are far smaller than they should be."""
+    return (one for one in files if one.bytes < target * _NEARLY_FULL)
+
+
+def tiers(files: Iterator[FileState], policy: MergePolicy) -> list[list[FileState]]:
+    """Divide small files by size, so that large ones are not written again for the sake of a few small ones."""
+    if policy.tiers is None:
+        return [list(files)]
+    found: list[list[FileState]] = [[] for _ in policy.tiers]
+    for file in files:
+        place = bisect_right(policy.tiers, file.bytes)
+        if place < len(found):
+            found[place].append(file)
+    return found
+
+
+def packed(files: Sequence[FileState], target: int) -> Iterator[list[FileState]]:
+    """Divide files into bins that become a file each, in the order of their rows, so that neighbours stay together."""
+    part: list[FileState] = []
+    size = 0
+    for file in files:
+        if part and size + file.bytes > target:
+            yield part
+            part, size = [], 0
+        part.append(file)
+        size += file.bytes
+    if part:
+        yield part
+
+
+def _as_one(steps: Sequence[PlannedStep]) -> list[PlannedStep]:
+    """Put the steps of several partitions together: the extension's functions know no partitions."""
+    if len(steps) < 2 or steps[0].engine != "extension":
+        return list(steps)
+    figures = {name: sum(getattr(one, name) for one in steps) for name in ("files_in", "files_out", "bytes", "rows")}
+    paths = [path for one in steps for path in one.paths]
+    reason = f"in {len(steps)} partitions, {figures['files_in']} files become {figures['files_out']}"
+    return [replace(steps[0], partition=None, reason=reason, paths=paths, bins=(), **figures)]

@@ -1,0 +1,35 @@
+"""What runs in an executor when files are compacted: the same that runs in this process, bin by bin."""
+
+import os
+import pickle
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ducklake_orch.catalog.compact_bin import BinJob, compact_bin
+from ducklake_orch.catalog.compact_commit import Compacted
+from ducklake_orch.spark.executor import EngineSpec, open_engine
+
+RESULT = "result"
+
+
+def compact(engine: EngineSpec, jobs: Sequence[BinJob], write_id: str, batches: Iterator[Any]) -> Iterator[Any]:
+    """Compact the bins whose numbers come in; gives one row for each."""
+    import pyarrow as pa
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    # Attempts at the same task may run at once: each has names of its own.
+    name = f"{write_id}-{context.taskAttemptId() if context else os.getpid()}"
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            with open_engine(engine) as con:
+                made = compact_bin(con, jobs[number], name)
+            packed = zlib.compress(pickle.dumps(made))
+            yield pa.RecordBatch.from_arrays([pa.array([packed], pa.binary())], [RESULT])
+
+
+def unpack(packed: bytes) -> Compacted | None:
+    """Return what a task made of a bin."""
+    made: Compacted | None = pickle.loads(zlib.decompress(packed))  # noqa: S301 - from our own task
+    return made

@@ -1,0 +1,99 @@
+"""The facade's verbs that keep a lake in shape."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ducklake_orch.config.maintenance import MaintenancePolicy, read_policy
+from ducklake_orch.errors import ConfigError
+from ducklake_orch.handle import LakeHandle
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ducklake_orch.maintenance.health_report import HealthReport
+    from ducklake_orch.maintenance.results import MaintenancePlan, MaintenanceReport
+    from ducklake_orch.maintenance.run import Progress
+
+
+class Upkeep(LakeHandle):
+    """What is done to a lake so that it stays fast, small and whole."""
+
+    def plan_maintenance(
+        self,
+        policy: MaintenancePolicy | Mapping[str, Any] | None = None,
+        operations: Sequence[str] | None = None,
+        schemas: Sequence[str] | None = None,
+        tables: Sequence[str] | None = None,
+        *,
+        spark: "SparkSession | None" = None,
+    ) -> "MaintenancePlan":
+        """Say what maintenance would do, per table and partition, and why it would leave others alone; changes nothing.
+
+        Args:
+            policy: What may be done; by default what the configuration says of the lake, `maintenance`.
+            operations: Of `flush`, `rewrite`, `merge`, `expire`, `cleanup`, `orphans`; by default all.
+            schemas: Only tables in these, by name or pattern; what is about the whole lake is planned all the same.
+            tables: Only these, by name or pattern: `sales.*`, `*.raw_*`, `orders` (in `main`).
+            spark: A session for what is too much for one machine, classic or Connect.
+
+        Raises:
+            MaintenanceFloorError: When a retention is below its floor, without `force` in the policy.
+            ObjectNotFoundError: When nothing has one of the names.
+        """
+        from ducklake_orch.maintenance.plan import plan_maintenance
+        from ducklake_orch.maintenance.selection import Selection
+
+        chosen = read_policy(policy, self.config.maintenance)
+        selection = Selection(operations, schemas, tables)
+        return plan_maintenance(self.config, chosen, selection, distributed=spark is not None)
+
+    def maintain(
+        self,
+        plan_or_policy: "MaintenancePlan | MaintenancePolicy | Mapping[str, Any] | None" = None,
+        operations: Sequence[str] | None = None,
+        schemas: Sequence[str] | None = None,
+        tables: Sequence[str] | None = None,
+        dry_run: bool = False,
+        *,
+        progress: "Progress | None" = None,
+        spark: "SparkSession | None" = None,
+    ) -> "MaintenanceReport":
+        """Keep the lake in shape: flush, rewrite, merge, expire, clean up, look for orphans, as a plan says.
+
+        Each step is a transaction of its own, tried again after transient failures; one that fails is reported, and the
+        others are done. Ctrl-C and SIGTERM end the run after the step that runs, a second one rolls it back; what is
+        left is reported as `stopped`, and the next run does it.
+
+        Args:
+            plan_or_policy: A plan of `plan_maintenance`, of which nothing but what it shows is done; or a policy, by
+                default that of the configuration, which is planned first.
+            operations: Of `flush`, `rewrite`, `merge`, `expire`, `cleanup`, `orphans`; by default all.
+            schemas: Only tables in these, by name or pattern.
+            tables: Only these, by name or pattern.
+            dry_run: Change nothing; the report is the plan.
+            progress: Told of each step before it runs, and of what became of it.
+            spark: A session for what is too much for one machine, or whose `engine` the policy says is `spark`.
+
+        Raises:
+            MaintenanceRunningError: When somebody else maintains the lake right now.
+            MaintenanceFloorError: When a retention is below its floor, without `force` in the policy.
+        """
+        from ducklake_orch.maintenance.results import MaintenancePlan
+        from ducklake_orch.maintenance.run import maintain
+
+        chosen = {"operations": operations, "schemas": schemas, "tables": tables}
+        if not isinstance(plan_or_policy, MaintenancePlan):
+            plan_or_policy = self.plan_maintenance(plan_or_policy, **chosen, spark=spark)
+        elif given := [name for name, value in chosen.items() if value is not None]:
+            raise ConfigError(f"`{given[0]}` beside a plan.", remedy="Give it to `plan_maintenance`.")
+        return maintain(self.config, plan_or_policy, dry_run=dry_run, progress=progress, spark=spark)
+
+    def health(self, policy: MaintenancePolicy | Mapping[str, Any] | None = None) -> "HealthReport":
+        """Say how the lake and its tables are, graded against the thresholds of a policy, and what would help.
+
+        Args:
+            policy: Its thresholds, and what counts as a small file; by default what the configuration says.
+        """
+        from ducklake_orch.maintenance.health import health
+
+        return health(self.config, read_policy(policy, self.config.maintenance))

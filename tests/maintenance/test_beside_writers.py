@@ -1,0 +1,46 @@
+"""Maintenance beside writers: they do not fail, and what they wrote is all there."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from ducklake_orch import DuckLake, MaintenancePolicy
+from tests.backends import LOCAL, POSTGRES, SQLITE, Backend
+from tests.maintenance.worn import rows, whole
+
+EAGER = MaintenancePolicy(merge={"min_files": 2}, rewrite={"delete_threshold": 0.01})
+ROUNDS = 5
+
+
+def appends(lake: DuckLake) -> None:
+    for number in range(ROUNDS):
+        lake.write(rows(1000 + 5 * number, 5), "t", mode="append", inline="auto" if number % 2 else "never")
+
+
+def deletes(lake: DuckLake) -> None:
+    for number in range(ROUNDS):
+        lake.delete("t", f"k = {number}")
+
+
+def merges(lake: DuckLake) -> None:
+    for number in range(ROUNDS):
+        lake.write(rows(50 + number, 1), "t", mode="merge", keys=["k"])
+
+
+@pytest.mark.parametrize("backend", [Backend(SQLITE, LOCAL), Backend(POSTGRES, LOCAL)], indirect=True, ids=str)
+def test_what_is_written_meanwhile_is_all_there(lake: DuckLake) -> None:
+    lake.write(rows(0, 100), "t", mode="append")
+
+    def maintain() -> None:
+        lake.maintain(EAGER, ["flush", "rewrite", "merge"]).raise_for_error()
+
+    with ThreadPoolExecutor() as pool:
+        writers = [pool.submit(work, lake) for work in (appends, deletes, merges)]
+        while not all(one.done() for one in writers):
+            maintain()
+        for one in writers:
+            one.result()
+    maintain()
+    wanted = [*range(ROUNDS, 100), *range(1000, 1000 + 5 * ROUNDS)]
+    assert sorted(row["k"] for row in lake.read("t", columns=["k"]).to_pylist()) == wanted
+    whole(lake)

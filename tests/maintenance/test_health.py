@@ -1,0 +1,177 @@
+"""Health says how a lake is, from when on that is bad, and which command would help."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from ducklake_orch import DuckLake, MaintenancePolicy
+from ducklake_orch.maintenance.health_report import HealthFinding
+from tests.backends import LOCAL, MYSQL, POSTGRES, SQLITE, Backend, catalogs
+from tests.maintenance.worn import ALL_OF_IT, metadata, rows, small_files, worn
+
+on_sqlite = pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
+STRICT = MaintenancePolicy(
+    health={
+        "small_file_ratio": (0.5, 0.9),
+        "files_per_partition": (3, 100),
+        "delete_share": (0.1, 0.5),
+        "inlined_rows": (1, 2),
+        "snapshot_count": (2, 1000),
+        "snapshot_age": ("0s", "1 day"),
+        "pending_bytes": (1, "1 GB"),
+    }
+)
+
+
+def findings(lake: DuckLake, table: str | None = None) -> dict[str, HealthFinding]:
+    report = lake.health(STRICT)
+    found = report.lake if table is None else next(one for one in report.tables if one.table == table)
+    return {one.metric: one for one in found.findings}
+
+
+def grades(found: dict[str, HealthFinding]) -> dict[str, str]:
+    return {name: one.grade for name, one in found.items()}
+
+
+@catalogs()
+def test_every_figure_is_told_and_nothing_is_changed(backend: Backend, lake: DuckLake) -> None:
+    worn(lake)
+    lake.maintain(ALL_OF_IT, operations=["merge"]).raise_for_error()
+    before = metadata(lake)
+    report = lake.health()
+    assert metadata(lake) == before
+    told = report.lake.metrics
+    assert (told["tables"], told["snapshot_count"]) == (3, len(lake.snapshots()))
+    assert 0 <= told["latest_snapshot_age"] <= told["snapshot_age"] < 600
+    assert told["catalog_bytes"] > 1000
+    assert told["format_version"] == "1.0"
+    assert told["statistics_debris"] == 0
+    tables = {one.table: one.metrics for one in report.tables}
+    assert tables["main.d"]["delete_share"] == 25 / 100
+    assert (told["pending_files"], tables["main.t"]["files"]) == (5, 1)
+    assert told["pending_bytes"] > 0
+    assert told["last_maintenance"]["status"] == "ok"
+    if backend.catalog is not MYSQL:  # where nothing is inlined
+        assert (tables["main.i"]["inlined_rows"], tables["main.i"]["readable_by_others"]) == (3, False)
+    assert tables["main.d"]["readable_by_others"]
+    assert sum(tables["main.d"]["file_sizes"].values()) == tables["main.d"]["files"] == 1
+    assert {one.table: one.grade for one in report.tables} == {"main.t": "ok", "main.d": "warn", "main.i": "ok"}
+
+
+@on_sqlite
+def test_what_is_not_well_is_graded_and_has_a_command_that_helps(lake: DuckLake) -> None:
+    worn(lake)
+    assert "small_file_ratio" not in findings(lake, "main.t")  # so few do no harm
+    small_files(lake, "t", files=15)
+    small = findings(lake, "main.t")
+    assert grades(small) == {"small_file_ratio": "bad", "files_per_partition": "warn"}
+    assert small["small_file_ratio"].remedy == "`ducklake-orch maintain --operation merge --table main.t`"
+    assert grades(findings(lake, "main.d")) == {"delete_share": "warn"}
+    inlined = findings(lake, "main.i")["inlined_rows"]
+    assert (inlined.grade, inlined.value, inlined.threshold) == ("bad", 3, 2)
+    assert "other engines cannot read or count" in inlined.remedy
+    assert grades(findings(lake)) == {"snapshot_count": "warn", "snapshot_age": "warn"}
+    assert lake.health(STRICT).grade == "bad"
+    # The command does help.
+    lake.maintain(ALL_OF_IT, operations=["flush", "rewrite", "merge", "expire"]).raise_for_error()
+    assert {one.grade for one in lake.health(STRICT).tables} == {"ok"}
+    assert findings(lake)["pending_bytes"].grade == "warn"
+    lake.maintain(ALL_OF_IT, operations=["cleanup"]).raise_for_error()
+    assert "pending_bytes" not in findings(lake)
+
+
+@on_sqlite
+def test_thresholds_can_differ_by_table(lake: DuckLake) -> None:
+    worn(lake)
+    policy = MaintenancePolicy(overrides={"t": {"health": {"files_per_partition": (1, 2)}}})  # of `d` much is deleted
+    assert {one.table: one.grade for one in lake.health(policy).tables} == {
+        "main.t": "bad",
+        "main.d": "warn",
+        "main.i": "ok",
+    }
+
+
+@on_sqlite
+def test_orphans_are_known_from_the_last_run(lake: DuckLake) -> None:
+    from pathlib import Path
+
+    worn(lake)
+    assert lake.health().lake.metrics["orphan_files"] is None
+    Path(lake.table("t").files()[0].path).with_name("stray.parquet").write_bytes(b"?")
+    lake.maintain(MaintenancePolicy(orphans={"older_than": 0}, force=True), operations=["orphans"])
+    told = lake.health().lake.metrics
+    assert (told["orphan_files"], told["orphan_bytes"]) == (1, 1)
+    lake.maintain(ALL_OF_IT, operations=["orphans"])
+    assert lake.health().lake.metrics["orphan_files"] == 0
+
+
+@on_sqlite
+def test_it_dumps_as_json_and_reads_well(lake: DuckLake) -> None:
+    worn(lake)
+    dumped = json.loads(json.dumps(lake.health(STRICT).to_dict()))
+    assert set(dumped) == {"grade", "lake", "tables"}
+    assert all({"table", "grade", "metrics", "findings"} <= set(one) for one in dumped["tables"])
+    finding = dumped["tables"][-1]["findings"][0]
+    assert {"metric", "value", "threshold", "remedy"} <= set(finding)
+    assert "files_per_partition is 5" in str(lake.health(STRICT))
+
+
+@on_sqlite
+def test_prometheus_reads_it_whatever_tables_are_called(lake: DuckLake) -> None:
+    name = 'odd "name" \\ with\nlines'
+    quoted = name.replace('"', '""')
+    lake.write(rows(0, 3), f'"{quoted}"', mode="append")
+    small_files(lake, "t", files=5)
+    text = lake.health().to_prometheus()
+    assert text.endswith("\n")
+    seen: set[str] = set()
+    for line in text.splitlines():
+        if line.startswith("# HELP "):
+            metric = line.split()[2]
+            assert metric not in seen  # one block each
+            seen.add(metric)
+            continue
+        if line.startswith("# TYPE "):
+            assert line.split()[2:] == [metric, "gauge"]
+            continue
+        sample = re.fullmatch(r'(\w+)\{(\w+="(?:[^"\\\n]|\\["\\n])*"(?:,\w+="(?:[^"\\\n]|\\["\\n])*")*)\} (\S+)', line)
+        assert sample is not None, line
+        assert sample[1] == metric
+        float(sample[3])
+    assert 'ducklake_table_small_files{lake="lake",schema="main",table="t"} 5' in text
+    assert 'table="odd \\"name\\" \\\\ with\\nlines"' in text
+
+
+@on_sqlite
+def test_an_empty_lake_is_well(lake: DuckLake) -> None:
+    report = lake.health()
+    assert (report.grade, report.tables) == ("ok", [])
+    assert "ducklake_tables{" in report.to_prometheus()
+
+
+@pytest.mark.parametrize("backend", [Backend(POSTGRES, LOCAL), Backend(SQLITE, LOCAL)], indirect=True, ids=str)
+def test_the_number_of_queries_does_not_grow_with_the_tables(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ducklake_orch.catalog.metadata import Metadata
+
+    asked: list[str] = []
+    real = Metadata.rows
+
+    def counting(self: Metadata, sql: str) -> Any:
+        asked.append(sql)
+        return real(self, sql)
+
+    monkeypatch.setattr(Metadata, "rows", counting)
+
+    def queries() -> int:
+        asked.clear()
+        lake.health()
+        return len(asked)
+
+    small_files(lake, "t0", files=2)
+    lake.write(rows(100, 2), "t0", mode="append", inline="auto")
+    few = queries()
+    for number in range(1, 6):
+        small_files(lake, f"t{number}", files=2)
+    assert queries() == few

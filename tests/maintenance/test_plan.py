@@ -1,0 +1,239 @@
+"""A plan says what maintenance would do, and why it would leave things alone; and it changes nothing."""
+
+import json
+from typing import Any
+
+import pytest
+
+from ducklake_orch import DuckLake, MaintenancePolicy
+from ducklake_orch.errors import ConfigError, MaintenanceFloorError, ObjectNotFoundError, UnmatchedOverrideWarning
+from ducklake_orch.maintenance.results import MaintenancePlan, PlannedStep
+from tests.backends import LOCAL, MYSQL, POSTGRES, SQLITE, Backend, catalogs
+from tests.maintenance.worn import ALL_OF_IT, contents, metadata, rows, small_files, worn
+
+on_sqlite = pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
+TABLES = ["flush", "rewrite", "merge"]
+
+
+def one(plan: MaintenancePlan, operation: str, table: str | None = "main.t") -> PlannedStep:
+    found = [step for step in plan.operations if (step.operation, step.table) == (operation, table)]
+    assert len(found) == 1, found
+    return found[0]
+
+
+# --- what it says ----------------------------------------------------------------------------------------------------
+
+
+@catalogs()
+def test_it_has_figures_for_every_operation_and_changes_nothing(backend: Backend, lake: DuckLake) -> None:
+    worn(lake)
+    before = metadata(lake)
+    plan = lake.plan_maintenance(ALL_OF_IT)
+    assert metadata(lake) == before
+    if backend.catalog is not MYSQL:  # where rows are never inlined
+        flush = one(plan, "flush", "main.i")
+        assert (flush.action, flush.rows, flush.files_out) == ("run", 3, 1)
+    rewrite = one(plan, "rewrite", "main.d")
+    assert (rewrite.action, rewrite.files_in, rewrite.files_out, rewrite.rows) == ("run", 1, 1, 75)
+    files = {file.path: file for file in lake.table("d").files()}
+    assert rewrite.bytes == sum(files[path].bytes for path in rewrite.paths)
+    merge = one(plan, "merge")
+    assert (merge.action, merge.files_in, merge.files_out) == ("run", 5, 1)
+    expire = one(plan, "expire", None)
+    assert (expire.action, expire.snapshots) == ("run", len(lake.snapshots()) - 1)
+    assert sorted(expire.snapshot_ids) == sorted(s.snapshot_id for s in lake.snapshots()[1:])
+    assert one(plan, "cleanup", None).action == "skip"
+    assert one(plan, "orphans", None).action == "skip"
+
+
+@on_sqlite
+def test_it_dumps_as_json_and_reads_well(lake: DuckLake) -> None:
+    worn(lake)
+    plan = lake.plan_maintenance()
+    dumped = json.loads(json.dumps(plan.to_dict()))
+    assert set(dumped) >= {"operations", "totals"}
+    keys = {
+        "operation",
+        "table",
+        "partition",
+        "action",
+        "reason",
+        "files_in",
+        "files_out",
+        "bytes",
+        "rows",
+        "snapshots",
+        "paths",
+    }
+    assert all(keys <= set(step) for step in dumped["operations"])
+    assert {step["action"] for step in dumped["operations"]} == {"run", "skip"}
+    todo = [step for step in dumped["operations"] if step["action"] == "run"]
+    assert dumped["totals"]["steps"] == len(todo)
+    assert dumped["totals"]["files_in"] == sum(step["files_in"] for step in todo)
+    assert "merge main.t: 5 small files become 1" in str(plan)
+
+
+@on_sqlite
+def test_a_partition_is_planned_by_itself(lake: DuckLake) -> None:
+    data = rows(0, 4).append_column("region", [["a", "a", "b", "b"]])
+    for _ in range(5):
+        lake.write(data, "t", mode="append", partition_by=["region"])
+    lake.write(data.slice(0, 2), "t", mode="append")
+    policy = MaintenancePolicy(merge={"min_files": 6})
+    merges = [step for step in lake.plan_maintenance(policy).operations if step.operation == "merge"]
+    assert [(step.partition, step.files_in) for step in merges] == [({"region": "a"}, 6)]
+
+
+@on_sqlite
+def test_sizes_and_tiers_say_which_files_are_put_together(lake: DuckLake) -> None:
+    small_files(lake, "t", files=4, each=20)
+    small_files(lake, "t", files=3, each=5000)
+    sizes = sorted(file.bytes for file in lake.table("t").files())
+
+    def planned(**merge: Any) -> tuple[int, int | None]:
+        step = one(lake.plan_maintenance({"merge": {"min_files": 2} | merge}), "merge")
+        return step.files_in, step.files_out
+
+    assert planned() == (7, 1)
+    assert planned(target_file_size=2 * sizes[3]) == (4, 2)
+    assert planned(tiers=[sizes[3] + 1]) == (4, 1)
+    assert planned(tiers=[sizes[3] + 1, "1 GB"]) == (7, 2)
+    assert planned(max_files_per_run=3) == (3, 1)
+    assert planned(target_file_size=2 * sizes[3], max_files_per_run=3) == (2, 1)
+    assert planned(target_file_size=sizes[0]) == (0, 0)
+    lake.set_option("target_file_size", f"{sizes[0]}B", table="t")
+    assert planned() == (0, 0)
+
+
+# --- what it leaves alone --------------------------------------------------------------------------------------------
+
+
+@on_sqlite
+def test_it_says_why_a_table_is_left_alone(lake: DuckLake) -> None:
+    small_files(lake, "t", files=2)
+    lake.delete("t", "k = 1")
+    lake.write(rows(100, 2), "t", mode="append", inline="auto")
+
+    def reason(operation: str, table: str | None = "main.t", **policy: Any) -> str:
+        step = one(lake.plan_maintenance(MaintenancePolicy(**policy)), operation, table)
+        assert step.action == "skip"
+        return step.reason
+
+    assert "min_rows" in reason("flush", flush={"min_rows": 3})
+    assert "min_age" in reason("flush", flush={"min_age": "1h"})
+    assert "5%" in reason("rewrite")
+    assert "fewer than `min_files` = 5" in reason("merge")
+    assert "policy" in reason("merge", merge={"enabled": False})
+    assert "older than 7 days" in reason("expire", None)
+    assert "2 days" in reason("cleanup", None)
+    assert "policy" in reason("orphans", None, orphans={"action": "off"})
+    lake.set_option("auto_compact", False, table="t")
+    for operation in TABLES:
+        assert "auto_compact" in reason(operation)
+    lake.create_table("empty", {"k": "BIGINT"})
+    assert "nothing is inlined" in reason("flush", "main.empty")
+    assert "no row is deleted" in reason("rewrite", "main.empty")
+
+
+@catalogs(sql_writes=True)
+def test_a_flush_comes_right_before_a_rewrite_whatever_the_policy_says(lake: DuckLake) -> None:
+    worn(lake)
+    lake.write(rows(2000, 2), "d", mode="append", inline="auto")
+    lake.execute("DELETE FROM d WHERE k = 60").raise_for_error()  # inlined, too
+    for asked in ({"flush": {"enabled": False}}, {"flush": {"min_rows": 1000}}):
+        plan = lake.plan_maintenance(asked, tables=["d"], operations=["flush", "rewrite"])
+        assert [(step.operation, step.action) for step in plan.operations] == [("flush", "run"), ("rewrite", "run")]
+        assert "right before the rewrite" in plan.operations[0].reason
+    plan = lake.plan_maintenance(tables=["d"], operations=["rewrite"])
+    assert [step.operation for step in plan.operations] == ["flush", "rewrite"]
+
+
+@on_sqlite
+def test_the_last_snapshots_and_those_to_keep_stay(lake: DuckLake) -> None:
+    from ducklake_orch import CommitInfo
+
+    lake.write(rows(0, 1), "t", mode="append", commit=CommitInfo(message="release 1"))
+    lake.write(rows(1, 1), "t", mode="append", commit=CommitInfo(author="ann"))
+    small_files(lake, "t", files=4)
+    everything = {"older_than": 0, "retain_last": 1}
+    plan = lake.plan_maintenance(MaintenancePolicy(expire=everything, force=True))
+    assert list(one(plan, "expire", None).snapshot_ids) == [0, 1, 2, 3, 4, 5]
+    some = everything | {"retain_last": 3, "keep": ["release *", "ann"]}
+    plan = lake.plan_maintenance(MaintenancePolicy(expire=some, force=True))
+    assert list(one(plan, "expire", None).snapshot_ids) == [0, 3]
+    assert one(lake.plan_maintenance(), "expire", None).action == "skip"
+
+
+# --- bad input -------------------------------------------------------------------------------------------------------
+
+
+@on_sqlite
+def test_typos_are_named(lake: DuckLake) -> None:
+    worn(lake)
+    with pytest.raises(ConfigError, match="rewrite"):
+        lake.plan_maintenance(operations=["rewrit"])
+    with pytest.raises(ObjectNotFoundError, match=r"main\.t"):
+        lake.plan_maintenance(tables=["tt"])
+    with pytest.raises(ObjectNotFoundError, match="main"):
+        lake.plan_maintenance(schemas=["mainz"])
+    with pytest.raises(MaintenanceFloorError):
+        lake.plan_maintenance({"cleanup": {"older_than": "1m"}})
+    with pytest.raises(MaintenanceFloorError):
+        lake.plan_maintenance(ALL_OF_IT.model_copy(update={"force": False}))
+    with pytest.warns(UnmatchedOverrideWarning, match=r"main\.tt.*main\.t"):
+        plan = lake.plan_maintenance({"overrides": {"main.tt": {"merge": {"min_files": 2}}}})
+    assert any("main.tt" in warning for warning in plan.warnings)
+
+
+@on_sqlite
+def test_only_what_is_asked_for_is_planned(lake: DuckLake) -> None:
+    worn(lake)
+    lake.write(rows(0, 1), "other.t", mode="append")
+    tables = {step.table for step in lake.plan_maintenance(operations=TABLES).operations}
+    assert tables == {"main.t", "main.d", "main.i", "other.t"}
+    assert {step.table for step in lake.plan_maintenance(operations=TABLES, schemas=["oth*"]).operations} == {"other.t"}
+    assert {step.table for step in lake.plan_maintenance(operations=TABLES, tables=["*.t"]).operations} == {
+        "main.t",
+        "other.t",
+    }
+    assert [step.operation for step in lake.plan_maintenance(operations="expire").operations] == ["expire"]
+
+
+def test_ages_beyond_all_time_are_no_trouble(tmp_path: Any) -> None:
+    lake = DuckLake.local(tmp_path / "l")
+    worn(lake)
+    plan = lake.plan_maintenance({"expire": {"older_than": "900000 days"}, "cleanup": {"older_than": "900000 days"}})
+    assert one(plan, "expire", None).action == "skip"
+    assert contents(lake)
+
+
+# --- what it costs ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", [Backend(POSTGRES, LOCAL), Backend(SQLITE, LOCAL)], indirect=True, ids=str)
+def test_the_number_of_queries_does_not_grow_with_the_tables(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ducklake_orch.catalog.metadata import Metadata
+
+    asked: list[str] = []
+    real = Metadata.rows
+
+    def counting(self: Metadata, sql: str) -> Any:
+        asked.append(sql)
+        return real(self, sql)
+
+    monkeypatch.setattr(Metadata, "rows", counting)
+
+    def queries() -> int:
+        asked.clear()
+        lake.plan_maintenance(ALL_OF_IT)
+        return len(asked)
+
+    small_files(lake, "t0", files=2)
+    lake.delete("t0", "k = 1")
+    lake.write(rows(100, 2), "t0", mode="append", inline="auto")
+    few = queries()
+    for number in range(1, 8):
+        small_files(lake, f"t{number}", files=2)
+        lake.delete(f"t{number}", "k = 1")
+    lake.write(rows(100, 2), "t3", mode="append", inline="auto")
+    assert queries() == few

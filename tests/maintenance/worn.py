@@ -1,0 +1,82 @@
+"""Lakes that need maintenance, and what must be the same before and after it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from ducklake_orch import DuckLake, MaintenancePolicy
+
+Rows = list[tuple[Any, ...]]
+# Everything at once, whatever its age: only in tests is nobody else there.
+ALL_OF_IT = MaintenancePolicy(
+    expire={"older_than": 0, "retain_last": 1},
+    cleanup={"older_than": 0},
+    orphans={"older_than": 0, "action": "delete"},
+    force=True,
+)
+
+
+def rows(start: int, count: int) -> pa.Table:
+    numbers = range(start, start + count)
+    return pa.table({"k": pa.array(numbers, pa.int64()), "v": pa.array([f"row {one}" for one in numbers])})
+
+
+def small_files(lake: DuckLake, table: str = "t", files: int = 5, each: int = 20) -> None:
+    """Append so many small files."""
+    for number in range(files):
+        lake.write(rows(number * each, each), table, mode="append")
+
+
+def worn(lake: DuckLake) -> None:
+    """Make a lake that every operation finds something in: `t`, `d` with deletions, `i` with inlined rows."""
+    small_files(lake, "t")
+    small_files(lake, "d", files=1, each=100)
+    lake.delete("d", "k < 25")  # few enough for a delete file
+    lake.write(rows(0, 3), "i", mode="append", inline="auto")
+
+
+def contents(lake: DuckLake, tables: Sequence[str] = ("t",)) -> dict[str, Rows]:
+    with lake.connect() as con:
+        return {name: sorted(con.execute(f"FROM {name}").fetchall()) for name in tables}
+
+
+def row_ids(lake: DuckLake, table: str = "t") -> dict[int, int]:
+    with lake.connect() as con:
+        return dict(con.execute(f"SELECT k, rowid FROM {table}").fetchall())
+
+
+def history(lake: DuckLake, tables: Sequence[str] = ("t",)) -> dict[int, dict[str, Rows]]:
+    """Return the contents at every snapshot in which all tables are there, as the engine reads them."""
+    snapshots = [one.snapshot_id for one in lake.snapshots()]
+    with lake.connect() as con:
+
+        def at(name: str, snapshot: int) -> Rows | None:
+            try:
+                return sorted(con.execute(f"FROM {name} AT (VERSION => {snapshot})").fetchall())
+            except duckdb.CatalogException:
+                return None
+
+        found = {one: {name: at(name, one) for name in tables} for one in snapshots}
+    return {
+        one: {name: some for name, some in state.items() if some is not None}
+        for one, state in found.items()
+        if None not in state.values()
+    }
+
+
+def metadata(lake: DuckLake) -> dict[str, Rows]:
+    """Return every row of the metadata database."""
+    with lake.connect_metadata() as con:
+        names = con.execute(
+            "SELECT table_schema, table_name FROM information_schema.tables"
+            f" WHERE table_catalog = '{lake.config.metadata_alias}' AND starts_with(table_name, 'ducklake_')"
+        ).fetchall()
+        return {name: sorted(con.execute(f'FROM "{schema}"."{name}"').fetchall(), key=repr) for schema, name in names}
+
+
+def whole(lake: DuckLake) -> None:
+    """Check that nothing is broken, in the catalog, in the files, in the storage."""
+    report = lake.fsck(deep=True, storage=True)
+    assert not report.counts, str(report)

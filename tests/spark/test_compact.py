@@ -1,0 +1,65 @@
+"""Compaction by Spark's executors: what DuckDB in this process makes of the same files."""
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from ducklake_orch import DuckLake
+from ducklake_orch.catalog.compact import compact
+from ducklake_orch.catalog.compact_commit import Way
+from ducklake_orch.errors import DuckLakeOrchError
+from ducklake_orch.spark.compact import SparkCompactor
+from tests.backends import LOCAL, POSTGRES, S3_DISK, SQLITE, Backend
+from tests.catalog.test_compact import Past, bins, merges, rewrites
+
+MakeLake = Callable[..., DuckLake]
+
+
+def make_table(lake: DuckLake) -> None:
+    data = pa.table({"p": ["a b", "c"] * 50, "k": list(range(100))})
+    for _ in range(3):
+        lake.write(data, "t", mode="append", partition_by=["p", "bucket(2, k)"], sort_by=["k DESC"])
+    lake.delete("t", "k % 20 = 3")
+
+
+@pytest.mark.parametrize(
+    ("backend", "way"),
+    [(Backend(SQLITE, LOCAL), "rewrite"), (Backend(POSTGRES, S3_DISK), "merge")],
+    indirect=["backend"],
+    ids=str,
+)
+def test_tasks_compact_as_this_process_does(make_lake: MakeLake, spark: SparkSession, way: Way) -> None:
+    here, there = make_lake("here"), make_lake("there")
+    for lake in (here, there):
+        make_table(lake)
+    pasts = [Past(lake) for lake in (here, there)]
+    planned = [bins(merges(lake) if way == "merge" else rewrites(lake)) for lake in (here, there)]
+    done = [
+        compact(here.config, way, planned[0]),
+        compact(there.config, way, planned[1], engine=SparkCompactor(there.config, spark)),
+    ]
+    figures = [(one.bins, one.files_in, one.files_out, one.rows_in, one.rows_out, one.delete_files_out) for one in done]
+    assert figures[0] == figures[1]
+    assert done[0].bins > 1
+    for past in pasts:
+        past.check()
+
+
+@pytest.mark.parametrize("backend", [Backend(SQLITE, LOCAL)], indirect=True, ids=str)
+def test_a_job_that_fails_leaves_nothing_behind(make_lake: MakeLake, spark: SparkSession) -> None:
+    lake = make_lake()
+    make_table(lake)
+    planned = bins(merges(lake))
+    last = lake.table("t").files()[-1].path
+    with open(last, "r+b") as file:
+        good = file.read()
+        file.seek(0)
+        file.write(b"not a file of Parquet")
+        file.truncate()
+    with pytest.raises(DuckLakeOrchError, match="Compacting files"):
+        compact(lake.config, "merge", planned, engine=SparkCompactor(lake.config, spark))
+    with open(last, "wb") as file:
+        file.write(good)
+    assert lake.fsck(deep=True, storage=True).counts == {}

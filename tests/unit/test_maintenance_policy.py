@@ -1,0 +1,161 @@
+"""A policy says what maintenance may do; a typo in it costs nothing."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ducklake_orch import MaintenancePolicy
+from ducklake_orch.config.loading import load
+from ducklake_orch.config.maintenance import names, read_policy
+from ducklake_orch.errors import ConfigError, MaintenanceFloorError
+
+DAYS = timedelta(days=1)
+
+
+@pytest.fixture
+def toml(tmp_path: Path) -> Callable[[str], Path]:
+    def write(text: str) -> Path:
+        (tmp_path / "ducklake.toml").write_text(text)
+        return tmp_path / "ducklake.toml"
+
+    return write
+
+
+def test_the_defaults_lose_nothing() -> None:
+    policy = MaintenancePolicy()
+    assert (policy.flush.min_rows, policy.flush.min_age) == (1, timedelta(0))
+    assert policy.rewrite.delete_threshold == 0.2
+    assert (policy.merge.min_files, policy.merge.max_files_per_run, policy.merge.engine) == (5, 10_000, "auto")
+    assert (policy.merge.target_file_size, policy.merge.tiers) == (None, None)
+    assert (policy.expire.older_than, policy.expire.retain_last, policy.expire.keep) == (7 * DAYS, 10, ())
+    assert policy.cleanup.older_than == 2 * DAYS
+    assert (policy.orphans.action, policy.orphans.older_than) == ("report", 7 * DAYS)
+    assert (policy.budget_s, policy.budget_bytes, policy.on_error, policy.force) == (None, None, "continue", False)
+
+
+def test_durations_and_sizes_are_read_as_people_write_them() -> None:
+    policy = MaintenancePolicy(
+        expire={"older_than": "36h", "keep": "release *"},
+        merge={"target_file_size": "512 MiB", "tiers": ["1 MiB", "10MB"]},
+        memory_limit="2GB",
+    )
+    assert policy.expire.older_than == timedelta(hours=36)
+    assert policy.expire.keep == ("release *",)
+    assert (policy.merge.target_file_size, policy.merge.tiers) == (512 * 1024**2, (1024**2, 10_000_000))
+    assert policy.memory_limit == "2000000000B"
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"exire": {}}, "expire"),
+        ({"expire": {"oder_than": "1d"}}, "older_than"),
+        ({"expire": {"older_than": "-1d"}}, "negative"),
+        ({"expire": {"older_than": "soon"}}, "not a duration"),
+        ({"expire": {"retain_last": 0}}, "retain_last"),
+        ({"rewrite": {"delete_threshold": 20}}, "delete_threshold"),
+        ({"merge": {"min_files": 1}}, "min_files"),
+        ({"merge": {"tiers": ["10MB", "1MB"]}}, "tiers"),
+        ({"merge": {"engine": "dask"}}, "engine"),
+        ({"orphans": {"action": "remove"}}, "action"),
+        ({"health": {"delete_share": (0.5, 0.1)}}, "delete_share"),
+        ({"overrides": {"t": {"expire": {}}}}, "expire"),
+        ({"on_error": "ignore"}, "on_error"),
+    ],
+)
+def test_what_means_nothing_is_refused_by_name(fields: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        MaintenancePolicy(**fields)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"expire": {"older_than": "59m"}},
+        {"cleanup": {"older_than": 0}},
+        {"orphans": {"older_than": "23h"}},
+        {"orphans": {"older_than": "23h", "action": "delete"}},
+    ],
+)
+def test_a_floor_is_passed_only_with_force(fields: dict[str, Any]) -> None:
+    with pytest.raises(MaintenanceFloorError, match="force=True"):
+        MaintenancePolicy(**fields)
+    assert MaintenancePolicy(**fields, force=True).below_floors() == [*fields]
+    name, part = next(iter(fields.items()))
+    forced = MaintenancePolicy(**fields, force=True).model_copy(update={"force": False})
+    with pytest.raises(MaintenanceFloorError):
+        read_policy(forced, MaintenancePolicy())
+    off = {"action": "off"} if name == "orphans" else {"enabled": False}
+    assert not MaintenancePolicy(**{name: part | off}).below_floors()  # what is not done needs no floor
+
+
+@pytest.mark.parametrize(
+    ("pattern", "table", "is_named"),
+    [
+        ("orders", "main.orders", True),
+        ("orders", "sales.orders", False),
+        ("Orders", "main.ORDERS", True),
+        ("sales.*", "sales.orders", True),
+        ("*.raw_*", "sales.raw_x", True),
+        ("raw_*", "sales.raw_x", False),
+        ("*", "sales.orders", True),
+        ("sales", "sales.orders", False),
+    ],
+)
+def test_a_pattern_names_tables(pattern: str, table: str, is_named: bool) -> None:
+    assert names(pattern, *table.split(".")) is is_named
+
+
+def test_an_override_changes_only_what_it_says() -> None:
+    policy = MaintenancePolicy(
+        merge={"min_files": 8, "tiers": ["1MB"]},
+        overrides={
+            "sales.*": {"merge": {"min_files": 3}, "flush": {"enabled": False}},
+            "*.big": {"merge": {"min_files": 4}},
+        },
+    )
+    assert policy.of_table("main", "t") is policy
+    assert policy.of_table("sales", "t").merge.min_files == 3
+    assert policy.of_table("sales", "t").merge.tiers == (1_000_000,)
+    assert not policy.of_table("sales", "t").flush.enabled
+    assert policy.of_table("sales", "big").merge.min_files == 4
+    assert policy.unmatched([("main", "t"), ("main", "big")]) == ["sales.*"]
+
+
+def test_a_file_says_it_for_all_lakes_and_for_one(toml: Callable[[str], Path]) -> None:
+    path = toml("""
+        [maintenance.expire]
+        older_than = "30 days"
+        keep = ["release *"]
+        [maintenance.overrides."sales.*".merge]
+        min_files = 3
+        [lakes.a]
+        [lakes.b.maintenance.expire]
+        older_than = "${AGE:-3 days}"
+        [profiles.prod.maintenance.merge]
+        min_files = 50
+        """)
+    a, b = (load(path=path, lake=name, environ={}) for name in ("a", "b"))
+    assert a.config.maintenance.expire.older_than == 30 * DAYS
+    assert a.config.maintenance.of_table("sales", "t").merge.min_files == 3
+    assert (b.config.maintenance.expire.older_than, b.config.maintenance.expire.keep) == (3 * DAYS, ("release *",))
+    assert a.origins["maintenance.expire.older_than"] == "ducklake.toml [maintenance]"
+    assert load(path=path, lake="a", profile="prod", environ={}).config.maintenance.merge.min_files == 50
+
+
+def test_the_environment_says_it_by_part() -> None:
+    environ = {"DUCKLAKE_NAME": "a", "DUCKLAKE_MAINTENANCE__EXPIRE__OLDER_THAN": "3 days"}
+    environ |= {"DUCKLAKE_MAINTENANCE__BUDGET_S": "60"}
+    policy = load(environ=environ).config.maintenance
+    assert (policy.expire.older_than, policy.budget_s) == (3 * DAYS, 60)
+    with pytest.raises(ConfigError, match="OLDER_THAN"):
+        load(environ={"DUCKLAKE_NAME": "a", "DUCKLAKE_MAINTENANCE__EXPIRE__ODER_THAN": "3 days"})
+
+
+def test_a_floor_holds_in_a_file_too(toml: Callable[[str], Path]) -> None:
+    path = toml("[maintenance.cleanup]\nolder_than = '5m'\n[lakes.a]")
+    with pytest.raises(MaintenanceFloorError, match="cleanup"):
+        load(path=path, environ={})
