@@ -96,7 +96,7 @@ def plan_rows(metadata: Metadata, table: TableDef, latest: SnapshotRow, where: s
     columns = ", ".join([*(travelling(one) for one in table.columns if values), *_VERSION])
     inlined = {}
     for one in scan.inlined:
-        rows = metadata.con.execute(f"SELECT {columns} FROM ({one.sql}){condition}").to_arrow_table()
+        rows = travelled(metadata.con, f"SELECT {columns} FROM ({one.sql}){condition}")
         if len(rows):
             inlined[one.table] = rows
     if inlined and values and any(column.type in ("variant", "geometry") for column in table.columns):
@@ -120,6 +120,15 @@ def inlined_sql(con: duckdb.DuckDBPyConnection, plan: RowPlan) -> list[str]:
         ]
         sources.append(f"(SELECT {', '.join([*values, ROW_ID])} FROM {name})")
     return sources
+
+
+def travelled(con: duckdb.DuckDBPyConnection, query: str) -> "pa.Table":
+    """Return rows as Arrow that another connection is to read; inside nested values, too, nothing is lost."""
+    con.execute("SET arrow_lossless_conversion = true")
+    try:
+        return con.execute(query).to_arrow_table()
+    finally:
+        con.execute("RESET arrow_lossless_conversion")
 
 
 def travelling(column: ColumnDef) -> str:

@@ -137,6 +137,15 @@ def test_a_row_that_the_engine_changes_in_the_catalog_meanwhile_changes_twice(
         assert sorted(rows(lake, "FROM t")) == [(1, 101), (2, 0)]
 
 
+@catalogs(sql_writes=True, quick=[SQLITE])
+def test_times_inside_lists_of_the_catalog_keep_their_zones(make_lake: MakeLake) -> None:
+    lake = make_lake(data_inlining_row_limit=10)
+    statements = ["CREATE TABLE t (id INT, times TIMETZ[])", "INSERT INTO t VALUES (1, ['12:00:00+01'::TIMETZ])"]
+    lake.execute(statements).raise_for_error()
+    lake.update("t", {"id": "2"})
+    assert rows(lake, "SELECT id, times = ['11:00:00+00'::TIMETZ] FROM t") == [(2, True)]
+
+
 @catalogs(quick=[SQLITE])
 def test_rows_that_match_no_more_have_changed_since_the_snapshot_that_is_expected(lake: DuckLake) -> None:
     lake.write(numbers(0, 10), "t", mode="append")
