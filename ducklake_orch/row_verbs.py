@@ -73,7 +73,7 @@ class RowVerbs(LakeHandle):
             null_keys: What a NULL in a key is: `error` (by default), or `match`: a value like others.
             expect_snapshot: Refuse when what is replaced has changed since this snapshot.
             idempotency_key: The same for every attempt at the same work: an append that is committed already is not
-                done again.
+                done again; nor is a merge that would not come to the same a second time.
             commit: Author, message and extra of the snapshot.
         """
         from ducklake_orch.catalog.write import write_table

@@ -44,7 +44,8 @@ class ExactRows:
         where: The condition for all rows that the change depends on; None where it depends on every row.
         seen: The files that may have held such rows, as they were.
         whole: Those that go, because they lose all their rows or are written anew.
-        inlined_seen: Ids of the inlined rows that the change depends on, by their table.
+        inlined_seen: The inlined rows that the change depends on, by their table: ids, and the snapshots that they came
+            with, for the engine updates a row in its place.
         inlined: Ids of those that go.
         rows: How many rows go, wherever they are.
     """
@@ -53,7 +54,7 @@ class ExactRows:
     where: str | None
     seen: tuple[DataFile, ...]
     whole: tuple[DataFile, ...] = ()
-    inlined_seen: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    inlined_seen: Mapping[str, frozenset[tuple[int, int]]] = field(default_factory=dict)
     inlined: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     rows: int = 0
 

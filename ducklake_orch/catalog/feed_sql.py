@@ -90,7 +90,14 @@ def state_sql(file: DataFile, deleted: Sequence[int], stored: Sequence[StoredCol
 
 def same_sql(columns: Sequence[ColumnDef]) -> str:
     """Return what rows have in common that hold the same."""
-    return f"md5(CAST(row({', '.join(map(short, columns))}) AS VARCHAR))"
+    values = list(map(short, columns))
+    for one in columns:
+        # As texts, variants look like other values: 1 like '1', none like 'NULL'.
+        if any(leaf.type == "variant" for leaf in one.leaves()):
+            values.append(f"nullif(CAST(TRY_CAST({short(one)} AS JSON) AS VARCHAR), 'null')")
+        if one.type == "variant":
+            values.append(f"coalesce(variant_typeof({short(one)}) = 'VARCHAR', false)")
+    return f"md5(CAST(row({', '.join(values)}) AS VARCHAR))"
 
 
 def _with_ids(path: str, encryption_key: str | None) -> str:

@@ -11,7 +11,7 @@ from ducklake_orch.catalog.merge_source import NUMBER, SOURCE, MergeSource, Spoo
 from ducklake_orch.catalog.metadata import Metadata
 from ducklake_orch.catalog.model import ROW_ID, ColumnDef, DataFile, TableDef
 from ducklake_orch.catalog.planning import RowPlan, inlined_sql, planning
-from ducklake_orch.catalog.predicate import parse_predicate, parse_value
+from ducklake_orch.catalog.predicate import changing_function, parse_predicate, parse_value
 from ducklake_orch.catalog.row_change import RowRequest, change_rows
 from ducklake_orch.catalog.row_search import Losses
 from ducklake_orch.catalog.rows import ArrowRows
@@ -124,6 +124,9 @@ class _Merge:
         self._source = source
         self._request = request
         self.where: str | None = None
+        # Done once more, a row that went would be inserted.
+        goes = request.delete_condition is not None or request.when_matched == "delete"
+        self._toggles = goes and request.when_not_matched == "insert"
         self._set: dict[str, str] = {}
         self._action = ""
         con.execute(f"CREATE OR REPLACE TEMP TABLE {_MATCHES} (file BIGINT, pos BIGINT, n BIGINT, action INTEGER)")
@@ -151,6 +154,7 @@ class _Merge:
         given = self._source.become_rows_of(target)
         # A name in a condition is one of the data's row, or of the table's.
         sides = [_side("source", given), _side("target", table.columns)]
+        self.replays = self._toggles
         self._set = self._values(metadata.con, target, given, sides)
         self._action = self._action_sql(metadata.con, sides)
         everywhere = request.when_not_matched_by_source == "delete"
@@ -176,6 +180,9 @@ class _Merge:
                 raise ObjectNotFoundError(f"`when_matched`: there is no column `{name}`.", remedy=nearest(name, known))
             column, value = names[folded(name)], parse_value(con, text, sides, f"when_matched[{name}]")
             found[column.name] = f"CAST({value.sql} AS {duckdb_type(column)})"
+            # Done once more, a value that comes from the row as it was would change once more.
+            again = any(one.name == "target" for one in value.columns)
+            self.replays = self.replays or again or changing_function(con, value) is not None
         return found
 
     def _action_sql(self, con: duckdb.DuckDBPyConnection, sides: Sequence[ColumnDef]) -> str:

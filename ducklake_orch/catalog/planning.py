@@ -9,7 +9,7 @@ import duckdb
 
 from ducklake_orch.catalog.delete_files import InlinedDeletes, inlined_deletes
 from ducklake_orch.catalog.metadata import Metadata, reading, reading_file
-from ducklake_orch.catalog.model import ROW_ID, ColumnDef, SnapshotRow, TableDef
+from ducklake_orch.catalog.model import ROW_ID, SNAPSHOT_ID, ColumnDef, SnapshotRow, TableDef
 from ducklake_orch.catalog.scan import ScanPlan, plan_scan
 from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.config.catalogs import DuckDBCatalog
@@ -22,6 +22,9 @@ from ducklake_orch.errors import UnsupportedStatementError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+# What tells one version of an inlined row from another.
+_VERSION = (ROW_ID, SNAPSHOT_ID)
+
 
 @dataclass(frozen=True)
 class RowPlan:
@@ -32,7 +35,8 @@ class RowPlan:
         table: The table.
         target: The table as it will be.
         scan: The files that may hold rows to change.
-        inlined: The inlined rows that match, by their table: their ids and, where it was asked for, the rows.
+        inlined: The inlined rows that match, by their table: their ids, the snapshots that they came with, and, where
+            it was asked for, the rows.
         inlined_deletes: What the files have lost in the catalog.
     """
 
@@ -46,6 +50,11 @@ class RowPlan:
     def inlined_ids(self) -> dict[str, tuple[int, ...]]:
         """Return the ids of the inlined rows, by their table."""
         return {name: tuple(rows.column(ROW_ID).to_pylist()) for name, rows in self.inlined.items()}
+
+    def inlined_versions(self) -> dict[str, frozenset[tuple[int, int]]]:
+        """Return the ids of the inlined rows, each with the snapshot that it came with, by their table."""
+        versions = {name: (rows.column(one).to_pylist() for one in _VERSION) for name, rows in self.inlined.items()}
+        return {name: frozenset(zip(*both, strict=True)) for name, both in versions.items()}
 
 
 @contextmanager
@@ -84,10 +93,10 @@ def plan_rows(metadata: Metadata, table: TableDef, latest: SnapshotRow, where: s
     """
     scan = plan_scan(metadata, table, latest.snapshot_id, where=where)
     condition = f" WHERE {scan.where.sql}" if scan.where else ""
-    columns = ", ".join([*(travelling(one) for one in table.columns if values), ROW_ID])
+    columns = ", ".join([*(travelling(one) for one in table.columns if values), *_VERSION])
     inlined = {}
     for one in scan.inlined:
-        rows = metadata.con.execute(f"SELECT {columns} FROM ({one.sql}){condition}").to_arrow_table()
+        rows = travelled(metadata.con, f"SELECT {columns} FROM ({one.sql}){condition}")
         if len(rows):
             inlined[one.table] = rows
     if inlined and values and any(column.type in ("variant", "geometry") for column in table.columns):
@@ -111,6 +120,15 @@ def inlined_sql(con: duckdb.DuckDBPyConnection, plan: RowPlan) -> list[str]:
         ]
         sources.append(f"(SELECT {', '.join([*values, ROW_ID])} FROM {name})")
     return sources
+
+
+def travelled(con: duckdb.DuckDBPyConnection, query: str) -> "pa.Table":
+    """Return rows as Arrow that another connection is to read; inside nested values, too, nothing is lost."""
+    con.execute("SET arrow_lossless_conversion = true")
+    try:
+        return con.execute(query).to_arrow_table()
+    finally:
+        con.execute("RESET arrow_lossless_conversion")
 
 
 def travelling(column: ColumnDef) -> str:

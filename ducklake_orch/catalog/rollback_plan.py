@@ -14,7 +14,7 @@ from ducklake_orch.catalog.inlined import deletions_table, inlined_versions
 from ducklake_orch.catalog.live_files import LiveFiles
 from ducklake_orch.catalog.metadata import Metadata, live
 from ducklake_orch.catalog.model import ROW_ID, DataFile, MappedName, SnapshotRow, TableDef
-from ducklake_orch.catalog.planning import travelling
+from ducklake_orch.catalog.planning import travelled, travelling
 from ducklake_orch.catalog.scan import inlined_positions, name_mappings
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.errors import (
@@ -142,6 +142,6 @@ def _inlined(history: TableHistory, at: int) -> "tuple[dict[str, pa.Table], dict
     for condition in (ended, come):
         queries = inlined_versions(history, columns, condition)
         tables = {one.table: f"SELECT {select} FROM ({one.sql})" for one in queries}
-        read = {name: history.metadata.con.execute(sql).to_arrow_table() for name, sql in tables.items()}
+        read = {name: travelled(history.metadata.con, sql) for name, sql in tables.items()}
         found.append({name: rows for name, rows in read.items() if len(rows)})
     return found[0], found[1]

@@ -165,7 +165,8 @@ class _Changer:
             return self._result(plan, [], nothing)
         try:
             files = self._files(plan, losses)
-            if not (files or removal.rows):
+            # Rows that do not match any more may be just what has changed since the snapshot that is expected.
+            if not (files or removal.rows or self._request.expect_snapshot is not None):
                 return self._result(plan, [], nothing)
             deletes = self._search.deletes(plan, losses, self._write.write_id)
             fault_point("files.written")

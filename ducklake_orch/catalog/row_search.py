@@ -17,6 +17,7 @@ from ducklake_orch.catalog.fitting import explain
 from ducklake_orch.catalog.hits import Finder, Hits, placed_sql
 from ducklake_orch.catalog.model import ROW_ID, DataFile, TableDef
 from ducklake_orch.catalog.planning import RowPlan
+from ducklake_orch.catalog.positions import count_rows
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.quoting import identifier
@@ -50,7 +51,12 @@ class Losses:
 
 
 def judge_losses(
-    files: Sequence[DataFile], certain: frozenset[int], counts: Mapping[int, int], *, rewrites: bool
+    files: Sequence[DataFile],
+    certain: frozenset[int],
+    counts: Mapping[int, int],
+    *,
+    rewrites: bool,
+    looked: Mapping[int, int] | None = None,
 ) -> Losses:
     """Decide what becomes of files.
 
@@ -59,10 +65,12 @@ def judge_losses(
         certain: Ids of those that lose all their rows.
         counts: How many rows the others lose, by id.
         rewrites: Whether files may be written anew.
+        looked: How many live rows files have of which the catalog does not surely tell, by id.
     """
     whole, rewritten, marked, rows, kept = [], [], [], 0, 0
     for file in files:
         live = file.record_count - sum(one.delete_count for one in file.deletes) - file.inlined_deletes
+        live = (looked or {}).get(file.data_file_id, live)
         lost = live if file.data_file_id in certain else counts.get(file.data_file_id, 0)
         rows += lost
         if lost >= live:
@@ -105,7 +113,26 @@ class RowSearch:
         with self.working("Looking for rows"):
             self.finder.find(scan, unknown, self.hits)
         self.hits.searched(unknown)
-        return judge_losses(scan.files, scan.certain, self.hits.counts(), rewrites=self._rewrites)
+        counts = self.hits.counts()
+        with self.working("Counting rows"):
+            looked = self._counted(plan, counts)
+        return judge_losses(scan.files, scan.certain, counts, rewrites=self._rewrites, looked=looked)
+
+    def _counted(self, plan: RowPlan, counts: Mapping[int, int]) -> dict[int, int]:
+        """Return how many live rows those files have that lose some, and whose deletions stand in several places.
+
+        Some may stand in two of them, where programs beside us have deleted the same rows at once: what the catalog
+        says is too few then, and a file would go with rows that stay.
+        """
+        scan = plan.scan
+        return {
+            file.data_file_id: count_rows(
+                self.con, file, scan.snapshot, scan.inlined_deletes.get(file.data_file_id, ())
+            )
+            for file in scan.files
+            if (file.data_file_id in counts or file.data_file_id in scan.certain)
+            and len(file.deletes) + bool(file.inlined_deletes) > 1
+        }
 
     def kept(self, plan: RowPlan, losses: Losses) -> list[str]:
         """Return queries for the rows that stay of files that are written anew, with their ids."""
@@ -132,7 +159,7 @@ class RowSearch:
             where=where,
             seen=plan.scan.files,
             whole=(*losses.whole, *losses.rewritten),
-            inlined_seen={name: frozenset(some) for name, some in plan.inlined_ids().items()},
+            inlined_seen=plan.inlined_versions(),
             inlined=inlined,
             rows=losses.rows + sum(map(len, inlined.values())),
         )

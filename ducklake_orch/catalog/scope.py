@@ -5,7 +5,7 @@ from ducklake_orch.catalog.history import TableHistory
 from ducklake_orch.catalog.inlined import deletions_table, inlined_rows
 from ducklake_orch.catalog.live_files import LiveFiles
 from ducklake_orch.catalog.metadata import Metadata
-from ducklake_orch.catalog.model import ROW_ID, TableDef
+from ducklake_orch.catalog.model import ROW_ID, SNAPSHOT_ID, TableDef
 from ducklake_orch.catalog.predicate import Predicate, parse_predicate
 from ducklake_orch.catalog.transaction import MetadataTransaction
 from ducklake_orch.errors import StalePlanError
@@ -27,20 +27,25 @@ def judge_scope(transaction: MetadataTransaction, rows: ExactRows, table: TableD
     history = TableHistory(metadata, table)
     files = LiveFiles(history, at, deletions_table(metadata, table), predicate)
     new = next((file.path for file, _ in files.fetch() if file.data_file_id not in seen), None)
-    if new is not None or rows.inlined_seen != inlined_ids(metadata, table, at, predicate):
+    if new is not None or rows.inlined_seen != inlined_versions(metadata, table, at, predicate):
         what = f"the file {new} is new" if new is not None else "there are other rows in the catalog"
         raise StalePlanError(
             f"Somebody else changed `{table}` meanwhile: {what}.", remedy="The same work, planned anew, can pass."
         )
 
 
-def inlined_ids(metadata: Metadata, table: TableDef, at: int, predicate: Predicate | None) -> dict[str, frozenset[int]]:
-    """Return the ids of the inlined rows that match, by their table; tables without any are left out."""
+def inlined_versions(
+    metadata: Metadata, table: TableDef, at: int, predicate: Predicate | None
+) -> dict[str, frozenset[tuple[int, int]]]:
+    """Return the inlined rows that match, by their table; tables without any are left out.
+
+    With the snapshots that they came with: a row that the engine updates in the catalog keeps its id.
+    """
     found = {}
     columns = predicate.columns if predicate else ()
     condition = f" WHERE {predicate.sql}" if predicate else ""
     for one in inlined_rows(TableHistory(metadata, table), at, columns):
-        ids = metadata.rows(f"SELECT {ROW_ID} FROM ({one.sql}){condition}")
-        if ids:
-            found[one.table] = frozenset(int(row[0]) for row in ids)
+        rows = metadata.rows(f"SELECT {ROW_ID}, {SNAPSHOT_ID} FROM ({one.sql}){condition}")
+        if rows:
+            found[one.table] = frozenset((int(row[0]), int(row[1])) for row in rows)
     return found

@@ -4,7 +4,7 @@ Few rows come at once. Others are written by Spark's tasks into a folder of the 
 none of them passes through Java's memory of the driver.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
@@ -69,14 +69,23 @@ class SparkSpool:
             finally:
                 con.unregister(_ARRIVING)
             return
+        if all(kind == "NULL" for _, kind in self._columns):  # no file can hold such rows
+            self._make(con, name, f"FROM range({self._counted()})", {})
+            return
         with self._staged() as paths:
             files = f"read_parquet([{', '.join(literal(exactly(path)) for path in paths)}], hive_partitioning = false)"
             self._make(con, name, f"FROM {files}" if paths else "WHERE false", {})
 
     def _collected(self) -> Any:
+        return self._computed(lambda: self._frame.toArrow())
+
+    def _counted(self) -> int:
+        return int(self._computed(lambda: self._frame.count()))
+
+    def _computed(self, compute: Callable[[], Any]) -> Any:
         failure: DuckLakeOrchError
         try:
-            return self._frame.toArrow()
+            return compute()
         except Exception as error:
             if not is_sparks(error):
                 raise

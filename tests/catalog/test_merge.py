@@ -206,6 +206,31 @@ def test_two_merges_of_the_same_keys_at_once_do_not_double_them(
 
 
 @catalogs(quick=[SQLITE])
+def test_a_merge_under_a_key_that_would_undo_or_add_to_itself_is_done_once(
+    lake: DuckLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.write(of({1: "a", 2: "b", 3: "c"}), "t", mode="append")
+    for arguments, after in (
+        ({"delete_condition": "source.name = 'gone'"}, {2: "b", 3: "c"}),
+        ({"when_matched": "delete"}, {1: "gone", 2: "b", 3: "c"}),
+        ({"when_matched": {"name": "target.name || '!'"}}, {1: "gone!", 2: "b", 3: "c"}),
+    ):
+        how: dict[str, Any] = {"mode": "merge", "keys": ["id"], "idempotency_key": str(arguments)} | arguments
+        results = [lake.write(of({1: "gone"}), "t", **how) for _ in range(2)]
+        assert [one.replayed for one in results] == [False, True]
+        assert dict(rows(lake, "FROM t")) == after
+
+    def write() -> Any:
+        merge: dict[str, Any] = {"keys": ["id"], "when_matched": {"name": "target.name || '?'"}}
+        batch: Any = of({1: "x"})
+        return lake.stream_writer("t", "merge", query="q", **merge)(batch, 7)
+
+    meanwhile(monkeypatch, write)  # a driver that was believed to be dead
+    assert write().replayed
+    assert dict(rows(lake, "FROM t")) == {1: "gone!?", 2: "b", 3: "c"}
+
+
+@catalogs(quick=[SQLITE])
 def test_a_merge_under_a_key_is_done_again(lake: DuckLake) -> None:
     lake.write(numbers(0, 20), "t", mode="append")
     for text in ("a", "b"):

@@ -261,3 +261,21 @@ def test_a_renamed_table_goes_back_under_its_new_name(lake: DuckLake) -> None:
     run(lake, "ALTER TABLE before RENAME TO t")
     lake.rollback("t", then)
     assert values(lake) == [(1, "a")]
+
+
+@on_sqlite
+def test_variants_that_look_alike_are_not_the_same(make_lake: MakeLake) -> None:
+    """Neither to the change feed: a change that it left out would never reach whoever follows the table."""
+    lake = make_lake(data_inlining_row_limit=0)
+    run(lake, "CREATE TABLE t (i INTEGER, v VARIANT)")
+    run(lake, "INSERT INTO t VALUES (1, 1::VARIANT), (2, NULL), (3, DATE '2024-01-01'::VARIANT), (4, 'x'::VARIANT)")
+    then, kinds = latest(lake), "SELECT i, variant_typeof(v) FROM t ORDER BY i"
+    before = lake.execute(kinds).rows
+    lake.update("t", {"v": "CASE i WHEN 1 THEN '1' WHEN 2 THEN 'NULL' WHEN 3 THEN '2024-01-01' ELSE 'x' END::VARIANT"})
+    seen = lake.changes("t", then + 1, columns=["i"]).to_pylist()
+    assert sorted({(row["i"], row["change_type"]) for row in seen}) == [
+        (i, f"update_{image}image") for i in (1, 2, 3) for image in ("post", "pre")
+    ]
+    result = lake.rollback("t", then)
+    assert (result.rows_back, result.rows_gone) == (3, 3)
+    assert lake.execute(kinds).rows == before

@@ -1,12 +1,15 @@
 """`lake.update`: rows that meet a condition get other values and keep their ids; all others stay."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake, errors
+from ducklake_orch.results import WriteResult
 from tests.backends import POSTGRES, SQLITE, catalogs
 from tests.catalog.row_history import RowHistory, newest, row_ids
 from tests.catalog.test_delete import meanwhile, numbers, pairs
@@ -113,6 +116,52 @@ def test_work_under_a_key_that_would_change_values_twice_is_done_once(lake: Duck
     for _ in range(2):
         assert not lake.update("t", {"id": "5"}, "id = 11 OR id = 5", idempotency_key="constant").replayed
     assert sorted(rows(lake, "FROM t")) == [(5,), (12,)]
+
+
+@catalogs(sql_writes=True, quick=[SQLITE, POSTGRES])
+def test_a_row_that_the_engine_changes_in_the_catalog_meanwhile_changes_twice(
+    make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It keeps its id and its table: only the snapshot that it came with tells one version from the other."""
+    lake = make_lake(data_inlining_row_limit=10)
+    lake.execute(["CREATE TABLE t (id INT, n INT)", "INSERT INTO t VALUES (1, 0), (2, 0)"]).raise_for_error()
+    one = pa.table({"id": pa.array([1], pa.int32())})
+    changes: tuple[Callable[[], WriteResult], ...] = (
+        lambda: lake.update("t", {"n": "n + 1"}, "id = 1"),
+        lambda: lake.write(one, "t", mode="merge", keys=["id"], when_matched={"n": "target.n + 1"}),
+    )
+    for change in changes:
+        lake.execute(["DELETE FROM t", "INSERT INTO t VALUES (1, 0), (2, 0)"]).raise_for_error()
+        meanwhile(monkeypatch, lambda: lake.execute("UPDATE t SET n = 100 WHERE id = 1").raise_for_error())
+        assert change().attempts == 2
+        assert sorted(rows(lake, "FROM t")) == [(1, 101), (2, 0)]
+
+
+@catalogs(sql_writes=True, quick=[SQLITE])
+def test_times_inside_lists_of_the_catalog_keep_their_zones(make_lake: MakeLake) -> None:
+    lake = make_lake(data_inlining_row_limit=10)
+    statements = ["CREATE TABLE t (id INT, times TIMETZ[])", "INSERT INTO t VALUES (1, ['12:00:00+01'::TIMETZ])"]
+    lake.execute(statements).raise_for_error()
+    lake.update("t", {"id": "2"})
+    assert rows(lake, "SELECT id, times = ['11:00:00+00'::TIMETZ] FROM t") == [(2, True)]
+
+
+@catalogs(quick=[SQLITE])
+def test_rows_that_match_no_more_have_changed_since_the_snapshot_that_is_expected(lake: DuckLake) -> None:
+    lake.write(numbers(0, 10), "t", mode="append")
+    read = newest(lake)
+    lake.update("t", {"name": "'x'"}, "id = 3")
+    merge: dict[str, Any] = {"mode": "merge", "keys": ["id"], "matched_condition": "target.name = 'n3'"}
+    changes: tuple[Callable[[], WriteResult], ...] = (
+        lambda: lake.update("t", {"name": "'y'"}, "id = 3 AND name = 'n3'", expect_snapshot=read),
+        lambda: lake.delete("t", "id = 3 AND name = 'n3'", expect_snapshot=read),
+        lambda: lake.write(numbers(3, 4), "t", expect_snapshot=read, **merge),
+    )
+    for change in changes:
+        with pytest.raises(errors.SnapshotChangedError):
+            change()
+    assert lake.delete("t", "id = 30", expect_snapshot=read).rows_removed == 0
+    assert newest(lake) == read + 1
 
 
 @catalogs(shared=True, quick=[SQLITE, POSTGRES])

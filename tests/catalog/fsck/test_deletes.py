@@ -72,6 +72,30 @@ def test_a_row_deleted_in_the_catalog_and_in_a_file_makes_others_come_back(make_
 
 @concurrently
 @pytest.mark.parametrize(
+    ("before", "rests", "gone"),
+    [
+        ("false", ("i < 5", "i < 20"), set(range(20))),
+        ("i < 20", ("i BETWEEN 20 AND 30", "i BETWEEN 31 AND 41"), set(range(42))),
+    ],
+    ids=["in the catalog and in a file", "in two files"],
+)
+def test_rows_that_stay_are_not_lost_with_a_file_of_which_rows_were_deleted_twice(
+    make_lake: MakeLake, before: str, rests: tuple[str, str], gone: set[int]
+) -> None:
+    """The catalog says of such a file that fewer rows are left than there are."""
+    lake = make_lake(data_inlining_row_limit=10)
+    lake.execute(["CREATE TABLE t AS SELECT range AS i FROM range(100)", f"DELETE FROM t WHERE {before}"])
+    with two_connections(lake) as (one, other):
+        for con, rest in zip((one, other), rests, strict=True):
+            con.execute(f"BEGIN; DELETE FROM t WHERE {rest}")
+        one.execute("COMMIT")
+        other.execute("COMMIT")
+    assert lake.delete("t", f"i BETWEEN {len(gone)} AND 97").rows_removed == 98 - len(gone)
+    assert sorted(i for (i,) in rows(lake, "FROM t")) == [98, 99]
+
+
+@concurrently
+@pytest.mark.parametrize(
     ("compaction", "code"),
     [
         ("CALL ducklake_merge_adjacent_files('lake', 't')", "delete-on-missing-file"),
