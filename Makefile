@@ -92,6 +92,10 @@ bench-spark: .venv-spark/.bench ## Measure Spark against plain Parquet, Iceberg 
 bench-rows: .venv-spark/.bench ## Measure changes of rows against Iceberg and Delta; on a quiet machine
 	.venv-spark/bin/python -m tests.benchmarks.bench_rows $(ARGS)
 
+.PHONY: bench-maintenance
+bench-maintenance: .venv-spark/.bench ## Measure maintenance against Iceberg and Delta; on a quiet machine
+	.venv-spark/bin/python -m tests.benchmarks.bench_maintenance $(ARGS)
+
 .PHONY: soak
 soak: $(VENV)/.test ## Minutes of load on every catalog
 	$(PYTEST) -m soak -s $(ARGS)

@@ -1,0 +1,262 @@
+"""Maintenance: ours on each engine, the extension's own functions, Iceberg and Delta, in one run and one session.
+
+Run it with `make bench-maintenance`, on a quiet machine. Every figure is one run, as each needs a table of its own;
+ratios carry over to other machines, seconds do not.
+"""
+
+import argparse
+import shutil
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from ducklake_orch import DuckLake, MaintenancePolicy
+from tests.benchmarks.bench_spark import orders, session
+
+ROWS_IN_A_FILE = 400
+SNAPSHOTS, SHARED_SNAPSHOTS = 5_000, 200
+_PLANNED = ("flush", "rewrite", "merge", "expire", "cleanup")
+
+
+class Keeper(ABC):
+    """What keeps tables, and how they are kept in shape.
+
+    Args:
+        spark: The session.
+        folder: A folder of its own.
+    """
+
+    name: str
+    snapshots = SHARED_SNAPSHOTS
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark = spark
+        self.folder = folder
+
+    @abstractmethod
+    def make(self, rows: DataFrame, table: str) -> None:
+        """Make a table of as many files as the rows have parts."""
+
+    @abstractmethod
+    def append(self, number: int, table: str) -> None:
+        """Add a few rows."""
+
+    @abstractmethod
+    def delete(self, table: str, where: str) -> None:
+        """Delete rows."""
+
+    @abstractmethod
+    def compact(self, table: str) -> None:
+        """Make few files of many."""
+
+    @abstractmethod
+    def forget(self, table: str) -> None:
+        """Forget all snapshots but the last, and delete the files that only they need."""
+
+
+class Ours(Keeper):
+    snapshots = SNAPSHOTS
+    engine = "auto"
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        super().__init__(spark, folder)
+        self.name = f"ours, {self.engine}"
+        self.lake = DuckLake.local(folder / self.engine, data_inlining_row_limit=0)
+
+    def make(self, rows: DataFrame, table: str) -> None:
+        self.lake.write(rows, table, mode="overwrite", distribution="none", engine="duckdb")
+
+    def append(self, number: int, table: str) -> None:
+        self.lake.write(pa.table({"id": [number]}), table, mode="append")
+
+    def delete(self, table: str, where: str) -> None:
+        self.lake.delete(table, where)
+
+    def compact(self, table: str) -> None:
+        policy = {"merge": {"min_files": 2, "engine": self.engine}, "rewrite": {"delete_threshold": 0.05}}
+        self._maintain(policy, ["rewrite", "merge"], table)
+
+    def forget(self, table: str) -> None:
+        at_once: dict[str, Any] = {"older_than": "0s"}
+        policy = {"expire": at_once | {"retain_last": 1}, "cleanup": at_once, "force": True}
+        self._maintain(policy, ["expire", "cleanup"], None)
+
+    def _maintain(self, policy: dict[str, Any], operations: Sequence[str], table: str | None) -> None:
+        spark = self.spark if self.engine == "spark" else None
+        tables = None if table is None else [table]
+        chosen = MaintenancePolicy.model_validate(policy)
+        report = self.lake.maintain(chosen, operations, tables=tables, spark=spark)
+        if report.status != "ok":
+            raise AssertionError(str(report))
+
+
+class OursSpark(Ours):
+    engine = "spark"
+
+
+class Extension(Ours):
+    engine = "extension"
+
+
+class Iceberg(Keeper):
+    name = "Iceberg"
+
+    def make(self, rows: DataFrame, table: str) -> None:
+        self.spark.sql(f"DROP TABLE IF EXISTS ice.db.{table} PURGE")
+        writer = rows.writeTo(f"ice.db.{table}").using("iceberg").tableProperty("write.distribution-mode", "none")
+        writer.tableProperty("format-version", "2").tableProperty("write.delete.mode", "merge-on-read").create()
+
+    def append(self, number: int, table: str) -> None:
+        self.spark.range(number, number + 1, 1, 1).writeTo(f"ice.db.{table}").append()
+
+    def delete(self, table: str, where: str) -> None:
+        self.spark.sql(f"DELETE FROM ice.db.{table} WHERE {where}")
+
+    def compact(self, table: str) -> None:
+        options = "map('min-input-files', '2', 'delete-ratio-threshold', '0.05')"
+        self.spark.sql(f"CALL ice.system.rewrite_data_files(table => 'db.{table}', options => {options})")
+
+    def forget(self, table: str) -> None:
+        self.spark.sql(
+            f"CALL ice.system.expire_snapshots(table => 'db.{table}', retain_last => 1,"
+            " older_than => TIMESTAMP '2999-01-01 00:00:00')"
+        )
+
+
+class Delta(Keeper):
+    name = "Delta"
+
+    def _sql(self, table: str) -> str:
+        return f"delta.`{self.folder / 'delta' / table}`"
+
+    def make(self, rows: DataFrame, table: str) -> None:
+        shutil.rmtree(self.folder / "delta" / table, ignore_errors=True)
+        rows.write.format("delta").option("delta.enableDeletionVectors", "true").save(
+            str(self.folder / "delta" / table)
+        )
+
+    def append(self, number: int, table: str) -> None:
+        rows = self.spark.range(number, number + 1, 1, 1)
+        rows.write.format("delta").mode("append").save(str(self.folder / "delta" / table))
+
+    def delete(self, table: str, where: str) -> None:
+        self.spark.sql(f"DELETE FROM {self._sql(table)} WHERE {where}")
+
+    def compact(self, table: str) -> None:
+        self.spark.sql(f"OPTIMIZE {self._sql(table)}")
+
+    def forget(self, table: str) -> None:
+        self.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+        self.spark.sql(f"VACUUM {self._sql(table)} RETAIN 0 HOURS")
+
+
+def measure(spark: SparkSession, keepers: Sequence[Keeper], many: int) -> None:
+    """Print a line for each kind of work."""
+    print(f"| Work | {' | '.join(one.name for one in keepers)} | auto / Iceberg | spark / Iceberg |")
+    print("|---" * (len(keepers) + 3) + "|", flush=True)
+
+    def line(work: str, prepare: Callable[[Keeper], Callable[[], None]], *, unlike: bool = False) -> None:
+        seconds = {}
+        for one in keepers:
+            timed = prepare(one)
+            started = time.perf_counter()
+            timed()
+            seconds[one.name] = time.perf_counter() - started
+        shown = [f"{seconds[one.name]:.2f} s" for one in keepers]
+        pairs = [("ours, auto", "Iceberg"), ("ours, spark", "Iceberg")]
+        known = not unlike and "Iceberg" in seconds
+        shown += [f"{seconds[a] / seconds[b]:.2f}" if known and a in seconds else "" for a, b in pairs]
+        print(f"| {work} | {' | '.join(shown)} |", flush=True)
+
+    def small(files: int, deleted: bool = False) -> Callable[[Keeper], Callable[[], None]]:
+        def prepare(one: Keeper) -> Callable[[], None]:
+            one.make(orders(spark, files * ROWS_IN_A_FILE, 8, tasks=files), "t")
+            if deleted:
+                one.delete("t", "id % 10 = 3")
+            return lambda: one.compact("t")
+
+        return prepare
+
+    def history(one: Keeper) -> Callable[[], None]:
+        one.make(spark.range(0, 1, 1, 1), "h")
+        for number in range(one.snapshots):
+            one.append(number, "h")
+        return lambda: one.forget("h")
+
+    def replaced(one: Keeper) -> Callable[[], None]:
+        one.make(orders(spark, many * 10, 8, tasks=many), "r")
+        one.compact("r")
+        return lambda: one.forget("r")
+
+    line("first run, 20 files", small(20))
+    line("compact 500 files", small(500))
+    line(f"compact {many:,} files", small(many))
+    line("compact 500 files with deletions", small(500, deleted=True))
+    line(f"expire {SNAPSHOTS:,} snapshots (Iceberg, Delta: {SHARED_SNAPSHOTS})", history, unlike=True)
+    line(f"delete the {many:,} files that were compacted", replaced)
+
+
+def plan_and_health(folder: Path, tables: int, files: int) -> None:
+    """Measure what plan and health cost on a large lake, and how that grows."""
+    print("\n| Tables | Files | plan | health |\n|---|---|---|---|", flush=True)
+    for share in (10, 1):
+        lake = DuckLake.local(folder / f"large{share}", data_inlining_row_limit=0)
+        count = tables // share
+        lake.write(pa.table({"id": [0]}), "seed", mode="append")
+        path = lake.table("seed").files()[0].path
+        for number in range(count):
+            copies = [_linked(path, folder / f"large{share}.parts" / str(number), n) for n in range(files // tables)]
+            lake.create_table(f"t{number}", {"id": "BIGINT"})
+            lake.add_files(f"t{number}", copies)
+        seconds = [_seconds(partial(lake.plan_maintenance, operations=_PLANNED)), _seconds(lake.health)]
+        shown = " | ".join(f"{one:.2f} s" for one in seconds)
+        print(f"| {count:,} | {count * (files // tables):,} | {shown} |", flush=True)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def _linked(path: str, folder: Path, number: int) -> str:
+    """Return the path of one more file with the same content."""
+    folder.mkdir(parents=True, exist_ok=True)
+    link = folder / f"{number}.parquet"
+    link.hardlink_to(path)
+    return str(link)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--many", type=int, default=5_000, help="how many files are many")
+    kinds: dict[str, type[Keeper]] = {
+        "auto": Ours,
+        "spark": OursSpark,
+        "extension": Extension,
+        "iceberg": Iceberg,
+        "delta": Delta,
+    }
+    parser.add_argument("--keepers", nargs="+", default=list(kinds), choices=list(kinds))
+    parser.add_argument("--tables", type=int, default=1_000)
+    parser.add_argument("--files", type=int, default=100_000)
+    given = parser.parse_args()
+    folder = Path(tempfile.mkdtemp())
+    try:
+        spark = session(folder, given.keepers)
+        print(f"\nSpark {spark.version}\n", flush=True)
+        measure(spark, [kinds[name](spark, folder) for name in given.keepers], given.many)
+        plan_and_health(folder, given.tables, given.files)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
