@@ -117,6 +117,16 @@ def nulls_nobody_counted(before: Contents, theirs: Contents, ours: Contents) -> 
                 row |= {name: None for name in ("value_count", "null_count", "contains_null") if name in row}
 
 
+def no_filters_beside_blobs(before: Contents, theirs: Contents, ours: Contents) -> None:
+    """Our files for tables with blobs have no Bloom filters, in which DuckDB looks for the printed form of bytes."""
+    for table, name in (
+        ("ducklake_data_file", "file_size_bytes"),
+        ("ducklake_data_file", "footer_size"),
+        ("ducklake_table_stats", "file_size_bytes"),
+    ):
+        assert sum(map(int, _take(ours, table, name))) < sum(map(int, _take(theirs, table, name)))
+
+
 def layout_in_the_creation(before: Contents, theirs: Contents, ours: Contents) -> None:
     """SQL gives a new table its layout by an ALTER, of which there is a token more."""
     (token,) = {one for one in _tokens(theirs) if one.startswith("altered_table:")}

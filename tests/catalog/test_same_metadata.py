@@ -30,6 +30,7 @@ from tests.catalog.metadata_contents import (
     layout_in_the_creation,
     new_fields_take_nulls,
     next_file_id_moves,
+    no_filters_beside_blobs,
     nothing_is_no_statistics,
     nulls_nobody_counted,
     promoted_bounds_stay,
@@ -145,16 +146,16 @@ FLAT_ROWS = [
 
 @catalogs()
 def test_first_rows(pair: Pair) -> None:
-    pair.write(
-        TYPED, TYPED_ROWS, nulls_nobody_counted, table="a.typed", first=["CREATE SCHEMA a", create(TYPED, "a.typed")]
-    )
-    pair.write(TYPED, NULLS, nulls_nobody_counted, table="a.nulls", first=[create(TYPED, "a.nulls")])
+    made = ["CREATE SCHEMA a", create(TYPED, "a.typed")]
+    differences = (nulls_nobody_counted, no_filters_beside_blobs)
+    pair.write(TYPED, TYPED_ROWS, *differences, table="a.typed", first=made)
+    pair.write(TYPED, NULLS, *differences, table="a.nulls", first=[create(TYPED, "a.nulls")])
     layout = ["ALTER TABLE t SET PARTITIONED BY (s, bucket(3, i))", 'ALTER TABLE t SET SORTED BY (d DESC, "i" % 2, ts)']
     pair.write(
         FLAT,
         FLAT_ROWS,
         layout_in_the_creation,
-        nulls_nobody_counted,  # of the tables before
+        *differences,  # of the tables before
         first=[create(FLAT), *layout],
         partition_by=["s", "bucket(3, i)"],
         sort_by=["D desc", "i%2", "ts"],
@@ -172,13 +173,13 @@ def test_first_rows_of_tables_with_odd_names(pair: Pair) -> None:
 def test_more_rows(pair: Pair) -> None:
     pair.both(create(TYPED), insert(TYPED, TYPED_ROWS[:3]))
     for rows in (NULLS, TYPED_ROWS[2:4], TYPED_ROWS):
-        pair.write(TYPED, rows, nulls_nobody_counted)
+        pair.write(TYPED, rows, nulls_nobody_counted, *([no_filters_beside_blobs] if rows is TYPED_ROWS else []))
 
 
 @catalogs(sql_writes=True, quick=[SQLITE])
 def test_more_rows_where_there_were_no_bounds(pair: Pair) -> None:
     pair.both(create(TYPED), insert(TYPED, NULLS))
-    pair.write(TYPED, TYPED_ROWS, table_without_bounds, nulls_nobody_counted)
+    pair.write(TYPED, TYPED_ROWS, table_without_bounds, nulls_nobody_counted, no_filters_beside_blobs)
 
 
 @catalogs(sql_writes=True, quick=[SQLITE])
