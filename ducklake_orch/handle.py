@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from ducklake_orch.config.catalogs import FileCatalog
+from ducklake_orch.config.catalogs import FileCatalog, SQLiteCatalog
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.units import read_argument
 from ducklake_orch.errors import ConfigError
@@ -163,7 +163,11 @@ class LakeHandle:
         # Read-only lets several processes look into a file at once, and needs no right to write; on a server one kind
         # of connection serves reading and writing.
         catalog = self.config.catalog
-        pin = self._pin(isinstance(catalog, FileCatalog) and catalog.path.exists(), snapshot, as_of)
+        read_only = isinstance(catalog, FileCatalog) and catalog.path.exists()
+        if isinstance(catalog, SQLiteCatalog) and not entering:
+            # Its metadata can be read as they are at one moment only by who may write; see `metadata.reading`.
+            read_only = not all(os.access(path, os.W_OK) for path in (catalog.path, catalog.path.parent))
+        pin = self._pin(read_only, snapshot, as_of)
         return open_session(self.config, pin, entering=entering)
 
     def sibling(self, name: str) -> Self:

@@ -261,7 +261,7 @@ class DuckLake(RowVerbs, LakePast, LakeStreams, Upkeep):
         from ducklake_orch.engine.tables import run_statements
 
         maybe = "IF EXISTS " if if_exists else ""
-        drop = f"DROP TABLE {maybe}{table_name(table).sql}"
+        drop = f"DROP TABLE {maybe}{table_name(table).sql(self.config.alias)}"
         run_statements(self.config, f"dropping table `{table}`", [drop], commit)
 
     def truncate(self, table: str, *, commit: CommitInfo | None = None) -> None:
@@ -269,7 +269,7 @@ class DuckLake(RowVerbs, LakePast, LakeStreams, Upkeep):
         from ducklake_orch.engine.quoting import table_name
         from ducklake_orch.engine.tables import run_statements
 
-        delete = f"DELETE FROM {table_name(table).sql}"
+        delete = f"DELETE FROM {table_name(table).sql(self.config.alias)}"
         run_statements(self.config, f"truncating table `{table}`", [delete], commit)
 
     def exists(self, table: str) -> bool:

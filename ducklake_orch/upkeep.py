@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ducklake_orch.maintenance.health_report import HealthReport
     from ducklake_orch.maintenance.results import MaintenancePlan, MaintenanceReport
     from ducklake_orch.maintenance.run import Progress
+    from ducklake_orch.report.facts import LakeReport
 
 
 class Upkeep(LakeHandle):
@@ -97,3 +98,18 @@ class Upkeep(LakeHandle):
         from ducklake_orch.maintenance.health import health
 
         return health(self.config, read_policy(policy, self.config.maintenance))
+
+    def report(
+        self, policy: MaintenancePolicy | Mapping[str, Any] | None = None, *, snapshots: int = 200
+    ) -> "LakeReport":
+        """Say for people what is in the lake: its tables, partitions, health and history; `.to_html()` is a page of it.
+
+        Args:
+            policy: Its thresholds grade the health; by default what the configuration says.
+            snapshots: How many of the latest snapshots to list.
+        """
+        from ducklake_orch.report.facts import report
+
+        if snapshots < 0:
+            raise ConfigError(f"`snapshots` = {snapshots} is negative.", remedy="Say how many to list.")
+        return report(self.config, read_policy(policy, self.config.maintenance), snapshots)

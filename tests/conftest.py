@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,7 +21,9 @@ from tests.servers.s3 import MotoS3, S3Server, VersityS3
 CANARY = "canary-7f3a' \"\\;x @/%é"
 AnyServer = TypeVar("AnyServer", bound=Server)
 MakeLake = Callable[..., DuckLake]
-_absent: dict[str, str] = {}
+# Folders whose tests run inside a host.
+HOSTS = {"dagster_host": "dagster", "airflow_host": "airflow"}
+collect_ignore = [folder for folder, host in HOSTS.items() if find_spec(host) is None]
 _numbers = count(1)
 
 
@@ -39,7 +42,6 @@ class Servers:
             except ServerUnavailable as error:
                 if os.environ.get("REQUIRE_SERVERS") == "1":
                     raise
-                _absent[error.name] = error.how
                 pytest.skip(str(error))
         server = self._running[kind]
         assert isinstance(server, kind)
@@ -51,8 +53,13 @@ class Servers:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for name, how in _absent.items():
-        terminalreporter.write_line(f"SERVER ABSENT: tests on {name} were skipped; to get it: {how}", yellow=True)
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = {one.longrepr[2].removeprefix("Skipped: ") for one in skipped if isinstance(one.longrepr, tuple)}
+    for reason in sorted(one for one in reasons if ServerUnavailable.WORDS in one):
+        terminalreporter.write_line(f"SERVER ABSENT: tests were skipped: {reason}", yellow=True)
+    for folder in collect_ignore:
+        how = f"pip install 'ducklake-orch[{HOSTS[folder]}]'"
+        terminalreporter.write_line(f"HOST ABSENT: tests/{folder} was left out; to run it: {how}", yellow=True)
 
 
 @pytest.fixture(scope="session")
@@ -94,7 +101,7 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 
 
 @pytest.fixture
-def make_lake(backend: Backend, servers: Servers, tmp_path: Path) -> MakeLake:
+def make_lake(backend: Backend, servers: Servers, tmp_path: Path) -> Iterator[MakeLake]:
     """Return a function that opens a lake on the test's backend: the same one every time, unless `name` differs."""
     places: dict[str, dict[str, Any]] = {}
 
@@ -106,7 +113,10 @@ def make_lake(backend: Backend, servers: Servers, tmp_path: Path) -> MakeLake:
             }
         return DuckLake.from_url(name, **({"create_if_missing": True} | places[name] | fields))
 
-    return make
+    yield make
+    if backend.catalog == MYSQL:  # whose every connection is slower the more tables the server has
+        for place in places.values():
+            servers.get(MariaDBServer).drop_database(place["catalog"]["url"].rpartition("/")[2])
 
 
 @pytest.fixture

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 _CHANGE = re.compile(r'([a-z_]+):(?:("(?:[^"]|"")*"(?:\."(?:[^"]|"")*")?)|(\d+))')
 # What changes rows; compactions and flushes only move them.
 DATA = {"inserted_into_table", "deleted_from_table", "inlined_insert", "inlined_delete"}
+# What moves rows and changes none.
+MOVES = {"merge_adjacent", "rewrite_delete", "compacted_table", "inline_flush"}
 DELETING = {"deleted_from_table", "inlined_delete"}
 
 

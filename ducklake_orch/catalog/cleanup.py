@@ -11,6 +11,7 @@ from datetime import datetime
 from ducklake_orch.catalog.file_paths import canonical
 from ducklake_orch.catalog.known_paths import paths_of_tables, scheduled_paths
 from ducklake_orch.catalog.metadata import Metadata
+from ducklake_orch.catalog.pins import read_pins
 from ducklake_orch.catalog.planning import planning
 from ducklake_orch.catalog.transaction import MetadataTransaction
 from ducklake_orch.config.lake import LakeConfig
@@ -27,12 +28,14 @@ class Cleanup:
     Attributes:
         files: How many files are deleted.
         paths: Which ones.
+        pinned: How many more are spared because a running write may read them.
         in_use: Files that are scheduled, and that a table still has: they stay, and fsck repairs the schedule.
         failed: Why some could not be deleted; they stay scheduled.
     """
 
     files: int = 0
     paths: tuple[str, ...] = field(default=(), repr=False)
+    pinned: int = 0
     in_use: tuple[str, ...] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
 
@@ -44,8 +47,8 @@ def plan_cleanup(metadata: Metadata, before: datetime) -> Cleanup:
         metadata: The metadata tables.
         before: Only files that were scheduled before this time.
     """
-    going, in_use = _find(metadata, before)
-    return Cleanup(len(going), tuple(going.values()), in_use)
+    found = _find(metadata, before)
+    return Cleanup(len(found.going), tuple(found.going.values()), found.pinned, found.in_use)
 
 
 def clean_up(config: LakeConfig, before: datetime, *, only: Collection[str] | None = None) -> Cleanup:
@@ -59,9 +62,8 @@ def clean_up(config: LakeConfig, before: datetime, *, only: Collection[str] | No
     purpose = "cleaning up old files"
     refuse_read_only(config, purpose)
     with planning(config, purpose) as metadata:
-        going, in_use = _find(metadata, before)
-    if only is not None:
-        going = {number: path for number, path in going.items() if path in only}
+        found = _find(metadata, before)
+    going = {number: path for number, path in found.going.items() if only is None or path in only}
     failed = delete_files(config, list(going.values()))
     fault_point("files.deleted")
     gone = {number: path for number, path in going.items() if path not in failed}
@@ -76,13 +78,25 @@ def clean_up(config: LakeConfig, before: datetime, *, only: Collection[str] | No
                 ),
                 settle=False,
             )
-    return Cleanup(len(gone), tuple(gone.values()), in_use, failed)
+    return Cleanup(len(gone), tuple(gone.values()), found.pinned, found.in_use, failed)
 
 
-def _find(metadata: Metadata, before: datetime) -> tuple[dict[int, str], tuple[str, ...]]:
-    """Return the files that are to go, by their ids, and those that must not."""
-    scheduled, root = scheduled_paths(metadata, before), metadata.data_path()
+@dataclass(frozen=True)
+class _Found:
+    """The files that are to go, by their ids, and those that must not."""
+
+    going: dict[int, str]
+    pinned: int
+    in_use: tuple[str, ...]
+
+
+def _find(metadata: Metadata, before: datetime) -> _Found:
+    scheduled, root, pinned = scheduled_paths(metadata, before), metadata.data_path(), 0
+    since = read_pins(metadata).needed_since
+    if since is not None and since < before:
+        old = scheduled_paths(metadata, since)
+        scheduled, pinned = old, len(scheduled) - len(old)
     names = {path.rpartition("/")[2] for path in scheduled.values()}
     known = {canonical(path, root) for path in paths_of_tables(metadata, names)} if names else set()
     going = {number: path for number, path in scheduled.items() if not known or canonical(path, root) not in known}
-    return going, tuple(path for number, path in scheduled.items() if number not in going)
+    return _Found(going, pinned, tuple(path for number, path in scheduled.items() if number not in going))

@@ -12,9 +12,8 @@ from typing import Protocol
 
 import duckdb
 
-from ducklake_orch.catalog.compact_bin import BinJob, compact_bin
+from ducklake_orch.catalog.compact_bin import Bin, BinJob, compact_bin
 from ducklake_orch.catalog.compact_commit import Compacted, Placed, Way, commit_compacted
-from ducklake_orch.catalog.compact_plan import Bin
 from ducklake_orch.catalog.feed_sql import FileLife
 from ducklake_orch.catalog.history import TableHistory
 from ducklake_orch.catalog.inlined import deletions_table
@@ -24,6 +23,7 @@ from ducklake_orch.catalog.model import (
     DeleteFile,
     TableDef,
 )
+from ducklake_orch.catalog.pins import pinned
 from ducklake_orch.catalog.planning import planning
 from ducklake_orch.catalog.scan import name_mappings
 from ducklake_orch.config.lake import LakeConfig
@@ -33,7 +33,7 @@ from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.session import open_session
 from ducklake_orch.engine.stored_files import remove_written
-from ducklake_orch.errors import StalePlanError, UnknownOutcomeError
+from ducklake_orch.errors import StalePlanError, UnknownOutcomeError, UnsupportedStatementError
 from ducklake_orch.results import CommitInfo
 
 log = logging.getLogger("ducklake_orch")
@@ -79,7 +79,10 @@ class Compactor(Protocol):
     """Who reads and writes the files."""
 
     def write(self, jobs: Sequence[BinJob], write_id: str) -> list[Compacted]:
-        """Write the new files of bins; unfit ones are left out, and what was written for them is removed later."""
+        """Write the new files of bins, of large ones in parts.
+
+        Unfit ones are left out, and what was written for them is removed later.
+        """
 
 
 class DuckDBCompactor:
@@ -96,8 +99,7 @@ class DuckDBCompactor:
         """Write the new files of bins."""
         try:
             with working_connection(self._config) as con:
-                made = [compact_bin(con, job, write_id) for job in jobs]
-            return [one for one in made if one is not None]
+                return [one for job in jobs for one in compact_bin(con, job, write_id)]
         except duckdb.Error as error:
             failure = classify(error, self._config, f"Compacting files of `{jobs[0].bin.table}` failed")
         raise failure
@@ -128,9 +130,27 @@ def compact(
     refuse_read_only(config, purpose)
     write = Write(purpose, commit or CommitInfo())
     with planning(config, f"Planning {purpose}") as metadata:
-        table, jobs = _look(metadata, way, bins)
+        snapshot = metadata.latest().snapshot_id
+        table, jobs = _look(metadata, way, bins, snapshot)
+    with pinned(config, write, snapshot):
+        compacted, placed = _place(config, write, way, table, jobs, engine or DuckDBCompactor(config))
+    made, done = _inputs(compacted), _inputs(placed.done)
+    unfit = sum(made.isdisjoint(job.bin.files) for job in jobs)
+    changed = sum(not done.issuperset(one.files) for one in bins) - unfit
+    result = replace(_result(str(name), way, placed), changed=changed, unfit=unfit)
+    return replace(result, duration_s=time.monotonic() - started)
+
+
+def _inputs(compacted: Sequence[Compacted]) -> set[int]:
+    return {life.file.data_file_id for one in compacted for life in one.inputs}
+
+
+def _place(
+    config: LakeConfig, write: Write, way: Way, table: TableDef, jobs: Sequence[BinJob], engine: Compactor
+) -> tuple[Sequence[Compacted], Placed]:
+    """Have the new files written, and commit them; what is of no use is removed."""
     try:
-        compacted = (engine or DuckDBCompactor(config)).write(jobs, write.write_id) if jobs else []
+        compacted = engine.write(jobs, write.write_id) if jobs else []
         fault_point("files.written")
         placed = Placed()
         if compacted:
@@ -144,18 +164,20 @@ def compact(
         if not write.committing:
             remove_written(config, table.folder, write.write_id)
         raise
-    if write.doubt is None and (len(placed.done) < len(jobs) or not all(one.files for one in compacted)):
-        # Files of bins that were changed meanwhile, or are unfit; and of no rows, of which COPY makes an empty file.
+    stray = not all(one.files and not one.again for one in compacted)
+    if write.doubt is None and (stray or len(placed.done) < len(jobs)):
+        # Of bins that were changed meanwhile, are unfit, or ran out of memory; and of no rows, of which COPY makes an
+        # empty file.
         kept = {path for one in placed.done for path in one.paths}
         remove_written(config, table.folder, write.write_id, kept.union(placed.delete_files))
-    unfit = len(jobs) - len(compacted)
-    result = replace(_result(str(name), way, placed), changed=len(bins) - len(placed.done) - unfit, unfit=unfit)
-    return replace(result, duration_s=time.monotonic() - started)
+    return compacted, placed
 
 
-def _look(metadata: Metadata, way: Way, bins: Sequence[Bin]) -> tuple[TableDef, list[BinJob]]:
+def _look(metadata: Metadata, way: Way, bins: Sequence[Bin], at: int) -> tuple[TableDef, list[BinJob]]:
     """Look at the files of bins as they are now; bins of which one is gone are left out."""
-    table = metadata.table(bins[0].table, metadata.latest().snapshot_id)
+    table = metadata.table(bins[0].table, at)
+    if metadata.encrypted():
+        raise UnsupportedStatementError(f"`{table}` is encrypted.", remedy="Let the extension compact it.")
     if table.table_id != bins[0].table_id:
         raise StalePlanError(f"The table `{table}` was dropped and made anew.", remedy="Plan anew.")
     history = TableHistory(metadata, table)

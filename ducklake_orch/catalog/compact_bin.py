@@ -10,17 +10,43 @@ from dataclasses import dataclass, replace
 import duckdb
 
 from ducklake_orch.catalog.compact_commit import Compacted, Way
-from ducklake_orch.catalog.compact_plan import Bin
 from ducklake_orch.catalog.delete_files import write_delete_file
 from ducklake_orch.catalog.feed_sql import FileLife, short
 from ducklake_orch.catalog.layout import sort_sql
 from ducklake_orch.catalog.model import ROW_ID, SNAPSHOT_ID, ColumnDef, DataFile, MappedName, NewFile, TableDef
 from ducklake_orch.catalog.versions import read_versions
 from ducklake_orch.catalog.writer import write_known_rows, write_versions
-from ducklake_orch.engine.quoting import exactly, identifier, literal
+from ducklake_orch.engine.quoting import TableName, exactly, identifier, literal
 
 log = logging.getLogger("ducklake_orch")
 _DEAD = "__ducklake_orch_dead"
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Files that become one.
+
+    Attributes:
+        schema_version: The version of the table's schema that they were written with.
+        partition_id: The partition spec that they were written with.
+        values: Their keys in it, None for NULL.
+        files: Their ids.
+        rows: How many rows they hold, deleted ones included.
+        deleted: How many of these their delete files name.
+        bytes: Their size.
+        delete_files: How many delete files they have.
+    """
+
+    table: TableName
+    table_id: int
+    schema_version: int
+    partition_id: int | None
+    values: tuple[str | None, ...]
+    files: tuple[int, ...]
+    rows: int
+    deleted: int
+    bytes: int
+    delete_files: int
 
 
 @dataclass(frozen=True)
@@ -33,6 +59,8 @@ class BinJob:
         columns: Its columns as they are to be in the new file.
         mappings: Names of the columns in files that have a `mapping_id`, by that.
         oldest: The oldest snapshot that is left: what ended by then, nobody can see.
+        sorted: Whether the rows are sorted; it takes by far the most memory.
+        again: Whether the files of an attempt that ran out of memory may be there.
     """
 
     way: Way
@@ -42,10 +70,25 @@ class BinJob:
     columns: tuple[ColumnDef, ...]
     mappings: Mapping[int, tuple[MappedName, ...]]
     oldest: int
+    sorted: bool = True
+    again: bool = False
+
+    @property
+    def is_divisible(self) -> bool:
+        """Whether parts of it are worth to be compacted by themselves: a merge puts two files together at least."""
+        return len(self.files) >= (4 if self.way == "merge" else 2)
+
+    def halves(self) -> "tuple[BinJob, BinJob]":
+        """Divide it into two, neighbours together."""
+        middle = len(self.files) // 2
+        left, right = self.files[:middle], self.files[middle:]
+        return replace(self, files=left, again=True), replace(self, files=right, again=True)
 
 
-def compact_bin(con: duckdb.DuckDBPyConnection, job: BinJob, write_id: str) -> Compacted | None:
-    """Write the new files of a bin.
+def compact_bin(con: duckdb.DuckDBPyConnection, job: BinJob, write_id: str) -> list[Compacted]:
+    """Write the new files of a bin, in parts if there is not memory enough for all of it.
+
+    To sort takes the most. What cannot be divided any more is therefore tried once again with its rows as they come.
 
     Args:
         con: A DuckDB that can reach the storage; it is used by nobody else meanwhile.
@@ -53,14 +96,24 @@ def compact_bin(con: duckdb.DuckDBPyConnection, job: BinJob, write_id: str) -> C
         write_id: Becomes part of the files' names.
 
     Returns:
-        The files; None where the old ones are unfit: the ids of their rows are missing or not unique, so that nobody
-        can tell them apart, or they do not hold the rows that the catalog says.
+        The files, of each part by itself; none where the old ones are unfit: the ids of their rows are missing or not
+        unique, so that nobody can tell them apart, or they do not hold the rows that the catalog says.
     """
-    made = _compacted(con, job, write_id)
-    if isinstance(made, Compacted):
-        return made
-    log.warning("%d files of `%s` are left alone: %s", len(job.files), job.table, made)
-    return None
+    try:
+        made = _compacted(con, job, write_id)
+    except duckdb.OutOfMemoryException as error:
+        if not job.sorted:
+            raise
+        short_of = str(error).partition("\n")[0]
+    else:
+        if isinstance(made, Compacted):
+            return [replace(made, again=job.again)]
+        log.warning("%d files of `%s` are left alone: %s", len(job.files), job.table, made)
+        return []
+    how = "they are compacted in two parts" if job.is_divisible else "their rows are not sorted"
+    log.warning("%d files of `%s`: %s; %s", len(job.files), job.table, short_of, how)
+    parts = job.halves() if job.is_divisible else (replace(job, sorted=False, again=True),)
+    return [one for part in parts for one in compact_bin(con, part, write_id)]
 
 
 def _compacted(con: duckdb.DuckDBPyConnection, job: BinJob, write_id: str) -> Compacted | str:
@@ -96,9 +149,9 @@ def _merge(
     rows = f"SELECT {_named(columns)}, row_id AS {ROW_ID}, began AS {SNAPSHOT_ID} FROM ({seen})"
     # The keys of the sort are about the columns of today.
     keys = sort_sql(table) if columns == table.columns else ""
-    order = f"{keys}, {ROW_ID}" if keys else f" ORDER BY {ROW_ID}"
+    order = f"{keys}, {ROW_ID}, {SNAPSHOT_ID}" if keys else f" ORDER BY {ROW_ID}, {SNAPSHOT_ID}"
     then = replace(table, columns=columns, partition=spec)
-    written = write_versions(con, then, f"{rows}{order}, {SNAPSHOT_ID}", job.bin.values, write_id)
+    written = write_versions(con, then, f"{rows}{order if job.sorted else ''}", job.bin.values, write_id)
     if written is None:
         return Compacted(job.files, ())
     deletes = None
@@ -129,9 +182,9 @@ def _places(con: duckdb.DuckDBPyConnection, file: NewFile) -> str | None:
 
 def _rewrite(con: duckdb.DuckDBPyConnection, job: BinJob, seen: str, write_id: str) -> Compacted:
     """Write the rows that live, in the columns and the layout of today."""
-    table = job.table
+    table = job.table if job.sorted else replace(job.table, sort=())
     rows = f"SELECT {_named(job.columns)}, row_id AS {ROW_ID} FROM ({seen})"
-    order = "" if sort_sql(table) else f" ORDER BY {ROW_ID}"
+    order = "" if sort_sql(table) or not job.sorted else f" ORDER BY {ROW_ID}"
     files = write_known_rows(con, table, f"({rows}{order})", write_id)
     spec = table.partition.partition_id if table.partition and table.partition.fields else None
     return Compacted(job.files, tuple(files), partition_id=spec)

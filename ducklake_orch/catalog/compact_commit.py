@@ -50,6 +50,7 @@ class Compacted:
         last: The last of them.
         partition_id: The partition spec of the new files.
         deletes: What a merged file has lost; its number is not known yet.
+        again: Whether files of attempts that failed may be there beside them.
     """
 
     inputs: tuple[FileLife, ...]
@@ -58,6 +59,7 @@ class Compacted:
     last: int = 0
     partition_id: int | None = None
     deletes: NewDeleteFile | None = None
+    again: bool = False
 
     @property
     def paths(self) -> list[str]:

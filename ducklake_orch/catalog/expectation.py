@@ -52,7 +52,13 @@ def judge_rollback(transaction: MetadataTransaction, back: Rollback, table: Tabl
         StalePlanError: When somebody did.
     """
     name = server_sql.table(transaction.config, "ducklake_snapshot_changes")
-    for row in transaction.ask(f"select snapshot_id, changes_made from {name} where snapshot_id > {back.snapshot}"):
+    rows = transaction.ask(f"select snapshot_id, changes_made from {name} where snapshot_id > {back.snapshot}")
+    if len(rows) != transaction.latest.snapshot_id - back.snapshot:
+        raise StalePlanError(
+            f"Snapshots that were made since the rollback of `{table}` was planned have expired.",
+            remedy="The same rollback, planned anew, can pass.",
+        )
+    for row in rows:
         if any(token.id == table.table_id for token in changes.parse(text(row[1]))):
             raise StalePlanError(
                 f"Somebody else changed `{table}` meanwhile, with snapshot {row[0]}.",

@@ -13,6 +13,7 @@ from itertools import pairwise
 from ducklake_orch.catalog.cells import text
 from ducklake_orch.catalog.known_paths import absolute_paths, table_folders
 from ducklake_orch.catalog.metadata import Metadata
+from ducklake_orch.catalog.pins import read_pins
 from ducklake_orch.catalog.prepared import stored_path
 from ducklake_orch.catalog.relation import Relation
 from ducklake_orch.catalog.transaction import NOW, MetadataTransaction
@@ -37,19 +38,17 @@ _GAPS_IN_ONE_CONDITION = 1000
 
 @dataclass(frozen=True)
 class Retention:
-    """Which snapshots stay; the latest one always does.
+    """Which snapshots stay; the latest one always does, and so do those that running writes need.
 
     Attributes:
         before: Those that were made at this time or later stay.
         retain_last: So many of the newest stay, however old they are.
         keep: Those stay whose message or author matches one of these patterns (`release *`).
-        needed_from: Those from this one on stay: somebody works with it.
     """
 
     before: datetime
     retain_last: int = 1
     keep: tuple[str, ...] = ()
-    needed_from: int | None = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +58,8 @@ class Expiry:
     Attributes:
         snapshots: The snapshots that go.
         kept: How many stay.
+        pinned: How many of them only because a running write needs them.
+        pinned_by: What the write does that needs the oldest of these, and who runs it.
         tables: Ids of dropped tables that no snapshot knows any more.
         data_files: How many data files nobody can see any more.
         delete_files: The same of delete files.
@@ -69,6 +70,8 @@ class Expiry:
 
     snapshots: tuple[int, ...] = ()
     kept: int = 0
+    pinned: int = 0
+    pinned_by: str | None = None
     tables: tuple[int, ...] = ()
     data_files: int = 0
     delete_files: int = 0
@@ -120,9 +123,10 @@ class _Found:
 
 
 def _find(metadata: Metadata, retention: Retention, only: Collection[int] | None) -> _Found:
-    going, staying = _snapshots(metadata, retention, only)
+    kept = _snapshots(metadata, retention, only)
+    going, staying = kept.going, kept.staying
     if not going:
-        return _Found(Expiry(kept=len(staying)))
+        return _Found(Expiry(kept=len(staying), pinned=kept.pinned, pinned_by=kept.pinned_by))
     unseen = list(_unseen(staying))
     either = f"coalesce({' OR '.join(unseen)}, false)"
     name = metadata.table_sql
@@ -147,6 +151,8 @@ def _find(metadata: Metadata, retention: Retention, only: Collection[int] | None
     expiry = Expiry(
         snapshots=tuple(going),
         kept=len(staying),
+        pinned=kept.pinned,
+        pinned_by=kept.pinned_by,
         tables=tuple(tables),
         data_files=len(files),
         delete_files=len(deletes),
@@ -157,8 +163,18 @@ def _find(metadata: Metadata, retention: Retention, only: Collection[int] | None
     return _Found(expiry, unseen, data_paths, delete_paths)
 
 
-def _snapshots(metadata: Metadata, retention: Retention, only: Collection[int] | None) -> tuple[list[int], list[int]]:
-    """Return the snapshots that go, and those that stay."""
+@dataclass(frozen=True)
+class _Kept:
+    """The snapshots that go, and those that stay; of these, how many only for a running write, and for which."""
+
+    going: list[int]
+    staying: list[int]
+    pinned: int
+    pinned_by: str | None
+
+
+def _snapshots(metadata: Metadata, retention: Retention, only: Collection[int] | None) -> _Kept:
+    """Return which snapshots go, and which stay."""
     names = ", c.author, c.commit_message" if retention.keep else ""
     said = f"LEFT JOIN {metadata.table_sql('ducklake_snapshot_changes')} c USING (snapshot_id)" if names else ""
     rows = metadata.rows(
@@ -168,17 +184,19 @@ def _snapshots(metadata: Metadata, retention: Retention, only: Collection[int] |
     newest = len(rows) - max(retention.retain_last, 1)
     # In whole microseconds, as the catalogs have it.
     limit = retention.before.timestamp()
-    going, staying = list[int](), list[int]()
+    going, staying, pinned = list[int](), list[int](), 0
+    oldest = read_pins(metadata).oldest
     for place, (number, time, *words) in enumerate(rows):
         stays = (
             place >= newest
             or int(time) / 1_000_000 >= limit
-            or (retention.needed_from is not None and number >= retention.needed_from)
             or (only is not None and number not in only)
             or any(fnmatchcase(text(word) or "", pattern) for word in words for pattern in retention.keep)
         )
-        (staying if stays else going).append(int(number))
-    return going, staying
+        needed = not stays and oldest is not None and int(number) >= oldest.snapshot_id
+        pinned += needed
+        (staying if stays or needed else going).append(int(number))
+    return _Kept(going, staying, pinned, oldest.owner if oldest and pinned else None)
 
 
 def _unseen(staying: Sequence[int]) -> Iterator[str]:

@@ -13,9 +13,6 @@ from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.errors import ConfigError, HistoryExpiredError, SnapshotNotFoundError
 
-# What moves rows and changes none.
-_MOVES = {"merge_adjacent", "rewrite_delete", "compacted_table", "inline_flush"}
-
 
 @dataclass(frozen=True)
 class FeedRequest:
@@ -186,7 +183,7 @@ def _commits(
     for snapshot in range(first, last + 1):
         tokens, author = said.get(snapshot, (None, None))
         kinds = {one.kind for one in changes.parse(tokens) if one.id == table.table_id}
-        if kinds and kinds <= _MOVES:
+        if kinds and kinds <= changes.MOVES:
             continue
         # Who says nothing may have done anything.
         only_inserts = only_inserts and tokens is not None and kinds.isdisjoint(changes.DELETING)

@@ -15,6 +15,7 @@ from ducklake_orch.catalog.history import TableHistory
 from ducklake_orch.catalog.inlined import inlined_versions
 from ducklake_orch.catalog.metadata import Metadata
 from ducklake_orch.catalog.model import ROW_ID, NewFile, SnapshotRow, TableDef
+from ducklake_orch.catalog.pins import pinned
 from ducklake_orch.catalog.planning import planning, travelling
 from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.catalog.writer import write_known_rows
@@ -72,7 +73,10 @@ def flush_inlined(config: LakeConfig, name: TableName, *, commit: CommitInfo) ->
         write = Write(purpose, commit)
         with planning(config, f"Planning {purpose}") as metadata:
             inlined = _look(metadata, name)
-        return _move(config, write, inlined) if inlined.rows else Flushed()
+        if not inlined.rows:
+            return Flushed()
+        with pinned(config, write, inlined.latest.snapshot_id):
+            return _move(config, write, inlined)
 
     def worth(error: DuckLakeOrchError) -> int:
         # What fails for other reasons has been tried again where it failed.

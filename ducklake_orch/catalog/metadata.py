@@ -185,7 +185,12 @@ def reading(session: Session, doing: str) -> Iterator[Metadata]:
     with closing(session.instance.root.cursor()) as con:
         try:
             con.execute("BEGIN")
-            yield Metadata(con, session.config)
+            found = Metadata(con, session.config)
+            if session.config.catalog.type == "sqlite" and not session.pin.read_only:
+                # DuckDB scans tables of SQLite beside the transaction, each as it is just then, until the transaction
+                # has changed something; with a change of nothing all of them are as they were at one moment.
+                con.execute(f"DELETE FROM {found.table_sql('ducklake_metadata')} WHERE false")
+            yield found
         except duckdb.Error as error:
             failure = classify(error, session.config, f"{doing} failed")
         finally:

@@ -16,6 +16,7 @@ import duckdb
 
 from ducklake_orch.catalog.file_paths import canonical
 from ducklake_orch.catalog.known_paths import paths_of_tables, scheduled_paths
+from ducklake_orch.catalog.pins import read_pins
 from ducklake_orch.catalog.planning import planning
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.bulk_delete import delete_files
@@ -60,30 +61,26 @@ class _Stored:
     modified: datetime
 
 
-def plan_orphans(config: LakeConfig, before: datetime, *, running: Collection[str] = ()) -> Orphans:
+def plan_orphans(config: LakeConfig, before: datetime) -> Orphans:
     """List the orphans; changes nothing.
 
     Args:
         config: The lake.
         before: Only files that were written before this time.
-        running: Write ids whose files are spared.
     """
-    return _report(*_find(config, before, running))
+    return _report(*_find(config, before))
 
 
-def delete_orphans(
-    config: LakeConfig, before: datetime, *, running: Collection[str] = (), only: Collection[str] | None = None
-) -> Orphans:
+def delete_orphans(config: LakeConfig, before: datetime, *, only: Collection[str] | None = None) -> Orphans:
     """Delete the orphans.
 
     Args:
         config: The lake.
         before: Only files that were written before this time.
-        running: Write ids whose files are spared.
         only: No files but these: those that a plan has shown.
     """
     refuse_read_only(config, "deleting orphans")
-    old, young, spared = _find(config, before, running)
+    old, young, spared = _find(config, before)
     old = [one for one in old if only is None or one.path in only]
     failed = delete_files(config, [one.path for one in old])
     return _report([one for one in old if one.path not in failed], young, spared, failed)
@@ -93,7 +90,7 @@ def _report(old: Sequence[_Stored], young: int, running: int, failed: Mapping[st
     return Orphans(len(old), sum(one.size for one in old), tuple(one.path for one in old), young, running, failed or {})
 
 
-def _find(config: LakeConfig, before: datetime, running: Collection[str]) -> tuple[list[_Stored], int, int]:
+def _find(config: LakeConfig, before: datetime) -> tuple[list[_Stored], int, int]:
     """Return the orphans that are old enough, how many are not, and how many are of running writes."""
     doing = f"Looking for orphans of lake `{config.name}`"
     with planning(config, doing) as metadata:
@@ -102,6 +99,8 @@ def _find(config: LakeConfig, before: datetime, running: Collection[str]) -> tup
         pattern = f"SELECT file FROM glob({literal(f'{exactly(root)}**')})"
         listed = [str(row[0]) for row in run(con, pattern, config, f"{doing} failed").fetchall()]
     with planning(config, doing) as metadata:
+        # Before the paths: a write that ends in between has then committed its files.
+        running = read_pins(metadata).write_ids
         known = {*paths_of_tables(metadata), *scheduled_paths(metadata).values()}
     strays = [path for path in listed if path not in known and path.endswith(_ENDINGS)]
     if strays:

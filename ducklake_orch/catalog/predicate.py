@@ -30,6 +30,8 @@ _REMEDY = "Write one condition in DuckDB's SQL, such as `day >= '2024-01-01' AND
 _DEEPEST = 200
 # What must not stand in a condition on single rows, and how people call it.
 _REFUSED = {"SUBQUERY": "a subquery", "STAR": "a star", "PARAMETER": "a placeholder", "DEFAULT": "DEFAULT"}
+# What SQL writes without brackets is read like the name of a column.
+_CALLED = {"current_date": "today()", "current_timestamp": "now()", "localtimestamp": "now()::TIMESTAMP"}
 
 
 @dataclass(frozen=True)
@@ -186,9 +188,10 @@ def _mentioned(tree: Node, columns: Sequence[ColumnDef], what: str) -> tuple[Col
     known = {folded(one.name): one for one in columns}
     for name in names:
         if name not in known:
+            meant = f"Write `{_CALLED[name]}`." if name in _CALLED else None
             raise ObjectNotFoundError(
                 f"{what}: there is no column `{names[name]}`.",
-                remedy=nearest(names[name], [one.name for one in columns]),
+                remedy=meant or nearest(names[name], [one.name for one in columns]),
             )
     return tuple(one for one in columns if folded(one.name) in names)
 

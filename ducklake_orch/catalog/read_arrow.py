@@ -16,12 +16,16 @@ from ducklake_orch.catalog.model import ColumnDef
 from ducklake_orch.catalog.predicate import parse_predicate
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.opening import catalog_queue
 from ducklake_orch.engine.quoting import TableName, identifier
 from ducklake_orch.engine.session import Session
 from ducklake_orch.errors import ConfigError, ObjectNotFoundError
 
 if TYPE_CHECKING:
     from ducklake_orch.lake import DuckLake
+
+# Of reads that others commit beside; the next one makes them wait.
+_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -49,8 +53,30 @@ class Selection:
 
 def read_arrow(lake: "DuckLake", selection: Selection) -> pa.Table:
     """Return the rows as a table in memory."""
-    with _run(lake, selection) as con:
+    with _opened(lake, selection) as session:
+        if lake.config.catalog.type != "sqlite":
+            return _table(session, selection)
+        # There the engine looks at one table of the metadata after the other, each as it is just then: of a snapshot
+        # that somebody compacts it can see files without their deletions.
+        for _ in range(_ATTEMPTS):
+            before = _newest(session)
+            rows = _table(session, selection)
+            if _newest(session) == before:
+                return rows
+        with catalog_queue(lake.config, session.instance).hold(
+            f"reading `{selection.table}`", lake.config.lock_timeout.total_seconds()
+        ):
+            return _table(session, selection)
+
+
+def _table(session: Session, selection: Selection) -> pa.Table:
+    with _run(session, selection) as con:
         return con.to_arrow_table()
+
+
+def _newest(session: Session) -> int:
+    with reading(session, "Looking for the latest snapshot") as metadata:
+        return metadata.latest().snapshot_id
 
 
 def read_batches(lake: "DuckLake", selection: Selection, batch_size: int) -> pa.RecordBatchReader:
@@ -63,25 +89,30 @@ def read_batches(lake: "DuckLake", selection: Selection, batch_size: int) -> pa.
 
 def _batches(lake: "DuckLake", selection: Selection, batch_size: int) -> Generator[pa.RecordBatch, None, None]:
     """Return the rows in batches, at least one."""
-    with _run(lake, selection) as con:
+    with _opened(lake, selection) as session, _run(session, selection) as con:
         reader = con.to_arrow_reader(batch_size)
         yield pa.RecordBatch.from_pylist([], schema=reader.schema)
         yield from reader
 
 
 @contextmanager
-def _run(lake: "DuckLake", selection: Selection) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Run the query for a block; what goes wrong meanwhile is an error of ours."""
-    doing = f"Reading `{selection.table}` failed"
+def _opened(lake: "DuckLake", selection: Selection) -> Iterator[Session]:
+    """Open the lake where it is to be read, and look whether there is what is to be read."""
     with lake.reading(selection.snapshot, selection.as_of) as session:
         _check_name(session, selection.table)
-        try:
-            session.con.execute(_query(session, selection))
-            yield session.con.unwrap()
-            return
-        except duckdb.Error as error:
-            failure = classify(error, lake.config, doing)
-        raise failure
+        yield session
+
+
+@contextmanager
+def _run(session: Session, selection: Selection) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Run the query for a block; what goes wrong meanwhile is an error of ours."""
+    try:
+        session.con.execute(_query(session, selection))
+        yield session.con.unwrap()
+        return
+    except duckdb.Error as error:
+        failure = classify(error, session.config, f"Reading `{selection.table}` failed")
+    raise failure
 
 
 def _check_name(session: Session, name: TableName) -> None:
@@ -93,7 +124,7 @@ def _check_name(session: Session, name: TableName) -> None:
 
 
 def _query(session: Session, selection: Selection) -> str:
-    source = selection.table.sql
+    source = selection.table.sql(session.config.alias)
     known = [(one[0], str(one[1])) for one in session.con.execute(f"FROM {source} LIMIT 0").description]
     names = {name.lower(): name for name, _ in known}
     for name in selection.columns or ():

@@ -13,6 +13,7 @@ from ducklake_orch.catalog.copy_files import copy_into
 from ducklake_orch.catalog.file_paths import Paths
 from ducklake_orch.catalog.metadata import reading
 from ducklake_orch.catalog.model import NewFile, TableDef
+from ducklake_orch.catalog.pins import pinned
 from ducklake_orch.catalog.write import find_replay, write_result
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.commit import Write, refuse_read_only
@@ -76,9 +77,13 @@ class _Registration:
 
     def run(self) -> WriteResult:
         doing = f"planning to add files to `{self._request.table}`"
-        table, done = retrying(self._config.retry, doing, lambda _: self._plan())
+        table, latest, done = retrying(self._config.retry, doing, lambda _: self._plan())
         if done is not None:
             return self._result(table, [], done)
+        with pinned(self._config, self._write, latest):
+            return self._add(table)
+
+    def _add(self, table: TableDef) -> WriteResult:
         found = self._inspect(table)
         try:
             files = self._copy(table, found) if self._request.copy else found
@@ -96,12 +101,12 @@ class _Registration:
             self._remove_copies(table)
         return self._result(table, files, done)
 
-    def _plan(self) -> tuple[TableDef, Committed | None]:
+    def _plan(self) -> tuple[TableDef, int, Committed | None]:
         doing = f"Planning to add files to `{self._request.table}`"
         with open_session(self._config, entering=False) as session, reading(session, doing) as metadata:
             latest = metadata.latest().snapshot_id
             table = metadata.table(self._request.table, latest)
-            return table, find_replay(metadata, table, self._request.idempotency_key, latest)
+            return table, latest, find_replay(metadata, table, self._request.idempotency_key, latest)
 
     def _inspect(self, table: TableDef) -> list[NewFile]:
         """Look at the files; nothing of the catalog is held meanwhile, however long it takes."""

@@ -15,6 +15,7 @@ from ducklake_orch.catalog.file_sql import read_columns
 from ducklake_orch.catalog.fitting import explain
 from ducklake_orch.catalog.metadata import reading
 from ducklake_orch.catalog.model import ROW_ID, ColumnDef, NewFile
+from ducklake_orch.catalog.pins import pinned
 from ducklake_orch.catalog.rollback_plan import FilesAt, RollbackPlan, plan_rollback
 from ducklake_orch.catalog.stored_columns import stored_columns
 from ducklake_orch.catalog.types import duckdb_type
@@ -79,7 +80,9 @@ class _Attempt:
 
     def run(self) -> RollbackResult:
         plan = retrying(self._config.retry, f"planning {self._write.purpose}", lambda _: self._plan())
-        with working_connection(self._config) as con, self._explained(plan):
+        # What it goes back to has to stay as long as what it begins with.
+        keeping = pinned(self._config, self._write, self._request.to_snapshot)
+        with keeping, working_connection(self._config) as con, self._explained(plan):
             try:
                 return self._restore(plan, con)
             finally:

@@ -6,6 +6,7 @@ Rows that stay, or come back changed, keep their ids.
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -18,6 +19,7 @@ from ducklake_orch.catalog.delete_files import DeleteFiles
 from ducklake_orch.catalog.hits import Finder, Hits
 from ducklake_orch.catalog.metadata import Metadata
 from ducklake_orch.catalog.model import NewFile, TableDef
+from ducklake_orch.catalog.pins import pinned
 from ducklake_orch.catalog.planning import RowPlan, plan_rows, planning
 from ducklake_orch.catalog.row_search import Losses, RowSearch, union_sql
 from ducklake_orch.catalog.turns import Turns, session_of
@@ -156,6 +158,12 @@ class _Changer:
         plan, done = retrying(self._config.retry, f"planning {self._purpose}", lambda _: self._plan(turn))
         if done is not None:
             return self._result(plan, [], done)
+        # Who holds the turn keeps maintenance waiting, and could not note anything.
+        keeping = nullcontext() if turn else pinned(self._config, self._write, plan.latest.snapshot_id)
+        with keeping:
+            return self._do(plan, turn)
+
+    def _do(self, plan: RowPlan, turn: Session | None) -> WriteResult:
         losses = self._search.losses(plan)
         inlined = self._verb.inlined(plan, self._search.hits)
         removal = self._search.removal(plan, self._verb.where, losses, inlined)

@@ -111,6 +111,8 @@ def _streamable(data: Any) -> Any:
     whose = type(data).__module__.partition(".")[0]
     if whose == "polars" and hasattr(data, "collect"):
         return data.collect()  # a LazyFrame
+    if whose == "pandas" and hasattr(data, "reset_index"):
+        return data.reset_index(drop=True)  # what is left of an index after filtering would be a column
     if whose == "pyarrow" and hasattr(data, "scanner"):
         return data.scanner().to_reader()  # a dataset
     if not hasattr(data, "__arrow_c_stream__"):

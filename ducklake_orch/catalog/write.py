@@ -18,6 +18,7 @@ from ducklake_orch.catalog.few import row_limit
 from ducklake_orch.catalog.layout import key_name, partition_keys
 from ducklake_orch.catalog.metadata import Metadata, reading, reading_file
 from ducklake_orch.catalog.model import NewFile, SnapshotRow, TableDef
+from ducklake_orch.catalog.pins import pin, pinned, unpin
 from ducklake_orch.catalog.predicate import parse_predicate, refuse_changing
 from ducklake_orch.catalog.replace_rows import commit_replacement
 from ducklake_orch.catalog.retire import NotAlignedError
@@ -109,7 +110,10 @@ class PlannedWrite:
         """Plan a write; of the rows, only their types are asked for."""
         refuse_read_only(config, f"writing `{request.table}`")
         write = Write(f"writing `{request.table}`", request.commit)
-        return cls(config, request, write, _Writer(config, rows, request, write).plan())
+        plan = _Writer(config, rows, request, write).plan()
+        if plan.done is None:
+            pin(config, write, plan.latest.snapshot_id)
+        return cls(config, request, write, plan)
 
     @property
     def is_done(self) -> bool:
@@ -124,11 +128,19 @@ class PlannedWrite:
 
     def finish(self, rows: Rows) -> WriteResult:
         """Commit the files that rows have become."""
-        return _Writer(self.config, rows, self.request, self.write).finish(self.plan)
+        try:
+            return _Writer(self.config, rows, self.request, self.write).finish(self.plan)
+        finally:
+            self._unpin()
 
     def abandon(self) -> None:
         """Remove what was written."""
         remove_written(self.config, self.plan.target.folder, self.write.write_id)
+        self._unpin()
+
+    def _unpin(self) -> None:
+        if not self.is_done:
+            unpin(self.config, self.write)
 
 
 class _Writer:
@@ -191,6 +203,10 @@ class _Writer:
         """Have the files written that a plan is for, and commit them."""
         if plan.done is not None:
             return self._result(plan.target, Written([]), plan.done)
+        with pinned(self._config, self._write, plan.latest.snapshot_id):
+            return self._written(plan)
+
+    def _written(self, plan: _Plan) -> WriteResult:
         try:
             written = self._rows.write(self._job(plan.target))
             fault_point("files.written")

@@ -7,7 +7,8 @@ import typer
 
 from ducklake_orch.cli.failure import FAILED
 from ducklake_orch.cli.options import LakeOptions
-from ducklake_orch.cli.output import heading, in_bytes, print_json, show, table
+from ducklake_orch.cli.output import heading, print_json, show, table
+from ducklake_orch.config.units import in_bytes
 
 if TYPE_CHECKING:
     from ducklake_orch.maintenance.health_report import HealthReport

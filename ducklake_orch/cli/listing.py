@@ -5,8 +5,9 @@ from typing import Annotated
 import typer
 
 from ducklake_orch.cli.options import LakeOptions
-from ducklake_orch.cli.output import in_bytes, print_json, show, sql_text, table
+from ducklake_orch.cli.output import print_json, show, sql_text, table
 from ducklake_orch.cli.times import AsOf, SnapshotId, zoned_time
+from ducklake_orch.config.units import in_bytes
 
 
 def preview(options: LakeOptions) -> None:

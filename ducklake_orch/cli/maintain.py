@@ -6,7 +6,8 @@ import typer
 
 from ducklake_orch.cli.failure import FAILED, INTERRUPTED
 from ducklake_orch.cli.options import LakeOptions
-from ducklake_orch.cli.output import console, in_bytes, print_json, print_problem, show, table
+from ducklake_orch.cli.output import console, print_json, print_problem, show, table
+from ducklake_orch.config.units import in_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -102,13 +102,3 @@ def cell(value: Any) -> Any:
         value = json.dumps(to_json(value), ensure_ascii=False)
     # Data must not steer the terminal.
     return Text("".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in str(value)))
-
-
-def in_bytes(size: int) -> str:
-    """Return a size as people read it."""
-    amount, unit = float(size), "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if amount < 1024 or unit == "TiB":
-            break
-        amount /= 1024
-    return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"

@@ -20,6 +20,7 @@ from ducklake_orch.cli.health import health
 from ducklake_orch.cli.init import init
 from ducklake_orch.cli.listing import files, options, preview, snapshots, tables
 from ducklake_orch.cli.maintain import maintain
+from ducklake_orch.cli.report import report
 from ducklake_orch.cli.rollback import rollback
 from ducklake_orch.cli.sql import sql
 from ducklake_orch.cli.write import write
@@ -71,6 +72,7 @@ for function in (
     maintain,
     health,
     fsck,
+    report,
     config_schema,
     demo,
 ):

@@ -6,6 +6,8 @@ import typer
 
 from ducklake_orch.cli.options import LakeOptions
 from ducklake_orch.cli.output import print_json, show
+from ducklake_orch.cli.pipes import pipes
+from ducklake_orch.engine.quoting import table_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -16,7 +18,9 @@ _ROWS, _HOW = "What is written", "How"
 def write(
     options: LakeOptions,
     table: Annotated[str, typer.Argument(help="`table` or `schema.table`.")],
-    mode: Annotated[str, typer.Option(help="append, overwrite, overwrite_partitions, replace_where, error, ignore.")],
+    mode: Annotated[
+        str, typer.Option(help="append, overwrite, overwrite_partitions, replace_where, merge, error, ignore.")
+    ],
     query: Annotated[
         str | None, typer.Option("--sql", help="A query in Spark's SQL.", rich_help_panel=_ROWS, show_default=False)
     ] = None,
@@ -30,6 +34,10 @@ def write(
     ] = None,
     sort_by: Annotated[
         list[str] | None, typer.Option(help="A sort key of a new table; again for more.", rich_help_panel=_HOW)
+    ] = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option(help="A column that says which rows `merge` changes; again for more.", rich_help_panel=_HOW),
     ] = None,
     where: Annotated[str | None, typer.Option(help="What `replace_where` replaces.", rich_help_panel=_HOW)] = None,
     outside: Annotated[str, typer.Option(help="Rows outside of it: error, drop.", rich_help_panel=_HOW)] = "error",
@@ -52,21 +60,26 @@ def write(
     if (query is None) == (not parquet):
         raise typer.BadParameter("Give either --sql or --parquet.")
     lake = options.open()
-    result = lake.write(
-        _frame(local_session("ducklake-orch write"), query, parquet or []),
-        table,
-        mode=mode,
-        partition_by=partition_by or None,
-        sort_by=sort_by or None,
-        where=where,
-        outside=outside,
-        schema_evolution=schema_evolution,
-        engine=engine,
-        distribution=distribution,
-        expect_snapshot=expect_snapshot,
-        idempotency_key=idempotency_key,
-        commit=CommitInfo(author=author, message=message),
-    )
+    with pipes() as dagster:
+        commit = dagster.commit if dagster and author is message is None else CommitInfo(author=author, message=message)
+        result = lake.write(
+            _frame(local_session("ducklake-orch write"), query, parquet or []),
+            table,
+            mode=mode,
+            keys=key or None,
+            partition_by=partition_by or None,
+            sort_by=sort_by or None,
+            where=where,
+            outside=outside,
+            schema_evolution=schema_evolution,
+            engine=engine,
+            distribution=distribution,
+            expect_snapshot=expect_snapshot,
+            idempotency_key=idempotency_key or (dagster.idempotency_key if dagster else None),
+            commit=commit,
+        )
+        if dagster:
+            dagster.report(lake, table_name(table), result)
     if options.json:
         print_json(result)
     else:

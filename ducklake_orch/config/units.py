@@ -98,3 +98,13 @@ def _parts(text: str) -> list[tuple[str, str]]:
 def _singular(unit: str) -> str:
     unit = unit.lower()
     return unit[:-1] if len(unit) > 2 and unit.endswith("s") and unit != "ms" else unit
+
+
+def in_bytes(size: int) -> str:
+    """Return a size as people read it."""
+    amount, unit = float(size), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if amount < 1024 or unit == "TiB":
+            break
+        amount /= 1024
+    return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"

@@ -17,7 +17,7 @@ from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.attach import Pin
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.fault_points import fault_point
-from ducklake_orch.engine.quoting import identifier, literal
+from ducklake_orch.engine.quoting import literal
 from ducklake_orch.engine.retry import by_family, retrying
 from ducklake_orch.engine.session import Session
 from ducklake_orch.engine.snapshots import current_snapshot, last_committed
@@ -74,7 +74,8 @@ class Write:
         """Return the statement that marks the running transaction."""
         author, message, extra = (literal(one) for one in (self.info.author, self.info.message, self.extra))
         # Literals, not parameters: at its first parameter DuckDB imports pandas, which takes a second.
-        return f"CALL {identifier(alias)}.set_commit_message({author}, {message}, extra_info => {extra})"
+        # Not as `alias.set_commit_message`: that is nothing where a schema has the alias for a name, too.
+        return f"CALL ducklake_set_commit_message({literal(alias)}, {author}, {message}, extra_info => {extra})"
 
 
 class Transaction(Protocol):

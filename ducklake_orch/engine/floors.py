@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from ducklake_orch.config import maintenance
-from ducklake_orch.engine.quoting import identifier, literal
+from ducklake_orch.engine.quoting import literal
 from ducklake_orch.engine.scripts import Command
 from ducklake_orch.errors import MaintenanceFloorError
 
@@ -103,7 +103,7 @@ def _check_versions(con: duckdb.DuckDBPyConnection, alias: str, operation: str, 
 
 def _check_option(con: duckdb.DuckDBPyConnection, alias: str, operation: str) -> None:
     option = _OPTION_OF[operation]
-    sql = f"SELECT value FROM {identifier(alias)}.options() WHERE option_name = '{option}' AND scope = 'GLOBAL'"
+    sql = f"SELECT value FROM ducklake_options({literal(alias)}) WHERE option_name = '{option}' AND scope = 'GLOBAL'"
     row = con.execute(sql).fetchone()
     if row is None:
         return  # the engine's default: two days, or no expiry at all

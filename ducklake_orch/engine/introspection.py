@@ -6,9 +6,10 @@ from typing import Any, Literal
 
 import duckdb
 
+from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine import server_sql
-from ducklake_orch.engine.quoting import TableName, identifier, literal
+from ducklake_orch.engine.quoting import TableName, literal
 from ducklake_orch.engine.session import Session
 from ducklake_orch.engine.snapshots import current_snapshot, last_committed_sql, metadata
 from ducklake_orch.errors import ObjectNotFoundError
@@ -104,22 +105,25 @@ def columns(session: Session, table: TableName) -> list[Column]:
 
 def snapshots(session: Session, limit: int | None = None, *, table: Table | None = None) -> list[Snapshot]:
     """List snapshots, newest first; with `table` those that changed it."""
-    config, at = session.config, current_snapshot(session)
-    sql = f"""
-        SELECT s.snapshot_id, s.snapshot_time::TIMESTAMPTZ, s.schema_version, c.changes_made, c.author,
-               c.commit_message, c.commit_extra_info
-        FROM {metadata(config, "ducklake_snapshot")} s
-        LEFT JOIN {metadata(config, "ducklake_snapshot_changes")} c USING (snapshot_id)
-        WHERE s.snapshot_id <= {at} ORDER BY s.snapshot_id DESC"""
-    if limit is not None and table is None:
-        sql += f" LIMIT {int(limit)}"
-    found = [_snapshot(row) for row in session.instance.root.execute(sql).fetchall()]
+    sql = snapshots_sql(session.config, current_snapshot(session), limit if table is None else None)
+    found = [snapshot_of(row) for row in session.instance.root.execute(sql).fetchall()]
     if table is not None:
         found = [one for one in found if _concerns(one, table)]
     return found[:limit] if limit is not None else found
 
 
-def _snapshot(row: Any) -> Snapshot:
+def snapshots_sql(config: LakeConfig, at: int, limit: int | None) -> str:
+    """Return the query for snapshots up to one, newest first; `snapshot_of` makes of a row what it tells."""
+    return f"""
+        SELECT s.snapshot_id, s.snapshot_time::TIMESTAMPTZ, s.schema_version, c.changes_made, c.author,
+               c.commit_message, c.commit_extra_info
+        FROM {metadata(config, "ducklake_snapshot")} s
+        LEFT JOIN {metadata(config, "ducklake_snapshot_changes")} c USING (snapshot_id)
+        WHERE s.snapshot_id <= {at} ORDER BY s.snapshot_id DESC{"" if limit is None else f" LIMIT {int(limit)}"}"""
+
+
+def snapshot_of(row: Any) -> Snapshot:
+    """Return the snapshot of a row of `snapshots_sql`."""
     extra = _text(row[6])
     try:
         extra = json.loads(extra) if extra else None
@@ -143,10 +147,8 @@ def _concerns(snapshot: Snapshot, table: Table) -> bool:
 def options(session: Session) -> list[Option]:
     """List the persisted options of the lake, its schemas and tables."""
     scopes: dict[str, Literal["lake", "schema", "table"]] = {"GLOBAL": "lake", "SCHEMA": "schema", "TABLE": "table"}
-    sql = (
-        f"SELECT option_name, value, scope, scope_entry, description FROM {identifier(session.config.alias)}.options()"
-    )
-    rows = session.con.execute(sql).fetchall()
+    found = f"ducklake_options({literal(session.config.alias)})"
+    rows = session.con.execute(f"SELECT option_name, value, scope, scope_entry, description FROM {found}").fetchall()
     return [Option(str(r[0]), str(r[1]), scopes[str(r[2])], _text(r[3]), str(r[4])) for r in rows]
 
 

@@ -179,6 +179,7 @@ def _checked_type(name: str, given: str, con: duckdb.DuckDBPyConnection) -> str:
 
 
 def create_table_sql(
+    alias: str,
     table: TableName,
     columns: Mapping[str, str],
     *,
@@ -188,18 +189,18 @@ def create_table_sql(
     comments: Mapping[str, str],
 ) -> list[str]:
     """Return the statements that make a table; its layout is set before the first row can come."""
-    names = list(columns)
+    names, target = list(columns), table.sql(alias)
     body = ", ".join(f"{identifier(name)} {kind}" for name, kind in columns.items())
     statements = [
-        f"CREATE SCHEMA IF NOT EXISTS {identifier(table.schema)}",
-        f"CREATE TABLE {table.sql} ({body})",
+        f"CREATE SCHEMA IF NOT EXISTS {identifier(alias)}.{identifier(table.schema)}",
+        f"CREATE TABLE {target} ({body})",
     ]
     if partition_by:
-        statements.append(f"ALTER TABLE {table.sql} SET PARTITIONED BY ({partition_sql(partition_by, columns)})")
+        statements.append(f"ALTER TABLE {target} SET PARTITIONED BY ({partition_sql(partition_by, columns)})")
     if sort_by:
-        statements.append(f"ALTER TABLE {table.sql} SET SORTED BY ({sort_sql(sort_by, names)})")
+        statements.append(f"ALTER TABLE {target} SET SORTED BY ({sort_sql(sort_by, names)})")
     if comment is not None:
-        statements.append(f"COMMENT ON TABLE {table.sql} IS {literal(comment)}")
+        statements.append(f"COMMENT ON TABLE {target} IS {literal(comment)}")
     for name, text in comments.items():
-        statements.append(f"COMMENT ON COLUMN {table.sql}.{identifier(name)} IS {literal(text)}")
+        statements.append(f"COMMENT ON COLUMN {target}.{identifier(name)} IS {literal(text)}")
     return statements

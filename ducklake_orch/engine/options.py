@@ -7,7 +7,7 @@ import duckdb
 from ducklake_orch.config.lake import PERSISTED_OPTIONS, LakeConfig, Scalar
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.config.units import parse_size
-from ducklake_orch.engine.quoting import TableName, identifier, literal
+from ducklake_orch.engine.quoting import TableName, literal
 from ducklake_orch.errors import ConfigError
 
 
@@ -28,12 +28,12 @@ def set_option_sql(
     scope = f", schema => {literal(schema)}" if schema else ""
     if table:
         scope = f", schema => {literal(table.schema)}, table_name => {literal(table.table)}"
-    return f"CALL {identifier(alias)}.set_option({literal(name)}, {literal(value)}{scope})"
+    return f"CALL ducklake_set_option({literal(alias)}, {literal(name)}, {literal(value)}{scope})"
 
 
 def drift(config: LakeConfig, con: duckdb.DuckDBPyConnection) -> list[tuple[str, Any, str | None]]:
     """Return the configured options that the lake does not have: name, wanted value, actual value."""
-    sql = f"SELECT option_name, value FROM {identifier(config.alias)}.options() WHERE scope = 'GLOBAL'"
+    sql = f"SELECT option_name, value FROM ducklake_options({literal(config.alias)}) WHERE scope = 'GLOBAL'"
     actual = dict(con.execute(sql).fetchall())
     return [
         (name, wanted, actual.get(name))

@@ -88,10 +88,9 @@ class TableName(NamedTuple):
         """Whether this is the name of a table; DuckDB ignores case."""
         return (self.schema.lower(), self.table.lower()) == (schema.lower(), table.lower())
 
-    @property
-    def sql(self) -> str:
-        """The quoted form, without the lake."""
-        return f"{identifier(self.schema)}.{identifier(self.table)}"
+    def sql(self, alias: str) -> str:
+        """Return the quoted form, with the lake: without, it is nothing where a schema has the lake's name."""
+        return f"{identifier(alias)}.{identifier(self.schema)}.{identifier(self.table)}"
 
     def __str__(self) -> str:
         return ".".join(part if re.fullmatch(r"[^.\"]+", part) else identifier(part) for part in self)

@@ -32,6 +32,7 @@ def create_table(
     with open_session(config) as session:
         types = column_types(schema, session.instance.root)
         create = create_table_sql(
+            config.alias,
             name,
             types,
             partition_by=partition_by,

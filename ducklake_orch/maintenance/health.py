@@ -5,6 +5,7 @@ import shlex
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -37,7 +38,7 @@ _UNREADABLE = "; other engines cannot read or count this table until a flush"
 # The figures that are graded for the lake as a whole; the others are for each table.
 _OF_LAKE = ("snapshot_count", "snapshot_age", "pending_bytes")
 # The operation that helps with a figure.
-_HELPS = {
+HELPS = {
     "small_file_ratio": "merge",
     "files_per_partition": "merge",
     "delete_share": "rewrite",
@@ -51,13 +52,37 @@ _HELPS = {
 def health(config: LakeConfig, policy: MaintenancePolicy) -> HealthReport:
     """Look at the health of a lake; see `DuckLake.health`."""
     with census(config, f"Looking at the health of lake `{config.name}`") as state:
-        tables = [_table(table, policy.of_table(*table.name)) for table in state.tables]
-        metrics = _lake_metrics(state)
-        pending = scheduled_paths(state.metadata)
-    metrics |= {"pending_files": len(pending), "pending_bytes": bytes_of(config, list(pending.values()))}
+        seen = look(state, policy)
+    return graded(config, policy, seen)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the catalog says of the health of a lake; sizes in the storage are asked for afterwards.
+
+    Attributes:
+        metrics: Of the lake as a whole.
+        pending: Where the files are that wait for cleanup, by id.
+    """
+
+    tables: list[TableHealth]
+    metrics: dict[str, Any]
+    pending: Mapping[int, str]
+
+
+def look(state: Census, policy: MaintenancePolicy) -> Seen:
+    """Work out the figures of a lake that the catalog tells."""
+    tables = [_table(table, policy.of_table(*table.name)) for table in state.tables]
+    return Seen(tables, _lake_metrics(state), scheduled_paths(state.metadata))
+
+
+def graded(config: LakeConfig, policy: MaintenancePolicy, seen: Seen) -> HealthReport:
+    """Ask the storage for the rest, and grade what was seen."""
+    pending = {"pending_files": len(seen.pending), "pending_bytes": bytes_of(config, list(seen.pending.values()))}
+    metrics = seen.metrics | pending
     findings = list(_findings({name: metrics[name] for name in _OF_LAKE}, policy.health, ""))
     lake = LakeHealth(config.name, worst([one.grade for one in findings]), metrics, findings)
-    return HealthReport(worst([lake.grade, *(one.grade for one in tables)]), lake, tables)
+    return HealthReport(worst([lake.grade, *(one.grade for one in seen.tables)]), lake, seen.tables)
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
@@ -92,7 +117,7 @@ def _findings(metrics: Mapping[str, Any], policy: HealthPolicy, table: str) -> I
         if value is None or value < warn or not value:
             continue
         grade: Grade = "bad" if value >= bad else "warn"
-        command = f"ducklake-orch maintain --operation {_HELPS[metric]}"
+        command = f"ducklake-orch maintain --operation {HELPS[metric]}"
         command += f" --table {shlex.quote(table)}" if table else ""
         remedy = f"`{command}`{_UNREADABLE if metric == 'inlined_rows' else ''}"
         yield HealthFinding(metric, grade, float(value), bad if grade == "bad" else warn, remedy)

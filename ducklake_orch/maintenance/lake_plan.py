@@ -37,15 +37,17 @@ def plan_expiry(census: Census, policy: MaintenancePolicy) -> PlannedStep:
     if not part.enabled:
         return _left("expire", "the policy says so")
     found = plan_expire(census.metadata, retention(policy, census.at))
+    needed = f"; {found.pinned} more are needed by {found.pinned_by}" if found.pinned else ""
     if not found.snapshots:
-        return _left("expire", f"none of {found.kept} snapshots is older than {in_words(part.older_than)} and not kept")
+        why = f"none of {found.kept} snapshots is older than {in_words(part.older_than)} and not kept"
+        return _left("expire", f"{why}{needed}")
     count = len(found.snapshots)
     return PlannedStep(
         "expire",
         None,
         None,
         "run",
-        f"{count} of {count + found.kept} snapshots are older than {in_words(part.older_than)}",
+        f"{count} of {count + found.kept} snapshots are older than {in_words(part.older_than)}{needed}",
         engine="duckdb",
         files_in=found.data_files + found.delete_files,
         bytes=found.bytes,
@@ -62,14 +64,15 @@ def plan_clean_up(census: Census, policy: MaintenancePolicy) -> PlannedStep:
     if not part.enabled:
         return _left("cleanup", "the policy says so")
     found = plan_cleanup(census.metadata, before(census.at, part.older_than))
+    needed = f"; {found.pinned} more may be read by running writes" if found.pinned else ""
     if not found.files:
-        return _left("cleanup", f"no file was given up more than {in_words(part.older_than)} ago")
+        return _left("cleanup", f"no file was given up more than {in_words(part.older_than)} ago{needed}")
     return PlannedStep(
         "cleanup",
         None,
         None,
         "run",
-        f"{found.files} files were given up more than {in_words(part.older_than)} ago",
+        f"{found.files} files were given up more than {in_words(part.older_than)} ago{needed}",
         engine="duckdb",
         files_in=found.files,
         bytes=bytes_of(census.metadata.config, found.paths),
@@ -84,6 +87,7 @@ def plan_orphan_search(config: LakeConfig, policy: MaintenancePolicy, now: datet
         return _left("orphans", "the policy says so")
     found = plan_orphans(config, before(now, part.older_than))
     young = f"; {found.young} younger ones stay" if found.young else ""
+    young += f"; {found.running} are of running writes" if found.running else ""
     if not found.files:
         return _left("orphans", f"no file that the lake does not know is older than {in_words(part.older_than)}{young}")
     return PlannedStep(

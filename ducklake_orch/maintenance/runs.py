@@ -4,7 +4,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,22 +12,26 @@ from typing import Any
 
 from ducklake_orch.catalog.cells import text
 from ducklake_orch.catalog.metadata import Metadata
+from ducklake_orch.catalog.own_table import OwnTable
 from ducklake_orch.catalog.planning import planning
 from ducklake_orch.catalog.transaction import MetadataTransaction
 from ducklake_orch.config.catalogs import FileCatalog, MotherDuckCatalog, PostgresCatalog
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.attach import metadata_attach
-from ducklake_orch.engine.commit import Write, commit_through
 from ducklake_orch.engine.failures import run
 from ducklake_orch.engine.instances import start_instance
 from ducklake_orch.engine.locks import LOCK_ALIAS, Check, FileQueue, MySQLQueue, NoQueue, PostgresQueue, Queue
 from ducklake_orch.engine.quoting import literal
-from ducklake_orch.engine.session import open_session
 from ducklake_orch.errors import LakeLockedError, MaintenanceRunningError
+from ducklake_orch.results import Result
 
-TABLE = "ducklake_orch_runs"
-_LOCK = "maintenance"
+TABLE = OwnTable(
+    "ducklake_orch_runs",
+    "run_id VARCHAR(64) NOT NULL PRIMARY KEY, host VARCHAR(255) NOT NULL, process BIGINT NOT NULL,"
+    " started_at BIGINT NOT NULL, ended_at BIGINT, status VARCHAR(16) NOT NULL, summary TEXT",
+)
+_LOCK, _NOTING = "maintenance", "noting a run of maintenance"
 RUNNING = "running"
 # Runs are remembered for 90 days.
 _KEPT = 90 * 86400 * 1_000_000
@@ -35,7 +39,7 @@ _COLUMNS = "run_id, host, process, started_at, ended_at, status, summary"
 
 
 @dataclass(frozen=True)
-class LastRun:
+class LastRun(Result):
     """A run of maintenance.
 
     Attributes:
@@ -61,15 +65,21 @@ class LastRun:
 
 def last_run(metadata: Metadata) -> LastRun | None:
     """Return the latest run, if there was any."""
-    if not server_sql.exists(metadata.con, metadata.config, TABLE):
-        return None
-    name = server_sql.table(metadata.config, TABLE)
+    return next(iter(latest_runs(metadata, 1)), None)
+
+
+def latest_runs(metadata: Metadata, limit: int) -> list[LastRun]:
+    """Return runs, the latest first."""
+    if not TABLE.is_there(metadata):
+        return []
+    name = server_sql.table(metadata.config, TABLE.name)
     columns = server_sql.texts(metadata.config, _COLUMNS.split(", "))
-    sql = f"select {columns} from {name} order by started_at desc limit 1"
-    rows = [[text(cell) for cell in row] for row in metadata.rows(server_sql.query(metadata.config, sql))]
-    if not rows:
-        return None
-    run_id, host, process, started, ended, status, summary = rows[0]
+    sql = f"select {columns} from {name} order by started_at desc limit {limit}"
+    return [_run([text(cell) for cell in row]) for row in metadata.rows(server_sql.query(metadata.config, sql))]
+
+
+def _run(row: Sequence[str | None]) -> LastRun:
+    run_id, host, process, started, ended, status, summary = row
     times = [None if one is None else datetime.fromtimestamp(int(one) / 1e6, UTC) for one in (started, ended)]
     return LastRun(
         run_id or "",
@@ -138,15 +148,13 @@ def note_begin(config: LakeConfig, run_id: str) -> None:
     """Write down that a run begins; forget the oldest ones, and say of one that never ended that it died."""
 
     def work(transaction: MetadataTransaction) -> None:
-        if config.catalog.type != "mysql":
-            transaction.change(TABLE, _create_sql())
         now = _now()
-        transaction.change(TABLE, f"UPDATE {{}} SET status = 'died' WHERE status = '{RUNNING}'")
-        transaction.change(TABLE, f"DELETE FROM {{}} WHERE started_at < {now - _KEPT}")
+        transaction.change(TABLE.name, f"UPDATE {{}} SET status = 'died' WHERE status = '{RUNNING}'")
+        transaction.change(TABLE.name, f"DELETE FROM {{}} WHERE started_at < {now - _KEPT}")
         values = ", ".join(map(literal, (run_id, socket.gethostname()[:200], os.getpid(), now, None, RUNNING, None)))
-        transaction.change(TABLE, f"INSERT INTO {{}} ({_COLUMNS}) VALUES ({values})")
+        transaction.change(TABLE.name, f"INSERT INTO {{}} ({_COLUMNS}) VALUES ({values})")
 
-    _write(config, work)
+    TABLE.write(config, _NOTING, work)
 
 
 def note_end(config: LakeConfig, run_id: str, status: str, summary: Mapping[str, Any]) -> None:
@@ -155,28 +163,10 @@ def note_end(config: LakeConfig, run_id: str, status: str, summary: Mapping[str,
 
     def work(transaction: MetadataTransaction) -> None:
         values = f"ended_at = {_now()}, status = {literal(status)}, summary = {told}"
-        transaction.change(TABLE, f"UPDATE {{}} SET {values} WHERE run_id = {literal(run_id)}")
+        transaction.change(TABLE.name, f"UPDATE {{}} SET {values} WHERE run_id = {literal(run_id)}")
 
-    _write(config, work)
-
-
-def _write(config: LakeConfig, work: Callable[[MetadataTransaction], None]) -> None:
-    write = Write("noting a run of maintenance", marked=False, repeatable=True)
-    with open_session(config, entering=False) as session:
-        if config.catalog.type == "mysql" and not server_sql.exists(session.instance.root, config, TABLE):
-            # MySQL commits what is open at every CREATE.
-            sql = _create_sql().replace("{}", server_sql.table(config, TABLE))
-            session.instance.root.execute(f"CALL mysql_execute({literal(config.metadata_alias)}, {literal(sql)})")
-        commit_through(MetadataTransaction, session, write, work, settle=False)
+    TABLE.write(config, _NOTING, work)
 
 
 def _now() -> int:
     return time.time_ns() // 1000
-
-
-def _create_sql() -> str:
-    return (
-        "CREATE TABLE IF NOT EXISTS {} (run_id VARCHAR(64) NOT NULL PRIMARY KEY, host VARCHAR(255) NOT NULL,"
-        " process BIGINT NOT NULL, started_at BIGINT NOT NULL, ended_at BIGINT, status VARCHAR(16) NOT NULL,"
-        " summary TEXT)"
-    )

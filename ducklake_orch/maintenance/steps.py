@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from ducklake_orch.catalog.cleanup import clean_up
 from ducklake_orch.catalog.compact import Compactor, compact
+from ducklake_orch.catalog.compact_bin import Bin
 from ducklake_orch.catalog.compact_commit import Way
-from ducklake_orch.catalog.compact_plan import Bin
 from ducklake_orch.catalog.expire import expire
 from ducklake_orch.catalog.flush import flush_inlined
 from ducklake_orch.catalog.orphans import delete_orphans
@@ -47,11 +47,14 @@ def _compact(work: Work) -> Done:
             bytes=done.bytes_in,
             rows=done.rows_in if way == "merge" else done.rows_out,
             changed=done.changed,
+            unfit=done.unfit,
         )
         snapshot = done.snapshot_id if done.snapshot_id is not None else snapshot
     reason = work.step.reason
     if changed := totals.pop("changed", 0):
         reason += f"; {changed} of {len(work.step.bins)} were left alone, for others changed their files meanwhile"
+    if unfit := totals.pop("unfit", 0):
+        reason += f"; {unfit} were left alone, because their files are not as they have to be: the log says why"
     figures = {name: totals[name] for name in ("files_in", "files_out", "bytes", "rows")}
     return Done(replace(work.step, reason=reason, **figures), snapshot, stopped)  # type: ignore[arg-type]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ducklake_orch.catalog.compact_plan import Bin
+from ducklake_orch.catalog.compact_bin import Bin
 from ducklake_orch.catalog.layout import DEFAULT_FILE_SIZE
 from ducklake_orch.config.maintenance import MaintenancePolicy, MergePolicy
 from ducklake_orch.config.units import in_words, parse_size
@@ -48,6 +48,8 @@ class TablePlanner:
             return [self._left(operation, "the policy says so")]
         if self._table.options.get("auto_compact", "true").lower() in ("false", "0"):
             return [self._left(operation, "its option `auto_compact` is off")]
+        if operation != "flush" and part.engine in ("duckdb", "spark") and self._census.metadata.encrypted():
+            return [self._left(operation, f"the lake is encrypted, which the engine `{part.engine}` cannot do")]
         match operation:
             case "flush":
                 return [self._flush()]

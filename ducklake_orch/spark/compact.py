@@ -45,8 +45,7 @@ class SparkCompactor:
         try:
             with swept_if_it_fails(self._spark, write_id, lambda: remove_written(self._config, folder, write_id)):
                 rows = self._spark.range(0, len(jobs), 1, len(jobs)).mapInArrow(work, f"{RESULT} binary").collect()
-            made = [unpack(bytes(row[0])) for row in rows]
-            return [one for one in made if one is not None]
+            return [one for row in rows for one in unpack(bytes(row[0]))]
         except Exception as error:
             if not is_sparks(error):
                 raise

@@ -29,7 +29,7 @@ def compact(engine: EngineSpec, jobs: Sequence[BinJob], write_id: str, batches: 
             yield pa.RecordBatch.from_arrays([pa.array([packed], pa.binary())], [RESULT])
 
 
-def unpack(packed: bytes) -> Compacted | None:
+def unpack(packed: bytes) -> list[Compacted]:
     """Return what a task made of a bin."""
-    made: Compacted | None = pickle.loads(zlib.decompress(packed))  # noqa: S301 - from our own task
+    made: list[Compacted] = pickle.loads(zlib.decompress(packed))  # noqa: S301 - from our own task
     return made

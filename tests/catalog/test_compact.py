@@ -6,21 +6,21 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from ducklake_orch import CommitInfo, DuckLake
 from ducklake_orch.catalog.compact import Compaction, DuckDBCompactor, compact
+from ducklake_orch.catalog.compact_bin import Bin
 from ducklake_orch.catalog.compact_commit import Way
-from ducklake_orch.catalog.compact_plan import Bin, MergeRule, TableBins, plan_merge, plan_rewrite
 from ducklake_orch.catalog.expire import Retention, expire
 from ducklake_orch.catalog.metadata import Metadata
 from ducklake_orch.catalog.orphans import delete_orphans
-from ducklake_orch.catalog.planning import planning
 from ducklake_orch.catalog.scan import plan_scan
-from ducklake_orch.engine.quoting import TableName
-from ducklake_orch.errors import ObjectNotFoundError
+from ducklake_orch.engine.quoting import TableName, table_name
+from ducklake_orch.errors import ObjectNotFoundError, StatementError, UnsupportedStatementError
 from tests.backends import LOCAL, MYSQL, POSTGRES, SQLITE, Backend, catalogs
 from tests.catalog import plan_reader
 from tests.catalog.crashing import dies_at
@@ -30,29 +30,26 @@ from tests.conftest import MakeLake
 
 on_sqlite = pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
 FLUSH = "CALL ducklake_flush_inlined_data('lake')"
-EVERYTHING = MergeRule(min_files=2)
 
 
-def merges(lake: DuckLake, rule: MergeRule = EVERYTHING) -> list[TableBins]:
-    with planning(lake.config, "Planning") as metadata:
-        return plan_merge(metadata, rule)
+def merges(lake: DuckLake, **policy: Any) -> list[Bin]:
+    """Return which files are to be put together, as maintenance plans it."""
+    plan = lake.plan_maintenance({"merge": {"min_files": 2, "engine": "duckdb"} | policy}, ["merge"])
+    return [one for step in plan.operations for one in step.bins]
 
 
-def rewrites(lake: DuckLake, threshold: float = 0.0) -> list[TableBins]:
-    with planning(lake.config, "Planning") as metadata:
-        return plan_rewrite(metadata, threshold)
+def rewrites(lake: DuckLake) -> list[Bin]:
+    """Return which files are to be written anew: all that have lost a row."""
+    plan = lake.plan_maintenance({"rewrite": {"delete_threshold": 1e-9, "engine": "duckdb"}}, ["rewrite"])
+    return [one for step in plan.operations for one in step.bins]
 
 
-def bins(plans: list[TableBins]) -> list[Bin]:
-    return [one for plan in plans for one in plan.bins]
-
-
-def merge(lake: DuckLake, rule: MergeRule = EVERYTHING) -> Compaction:
-    return compact(lake.config, "merge", bins(merges(lake, rule)))
+def merge(lake: DuckLake) -> Compaction:
+    return compact(lake.config, "merge", merges(lake))
 
 
 def rewrite(lake: DuckLake) -> Compaction:
-    return compact(lake.config, "rewrite", bins(rewrites(lake)))
+    return compact(lake.config, "rewrite", rewrites(lake))
 
 
 class Past:
@@ -105,10 +102,10 @@ def test_every_state_and_the_change_feed_stay(backend: Backend, make_lake: MakeL
         run(lake, FLUSH)
         past = Past(lake)
         if way in ("rewrite", "both"):
-            if planned := bins(rewrites(lake)):
+            if planned := rewrites(lake):
                 compact(lake.config, "rewrite", planned)
         if way in ("merge", "both"):
-            if planned := bins(merges(lake)):
+            if planned := merges(lake):
                 done = compact(lake.config, "merge", planned)
                 assert done.changed == 0
                 assert done.files_out == len(planned)
@@ -134,18 +131,18 @@ def test_our_own_writes_are_compacted_on_every_catalog(lake: DuckLake) -> None:
     past, before = Past(lake), dump(lake)
     planned = merges(lake)
     assert dump(lake) == before
-    (one,) = bins(planned)
+    (one,) = planned
     done = compact(lake.config, "merge", [one], commit=CommitInfo(author="night", message="merge"))
     assert (done.files_in, done.rows_in, done.bytes_in) == (len(one.files), one.rows, one.bytes)
     assert (done.bins, done.files_out, done.delete_files_in, done.delete_files_out) == (1, 1, one.delete_files, 1)
     assert (lake.snapshots(limit=1)[0].author, done.snapshot_id) == ("night", latest(lake))
     past.check()
-    assert bins(merges(lake)) == []
-    (one,) = bins(rewrites(lake))
+    assert merges(lake) == []
+    (one,) = rewrites(lake)
     done = compact(lake.config, "rewrite", [one])
     assert (done.files_in, done.rows_in, done.rows_out, done.files_out) == (1, one.rows, one.rows - one.deleted, 1)
     past.check()
-    assert bins(rewrites(lake)) == []
+    assert rewrites(lake) == []
     lake.delete("t", "k = 0")
     lake.write(rows_of((1, "merged"), (99, "new")), "t", mode="merge", keys=["k"])
     assert lake.table("t").count() == 57
@@ -190,11 +187,11 @@ def test_files_are_merged_within_a_schema_and_rewritten_across(make_lake: MakeLa
     run(lake, insert.format("'e', range"), insert.format("'f', 4"))
     run(lake, "DELETE FROM t WHERE rowid IN (3, 44, 85, 102)")
     past = Past(lake)
-    planned = bins(merges(lake))
+    planned = merges(lake)
     assert [len(one.files) for one in planned] == [2, 2, 2]
     assert compact(lake.config, "merge", planned).files_out == 3
     past.check()
-    (one,) = bins(rewrites(lake))
+    (one,) = rewrites(lake)
     assert compact(lake.config, "rewrite", [one]).files_out == 1
     past.check()
 
@@ -211,7 +208,7 @@ def test_partitions_are_compacted_each_for_itself_in_its_own_folder(lake: DuckLa
     lake.add_files("t", odd)
     lake.delete("t", "k IN (0, 2)")
     past = Past(lake)
-    planned = bins(merges(lake))
+    planned = merges(lake)
     assert sorted(len(one.files) for one in planned) == [2, 2, 2, 3]
     folders = {str(Path(one.path).parent) for one in lake.table("t").files() if one.path != odd}
     assert compact(lake.config, "merge", planned).files_out == 4
@@ -219,7 +216,7 @@ def test_partitions_are_compacted_each_for_itself_in_its_own_folder(lake: DuckLa
     files = lake.table("t").files()
     assert {str(Path(one.path).parent) for one in files} == folders
     assert sorted(str(one.partition) for one in files) == sorted(str({"p": key}) for key in keys)
-    assert len(bins(rewrites(lake))) == 2
+    assert len(rewrites(lake)) == 2
     assert rewrite(lake).files_out == 2
     past.check()
     lake.write(pa.table({"p": ["a b"], "k": [1]}), "t", mode="overwrite_partitions")
@@ -234,23 +231,52 @@ def test_the_sort_order_of_a_table_is_kept(lake: DuckLake) -> None:
     assert lake.read("t").column("k").to_pylist() == [9, 8, 7, 3, 2, 1]
 
 
+def wide_rows(start: int, count: int) -> pa.Table:
+    words = ", ".join(f"md5(concat(range, '{n}')) AS c{n}" for n in range(5))
+    sql = f"SELECT (hash(range) % 1000000)::BIGINT AS k, {words} FROM range({start}, {start + count})"
+    return duckdb.sql(sql).to_arrow_table()
+
+
+def digests(lake: DuckLake, to: int) -> list[Any]:
+    with lake.connect() as con:
+        sql = "SELECT count(*), sum(hash(rowid, k, c0, c4)::HUGEINT) FROM t AT (VERSION => {})"
+        return [con.execute(sql.format(at)).fetchall() for at in range(1, to + 1)]
+
+
 @on_sqlite
-def test_which_files_are_put_together(lake: DuckLake) -> None:
+@pytest.mark.parametrize(("way", "memory"), [("merge", "64MB"), ("rewrite", "48MB")])
+@pytest.mark.parametrize("sort_by", [None, ["k"]], ids=["unsorted", "sorted"])
+def test_what_the_memory_does_not_hold_is_compacted_in_parts(
+    lake: DuckLake, way: Way, memory: str, sort_by: list[str] | None, caplog: pytest.LogCaptureFixture
+) -> None:
     for number in range(6):
-        lake.write(rows_of(*((k, f"{k * 7919}") for k in range(3000 if number < 2 else 3))), "t", mode="append")
-    sizes = sorted(one.bytes for one in lake.table("t").files())
-    small, large = sizes[0], sizes[-1]
-    rules = {
-        MergeRule(min_files=2): [6],
-        MergeRule(min_files=7): [],
-        MergeRule(min_files=2, tiers=(large // 2,)): [2, 4],
-        MergeRule(min_files=2, target_file_size=2 * small + 10): [2, 2],
-        MergeRule(min_files=2, max_bin_bytes=3 * small + 10): [3],
-        MergeRule(min_files=2, target_file_size=large): [4],
-    }
-    for rule, wanted in rules.items():
-        assert sorted(len(one.files) for one in bins(merges(lake, rule))) == wanted, str(rule)
-    assert merges(lake, MergeRule(min_files=7))[0].reason == "there are not 7 small files that belong together"
+        lake.write(wide_rows(number * 30_000, 30_000), "t", mode="append", sort_by=sort_by)
+    lake.delete("t", "k % 10 = 0")
+    at = latest(lake)
+    past, planned = digests(lake, at), merges(lake) if way == "merge" else rewrites(lake)
+    tight = lake.config.model_copy(update={"memory_limit": memory, "threads": 1})
+    done = compact(tight, way, planned)
+    assert (done.files_in, done.changed, done.unfit) == (6, 0, 0)
+    assert done.rows_out == (180_000 if way == "merge" else lake.table("t").count())
+    assert 1 < done.files_out < 6
+    assert "Out of Memory" in caplog.text
+    assert digests(lake, at) == past
+    if sort_by:
+        for file in lake.table("t").files():
+            keys = pq.read_table(file.path, columns=["k"]).column("k").to_pylist()
+            assert keys == sorted(keys)
+    assert lake.fsck(deep=True, storage=True).counts == {}
+
+
+@on_sqlite
+def test_without_memory_for_a_single_file_nothing_is_lost(lake: DuckLake) -> None:
+    for number in range(2):
+        lake.write(wide_rows(number * 30_000, 30_000), "t", mode="append")
+    tight = lake.config.model_copy(update={"memory_limit": "16MB", "threads": 1})
+    with pytest.raises(StatementError, match="Raise `memory_limit`"):
+        compact(tight, "merge", merges(lake))
+    assert latest(lake) == 2
+    assert lake.fsck(deep=True, storage=True).counts == {}
 
 
 @catalogs(quick=[SQLITE, MYSQL])
@@ -260,7 +286,7 @@ def test_what_others_do_meanwhile_is_not_lost(lake: DuckLake, monkeypatch: pytes
     for _ in range(2):
         lake.write(data, "t", mode="append", partition_by=["p"])
     lake.delete("t", "k IN (10, 20)")
-    planned = bins(merges(lake) if way == "merge" else rewrites(lake))
+    planned = merges(lake) if way == "merge" else rewrites(lake)
     assert len(planned) == 2
     written = DuckDBCompactor.write
 
@@ -288,7 +314,7 @@ def test_what_others_do_meanwhile_is_not_lost(lake: DuckLake, monkeypatch: pytes
 def test_a_bin_whose_files_are_gone_is_left_alone(lake: DuckLake) -> None:
     for number in range(3):
         lake.write(rows_of((number, "a")), "t", mode="append")
-    planned = bins(merges(lake))
+    planned = merges(lake)
     merge(lake)
     done = compact(lake.config, "merge", planned)
     assert (done.bins, done.changed, done.snapshot_id) == (0, 1, None)
@@ -303,7 +329,7 @@ def test_a_compaction_that_is_killed_anywhere_happens_whole_or_not_at_all(lake: 
     for number in range(3):
         lake.write(rows_of(*((number * 10 + k, "a") for k in range(10))), "t", mode="append")
     lake.delete("t", "k IN (3, 13)")
-    planned, past = bins(merges(lake) if way == "merge" else rewrites(lake)), Past(lake)
+    planned, past = merges(lake) if way == "merge" else rewrites(lake), Past(lake)
     for point in ("files.written", "statement.1", "statement.4", "statement.6", "commit.before", "commit.after"):
         assert dies_at(point, lambda: compact(lake.config, way, planned))
         assert latest(lake) == max(past.seen) + (point == "commit.after")
@@ -316,7 +342,13 @@ def test_a_compaction_that_is_killed_anywhere_happens_whole_or_not_at_all(lake: 
 def test_an_encrypted_lake_is_left_alone(make_lake: MakeLake) -> None:
     lake = make_lake(encrypted=True, data_inlining_row_limit=0, extensions=["httpfs"])
     run(lake, "CREATE TABLE t (k BIGINT)", "INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)")
-    assert [(one.bins, one.reason) for one in merges(lake)] == [((), "the lake is encrypted")]
+    (step,) = lake.plan_maintenance({"merge": {"min_files": 2, "engine": "duckdb"}}, ["merge"]).operations
+    assert (step.action, "encrypted" in step.reason) == ("skip", True)
+    (step,) = lake.plan_maintenance({"merge": {"min_files": 2}}, ["merge"]).operations
+    assert (step.action, step.engine) == ("run", "extension")
+    one = Bin(table_name("t"), 1, 1, None, (), (0, 1), rows=2, deleted=0, bytes=1, delete_files=0)
+    with pytest.raises(UnsupportedStatementError, match="encrypted"):
+        compact(lake.config, "merge", [one])
 
 
 @on_sqlite
@@ -336,7 +368,7 @@ def test_files_that_are_not_as_the_catalog_says_are_left_alone(lake: DuckLake, s
     with lake.connect_metadata(read_only=False) as con:
         con.execute(spoil)
     before, files = latest(lake), sorted(Path(lake.config.data_path or "").rglob("*.parquet"))
-    planned = bins(merges(lake) if way == "merge" else rewrites(lake))
+    planned = merges(lake) if way == "merge" else rewrites(lake)
     if way == "rewrite" and "begin_snapshot" in spoil:
         return  # rows that live need not be told apart
     done = compact(lake.config, way, planned)

@@ -169,7 +169,6 @@ def test_which_snapshots_stay(lake: DuckLake) -> None:
         Retention(LATER, retain_last=30): [0, 1, 2, 3, 4],
         Retention(LATER, keep=("release *",)): [1, 4],
         Retention(LATER, keep=("b?b", "none")): [2, 3, 4],
-        Retention(LATER, needed_from=3): [3, 4],
     }
     for retention, wanted in kept.items():
         assert sorted({0, 1, 2, 3, 4} - set(plan(lake, retention).snapshots)) == wanted, str(retention)

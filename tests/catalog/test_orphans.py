@@ -10,6 +10,8 @@ import pytest
 
 from ducklake_orch import DuckLake
 from ducklake_orch.catalog.orphans import Orphans, delete_orphans, plan_orphans
+from ducklake_orch.catalog.pins import pin, unpin
+from ducklake_orch.engine.commit import Write
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.errors import ReadOnlyError
@@ -64,10 +66,14 @@ def test_files_of_running_writes_are_spared(lake: DuckLake) -> None:
     lake.write(rows(1), "t", mode="append")
     running, dead = stray(lake, f"ducklake-{WRITE_ID}-1.parquet"), stray(lake, f"ducklake-{'f' * 32}-1.parquet")
     native = stray(lake, f"ducklake-{WRITE_ID}-x/part-0.parquet")
-    done = delete_orphans(lake.config, LATER, running=[WRITE_ID])
+    write = Write("writing", write_id=WRITE_ID)
+    pin(lake.config, write, 1)
+    done = delete_orphans(lake.config, LATER)
     assert (done.paths, done.running) == ((dead,), 2)
     assert os.path.exists(running)
     assert os.path.exists(native)
+    unpin(lake.config, write)
+    assert set(delete_orphans(lake.config, LATER).paths) == {running, native}
 
 
 @catalogs(quick=[SQLITE])

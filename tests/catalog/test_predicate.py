@@ -124,3 +124,9 @@ def test_what_is_nested_too_deeply_is_refused_in_words(con: duckdb.DuckDBPyConne
     for where in ("NOT " * 300 + "done", f"id = {' + '.join(['1'] * 300)}", f"id = {' + '.join(['1'] * 3000)}"):
         with pytest.raises(StatementError, match=r"nested too deeply|[Mm]ax expression depth"):
             parse_predicate(con, where, COLUMNS)
+
+
+def test_what_sql_writes_without_brackets_is_named_as_a_function(con: duckdb.DuckDBPyConnection) -> None:
+    with pytest.raises(ObjectNotFoundError) as caught:
+        parse_predicate(con, '"a b" = current_date', COLUMNS)
+    assert caught.value.remedy == "Write `today()`."

@@ -1,16 +1,20 @@
 """Tables are read without Spark, at once or as a stream that lets go of its connection."""
 
 import gc
-from itertools import islice
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count, islice
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake
+from ducklake_orch.catalog import read_arrow
+from ducklake_orch.catalog.metadata import reading
 from ducklake_orch.engine.instances import pool
 from ducklake_orch.errors import StorageError
-from tests.backends import catalogs
+from tests.backends import POSTGRES, SQLITE, catalogs
 
 ROWS = pa.table({"k": range(1000), "v": [f"v{n}" for n in range(1000)]})
 
@@ -23,6 +27,39 @@ def test_a_table_is_read_as_it_was_written_now_and_then(lake: DuckLake) -> None:
     assert lake.read("s.t", snapshot=first.snapshot_id).sort_by("k") == ROWS
     assert lake.read("s.t", columns=["V"], where="k = 3 -- only this").to_pylist() == [{"v": "v3"}]
     assert lake.read("s.t", where="k < 0").schema == ROWS.schema
+
+
+@catalogs(quick=[SQLITE], shared=True)
+@pytest.mark.parametrize("at", [None, 1], ids=["now", "then"])
+def test_what_is_planned_is_the_state_of_one_moment(lake: DuckLake, at: int | None) -> None:
+    lake.write(ROWS, "t", mode="append")
+    with lake.reading(at, entering=False) as session, reading(session, "Looking") as metadata:
+        files = f"SELECT count(*) FROM {metadata.table_sql('ducklake_data_file')} WHERE end_snapshot IS NULL"
+        before = metadata.rows(files)
+        lake.write(ROWS, "t", mode="append")
+        lake.delete("t", "k = 1")
+        assert metadata.rows(files) == before
+
+
+@catalogs(quick=[SQLITE, POSTGRES], shared=True)
+def test_a_table_is_read_again_where_others_committed_beside_it(
+    lake: DuckLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.write(ROWS, "t", mode="append")
+    real, reads = read_arrow._table, count(1)
+    writers = ThreadPoolExecutor()
+
+    def beside(*given: Any) -> pa.Table:
+        rows = real(*given)
+        if next(reads) <= 3:
+            writers.submit(lake.write, ROWS, "t", mode="append").result()
+        return rows
+
+    monkeypatch.setattr(read_arrow, "_table", beside)
+    with writers:
+        assert lake.read("t", snapshot=1) == ROWS
+    # The fourth one has kept writers waiting.
+    assert next(reads) == (5 if lake.config.catalog.type == "sqlite" else 2)
 
 
 def test_blobs_are_found_whoever_wrote_them(tmp_path: Path) -> None:

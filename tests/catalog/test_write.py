@@ -224,7 +224,10 @@ def test_whatever_offers_an_arrow_stream_can_be_written(tmp_path: Path) -> None:
     lake.write(pl.LazyFrame({"id": [4, 40]}).filter(pl.col("id") < 10), "t", mode="append")
     lake.write(pd.DataFrame({"id": [5]}), "t", mode="append")
     lake.write(ds.dataset(pa.table({"id": [6]})), "t", mode="append")
-    assert rows(lake, "FROM t ORDER BY id") == [(1,), (2,), (3,), (4,), (5,), (6,)]
+    frame = pd.DataFrame({"id": [0, 7]})
+    lake.write(frame[frame["id"] > 0], "t", mode="append")  # its index is no column
+    lake.write(pd.DataFrame({"id": [8]}, index=pd.Index([1], name="n")), "t", mode="append")
+    assert rows(lake, "FROM t ORDER BY id") == [(one,) for one in range(1, 9)]
 
 
 @catalogs()

@@ -67,6 +67,22 @@ def latest(con: duckdb.DuckDBPyConnection) -> int:
 
 
 class TestConnections:
+    @pytest.mark.parametrize("changed", [False, True])
+    def test_scans_of_a_transaction_see_what_others_commit_until_it_has_changed_something(
+        self, sqlite_lake: duckdb.DuckDBPyConnection, tmp_path: Path, changed: bool
+    ) -> None:
+        con = sqlite_lake.cursor()
+        con.execute("BEGIN")
+        if changed:
+            con.execute(f"DELETE FROM {META}.ducklake_metadata WHERE false")
+        count = f"SELECT count(*) FROM {META}.ducklake_snapshot"
+        before = one(con, count)
+        with closing(sqlite3.connect(tmp_path / "lake.sqlite")) as other:  # which the change of nothing does not lock
+            other.execute("DELETE FROM ducklake_snapshot WHERE snapshot_id = 0")
+            other.commit()
+        assert one(con, count) == (before if changed else before - 1)
+        con.execute("ROLLBACK")
+
     def test_a_cursor_forgets_use(self, sqlite_lake: duckdb.DuckDBPyConnection) -> None:
         sqlite_lake.execute("USE lake")
         assert one(sqlite_lake, "SELECT current_database()") == "lake"

@@ -210,7 +210,7 @@ def test_ages_beyond_all_time_are_no_trouble(tmp_path: Any) -> None:
 # --- what it costs ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", [Backend(POSTGRES, LOCAL), Backend(SQLITE, LOCAL)], indirect=True, ids=str)
+@catalogs(quick=[POSTGRES, SQLITE])
 def test_the_number_of_queries_does_not_grow_with_the_tables(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     from ducklake_orch.catalog.metadata import Metadata
 

@@ -7,6 +7,7 @@ import signal
 import threading
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -19,7 +20,18 @@ from ducklake_orch.maintenance.work import Done, Work
 from tests.backends import CROSS, LOCAL, MYSQL, POSTGRES, SQLITE, Backend, catalogs, in_every_run
 from tests.catalog.crashing import dies_at
 from tests.conftest import MakeLake
-from tests.maintenance.worn import ALL_OF_IT, contents, history, metadata, row_ids, rows, small_files, whole, worn
+from tests.maintenance.worn import (
+    ALL_OF_IT,
+    contents,
+    history,
+    metadata,
+    row_ids,
+    rows,
+    small_files,
+    whole,
+    worn,
+    worn_at_random,
+)
 
 on_sqlite = pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
 TABLES = ("t", "d", "i")
@@ -34,6 +46,13 @@ on_object_stores = pytest.mark.parametrize(
 )
 FIGURES = ("files_in", "files_out", "bytes", "rows", "snapshots")
 KEEPING = ALL_OF_IT.model_copy(update={"expire": ALL_OF_IT.expire.model_copy(update={"enabled": False})})
+
+EAGER = ALL_OF_IT.model_copy(
+    update={
+        "rewrite": ALL_OF_IT.rewrite.model_copy(update={"delete_threshold": 0.05}),
+        "merge": ALL_OF_IT.merge.model_copy(update={"min_files": 2}),
+    }
+)
 
 
 def figures(step: PlannedStep) -> dict[str, Any]:
@@ -72,6 +91,27 @@ def test_the_plan_is_what_the_run_reports_and_nothing_is_lost(backend: Backend, 
     third = lake.maintain(ALL_OF_IT).raise_for_error()
     assert third.totals["files_in"] == third.totals["snapshots"] == 0
     assert lake.options() == options
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(one, marks=pytest.mark.full) for one in (1, 2, 3))])
+@catalogs()
+def test_of_any_lake_the_plan_changes_nothing_and_says_what_the_run_does(lake: DuckLake, seed: int) -> None:
+    worn_at_random(lake, seed)
+    tables = [name for name in ("p", "q", "gone") if lake.exists(name)]
+    wanted = contents(lake, tables)
+    for _ in range(3):  # what is given up by one run is deleted by the next
+        stray = Path(lake.table("p").files()[0].path).parent / f"{uuid4()}.parquet"
+        stray.write_bytes(b"nobody knows me")
+        before = metadata(lake)
+        plan = lake.plan_maintenance(EAGER)
+        assert metadata(lake) == before
+        report = lake.maintain(plan).raise_for_error()
+        for planned, done in zip(plan.operations, report.operations, strict=True):
+            assert {name: figures(done)[name] for name in figures(planned)} == figures(planned), str(done)
+            assert sorted(done.paths) == sorted(planned.paths), str(done)
+        assert contents(lake, tables) == wanted
+        assert not stray.exists()
+    whole(lake)
 
 
 @on_object_stores
@@ -284,7 +324,7 @@ def test_the_lock_of_a_dead_runner_is_free(lake: DuckLake) -> None:
     whole(lake)
 
 
-@pytest.mark.parametrize("point", ["commit.before", "commit.after", "files.deleted", "statement.3"])
+@pytest.mark.parametrize("point", ["files.written", "commit.before", "commit.after", "files.deleted", "statement.3"])
 @catalogs(quick=[SQLITE])
 def test_whoever_is_killed_anywhere_loses_nothing_and_the_next_run_finishes(make_lake: MakeLake, point: str) -> None:
     lake = make_lake()

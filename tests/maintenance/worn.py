@@ -1,6 +1,7 @@
 """Lakes that need maintenance, and what must be the same before and after it."""
 
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import duckdb
@@ -35,6 +36,36 @@ def worn(lake: DuckLake) -> None:
     small_files(lake, "d", files=1, each=100)
     lake.delete("d", "k < 25")  # few enough for a delete file
     lake.write(rows(0, 3), "i", mode="append", inline="auto")
+
+
+def worn_at_random(lake: DuckLake, seed: int, steps: int = 18) -> None:
+    """Make a lake of three tables that went through whatever there is; `p` is partitioned, `gone` maybe dropped."""
+    rng = Random(seed)
+    for name in ("p", "q", "gone"):
+        data = rows(0, 60).append_column("part", [[one % 3 for one in range(60)]])
+        lake.write(data, name, mode="append", partition_by=["part"] if name == "p" else None)
+    for number in range(1, steps):
+        name, start, count = rng.choice(("p", "p", "q", "gone")), rng.randrange(0, 300), rng.randrange(1, 40)
+        data = rows(start, count).append_column("part", [[rng.randrange(3) for _ in range(count)]])
+        where = f"k % {rng.randrange(2, 12)} = 0"
+        change = rng.choice(("append", "append", "few", "delete", "update", "replace", "merge", "overwrite"))
+        match change:
+            case "append":
+                lake.write(data, name, mode="append")
+            case "few":
+                lake.write(data.slice(0, 3), name, mode="append", inline="auto")
+            case "delete":
+                lake.delete(name, where)
+            case "update":
+                lake.update(name, {"v": f"'{number}'"}, where)
+            case "replace":
+                lake.write(data, name, mode="replace_where", where=where, outside="drop")
+            case "merge":
+                lake.write(data, name, mode="merge", keys=["k"])
+            case "overwrite":
+                lake.write(data, name, mode="overwrite")
+    if rng.random() < 0.5:
+        lake.drop_table("gone")
 
 
 def contents(lake: DuckLake, tables: Sequence[str] = ("t",)) -> dict[str, Rows]:

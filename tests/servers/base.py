@@ -19,10 +19,10 @@ LOCAL_BIN = (REPOSITORY / ".servers" / "bin", REPOSITORY / ".servers" / "node_mo
 class ServerUnavailable(Exception):
     """This machine cannot have the server."""
 
+    WORDS = "is not available here; to get it:"
+
     def __init__(self, name: str, how: str) -> None:
-        super().__init__(f"{name} is not available here; to get it: {how}")
-        self.name = name
-        self.how = how
+        super().__init__(f"{name} {self.WORDS} {how}")
 
 
 class Server(ABC):

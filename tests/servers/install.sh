@@ -65,6 +65,17 @@ else
     skip versitygw "go failed, see above"
 fi
 
+if have chromium; then
+    echo "ready   chromium: $(command -v chromium)"
+elif ! have apt-get || { [ "$(id -u)" -ne 0 ] && ! have sudo; }; then
+    skip chromium "neither apt-get nor the right to use it; install Chromium another way, with chromium on PATH"
+elif as_root apt-get update -qq &&
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; then
+    echo "got     chromium: $(command -v chromium)"
+else
+    skip chromium "apt-get failed, see above"
+fi
+
 if [ "$missing" -ne 0 ] && [ "${REQUIRE_SERVERS:-}" = 1 ]; then
     exit 1
 fi

@@ -1,4 +1,4 @@
-"""One Spark session for all tests: two tasks at a time, three attempts each, a driver that takes no rows, and a log."""
+"""One Spark session for the tests of a file: two tasks at a time, three attempts, a driver without rows, a log."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +15,10 @@ def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("events")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def spark(event_log: Path) -> Iterator[SparkSession]:
+    if (other := SparkSession.getActiveSession()) is not None:
+        other.stop()  # a host's tests ran before in this process, with settings of their own
     conf = {
         "spark.sql.shuffle.partitions": 2,
         "spark.driver.maxResultSize": "1m",

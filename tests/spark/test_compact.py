@@ -12,7 +12,7 @@ from ducklake_orch.catalog.compact_commit import Way
 from ducklake_orch.errors import DuckLakeOrchError
 from ducklake_orch.spark.compact import SparkCompactor
 from tests.backends import LOCAL, POSTGRES, S3_DISK, SQLITE, Backend
-from tests.catalog.test_compact import Past, bins, merges, rewrites
+from tests.catalog.test_compact import Past, merges, rewrites
 
 MakeLake = Callable[..., DuckLake]
 
@@ -35,7 +35,7 @@ def test_tasks_compact_as_this_process_does(make_lake: MakeLake, spark: SparkSes
     for lake in (here, there):
         make_table(lake)
     pasts = [Past(lake) for lake in (here, there)]
-    planned = [bins(merges(lake) if way == "merge" else rewrites(lake)) for lake in (here, there)]
+    planned = [merges(lake) if way == "merge" else rewrites(lake) for lake in (here, there)]
     done = [
         compact(here.config, way, planned[0]),
         compact(there.config, way, planned[1], engine=SparkCompactor(there.config, spark)),
@@ -51,7 +51,7 @@ def test_tasks_compact_as_this_process_does(make_lake: MakeLake, spark: SparkSes
 def test_a_job_that_fails_leaves_nothing_behind(make_lake: MakeLake, spark: SparkSession) -> None:
     lake = make_lake()
     make_table(lake)
-    planned = bins(merges(lake))
+    planned = merges(lake)
     last = lake.table("t").files()[-1].path
     with open(last, "r+b") as file:
         good = file.read()

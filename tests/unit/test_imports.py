@@ -17,7 +17,10 @@ def run(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
 
 
-@pytest.mark.parametrize("modules", [["ducklake_orch", "ducklake_orch.config", "ducklake_orch.errors"], CONFIG])
+LIGHT = ["ducklake_orch", "ducklake_orch.config", "ducklake_orch.errors", "ducklake_orch.slices"]
+
+
+@pytest.mark.parametrize("modules", [LIGHT, CONFIG])
 def test_no_engine_and_no_host_is_loaded(modules: list[str]) -> None:
     loaded = run(f"import json, sys, {', '.join(modules)}\nprint(json.dumps(sorted(sys.modules)))")
     assert set(HEAVY).isdisjoint(json.loads(loaded))

@@ -1,0 +1,29 @@
+"""Orders of a day: delivered, then cleaned. A run replaces the rows of its partition, and no others."""
+
+from typing import Any
+
+from airflow.sdk import DAG, task
+from ducklake_shop import clean_orders, delivered_orders
+
+try:
+    from airflow.sdk import CronPartitionTimetable
+
+    # At two in the night, for the day before.
+    schedule: Any = CronPartitionTimetable("0 2 * * *", timezone="UTC", run_offset=-1, key_format="%Y-%m-%d")
+except ImportError:  # before Airflow 3.2 the day is that of the logical date
+    schedule = "0 2 * * *"
+
+with DAG("ducklake_orders", schedule=schedule, catchup=False, tags=["ducklake"], doc_md=__doc__):
+
+    @task.ducklake(table="raw.orders", partition_expr="ordered_at")
+    def deliver(spark: Any, partition_keys: list[str]) -> Any:
+        """Orders as the shop delivers them."""
+        (day,) = partition_keys
+        return delivered_orders(spark, day)
+
+    @task.ducklake(table="sales.orders", partition_expr="day", read="spark")
+    def clean(raw: Any) -> Any:
+        """Orders, each once."""
+        return clean_orders(raw)
+
+    clean(deliver())

@@ -1,0 +1,49 @@
+"""A write that runs in a Spark cluster of its own, as `spark-submit` of this package's entry module.
+
+The parameter `master` says where: `spark://host:7077`. Without one there is nothing to submit to, and the task is
+skipped.
+"""
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from airflow.providers.common.compat.sdk import AirflowSkipException
+from airflow.sdk import DAG, task
+
+from ducklake_orch.airflow import DuckLakeHook, ducklake_asset
+
+QUERY = "SELECT id, id % 7 AS weekday FROM range(100000)"
+
+with DAG(
+    "ducklake_submit",
+    schedule=None,
+    params={"master": os.environ.get("SPARK_MASTER", "")},
+    tags=["ducklake"],
+    doc_md=__doc__,
+):
+
+    @task(outlets=[ducklake_asset("sales.submitted")])
+    def submit(params: Any = None) -> None:
+        """Submit the write, and wait for it."""
+        if not params["master"]:
+            raise AirflowSkipException("the parameter `master` names no Spark cluster")
+        spec, spark = find_spec("ducklake_orch.spark.submit"), find_spec("pyspark")
+        if spec is None or spec.origin is None or spark is None or spark.origin is None:
+            raise AirflowSkipException("PySpark is not installed")
+        config = DuckLakeHook().lake().config
+        # In the environment, for everybody can read a command line.
+        environment = os.environ | {
+            "DUCKLAKE_NAME": config.name,
+            "DUCKLAKE_CATALOG": config.catalog.to_url(reveal=True),
+            "DUCKLAKE_STORAGE": config.storage.to_url(reveal=True) if config.storage else "",
+            "PYSPARK_PYTHON": sys.executable,
+        }
+        program = str(Path(spark.origin).parent / "bin" / "spark-submit")
+        command = [program, "--master", params["master"], spec.origin, "sales.submitted", "--mode", "overwrite"]
+        subprocess.run([*command, "--sql", QUERY], env=environment, check=True)
+
+    submit()

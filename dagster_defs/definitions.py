@@ -1,0 +1,34 @@
+"""What Dagster loads: the pipeline, its lake, checks, schedules, a sensor, and the maintenance of the lake."""
+
+from pathlib import Path
+
+import dagster as dg
+
+from dagster_defs.pipeline import ASSETS, daily_revenue, orders, orders_are_clean, raw_orders
+from ducklake_orch.dagster import (
+    DuckLakeFileResource,
+    DuckLakeIOManager,
+    SparkConfig,
+    build_health_checks,
+    build_maintenance_definitions,
+    ducklake_snapshot_sensor,
+)
+
+lake = DuckLakeFileResource(
+    path=str(Path(__file__).with_name("ducklake.toml")),
+    spark=SparkConfig(master="local[2]", conf={"spark.sql.shuffle.partitions": 2, "spark.ui.enabled": "false"}),
+)
+orders_of_a_day = dg.define_asset_job("orders_of_a_day", [raw_orders, orders])
+defs = dg.Definitions.merge(
+    dg.Definitions(
+        assets=ASSETS,
+        asset_checks=[orders_are_clean, *build_health_checks([orders])],
+        jobs=[orders_of_a_day, dg.define_asset_job("revenue", [daily_revenue])],
+        schedules=[dg.build_schedule_from_partitioned_job(orders_of_a_day, hour_of_day=2)],
+        sensors=[ducklake_snapshot_sensor([raw_orders])],
+        resources={"lake": lake, "io_manager": DuckLakeIOManager(lake=lake)},
+        # One process, one Spark: a process for each step would start one each.
+        executor=dg.in_process_executor,
+    ),
+    build_maintenance_definitions("lake"),
+)

@@ -1,0 +1,89 @@
+"""Airflow: a lake as a connection, with a hook, operators, sensors, a trigger, assets and a task decorator.
+
+Airflow imports this package in every process to read the provider's description, so what it offers is imported when it
+is asked for.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ducklake_orch.airflow.assets import ducklake_asset
+    from ducklake_orch.airflow.execute_operator import DuckLakeExecuteOperator
+    from ducklake_orch.airflow.failures import retry_policy
+    from ducklake_orch.airflow.frames import read_reference
+    from ducklake_orch.airflow.hook import DuckLakeHook
+    from ducklake_orch.airflow.maintenance_dag import build_maintenance_dag, maintenance_task_group
+    from ducklake_orch.airflow.maintenance_operators import (
+        DuckLakeCleanupOperator,
+        DuckLakeExpireOperator,
+        DuckLakeFlushOperator,
+        DuckLakeHealthOperator,
+        DuckLakeMaintenanceOperator,
+        DuckLakeMergeFilesOperator,
+        DuckLakeOrphansOperator,
+        DuckLakeRewriteOperator,
+    )
+    from ducklake_orch.airflow.sensors import DuckLakePartitionSensor, DuckLakeSnapshotSensor
+    from ducklake_orch.airflow.triggers import DuckLakeSnapshotTrigger
+    from ducklake_orch.airflow.write_operator import DuckLakeWriteOperator
+
+_WHERE = {
+    "DuckLakeCleanupOperator": "maintenance_operators",
+    "DuckLakeExecuteOperator": "execute_operator",
+    "DuckLakeExpireOperator": "maintenance_operators",
+    "DuckLakeFlushOperator": "maintenance_operators",
+    "DuckLakeHealthOperator": "maintenance_operators",
+    "DuckLakeHook": "hook",
+    "DuckLakeMaintenanceOperator": "maintenance_operators",
+    "DuckLakeMergeFilesOperator": "maintenance_operators",
+    "DuckLakeOrphansOperator": "maintenance_operators",
+    "DuckLakePartitionSensor": "sensors",
+    "DuckLakeRewriteOperator": "maintenance_operators",
+    "DuckLakeSnapshotSensor": "sensors",
+    "DuckLakeSnapshotTrigger": "triggers",
+    "DuckLakeWriteOperator": "write_operator",
+    "build_maintenance_dag": "maintenance_dag",
+    "ducklake_asset": "assets",
+    "maintenance_task_group": "maintenance_dag",
+    "read_reference": "frames",
+    "retry_policy": "failures",
+}
+
+__all__ = [
+    "DuckLakeCleanupOperator",
+    "DuckLakeExecuteOperator",
+    "DuckLakeExpireOperator",
+    "DuckLakeFlushOperator",
+    "DuckLakeHealthOperator",
+    "DuckLakeHook",
+    "DuckLakeMaintenanceOperator",
+    "DuckLakeMergeFilesOperator",
+    "DuckLakeOrphansOperator",
+    "DuckLakePartitionSensor",
+    "DuckLakeRewriteOperator",
+    "DuckLakeSnapshotSensor",
+    "DuckLakeSnapshotTrigger",
+    "DuckLakeWriteOperator",
+    "build_maintenance_dag",
+    "ducklake_asset",
+    "maintenance_task_group",
+    "read_reference",
+    "retry_policy",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        import airflow.sdk  # noqa: F401
+    except ModuleNotFoundError as error:
+        from ducklake_orch.errors import MissingExtraError
+
+        raise MissingExtraError("Airflow is not installed.", remedy="pip install 'ducklake-orch[airflow]'") from error
+    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

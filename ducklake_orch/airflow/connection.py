@@ -1,0 +1,176 @@
+"""Which lake an Airflow connection means: its extra, its own fields, connections it refers to, and a TOML file."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from airflow.sdk import Connection
+
+from ducklake_orch.airflow.references import catalog_fields, spark_settings, storage_fields
+from ducklake_orch.config.catalogs import CATALOGS
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.config.nearest import nearest
+from ducklake_orch.config.storages import STORAGES
+from ducklake_orch.config.tables import Family
+from ducklake_orch.errors import ConfigError
+from ducklake_orch.lake import DuckLake
+
+# The fields that every connection of Airflow has, as those of a catalog on a server.
+_STANDARD = {"host": "host", "port": "port", "login": "user", "password": "password", "schema": "database"}
+_OWN = ("catalog_conn_id", "storage_conn_id", "spark_conn_id", "config_file", "profile", "lake")
+_SPARK = ("spark_master", "spark_remote", "spark_conf")
+# Fields of a lake that are tables of their own: text in a form is JSON.
+_TABLES = ("attach_options", "options", "settings", "extensions", "retry", "pool", "maintenance")
+
+Find = Callable[[str], Connection]
+Fields = dict[str, Any]
+
+
+class SparkSettings(NamedTuple):
+    """Which Spark session a connection wants, where none runs yet."""
+
+    master: str | None = None
+    remote: str | None = None
+    conf: Mapping[str, Any] = {}
+
+
+class Connected(NamedTuple):
+    """What a connection says."""
+
+    lake: DuckLake
+    spark: SparkSettings
+
+
+def read_connection(connection: Connection, find: Find) -> Connected:
+    """Read a connection of type `ducklake`.
+
+    Of catalog and storage each key is taken from the first that has it: the extra (`catalog`, `catalog__host`), the
+    fields of the connection itself, the connection it refers to (`catalog_conn_id`), the file (`config_file`). Where
+    one of these names another type, nothing of what comes after it is left.
+
+    Args:
+        connection: The connection.
+        find: Returns a connection by its id.
+
+    Raises:
+        ConfigError: When something in it is wrong, unknown or missing.
+    """
+    if connection.conn_type != "ducklake":
+        raise ConfigError(
+            f"Connection `{connection.conn_id}` is of type `{connection.conn_type}`.",
+            remedy="Give the id of a connection of type `ducklake`.",
+        )
+    extra = _extra(connection)
+    own = {name: extra.pop(name) for name in _OWN if name in extra}
+    spark = _spark(connection.conn_id, extra, own, find)
+    from_file = "config_file" in own
+    catalog, storage = extra.pop("catalog", {}), extra.pop("storage", {})
+    standard = {field: value for name, field in _STANDARD.items() if (value := getattr(connection, name))}
+    referred = catalog_fields(find(own["catalog_conn_id"])) if "catalog_conn_id" in own else {}
+    catalog = _over(_over(referred, standard), catalog)
+    if standard and not from_file:
+        catalog.setdefault("type", "postgres")
+    if "storage_conn_id" in own:
+        storage = _over(storage_fields(find(own["storage_conn_id"])), storage)
+    if catalog:
+        extra["catalog"] = catalog
+    if storage:
+        extra["storage"] = storage
+    if not from_file:
+        _refuse_without_file(connection.conn_id, own, extra)
+        return Connected(DuckLake(LakeConfig(**({"name": connection.conn_id} | extra))), spark)
+    lake = DuckLake.from_toml(own["config_file"], profile=own.get("profile"), lake=own.get("lake"), **extra)
+    return Connected(lake, spark)
+
+
+def secrets_of(connected: Connected) -> list[str]:
+    """Return every secret that a connection led to, for Airflow to mask."""
+    lake, spark = connected
+    found = lake.config.secret_values()
+    # Airflow masks whole values: drivers show the parts of a connection string one by one.
+    if (text := getattr(lake.config.storage, "connection_string", None)) is not None:
+        found += [part.partition("=")[2] for part in text.get_secret_value().split(";") if "Key=" in part]
+    if spark.remote is not None:
+        found += [unquote(part.partition("=")[2]) for part in spark.remote.split(";") if part.startswith("token=")]
+    return [secret for secret in found if secret]
+
+
+def _extra(connection: Connection) -> Fields:
+    """Return the extra: without what a form leaves empty, `a__b` as key `b` of the table `a`."""
+    given = _json(f"The extra of connection `{connection.conn_id}`", connection.extra or "{}")
+    if not isinstance(given, dict):
+        raise ConfigError(f"The extra of connection `{connection.conn_id}` is no JSON object.")
+    extra: Fields = {name: value for name, value in given.items() if value not in (None, "", {})}
+    for name in (*_TABLES, "spark_conf"):
+        if isinstance(extra.get(name), str):
+            extra[name] = _json(f"`{name}` of connection `{connection.conn_id}`", extra[name])
+    for name, family in (("catalog", CATALOGS), ("storage", STORAGES)):
+        table = _table(connection.conn_id, family, extra.pop(name, {}))
+        prefix = f"{name}__"
+        beside = {key.removeprefix(prefix): extra.pop(key) for key in list(extra) if key.startswith(prefix)}
+        if whole := _over(table, beside):
+            extra[name] = whole
+    return extra
+
+
+def _table(conn_id: str, family: Family, given: Any) -> Fields:
+    """Return a catalog or storage as a table of fields."""
+    if isinstance(given, str):
+        text = given.strip()
+        given = _json(f"The {family.what} of connection `{conn_id}`", text) if text.startswith("{") else {"url": given}
+    if not isinstance(given, Mapping):
+        raise ConfigError(
+            f"The {family.what} of connection `{conn_id}` is a {type(given).__name__}.",
+            remedy="Give a URL, or an object with a `type`.",
+        )
+    fields = dict(given)
+    if url := fields.pop("url", None):
+        return _over(family.table(str(url)), fields)
+    return fields
+
+
+def _over(lower: Fields, upper: Fields) -> Fields:
+    """Lay keys over others; those of another type leave nothing of them."""
+    if lower.get("type") and upper.get("type") and lower["type"] != upper["type"]:
+        return dict(upper)
+    return lower | upper
+
+
+def _json(place: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        # Its text is not shown: there are secrets in it.
+        why = f"{error.msg}, line {error.lineno}, column {error.colno}"
+    raise ConfigError(f"{place} is no JSON: {why}.")
+
+
+def _spark(conn_id: str, extra: Fields, own: Fields, find: Find) -> SparkSettings:
+    given = {name.removeprefix("spark_"): extra.pop(name) for name in _SPARK if name in extra}
+    if "spark_conn_id" in own:
+        given = spark_settings(find(own["spark_conn_id"])) | given
+    settings = SparkSettings(**given)
+    if settings.master is not None and settings.remote is not None:
+        raise ConfigError(
+            f"Connection `{conn_id}` has `spark_master` and `spark_remote`: both say where Spark runs.",
+            remedy="Give one of them.",
+        )
+    if not isinstance(settings.conf, Mapping):
+        raise ConfigError(f"`spark_conf` of connection `{conn_id}` is no JSON object.")
+    return settings
+
+
+def _refuse_without_file(conn_id: str, own: Fields, fields: Fields) -> None:
+    for name in ("profile", "lake"):
+        if name in own:
+            raise ConfigError(f"Connection `{conn_id}` has `{name}` and no `config_file` that it could be in.")
+    known: dict[str, Any] = LakeConfig.model_fields | dict.fromkeys([*_OWN, *_SPARK])
+    for name in fields:
+        if name not in known:
+            raise ConfigError(f"Connection `{conn_id}`: unknown key `{name}`.", remedy=nearest(name, known))
+    if "catalog" not in fields:
+        raise ConfigError(
+            f"Connection `{conn_id}` does not say where the lake's catalog is.",
+            remedy="Give host and schema, `catalog`, `catalog_conn_id` or `config_file`.",
+        )

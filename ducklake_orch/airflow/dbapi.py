@@ -1,0 +1,268 @@
+"""A lake as a connection of Python's database API: what Airflow's own SQL operators, checks and sensors work with.
+
+DuckDB's cursors are connections of their own: they forget `USE` and see nothing of a transaction. Those here share one
+connection. What they write waits for its turn in the catalog and is marked, as all that this package writes.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, Self
+
+import duckdb
+
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.commit import Write, commit, end_users_commit, roll_back
+from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.floors import refuse_below_floor
+from ducklake_orch.engine.scripts import Command, run_expanded, secrets_in, split
+from ducklake_orch.engine.session import Session, open_session
+from ducklake_orch.engine.snapshots import current_snapshot
+from ducklake_orch.errors import DuckLakeOrchError, UnsupportedStatementError
+from ducklake_orch.results import CommitInfo
+
+Parameters = Sequence[Any] | Mapping[str, Any] | None
+
+
+class HookConnection:
+    """A connection to a lake.
+
+    Without `autocommit` a transaction begins with the first statement. One that has only read so far begins anew with
+    its first write, for the write waits for its turn first: what others do meanwhile is seen by it.
+
+    Args:
+        config: The lake.
+        info: What its snapshots say.
+    """
+
+    def __init__(self, config: LakeConfig, info: CommitInfo) -> None:
+        self.autocommit = False
+        self._config = config
+        self._info = info
+        self._stack = ExitStack()
+        self._session: Session = self._stack.enter_context(open_session(config))
+        # The transaction that is open: what it writes, or that it only reads.
+        self._write: Write | None = None
+        self._reads = False
+        self._turn = ExitStack()
+
+    def cursor(self) -> "HookCursor":
+        """Return a cursor; all of them share this connection and its transaction."""
+        return HookCursor(self)
+
+    def commit(self) -> None:
+        """Commit the transaction, if one is open; a lost answer is looked up in the catalog."""
+        write, reads = self._write, self._reads
+        self._write, self._reads = None, False
+        if write is None and not reads:
+            return
+        failure: DuckLakeOrchError | None = None
+        with self._turn.pop_all():
+            try:
+                self._session.con.execute("COMMIT")
+            except duckdb.Error as error:
+                failure = classify(error, self._config, "The transaction was not committed")
+            if failure is not None and write is not None:
+                end_users_commit(self._session, write, failure)
+                failure = None
+        if failure is not None:
+            raise failure
+
+    def rollback(self) -> None:
+        """Roll the transaction back, if one is open."""
+        with self._turn.pop_all():
+            if self._write is not None or self._reads:
+                roll_back(self._session)
+            self._write, self._reads = None, False
+
+    def close(self) -> None:
+        """Roll back what is open, and give the lake back."""
+        with self._stack.pop_all():
+            self.rollback()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, sql: str, parameters: Parameters) -> "Rows":
+        """Run a statement, or a script of them, and return what the last one says."""
+        failure: DuckLakeOrchError | None = None
+        rows = Rows(self._session, [], [])
+        try:
+            for command in split(self._session.con.unwrap(), sql):
+                rows = self._one(command, _those_of(command, parameters))
+        except (duckdb.Error, DuckLakeOrchError) as error:
+            failure = classify(error, self._config, "The statement failed")
+            secrets_in(sql).clean(failure)
+        if failure is not None:
+            raise failure  # outside the handler: the engine's error may show a secret
+        return rows
+
+    def _one(self, command: Command, parameters: Parameters) -> "Rows":
+        session = self._session
+        session.dirty = session.dirty or command.reaches_outside
+        if command.kind == "maintenance":
+            return self._maintain(command, parameters)
+        if command.transaction == "begin":
+            self._begin(writing=session.pin.writable, marked=True)
+        elif command.transaction == "commit":
+            self.commit()
+        elif command.transaction == "rollback":
+            self.rollback()
+        else:
+            return self._within(command, parameters)
+        return Rows(session, [], [])
+
+    def _within(self, command: Command, parameters: Parameters) -> "Rows":
+        """Run a statement in the transaction that is open, else in a new one, or on its own."""
+        session, writing = self._session, command.writes and self._session.pin.writable
+        is_open = self._write is not None or self._reads
+        if self.autocommit and not is_open:
+            if not writing:
+                return self._run(command, parameters)
+            write = Write("a statement", self._info, marked=not command.sets_message)
+            # Its result is gone with COMMIT, so it is kept.
+            return commit(session, write, lambda _: self._run(command, parameters).kept())
+        if writing and self._write is None:
+            self.rollback()
+            self._begin(writing=True, marked=not command.sets_message)
+        elif not is_open:
+            self._begin(writing=False, marked=False)
+        if self._write is not None:
+            self._write.marked = self._write.marked and not command.sets_message
+        return self._run(command, parameters)
+
+    def _begin(self, *, writing: bool, marked: bool) -> None:
+        session = self._session
+        if not writing:
+            session.con.execute("BEGIN")
+            self._reads = True
+            return
+        write = Write("a transaction", self._info, marked=marked)
+        self._turn.enter_context(session.queue(write.purpose))
+        session.con.execute("BEGIN")
+        self._write = write
+        write.before = current_snapshot(session)
+        if marked:
+            session.con.execute(write.set_message(self._config.alias))
+
+    def _maintain(self, command: Command, parameters: Parameters) -> "Rows":
+        """Run a maintenance call: in its turn, above the floors, and in no transaction of ours."""
+        if self._write is not None:
+            raise UnsupportedStatementError(
+                "Maintenance needs a transaction of its own, and one is open here.",
+                remedy="Run it alone, or with `autocommit=True`; DuckLakeMaintenanceOperator plans it, too.",
+            )
+        self.rollback()
+        session = self._session
+        with session.queue("a maintenance call"):
+            refuse_below_floor(session.con.unwrap(), self._config.alias, command)
+            return self._run(command, parameters).kept()
+
+    def _run(self, command: Command, parameters: Parameters) -> "Rows":
+        con = self._session.con
+        if command.expanded:
+            run_expanded(con.unwrap(), command.sql)
+        elif parameters:
+            con.execute(command.sql, parameters)
+        else:
+            con.execute(command.sql)
+        return Rows(self._session, con.description or [])
+
+
+def _those_of(command: Command, parameters: Parameters) -> Parameters:
+    if not command.parameter_names or parameters is None:
+        return None
+    if isinstance(parameters, Mapping):
+        return {name: value for name, value in parameters.items() if name in command.parameter_names}
+    return list(parameters)
+
+
+class Rows:
+    """The rows of a statement: those that were kept, or those that the engine still has.
+
+    Args:
+        session: Where it ran.
+        description: Its columns.
+        rows: The rows, where they were kept.
+    """
+
+    def __init__(self, session: Session, description: Sequence[Any], rows: list[Any] | None = None) -> None:
+        self.description = description
+        self._session = session
+        self._rows = rows
+
+    def kept(self) -> "Rows":
+        """Take all rows from the engine."""
+        if self._rows is None:
+            self._rows = self._session.con.fetchall() if self.description else []
+        return self
+
+    def frame(self, kind: str) -> Any:
+        """Return all rows as a frame of pandas or Polars."""
+        return self._session.con.pl() if kind == "polars" else self._session.con.df()
+
+    def take(self, count: int | None) -> list[Any]:
+        """Return the next rows, all that are left without a count."""
+        if self._rows is None:
+            found = self._session.con.fetchall() if count is None else self._session.con.fetchmany(count)
+            return list(found)
+        cut = len(self._rows) if count is None else count
+        found, self._rows = self._rows[:cut], self._rows[cut:]
+        return found
+
+
+class HookCursor:
+    """A cursor.
+
+    Args:
+        connection: What it shares with others.
+    """
+
+    arraysize = 1
+    rowcount = -1
+
+    def __init__(self, connection: HookConnection) -> None:
+        self.connection = connection
+        self._rows: Rows | None = None
+
+    @property
+    def description(self) -> Sequence[Any] | None:
+        """The columns of the last statement; None of one that has no rows."""
+        return (self._rows.description or None) if self._rows is not None else None
+
+    def execute(self, sql: str, parameters: Parameters = None) -> "HookCursor":
+        """Run a statement, or a script."""
+        self._rows = self.connection.run(sql, parameters)
+        return self
+
+    def executemany(self, sql: str, rows: Sequence[Parameters]) -> "HookCursor":
+        """Run a statement once for each of several rows of parameters."""
+        for row in rows:
+            self.execute(sql, row)
+        return self
+
+    def fetchone(self) -> Any:
+        """Return the next row, None after the last."""
+        found = self._next(1)
+        return found[0] if found else None
+
+    def fetchmany(self, size: int | None = None) -> list[Any]:
+        """Return the next rows."""
+        return self._next(self.arraysize if size is None else size)
+
+    def fetchall(self) -> list[Any]:
+        """Return all rows that are left."""
+        return self._next(None)
+
+    def close(self) -> None:
+        """Forget what was read; the connection stays open."""
+        self._rows = None
+
+    def __iter__(self) -> Iterator[Any]:
+        while (row := self.fetchone()) is not None:
+            yield row
+
+    def _next(self, count: int | None) -> list[Any]:
+        return self._rows.take(count) if self._rows is not None else []

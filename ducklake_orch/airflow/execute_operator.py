@@ -1,0 +1,102 @@
+"""The operator that runs SQL commands in a lake and reports each of them."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.sdk import Context
+
+from ducklake_orch.airflow.operator import LakeOperator
+from ducklake_orch.airflow.work import Work
+
+log = logging.getLogger("ducklake_orch")
+# An attempt looks for what an earlier one has committed among so many snapshots.
+_LOOKED_THROUGH = 1000
+
+
+class DuckLakeExecuteOperator(LakeOperator):
+    """Runs one SQL command or several, and returns what each of them did, as JSON.
+
+    Each write waits for its turn and is tried again after conflicts. With `atomic` they are done once, however often
+    the task is tried. Without it the commands before one that fails stay done, and another try runs them again.
+
+    Args:
+        command: A statement, a script, or a `.sql` file.
+        commands: Several of them, instead.
+        atomic: Run all in one transaction: one snapshot, or nothing.
+        on_error: Whether later commands run after one failed: `stop` or `continue`. The task fails either way.
+        max_rows: Rows kept of each result.
+        parameters: Values of placeholders: a sequence for `?`, a mapping for `$name`.
+        read_only: Refuse writes.
+        snapshot: See the lake as of this snapshot.
+        timeout: Seconds, or a duration such as `5m`, for all commands together.
+        **kwargs: Arguments of every operator.
+    """
+
+    template_fields = (*LakeOperator.template_fields, "command", "commands", "parameters", "snapshot")
+    template_ext = (".sql",)
+    template_fields_renderers = {"command": "sql", "commands": "sql", "parameters": "json"}  # noqa: RUF012
+
+    def __init__(
+        self,
+        *,
+        command: str | None = None,
+        commands: Sequence[str] | None = None,
+        atomic: bool = False,
+        on_error: Literal["stop", "continue"] = "stop",
+        max_rows: int | None = 1000,
+        parameters: Mapping[str, Any] | Sequence[Any] | None = None,
+        read_only: bool = False,
+        snapshot: int | str | None = None,
+        timeout: float | str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.command = command
+        self.commands = commands
+        self.atomic = atomic
+        self.on_error = on_error
+        self.max_rows = max_rows
+        self.parameters = parameters
+        self.read_only = read_only
+        self.snapshot = snapshot
+        self.timeout = timeout
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Run the commands; the first error is raised once all that should run have run."""
+        work = Work.of(context)
+        commands = self._commands()
+        key = work.idempotency_key("(execute)")
+        with self.working("The commands were not run"):
+            if self.atomic and work.try_number > 1 and (done := self._done_before(key)) is not None:
+                log.warning("an earlier attempt ran these commands, as snapshot %d: they are not run again", done)
+                return {"schema_version": 1, "operation": "execute", "status": "ok", "replayed": True, "snapshot": done}
+            info = work.commit_info(f"task {work.task_id}")
+            result = self.hook.lake().execute(
+                commands,
+                atomic=self.atomic,
+                on_error=self.on_error,
+                max_rows=self.max_rows,
+                params=self.parameters,
+                read_only=self.read_only,
+                snapshot=None if self.snapshot in (None, "") else int(str(self.snapshot)),
+                timeout=self.timeout,
+                commit=replace(info, extra={**info.extra, "work": key}),
+            )
+            log.info("%s", result)
+            result.raise_for_error()
+            return {"schema_version": 1, "operation": "execute", "replayed": False, **result.to_dict()}
+
+    def _commands(self) -> str | list[str]:
+        if (self.command is None) == (self.commands is None):
+            given = "`command` and `commands`" if self.command is not None else "no command"
+            raise AirflowFailException(f"Task `{self.task_id}` has {given}: give one of `command`, `commands`.")
+        return self.command if self.command is not None else list(self.commands or [])
+
+    def _done_before(self, key: str) -> int | None:
+        for one in self.hook.lake().snapshots(limit=_LOOKED_THROUGH):
+            if isinstance(one.extra, Mapping) and one.extra.get("work") == key:
+                return one.snapshot_id
+        return None

@@ -1,0 +1,59 @@
+"""References to rows: what tasks hand on instead of frames, and what comes of them in the next task."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ducklake_orch.airflow.hook import DuckLakeHook
+from ducklake_orch.airflow.spark import TaskSpark
+from ducklake_orch.errors import ConfigError, SnapshotNotFoundError
+from ducklake_orch.slices.frames import check_kind, read_as
+
+_KEYS = {"ducklake_conn_id", "table", "snapshot_id", "where"}
+
+
+def is_reference(value: Any) -> bool:
+    """Whether a value is what a task of this package hands on."""
+    return isinstance(value, Mapping) and _KEYS <= value.keys() and value.get("schema_version") == 1
+
+
+def read_reference(reference: Mapping[str, Any], kind: str = "arrow", *, spark: TaskSpark | None = None) -> Any:
+    """Read the rows that a task has written, as of its snapshot.
+
+    Args:
+        reference: What the task returned.
+        kind: `arrow`, `spark`, `pandas`, `polars`, `lazy`, `reader` or `duckdb`.
+        spark: The session of the task; by default the hook's.
+    """
+    if not is_reference(reference):
+        raise ConfigError("This is no reference to rows of a lake.", remedy="Give what a task of a lake returned.")
+    check_kind(kind, "`read`")
+    hook = DuckLakeHook(ducklake_conn_id=str(reference["ducklake_conn_id"]))
+    table, snapshot = str(reference["table"]), int(reference["snapshot_id"])
+    session = spark.session if spark is not None else hook.spark
+    try:
+        return read_as(hook.lake(), kind, table, session, where=reference["where"], snapshot=snapshot)
+    except SnapshotNotFoundError:
+        failure = SnapshotNotFoundError(
+            f"Snapshot {snapshot}, as of which `{table}` was handed on, has expired.",
+            remedy="Clear the task that wrote it, or keep snapshots for longer.",
+        )
+    raise failure
+
+
+def resolved(value: Any, kind: str, spark: TaskSpark, read: list[str]) -> Any:
+    """Return a value with frames in place of references: it may be one, or hold several, as of mapped tasks.
+
+    Args:
+        value: The value.
+        kind: The kind of the frames.
+        spark: The session of the task.
+        read: Gets the names of the tables.
+    """
+    if is_reference(value):
+        read.append(str(value["table"]))
+        return read_reference(value, kind, spark=spark)
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping):
+        items = list(value) if not isinstance(value, Sequence) or type(value).__name__.startswith("Lazy") else value
+        if any(is_reference(item) for item in items):
+            return [resolved(item, kind, spark, read) for item in items]
+    return value

@@ -1,0 +1,266 @@
+"""The hook: a lake in tasks of one's own, and for Airflow's SQL operators, checks and sensors."""
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import AirflowNotFoundException
+from airflow.providers.common.sql.hooks.sql import DbApiHook
+from airflow.sdk.log import mask_secret
+
+from ducklake_orch.airflow.assets import SCHEME
+from ducklake_orch.airflow.connection import Connected, read_connection, secrets_of
+from ducklake_orch.airflow.dbapi import HookConnection
+from ducklake_orch.airflow.spark import session_of
+from ducklake_orch.airflow.work import Work
+from ducklake_orch.config.redaction import spellings
+from ducklake_orch.engine.quoting import identifier, literal, table_name
+from ducklake_orch.engine.scripts import redact
+from ducklake_orch.errors import ConfigError, DuckLakeOrchError, LakeNotFoundError
+from ducklake_orch.lake import DuckLake
+from ducklake_orch.results import CommitInfo, ExecuteResult, Snapshot, WriteResult
+from ducklake_orch.slices.frames import check_kind, read_as
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+    from pyspark.sql import SparkSession
+
+    from ducklake_orch.maintenance.health_report import HealthReport
+    from ducklake_orch.maintenance.results import MaintenanceReport
+
+DEFAULT_CONN_ID = "ducklake_default"
+
+
+class DuckLakeHook(DbApiHook):
+    """A lake.
+
+    `lake()` is all of it; `write`, `execute` and `maintain` do it for the task that runs: their snapshots name it, and
+    its attempts write once. `run`, `get_records`, `get_first`, `get_df` and `insert_rows` are those of all SQL hooks:
+    each `run` is one transaction, one snapshot.
+
+    Args:
+        ducklake_conn_id: The connection.
+    """
+
+    conn_name_attr = "ducklake_conn_id"
+    default_conn_name = DEFAULT_CONN_ID
+    conn_type = "ducklake"
+    hook_name = "DuckLake"
+    supports_autocommit = True
+    _placeholder = "?"
+    ducklake_conn_id: str
+
+    # --- the lake ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def connected(self) -> Connected:
+        """What the connection says; its secrets are masked in logs from here on."""
+        found = read_connection(self._find(self.get_conn_id()), self._find)
+        for secret in secrets_of(found):
+            for form in spellings(secret):
+                mask_secret(form)
+        return found
+
+    def lake(self) -> DuckLake:
+        """Return the lake."""
+        return self.connected.lake
+
+    def spark(self) -> "SparkSession":
+        """Return the Spark session that runs, else a new one as the connection says, which is the caller's to stop."""
+        return session_of(self.connected.spark)[0]
+
+    def read(
+        self,
+        table: str,
+        kind: str = "arrow",
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        snapshot: int | None = None,
+    ) -> Any:
+        """Read a table at one snapshot.
+
+        Args:
+            table: `table` or `schema.table`.
+            kind: `arrow`, `spark`, `pandas`, `polars`, `lazy`, `reader` or `duckdb`.
+            columns: Names of the columns to return; by default all.
+            where: A condition in DuckDB's SQL.
+            snapshot: The snapshot to read; by default the latest.
+        """
+        check_kind(kind, "`kind`")
+        return read_as(self.lake(), kind, table, self.spark, columns=columns, where=where, snapshot=snapshot)
+
+    def write(self, data: Any, table: str, *, mode: str, **more: Any) -> WriteResult:
+        """Write data to a table, as `DuckLake.write` does; attempts of a task are one piece of work.
+
+        Args:
+            data: A Spark DataFrame, a pyarrow.Table, a pandas or Polars frame, and so on.
+            table: `table` or `schema.table`.
+            mode: What becomes of rows that are there.
+            **more: Arguments of `DuckLake.write`.
+        """
+        if (work := Work.running()) is not None:
+            more.setdefault("idempotency_key", work.idempotency_key(str(table_name(table))))
+            more.setdefault("commit", work.commit_info(f"{mode} to {table}"))
+        result = self.lake().write(data, table, mode=mode, **more)
+        if result.replayed:
+            self.log.warning(replayed(result))
+        return result
+
+    def execute(self, commands: str | Sequence[str], **more: Any) -> ExecuteResult:
+        """Run SQL commands and report each of them, as `DuckLake.execute` does."""
+        more.setdefault("commit", self._commit_info("execute"))
+        return self.lake().execute(commands, **more)
+
+    def maintain(self, policy: Any = None, **more: Any) -> "MaintenanceReport":
+        """Keep the lake in shape, as `DuckLake.maintain` does."""
+        return self.lake().maintain(policy, **more)
+
+    def health(self, policy: Any = None) -> "HealthReport":
+        """Say how the lake and its tables are."""
+        return self.lake().health(policy)
+
+    def snapshots(self, limit: int | None = None) -> list[Snapshot]:
+        """List the lake's snapshots, newest first."""
+        return self.lake().snapshots(limit)
+
+    def test_connection(self) -> tuple[bool, str]:  # type: ignore[override]  # as Airflow calls it
+        """Open the lake to read it, and say what fails."""
+        try:
+            lake = DuckLake(self.lake().config.model_copy(update={"create_if_missing": False}))
+            latest = lake.snapshots(limit=1)
+            return True, f"Lake `{lake.config.name}` is at snapshot {latest[0].snapshot_id if latest else 0}."
+        except LakeNotFoundError as error:
+            if self.lake().config.create_if_missing:
+                return True, f"{error.message} It is created by the first write."
+            return False, str(error)
+        except DuckLakeOrchError as error:
+            return False, str(error)
+
+    # --- as a SQL hook -------------------------------------------------------------------------------------------
+
+    def get_conn(self) -> HookConnection:
+        """Open a connection that is in the lake; what it writes waits for its turn."""
+        return HookConnection(self.lake().config, self._commit_info("sql"))
+
+    def insert_rows(
+        self,
+        table: str,
+        rows: Iterable[Sequence[Any]],
+        target_fields: Iterable[str] | None = None,
+        commit_every: int = 1000,
+        replace: bool = False,
+        **_: Any,
+    ) -> None:
+        """Insert rows: one statement and one snapshot for each `commit_every`, one for all of them when that is 0.
+
+        Args:
+            table: `table` or `schema.table`.
+            rows: The rows.
+            target_fields: Their columns; all of the table by default.
+            commit_every: Rows in one snapshot.
+            replace: Not in a lake, which has no keys.
+        """
+        if replace:
+            raise ConfigError("DuckLake keeps no keys that rows could replace each other by.", remedy=_MERGE)
+        fields = f" ({', '.join(identifier(name) for name in target_fields)})" if target_fields else ""
+        insert = f"INSERT INTO {table_name(table).sql(self.lake().config.alias)}{fields} VALUES "
+        pending: list[str] = []
+        for row in rows:
+            pending.append(f"({', '.join(_sql_value(value) for value in row)})")
+            if len(pending) == commit_every:
+                self._insert(insert, pending)
+        self._insert(insert, pending)
+
+    def get_df(self, sql: str | list[str], parameters: Any = None, *, df_type: str = "pandas", **_: Any) -> Any:
+        """Run a query and return a frame of pandas or Polars."""
+        check_kind(df_type, "`df_type`")
+        with self.get_conn() as connection:
+            for statement in [sql] if isinstance(sql, str) else sql:
+                rows = connection.run(statement, parameters)
+            return rows.frame(df_type)
+
+    def get_df_by_chunks(
+        self, sql: str | list[str], parameters: Any = None, *, chunksize: int, df_type: str = "pandas", **_: Any
+    ) -> Generator[Any, None, None]:
+        """Run a query and return frames of at most so many rows."""
+        whole = self.get_df(sql, parameters, df_type=df_type)
+        for first in range(0, len(whole), chunksize):
+            yield whole[first : first + chunksize]
+
+    def get_table_schema(self, table_name: str, schema: str | None = None) -> list[dict[str, str]]:
+        """Return names and types of a table's columns."""
+        columns = self.lake().table(f"{schema}.{table_name}" if schema else table_name).schema()
+        return [{"name": column.name, "type": column.type} for column in columns]
+
+    def get_sqlalchemy_engine(self, engine_kwargs: Any = None) -> Any:
+        """Return None: SQLAlchemy has no dialect for DuckLake. OpenLineage, which asks, takes its default one then."""
+        return None
+
+    def get_openlineage_database_info(self, connection: Any) -> Any:
+        """Return how OpenLineage names the tables in SQL: as their assets."""
+        from airflow.providers.openlineage.sqlparser import DatabaseInfo
+
+        columns = ["table_schema", "table_name", "column_name", "ordinal_position", "data_type"]
+        place = self.get_conn_id().lower()
+        return DatabaseInfo(scheme=SCHEME, authority=place, database=None, information_schema_columns=columns)
+
+    def get_openlineage_database_dialect(self, _: Any) -> str:
+        """Return the dialect of the SQL."""
+        return "duckdb"
+
+    def get_openlineage_default_schema(self) -> str:
+        """Return the schema of tables whose name has none."""
+        return "main"
+
+    def _run_command(self, cur: Any, sql_statement: str, parameters: Any) -> None:
+        if self.log_sql:
+            self.log.info("Running statement: %s", redact(sql_statement, self.lake().config.scrubber))
+        logging, self.log_sql = self.log_sql, False  # which would show the secrets of CREATE SECRET
+        try:
+            super()._run_command(cur, sql_statement, parameters)
+        finally:
+            self.log_sql = logging
+
+    def _insert(self, insert: str, pending: list[str]) -> None:
+        if pending:
+            with self.get_conn() as connection:
+                connection.run(insert + ", ".join(pending), None)
+                connection.commit()
+            pending.clear()
+
+    def _commit_info(self, what: str) -> CommitInfo:
+        work = Work.running()
+        return work.commit_info(what) if work is not None else CommitInfo(author="airflow")
+
+    def _find(self, conn_id: str) -> "Connection":
+        try:
+            found: Connection = self.get_connection(conn_id)
+            return found
+        except AirflowNotFoundException:
+            failure = ConfigError(
+                f"There is no connection `{conn_id}`.",
+                remedy=f"airflow connections add {conn_id} --conn-type ducklake --conn-extra '{{…}}'",
+            )
+        raise failure
+
+
+_MERGE = "Write mode `merge` with `keys=…`, or MERGE INTO in SQL, keeps rows unique."
+
+
+def replayed(result: WriteResult) -> str:
+    """Say that a write was done before, and how it is done again."""
+    return (
+        f"{result.table}: an earlier attempt of this task wrote these rows as snapshot {result.snapshot_id}, so they"
+        " were not written again. To write them once more, start a new run, or give another `idempotency_key`."
+    )
+
+
+def _sql_value(value: Any) -> str:
+    if isinstance(value, bytes):
+        return f"from_hex('{value.hex()}')"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{literal(str(key))}: {_sql_value(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_sql_value(item) for item in value)}]"
+    return literal(value)

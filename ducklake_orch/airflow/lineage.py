@@ -1,0 +1,60 @@
+"""What OpenLineage is told: tables as datasets, with their columns and what was written."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ducklake_orch.airflow.assets import SCHEME
+from ducklake_orch.engine.quoting import table_name
+from ducklake_orch.errors import DuckLakeOrchError
+
+if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
+
+    from ducklake_orch.airflow.hook import DuckLakeHook
+
+
+def namespace(conn_id: str) -> str:
+    """Return the namespace of a lake's tables; that of its assets is the same."""
+    return f"{SCHEME}://{conn_id.lower()}"
+
+
+def lineage(hook: "DuckLakeHook", inputs: Iterable[str], written: Mapping[str, Any]) -> "OperatorLineage[Any, Any]":
+    """Return what a task read and wrote.
+
+    Args:
+        hook: The lake.
+        inputs: The tables that were read.
+        written: What the task returned.
+    """
+    from airflow.providers.common.compat.openlineage.facet import OutputDataset
+    from airflow.providers.openlineage.extractors import OperatorLineage
+    from openlineage.client.facet_v2 import output_statistics_output_dataset as statistics
+
+    facet = statistics.OutputStatisticsOutputDatasetFacet(
+        rowCount=written["rows_written"], size=written["bytes_written"], fileCount=written["files_added"]
+    )
+    output = OutputDataset(
+        namespace=namespace(hook.get_conn_id()),
+        name=str(written["table"]),
+        facets=_schema(hook, str(written["table"])),
+        outputFacets={"outputStatistics": facet},
+    )
+    return OperatorLineage(inputs=[_dataset(hook, one) for one in sorted(set(inputs))], outputs=[output])
+
+
+def _dataset(hook: "DuckLakeHook", table: str) -> Any:
+    from airflow.providers.common.compat.openlineage.facet import Dataset
+
+    name = str(table_name(table))
+    return Dataset(namespace=namespace(hook.get_conn_id()), name=name, facets=_schema(hook, name))
+
+
+def _schema(hook: "DuckLakeHook", table: str) -> dict[str, Any]:
+    from airflow.providers.common.compat.openlineage.facet import SchemaDatasetFacet, SchemaDatasetFacetFields
+
+    try:
+        columns = hook.lake().table(table).schema()
+    except DuckLakeOrchError:
+        return {}  # the table has gone meanwhile; that it was written is true all the same
+    fields = [SchemaDatasetFacetFields(name=one.name, type=one.type, description=one.comment) for one in columns]
+    return {"schema": SchemaDatasetFacet(fields=fields)}

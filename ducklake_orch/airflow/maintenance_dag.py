@@ -1,0 +1,83 @@
+"""Maintenance as part of a DAG, and as a DAG of its own."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from airflow.sdk import DAG, TaskGroup, chain
+
+from ducklake_orch.airflow.hook import DEFAULT_CONN_ID
+from ducklake_orch.airflow.maintenance_operators import DuckLakeHealthOperator, DuckLakeMaintenanceOperator
+
+OPERATIONS = ("flush", "rewrite", "merge", "expire", "cleanup", "orphans")
+
+
+def maintenance_task_group(
+    group_id: str = "maintenance",
+    *,
+    ducklake_conn_id: str = DEFAULT_CONN_ID,
+    policy: Mapping[str, Any] | None = None,
+    operations: Sequence[str] = OPERATIONS,
+    schemas: Sequence[str] | None = None,
+    tables: Sequence[str] | None = None,
+    engine: str | None = None,
+    fail_at: str | None = None,
+    pool: str | None = None,
+    **task_arguments: Any,
+) -> TaskGroup:
+    """Return the tasks that maintain a lake: a plan, each operation after the other, and how the lake is then.
+
+    Args:
+        group_id: Its name.
+        ducklake_conn_id: The connection to the lake.
+        policy: What may be done; by default what the configuration says of the lake.
+        operations: Which ones, in the order in which they are useful.
+        schemas: Only tables in these, by name or pattern.
+        tables: Only these, by name or pattern.
+        engine: Who merges and rewrites: `duckdb`, `spark` or `auto`.
+        fail_at: The grade from which on the last task fails: `warn` or `bad`.
+        pool: The pool of the tasks, which must be there.
+        **task_arguments: Further arguments of each task, such as `retries`.
+    """
+    common: dict[str, Any] = {"ducklake_conn_id": ducklake_conn_id, "max_active_tis_per_dag": 1, **task_arguments}
+    if pool is not None:
+        common["pool"] = pool
+    chosen: dict[str, Any] = {"policy": policy, "schemas": schemas, "tables": tables, "engine": engine}
+    ordered = [one for one in OPERATIONS if one in operations] + [one for one in operations if one not in OPERATIONS]
+    with TaskGroup(group_id) as group:
+        plan = DuckLakeMaintenanceOperator(task_id="plan", plan_only=True, operations=ordered, **chosen, **common)
+        steps = [DuckLakeMaintenanceOperator(task_id=one, operations=[one], **chosen, **common) for one in ordered]
+        health = DuckLakeHealthOperator(task_id="health", fail_at=fail_at, **common)
+        chain(plan, *steps, health)
+    return group
+
+
+def build_maintenance_dag(
+    dag_id: str = "ducklake_maintenance",
+    *,
+    schedule: Any = "0 3 * * *",
+    ducklake_conn_id: str = DEFAULT_CONN_ID,
+    dag_arguments: Mapping[str, Any] | None = None,
+    **group_arguments: Any,
+) -> DAG:
+    """Return a DAG that maintains a lake, one run at a time.
+
+    Args:
+        dag_id: Its name.
+        schedule: When it runs.
+        ducklake_conn_id: The connection to the lake.
+        dag_arguments: Further arguments of the DAG.
+        **group_arguments: Those of `maintenance_task_group`.
+    """
+    own: dict[str, Any] = {
+        "schedule": schedule,
+        "start_date": datetime(2024, 1, 1),
+        "catchup": False,
+        "max_active_runs": 1,
+        "tags": ["ducklake"],
+        "doc_md": __doc__,
+        **(dag_arguments or {}),
+    }
+    with DAG(dag_id, **own) as dag:
+        maintenance_task_group(ducklake_conn_id=ducklake_conn_id, **group_arguments)
+    return dag

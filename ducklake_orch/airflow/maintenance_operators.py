@@ -1,0 +1,276 @@
+"""Operators that keep a lake in shape: all operations, each of them, and its health."""
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.sdk import Context
+
+from ducklake_orch.airflow.operator import LakeOperator
+from ducklake_orch.airflow.spark import TaskSpark
+from ducklake_orch.config.maintenance import MaintenancePolicy, read_policy
+from ducklake_orch.config.nearest import nearest
+from ducklake_orch.errors import ConfigError
+from ducklake_orch.maintenance.health_report import GRADES
+
+log = logging.getLogger("ducklake_orch")
+# So many steps are told to the next task; all of them are in the log.
+_LISTED = 200
+_KILLED = re.compile(r"SIG\w+ came|interrupted")
+
+
+class DuckLakeMaintenanceOperator(LakeOperator):
+    """Keeps a lake in shape as its policy says, and returns what became of each step, as JSON.
+
+    A step that fails does not keep the others from being done; the task fails then, and what is left is done by the
+    next run. A task that is asked to end does so after the step that runs.
+
+    Args:
+        policy: What may be done: fields of `MaintenancePolicy`; by default what the configuration says of the lake.
+        operations: Of `flush`, `rewrite`, `merge`, `expire`, `cleanup`, `orphans`; by default all.
+        schemas: Only tables in these, by name or pattern.
+        tables: Only these, by name or pattern.
+        plan_only: Change nothing, and return the plan.
+        engine: Who merges and rewrites: `duckdb` in this process, `spark`, or `auto`, which takes the connection's
+            session for what is too much for one machine. By default this process, without a session.
+        **kwargs: Arguments of every operator.
+    """
+
+    template_fields = (*LakeOperator.template_fields, "policy", "operations", "schemas", "tables")
+    template_fields_renderers = {"policy": "json"}  # noqa: RUF012 - as Airflow has it
+
+    def __init__(
+        self,
+        *,
+        policy: Mapping[str, Any] | None = None,
+        operations: Sequence[str] | None = None,
+        schemas: Sequence[str] | None = None,
+        tables: Sequence[str] | None = None,
+        plan_only: bool = False,
+        engine: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.policy = policy
+        self.operations = operations
+        self.schemas = schemas
+        self.tables = tables
+        self.plan_only = plan_only
+        self.engine = engine
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Plan, and do what is planned."""
+        with self.working("Maintenance failed"), TaskSpark(lambda: self.hook.connected.spark) as spark:
+            lake = self.hook.lake()
+            session = spark.session() if self.engine in ("auto", "spark") else None
+            chosen = {"operations": self.operations, "schemas": self.schemas, "tables": self.tables}
+            plan = lake.plan_maintenance(self._policy(lake.config.maintenance), **chosen, spark=session)
+            log.info("%s", plan)
+            if self.plan_only:
+                return _told(plan.to_dict() | {"dry_run": True})
+            report = lake.maintain(plan, spark=session)
+            log.info("%s", report)
+            if any(_KILLED.match(step.reason) for step in report.operations if step.status == "stopped"):
+                raise SystemExit(f"task `{self.task_id}` was asked to end, and did after the step that ran")
+            report.raise_for_error()
+            return _told(report.to_dict())
+
+    def _policy(self, own: MaintenancePolicy) -> MaintenancePolicy:
+        policy = read_policy(self.policy, own)
+        if self.engine is None:
+            return policy
+        return with_parts(policy, {"merge": {"engine": self.engine}, "rewrite": {"engine": self.engine}})
+
+
+class OneOperation(DuckLakeMaintenanceOperator):
+    """Does one operation; what is not given is as the lake's policy says.
+
+    Args:
+        **kwargs: `schemas`, `tables`, `plan_only`, `engine` as of `DuckLakeMaintenanceOperator`, and arguments of every
+            operator.
+    """
+
+    operation: ClassVar[str]
+    settings: ClassVar[tuple[str, ...]]
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs, operations=[self.operation])
+
+    def _policy(self, own: MaintenancePolicy) -> MaintenancePolicy:
+        given = {name: value for name in self.settings if (value := getattr(self, name)) is not None}
+        return with_parts(super()._policy(own), {self.operation: given})
+
+
+class DuckLakeFlushOperator(OneOperation):
+    """Writes inlined rows to files.
+
+    Args:
+        min_rows: Leave a table alone that has fewer.
+        min_age: Leave a table alone whose inlined rows are younger.
+        **kwargs: Those of `OneOperation`.
+    """
+
+    operation = "flush"
+    settings = ("min_rows", "min_age")
+    template_fields = (*OneOperation.template_fields, *settings)
+
+    def __init__(self, *, min_rows: int | str | None = None, min_age: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.min_rows = min_rows
+        self.min_age = min_age
+
+
+class DuckLakeRewriteOperator(OneOperation):
+    """Writes files anew that have lost many of their rows.
+
+    Args:
+        delete_threshold: The share of deleted rows from which on.
+        **kwargs: Those of `OneOperation`.
+    """
+
+    operation = "rewrite"
+    settings = ("delete_threshold",)
+    template_fields = (*OneOperation.template_fields, *settings)
+
+    def __init__(self, *, delete_threshold: float | str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.delete_threshold = delete_threshold
+
+
+class DuckLakeMergeFilesOperator(OneOperation):
+    """Puts small files together.
+
+    Args:
+        min_files: Leave a partition alone that has fewer small files.
+        target_file_size: The size to reach, `128 MiB` say.
+        max_files_per_run: Files that one run takes in, at most.
+        **kwargs: Those of `OneOperation`.
+    """
+
+    operation = "merge"
+    settings = ("min_files", "target_file_size", "max_files_per_run")
+    template_fields = (*OneOperation.template_fields, *settings)
+
+    def __init__(
+        self,
+        *,
+        min_files: int | str | None = None,
+        target_file_size: int | str | None = None,
+        max_files_per_run: int | str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.min_files = min_files
+        self.target_file_size = target_file_size
+        self.max_files_per_run = max_files_per_run
+
+
+class DuckLakeExpireOperator(OneOperation):
+    """Lets old snapshots go.
+
+    Args:
+        older_than: Snapshots that are younger stay: `7 days`.
+        retain_last: So many of the latest stay, whatever their age.
+        keep: Snapshots stay whose message or author is like one of these patterns.
+        **kwargs: Those of `OneOperation`.
+    """
+
+    operation = "expire"
+    settings = ("older_than", "retain_last", "keep")
+    template_fields = (*OneOperation.template_fields, *settings)
+
+    def __init__(
+        self,
+        *,
+        older_than: str | None = None,
+        retain_last: int | str | None = None,
+        keep: Sequence[str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.older_than = older_than
+        self.retain_last = retain_last
+        self.keep = keep
+
+
+class DuckLakeCleanupOperator(OneOperation):
+    """Deletes files that no snapshot needs any more.
+
+    Args:
+        older_than: Those stay that are needed no more for a shorter time: `2 days`.
+        **kwargs: Those of `OneOperation`.
+    """
+
+    operation = "cleanup"
+    settings = ("older_than",)
+    template_fields = (*OneOperation.template_fields, *settings)
+
+    def __init__(self, *, older_than: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.older_than = older_than
+
+
+class DuckLakeOrphansOperator(OneOperation):
+    """Looks for files that the catalog does not know.
+
+    Args:
+        action: `report`, `delete` or `off`.
+        older_than: Younger ones are left alone: they may belong to a write that runs.
+        **kwargs: Those of `OneOperation`.
+    """
+
+    operation = "orphans"
+    settings = ("action", "older_than")
+    template_fields = (*OneOperation.template_fields, *settings)
+
+    def __init__(self, *, action: str | None = None, older_than: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.action = action
+        self.older_than = older_than
+
+
+class DuckLakeHealthOperator(LakeOperator):
+    """Says how a lake and its tables are, as JSON, and fails when they are too bad.
+
+    Args:
+        fail_at: The grade from which on it fails: `warn`, `bad`; by default it only tells.
+        **kwargs: Arguments of every operator.
+    """
+
+    def __init__(self, *, fail_at: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.fail_at = fail_at
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Look."""
+        with self.working("The lake's health is not known"):
+            if self.fail_at is not None and self.fail_at not in GRADES[1:]:
+                raise ConfigError(f"`fail_at` = {self.fail_at!r} is no grade.", remedy=nearest(self.fail_at, GRADES))
+            report = self.hook.health()
+        log.info("%s", report)
+        if self.fail_at is not None and GRADES.index(report.grade) >= GRADES.index(self.fail_at):
+            raise AirflowFailException(str(report))
+        found = report.to_dict()
+        return {"schema_version": 1, "operation": "health", **found, "tables": found["tables"][:_LISTED]}
+
+
+def with_parts(policy: MaintenancePolicy, parts: Mapping[str, Mapping[str, Any]]) -> MaintenancePolicy:
+    """Return a policy with some fields of its parts changed."""
+    changed = {name: type(part := getattr(policy, name))(**(_given(part) | dict(parts[name]))) for name in parts}
+    return read_policy(MaintenancePolicy(**(_given(policy) | changed)), policy)
+
+
+def _given(model: Any) -> dict[str, Any]:
+    return {name: getattr(model, name) for name in model.model_fields_set}
+
+
+def _told(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a plan or report without the names of all files, what is done before what is left alone."""
+    steps = [
+        {name: value for name, value in step.items() if name not in ("paths", "snapshot_ids")}
+        for step in sorted(report["operations"], key=lambda step: step["action"] == "skip")
+    ]
+    more = {"operations": steps[:_LISTED], "operation_count": len(steps)}
+    return {"schema_version": 1, "operation": "maintenance", **report, **more}

@@ -1,0 +1,111 @@
+"""From the partition of a run to a slice of a table."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from ducklake_orch.errors import ConfigError
+from ducklake_orch.slices import Key, PartitionColumn, Slice, Window, split_multi_key
+from ducklake_orch.slices.columns import Kind
+from ducklake_orch.slices.key_text import is_moment, key_of_text, key_of_time
+
+Keys = str | Sequence[str] | None
+
+
+@dataclass(frozen=True)
+class Partitioning:
+    """How the partitions of a table are told from keys.
+
+    Attributes:
+        expr: The column that holds the key, or an expression; for several dimensions a mapping of them.
+        window: How long a key that is a time lasts: `day`, `hour`, `15 minutes`; by default as precise as its text is.
+        format: How such a key is written, as `strptime` takes it.
+        timezone: The zone of such keys.
+    """
+
+    expr: str | Mapping[str, str] | None = None
+    window: str | None = None
+    format: str | None = None
+    timezone: str = "UTC"
+
+    def slice(self, what: str, keys: Keys, context: Mapping[str, Any]) -> Slice | None:
+        """Return the partitions that a task is for; None of a table without.
+
+        The keys are those of the task, else that of its run, else the run's data interval or logical date.
+
+        Args:
+            what: The task, for messages.
+            keys: The keys that the task was given.
+            context: Its context.
+
+        Raises:
+            ConfigError: When there is no key, or nothing to find it by.
+        """
+        given = _given(keys) or _given(context.get("partition_key"))
+        if self.expr is None:
+            if keys:
+                raise ConfigError(
+                    f"{what} has the partition key {keys!r}, and does not say which column holds it.",
+                    remedy='Add partition_expr="<column>".',
+                )
+            return None
+        if isinstance(self.expr, str):
+            found = [self._key(text) for text in given] if given else [self._key_of_run(what, context)]
+            return Slice.of(found)
+        if not given:
+            raise ConfigError(f"{what} has several dimensions, and its run has no partition key.", remedy=_GIVE)
+        names = list(self.expr)
+        cells = [{name: self._key(part) for name, part in split_multi_key(text, names).items()} for text in given]
+        return Slice.of_many(names, cells)
+
+    def check(self, what: str, part: Slice, columns: Mapping[str, PartitionColumn]) -> None:
+        """Refuse keys that are moments, where the column holds times: nobody knows how long they last."""
+        for position, name in enumerate(part.dimensions):
+            if columns[name].kind not in (Kind.DATE, Kind.TIMESTAMP, Kind.INSTANT):
+                continue
+            for cell in part.cells:
+                if cell[position].window is None and is_moment(cell[position].text):
+                    raise ConfigError(
+                        f"{what}: the partition key {cell[position].text!r} does not tell how long it lasts.",
+                        remedy='Say it: partition_window="day", say.',
+                    )
+
+    def _key(self, text: str) -> Key:
+        return key_of_text(text, self._zone, unit=self.window, fmt=self.format)
+
+    def _key_of_run(self, what: str, context: Mapping[str, Any]) -> Key:
+        start, end = context.get("data_interval_start"), context.get("data_interval_end")
+        if isinstance(start, datetime) and isinstance(end, datetime) and start < end:
+            text = key_of_time(start, self._zone, unit=_unit(start, end), fmt=self.format).text
+            return Key(text, Window(start.astimezone(self._zone), end.astimezone(self._zone)))
+        moment = context.get("logical_date")
+        if not isinstance(moment, datetime):
+            raise ConfigError(f"{what}: its run has neither a partition key nor a logical date.", remedy=_GIVE)
+        return key_of_time(moment, self._zone, unit=self.window or "day", fmt=self.format)
+
+    @property
+    def _zone(self) -> ZoneInfo:
+        try:
+            return ZoneInfo(str(self.timezone))
+        except (ZoneInfoNotFoundError, ValueError):
+            failure = ConfigError(f"`partition_timezone` = {self.timezone!r} is no time zone.")
+        raise failure
+
+
+_GIVE = 'Start it with one, or give the task `partition_key="…"`.'
+
+
+def _given(keys: Any) -> list[str]:
+    if keys is None or keys == "":
+        return []
+    return [keys] if isinstance(keys, str) else [str(key) for key in keys]
+
+
+def _unit(start: datetime, end: datetime) -> str:
+    days = (end - start).total_seconds() / 86400
+    for unit, least in (("year", 360), ("month", 28), ("week", 7), ("day", 0.9)):
+        if days >= least:
+            return unit
+    return "hour"

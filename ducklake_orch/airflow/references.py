@@ -1,0 +1,119 @@
+"""What connections of other types say of a lake, so that credentials live once."""
+
+import json
+from typing import Any
+from urllib.parse import quote
+
+from airflow.sdk import Connection
+
+from ducklake_orch.config.nearest import nearest
+from ducklake_orch.errors import ConfigError
+
+_CATALOGS = {"postgres": "postgres", "mysql": "mysql"}
+# Names of parameters in their extra, as ours.
+_CATALOG_EXTRA = {"postgres": {"sslmode": "sslmode", "options": "options"}, "mysql": {"ssl_mode": "ssl_mode"}}
+_AWS_EXTRA = {
+    "aws_access_key_id": "access_key_id",
+    "aws_secret_access_key": "secret_access_key",
+    "aws_session_token": "session_token",
+    "region_name": "region",
+    "endpoint_url": "endpoint",
+    "profile_name": "profile",
+    "role_arn": "role_arn",
+}
+_AZURE_EXTRA = ("connection_string", "tenant_id", "account_key")
+Fields = dict[str, Any]
+
+
+def catalog_fields(connection: Connection) -> Fields:
+    """Return the catalog that a connection to a database is."""
+    kind = _CATALOGS.get(_type(connection))
+    if kind is None:
+        raise _wrong(connection, "catalog_conn_id", _CATALOGS)
+    names = {"host": "host", "port": "port", "login": "user", "password": "password", "schema": "database"}
+    fields = {field: value for name, field in names.items() if (value := getattr(connection, name))}
+    return {"type": kind} | _renamed(connection, _CATALOG_EXTRA[kind]) | fields
+
+
+def storage_fields(connection: Connection) -> Fields:
+    """Return what a connection to a cloud says of a storage: who asks, and where. The bucket is not among it."""
+    readers = {"aws": _aws, "google_cloud_platform": _google, "wasb": _azure}
+    if _type(connection) not in readers:
+        raise _wrong(connection, "storage_conn_id", readers)
+    return readers[_type(connection)](connection)
+
+
+def spark_settings(connection: Connection) -> Fields:
+    """Return which session a connection to Spark means."""
+    kind, host = _type(connection), connection.host or ""
+    if kind == "spark":
+        return {"master": f"{host}:{connection.port}" if connection.port else host}
+    if kind != "spark_connect":
+        raise _wrong(connection, "spark_conn_id", ("spark", "spark_connect"))
+    place = host.removeprefix("sc://")
+    options = {"user_id": connection.login, "token": connection.password}
+    options |= {"use_ssl": "true" if _extra(connection).get("use_ssl") else None}
+    said = "".join(f";{name}={quote(str(value), safe='')}" for name, value in options.items() if value)
+    port = f":{connection.port}" if connection.port else ""
+    return {"remote": f"sc://{place}{port}" + (f"/{said}" if said else "")}
+
+
+def _aws(connection: Connection) -> Fields:
+    fields = _renamed(connection, _AWS_EXTRA)
+    if connection.login:
+        fields |= {"access_key_id": connection.login, "secret_access_key": connection.password}
+    if "access_key_id" not in fields:
+        fields["provider"] = "credential_chain"
+    return {"type": "s3"} | fields
+
+
+def _google(connection: Connection) -> Fields:
+    if connection.login and connection.password:
+        return {"type": "gcs", "key_id": connection.login, "secret": connection.password}
+    if any(name.endswith(("key_path", "keyfile_dict", "key_secret_name")) for name in _extra(connection)):
+        raise ConfigError(
+            f"Connection `{connection.conn_id}` has the key of a service account, which DuckDB cannot use.",
+            remedy="Make an HMAC key of that account, and put it into login and password.",
+        )
+    return {"type": "gcs", "provider": "credential_chain"}
+
+
+def _azure(connection: Connection) -> Fields:
+    fields: Fields = {"type": "azure"} | _renamed(connection, {name: name for name in _AZURE_EXTRA})
+    if "connection_string" in fields:
+        return fields
+    host = (connection.host or "").removeprefix("https://").partition(".")[0]
+    if "tenant_id" in fields:
+        secret = {"client_id": connection.login, "client_secret": connection.password, "provider": "service_principal"}
+        return fields | secret | ({"account_name": host} if host else {})
+    if connection.password:
+        return fields | {"account_name": connection.login or host, "account_key": connection.password}
+    if "account_key" in fields:
+        return fields | {"account_name": connection.login or host}
+    return fields | {"account_name": connection.login or host, "provider": "credential_chain"}
+
+
+def _renamed(connection: Connection, names: dict[str, str]) -> Fields:
+    extra = _extra(connection)
+    return {ours: extra[theirs] for theirs, ours in names.items() if extra.get(theirs)}
+
+
+def _extra(connection: Connection) -> Fields:
+    try:
+        found = json.loads(connection.extra or "{}")
+    except json.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict):
+        raise ConfigError(f"The extra of connection `{connection.conn_id}` is no JSON object.")
+    return found
+
+
+def _type(connection: Connection) -> str:
+    return str(connection.conn_type or "")
+
+
+def _wrong(connection: Connection, field: str, known: Any) -> ConfigError:
+    return ConfigError(
+        f"`{field}` = `{connection.conn_id}` is a connection of type `{connection.conn_type}`.",
+        remedy=nearest(_type(connection), known),
+    )

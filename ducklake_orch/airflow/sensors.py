@@ -1,0 +1,233 @@
+"""Sensors: wait until rows of a table have changed, or until a partition has some."""
+
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
+
+from ducklake_orch.airflow.failures import failures
+from ducklake_orch.airflow.hook import DEFAULT_CONN_ID, DuckLakeHook
+from ducklake_orch.airflow.partitions import Keys, Partitioning
+from ducklake_orch.airflow.triggers import DuckLakeSnapshotTrigger
+from ducklake_orch.airflow.watch import Change, is_newer, latest_change, previous_start
+from ducklake_orch.engine.quoting import table_name
+from ducklake_orch.errors import ConfigError, LakeNotFoundError, ObjectNotFoundError, TransientError
+from ducklake_orch.lake import DuckLake
+from ducklake_orch.slices import condition, partition_columns
+
+log = logging.getLogger("ducklake_orch")
+
+
+class LakeSensor(BaseSensorOperator):
+    """Waits for something in a lake.
+
+    Args:
+        ducklake_conn_id: The connection to the lake.
+        deferrable: Wait in the triggerer, and take no worker meanwhile.
+        wait_when_down: Go on waiting while the lake does not answer; else the task fails, and may be tried again.
+        **kwargs: Arguments of every sensor.
+    """
+
+    template_fields: tuple[str, ...] = ("ducklake_conn_id",)
+    ui_color = "#fff4bd"
+
+    def __init__(
+        self,
+        *,
+        ducklake_conn_id: str = DEFAULT_CONN_ID,
+        deferrable: bool = False,
+        wait_when_down: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.ducklake_conn_id = ducklake_conn_id
+        self.deferrable = deferrable
+        self.wait_when_down = wait_when_down
+
+    @property
+    def hook(self) -> DuckLakeHook:
+        """The hook of the connection."""
+        return DuckLakeHook(ducklake_conn_id=self.ducklake_conn_id)
+
+    def look(self, context: Context) -> dict[str, Any] | None:
+        """Return what there is to tell once it has come; None while it has not."""
+        raise NotImplementedError
+
+    def trigger(self, context: Context) -> DuckLakeSnapshotTrigger:
+        """Return what fires when it is worth looking again."""
+        raise NotImplementedError
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Look once."""
+        found: dict[str, Any] | None = None
+        with failures(f"`{self.task_id}` cannot wait"):
+            try:
+                found = self.look(context)
+            except TransientError as error:
+                if not self.wait_when_down:
+                    raise
+                log.warning("the lake of `%s` does not answer, and is asked again: %s", self.ducklake_conn_id, error)
+        return PokeReturnValue(is_done=found is not None, xcom_value=found)
+
+    def execute(self, context: Context) -> Any:
+        """Wait, in the worker or in the triggerer."""
+        if not self.deferrable:
+            return super().execute(context)
+        return self.look_again(context)
+
+    def look_again(self, context: Context, event: Mapping[str, Any] | None = None) -> Any:
+        """Look once the trigger has fired, and wait on if that was not enough.
+
+        Args:
+            context: The context of the task.
+            event: What the trigger said.
+        """
+        found = self.poke(context)
+        if found.is_done:
+            return found.xcom_value
+        begun: datetime | None = getattr(context["ti"], "start_date", None)
+        left = timedelta(seconds=self._seconds(self.timeout)) - (datetime.now(UTC) - begun if begun else timedelta(0))
+        self.defer(trigger=self.trigger(context), method_name="look_again", timeout=max(left, timedelta(seconds=1)))
+
+    @staticmethod
+    def _seconds(value: Any) -> float:
+        return value.total_seconds() if isinstance(value, timedelta) else float(value)
+
+
+class DuckLakeSnapshotSensor(LakeSensor):
+    """Waits until rows of a table have changed; compaction changes none.
+
+    Args:
+        table: `table` or `schema.table`; without one every snapshot of the lake counts.
+        since: Since when: the id of a snapshot, or a time as ISO 8601; by default since the last run of this DAG that
+            succeeded began, so that the first run only waits for rows.
+        **kwargs: Those of `LakeSensor`.
+    """
+
+    template_fields = (*LakeSensor.template_fields, "table", "since")
+
+    def __init__(self, *, table: str | None = None, since: int | str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.since = since
+
+    def look(self, context: Context) -> dict[str, Any] | None:
+        """Return the change, if there is one."""
+        change = latest_change(self.hook.lake(), self.table)
+        if not is_newer(change, *self._since(context)):
+            return None
+        return change.told(ducklake_conn_id=self.ducklake_conn_id, table=self.table) if change else None
+
+    def trigger(self, context: Context) -> DuckLakeSnapshotTrigger:
+        """Return what fires for a change."""
+        after, since = self._since(context)
+        # Without either the trigger would begin with what comes from now on.
+        return _trigger(self, self.table, 0 if since is None and after is None else after, since)
+
+    def _since(self, context: Context) -> tuple[int | None, datetime | None]:
+        said = self.since
+        if said in (None, "", "None"):
+            return None, previous_start(context)
+        if isinstance(said, int) or str(said).isdigit():
+            return int(str(said)), None
+        try:
+            time = datetime.fromisoformat(str(said))
+        except ValueError:
+            time = None
+        if time is None or time.tzinfo is None:
+            raise ConfigError(
+                f"`since` = {said!r} is neither the id of a snapshot nor a time with its zone.",
+                remedy="Write 42, or 2024-05-20T06:00:00+00:00.",
+            )
+        return None, time
+
+
+class DuckLakePartitionSensor(LakeSensor):
+    """Waits until a partition of a table has rows.
+
+    Args:
+        table: `table` or `schema.table`.
+        partition_expr: The column that holds the partition's key, as of `DuckLakeWriteOperator`.
+        partition_key: The key; by default the run's, else its data interval or logical date.
+        partition_window: How long a key that is a time lasts.
+        partition_format: How such a key is written.
+        partition_timezone: The zone of such keys.
+        where: Which rows count, in DuckDB's SQL: instead of a partition, or beside it.
+        min_rows: So many of them.
+        **kwargs: Those of `LakeSensor`.
+    """
+
+    template_fields = (*LakeSensor.template_fields, "table", "partition_key", "where", "min_rows")
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        partition_expr: str | Mapping[str, str] | None = None,
+        partition_key: Keys = None,
+        partition_window: str | None = None,
+        partition_format: str | None = None,
+        partition_timezone: str = "UTC",
+        where: str | None = None,
+        min_rows: int | str = 1,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.partition_expr = partition_expr
+        self.partition_key = partition_key
+        self.partition_window = partition_window
+        self.partition_format = partition_format
+        self.partition_timezone = partition_timezone
+        self.where = where
+        self.min_rows = min_rows
+
+    def look(self, context: Context) -> dict[str, Any] | None:
+        """Return how many rows there are, if there are enough."""
+        lake = self.hook.lake()
+        change = latest_change(lake, self.table)
+        where, keys = self._condition(context, lake)
+        if where is None or change is None:
+            return None
+        count = f"SELECT count(*) AS n FROM {table_name(self.table).sql(lake.config.alias)} WHERE {where}"
+        found = lake.execute(count, read_only=True, snapshot=change.snapshot_id).raise_for_error()
+        rows = int(found.rows[0]["n"])
+        about = {"ducklake_conn_id": self.ducklake_conn_id, "table": self.table, "partition_keys": keys}
+        return change.told(rows=rows, **about) if rows >= int(self.min_rows) else None
+
+    def trigger(self, context: Context) -> DuckLakeSnapshotTrigger:
+        """Return what fires for the next change of the table."""
+        change: Change | None = latest_change(self.hook.lake(), self.table)
+        return _trigger(self, self.table, change.snapshot_id if change else 0, None)
+
+    def _condition(self, context: Context, lake: DuckLake) -> tuple[str | None, list[str]]:
+        """Return which rows count; None while there is no table to ask for them."""
+        what = f"Sensor `{self.task_id}`"
+        partitioning = Partitioning(
+            self.partition_expr, self.partition_window, self.partition_format, self.partition_timezone
+        )
+        part = partitioning.slice(what, self.partition_key, context)
+        try:
+            types = {column.name: column.type for column in lake.table(self.table).schema()}
+        except (ObjectNotFoundError, LakeNotFoundError):
+            return None, []
+        terms = [f"({self.where})"] if self.where else []
+        if part is not None:
+            columns = partition_columns(what, part.dimensions, self.partition_expr, types)
+            partitioning.check(what, part, columns)
+            terms.append(f"({condition(part, columns)})")
+        return " AND ".join(terms) or "true", part.texts if part else []
+
+
+def _trigger(
+    sensor: LakeSensor, table: str | None, after: int | None, since: datetime | None
+) -> DuckLakeSnapshotTrigger:
+    return DuckLakeSnapshotTrigger(
+        ducklake_conn_id=sensor.ducklake_conn_id,
+        table=table,
+        after=after,
+        since=since.isoformat() if since is not None else None,
+        poke_interval=LakeSensor._seconds(sensor.poke_interval),
+    )

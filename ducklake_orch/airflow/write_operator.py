@@ -1,0 +1,238 @@
+"""Operators that write to a table of a lake."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Context
+
+from ducklake_orch.airflow.assets import ducklake_asset
+from ducklake_orch.airflow.events import report
+from ducklake_orch.airflow.hook import DEFAULT_CONN_ID
+from ducklake_orch.airflow.lineage import lineage
+from ducklake_orch.airflow.operator import LakeOperator
+from ducklake_orch.airflow.partitions import Keys, Partitioning
+from ducklake_orch.airflow.spark import TaskSpark
+from ducklake_orch.airflow.work import Work
+from ducklake_orch.airflow.writing import Writing, reference
+from ducklake_orch.errors import ConfigError
+
+if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
+
+# What functions get, beside the context's variables, when they have such parameters.
+GIVEN = ("spark", "partition_keys")
+
+
+class TableWriter(LakeOperator):
+    """Writes a frame to a table: one snapshot, once, however often the task is tried.
+
+    It returns a reference to the rows, as JSON: where they are and what the write did. A task that was killed or failed
+    and is tried again appends nothing twice; one that replaces rows and is cleared replaces them anew.
+
+    Args:
+        table: `table` or `schema.table`.
+        mode: `append`, `merge`, `overwrite_partitions`, `replace_where`, `error`, `ignore`, or `overwrite`, which is
+            the default: the rows of the run's partitions, or all of a table without.
+        ducklake_conn_id: The connection to the lake.
+        partition_expr: The column that holds the partition key, or an expression in DuckDB's SQL; for several
+            dimensions a mapping of them.
+        partition_key: The key, or several; by default the run's, else its data interval or logical date. Of several
+            dimensions the keys, sorted by the names of the dimensions, with `|` between them.
+        partition_window: How long a key that is a time lasts: `day`, `hour`, `15 minutes`; by default as precise as
+            its text is.
+        partition_format: How such a key is written, `%Y%m%d` say.
+        partition_timezone: The zone of such keys.
+        keys: Of mode `merge`.
+        where: Of mode `replace_where`.
+        partition_by: The layout of a new table; by default its partition keys.
+        sort_by: Sort keys of a new table.
+        schema_evolution: `error`, `add` or `promote`.
+        idempotency_key: Another key than that of the task.
+        **kwargs: Arguments of every operator; `outlets` are the table's asset by default.
+    """
+
+    template_fields = (
+        *LakeOperator.template_fields,
+        "table",
+        "mode",
+        "partition_key",
+        "keys",
+        "where",
+        "idempotency_key",
+    )
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        mode: str | None = None,
+        ducklake_conn_id: str = DEFAULT_CONN_ID,
+        partition_expr: str | Mapping[str, str] | None = None,
+        partition_key: Keys = None,
+        partition_window: str | None = None,
+        partition_format: str | None = None,
+        partition_timezone: str = "UTC",
+        keys: Sequence[str] | None = None,
+        where: str | None = None,
+        partition_by: Sequence[str] | None = None,
+        sort_by: Sequence[str] | None = None,
+        schema_evolution: str = "error",
+        idempotency_key: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(ducklake_conn_id=ducklake_conn_id, **kwargs)
+        self.table = table
+        self.mode = mode
+        self.partition_expr = partition_expr
+        self.partition_key = partition_key
+        self.partition_window = partition_window
+        self.partition_format = partition_format
+        self.partition_timezone = partition_timezone
+        self.keys = keys
+        self.where = where
+        self.partition_by = partition_by
+        self.sort_by = sort_by
+        self.schema_evolution = schema_evolution
+        self.idempotency_key = idempotency_key
+        # What OpenLineage is told once the task is done.
+        self._read: list[str] = []
+        self._written: dict[str, Any] | None = None
+        # A name that is only known at run time cannot be in the DAG.
+        if "outlets" not in kwargs and not self.is_mapped_copy() and "{{" not in f"{table}{ducklake_conn_id}":
+            self.outlets = [ducklake_asset(table, lake=ducklake_conn_id)]
+
+    def frame(self, context: Mapping[str, Any], spark: TaskSpark) -> Any:
+        """Return the rows to write."""
+        raise NotImplementedError
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Write the table."""
+        work = Work.of(context)
+        with self.working(f"`{self.table}` was not written"), TaskSpark(lambda: self.hook.connected.spark) as spark:
+            self._refuse_run_without_column(context)
+            part = self._partitioning.slice(f"Task `{work.task_id}`", self.partition_key, context)
+            keys = part.texts if part is not None else []
+            rows = self.frame({**context, "partition_keys": keys}, spark)
+            written = self._writing.write(self.hook, rows, part, work)
+            report(context, self.outlets, written, keys)
+            self._written = written
+            return written
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> "OperatorLineage[Any, Any] | None":
+        """Tell OpenLineage what was read and written."""
+        return lineage(self.hook, self._read, self._written) if self._written is not None else None
+
+    @property
+    def _partitioning(self) -> Partitioning:
+        return Partitioning(self.partition_expr, self.partition_window, self.partition_format, self.partition_timezone)
+
+    @property
+    def _writing(self) -> Writing:
+        more = {
+            "keys": self.keys,
+            "where": self.where,
+            "partition_by": self.partition_by,
+            "sort_by": self.sort_by,
+            "schema_evolution": self.schema_evolution,
+        }
+        return Writing(str(self.table), self.mode, self._partitioning, self.idempotency_key, more)
+
+    def _refuse_run_without_column(self, context: Context) -> None:
+        """Refuse to replace a whole table by the rows of one partition."""
+        key = context.get("partition_key")
+        if key and self.partition_expr is None and self.mode is None:
+            raise ConfigError(
+                f"The run has the partition key {key!r}, and task `{self.task_id}` does not say which column holds it.",
+                remedy='Add partition_expr="<column>", or mode="overwrite" to replace all rows of the table.',
+            )
+
+
+class DuckLakeWriteOperator(TableWriter):
+    """Writes what a function returns, what a query of Spark SQL finds, or files that exist.
+
+    Args:
+        python_callable: Returns a frame. It gets those of the context's variables that it has parameters for, `spark`,
+            the session, and `partition_keys`, of which it is to return rows.
+        op_kwargs: Further arguments of it.
+        sql: A query in Spark SQL; `views` says which tables of the lake it sees.
+        views: Names in `sql`, and the tables that they are.
+        files: Parquet files to add, or patterns; they become the lake's own. With `mode="append"`, which is then the
+            default.
+        **kwargs: Those of `TableWriter`.
+    """
+
+    template_fields = (*TableWriter.template_fields, "op_kwargs", "sql", "views", "files")
+    template_ext = (".sql",)
+    template_fields_renderers = {"sql": "sql", "op_kwargs": "py", "views": "json"}  # noqa: RUF012 - as Airflow has it
+    shallow_copy_attrs = ("python_callable",)
+
+    def __init__(
+        self,
+        *,
+        python_callable: Callable[..., Any] | None = None,
+        op_kwargs: Mapping[str, Any] | None = None,
+        sql: str | None = None,
+        views: Mapping[str, str] | None = None,
+        files: str | Sequence[str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.python_callable = python_callable
+        self.op_kwargs = op_kwargs
+        self.sql = sql
+        self.views = views
+        self.files = files
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Write the table."""
+        with self.working(f"`{self.table}` was not written"):
+            sources = {"python_callable": self.python_callable, "sql": self.sql, "files": self.files}
+            given = [name for name, value in sources.items() if value is not None]
+            if len(given) != 1:
+                raise ConfigError(
+                    f"Task `{self.task_id}` has {' and '.join(given) or 'nothing to write'}.",
+                    remedy=f"Give one of {', '.join(sources)}.",
+                )
+        if self.files is not None:
+            return self._add_files(context, self.files)
+        return super().execute(context)
+
+    def frame(self, context: Mapping[str, Any], spark: TaskSpark) -> Any:
+        """Return what the function returns, or the query finds."""
+        if self.python_callable is not None:
+            given = {**context, **(self.op_kwargs or {})}
+            return call(self.python_callable, [], given, spark)
+        session, lake = spark.session(), self.hook.lake()
+        for name, table in (self.views or {}).items():
+            lake.read(table, session).createOrReplaceTempView(name)
+            self._read.append(table)
+        return session.sql(str(self.sql))
+
+    def _add_files(self, context: Context, files: str | Sequence[str]) -> dict[str, Any]:
+        work, hook = Work.of(context), self.hook
+        with self.working(f"Files were not added to `{self.table}`"):
+            if self.mode not in (None, "append"):
+                raise ConfigError(f"Files are added, and `mode` is {self.mode!r}.", remedy="Leave `mode` out.")
+            result = hook.lake().add_files(
+                self.table,
+                files,
+                idempotency_key=self.idempotency_key or work.idempotency_key(self.table),
+                commit=work.commit_info(f"files for {self.table}"),
+            )
+            written = reference(hook, result, None, None)
+            report(context, self.outlets, written, [])
+            self._written = written
+            return written
+
+
+def call(function: Callable[..., Any], arguments: Sequence[Any], given: Mapping[str, Any], spark: TaskSpark) -> Any:
+    """Call a function with those of the given values that it has parameters for, and the session when it wants it."""
+    parameters = inspect.signature(function).parameters
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
+        chosen = dict(given)
+    else:
+        chosen = {name: value for name, value in given.items() if name in parameters}
+    if "spark" in parameters:
+        chosen["spark"] = spark.session()
+    return function(*arguments, **chosen)

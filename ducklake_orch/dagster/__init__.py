@@ -1,0 +1,59 @@
+"""Dagster: a lake as a resource and as an IO manager, its maintenance as assets, checks and a sensor."""
+
+try:
+    import dagster as _dagster  # noqa: F401
+except ImportError as error:
+    from ducklake_orch.errors import MissingExtraError
+
+    raise MissingExtraError("Dagster is not installed.", remedy="pip install 'ducklake-orch[dagster]'") from error
+
+from ducklake_orch.dagster.catalogs import (
+    DuckDBCatalog,
+    MotherDuckCatalog,
+    MySQLCatalog,
+    PostgresCatalog,
+    SQLiteCatalog,
+    UrlCatalog,
+)
+from ducklake_orch.dagster.health import build_health_checks
+from ducklake_orch.dagster.io_manager import DuckLakeIOManager
+from ducklake_orch.dagster.maintenance import MaintenanceConfig, build_maintenance_definitions
+from ducklake_orch.dagster.policies import PoolPolicy, RetryPolicy
+from ducklake_orch.dagster.resource import DuckLakeFileResource, DuckLakeResource
+from ducklake_orch.dagster.sensor import ducklake_snapshot_sensor
+from ducklake_orch.dagster.spark import SparkConfig
+from ducklake_orch.dagster.storages import (
+    AzureStorage,
+    DefaultStorage,
+    GCSStorage,
+    LocalStorage,
+    R2Storage,
+    S3Storage,
+    UrlStorage,
+)
+
+__all__ = [
+    "AzureStorage",
+    "DefaultStorage",
+    "DuckDBCatalog",
+    "DuckLakeFileResource",
+    "DuckLakeIOManager",
+    "DuckLakeResource",
+    "GCSStorage",
+    "LocalStorage",
+    "MaintenanceConfig",
+    "MotherDuckCatalog",
+    "MySQLCatalog",
+    "PoolPolicy",
+    "PostgresCatalog",
+    "R2Storage",
+    "RetryPolicy",
+    "S3Storage",
+    "SQLiteCatalog",
+    "SparkConfig",
+    "UrlCatalog",
+    "UrlStorage",
+    "build_health_checks",
+    "build_maintenance_definitions",
+    "ducklake_snapshot_sensor",
+]

@@ -1,0 +1,79 @@
+"""What `dg` offers: the maintenance of a lake as a component, a few lines of YAML."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from ducklake_orch.config.maintenance import OPERATIONS
+from ducklake_orch.dagster.maintenance import build_maintenance_definitions
+from ducklake_orch.dagster.resource import DuckLakeFileResource
+
+
+class MaintenanceScaffolder(dg.Scaffolder):
+    """Writes the `defs.yaml` of a component, with a TOML file that says where the lake is."""
+
+    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
+        """Write the files."""
+        dg.scaffold_component(request, {"file": "ducklake.toml", "policy": {"expire": {"older_than": "7 days"}}})
+        file = request.target_path / "ducklake.toml"
+        if not file.exists():
+            file.write_text(_TOML)
+
+
+_TOML = """# The variables DUCKLAKE_CATALOG and DUCKLAKE_STORAGE go before what stands here.
+[lakes.lake]
+catalog = "sqlite:///lake.sqlite"
+storage = "./files"
+create_if_missing = true
+"""
+
+
+@dg.scaffold_with(MaintenanceScaffolder)
+class DuckLakeMaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
+    """Keeps a DuckLake lake in shape: assets for flush, rewrite, merge, expire, cleanup and orphans, and a schedule."""
+
+    lake: str = Field(default="lake", description="Key of the lake's resource.")
+    file: str | None = Field(
+        default=None, description="A TOML file beside this one, or elsewhere, that makes the resource, too."
+    )
+    profile: str | None = Field(default=None, description="Profile of the file.")
+    lake_name: str | None = Field(default=None, description="Name of the lake in the file, where there are several.")
+    name: str | None = Field(default=None, description="What the names begin with; by default the resource's key.")
+    operations: list[str] = Field(default=list(OPERATIONS), description="Which operations.")
+    schemas: list[str] | None = Field(default=None, description="Only tables in these, by name or pattern.")
+    tables: list[str] | None = Field(default=None, description="Only these tables, by name or pattern.")
+    policy: dict[str, Any] | None = Field(default=None, description="What may be done; by default the lake's own.")
+    cron_schedule: str | None = Field(default=None, description="When; by default between three and four.")
+    execution_timezone: str = Field(default="UTC", description="Zone of the schedule.")
+    pool: str | None = Field(default=None, description="Pool of the assets.")
+    fresh_within_hours: float | None = Field(default=36, description="How old the last run of an asset may be.")
+    spark: bool = Field(default=False, description="Give the resource's Spark session to what is large.")
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """Return the definitions; see `build_maintenance_definitions`."""
+        hours = self.fresh_within_hours
+        maintenance = build_maintenance_definitions(
+            self.lake,
+            name=self.name,
+            operations=self.operations,
+            schemas=self.schemas,
+            tables=self.tables,
+            policy=self.policy,
+            cron_schedule=self.cron_schedule,
+            execution_timezone=self.execution_timezone,
+            pool=self.pool,
+            fresh_within=None if hours is None else timedelta(hours=hours),
+            spark=self.spark,
+        )
+        return dg.Definitions.merge(maintenance, dg.Definitions(resources=self._resources(context)))
+
+    def _resources(self, context: dg.ComponentLoadContext) -> Mapping[str, Any]:
+        if self.file is None:
+            return {}
+        path = str(context.path / self.file)
+        given = {"profile": self.profile, "lake": self.lake_name}
+        some = {name: value for name, value in given.items() if value is not None}
+        return {self.lake: DuckLakeFileResource(path=path, **some)}

@@ -1,0 +1,68 @@
+"""Figures of a lake's health as results of asset checks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from ducklake_orch.engine.quoting import table_name
+from ducklake_orch.maintenance.health import HELPS
+from ducklake_orch.maintenance.health_report import HealthFinding, HealthReport
+from ducklake_orch.maintenance.selection import Selection
+
+TABLE_METRICS = tuple(metric for metric, operation in HELPS.items() if operation in ("merge", "rewrite", "flush"))
+LAKE_METRICS = tuple(metric for metric in HELPS if metric not in TABLE_METRICS)
+
+
+def of_operation(operation: str) -> list[str]:
+    """Return the figures that an operation helps with."""
+    return [metric for metric, helps in HELPS.items() if helps == operation]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One figure of the lake, or of some of its tables, the worst of them first.
+
+    Attributes:
+        metric: Its name, as in the policy.
+        values: The figure of each table, or of the lake, whose name is empty then.
+        findings: Those that have come to a threshold.
+    """
+
+    metric: str
+    values: Sequence[tuple[str, float]]
+    findings: Sequence[tuple[str, HealthFinding]]
+
+    def check(self, name: str | None = None, asset: dg.AssetKey | None = None) -> dg.AssetCheckResult:
+        """Return it as the result of a check; a warning fails it, too, but is no error."""
+        bad = any(finding.grade == "bad" for _, finding in self.findings)
+        said: dict[str, Any] = {"ducklake/value": float(self.values[0][1])} if self.values else {}
+        if self.findings:
+            said["ducklake/threshold"] = float(self.findings[0][1].threshold)
+            said["ducklake/remedy"] = self.findings[0][1].remedy
+            said["ducklake/where"] = ", ".join(table or "the lake" for table, _ in self.findings[:20])
+        return dg.AssetCheckResult(
+            passed=not self.findings,
+            check_name=name or self.metric,
+            asset_key=asset,
+            severity=dg.AssetCheckSeverity.ERROR if bad else dg.AssetCheckSeverity.WARN,
+            description="; ".join(f"{table}: {one}".removeprefix(": ") for table, one in self.findings[:3]) or None,
+            metadata=said,
+        )
+
+
+def figures_of(health: HealthReport, metric: str, selection: Selection) -> Figures:
+    """Return a figure of a lake, or of those of its tables that are meant."""
+    if metric in LAKE_METRICS:
+        places = [("", health.lake.metrics, health.lake.findings)]
+    else:
+        meant = [one for one in health.tables if selection.wants_table(table_name(one.table))]
+        places = [(one.table, one.metrics, one.findings) for one in meant]
+    values = [(name, float(metrics[metric])) for name, metrics, _ in places if metrics.get(metric) is not None]
+    findings = [(name, one) for name, _, found in places for one in found if one.metric == metric]
+    return Figures(
+        metric,
+        sorted(values, key=lambda pair: -pair[1]),
+        sorted(findings, key=lambda pair: -pair[1].value),
+    )

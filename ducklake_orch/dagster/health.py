@@ -1,0 +1,87 @@
+"""Checks of assets: the health of their tables, and that nothing in the lake is broken."""
+
+from collections.abc import Iterator, Sequence
+
+import dagster as dg
+
+from ducklake_orch.dagster.failures import failures
+from ducklake_orch.dagster.grades import TABLE_METRICS, figures_of
+from ducklake_orch.dagster.names import Assets, specs_of, table_named
+from ducklake_orch.engine.quoting import TableName
+from ducklake_orch.errors import ObjectNotFoundError
+from ducklake_orch.lake import DuckLake
+from ducklake_orch.maintenance.selection import Selection
+from ducklake_orch.results import Finding
+
+CONSISTENT = "consistent"
+# So many findings are shown with a result.
+_SHOWN = 20
+
+
+def build_health_checks(
+    assets: Assets,
+    *,
+    lake: str = "lake",
+    schema: str = "main",
+    fsck: bool = True,
+) -> list[dg.AssetChecksDefinition]:
+    """Return checks of the tables of assets, graded by the policy of the lake.
+
+    Each table is checked for small files, files per partition, deleted rows and rows that only the catalog has. What
+    has come to the first threshold of the policy is a warning, to the second an error. One step looks at all tables.
+
+    Args:
+        assets: The assets; each is the table that the IO manager would take for it.
+        lake: The key of the lake's resource.
+        schema: Schema of assets whose key names none.
+        fsck: Check, too, that `lake.fsck()` finds nothing.
+    """
+    specs = specs_of(assets)
+    tables = {spec.key: table_named(spec.key, spec.metadata, schema) for spec in specs}
+    checks = [dg.AssetCheckSpec(metric, asset=key) for key in tables for metric in TABLE_METRICS]
+
+    @dg.multi_asset_check(name=f"{lake}_health", specs=checks, required_resource_keys={lake})
+    def healthy(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        with failures("The health of the lake was not looked at", {}):
+            found: DuckLake = getattr(context.resources, lake).lake()
+            health = found.health()
+            for key, table in tables.items():
+                _refuse_missing(found, table)
+                for metric in TABLE_METRICS:
+                    yield figures_of(health, metric, Selection(tables=[str(table)])).check(metric, key)
+
+    if not fsck:
+        return [healthy]
+    consistency = [dg.AssetCheckSpec(CONSISTENT, asset=key) for key in tables]
+
+    @dg.multi_asset_check(name=f"{lake}_fsck", specs=consistency, required_resource_keys={lake})
+    def consistent(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        with failures("The lake was not checked", {}):
+            report = getattr(context.resources, lake).lake().fsck()
+        for key, table in tables.items():
+            # What is about no table concerns all of them.
+            yield consistency_check([one for one in report.findings if one.table in (None, str(table))], key)
+
+    return [healthy, consistent]
+
+
+def consistency_check(findings: Sequence[Finding], asset: dg.AssetKey | None = None) -> dg.AssetCheckResult:
+    """Return the findings of fsck as the result of a check; what is only untidy passes."""
+    wrong = [one for one in findings if one.severity != "info"]
+    error = any(one.severity == "error" for one in wrong)
+    shown = [f"- {one}\n  - {one.effect}\n  - {one.remedy}" for one in wrong[:_SHOWN]]
+    return dg.AssetCheckResult(
+        passed=not wrong,
+        check_name=CONSISTENT,
+        asset_key=asset,
+        severity=dg.AssetCheckSeverity.ERROR if error else dg.AssetCheckSeverity.WARN,
+        metadata={
+            "ducklake/findings": len(wrong),
+            **({"ducklake/report": dg.MetadataValue.md("\n".join(shown))} if shown else {}),
+        },
+    )
+
+
+def _refuse_missing(lake: DuckLake, table: TableName) -> None:
+    if not lake.exists(str(table)):
+        raise ObjectNotFoundError(f"Lake `{lake.config.name}` has no table `{table}`.", remedy="Materialize its asset.")

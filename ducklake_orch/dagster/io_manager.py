@@ -1,0 +1,212 @@
+"""Outputs become tables of a lake, and tables become inputs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from pydantic import Field
+
+from ducklake_orch.config.nearest import nearest
+from ducklake_orch.dagster import metadata
+from ducklake_orch.dagster.failures import failures
+from ducklake_orch.dagster.frames import nothing, wanted_kind
+from ducklake_orch.dagster.names import at_run_time, definition_of, described, table_of
+from ducklake_orch.dagster.partitions import slice_of
+from ducklake_orch.dagster.resource import LakeResource
+from ducklake_orch.dagster.work import commit_info, idempotency_key
+from ducklake_orch.engine.quoting import TableName, folded, literal
+from ducklake_orch.errors import ConfigError, DataError, ObjectNotFoundError
+from ducklake_orch.lake import DuckLake
+from ducklake_orch.results import CommitInfo, WriteResult
+from ducklake_orch.slices import PartitionColumn, Slice, condition, partition_columns, partition_transforms
+from ducklake_orch.slices.frames import read_as, typed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WRITE_MODES = ("overwrite", "append", "merge", "overwrite_partitions", "replace_where", "error", "ignore")
+_BESIDE_MODE = {"merge_keys": "keys", "schema_evolution": "schema_evolution", "sort_by": "sort_by"}
+
+
+class DuckLakeIOManager(dg.ConfigurableIOManagerFactory):  # type: ignore[type-arg]  # of what is below
+    """Stores what assets and ops return in a lake, and gives it to those that take it.
+
+    The last part of an asset's key is the table, the part before it the schema. A partitioned asset says by
+    `partition_expr` in its metadata which column holds its keys; one materialization replaces exactly the rows of its
+    partitions, in one snapshot. Metadata of the asset say more: `schema`, `table`, `write_mode`, `merge_keys`,
+    `schema_evolution`, `partition_by`, `sort_by`, `where`, `comment`, `preview`, and those of its output at run time
+    all but its name; those of an input `columns`.
+
+    Frames of Spark, pandas, Polars and Arrow and DuckDB relations are stored; inputs are what they are annotated with.
+    """
+
+    lake: dg.ResourceDependency[LakeResource]
+    schema_: str = Field(default="main", alias="schema", description="Schema of assets whose key names none.")
+
+    def create_io_manager(self, context: dg.InitResourceContext) -> dg.IOManager:
+        """Return what works during a run."""
+        return LakeIOManager(self.lake, self.schema_)
+
+
+class LakeIOManager(dg.IOManager):
+    """The IO manager of a run.
+
+    Args:
+        resource: The lake.
+        schema: Schema of assets whose key names none.
+    """
+
+    def __init__(self, resource: LakeResource, schema: str) -> None:
+        self._resource = resource
+        self._schema = schema
+
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
+        """Write an output: one snapshot."""
+        what, part = described(context), slice_of(context)
+        table = table_of(context, definition_of(context), self._schema)
+        details: dict[str, Any] = {"table": str(table)}
+        with failures(f"{what} was not written to `{table}`", details):
+            if obj is None:
+                raise ConfigError(
+                    f"{what} returned None.", remedy="Return a frame; annotate what stores nothing with `-> None`."
+                )
+            output = _Output(context, self._resource.lake(), table, part, at_run_time(context), details)
+            result = output.write(obj)
+            output.comment()
+            output.report(result)
+
+    def load_input(self, context: dg.InputContext) -> Any:
+        """Read an input: the partitions that are mapped to it, or all of the table."""
+        upstream = context.upstream_output
+        said = definition_of(upstream) if upstream is not None else {}
+        table, part = table_of(context, said, self._schema), slice_of(context)
+        with failures(f"Input `{context.name}` was not read from `{table}`", {"table": str(table)}):
+            kind, lake = wanted_kind(context), self._resource.lake()
+            columns = definition_of(context).get("columns")
+            try:
+                where = _where(lake, described(context), table, part, said)
+                return read_as(lake, kind, str(table), self._session, columns=columns, where=where)
+            except ObjectNotFoundError:
+                if part is None or part.cells or lake.exists(str(table)):
+                    raise
+                return nothing(kind, self._session)  # the first partition of an asset that reads the one before
+
+    def _session(self) -> "SparkSession":
+        """Return the session; none is started for what needs none."""
+        return self._resource.spark_session
+
+
+def _where(lake: DuckLake, what: str, table: TableName, part: Slice | None, said: Mapping[str, Any]) -> str | None:
+    if part is None:
+        return None
+    types = {column.name: column.type for column in lake.table(str(table)).schema()}
+    return condition(part, partition_columns(what, part.dimensions, said.get("partition_expr"), types))
+
+
+@dataclass
+class _Output:
+    """One output on its way into the lake."""
+
+    context: dg.OutputContext
+    lake: DuckLake
+    table: TableName
+    part: Slice | None
+    said: Mapping[str, Any]
+    details: dict[str, Any]
+    columns: Mapping[str, PartitionColumn] | None = None
+
+    def write(self, data: Any) -> WriteResult:
+        """Write the frame."""
+        mode, more = self._mode(), {name: self.said[key] for key, name in _BESIDE_MODE.items() if key in self.said}
+        if "partition_by" in self.said:
+            more["partition_by"] = self.said["partition_by"]
+        data, types = typed(data)
+        if self.part is not None:
+            there = self._stored_types()
+            known = {folded(name) for name in there}
+            both = there | {name: kind for name, kind in types.items() if folded(name) not in known}
+            what = described(self.context)
+            self.columns = partition_columns(what, self.part.dimensions, self.said.get("partition_expr"), both)
+            if not there:
+                more.setdefault("partition_by", partition_transforms(self.part, self.columns))
+        where = self._replaced(mode)
+        try:
+            return self.lake.write(
+                data,
+                str(self.table),
+                mode="replace_where" if where is not None else mode,
+                where=where,
+                idempotency_key=idempotency_key(self.context, self.part),
+                commit=self._commit(),
+                **more,
+            )
+        except DataError:
+            self.details["schema_difference"] = metadata.difference(types, self._stored_types())
+            raise
+
+    def _commit(self) -> CommitInfo:
+        return commit_info(self.context, described(self.context), self.part)
+
+    def comment(self) -> None:
+        """Say in the lake what the table is for: a snapshot of its own, where that is not said yet."""
+        if (comment := self.said.get("comment")) is not None:
+            there = next(one for one in self.lake.tables() if self.table.names(one.schema, one.table))
+            if there.comment != comment and self.lake.config.catalog.type == "mysql":
+                self.context.log.warning("The engine cannot comment tables of a MySQL catalog: `comment` is left out.")
+            elif there.comment != comment:
+                sql = f"COMMENT ON TABLE {self.table.sql(self.lake.config.alias)} IS {literal(comment)}"
+                self.lake.execute(sql, commit=self._commit()).raise_for_error()
+
+    def report(self, result: WriteResult) -> None:
+        """Tell the event log."""
+        found = metadata.write_metadata(self.lake, self.table, result)
+        if (lineage := self.said.get(metadata.LINEAGE)) is not None:
+            found[metadata.LINEAGE] = lineage
+        where = None
+        if self.part is not None and self.columns is not None:
+            where = condition(self.part, self.columns)
+            counts = self._counts(result, self.part, self.columns)
+            if len(counts) == 1:
+                found["dagster/partition_row_count"] = next(iter(counts.values()))
+            else:
+                for key, rows in counts.items():
+                    self.context.step_context.add_asset_metadata(
+                        metadata={"dagster/partition_row_count": rows},
+                        asset_key=self.context.asset_key,
+                        partition_key=key,
+                    )
+        else:
+            found["dagster/row_count"] = self.lake.table(str(self.table)).count(snapshot=result.snapshot_id)
+        if shown := self.said.get("preview"):
+            found["ducklake/preview"] = metadata.preview(
+                self.lake, self.table, result.snapshot_id, where, 5 if shown is True else int(shown)
+            )
+        self.context.add_output_metadata(found)
+
+    def _mode(self) -> str:
+        mode = str(self.said.get("write_mode", "overwrite"))
+        if mode not in WRITE_MODES:
+            raise ConfigError(f"`write_mode` = {mode!r} is unknown.", remedy=nearest(mode, WRITE_MODES))
+        return mode
+
+    def _replaced(self, mode: str) -> str | None:
+        """Return which rows the output replaces; None where the mode says it."""
+        if self.part is not None and self.columns is not None and mode in ("overwrite", "replace_where"):
+            return condition(self.part, self.columns)
+        if mode != "replace_where":
+            return None
+        if not isinstance(where := self.said.get("where"), str):
+            raise ConfigError("`write_mode` = 'replace_where' needs `where`.", remedy="Say it in the metadata, too.")
+        return where
+
+    def _stored_types(self) -> dict[str, str]:
+        try:
+            return {column.name: column.type for column in self.lake.table(str(self.table)).schema()}
+        except ObjectNotFoundError:
+            return {}
+
+    def _counts(self, result: WriteResult, part: Slice, columns: Mapping[str, PartitionColumn]) -> dict[str, int]:
+        if len(part.cells) == 1 and result.mode == "replace_where" and not result.replayed:
+            return {part.texts[0]: result.rows_written}
+        return metadata.rows_per_partition(self.lake, self.table, result.snapshot_id, part, columns)

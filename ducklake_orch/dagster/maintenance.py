@@ -1,0 +1,221 @@
+"""The upkeep of a lake as definitions: an asset for each operation, a job and a schedule, and a job that only plans."""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from ducklake_orch.config.maintenance import OPERATIONS, MaintenancePolicy, read_policy
+from ducklake_orch.dagster.failures import failures
+from ducklake_orch.dagster.grades import figures_of, of_operation
+from ducklake_orch.dagster.health import CONSISTENT, consistency_check
+from ducklake_orch.dagster.reports import plan_metadata, report_metadata, step_check
+from ducklake_orch.dagster.resource import LakeResource
+from ducklake_orch.errors import ConfigError
+from ducklake_orch.lake import DuckLake
+from ducklake_orch.maintenance.selection import Selection
+
+STEPS = "no_step_failed"
+_RETRY = dg.RetryPolicy(max_retries=3, delay=60, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.FULL)
+
+
+class MaintenanceConfig(dg.Config):
+    """What a run of maintenance does differently."""
+
+    dry_run: bool = Field(default=False, description="Change nothing; the report is the plan.")
+    policy: dict[str, Any] = Field(default={}, description="Fields of the policy that are different, this time.")
+    schemas: list[str] | None = Field(default=None, description="Only tables in these, by name or pattern.")
+    tables: list[str] | None = Field(default=None, description="Only these tables, by name or pattern.")
+
+
+def build_maintenance_definitions(
+    lake: str = "lake",
+    *,
+    name: str | None = None,
+    operations: Sequence[str] = OPERATIONS,
+    schemas: Sequence[str] | None = None,
+    tables: Sequence[str] | None = None,
+    policy: MaintenancePolicy | Mapping[str, Any] | None = None,
+    cron_schedule: str | None = None,
+    execution_timezone: str = "UTC",
+    pool: str | None = None,
+    retry_policy: dg.RetryPolicy | None = _RETRY,
+    fresh_within: timedelta | None = timedelta(hours=36),
+    spark: bool = False,
+) -> dg.Definitions:
+    """Return the maintenance of a lake, or of some of its tables.
+
+    There is an asset for each operation, `<name>/maintenance/<operation>`, which come one after the other; its checks
+    say whether a step failed, and how the figures are that the operation helps with; the last one's, too, whether
+    anything in the lake is broken. `<name>_maintenance` is the job, with a schedule of that name that is stopped until
+    somebody starts it; `<name>_maintenance_plan` only plans.
+
+    Args:
+        lake: The key of the lake's resource.
+        name: What all these names begin with; by default the key.
+        operations: Of `flush`, `rewrite`, `merge`, `expire`, `cleanup`, `orphans`.
+        schemas: Only tables in these, by name or pattern; `expire`, `cleanup` and `orphans` are about the lake.
+        tables: Only these, by name or pattern.
+        policy: What may be done; by default what the lake's configuration says.
+        cron_schedule: When; by default between three and four, at a minute that depends on the name.
+        execution_timezone: The zone of the schedule.
+        pool: The pool of the assets; by default `<name>_maintenance`.
+        retry_policy: For what may go well later, the end of another run of maintenance say.
+        fresh_within: How old the last run of an asset may be; None: any age.
+        spark: Give the resource's Spark session to what is too much for one machine.
+
+    Raises:
+        ConfigError: When there is no such operation, or the policy is wrong.
+    """
+    Selection(operations, schemas, tables)  # refuses what is no operation
+    chosen = [one for one in OPERATIONS if one in operations]
+    if not chosen:
+        raise ConfigError("`operations` is empty.", remedy=f"Name some of {', '.join(OPERATIONS)}.")
+    name = name or lake
+    upkeep = _Upkeep(lake, name, policy, schemas, tables, spark)
+    pool, fresh = pool or f"{name}_maintenance", None
+    if fresh_within is not None:
+        fresh = dg.FreshnessPolicy.time_window(fail_window=fresh_within)
+    assets: list[dg.AssetsDefinition] = []
+    for operation in chosen:
+        before = [assets[-1].key] if assets else []
+        assets.append(upkeep.asset(operation, before, pool=pool, retry_policy=retry_policy, freshness_policy=fresh))
+    job = dg.define_asset_job(f"{name}_maintenance", dg.AssetSelection.assets(*assets), description=upkeep.about)
+    minute = zlib.crc32(name.encode()) % 60  # lakes of one place do not all begin at once
+    schedule = dg.ScheduleDefinition(
+        name=f"{name}_maintenance",
+        job=job,
+        cron_schedule=cron_schedule or f"{minute} 3 * * *",
+        execution_timezone=execution_timezone,
+        default_status=dg.DefaultScheduleStatus.STOPPED,
+    )
+    return dg.Definitions(
+        assets=assets,
+        asset_checks=[upkeep.consistency(chosen[-1])],
+        jobs=[job, upkeep.plan_job(chosen)],
+        schedules=[schedule],
+    )
+
+
+@dataclass(frozen=True)
+class _Upkeep:
+    """What the assets and the plan of one lake share."""
+
+    lake: str
+    name: str
+    policy: MaintenancePolicy | Mapping[str, Any] | None
+    schemas: Sequence[str] | None
+    tables: Sequence[str] | None
+    spark: bool
+
+    def __post_init__(self) -> None:
+        read_policy(self.policy, MaintenancePolicy())
+
+    @property
+    def about(self) -> str:
+        """Whose maintenance it is."""
+        some = [*(self.tables or ()), *(f"{one}.*" for one in self.schemas or ())]
+        return f"Maintenance of the lake `{self.lake}`" + (f": {', '.join(some)}." if some else ".")
+
+    def key(self, operation: str) -> dg.AssetKey:
+        """Return the key of an operation's asset."""
+        return dg.AssetKey([self.name, "maintenance", operation])
+
+    def asset(self, operation: str, before: Sequence[dg.AssetKey], **options: Any) -> dg.AssetsDefinition:
+        """Return the asset of an operation."""
+        checks = [STEPS, *of_operation(operation)]
+
+        # Dagster takes an annotation with a parameter for a frame.
+        def operate(context: dg.AssetExecutionContext, config: MaintenanceConfig) -> dg.MaterializeResult:  # type: ignore[type-arg]
+            resource = self._resource(context)
+            with failures(f"`{operation}` of the lake was not done", {}):
+                lake = resource.lake()
+                report = lake.maintain(
+                    self._policy(lake, config),
+                    [operation],
+                    dry_run=config.dry_run,
+                    progress=lambda step: context.log.info(str(step)),
+                    spark=resource.spark_session if self.spark else None,
+                    **self._selection(config),
+                )
+                health = lake.health(self._policy(lake, config))
+            selection = Selection(**self._selection(config))
+            grades = [figures_of(health, metric, selection).check() for metric in of_operation(operation)]
+            return dg.MaterializeResult(
+                metadata=report_metadata(report, health), check_results=[step_check(STEPS, report), *grades]
+            )
+
+        decorate = dg.asset(
+            key=self.key(operation),
+            deps=list(before),
+            description=f"{self.about} See `{operation}` in its policy.",
+            group_name=f"{self.name}_maintenance",
+            kinds={"ducklake"},
+            required_resource_keys={self.lake},
+            check_specs=[dg.AssetCheckSpec(check, asset=self.key(operation)) for check in checks],
+            **options,
+        )
+        made: dg.AssetsDefinition = decorate(operate)
+        return made
+
+    def consistency(self, operation: str) -> dg.AssetChecksDefinition:
+        """Return the check that nothing in the lake is broken, after the last operation."""
+
+        @dg.asset_check(asset=self.key(operation), name=CONSISTENT, required_resource_keys={self.lake})
+        def consistent(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+            with failures("The lake was not checked", {}):
+                return consistency_check(self._resource(context).lake().fsck().findings)
+
+        return consistent
+
+    def plan_job(self, operations: Sequence[str]) -> dg.JobDefinition:
+        """Return a job that says on the page of each asset what it would do."""
+
+        @dg.op(name=f"{self.name}_maintenance_plan_op", out=dg.Out(dg.Nothing), required_resource_keys={self.lake})
+        def plan(context: dg.OpExecutionContext, config: MaintenanceConfig) -> None:
+            with failures("The maintenance of the lake was not planned", {}):
+                lake = self._resource(context).lake()
+                selection = self._selection(config)
+                found = lake.plan_maintenance(self._policy(lake, config), operations, **selection)
+            for step in found.operations:
+                context.log.info(str(step))
+            for operation in operations:
+                planned = plan_metadata(found, operation)
+                context.log_event(dg.AssetObservation(self.key(operation), metadata=planned))
+
+        @dg.job(name=f"{self.name}_maintenance_plan", description=f"{self.about} Only the plan; changes nothing.")
+        def planning() -> None:
+            plan()
+
+        return planning
+
+    def _resource(self, context: Any) -> LakeResource:
+        found = getattr(context.resources, self.lake)
+        if not isinstance(found, LakeResource):
+            raise ConfigError(
+                f"The resource `{self.lake}` is a {type(found).__name__}.",
+                remedy="Give a DuckLakeResource or a DuckLakeFileResource.",
+            )
+        return found
+
+    def _selection(self, config: MaintenanceConfig) -> dict[str, Any]:
+        return {"schemas": config.schemas or self.schemas, "tables": config.tables or self.tables}
+
+    def _policy(self, lake: DuckLake, config: MaintenanceConfig) -> MaintenancePolicy:
+        """Return the policy of the definitions, or of the lake, with what this run does differently."""
+        base = read_policy(self.policy, lake.config.maintenance)
+        if not config.policy:
+            return base
+        return MaintenancePolicy(**_laid_over(base.model_dump(mode="json", exclude_unset=True), config.policy))
+
+
+def _laid_over(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    both = dict(base)
+    for name, value in over.items():
+        under = both.get(name)
+        both[name] = _laid_over(under, value) if isinstance(under, Mapping) and isinstance(value, Mapping) else value
+    return both

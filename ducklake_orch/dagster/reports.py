@@ -1,0 +1,74 @@
+"""What the event log says about maintenance: figures that plots show, and a table of what was done."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import dagster as dg
+
+from ducklake_orch.maintenance.health_report import HealthReport
+from ducklake_orch.maintenance.results import MaintenancePlan, MaintenanceReport, PlannedStep, StepReport, add_up
+
+# Events are kept for good: of more steps than these, the log of the run tells.
+_LISTED = 100
+# Figures of the lake after a run, as its health calls them.
+_LAKE = ("files", "bytes", "rows", "inlined_rows", "deleted_rows", "snapshot_count", "pending_bytes", "catalog_bytes")
+
+
+def report_metadata(report: MaintenanceReport, health: HealthReport) -> dict[str, Any]:
+    """Return what a run of maintenance did, and how the lake is after it."""
+    found: dict[str, Any] = {
+        "ducklake/status": report.status,
+        "ducklake/run_id": report.run_id,
+        "ducklake/dry_run": report.dry_run,
+        "ducklake/snapshot_id": report.snapshot_after,
+        "ducklake/seconds": round(report.duration_s, 3),
+        "ducklake/grade": health.grade,
+    }
+    found |= {f"ducklake/{name}": value for name, value in report.totals.items()}
+    metrics = health.lake.metrics
+    found |= {f"ducklake/lake_{name}": metrics[name] for name in _LAKE if metrics.get(name) is not None}
+    return found | _said(report.warnings, [one for one in report.operations if one.status != "skipped"])
+
+
+def plan_metadata(plan: MaintenancePlan, operation: str) -> dict[str, Any]:
+    """Return what an operation would do."""
+    steps = [one for one in plan.operations if one.operation == operation]
+    found: dict[str, Any] = {"ducklake/planned": True, "ducklake/snapshot_id": plan.snapshot}
+    found |= {f"ducklake/{name}": value for name, value in add_up(steps).items()}
+    return found | _said(plan.warnings, [one for one in steps if one.action == "run"])
+
+
+def step_check(name: str, report: MaintenanceReport) -> dg.AssetCheckResult:
+    """Return whether all steps of a run went well."""
+    failed = [one for one in report.operations if one.error is not None]
+    stopped = [one for one in report.operations if one.status == "stopped"]
+    return dg.AssetCheckResult(
+        passed=not failed and not stopped,
+        check_name=name,
+        severity=dg.AssetCheckSeverity.ERROR if failed else dg.AssetCheckSeverity.WARN,
+        metadata={
+            "ducklake/failed": len(failed),
+            "ducklake/stopped": len(stopped),
+            **_said((), [*failed, *stopped]),
+        },
+    )
+
+
+def _said(warnings: Sequence[str], steps: Sequence[PlannedStep]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if warnings:
+        found["ducklake/warnings"] = dg.MetadataValue.md("\n".join(f"- {one}" for one in warnings))
+    if steps:
+        found["ducklake/report"] = dg.MetadataValue.table([_record(one) for one in steps[:_LISTED]])
+    return found
+
+
+def _record(step: PlannedStep) -> dg.TableRecord:
+    cells: dict[str, Any] = {"operation": step.operation, "where": step.where}
+    if isinstance(step, StepReport):
+        cells["status"] = step.status
+    cells |= {"files in": step.files_in, "files out": step.files_out or 0, "rows": step.rows, "bytes": step.bytes or 0}
+    if isinstance(step, StepReport):
+        cells["seconds"] = round(step.duration_s, 3)
+        return dg.TableRecord(cells | {"note": str(step.error or step.reason)})
+    return dg.TableRecord(cells | {"note": step.reason})

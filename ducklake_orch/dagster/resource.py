@@ -1,0 +1,178 @@
+"""A lake as a Dagster resource."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from dagster.components.lib.sql_component.sql_client import SQLClient
+from pydantic import BaseModel, Field
+
+from ducklake_orch.config.catalogs import CATALOGS
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.config.maintenance import MaintenancePolicy
+from ducklake_orch.config.storages import STORAGES
+from ducklake_orch.config.tables import Family, UrlModel
+from ducklake_orch.dagster.catalogs import AnyCatalog
+from ducklake_orch.dagster.configuration import Part, given
+from ducklake_orch.dagster.policies import PoolPolicy, RetryPolicy
+from ducklake_orch.dagster.spark import session_of
+from ducklake_orch.dagster.storages import AnyStorage, DefaultStorage
+from ducklake_orch.errors import ConfigError
+from ducklake_orch.lake import DuckLake
+from ducklake_orch.results import CommitInfo, ExecuteResult
+
+if TYPE_CHECKING:
+    import duckdb
+    from pyspark.sql import SparkSession
+
+
+class LakeResource(dg.ConfigurableResource, SQLClient):  # type: ignore[type-arg]  # what it gives is itself
+    """What every lake can do in Dagster, wherever its configuration comes from."""
+
+    spark: dg.ResourceDependency[Any] = None  # type: ignore[assignment]  # a default, as of any field
+
+    def lake(self) -> DuckLake:
+        """Return the lake; its values are checked here, where the environment is known."""
+        raise NotImplementedError
+
+    @property
+    def spark_session(self) -> "SparkSession":
+        """The Spark session: of `spark`, else the one that runs, else a good local one."""
+        return session_of(self.spark)
+
+    @contextmanager
+    def connect(
+        self, *, read_only: bool = False, snapshot: int | None = None, as_of: datetime | str | None = None
+    ) -> Iterator["duckdb.DuckDBPyConnection"]:
+        """Open a DuckDB connection that is in the lake, for a block; see `DuckLake.connect`."""
+        with self.lake().connect(read_only=read_only, snapshot=snapshot, as_of=as_of) as connection:
+            yield connection
+
+    def execute(
+        self, commands: str | Sequence[str], *, atomic: bool = False, commit: CommitInfo | None = None
+    ) -> ExecuteResult:
+        """Run SQL commands, each tried again after transient failures; the first error is raised.
+
+        Args:
+            commands: A statement, a script, or a list of either.
+            atomic: Run all of them in one transaction.
+            commit: Author, message and extra of the snapshots.
+        """
+        return self.lake().execute(commands, atomic=atomic, commit=commit).raise_for_error()
+
+    def connect_and_execute(self, sql: str) -> None:
+        """Run SQL, for Dagster's SQL components."""
+        self.execute(sql)
+
+
+class DuckLakeResource(LakeResource):
+    """A lake, configured in Dagster: every value can be an `EnvVar`, and secrets should be.
+
+    `catalog` and `storage` take a model of `ducklake_orch.dagster`, one of `ducklake_orch` (its values are known then),
+    a URL, or what run config has: `{"sqlite": {"path": "lake.sqlite"}}`.
+    """
+
+    name: str = Field(description="Display name; default of alias and file names.")
+    catalog: AnyCatalog = Field(discriminator="type", description="Catalog database.")
+    storage: AnyStorage = Field(discriminator="type", description="Data files.")
+    alias: str | None = Field(default=None, description="SQL name of the attached lake; default is made from the name.")
+    create_if_missing: bool | None = Field(default=None, description="Create the lake when it is not there.")
+    metadata_schema: str | None = Field(
+        default=None, description="Schema that holds the lake's tables in a Postgres database."
+    )
+    read_only: bool | None = Field(default=None, description="Refuse every write.")
+    snapshot: int | None = Field(default=None, description="Read the lake as of this snapshot.")
+    as_of: str | None = Field(default=None, description="Read the lake as of this time (with its zone).")
+    encrypted: bool | None = Field(default=None, description="Encrypt data files when the lake is created.")
+    data_inlining_row_limit: int | None = Field(default=None, description="Inserts up to this size are inlined.")
+    override_data_path: bool | None = Field(default=None, description="Use this storage though the lake names another.")
+    automatic_migration: bool | None = Field(default=None, description="Bring an older catalog format up to date.")
+    attach_options: dict[str, Any] | None = Field(
+        default=None, description="Further options of ATTACH; META_* ones go to the catalog."
+    )
+    options: dict[str, Any] | None = Field(
+        default=None, description="Persisted options the lake should have; checked, written by apply_options()."
+    )
+    settings: dict[str, Any] | None = Field(default=None, description="DuckDB settings for every connection.")
+    extensions: list[str] | None = Field(default=None, description="Further DuckDB extensions to load.")
+    memory_limit: str | None = Field(default=None, description="Memory of the engine in this process: `2GB` say.")
+    threads: int | None = Field(default=None, description="Threads of the engine in this process.")
+    temp_directory: str | None = Field(default=None, description="Where the engine spills to.")
+    max_temp_directory_size: str | None = Field(default=None, description="How much the engine may spill.")
+    task_memory_limit: str | None = Field(default=None, description="Memory of the engine in one Spark task.")
+    lock_timeout: str | None = Field(default=None, description="How long a write waits for its turn.")
+    keep_keys: str | None = Field(default=None, description="How long idempotency keys are remembered.")
+    retry: RetryPolicy | None = Field(default=None, description="What happens after transient failures.")
+    pool: PoolPolicy | None = Field(default=None, description="Connections kept to a server catalog.")
+    maintenance: dict[str, Any] | None = Field(
+        default=None, description="How the lake is kept in shape, and when it is healthy: a policy's fields."
+    )
+
+    def __init__(self, **data: Any) -> None:
+        data = dict(data)
+        for name, family in (("catalog", CATALOGS), ("storage", STORAGES)):
+            if name in data:
+                data[name] = _selector(data[name], family)
+        if isinstance(policy := data.get("maintenance"), MaintenancePolicy):
+            data["maintenance"] = policy.model_dump(mode="json", exclude_unset=True)
+        super().__init__(**data)
+
+    def lake(self) -> DuckLake:
+        """Return the lake; its values are checked here, where the environment is known."""
+        fields = given(self, "spark", "catalog", "storage")
+        fields["catalog"] = _table(self.catalog)
+        if not isinstance(self.storage, DefaultStorage):
+            fields["storage"] = _table(self.storage)
+        return DuckLake(LakeConfig(**fields))
+
+
+class DuckLakeFileResource(LakeResource):
+    """A lake of a TOML file, which is read at run time; `${…}` in it and `DUCKLAKE_…` are read then, too."""
+
+    path: str = Field(default="ducklake.toml", description="The file.")
+    profile: str | None = Field(default=None, description="The profile of the file.")
+    lake_name: str | None = Field(default=None, alias="lake", description="The lake's name, where there are several.")
+
+    def lake(self) -> DuckLake:
+        """Return the lake."""
+        return DuckLake.from_toml(self.path, profile=self.profile, lake=self.lake_name)
+
+
+def _table(part: Part) -> dict[str, Any]:
+    fields = part.fields()
+    return {"url": fields["url"]} if fields["type"] == "url" else fields
+
+
+def _selector(value: Any, family: Family) -> Any:
+    """Return a catalog or storage as Dagster's unions take it."""
+    if isinstance(value, str | os.PathLike):
+        # An EnvVar is a text, too, and stays one.
+        return {"url": {"url": str(value) if isinstance(value, Path) else value}}
+    if isinstance(value, UrlModel):
+        return {value.type: _plain(value)}  # type: ignore[attr-defined]  # each of them has one
+    if isinstance(value, Mapping) and isinstance(value.get("type"), str):
+        return {value["type"]: {key: item for key, item in value.items() if key != "type"}}
+    if isinstance(value, Mapping) and not (len(value) == 1 and set(value) <= {*family.types, "url", "default"}):
+        raise ConfigError(
+            f"A {family.what} is given as {{{', '.join(map(repr, value))}}}.",
+            remedy=f"Name its kind first: {{{next(iter(family.types))!r}: {{…}}}}, or give a URL.",
+        )
+    return value
+
+
+def _plain(model: BaseModel) -> dict[str, Any]:
+    """Return the fields of a model of the core that were given, with their secrets."""
+    fields = {name: getattr(model, name) for name in model.model_fields_set if name != "type"}
+    return {name: _open(value) for name, value in fields.items() if value is not None}
+
+
+def _open(value: Any) -> Any:
+    if hasattr(value, "get_secret_value"):
+        return value.get_secret_value()
+    if isinstance(value, Mapping):
+        return {key: _open(item) for key, item in value.items()}
+    return str(value) if isinstance(value, Path) else value

@@ -1,0 +1,159 @@
+"""A sensor that sees what others than Dagster change in a lake."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import dagster as dg
+
+from ducklake_orch.catalog.changes import DATA, DELETING, parse, quoted
+from ducklake_orch.dagster.changed import changed_keys
+from ducklake_orch.dagster.names import Assets, plain_metadata, specs_of, table_named
+from ducklake_orch.engine.quoting import TableName
+from ducklake_orch.errors import ConfigError, HistoryExpiredError
+from ducklake_orch.lake import DuckLake
+from ducklake_orch.results import Snapshot, Table
+from ducklake_orch.slices.vocabulary import table_address
+
+
+def ducklake_snapshot_sensor(
+    assets: Assets,
+    *,
+    lake: str = "lake",
+    name: str = "ducklake_snapshots",
+    job: Any = None,
+    schema: str = "main",
+    minimum_interval_seconds: int = 60,
+    default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.STOPPED,
+) -> dg.SensorDefinition:
+    """Return a sensor of assets whose tables others write, too.
+
+    It remembers the last snapshot that it saw. When rows of a table were changed since, by no run of Dagster, it
+    observes the asset, with the snapshot as data version, one observation for each partition that has such rows; or,
+    given a job, asks for a run of it for each. What compactions and flushes move is no change.
+
+    Args:
+        assets: The assets; each is the table that the IO manager would take for it.
+        lake: The key of the lake's resource.
+        name: The name of the sensor.
+        job: What is to run, instead of an observation.
+        schema: Schema of assets whose key names none.
+        minimum_interval_seconds: How often it looks.
+        default_status: Whether it looks before somebody starts it.
+    """
+    specs = specs_of(assets)
+    if not specs:
+        raise ConfigError("The sensor has no assets.", remedy="Give it those whose tables others write.")
+
+    @dg.sensor(
+        name=name,
+        job=job,
+        required_resource_keys={lake},
+        minimum_interval_seconds=minimum_interval_seconds,
+        default_status=default_status,
+        description=f"Changes in the lake `{lake}` by others than Dagster.",
+    )
+    def look(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        found: DuckLake = getattr(context.resources, lake).lake()
+        newest = found.snapshots(1)[0].snapshot_id
+        if context.cursor is None:
+            context.update_cursor(str(newest))
+            return dg.SkipReason(f"It begins at snapshot {newest}.")
+        seen = int(context.cursor)
+        if newest <= seen:
+            # A lake that was made anew begins from its first snapshot.
+            context.update_cursor(str(newest))
+            return dg.SkipReason(f"Snapshot {newest} has been seen.")
+        # They are numbered without gaps, but for those that have expired.
+        foreign = [one for one in found.snapshots(newest - seen) if one.snapshot_id > seen and not _is_known(one)]
+        changes = _Changes(found, found.tables(), foreign, (seen + 1, newest), context.instance)
+        events = [
+            event for spec in specs for event in changes.of_asset(spec, table_named(spec.key, spec.metadata, schema))
+        ]
+        cursor = str(newest)
+        if not events:
+            context.update_cursor(cursor)
+            return dg.SkipReason(f"Snapshots {seen + 1} to {newest} are of Dagster, or of other tables.")
+        if job is None:
+            return dg.SensorResult(asset_events=events, cursor=cursor)
+        partitioned = {spec.key for spec in specs if spec.partitions_def is not None}
+        requests = [_request(name, one) for one in events if one.partition or one.asset_key not in partitioned]
+        if len(requests) < len(events):
+            context.log.warning("Some changes are older than the history: of which partitions is not known any more.")
+        return dg.SensorResult(run_requests=requests, cursor=cursor)
+
+    return look
+
+
+class _Changes:
+    """What others changed between two snapshots."""
+
+    def __init__(
+        self,
+        lake: DuckLake,
+        tables: Sequence[Table],
+        foreign: Sequence[Snapshot],
+        span: tuple[int, int],
+        instance: dg.DagsterInstance,
+    ) -> None:
+        self._lake = lake
+        self._tables = tables
+        self._foreign = foreign
+        self._span = span
+        self._instance = instance
+
+    def of_asset(self, spec: dg.AssetSpec, name: TableName) -> Iterator[dg.AssetObservation]:
+        """Return an observation of each partition that changed, or of the asset."""
+        table = next((one for one in self._tables if name.names(one.schema, one.table)), None)
+        changed = [one for one in self._foreign if table is not None and _changes(one, table)]
+        if not changed:
+            return
+        said: dict[str, Any] = {
+            "dagster/table_name": table_address(self._lake, name),
+            "ducklake/snapshot_id": changed[0].snapshot_id,
+            "ducklake/snapshots": len(changed),
+            "ducklake/author": ", ".join(sorted({one.author for one in changed if one.author})) or "unknown",
+        }
+        for key in self._keys(spec, name, changed):
+            yield dg.AssetObservation(
+                spec.key,
+                partition=key,
+                metadata=said,
+                tags={"dagster/data_version": str(changed[0].snapshot_id)},
+            )
+
+    def _keys(self, spec: dg.AssetSpec, name: TableName, changed: Sequence[Snapshot]) -> Sequence[str | None]:
+        if spec.partitions_def is None:
+            return [None]
+        what, expression = f"Asset `{spec.key.to_user_string()}`", plain_metadata(spec.metadata).get("partition_expr")
+        first, last = changed[-1].snapshot_id, changed[0].snapshot_id
+        try:
+            return changed_keys(
+                self._lake, str(name), what, spec.partitions_def, expression, (first, last), self._instance
+            )
+        except HistoryExpiredError:
+            return [None]  # which ones is not known any more
+
+
+def _request(sensor: str, event: dg.AssetObservation) -> dg.RunRequest:
+    snapshot = str(event.metadata["ducklake/snapshot_id"].value)
+    what = event.asset_key.to_user_string()
+    return dg.RunRequest(
+        run_key=f"{sensor}:{snapshot}:{what}:{event.partition or ''}",
+        partition_key=event.partition,
+        tags={"ducklake/snapshot_id": snapshot, "ducklake/asset": what},
+    )
+
+
+def _is_known(snapshot: Snapshot) -> bool:
+    """Whether a run of Dagster made a snapshot, or maintenance, which changes no rows."""
+    return isinstance(snapshot.extra, dict) and not snapshot.extra.keys().isdisjoint({"dagster", "maintenance"})
+
+
+def _changes(snapshot: Snapshot, table: Table) -> bool:
+    """Whether a snapshot changed rows of a table, or made it."""
+    made = quoted(table.schema, table.table).lower()
+    tokens = parse(",".join(snapshot.changes))
+    kinds = {one.kind for one in tokens if one.id == table.table_id}
+    if "inline_flush" in kinds:
+        kinds -= DELETING  # deletions that were there before, now in files
+    return bool(kinds & DATA) or any(one.kind == "created_table" and (one.name or "").lower() == made for one in tokens)

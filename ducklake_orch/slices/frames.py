@@ -1,0 +1,98 @@
+"""Frames that a host's tasks return and take: which kinds there are, and how rows of a table become one."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ducklake_orch.config.nearest import nearest
+from ducklake_orch.errors import ConfigError
+from ducklake_orch.frames import is_spark, rows_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from ducklake_orch.lake import DuckLake
+
+KINDS = ("spark", "arrow", "reader", "pandas", "polars", "lazy", "duckdb")
+_ANNOTATED = {
+    ("pyspark", "DataFrame"): "spark",
+    ("pyarrow", "Table"): "arrow",
+    ("pyarrow", "RecordBatchReader"): "reader",
+    ("pandas", "DataFrame"): "pandas",
+    ("polars", "DataFrame"): "polars",
+    ("polars", "LazyFrame"): "lazy",
+    ("duckdb", "DuckDBPyRelation"): "duckdb",
+    ("_duckdb", "DuckDBPyRelation"): "duckdb",
+}
+
+
+def kind_of(annotation: Any) -> str | None:
+    """Return which kind of frame an annotation names; None where it names none."""
+    name = getattr(annotation, "__name__", str(annotation))
+    return _ANNOTATED.get((str(getattr(annotation, "__module__", "")).partition(".")[0], name))
+
+
+def check_kind(kind: str, place: str) -> None:
+    """Refuse a kind of frame that does not exist."""
+    if kind not in KINDS:
+        raise ConfigError(f"{place} = {kind!r} is no kind of frame.", remedy=nearest(str(kind), KINDS))
+
+
+def typed(data: Any) -> tuple[Any, dict[str, str]]:
+    """Return a frame that can still be read, and the types of its columns in DuckDB."""
+    import duckdb
+    import pyarrow as pa
+
+    if type(data).__module__.startswith("polars") and hasattr(data, "collect"):
+        data = data.collect()  # a LazyFrame, which would be worked out twice
+    elif not is_spark(data) and not hasattr(data, "scanner") and type(data).__module__.startswith("duckdb"):
+        data = pa.RecordBatchReader.from_stream(data)  # a relation, likewise
+    with duckdb.connect() as con:
+        return data, {name: str(kind) for name, kind in rows_of(data).types(con)}
+
+
+def read_as(
+    lake: "DuckLake",
+    kind: str,
+    table: str,
+    session: "Callable[[], SparkSession]",
+    *,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    snapshot: int | None = None,
+) -> Any:
+    """Read rows of a table as a kind of frame.
+
+    Args:
+        lake: The lake.
+        kind: One of `KINDS`.
+        table: The table.
+        session: Where the Spark session comes from, for what needs one.
+        columns: The columns to read; all when None.
+        where: The condition.
+        snapshot: The snapshot; the latest when None.
+    """
+    if kind == "spark":
+        return lake.read(table, session(), columns=columns, where=where, snapshot=snapshot)
+    if kind == "reader":
+        return lake.read_batches(table, columns=columns, where=where, snapshot=snapshot)
+    return as_kind(kind, lake.read(table, columns=columns, where=where, snapshot=snapshot))
+
+
+def as_kind(kind: str, rows: "pa.Table") -> Any:
+    """Return rows that are at hand as a kind of frame, other than Spark's."""
+    match kind:
+        case "reader":
+            return rows.to_reader()
+        case "pandas":
+            return rows.to_pandas()
+        case "polars" | "lazy":
+            import polars
+
+            frame: Any = polars.from_arrow(rows)
+            return frame.lazy() if kind == "lazy" else frame
+        case "duckdb":
+            import duckdb
+
+            return duckdb.connect().from_arrow(rows)  # the relation keeps its connection
+    return rows

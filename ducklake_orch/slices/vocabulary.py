@@ -1,0 +1,44 @@
+"""The words in which hosts tell of a write; each host adds what only it can show."""
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from ducklake_orch.engine.quoting import TableName
+from ducklake_orch.results import WriteResult
+
+if TYPE_CHECKING:
+    from ducklake_orch.lake import DuckLake
+
+
+def bounded_key(begin: str, *parts: Any) -> str:
+    """Return an idempotency key that is never too long: its beginning is for people, all of its parts count."""
+    return f"{begin}:{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]}"
+
+
+def table_address(lake: "DuckLake", table: TableName) -> str:
+    """Return the table as SQL finds it once the lake is attached."""
+    return f"{lake.config.alias}.{table}"
+
+
+def told_of(lake: "DuckLake", table: TableName, result: WriteResult) -> dict[str, str | int | float | bool | None]:
+    """Return what is true of a write, whatever was written, as plain values by name."""
+    told: dict[str, str | int | float | bool | None] = {
+        "dagster/table_name": table_address(lake, table),
+        "dagster/storage_kind": "ducklake",
+        "ducklake/snapshot_id": result.snapshot_id,
+        "ducklake/previous_snapshot_id": result.previous_snapshot_id,
+        "ducklake/rows_written": result.rows_written,
+        "ducklake/rows_removed": result.rows_removed,
+        "ducklake/files_added": result.files_added,
+        "ducklake/files_removed": result.files_removed,
+        "ducklake/bytes_written": result.bytes_written,
+        "ducklake/write_mode": result.mode,
+        "ducklake/engine": result.engine,
+        "ducklake/attempts": result.attempts,
+        "ducklake/replayed": result.replayed,
+        "ducklake/seconds": round(result.duration_s, 3),
+    }
+    if lake.config.data_path is not None:
+        told["dagster/uri"] = lake.config.data_path
+    return told

@@ -1,0 +1,182 @@
+"""`airflow standalone` in a folder of its own, and its REST API."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+class Standalone:
+    """A running Airflow.
+
+    Args:
+        port: Where its API listens.
+        home: Its folder.
+    """
+
+    def __init__(self, port: int, home: Path) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self.home = home
+        self._token = ""
+
+    def ask(self, path: str, body: Any = None, method: str | None = None) -> Any:
+        """Ask the API."""
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._token}"}
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.url}{path}", data, headers, method=method)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            text = answer.read().decode()
+        return json.loads(text) if text.startswith(("{", "[")) else text
+
+    def log_in(self) -> None:
+        """Wait for the API, and get in."""
+
+        def token() -> str | None:
+            try:
+                return str(self.ask("/auth/token", {"username": "admin", "password": "admin"})["access_token"])
+            except (OSError, KeyError):
+                return None
+
+        self._token = str(waiting(token, "the API", 600))
+
+    def healthy(self) -> bool:
+        """Whether all parts of it run."""
+        found = self.ask("/api/v2/monitor/health")
+        return all(found[one]["status"] == "healthy" for one in ("metadatabase", "scheduler", "triggerer"))
+
+    def unpause(self, *dags: str) -> None:
+        """Let DAGs run, once they are known."""
+        for dag in dags:
+
+            def known(dag: str = dag) -> bool:
+                try:
+                    self.ask(f"/api/v2/dags/{dag}", {"is_paused": False}, "PATCH")
+                except urllib.error.HTTPError:
+                    return False
+                return True
+
+            waiting(known, f"DAG {dag}", 180)
+
+    def trigger(self, dag: str, **body: Any) -> str:
+        """Start a run."""
+        return str(self.ask(f"/api/v2/dags/{dag}/dagRuns", {"logical_date": None, **body})["dag_run_id"])
+
+    def runs(self, dag: str) -> list[dict[str, Any]]:
+        """Return the runs of a DAG."""
+        found: list[dict[str, Any]] = self.ask(f"/api/v2/dags/{dag}/dagRuns?limit=100")["dag_runs"]
+        return found
+
+    def finished(self, dag: str, run_id: str | None = None, seconds: float = 300) -> dict[str, Any]:
+        """Wait for a run to end, or for any run of a DAG."""
+
+        def ended() -> dict[str, Any] | None:
+            for one in self.runs(dag):
+                if one["state"] in ("success", "failed") and run_id in (None, one["dag_run_id"]):
+                    return one
+            return None
+
+        found: dict[str, Any] = waiting(ended, f"a run of {dag}", seconds)
+        return found
+
+    def tasks(self, dag: str, run_id: str) -> list[dict[str, Any]]:
+        """Return the task instances of a run."""
+        path = f"/api/v2/dags/{dag}/dagRuns/{run_id}/taskInstances?limit=100"
+        found: list[dict[str, Any]] = self.ask(path)["task_instances"]
+        return found
+
+    def all_it_shows(self, dag: str, run_id: str) -> str:
+        """Return everything that the API tells of a run: fields, XCom, logs; and the connection."""
+        shown = [self.ask("/api/v2/connections"), self.ask("/api/v2/assets/events")]
+        for one in self.tasks(dag, run_id):
+            place = f"/api/v2/dags/{dag}/dagRuns/{run_id}/taskInstances/{one['task_id']}"
+            index = f"?map_index={one['map_index']}"
+            values = self.ask(f"{place}/xcomEntries{index}")
+            shown += [one, values, self.ask(f"{place}/logs/{one['try_number']}{index}")]
+            if any(entry["key"] == "return_value" for entry in values["xcom_entries"]):
+                shown.append(self.ask(f"{place}/xcomEntries/return_value{index}"))
+        return json.dumps(shown) + "".join(one.read_text(errors="replace") for one in self.home.glob("logs/**/*.log"))
+
+
+def waiting(done: Callable[[], Any], what: str, seconds: float) -> Any:
+    """Wait until something is there."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if found := done():
+            return found
+        time.sleep(1)
+    raise TimeoutError(f"{what} did not come within {seconds:.0f} s")
+
+
+@contextmanager
+def standalone(home: Path, dags: Path, variables: Mapping[str, str]) -> Iterator[Standalone]:
+    """Run Airflow for a block."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")} | {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__PARALLELISM": "3",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
+        "AIRFLOW__API__PORT": str(port),
+        "AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{port}",
+        "AIRFLOW__API__WORKERS": "1",
+        # Of a machine that has other things to do.
+        "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
+        "AIRFLOW__DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": "180",
+        "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        **variables,
+    }
+    with open(home / "standalone.out", "wb") as output:
+        process = subprocess.Popen(
+            [str(Path(sys.executable).with_name("airflow")), "standalone"],
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        running = Standalone(port, home)
+        running.log_in()
+        waiting(running.healthy, "a healthy Airflow", 240)
+        yield running
+    finally:
+        _end(process)
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End a process and its children, which are its session and no more."""
+    for one in (signal.SIGTERM, signal.SIGKILL):
+        for pid in _session(process.pid):
+            try:
+                os.kill(pid, one)
+            except ProcessLookupError:
+                continue
+        deadline = time.monotonic() + 15
+        while time.monotonic() < deadline and _session(process.pid) - {process.pid}:
+            process.poll()
+            time.sleep(0.2)
+    process.wait()
+
+
+def _session(leader: int) -> set[int]:
+    found = set()
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and os.getsid(int(entry.name)) == leader:
+                found.add(int(entry.name))
+        except ProcessLookupError:
+            continue
+    return found

@@ -1,0 +1,89 @@
+"""The DAGs that are shipped: they load fast and alone, and each of them succeeds on whatever lake there is."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.serialization.serialized_objects import DagSerialization
+
+from ducklake_orch.airflow import DuckLakeHook
+from tests.airflow_host.alone import in_own_process
+from tests.airflow_host.runs import bag_of, states
+
+FOLDER = Path(__file__).parents[2] / "airflow_dags"
+FILES = sorted(one for one in FOLDER.glob("*.py") if one.stem != "ducklake_shop")
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Iterator[dict[str, DAG]]:
+    """The DAGs, in the folder that Airflow looks into."""
+    folder = Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"])
+    shutil.copytree(FOLDER, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    bag = bag_of(folder)
+    assert not bag.import_errors
+    yield dict(bag.dags)
+    for file in FOLDER.glob("*.py"):
+        (folder / file.name).unlink()
+
+
+def test_every_file_has_a_dag_that_can_be_stored(shipped: dict[str, DAG]) -> None:
+    assert sorted(shipped) == [one.stem for one in FILES]
+    for dag in shipped.values():
+        stored = json.loads(json.dumps(DagSerialization.to_dict(dag)))
+        assert DagSerialization.from_dict(stored).dag_id == dag.dag_id
+        assert dag.doc_md
+
+
+def test_reading_the_files_is_quick_and_needs_no_engine() -> None:
+    code = f"""
+import runpy, sys, time
+sys.path.insert(0, {str(FOLDER)!r})
+import airflow.sdk
+from ducklake_orch.airflow import DuckLakeHook
+took = {{}}
+for file in {[str(one) for one in FILES]!r}:
+    started = time.monotonic()
+    runpy.run_path(file)
+    took[file] = time.monotonic() - started
+import json
+print(json.dumps([took, sorted({{"pyspark", "pandas", "polars"}} & set(sys.modules))]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
+    took, loaded = json.loads(done.stdout.splitlines()[-1])
+    assert max(took.values()) < 1, took
+    assert loaded == []
+
+
+def rows(sql: str) -> Any:
+    return DuckLakeHook().get_records(sql)
+
+
+@in_own_process
+def test_each_succeeds_in_any_order_on_an_empty_lake(shipped: dict[str, DAG], conn_id: str) -> None:
+    order = ["ducklake_revenue", "ducklake_returns", "ducklake_submit", "ducklake_maintenance", "ducklake_orders"]
+    for name in order:
+        done = run_shipped(shipped[name])
+        assert set(states(done).values()) <= {"success", "skipped"}, name
+        assert str(done.state) == "success", name
+    assert rows("SELECT count(*), count(DISTINCT order_id) FROM raw.orders") == [(1050, 1000)]
+    assert rows("SELECT count(*), count(DISTINCT order_id) FROM sales.orders") == [(980, 980)]
+    DuckLakeHook().run("CREATE TABLE raw.returns AS SELECT DATE '2025-01-01' AS day, range AS order_id FROM range(5)")
+    for name in ["ducklake_returns", "ducklake_revenue", "ducklake_orders"]:
+        done = run_shipped(shipped[name])
+        assert set(states(done).values()) == {"success"}, name
+    assert rows("SELECT returns FROM sales.returns_by_day") == [(5,)]
+    assert rows("SELECT sum(orders) FROM sales.daily_revenue") == [(980,)]
+    assert rows("SELECT count(*) FROM sales.orders") == [(980,)]
+
+
+def run_shipped(dag: DAG) -> Any:
+    time.sleep(0.01)  # each run has a logical date of its own
+    return dag.test()

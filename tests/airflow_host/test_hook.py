@@ -1,0 +1,228 @@
+"""The hook: for tasks of one's own, and unchanged for what Airflow has for SQL."""
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import duckdb
+import pandas
+import polars
+import pyarrow as pa
+import pytest
+from airflow.providers.common.sql.operators.sql import (
+    SQLColumnCheckOperator,
+    SQLExecuteQueryOperator,
+    SQLTableCheckOperator,
+)
+from airflow.providers.common.sql.sensors.sql import SqlSensor
+from airflow.sdk import DAG, task
+
+from ducklake_orch.airflow import DuckLakeHook
+from ducklake_orch.errors import (
+    ConfigError,
+    MaintenanceFloorError,
+    ObjectNotFoundError,
+    ReadOnlyError,
+    UnsupportedStatementError,
+)
+from tests.airflow_host.conftest import Connect
+from tests.airflow_host.runs import run, states
+
+
+def ids(hook: DuckLakeHook) -> list[int]:
+    return [one.snapshot_id for one in reversed(hook.snapshots())]
+
+
+# --- one run, one transaction --------------------------------------------------------------------------------------
+
+
+def test_statements_of_one_run_are_one_snapshot(conn_id: str) -> None:
+    hook = DuckLakeHook()
+    hook.run(["CREATE TABLE t (a INTEGER)", "INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)"])
+    assert hook.get_records("SELECT * FROM t ORDER BY a") == [(1,), (2,)]
+    assert ids(hook) == [0, 1]
+
+
+def test_a_script_is_one_too(conn_id: str) -> None:
+    hook = DuckLakeHook()
+    hook.run("CREATE TABLE t (a INTEGER); INSERT INTO t VALUES (1); INSERT INTO t VALUES (2);")
+    assert ids(hook) == [0, 1]
+
+
+def test_an_error_leaves_nothing_of_it(conn_id: str) -> None:
+    hook = DuckLakeHook()
+    hook.run("CREATE TABLE t (a INTEGER)")
+    with pytest.raises(ObjectNotFoundError):
+        hook.run(["INSERT INTO t VALUES (1)", "INSERT INTO nowhere VALUES (1)"])
+    assert hook.get_first("SELECT count(*) FROM t") == (0,)
+    assert ids(hook) == [0, 1]
+
+
+def test_with_autocommit_each_statement_is_one(conn_id: str) -> None:
+    hook = DuckLakeHook()
+    hook.run(["CREATE TABLE t (a INTEGER)", "INSERT INTO t VALUES (1)"], autocommit=True)
+    assert ids(hook) == [0, 1, 2]
+
+
+def test_a_write_after_a_read_waits_for_its_turn_and_sees_what_was_written_before_it(conn_id: str) -> None:
+    hook = DuckLakeHook()
+    hook.run("CREATE TABLE t AS SELECT 1 AS a")
+    with hook.get_conn() as connection:
+        cursor = connection.cursor()
+        assert cursor.execute("SELECT count(*) FROM t").fetchall() == [(1,)]
+        DuckLakeHook().run("INSERT INTO t VALUES (2)")
+        cursor.execute("INSERT INTO t SELECT count(*) FROM t")
+        connection.commit()
+    assert hook.get_records("SELECT a FROM t ORDER BY rowid") == [(1,), (2,), (2,)]
+
+
+def test_transactions_of_ones_own_are_kept(conn_id: str) -> None:
+    hook = DuckLakeHook()
+    hook.run("BEGIN; CREATE TABLE t (a INTEGER); INSERT INTO t VALUES (1); COMMIT", autocommit=True)
+    hook.run("BEGIN; INSERT INTO t VALUES (1); ROLLBACK", autocommit=True)
+    assert ids(hook) == [0, 1]
+
+
+def test_parameters_go_by_position_and_by_name(conn_id: str) -> None:
+    hook = DuckLakeHook()
+    assert hook.get_first("SELECT ? + ?", parameters=[1, 2]) == (3,)
+    assert hook.get_first("SELECT $b - $a", parameters={"a": 1, "b": 2}) == (1,)
+
+
+def test_rows_can_be_taken_one_by_one(conn_id: str) -> None:
+    with DuckLakeHook().get_conn() as connection:
+        cursor = connection.cursor().execute("SELECT range FROM range(5)")
+        assert [name for name, *_ in cursor.description or []] == ["range"]
+        assert cursor.fetchone() == (0,)
+        assert cursor.fetchmany(2) == [(1,), (2,)]
+        assert list(cursor) == [(3,), (4,)]
+        assert cursor.fetchone() is None
+
+
+def test_a_snapshot_names_the_task_that_made_it(conn_id: str) -> None:
+    with DAG("snapshots_name_tasks") as dag:
+
+        @task
+        def write() -> None:
+            DuckLakeHook().run("CREATE TABLE t (a INTEGER)")
+
+        write()
+    done = run(dag)
+    latest = DuckLakeHook().snapshots()[0]
+    assert latest.author == "airflow"
+    about = {"dag_id": dag.dag_id, "task_id": "write", "run_id": done.run_id, "map_index": -1, "try_number": 1}
+    assert latest.extra["airflow"] == about
+
+
+# --- guards --------------------------------------------------------------------------------------------------------
+
+
+def test_maintenance_calls_stay_above_the_floors(conn_id: str) -> None:
+    hook = DuckLakeHook()
+    hook.run("CREATE TABLE t (a INTEGER)")
+    with pytest.raises(MaintenanceFloorError):
+        hook.run("CALL ducklake_expire_snapshots('ducklake_default', older_than => now())")
+    hook.run("CALL ducklake_expire_snapshots('ducklake_default', older_than => now() - INTERVAL 7 DAYS)")
+    with pytest.raises(UnsupportedStatementError, match="autocommit"):
+        hook.run(["INSERT INTO t VALUES (1)", "CALL ducklake_merge_adjacent_files('ducklake_default')"])
+
+
+def test_working_with_a_lake_sets_no_option_of_it(conn_id: str) -> None:
+    hook = DuckLakeHook()
+    hook.run("CREATE TABLE t (a INTEGER)")
+    before = hook.lake().options()
+    hook.insert_rows("t", [(1,)])
+    hook.get_df("SELECT * FROM t")
+    hook.maintain()
+    hook.test_connection()
+    assert hook.lake().options() == before
+
+
+def test_a_lake_that_is_opened_to_be_read_is_not_written(connect: Connect, conn_id: str, tmp_path: Path) -> None:
+    DuckLakeHook().run("CREATE TABLE t (a INTEGER)")
+    catalog = {"type": "sqlite", "path": str(tmp_path / "catalog.sqlite")}
+    connect(extra={"catalog": catalog, "storage": str(tmp_path / "files"), "read_only": True})
+    assert DuckLakeHook().get_records("SELECT * FROM t") == []
+    with pytest.raises(ReadOnlyError):
+        DuckLakeHook().run("INSERT INTO t VALUES (1)")
+
+
+# --- rows and frames -----------------------------------------------------------------------------------------------
+
+VALUES = (
+    1,
+    "it's",
+    1.5,
+    Decimal("2.50"),
+    date(2024, 1, 2),
+    datetime(2024, 1, 2, 3, tzinfo=UTC),
+    b"\x00'",
+    [1, 2],
+    None,
+)
+
+
+def test_rows_are_inserted_as_one_snapshot(conn_id: str) -> None:
+    hook = DuckLakeHook()
+    columns = "a INTEGER, b TEXT, c DOUBLE, d DECIMAL(9, 2), e DATE, f TIMESTAMPTZ, g BLOB, h INTEGER[], i TEXT"
+    hook.run(f"CREATE TABLE t ({columns})")
+    hook.insert_rows("t", [VALUES] * 3)
+    assert ids(hook) == [0, 1, 2]
+    assert hook.get_records("SELECT * FROM t") == [(*VALUES[:7], [1, 2], None)] * 3
+    hook.insert_rows("t", ((n, str(n)) for n in range(25)), target_fields=["a", "b"], commit_every=10)
+    assert ids(hook) == [0, 1, 2, 3, 4, 5]
+    with pytest.raises(ConfigError, match="merge"):
+        hook.insert_rows("t", [VALUES], replace=True)
+
+
+def test_queries_become_frames(conn_id: str) -> None:
+    hook = DuckLakeHook()
+    hook.run("CREATE TABLE t AS SELECT range AS a FROM range(5)")
+    assert isinstance(hook.get_df("SELECT * FROM t"), pandas.DataFrame)
+    assert isinstance(hook.get_df("SELECT * FROM t", df_type="polars"), polars.DataFrame)
+    chunks = hook.get_df_by_chunks("SELECT * FROM t ORDER BY a", chunksize=2)
+    assert [list(chunk["a"]) for chunk in chunks] == [[0, 1], [2, 3], [4]]
+    assert hook.get_table_schema("t") == [{"name": "a", "type": "BIGINT"}]
+
+
+@pytest.mark.parametrize("kind", ["arrow", "pandas", "polars", "lazy", "reader", "duckdb"])
+def test_tables_are_read_as_what_is_asked_for(conn_id: str, kind: str) -> None:
+    hook = DuckLakeHook()
+    hook.write(pa.table({"a": [1, 2, 3]}), "sales.t", mode="append")
+    frame = hook.read("sales.t", kind, where="a > 1", columns=["a"])
+    with duckdb.connect() as con:
+        relation = frame if kind == "duckdb" else con.sql("FROM frame")
+        assert sorted(relation.fetchall()) == [(2,), (3,)]
+
+
+def test_another_kind_of_frame_is_refused(conn_id: str) -> None:
+    with pytest.raises(ConfigError, match=r"`kind` = 'pands' is no kind of frame. Did you mean `pandas`?"):
+        DuckLakeHook().read("t", "pands")
+
+
+# --- what Airflow has for SQL --------------------------------------------------------------------------------------
+
+
+def test_operators_checks_and_sensors_of_airflow_work_unchanged(conn_id: str) -> None:
+    with DAG("sql_of_airflow") as dag:
+        make = SQLExecuteQueryOperator(
+            task_id="make",
+            conn_id=conn_id,
+            sql="CREATE TABLE t (a INTEGER, b TEXT); INSERT INTO t VALUES (1, 'x'), (2, NULL);",
+            split_statements=True,
+        )
+        query = SQLExecuteQueryOperator(task_id="query", conn_id=conn_id, sql="SELECT * FROM t ORDER BY a")
+        wait = SqlSensor(task_id="wait", conn_id=conn_id, sql="SELECT count(*) FROM t", poke_interval=1, timeout=10)
+        column = SQLColumnCheckOperator(
+            task_id="column",
+            conn_id=conn_id,
+            table="t",
+            column_mapping={"a": {"min": {"equal_to": 1}, "null_check": {"equal_to": 0}}},
+        )
+        table = SQLTableCheckOperator(
+            task_id="table", conn_id=conn_id, table="t", checks={"rows": {"check_statement": "count(*) = 2"}}
+        )
+        make >> [query, wait, column, table]
+    done = run(dag)
+    assert set(states(done).values()) == {"success"}
+    assert ids(DuckLakeHook()) == [0, 1]

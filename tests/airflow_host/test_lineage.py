@@ -1,0 +1,73 @@
+"""What OpenLineage is told."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from airflow.sdk import DAG, Asset, task
+
+from ducklake_orch.airflow import DuckLakeHook, DuckLakeWriteOperator, ducklake_asset
+from ducklake_orch.airflow.assets import convert_asset_to_openlineage
+from tests.airflow_host.runs import run, states
+from tests.airflow_host.test_write import execute
+
+pytest.importorskip("airflow.providers.openlineage")
+
+
+def write(**arguments: Any) -> DuckLakeWriteOperator:
+    rows = pa.table({"id": [1, 2], "name": ["a", "b"]})
+    return DuckLakeWriteOperator(task_id="write", table="sales.orders", python_callable=lambda: rows, **arguments)
+
+
+def test_a_write_is_a_dataset_with_its_columns_and_figures(conn_id: str) -> None:
+    operator = write()
+    execute(operator)
+    told = operator.get_openlineage_facets_on_complete(None)
+    assert told is not None
+    (output,) = told.outputs
+    assert (output.namespace, output.name) == ("ducklake://ducklake_default", "sales.orders")
+    assert [(one.name, one.type) for one in output.facets["schema"].fields] == [("id", "BIGINT"), ("name", "VARCHAR")]
+    figures = output.outputFacets["outputStatistics"]
+    assert (figures.rowCount, figures.fileCount) == (2, 1)
+    assert told.inputs == []
+
+
+def test_a_task_that_wrote_nothing_tells_nothing(conn_id: str) -> None:
+    assert write().get_openlineage_facets_on_complete(None) is None
+
+
+def test_an_asset_is_the_same_dataset(conn_id: str) -> None:
+    asset: Asset = ducklake_asset("sales.orders")
+    found = convert_asset_to_openlineage(asset, None)
+    assert (found.namespace, found.name) == ("ducklake://ducklake_default", "sales.orders")
+
+
+def test_frames_that_come_in_are_inputs(conn_id: str) -> None:
+    seen: list[Any] = []
+
+    with DAG("lineage_of_frames") as dag:
+
+        @task.ducklake(table="copy", on_success_callback=lambda context: seen.append(context["task"]))
+        def copy(rows: pa.Table) -> pa.Table:
+            return rows
+
+        copy(write().output)
+    assert states(run(dag))["copy"] == "success"
+    told = seen[0].get_openlineage_facets_on_complete(None)
+    assert [(one.name, len(one.facets["schema"].fields)) for one in told.inputs] == [("sales.orders", 2)]
+    assert [one.name for one in told.outputs] == ["main.copy"]
+
+
+def test_sql_of_airflows_own_operators_is_understood(conn_id: str) -> None:
+    from airflow.providers.common.sql.operators.sql import SQLExecuteQueryOperator
+
+    execute(write())
+    sql = "CREATE TABLE sales.names AS SELECT name FROM sales.orders"
+    operator = SQLExecuteQueryOperator(task_id="sql", conn_id=conn_id, sql=sql)
+    execute(operator)
+    told = operator.get_openlineage_facets_on_complete(None)
+    assert told is not None
+    assert [one.name for one in told.inputs] == ["sales.orders"]
+    assert [one.name for one in told.outputs] == ["sales.names"]
+    assert {one.namespace for one in told.inputs + told.outputs} == {"ducklake://ducklake_default"}
+    assert DuckLakeHook().get_openlineage_default_schema() == "main"

@@ -1,0 +1,156 @@
+"""Maintenance as operators, as tasks of a group, and as a DAG."""
+
+import threading
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.sdk import DAG
+
+from ducklake_orch import SQLiteCatalog
+from ducklake_orch.airflow import (
+    DuckLakeCleanupOperator,
+    DuckLakeExpireOperator,
+    DuckLakeFlushOperator,
+    DuckLakeHealthOperator,
+    DuckLakeHook,
+    DuckLakeMaintenanceOperator,
+    DuckLakeMergeFilesOperator,
+    DuckLakeOrphansOperator,
+    DuckLakeRewriteOperator,
+    build_maintenance_dag,
+    maintenance_task_group,
+)
+from ducklake_orch.airflow.maintenance_operators import OneOperation
+from ducklake_orch.config.maintenance import MaintenancePolicy
+from ducklake_orch.engine.locks import FileQueue
+from ducklake_orch.errors import MaintenanceRunningError
+from tests.airflow_host.conftest import Connect
+from tests.airflow_host.runs import result, run, states
+from tests.airflow_host.test_write import execute
+
+OPERATIONS = ["flush", "rewrite", "merge", "expire", "cleanup", "orphans"]
+
+
+@pytest.fixture
+def small_files(conn_id: str) -> DuckLakeHook:
+    hook = DuckLakeHook()
+    for number in range(6):
+        hook.write(pa.table({"n": [number] * 10}), "sales.orders", mode="append")
+        hook.write(pa.table({"n": [number] * 10}), "other", mode="append")
+    return hook
+
+
+def files(hook: DuckLakeHook) -> dict[str, int]:
+    return {one.table: one.file_count for one in hook.lake().tables()}
+
+
+def test_all_operations_are_planned_and_done(small_files: DuckLakeHook) -> None:
+    planned = execute(DuckLakeMaintenanceOperator(task_id="plan", plan_only=True))
+    assert (planned["schema_version"], planned["dry_run"]) == (1, True)
+    assert [one["operation"] for one in planned["operations"] if one["action"] == "run"] == ["merge", "merge"]
+    assert files(small_files) == {"orders": 6, "other": 6}
+    done = execute(DuckLakeMaintenanceOperator(task_id="run"))
+    assert (done["status"], done["totals"]["done"]) == ("ok", 2)
+    assert "paths" not in done["operations"][0]
+    assert files(small_files) == {"orders": 1, "other": 1}
+
+
+def test_a_policy_of_the_task_goes_before_that_of_the_lake(small_files: DuckLakeHook) -> None:
+    policy = {"merge": {"min_files": "{{ params.least }}"}, "expire": {"enabled": False}}
+    with DAG("policies", params={"least": 7}) as dag:
+        DuckLakeMaintenanceOperator(task_id="run", policy=policy, tables=["sales.*"])
+    assert result(run(dag), "run")["totals"]["done"] == 0
+    assert files(small_files) == {"orders": 6, "other": 6}
+
+
+@pytest.mark.parametrize(
+    ("operator", "settings"),
+    [
+        (DuckLakeFlushOperator, {"min_rows": 2, "min_age": "1h"}),
+        (DuckLakeRewriteOperator, {"delete_threshold": 0.5}),
+        (DuckLakeMergeFilesOperator, {"min_files": 3, "target_file_size": "1 MiB", "max_files_per_run": 40}),
+        (DuckLakeExpireOperator, {"older_than": "3 days", "retain_last": 2, "keep": ["release*"]}),
+        (DuckLakeCleanupOperator, {"older_than": "3 days"}),
+        (DuckLakeOrphansOperator, {"action": "report", "older_than": "3 days"}),
+    ],
+)
+def test_each_operation_has_an_operator(
+    small_files: DuckLakeHook, operator: type[OneOperation], settings: dict[str, Any]
+) -> None:
+    task = operator(task_id="one", tables=["sales.*"], **settings)
+    part = getattr(task._policy(MaintenancePolicy()), operator.operation)
+    assert part == type(part)(**settings)
+    done = execute(task)
+    assert {one["operation"] for one in done["operations"]} <= {operator.operation}
+    assert files(small_files)["other"] == 6
+    assert files(small_files)["orders"] == (1 if operator is DuckLakeMergeFilesOperator else 6)
+
+
+def test_what_an_operation_is_not_told_is_as_the_lake_says(connect: Connect, conn_id: str) -> None:
+    own = MaintenancePolicy(expire={"older_than": "30 days", "retain_last": 5})
+    policy = DuckLakeExpireOperator(task_id="one", retain_last=3)._policy(own)
+    assert (policy.expire.older_than.days, policy.expire.retain_last) == (30, 3)
+
+
+@pytest.mark.parametrize(
+    ("operator", "said"),
+    [
+        (DuckLakeExpireOperator(task_id="one", older_than="10 minutes"), "younger than 1 h"),
+        (DuckLakeExpireOperator(task_id="one", older_than="7 days, 0:00:00"), "is not a duration"),
+        (DuckLakeMaintenanceOperator(task_id="one", operations=["vacuum"]), "vacuum"),
+        (DuckLakeMaintenanceOperator(task_id="one", policy={"mrge": {}}), "Did you mean `merge`?"),
+        (DuckLakeMaintenanceOperator(task_id="one", tables=["nowhere"]), "nowhere"),
+        (DuckLakeHealthOperator(task_id="one", fail_at="worse"), "is no grade"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_for_good(
+    small_files: DuckLakeHook, operator: DuckLakeMaintenanceOperator, said: str
+) -> None:
+    with pytest.raises(AirflowFailException) as refused:
+        execute(operator)
+    assert said in str(refused.value)
+
+
+def test_who_comes_while_another_maintains_is_tried_again(small_files: DuckLakeHook) -> None:
+    catalog = small_files.lake().config.catalog
+    assert isinstance(catalog, SQLiteCatalog)
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with FileQueue(catalog.path, name="maintenance").hold("another run", 10):
+            held.set()
+            done.wait(60)
+
+    other = threading.Thread(target=hold)
+    other.start()
+    held.wait(10)
+    try:
+        with pytest.raises(MaintenanceRunningError):
+            execute(DuckLakeMaintenanceOperator(task_id="run"))
+    finally:
+        done.set()
+        other.join()
+
+
+def test_health_is_told_and_can_fail_a_task(small_files: DuckLakeHook) -> None:
+    told = execute(DuckLakeHealthOperator(task_id="health"))
+    assert (told["schema_version"], told["grade"]) == (1, "ok")
+    assert [one["table"] for one in told["tables"]] == ["main.other", "sales.orders"]
+
+
+def test_a_group_of_tasks_plans_does_and_looks(small_files: DuckLakeHook) -> None:
+    with DAG("group_of_maintenance") as dag:
+        maintenance_task_group("upkeep", tables=["sales.*"], retries=1)
+    done = run(dag)
+    names = [f"upkeep.{one}" for one in ["plan", *OPERATIONS, "health"]]
+    assert states(done) == dict.fromkeys(names, "success")
+    assert files(small_files) == {"orders": 1, "other": 6}
+
+
+def test_the_dag_of_maintenance_succeeds_on_an_empty_lake(conn_id: str) -> None:
+    dag = build_maintenance_dag("maintenance_of_nothing", operations=["expire", "flush"], fail_at="bad")
+    assert [task.task_id.partition(".")[2] for task in dag.topological_sort()] == ["plan", "flush", "expire", "health"]
+    assert dag.max_active_runs == 1
+    assert set(states(run(dag)).values()) == {"success"}

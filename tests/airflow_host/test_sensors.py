@@ -1,0 +1,222 @@
+"""Sensors and the trigger: what they wait for, where, and what they tell."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException, TaskDeferred
+from airflow.sdk import DAG, Asset, AssetWatcher, PokeReturnValue, task
+from airflow.triggers.base import TriggerEvent
+
+from ducklake_orch.airflow import (
+    DuckLakeHook,
+    DuckLakePartitionSensor,
+    DuckLakeSnapshotSensor,
+    DuckLakeSnapshotTrigger,
+    ducklake_asset,
+)
+from ducklake_orch.airflow.sensors import LakeSensor
+from ducklake_orch.errors import CatalogUnreachableError
+from tests.airflow_host.conftest import Connect
+from tests.airflow_host.runs import result, run, states
+from tests.airflow_host.test_write import Ti, execute
+
+
+def append(*numbers: int, day: str = "2024-01-01") -> int:
+    rows = pa.table({"day": [day] * len(numbers), "n": list(numbers)})
+    return DuckLakeHook().write(rows, "sales.orders", mode="append").snapshot_id
+
+
+def poke(sensor: LakeSensor, **context: Any) -> Any:
+    found: Any = sensor.poke({"ti": Ti(sensor.task_id), **context})  # type: ignore[typeddict-item]
+    assert isinstance(found, PokeReturnValue)
+    return found.xcom_value if found.is_done else None
+
+
+# --- sensors -------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_that_is_not_there_is_waited_for(conn_id: str) -> None:
+    sensor = DuckLakeSnapshotSensor(task_id="wait", table="sales.orders")
+    assert poke(sensor) is None
+    DuckLakeHook().run("CREATE TABLE other (a INTEGER)")
+    assert poke(sensor) is None
+    first = append(1)
+    assert poke(sensor)["snapshot_id"] == first
+
+
+def test_changes_count_since_a_snapshot_a_time_or_the_last_run_that_succeeded(conn_id: str) -> None:
+    first = append(1)
+    before = datetime.now(UTC)
+    sensors = [
+        DuckLakeSnapshotSensor(task_id="a", table="sales.orders", since=first),
+        DuckLakeSnapshotSensor(task_id="b", table="sales.orders", since=str(first)),
+        DuckLakeSnapshotSensor(task_id="c", table="sales.orders", since=before.isoformat()),
+        DuckLakeSnapshotSensor(task_id="d", table="sales.orders"),
+    ]
+    context = {"prev_start_date_success": before}
+    assert [poke(sensor, **context) for sensor in sensors] == [None] * 4
+    second = append(2)
+    assert [poke(sensor, **context)["snapshot_id"] for sensor in sensors] == [second] * 4
+
+
+def test_compaction_and_other_tables_are_no_change(conn_id: str) -> None:
+    last = [append(n) for n in range(6)][-1]
+    DuckLakeHook().maintain(operations=["merge"])
+    DuckLakeHook().run("CREATE TABLE other AS SELECT 1 AS a")
+    assert poke(DuckLakeSnapshotSensor(task_id="a", table="sales.orders", since=last)) is None
+    assert poke(DuckLakeSnapshotSensor(task_id="b", since=last)) is not None
+
+
+def test_a_partition_is_waited_for_until_it_has_enough_rows(conn_id: str) -> None:
+    sensor = DuckLakePartitionSensor(task_id="wait", table="sales.orders", partition_expr="day", min_rows=2)
+    context = {"partition_key": "2024-01-02"}
+    assert poke(sensor, **context) is None
+    append(1, 2, 3)
+    append(1, day="2024-01-02")
+    assert poke(sensor, **context) is None
+    last = append(2, day="2024-01-02")
+    found = poke(sensor, **context)
+    assert (found["rows"], found["snapshot_id"], found["partition_keys"]) == (2, last, ["2024-01-02"])
+
+
+def test_rows_can_be_told_by_a_condition(conn_id: str) -> None:
+    append(1, 2)
+    assert poke(DuckLakePartitionSensor(task_id="a", table="sales.orders", where="n > 2")) is None
+    assert poke(DuckLakePartitionSensor(task_id="b", table="sales.orders", where="n > 1"))["rows"] == 1
+
+
+@pytest.mark.parametrize(
+    ("sensor", "said"),
+    [
+        (DuckLakeSnapshotSensor(task_id="a", table="t", since="yesterday"), "`since` = 'yesterday'"),
+        (DuckLakeSnapshotSensor(task_id="a", table="t", since="2024-01-01"), "a time with its zone"),
+        (DuckLakePartitionSensor(task_id="a", table="sales.orders", partition_expr="nope", partition_key="x"), "nope"),
+        (DuckLakePartitionSensor(task_id="a", table="sales.orders", where="n >"), "syntax error"),
+        (DuckLakePartitionSensor(task_id="a", table="a.b.c"), "is not the name of a table"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_for_good(conn_id: str, sensor: LakeSensor, said: str) -> None:
+    append(1)
+    with pytest.raises(AirflowFailException) as refused:
+        poke(sensor)
+    assert said in str(refused.value)
+
+
+def test_a_lake_that_is_down_is_waited_for_unless_the_task_is_to_fail(connect: Connect) -> None:
+    connect(host="127.0.0.1", port=1, login="x", schema="x", extra={"storage": "/x", "retry": {"max_attempts": 1}})
+    assert poke(DuckLakeSnapshotSensor(task_id="a", table="t")) is None
+    with pytest.raises(CatalogUnreachableError):
+        poke(DuckLakeSnapshotSensor(task_id="a", table="t", wait_when_down=False))
+
+
+@pytest.mark.parametrize("mode", ["poke", "reschedule", "deferrable"])
+def test_a_sensor_waits_in_the_worker_or_in_the_triggerer(conn_id: str, mode: str) -> None:
+    with DAG(f"waits_{mode}") as dag:
+        options: dict[str, Any] = {"deferrable": True} if mode == "deferrable" else {"mode": mode}
+        DuckLakeSnapshotSensor(task_id="wait", table="sales.orders", poke_interval=0.2, timeout=60, **options)
+
+    if mode == "poke":
+        append(1)
+    else:
+        with DAG(f"waits_{mode}") as dag:
+
+            @task
+            def write() -> None:
+                append(1)
+
+            write() >> DuckLakeSnapshotSensor(
+                task_id="wait", table="sales.orders", poke_interval=0.2, timeout=60, **options
+            )
+    done = run(dag)
+    assert states(done)["wait"] == "success"
+    assert result(done, "wait")["table"] == "sales.orders"
+
+
+def test_a_sensor_that_defers_asks_for_what_it_does_not_have(conn_id: str) -> None:
+    last = append(1)
+    sensor = DuckLakePartitionSensor(
+        task_id="wait", table="sales.orders", where="n > 5", deferrable=True, timeout=60, poke_interval=5
+    )
+    with pytest.raises(TaskDeferred) as deferred:
+        execute(sensor)
+    trigger = deferred.value.trigger
+    assert isinstance(trigger, DuckLakeSnapshotTrigger)
+    assert (trigger.table, trigger.after, trigger.poke_interval) == ("sales.orders", last, 5)
+    assert deferred.value.timeout is not None
+    assert timedelta(0) < deferred.value.timeout <= timedelta(seconds=60)
+
+
+# --- the trigger ---------------------------------------------------------------------------------------------------
+
+
+class Store:
+    """What Airflow keeps for an asset."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+
+    async def aget(self, key: str) -> Any:
+        return self.values.get(key)
+
+    async def aset(self, key: str, value: Any) -> None:
+        self.values[key] = value
+
+
+async def _next(events: AsyncIterator[TriggerEvent], seconds: float = 20) -> dict[str, Any]:
+    found = await asyncio.wait_for(anext(events), seconds)
+    payload: dict[str, Any] = found.payload
+    return payload
+
+
+def test_a_watcher_fires_for_each_change_from_its_first_look_on(conn_id: str) -> None:
+    append(1)
+    store = Store()
+
+    async def watch() -> tuple[int, dict[str, Any]]:
+        trigger = DuckLakeSnapshotTrigger(table="sales.orders", poke_interval=0.1)
+        trigger.asset_state_store = store  # type: ignore[assignment]
+        events = trigger.run()
+        waiting = asyncio.create_task(_next(events))
+        await asyncio.sleep(1)
+        assert not waiting.done()
+        return await asyncio.to_thread(append, 2), await waiting
+
+    written, told = asyncio.run(watch())
+    assert (told["snapshot_id"], told["table"], told["previous_snapshot_id"]) == (written, "sales.orders", 1)
+
+
+def test_a_trigger_that_is_started_anew_misses_nothing(conn_id: str) -> None:
+    first = append(1)
+    store = Store()
+    store.values["ducklake/ducklake_default/sales.orders"] = first
+    second = append(2)
+
+    async def once() -> dict[str, Any]:
+        trigger = DuckLakeSnapshotTrigger(table="sales.orders", poke_interval=0.1)
+        trigger.asset_state_store = store  # type: ignore[assignment]
+        events = trigger.run()
+        told = await _next(events)
+        with pytest.raises(asyncio.TimeoutError):
+            await _next(events, 0.5)
+        return told
+
+    assert asyncio.run(once())["snapshot_id"] == second
+    assert store.values == {"ducklake/ducklake_default/sales.orders": second}
+
+
+def test_a_trigger_is_serialised_without_secrets(conn_id: str) -> None:
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    trigger = DuckLakeSnapshotTrigger(table="sales.orders", poke_interval=5)
+    path, arguments = trigger.serialize()
+    assert path == "ducklake_orch.airflow.triggers.DuckLakeSnapshotTrigger"
+    assert DuckLakeSnapshotTrigger(**arguments).serialize() == trigger.serialize()
+    watched: Asset = ducklake_asset("sales.orders", watchers=[AssetWatcher(name="orders", trigger=trigger)])
+    dag = DAG("watched", schedule=[watched])
+    stored = DagSerialization.to_dict(dag)
+    assert path in str(stored)
+    DagSerialization.from_dict(stored)

@@ -1,0 +1,131 @@
+"""`@task.ducklake`: functions whose results become tables, and whose arguments are tables."""
+
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from airflow.sdk import DAG, task
+
+from ducklake_orch.airflow import DuckLakeHook, DuckLakeWriteOperator, read_reference
+from ducklake_orch.errors import ConfigError
+from tests.airflow_host.alone import in_own_process
+from tests.airflow_host.runs import result, run, states
+
+
+def stored(table: str, columns: str = "*") -> list[Any]:
+    found: list[Any] = DuckLakeHook().get_records(f"SELECT {columns} FROM {table} ORDER BY ALL")
+    return found
+
+
+def test_what_a_function_returns_becomes_a_table_and_what_the_next_one_takes_a_frame(conn_id: str) -> None:
+    with DAG("frames_from_task_to_task") as dag:
+
+        @task.ducklake(table="sales.orders")
+        def orders() -> pa.Table:
+            return pa.table({"id": [1, 2, 3], "amount": [10, 20, 30]})
+
+        @task.ducklake(table="sales.large")
+        def large(orders: pd.DataFrame, least: int) -> pd.DataFrame:
+            assert isinstance(orders, pd.DataFrame)
+            return orders[orders["amount"] >= least]
+
+        @task.ducklake(table="sales.total", read="polars")
+        def total(rows: Any, ti: Any) -> pl.DataFrame:
+            assert isinstance(rows, pl.DataFrame)
+            return rows.select(pl.col("amount").sum(), by=pl.lit(ti.task_id))
+
+        total(large(orders(), least=20))
+    done = run(dag)
+    assert set(states(done).values()) == {"success"}
+    assert stored("sales.large", "id, amount") == [(2, 20), (3, 30)]
+    assert stored("sales.total") == [(50, "total")]
+    handed_on = result(done, "orders")
+    assert (handed_on["table"], handed_on["snapshot_id"], handed_on["rows_written"]) == ("sales.orders", 1, 3)
+    assert len(str(handed_on)) < 2000
+
+
+def test_the_next_task_gets_the_rows_of_the_partition_as_they_were_written(conn_id: str) -> None:
+    hook = DuckLakeHook()
+    hook.write(pa.table({"day": ["2024-01-01", "2024-01-02"], "n": [1, 2]}), "t", mode="append")
+    with DAG("frames_of_partitions") as dag:
+
+        @task.ducklake(table="t", partition_expr="day", partition_key="2024-01-02")
+        def write() -> pa.Table:
+            return pa.table({"day": ["2024-01-02"], "n": [20]})
+
+        @task
+        def change_it_meanwhile() -> None:
+            DuckLakeHook().run("UPDATE t SET n = 99")
+
+        @task
+        def look(reference: dict[str, Any]) -> list[int]:
+            return read_reference(reference, "pandas")["n"].tolist()  # type: ignore[no-any-return]
+
+        written = write()
+        written >> change_it_meanwhile() >> look(written)
+    assert result(run(dag), "look") == [20]
+
+
+def test_frames_come_in_as_each_parameter_asks(conn_id: str) -> None:
+    with DAG("kinds_of_frames") as dag:
+        source = DuckLakeWriteOperator(task_id="source", table="t", python_callable=lambda: pa.table({"a": [1]}))
+
+        @task.ducklake(table="kinds", read={"a": "pandas", "b": "reader", "c": "duckdb"})
+        def kinds(a: Any, b: Any, c: Any, d: Any, e: pl.LazyFrame) -> pa.Table:
+            return pa.table({"kind": [type(one).__name__ for one in (a, b, c, d, e)]})
+
+        kinds(*[source.output] * 5)
+    run(dag)
+    assert [row[0] for row in stored("kinds")] == sorted(
+        ["DataFrame", "RecordBatchReader", "DuckDBPyRelation", "Table", "LazyFrame"]
+    )
+
+
+def test_mapped_tasks_replace_their_partitions_and_hand_on_all_of_them(conn_id: str) -> None:
+    with DAG("mapped_frames") as dag:
+
+        @task.ducklake(table="t", mode="append")
+        def part(number: int) -> pa.Table:
+            return pa.table({"n": [number] * number})
+
+        @task.ducklake(table="whole")
+        def whole(parts: list[pa.Table]) -> pa.Table:
+            return pa.table({"parts": [len(parts)], "least": [min(one.num_rows for one in parts)]})
+
+        whole(part.expand(number=[1, 2, 3]))
+    done = run(dag)
+    assert set(states(done).values()) == {"success"}
+    assert [row[0] for row in stored("t")] == [1, 2, 2, 3, 3, 3]
+    assert stored("whole", "parts") == [(3,)]
+
+
+@in_own_process
+def test_functions_get_a_session_and_it_ends_with_the_task(conn_id: str) -> None:
+    from pyspark.sql import DataFrame, SparkSession
+
+    with DAG("frames_of_spark") as dag:
+
+        @task.ducklake(table="numbers")
+        def numbers(spark: SparkSession) -> DataFrame:
+            return spark.range(1000).toDF("n")
+
+        @task.ducklake(table="even")
+        def even(spark: SparkSession, numbers: DataFrame) -> DataFrame:
+            numbers.createOrReplaceTempView("numbers")
+            return spark.sql("SELECT n FROM numbers WHERE n % 2 = 0")
+
+        query = DuckLakeWriteOperator(
+            task_id="query", table="total", sql="SELECT sum(n) AS total FROM e", views={"e": "even"}
+        )
+        even(numbers=numbers()) >> query
+    done = run(dag)
+    assert set(states(done).values()) == {"success"}
+    assert stored("total") == [(249500,)]
+    assert SparkSession.getActiveSession() is None
+
+
+def test_what_is_no_reference_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no reference"):
+        read_reference({"table": "t"})

@@ -1,0 +1,392 @@
+"""Operators that write: which rows, how often, what they tell, and what happens when they are tried again."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.sdk import DAG, Asset, BaseOperator
+
+from ducklake_orch.airflow import (
+    DuckLakeExecuteOperator,
+    DuckLakeHook,
+    DuckLakeWriteOperator,
+    ducklake_asset,
+    retry_policy,
+)
+from ducklake_orch.errors import CommitConflictError, ConfigError, DataError
+from tests.airflow_host.runs import result, run, states
+
+ROWS = pa.table({"day": ["2024-01-01", "2024-01-01", "2024-01-02"], "n": [1, 2, 3]})
+
+
+class Ti:
+    """What operators look at of a task that runs."""
+
+    def __init__(self, task_id: str, run_id: str = "run", map_index: int = -1, try_number: int = 1) -> None:
+        self.dag_id, self.task_id, self.run_id = "dag", task_id, run_id
+        self.map_index, self.try_number, self.id = map_index, try_number, uuid4()
+
+
+def execute(operator: BaseOperator, run_id: str = "run", try_number: int = 1, **context: Any) -> Any:
+    """Do what a worker does with a task, without Airflow's database."""
+    ti = Ti(operator.task_id, run_id, try_number=try_number)
+    whole: Any = {"ti": ti, **context}
+    return operator.execute(whole)
+
+
+def write(rows: Any = ROWS, **arguments: Any) -> DuckLakeWriteOperator:
+    return DuckLakeWriteOperator(task_id="write", table="t", python_callable=lambda: rows, **arguments)
+
+
+def stored(table: str = "t", columns: str = "n") -> list[Any]:
+    return [row[0] for row in DuckLakeHook().get_records(f"SELECT {columns} FROM {table} ORDER BY ALL")]
+
+
+def day(text: str, *numbers: int) -> pa.Table:
+    return pa.table({"day": [text] * len(numbers), "n": list(numbers)})
+
+
+# --- which rows ----------------------------------------------------------------------------------------------------
+
+
+def test_a_table_is_replaced_by_what_a_function_returns(conn_id: str) -> None:
+    with DAG("write_a_table") as dag:
+        DuckLakeWriteOperator(
+            task_id="write",
+            table="sales.orders",
+            python_callable=lambda first, task: pa.table({"n": [first], "by_task": [task.task_id]}),
+            op_kwargs={"first": "{{ 40 + 2 }}"},
+        )
+    written = result(run(dag), "write")
+    assert stored("sales.orders", "n || by_task") == ["42write"]
+    assert written["schema_version"] == 1
+    assert (written["table"], written["mode"], written["rows_written"]) == ("sales.orders", "overwrite", 1)
+    assert (written["ducklake_conn_id"], written["snapshot_id"], written["where"]) == (conn_id, 1, None)
+
+
+def test_the_runs_partition_is_replaced_and_no_other(conn_id: str) -> None:
+    execute(write(ROWS))
+    for key in ("2024-01-02", "2024-01-03"):
+        written = execute(write(day(key, 9), partition_expr="day"), partition_key=key)
+        assert written["partition_keys"] == [key]
+        assert written["mode"] == "replace_where"
+    assert stored() == [1, 2, 9, 9]
+
+
+def test_the_key_of_the_task_goes_before_that_of_the_run(conn_id: str) -> None:
+    operator = write(day("2024-01-02", 1), partition_expr="day", partition_key="2024-01-02")
+    assert execute(operator, partition_key="2024-01-01")["partition_keys"] == ["2024-01-02"]
+
+
+def test_rows_of_another_partition_abort_the_write(conn_id: str) -> None:
+    with pytest.raises(AirflowFailException, match="2024-01-01"):
+        execute(write(ROWS, partition_expr="day"), partition_key="2024-01-02")
+    assert not DuckLakeHook().lake().exists("t")
+
+
+def test_an_empty_frame_clears_the_partition(conn_id: str) -> None:
+    execute(write(ROWS))
+    written = execute(write(ROWS.slice(0, 0), partition_expr="day"), partition_key="2024-01-01")
+    assert (written["rows_written"], written["rows_removed"]) == (0, 2)
+    assert stored() == [3]
+
+
+def at(*times: str) -> pa.Table:
+    return pa.table({"at": pa.array([datetime.fromisoformat(one) for one in times], pa.timestamp("us", "UTC"))})
+
+
+@pytest.mark.parametrize(
+    ("options", "context", "inside", "outside"),
+    [
+        ({}, {"partition_key": "2024-03-31"}, "2024-03-31T23:59:59+00:00", "2024-04-01T00:00:00+00:00"),
+        ({}, {"partition_key": "2024-03"}, "2024-03-31T23:59:59+00:00", "2024-04-01T00:00:00+00:00"),
+        ({}, {"partition_key": "2024-W13"}, "2024-03-25T00:00:00+00:00", "2024-03-24T23:59:59+00:00"),
+        ({}, {"partition_key": "2024-03-31T05"}, "2024-03-31T05:59:59+00:00", "2024-03-31T06:00:00+00:00"),
+        (
+            {"partition_window": "day"},
+            {"partition_key": "2024-03-31T00:00:00"},
+            "2024-03-31T23:59:59+00:00",
+            "2024-04-01T00:00:00+00:00",
+        ),
+        (
+            {"partition_timezone": "Europe/Berlin"},  # on this day clocks are put forward: it has 23 hours
+            {"partition_key": "2024-03-31"},
+            "2024-03-31T21:59:59+00:00",
+            "2024-03-31T22:00:00+00:00",
+        ),
+        (
+            {"partition_format": "%d.%m.%Y"},
+            {"partition_key": "31.03.2024"},
+            "2024-03-31T12:00:00+00:00",
+            "2024-03-30T12:00:00+00:00",
+        ),
+        (
+            {"partition_window": "15 minutes"},
+            {"partition_key": "2024-03-31T05:15:00"},
+            "2024-03-31T05:29:59+00:00",
+            "2024-03-31T05:30:00+00:00",
+        ),
+        (
+            {},
+            {
+                "data_interval_start": datetime(2024, 3, 31, 5, tzinfo=UTC),
+                "data_interval_end": datetime(2024, 3, 31, 6, tzinfo=UTC),
+            },
+            "2024-03-31T05:59:59+00:00",
+            "2024-03-31T06:00:00+00:00",
+        ),
+        (
+            {},
+            {"logical_date": datetime(2024, 3, 31, 5, tzinfo=UTC)},
+            "2024-03-31T23:59:59+00:00",
+            "2024-04-01T00:00:00+00:00",
+        ),
+    ],
+    ids=[
+        "day",
+        "month",
+        "week",
+        "hour",
+        "moment",
+        "zone",
+        "format",
+        "minutes",
+        "data interval",
+        "logical date",
+    ],
+)
+def test_keys_that_are_times_mean_all_the_time_they_last(
+    conn_id: str, options: dict[str, Any], context: dict[str, Any], inside: str, outside: str
+) -> None:
+    execute(write(at(inside), partition_expr="at", **options), **context)
+    assert len(stored(columns='"at"')) == 1
+    with pytest.raises(AirflowFailException, match="1 row"):
+        execute(write(at(outside), partition_expr="at", **options), run_id="other", **context)
+
+
+def test_several_dimensions_are_sorted_by_their_names(conn_id: str) -> None:
+    rows = pa.table({"day": ["2024-01-01"], "region": ["eu"]})
+    operator = write(rows, partition_expr={"region": "region", "date": "day"})
+    assert execute(operator, partition_key="2024-01-01|eu")["partition_keys"] == ["2024-01-01|eu"]
+    assert DuckLakeHook().lake().table("t").partitions()[0].values == {"day": "2024-01-01", "region": "eu"}
+
+
+@pytest.mark.parametrize(
+    ("options", "context", "said"),
+    [
+        ({"partition_key": "x"}, {}, 'Add partition_expr="<column>"'),
+        ({}, {"partition_key": "2024-01-01"}, 'partition_expr="<column>", or mode="overwrite"'),
+        ({"partition_expr": "day"}, {}, 'give the task `partition_key="…"`'),
+        ({"partition_expr": {"a": "day", "b": "n"}}, {"partition_key": "x"}, "has 1 parts, not 2"),
+        ({"partition_expr": "nope"}, {"partition_key": "x"}, "means nothing in this table"),
+        ({"partition_expr": "at"}, {"partition_key": "2024-01-01T00:00:00"}, 'partition_window="day"'),
+        ({"partition_expr": "at", "partition_window": "dy"}, {"partition_key": "x"}, "Did you mean `day`?"),
+        ({"partition_expr": "at", "partition_timezone": "Mars"}, {"partition_key": "x"}, "is no time zone"),
+        ({"mode": "apend"}, {}, "Did you mean `append`?"),
+        ({"mode": "replace_where"}, {}, "where"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_for_good(
+    conn_id: str, options: dict[str, Any], context: dict[str, Any], said: str
+) -> None:
+    rows = at("2024-01-01T00:00:00+00:00").append_column("day", [["2024-01-01"]]).append_column("n", [[1]])
+    with pytest.raises(AirflowFailException) as refused:
+        execute(write(rows, **options), **context)
+    assert said in str(refused.value)
+
+
+def test_a_function_that_returns_nothing_is_told_so(conn_id: str) -> None:
+    with pytest.raises(AirflowFailException, match="Return a frame"):
+        execute(write(None))
+
+
+def test_there_is_one_source_of_rows(conn_id: str) -> None:
+    with pytest.raises(AirflowFailException, match="has nothing to write"):
+        execute(DuckLakeWriteOperator(task_id="write", table="t"))
+    with pytest.raises(AirflowFailException, match="python_callable and sql"):
+        execute(write(sql="SELECT 1"))
+
+
+def test_merges_take_keys(conn_id: str) -> None:
+    execute(write(pa.table({"id": [1, 2], "n": [1, 2]}), mode="merge", keys=["id"]))
+    execute(write(pa.table({"id": [2, 3], "n": [20, 30]}), mode="merge", keys=["id"]))
+    assert stored() == [1, 20, 30]
+
+
+def test_files_become_the_lakes_own(conn_id: str, tmp_path: Any) -> None:
+    import pyarrow.parquet as parquet
+
+    execute(write(ROWS))
+    parquet.write_table(ROWS, tmp_path / "more.parquet")
+    operator = DuckLakeWriteOperator(task_id="add", table="t", files=str(tmp_path / "*.parquet"))
+    assert execute(operator)["rows_written"] == 3
+    assert execute(operator, try_number=2)["replayed"]
+    assert stored() == [1, 1, 2, 2, 3, 3]
+
+
+# --- how often -----------------------------------------------------------------------------------------------------
+
+
+def test_an_attempt_that_is_repeated_appends_nothing_twice(conn_id: str, caplog: pytest.LogCaptureFixture) -> None:
+    execute(write(mode="append"))
+    again = execute(write(mode="append"), try_number=2)
+    assert (again["replayed"], again["snapshot_id"]) == (True, 1)
+    assert "as snapshot 1, so they were not written again. To write them once more, start a new run" in caplog.text
+    assert stored() == [1, 2, 3]
+    execute(write(mode="append"), run_id="another")
+    execute(write(mode="append", idempotency_key="once more"), try_number=3)
+    assert stored() == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+
+
+def test_one_that_replaces_takes_effect_again(conn_id: str) -> None:
+    execute(write(day("2024-01-01", 1), partition_expr="day"), partition_key="2024-01-01")
+    corrected = write(day("2024-01-01", 7), partition_expr="day")
+    assert not execute(corrected, try_number=2, partition_key="2024-01-01")["replayed"]
+    assert stored() == [7]
+
+
+def test_two_appends_of_a_task_of_ones_own_are_two(conn_id: str) -> None:
+    def append(**_: Any) -> pa.Table:
+        for _number in range(2):
+            DuckLakeHook().write(ROWS, "own", mode="append")
+        return ROWS
+
+    with DAG("two_appends") as dag:
+        DuckLakeWriteOperator(task_id="write", table="t", python_callable=append)
+    run(dag)
+    assert len(stored("own")) == 6
+
+
+@pytest.mark.parametrize(
+    ("error", "tries"), [(CommitConflictError("somebody was first"), 3), (DataError("a column is missing"), 1)]
+)
+def test_what_can_pass_is_tried_again_and_what_cannot_is_not(conn_id: str, error: Exception, tries: int) -> None:
+    seen: list[int] = []
+
+    def fails() -> pa.Table:
+        seen.append(1)
+        if len(seen) < 3:
+            raise error
+        return ROWS
+
+    with DAG(f"tries_{tries}") as dag:
+        DuckLakeWriteOperator(
+            task_id="write",
+            table="t",
+            python_callable=fails,
+            retries=5,
+            retry_delay=timedelta(0),
+            **({"retry_policy": None} if retry_policy() else {}),  # whose 15 s are long here
+        )
+    done = run(dag)
+    assert len(seen) == tries
+    assert states(done) == {"write": "success" if tries == 3 else "failed"}
+
+
+def test_the_policy_of_retries_knows_the_families_of_errors(conn_id: str) -> None:
+    policy = getattr(write(), "retry_policy", None)
+    if policy is None:
+        pytest.skip("came with Airflow 3.3")
+    soon = policy.evaluate(CommitConflictError("somebody was first"), 1, 3)
+    assert (soon.action.value, soon.retry_delay) == ("retry", timedelta(seconds=15))
+    assert policy.evaluate(ConfigError("wrong"), 1, 3).action.value == "fail"
+    assert policy.evaluate(ValueError("of their own"), 1, 3).action.value == "default"
+
+
+# --- what they tell ------------------------------------------------------------------------------------------------
+
+
+def test_the_event_of_the_tables_asset_says_what_was_written(conn_id: str) -> None:
+    from airflow.models.asset import AssetEvent
+    from airflow.utils.session import create_session
+
+    with DAG("events") as dag:
+        DuckLakeWriteOperator(
+            task_id="write",
+            table="sales.orders",
+            python_callable=lambda: day("2024-01-01", 1, 2),
+            partition_expr="day",
+            partition_key="2024-01-01",
+        )
+    done = run(dag)
+    assert states(done) == {"write": "success"}
+    with create_session() as session:
+        events = session.query(AssetEvent).filter_by(source_dag_id="events").all()
+        (event,) = [one for one in events if one.source_run_id == done.run_id]
+        assert event.asset.uri == "ducklake://ducklake_default/sales/orders"
+        told = {name: event.extra[f"ducklake/{name}"] for name in ("table", "snapshot_id", "rows_written")}
+        assert told == {"table": "sales.orders", "snapshot_id": 1, "rows_written": 2}
+        assert event.extra["ducklake/partition_keys"] == ["2024-01-01"]
+        assert getattr(event, "partition_key", "2024-01-01") == "2024-01-01"
+
+
+def test_outlets_are_the_table_unless_others_are_given(conn_id: str) -> None:
+    assert write().outlets == [ducklake_asset("t")]
+    assert write(outlets=[Asset("x://y")]).outlets == [Asset("x://y")]
+    assert DuckLakeWriteOperator(task_id="w", table="{{ params.t }}", sql="SELECT 1").outlets == []
+
+
+@pytest.mark.parametrize(
+    ("given", "uri"),
+    [
+        (lambda: ducklake_asset("orders"), "ducklake://ducklake_default/main/orders"),
+        (lambda: ducklake_asset('sales."a.b c"', lake="Prod"), "ducklake://prod/sales/a.b%20c"),
+        (lambda: Asset("ducklake://PROD/sales/orders/"), "ducklake://prod/sales/orders"),
+    ],
+)
+def test_assets_have_one_form(given: Callable[[], Asset], uri: str) -> None:
+    assert given().uri == uri
+
+
+def test_what_names_no_table_is_no_asset() -> None:
+    with pytest.raises(ValueError, match="names no table"):
+        Asset("ducklake://prod")
+
+
+# --- commands ------------------------------------------------------------------------------------------------------
+
+
+def test_commands_are_reported_one_by_one(conn_id: str) -> None:
+    with DAG("commands") as dag:
+        DuckLakeExecuteOperator(
+            task_id="sql",
+            commands=[
+                "CREATE TABLE t (a INTEGER)",
+                "INSERT INTO t VALUES ({{ 6 * 7 }}), ($b)",
+                "SELECT * FROM t ORDER BY a",
+            ],
+            parameters={"b": 43},
+        )
+    found = result(run(dag), "sql")
+    assert (found["schema_version"], found["status"], found["executed"]) == (1, "ok", 3)
+    assert found["commands"][1]["affected_rows"] == 2
+    assert found["commands"][2]["rows"] == [{"a": 42}, {"a": 43}]
+    assert found["lake"]["latest_snapshot"] == 2
+
+
+def test_a_command_that_fails_fails_the_task(conn_id: str) -> None:
+    with pytest.raises(AirflowFailException, match="nowhere"):
+        execute(DuckLakeExecuteOperator(task_id="sql", command="CREATE TABLE a (b INT); SELECT * FROM nowhere"))
+    assert DuckLakeHook().lake().exists("a")
+
+
+def test_commands_that_go_together_are_done_once(conn_id: str, caplog: pytest.LogCaptureFixture) -> None:
+    execute(DuckLakeExecuteOperator(task_id="make", command="CREATE TABLE t (a INTEGER)"))
+    operator = DuckLakeExecuteOperator(
+        task_id="sql", command="INSERT INTO t VALUES (1); INSERT INTO t VALUES (2)", atomic=True
+    )
+    execute(operator)
+    again = execute(operator, try_number=2)
+    assert (again["replayed"], again["snapshot"]) == (True, 2)
+    assert stored(columns="a") == [1, 2]
+
+
+def test_a_task_has_one_source_of_commands(conn_id: str) -> None:
+    both: list[dict[str, Any]] = [{}, {"command": "SELECT 1", "commands": ["SELECT 2"]}]
+    for given in both:
+        with pytest.raises(AirflowFailException, match="give one of"):
+            execute(DuckLakeExecuteOperator(task_id="sql", **given))

@@ -1,0 +1,119 @@
+"""What the IO manager adds to a write, and a backfill beside that of dagster-deltalake on the same frames.
+
+Run it with `make bench-dagster`. All of it is in one process and one run of the machine, ours and theirs in turn.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+from dagster_deltalake import DeltaLakePyarrowIOManager, LocalConfig
+
+from ducklake_orch import DuckLake
+from ducklake_orch.dagster import DuckLakeIOManager, DuckLakeResource
+
+FIRST = date(2026, 1, 1)
+DAYS = dg.DailyPartitionsDefinition(FIRST.isoformat())
+
+
+def frame(key: str, rows: int) -> pa.Table:
+    """Return the rows of a day."""
+    day = pa.array([date.fromisoformat(key)] * rows, pa.date32())
+    return pa.table({"day": day, "id": pa.array(range(rows), pa.int64()), "v": pa.array([0.5] * rows)})
+
+
+def asset_of(rows: int) -> dg.AssetsDefinition:
+    """Return an asset that makes such frames."""
+
+    @dg.asset(key=["bench", "days"], partitions_def=DAYS, metadata={"partition_expr": "day"})
+    def days(context: dg.AssetExecutionContext) -> pa.Table:
+        return frame(context.partition_key, rows)
+
+    return days
+
+
+def backfill(asset: dg.AssetsDefinition, io_manager: Any, keys: Sequence[str]) -> list[float]:
+    """Materialize partitions one after the other, and return the seconds of each."""
+    taken = []
+    with dg.DagsterInstance.ephemeral() as instance:
+        for key in keys:
+            started = time.perf_counter()
+            resources = {"io_manager": io_manager}
+            result = dg.materialize([asset], partition_key=key, resources=resources, instance=instance)
+            taken.append(time.perf_counter() - started)
+            assert result.success
+    return taken
+
+
+class NoIOManager(dg.IOManager):
+    """Stores nothing: what a run costs by itself."""
+
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
+        """Do nothing."""
+
+    def load_input(self, context: dg.InputContext) -> Any:
+        """Refuse: nobody reads here."""
+        raise NotImplementedError
+
+
+def written(lake: DuckLake, rows: int, keys: Sequence[str]) -> list[float]:
+    """Write the same frames without Dagster, and return the seconds of each."""
+    taken = []
+    for key in keys:
+        started = time.perf_counter()
+        where = f"day >= DATE '{key}' AND day < DATE '{date.fromisoformat(key) + timedelta(1)}'"
+        lake.write(frame(key, rows), "bench.plain", mode="replace_where", where=where, partition_by=["day"])
+        taken.append(time.perf_counter() - started)
+    return taken
+
+
+def measure(rows: int, keys: Sequence[str], folder: Path) -> None:
+    """Print a line for each way."""
+    asset = asset_of(rows)
+    lake = DuckLakeResource(
+        name="lake", catalog=f"sqlite:///{folder}/lake.sqlite", storage=f"{folder}/files", create_if_missing=True
+    )
+    delta = DeltaLakePyarrowIOManager(root_uri=f"{folder}/delta", storage_options=LocalConfig())
+    ways: dict[str, Callable[[Sequence[str]], list[float]]] = {
+        "no IO manager": lambda some: backfill(asset, NoIOManager(), some),
+        "lake.write": lambda some: written(lake.lake(), rows, some),
+        "DuckLakeIOManager": lambda some: backfill(asset, DuckLakeIOManager(lake=lake), some),
+        "dagster-deltalake": lambda some: backfill(asset, delta, some),
+    }
+    for way in ways.values():  # what a process loads at first
+        way(keys[:1])
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for start in range(1, len(keys), 5):
+        for name, way in ways.items():
+            found[name] += way(keys[start : start + 5])
+    medians = {name: 1000 * statistics.median(some) for name, some in found.items()}
+    for name, median in medians.items():
+        print(
+            f"{rows} rows: {name}: median {median:.0f} ms, {sum(found[name]):.1f} s for {len(found[name])}", flush=True
+        )
+    added = medians["DuckLakeIOManager"] - medians["lake.write"] - medians["no IO manager"]
+    ratio = sum(found["DuckLakeIOManager"]) / sum(found["dagster-deltalake"])
+    print(f"{rows} rows: the IO manager adds {added:.0f} ms to a write; the backfill takes {ratio:.2f} of Delta's time")
+
+
+def main() -> None:
+    """Read the arguments and measure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--partitions", type=int, default=30)
+    parser.add_argument("--rows", nargs="+", type=int, default=[1_000, 1_000_000])
+    given = parser.parse_args()
+    keys = [(FIRST + timedelta(number)).isoformat() for number in range(given.partitions + 1)]
+    for rows in given.rows:
+        with tempfile.TemporaryDirectory() as folder:
+            measure(rows, keys, Path(folder))
+
+
+if __name__ == "__main__":
+    main()

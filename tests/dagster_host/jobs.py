@@ -1,0 +1,77 @@
+"""Jobs that other processes run: the lake is that of the environment."""
+
+import os
+import signal
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+
+from ducklake_orch.dagster import DuckLakeIOManager, DuckLakeResource
+
+DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-03-01")
+LAKE = DuckLakeResource(
+    name="lake", catalog=dg.EnvVar("LAKE_CATALOG"), storage=dg.EnvVar("LAKE_FILES"), create_if_missing=True
+)
+
+
+class Dying(dg.IOManager):
+    """Loses its process right after the first COMMIT, before anybody hears of it."""
+
+    def __init__(self, inner: dg.IOManager, mark: Path) -> None:
+        self.inner = inner
+        self.mark = mark
+
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
+        self.inner.handle_output(context, obj)
+        if not self.mark.exists():
+            self.mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def load_input(self, context: dg.InputContext) -> Any:
+        return self.inner.load_input(context)
+
+
+@dg.io_manager(required_resource_keys={"inner"})
+def dying(context: dg.InitResourceContext) -> dg.IOManager:
+    return Dying(context.resources.inner, Path(os.environ["DIED"]))
+
+
+@dg.asset(metadata={"write_mode": "append"}, io_manager_key="dying")
+def events() -> pa.Table:
+    return pa.table({"id": [1, 2]})
+
+
+@dg.asset
+def counted(events: pa.Table) -> pa.Table:
+    return pa.table({"rows": [events.num_rows]})
+
+
+def day_of(key: str, rows: int) -> pa.Table:
+    """Return rows that tell which day they are of, and which of the day they are."""
+    day = date.fromisoformat(key)
+    return pa.table({"day": pa.array([day] * rows, pa.date32()), "n": list(range(rows))})
+
+
+@dg.asset(partitions_def=DAYS, metadata={"partition_expr": "day"})
+def daily(context: dg.AssetExecutionContext) -> pa.Table:
+    return day_of(context.partition_key, int(os.environ.get("ROWS", "100")))
+
+
+def job(name: str) -> dg.JobDefinition:
+    definitions = dg.Definitions(
+        assets=[events, counted, daily],
+        jobs=[dg.define_asset_job("events", [events, counted]), dg.define_asset_job("daily", [daily])],
+        resources={"io_manager": (manager := DuckLakeIOManager(lake=LAKE)), "inner": manager, "dying": dying},
+    )
+    return definitions.resolve_job_def(name)
+
+
+def events_job() -> dg.JobDefinition:
+    return job("events")
+
+
+def daily_job() -> dg.JobDefinition:
+    return job("daily")

@@ -1,0 +1,31 @@
+"""Run assets as Dagster does, and look at what became of it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import dagster as dg
+
+
+def metadata_of(result: dg.ExecuteInProcessResult, key: str, partition: str | None = None) -> dict[str, Any]:
+    """Return what the materialization of an asset says."""
+    found = [
+        event.step_materialization_data.materialization
+        for event in result.get_asset_materialization_events()
+        if event.asset_key == dg.AssetKey(key.split("/")) and event.partition == partition
+    ]
+    assert len(found) == 1
+    return {name: getattr(value, "value", value) for name, value in found[0].metadata.items()}
+
+
+def materialize_range(assets: Sequence[Any], first: str, last: str, **options: Any) -> dg.ExecuteInProcessResult:
+    """Materialize a range of partitions in one run, as a backfill with `single_run` does."""
+    tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
+    return dg.materialize(assets, tags=tags, **options)
+
+
+def failure_of(result: dg.ExecuteInProcessResult) -> Any:
+    """Return what the only step that failed failed with."""
+    assert not result.success
+    events = [event for event in result.all_events if event.is_step_failure]
+    assert len(events) == 1
+    return events[0].step_failure_data

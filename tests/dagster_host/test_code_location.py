@@ -1,0 +1,95 @@
+"""The code location that comes with the package: it loads, it runs, and its numbers are right."""
+
+import os
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from pyspark.sql import SparkSession
+
+from ducklake_orch import DuckLake
+
+ROOT = Path(__file__).parents[2]
+DAYS = ("2025-01-01", "2025-01-02")
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DuckLake:
+    monkeypatch.setenv("SHOP_FOLDER", str(tmp_path))
+    return DuckLake.from_toml(ROOT / "dagster_defs" / "ducklake.toml")
+
+
+def deliver(instance: dg.DagsterInstance, day: str, **config: int) -> dg.ExecuteInProcessResult:
+    from dagster_defs.definitions import defs
+
+    run_config = {"ops": {"raw__orders": {"config": config}}}
+    job = defs.resolve_job_def("orders_of_a_day")
+    return job.execute_in_process(partition_key=day, run_config=run_config, instance=instance)
+
+
+def test_the_pipeline_runs_and_late_orders_come_through(
+    lake: DuckLake, instance: dg.DagsterInstance, spark: SparkSession
+) -> None:
+    from dagster_defs.definitions import defs
+
+    for day in DAYS:
+        result = deliver(instance, day, orders=100)
+        assert {one.check_name for one in result.get_asset_check_evaluations() if not one.passed} == set()
+    assert lake.table("raw.orders").count() == 2 * 105
+    assert lake.table("sales.orders").count() == 2 * 98
+
+    customers = defs.resolve_assets_def(["sales", "customers"])
+    revenue = defs.resolve_assets_def(["sales", "daily_revenue"])
+    source = defs.resolve_assets_def(["sales", "orders"]).to_source_asset()
+    resources = dict(defs.resources or {})
+
+    def run(asset: dg.AssetsDefinition, key: str | None = None) -> None:
+        assert dg.materialize([asset, source], resources=resources, instance=instance, partition_key=key).success
+
+    run(customers)
+    deliver(instance, DAYS[0], orders=100, late=40)
+    run(customers)
+    run(revenue, dg.MultiPartitionKey({"day": DAYS[0], "region": "north"}))
+    orders = lake.read("sales.orders").to_pylist()
+    assert len(orders) == 98 + 137  # of those that came late, one has no amount
+    found = lake.read("sales.customers").to_pylist()
+    assert len(found) == len({one["customer_id"] for one in orders})
+    assert sum(one["orders"] for one in found) == len(orders)
+    assert sum((one["revenue"] for one in found), Decimal(0)) == sum((one["amount"] for one in orders), Decimal(0))
+    (total,) = lake.read("sales.daily_revenue").to_pylist()
+    north = [one for one in orders if (one["region"], str(one["day"])) == ("north", DAYS[0])]
+    assert total["orders"] == len(north)
+    assert total["revenue"] == sum((one["amount"] for one in north), Decimal(0))
+    assert defs.resolve_job_def("lake_maintenance").execute_in_process(instance=instance).success
+    assert not lake.fsck().findings
+
+
+def test_it_is_on_the_server_that_the_environment_says(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dagster_defs.definitions import lake as resource
+
+    monkeypatch.setenv("DUCKLAKE_CATALOG", "postgresql://etl:secret@db.example/lake")
+    monkeypatch.setenv("DUCKLAKE_STORAGE", "s3://bucket/shop")
+    monkeypatch.setenv("DUCKLAKE_STORAGE__ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("DUCKLAKE_STORAGE__SECRET_ACCESS_KEY", "hidden")
+    config = resource.lake().config
+    assert (config.catalog.type, config.data_path) == ("postgres", "s3://bucket/shop/")
+    assert lake.config.catalog.type == "sqlite"
+
+
+def test_it_has_an_asset_for_each_operation_of_maintenance() -> None:
+    from dagster_defs.definitions import defs
+
+    dg.Definitions.validate_loadable(defs)
+    parts = {part for spec in defs.resolve_all_asset_specs() for part in spec.key.path}
+    assert {"flush", "rewrite", "merge", "expire", "cleanup", "orphans"} <= parts
+
+
+def test_dagster_finds_it_from_the_folder_of_the_project(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "dagster", "definitions", "validate"]
+    environment = os.environ | {"DAGSTER_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Validation successful for code location dagster_defs.definitions" in done.stdout + done.stderr

@@ -1,0 +1,74 @@
+"""The component that `dg` finds: what YAML makes of it, what scaffolding writes, and what importing it loads."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dagster.components.testing import create_defs_folder_sandbox
+
+from ducklake_orch.dagster.components import DuckLakeMaintenanceComponent
+
+ROOT = Path(__file__).parents[2]
+# Both are of Dagster itself.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.parse_obj_as. is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*is currently in beta"),
+]
+
+
+def test_yaml_makes_maintenance_of_it() -> None:
+    attributes: dict[str, Any] = {
+        "lake": "store",
+        "file": "lake.toml",
+        "operations": ["expire", "cleanup"],
+        "policy": {"expire": {"older_than": "30 days"}},
+        "cron_schedule": "0 1 * * *",
+    }
+    yaml = {"type": f"{DuckLakeMaintenanceComponent.__module__}.DuckLakeMaintenanceComponent", "attributes": attributes}
+    with create_defs_folder_sandbox() as sandbox:
+        folder = sandbox.scaffold_component(DuckLakeMaintenanceComponent, defs_yaml_contents=yaml)
+        (folder / "lake.toml").write_text('[lakes.x]\ncatalog = "sqlite:///x.sqlite"\ncreate_if_missing = true\n')
+        with sandbox.load_component_and_build_defs(folder) as (_, definitions):
+            schedule = definitions.resolve_schedule_def("store_maintenance")
+            assert schedule.cron_schedule == "0 1 * * *"
+            assert {spec.key.path[-1] for spec in definitions.resolve_all_asset_specs()} == {"expire", "cleanup"}
+            assert definitions.resolve_job_def("store_maintenance").execute_in_process().success
+            assert (folder / "x.sqlite").exists()
+
+
+def test_scaffolding_writes_what_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DUCKLAKE_CATALOG", f"sqlite:///{tmp_path / 'lake.sqlite'}")
+    with create_defs_folder_sandbox() as sandbox:
+        folder = sandbox.scaffold_component(DuckLakeMaintenanceComponent)
+        assert (folder / "ducklake.toml").exists()
+        with sandbox.load_component_and_build_defs(folder) as (_, definitions):
+            result = definitions.resolve_job_def("lake_maintenance_plan").execute_in_process()
+    assert result.success
+    assert (tmp_path / "lake.sqlite").exists()
+
+
+def test_importing_it_needs_neither_spark_nor_java() -> None:
+    script = (
+        "import sys; import ducklake_orch.dagster.components;"
+        "assert not {'pyspark', 'py4j', 'airflow', 'pandas'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=os.environ | {"JAVA_HOME": "/none"}, check=True)
+
+
+def test_dg_lists_it(tmp_path: Path) -> None:
+    pytest.importorskip("dagster_dg_cli", reason="the first releases of dg need an older typer")
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    # The package as an installer leaves it, wherever these tests run.
+    info = tmp_path / "ducklake_orch-0.0.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: ducklake-orch\nVersion: 0.0.0\n")
+    (module,) = declared["dagster_dg_cli.registry_modules"].values()
+    (info / "entry_points.txt").write_text(f"[dagster_dg_cli.registry_modules]\nducklake_orch = {module}\n")
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}", "DAGSTER_HOME": str(tmp_path)}
+    command = [sys.executable, "-c", "from dagster_dg_cli.cli import main; main()", "list", "components", "--json"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert "DuckLakeMaintenanceComponent" in done.stdout, done.stdout + done.stderr

@@ -1,0 +1,179 @@
+"""Maintenance as assets: what runs, what the event log and the checks say, and what a plan changes: nothing."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+
+from ducklake_orch import MaintenancePolicy
+from ducklake_orch.dagster import DuckLakeResource, build_health_checks, build_maintenance_definitions
+from ducklake_orch.errors import ConfigError, MaintenanceFloorError
+from ducklake_orch.maintenance.runs import only_runner
+from tests.dagster_host.runs import metadata_of
+from tests.refusal import refused
+
+NOW: dict[str, Any] = {"expire": {"older_than": 0, "retain_last": 1}, "cleanup": {"older_than": 0}, "force": True}
+
+
+@pytest.fixture
+def busy(resource: DuckLakeResource) -> DuckLakeResource:
+    """A lake that needs every operation."""
+    lake = resource.lake()
+    lake.set_option("data_inlining_row_limit", 0)
+    files = [f"INSERT INTO orders VALUES ({n}, {n}), ({n + 100}, {n})" for n in range(25)]
+    lake.execute(["CREATE TABLE orders (id BIGINT, day BIGINT)", *files]).raise_for_error()
+    lake.set_option("data_inlining_row_limit", 10)
+    lake.execute(["INSERT INTO orders VALUES (1000, 1)", "DELETE FROM orders WHERE id < 10"]).raise_for_error()
+    return resource
+
+
+def run(job: str, definitions: dg.Definitions, resource: DuckLakeResource, **options: Any) -> dg.ExecuteInProcessResult:
+    both = dg.Definitions.merge(definitions, dg.Definitions(resources={"lake": resource}))
+    return both.resolve_job_def(job).execute_in_process(**options)
+
+
+def checks_of(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluation]:
+    return {one.check_name: one for one in result.get_asset_check_evaluations()}
+
+
+def test_the_job_does_all_operations_one_after_the_other(busy: DuckLakeResource) -> None:
+    before = busy.lake().read("orders").num_rows
+    result = run("lake_maintenance", build_maintenance_definitions(policy=NOW), busy)
+    order = [event.asset_key.path[-1] for event in result.get_asset_materialization_events() if event.asset_key]
+    assert order == ["flush", "rewrite", "merge", "expire", "cleanup", "orphans"]
+    lake = busy.lake()
+    assert lake.read("orders").num_rows == before
+    assert len(lake.table("orders").files()) == 1
+    merged, cleaned = metadata_of(result, "lake/maintenance/merge"), metadata_of(result, "lake/maintenance/cleanup")
+    assert (merged["ducklake/status"], merged["ducklake/failed"], merged["ducklake/files_out"]) == ("ok", 0, 1)
+    assert merged["ducklake/lake_files"] == 1
+    assert merged["ducklake/lake_rows"] == before
+    assert [record.data["where"] for record in merged["ducklake/report"].records] == ["main.orders"]
+    assert cleaned["ducklake/bytes_freed"] > 0
+    assert cleaned["ducklake/lake_pending_bytes"] == 0
+    checks = checks_of(result)
+    assert {name for name, one in checks.items() if not one.passed} == set()
+    assert {"no_step_failed", "small_file_ratio", "delete_share", "snapshot_count", "consistent"} <= set(checks)
+
+
+def test_a_run_says_what_it_does_differently(busy: DuckLakeResource) -> None:
+    definitions = build_maintenance_definitions(operations=["merge"])
+    given: dict[str, Any] = {"dry_run": True}
+    snapshots = len(busy.lake().snapshots())
+    result = run("lake_maintenance", definitions, busy, run_config=configured("merge", given))
+    said = metadata_of(result, "lake/maintenance/merge")
+    assert (said["ducklake/dry_run"], len(busy.lake().snapshots())) == (True, snapshots)
+    given = {"policy": {"merge": {"min_files": 1000}}}
+    result = run("lake_maintenance", definitions, busy, run_config=configured("merge", given))
+    assert metadata_of(result, "lake/maintenance/merge")["ducklake/files_in"] == 0
+    assert len(busy.lake().table("orders").files()) > 20
+    # A policy with other sizes of groups finds other files small.
+    assert checks_of(result)["small_file_ratio"].passed
+
+
+def configured(operation: str, config: dict[str, Any]) -> dict[str, Any]:
+    return {"ops": {f"lake__maintenance__{operation}": {"config": config}}}
+
+
+def test_a_plan_is_seen_on_each_asset_and_changes_nothing(busy: DuckLakeResource) -> None:
+    snapshots = len(busy.lake().snapshots())
+    result = run("lake_maintenance_plan", build_maintenance_definitions(policy=NOW), busy)
+    observed = [event.asset_observation_data.asset_observation for event in result.get_asset_observation_events()]
+    planned = {one.asset_key.path[-1]: one.metadata for one in observed}
+    assert list(planned) == ["flush", "rewrite", "merge", "expire", "cleanup", "orphans"]
+    metadata = planned["merge"]
+    assert metadata["ducklake/planned"].value is True
+    assert metadata["ducklake/files_in"].value == 15  # the other ten are rewritten
+    assert not result.get_asset_materialization_events()
+    assert len(busy.lake().snapshots()) == snapshots
+
+
+def test_what_is_wrong_with_a_table_is_a_check_and_the_others_are_done(busy: DuckLakeResource, tmp_path: Path) -> None:
+    lake = busy.lake()
+    for _ in range(6):
+        lake.write(pa.table({"id": [1]}), "broken", mode="append")
+    Path(lake.table("broken").files()[0].path).unlink()
+    result = run("lake_maintenance", build_maintenance_definitions(operations=["merge", "expire"]), busy)
+    assert result.success
+    evaluations = [one for one in result.get_asset_check_evaluations() if one.check_name == "no_step_failed"]
+    failed = {one.asset_key.path[-1]: one for one in evaluations if not one.passed}
+    assert list(failed) == ["merge"]
+    assert failed["merge"].severity is dg.AssetCheckSeverity.ERROR
+    report: Any = failed["merge"].metadata["ducklake/report"].value
+    assert report.records[0].data["where"] == "main.broken"
+    assert len(lake.table("orders").files()) < 20
+
+
+def test_a_second_run_waits_for_the_first(busy: DuckLakeResource) -> None:
+    patient = dg.RetryPolicy(max_retries=1, delay=0.1)
+    definitions = build_maintenance_definitions(operations=["merge"], retry_policy=patient)
+    with only_runner(busy.lake().config):
+        result = run("lake_maintenance", definitions, busy, raise_on_error=False)
+    assert not result.success
+    assert len([event for event in result.all_events if event.is_step_up_for_retry]) == 1
+
+
+def test_what_the_definitions_look_like() -> None:
+    lakes = {f"lake{n}": build_maintenance_definitions(f"lake{n}") for n in range(5)}
+    definitions = dg.Definitions.merge(
+        *lakes.values(),
+        build_maintenance_definitions("lake0", name="hot", operations=["merge", "flush"], tables=["sales.*"]),
+        dg.Definitions(
+            resources={name: DuckLakeResource(name=name, catalog="sqlite:///x", storage="f") for name in lakes}
+        ),
+    )
+    dg.Definitions.validate_loadable(definitions)
+    schedules = [definitions.resolve_schedule_def(f"{name}_maintenance") for name in lakes]
+    assert {one.default_status for one in schedules} == {dg.DefaultScheduleStatus.STOPPED}
+    assert len({one.cron_schedule for one in schedules}) > 1
+    flush = definitions.resolve_assets_def(dg.AssetKey(["lake0", "maintenance", "flush"]))
+    assert flush.op.pool == "lake0_maintenance"
+    spec = next(iter(flush.specs))
+    assert (spec.kinds, spec.group_name) == ({"ducklake"}, "lake0_maintenance")
+    assert spec.freshness_policy == dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=36))
+    hot = definitions.resolve_assets_def(dg.AssetKey(["hot", "maintenance", "merge"]))
+    assert next(iter(next(iter(hot.specs)).deps)).asset_key.path[-1] == "flush"
+
+
+def test_mistakes_are_told_when_definitions_load() -> None:
+    refused(ConfigError, lambda: build_maintenance_definitions(operations=["merg"]), "merg", "merge")
+    refused(ConfigError, lambda: build_maintenance_definitions(operations=[]), "empty", "merge")
+    short = {"expire": {"older_than": "1 minute"}}
+    refused(MaintenanceFloorError, lambda: build_maintenance_definitions(policy=short), "expire", "force")
+    refused(ConfigError, lambda: build_maintenance_definitions(policy={"exprie": {}}), "exprie", "expire")
+
+
+def test_health_is_checked_for_each_table(busy: DuckLakeResource) -> None:
+    assets = [dg.AssetSpec("orders"), dg.AssetSpec("x", metadata={"table": "other"})]
+    lake = busy.lake()
+    lake.write(pa.table({"id": [1]}), "other", mode="append")
+    for n in range(25):
+        lake.write(pa.table({"id": [n], "day": [n]}), "orders", mode="append")
+    policy = MaintenancePolicy(health={"small_file_ratio": (0.1, 0.5), "delete_share": (0.01, 0.9)})
+    resource = DuckLakeResource(
+        name="lake", catalog=busy.lake().config.catalog, storage=busy.lake().config.storage, maintenance=policy
+    )
+    definitions = dg.Definitions(
+        assets=assets,
+        asset_checks=build_health_checks(assets),
+        jobs=[dg.define_asset_job("health", dg.AssetSelection.all_asset_checks())],
+        resources={"lake": resource},
+    )
+    result = definitions.resolve_job_def("health").execute_in_process()
+    found = {(one.asset_key.path[0], one.check_name): one for one in result.get_asset_check_evaluations()}
+    assert len(found) == 10
+    wrong = {key: one.severity.name for key, one in found.items() if not one.passed}
+    assert wrong == {("orders", "small_file_ratio"): "ERROR", ("orders", "delete_share"): "WARN"}
+    assert "--operation merge" in str(found["orders", "small_file_ratio"].metadata["ducklake/remedy"].value)
+
+
+def test_what_is_broken_fails_a_check(busy: DuckLakeResource) -> None:
+    with busy.lake().connect_metadata(read_only=False) as con:
+        con.execute("UPDATE ducklake_data_file SET record_count = record_count + 7")
+    result = run("lake_maintenance", build_maintenance_definitions(operations=["cleanup"]), busy)
+    broken = checks_of(result)["consistent"]
+    assert not broken.passed
+    assert broken.metadata["ducklake/findings"].value

@@ -1,0 +1,195 @@
+"""Partitioned assets: each run replaces exactly the rows of its partitions, in one snapshot, whatever their shape."""
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+
+from ducklake_orch.dagster import DuckLakeIOManager, DuckLakeResource
+from tests.dagster_host.runs import failure_of, materialize_range, metadata_of
+
+DAILY = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-11")
+
+
+def table_rows(resource: DuckLakeResource, table: str) -> list[tuple[Any, ...]]:
+    found = resource.lake().read(table).to_pylist()
+    return sorted(tuple(row.values()) for row in found)
+
+
+def days_of(context: Any, value: int) -> pa.Table:
+    """Return a row for each partition of a run."""
+    days = [date.fromisoformat(key) for key in context.partition_keys]
+    return pa.table({"day": pa.array(days, pa.date32()), "value": [value] * len(days)})
+
+
+def test_static_partitions_replace_only_their_rows(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
+    versions = iter([1, 2, 3])
+
+    @dg.asset(partitions_def=dg.StaticPartitionsDefinition(["eu", "it's"]), metadata={"partition_expr": "region"})
+    def sales(context: dg.AssetExecutionContext) -> pa.Table:
+        return pa.table({"region": [context.partition_key], "version": [next(versions)]})
+
+    for key in ("eu", "it's", "eu"):
+        result = dg.materialize([sales], resources={"io_manager": io_manager}, partition_key=key)
+        assert metadata_of(result, "sales", key)["dagster/partition_row_count"] == 1
+    assert table_rows(resource, "sales") == [("eu", 3), ("it's", 2)]
+    lake = resource.lake()
+    assert [column.partition for column in lake.table("sales").schema()] == ["identity", None]
+    assert len(lake.snapshots()) == 4  # the lake's own, and one for each run
+
+
+def test_dynamic_partitions(
+    io_manager: DuckLakeIOManager, resource: DuckLakeResource, instance: dg.DagsterInstance
+) -> None:
+    @dg.asset(partitions_def=dg.DynamicPartitionsDefinition(name="customers"), metadata={"partition_expr": "customer"})
+    def orders(context: dg.AssetExecutionContext) -> pa.Table:
+        return pa.table({"customer": [int(context.partition_key)]})
+
+    instance.add_dynamic_partitions("customers", ["7", "12"])
+    for key in ("7", "12", "7"):
+        dg.materialize([orders], resources={"io_manager": io_manager}, partition_key=key, instance=instance)
+    assert table_rows(resource, "orders") == [(7,), (12,)]
+
+
+@pytest.mark.filterwarnings("ignore:Parameter .backfill_policy.")
+def test_a_range_in_one_run_is_one_snapshot_with_a_count_for_each_partition(
+    io_manager: DuckLakeIOManager, resource: DuckLakeResource
+) -> None:
+    versions = iter([1, 2])
+
+    @dg.asset(
+        partitions_def=DAILY,
+        metadata={"partition_expr": "day"},
+        backfill_policy=dg.BackfillPolicy.single_run(),
+    )
+    def daily(context: dg.AssetExecutionContext) -> pa.Table:
+        return days_of(context, next(versions))
+
+    materialize_range([daily], "2024-01-01", "2024-01-05", resources={"io_manager": io_manager})
+    before = resource.lake().snapshots(1)[0].snapshot_id
+    result = materialize_range([daily], "2024-01-02", "2024-01-03", resources={"io_manager": io_manager})
+    assert [value for _, value in table_rows(resource, "daily")] == [1, 2, 2, 1, 1]
+    for key in ("2024-01-02", "2024-01-03"):
+        said = metadata_of(result, "daily", key)
+        assert said["dagster/partition_row_count"] == 1
+        assert said["ducklake/snapshot_id"] == before + 1
+
+
+def test_rows_of_other_partitions_abort(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
+    @dg.asset(partitions_def=DAILY, metadata={"partition_expr": "day"})
+    def daily() -> pa.Table:
+        return pa.table({"day": [date(2024, 1, 1), date(2024, 1, 2)]})
+
+    options: dict[str, Any] = {"resources": {"io_manager": io_manager}, "raise_on_error": False}
+    failure = failure_of(dg.materialize([daily], partition_key="2024-01-01", **options))
+    assert "2024-01-02" in failure.user_failure_data.description
+    assert not resource.lake().exists("daily")
+
+
+def test_an_empty_frame_clears_its_partition(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
+    empty = False
+
+    @dg.asset(partitions_def=DAILY, metadata={"partition_expr": "day"})
+    def daily(context: dg.AssetExecutionContext) -> pa.Table:
+        return days_of(context, 1).slice(0, 0 if empty else None)
+
+    for key in ("2024-01-01", "2024-01-02"):
+        dg.materialize([daily], resources={"io_manager": io_manager}, partition_key=key)
+    empty = True
+    result = dg.materialize([daily], resources={"io_manager": io_manager}, partition_key="2024-01-01")
+    assert metadata_of(result, "daily", "2024-01-01")["dagster/partition_row_count"] == 0
+    assert table_rows(resource, "daily") == [(date(2024, 1, 2), 1)]
+
+
+def test_hours_of_a_day_with_a_clock_change_keep_apart(
+    io_manager: DuckLakeIOManager, resource: DuckLakeResource
+) -> None:
+    hourly = dg.HourlyPartitionsDefinition("2024-11-03-00:00", timezone="America/New_York")
+
+    @dg.asset(partitions_def=hourly, metadata={"partition_expr": "at"})
+    def events(context: dg.AssetExecutionContext) -> pa.Table:
+        start = context.partition_time_window.start.astimezone(UTC)
+        return pa.table({"at": pa.array([start + timedelta(minutes=30)], pa.timestamp("us", "UTC"))})
+
+    keys = hourly.get_partition_keys(current_time=datetime(2024, 11, 3, 8, tzinfo=UTC))
+    assert len(keys) == 4  # midnight, one o'clock twice, and two o'clock until then not over
+    for key in [*keys, keys[1]]:
+        assert dg.materialize([events], resources={"io_manager": io_manager}, partition_key=key).success
+    assert len(table_rows(resource, "events")) == 4
+
+
+def test_several_dimensions_and_a_reader_of_one(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
+    both = dg.MultiPartitionsDefinition({"region": dg.StaticPartitionsDefinition(["eu", "us"]), "day": DAILY})
+    seen: list[Any] = []
+
+    @dg.asset(partitions_def=both, metadata={"partition_expr": {"region": "region", "day": "day"}})
+    def sales(context: dg.AssetExecutionContext) -> pa.Table:
+        keys = context.partition_key.keys_by_dimension
+        day = pa.array([date.fromisoformat(keys["day"])], pa.date32())
+        return pa.table({"region": [keys["region"]], "day": day, "value": [1]})
+
+    @dg.asset(partitions_def=DAILY)
+    def per_day(sales: pa.Table) -> None:
+        seen.append(sorted(zip(sales["region"].to_pylist(), sales["day"].to_pylist(), strict=True)))
+
+    resources = {"io_manager": io_manager}
+    for day in ("2024-01-01", "2024-01-02"):
+        for region in ("eu", "us", "eu"):
+            key = dg.MultiPartitionKey({"day": day, "region": region})
+            assert dg.materialize([sales], resources=resources, partition_key=key).success
+    assert len(table_rows(resource, "sales")) == 4
+    dg.materialize([sales.to_source_asset(), per_day], resources=resources, partition_key="2024-01-02")
+    assert seen == [[("eu", date(2024, 1, 2)), ("us", date(2024, 1, 2))]]
+
+
+def test_an_asset_reads_its_own_partition_of_the_day_before(
+    io_manager: DuckLakeIOManager, resource: DuckLakeResource
+) -> None:
+    before = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
+
+    @dg.asset(
+        partitions_def=DAILY,
+        metadata={"partition_expr": "day"},
+        ins={"running": dg.AssetIn(partition_mapping=before)},
+    )
+    def running(context: dg.AssetExecutionContext, running: pa.Table) -> pa.Table:
+        return days_of(context, (running["value"][0].as_py() if running.num_rows else 0) + 1)
+
+    for key in ("2024-01-01", "2024-01-02", "2024-01-03", "2024-01-03"):
+        assert dg.materialize([running], resources={"io_manager": io_manager}, partition_key=key).success
+    assert [value for _, value in table_rows(resource, "running")] == [1, 2, 3]
+
+
+def test_an_asset_without_partitions_reads_them_all(io_manager: DuckLakeIOManager) -> None:
+    seen: list[int] = []
+
+    @dg.asset(partitions_def=DAILY, metadata={"partition_expr": "day"})
+    def daily(context: dg.AssetExecutionContext) -> pa.Table:
+        return days_of(context, 1)
+
+    @dg.asset
+    def every(daily: pa.Table) -> None:
+        seen.append(daily.num_rows)
+
+    for key in ("2024-01-01", "2024-01-10"):
+        dg.materialize([daily], resources={"io_manager": io_manager}, partition_key=key)
+    dg.materialize([daily.to_source_asset(), every], resources={"io_manager": io_manager})
+    assert seen == [2]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "words"),
+    [({}, '"partition_expr": "<column>"'), ({"partition_expr": "dya"}, "day"), ({"partition_expr": "x"}, "DOUBLE")],
+)
+def test_what_does_not_say_where_its_keys_are_is_shown_how(
+    metadata: dict[str, Any], words: str, io_manager: DuckLakeIOManager
+) -> None:
+    @dg.asset(partitions_def=DAILY, metadata=metadata, retry_policy=dg.RetryPolicy(max_retries=2))
+    def daily() -> pa.Table:
+        return pa.table({"day": [date(2024, 1, 1)], "x": [0.5]})
+
+    options: dict[str, Any] = {"resources": {"io_manager": io_manager}, "raise_on_error": False}
+    failure = failure_of(dg.materialize([daily], partition_key="2024-01-01", **options))
+    assert words in failure.user_failure_data.description

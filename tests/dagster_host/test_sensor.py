@@ -1,0 +1,157 @@
+"""The sensor sees what others than Dagster change in a lake, and nothing else."""
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+
+from ducklake_orch import CommitInfo
+from ducklake_orch.dagster import DuckLakeIOManager, DuckLakeResource, ducklake_snapshot_sensor
+from ducklake_orch.errors import ConfigError
+from tests.refusal import refused
+
+DAILY = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-02-01", timezone="Europe/Berlin")
+
+
+class Watch:
+    """A sensor between its ticks."""
+
+    def __init__(
+        self,
+        sensor: dg.SensorDefinition,
+        resource: DuckLakeResource,
+        instance: dg.DagsterInstance,
+        definitions: dg.Definitions | None = None,
+    ) -> None:
+        self.sensor = sensor
+        self.definitions = definitions
+        self.resource = resource
+        self.instance = instance
+        self.cursor: str | None = None
+
+    def tick(self) -> Any:
+        """Return what the sensor's daemon gets."""
+        resources = {"lake": self.resource}
+        with dg.build_sensor_context(
+            self.instance, self.cursor, resources=resources, definitions=self.definitions
+        ) as context:
+            found = self.sensor.evaluate_tick(context)
+        self.cursor = found.cursor
+        return found
+
+    def observed(self) -> list[tuple[str, str | None]]:
+        found = self.tick()
+        assert found.asset_events, found.skip_message
+        return [(event.asset_key.to_user_string(), event.partition) for event in found.asset_events]
+
+    def skipped(self) -> str:
+        found = self.tick()
+        assert not found.asset_events
+        assert not found.run_requests
+        return str(found.skip_message)
+
+
+def watch(assets: Any, resource: DuckLakeResource, instance: dg.DagsterInstance, **options: Any) -> Watch:
+    resource.lake().tables()
+    watching = Watch(ducklake_snapshot_sensor(assets, **options), resource, instance)
+    assert "begins at snapshot" in watching.skipped()
+    return watching
+
+
+def test_it_observes_tables_that_others_changed(
+    resource: DuckLakeResource, io_manager: DuckLakeIOManager, instance: dg.DagsterInstance
+) -> None:
+    @dg.asset
+    def orders() -> pa.Table:
+        return pa.table({"id": [1]})
+
+    lake = resource.lake()
+    watching = watch([orders, dg.AssetSpec(["sales", "x"], metadata={"table": "raw"})], resource, instance)
+    assert "has been seen" in watching.skipped()
+    dg.materialize([orders], resources={"io_manager": io_manager}, instance=instance)
+    lake.write(pa.table({"id": [1]}), "another", mode="append")
+    assert "of Dagster" in watching.skipped()
+
+    lake.write(pa.table({"id": [1]}), "sales.raw", mode="append", commit=CommitInfo(author="ann"))
+    found = watching.tick()
+    (event,) = found.asset_events
+    assert event.asset_key == dg.AssetKey(["sales", "x"])
+    assert event.metadata["dagster/table_name"].value == "lake.sales.raw"
+    assert event.metadata["ducklake/author"].value == "ann"
+    snapshot = lake.snapshots(1)[0].snapshot_id
+    assert (event.metadata["ducklake/snapshot_id"].value, event.tags) == (
+        snapshot,
+        {"dagster/data_version": str(snapshot)},
+    )
+
+    lake.execute(["UPDATE orders SET id = 2", "DELETE FROM sales.raw"]).raise_for_error()
+    assert watching.observed() == [("orders", None), ("sales/x", None)]
+    for n in range(6):
+        lake.write(pa.table({"id": [n]}), "orders", mode="append")
+    assert watching.observed() == [("orders", None)]
+    lake.maintain(operations=["flush", "merge"]).raise_for_error()
+    assert "of Dagster, or of other tables" in watching.skipped()
+
+
+@pytest.mark.parametrize("kind", ["date", "timestamp", "instant", "text"])
+def test_it_tells_which_partitions_changed(kind: str, resource: DuckLakeResource, instance: dg.DagsterInstance) -> None:
+    first = datetime(2024, 1, 5, 23, 30)  # in Berlin it is the sixth already, where a moment is meant
+    moments = [first, first + timedelta(days=3), datetime(2030, 1, 1), None]
+    columns = {
+        "date": pa.array([moment and moment.date() for moment in moments], pa.date32()),
+        "timestamp": pa.array(moments, pa.timestamp("us")),
+        "instant": pa.array([moment and moment.replace(tzinfo=UTC) for moment in moments], pa.timestamp("us", "UTC")),
+        "text": pa.array([moment and str(moment.date()) for moment in moments]),
+    }
+    watching = watch([dg.AssetSpec("t", partitions_def=DAILY, metadata={"partition_expr": "at"})], resource, instance)
+    resource.lake().write(pa.table({"at": columns[kind]}), "t", mode="append")
+    days = ["2024-01-06", "2024-01-09"] if kind == "instant" else ["2024-01-05", "2024-01-08"]
+    assert watching.observed() == [("t", day) for day in days]
+
+
+@pytest.mark.filterwarnings("ignore:Non-compliant tag keys:DeprecationWarning")  # of Dagster itself
+def test_it_asks_for_runs_of_a_job(resource: DuckLakeResource, instance: dg.DagsterInstance) -> None:
+    regions = dg.StaticPartitionsDefinition(["eu", "us"])
+    both = dg.MultiPartitionsDefinition({"region": regions, "day": DAILY})
+    spec = dg.AssetSpec("t", partitions_def=both, metadata={"partition_expr": {"region": "region", "day": "day"}})
+
+    @dg.asset(deps=[spec], partitions_def=both)
+    def report() -> None: ...
+
+    job = dg.define_asset_job("report_job", [report])
+    watching = watch([spec], resource, instance, job=job)
+    watching.definitions = dg.Definitions([report, spec], jobs=[job], resources={"io_manager": dg.mem_io_manager})
+    day = pa.array([date(2024, 1, 2)] * 3, pa.date32())
+    resource.lake().write(pa.table({"region": ["eu", "us", "moon"], "day": day}), "t", mode="append")
+    found = watching.tick()
+    assert [one.partition_key for one in found.run_requests] == ["2024-01-02|eu", "2024-01-02|us"]
+    assert len({one.run_key for one in found.run_requests}) == 2
+
+
+def test_partitions_can_be_dynamic(resource: DuckLakeResource, instance: dg.DagsterInstance) -> None:
+    customers = dg.DynamicPartitionsDefinition(name="customers")
+    instance.add_dynamic_partitions("customers", ["7"])
+    spec = dg.AssetSpec("t", partitions_def=customers, metadata={"partition_expr": "id"})
+    watching = watch([spec], resource, instance)
+    resource.lake().write(pa.table({"id": [7, 8, None]}), "t", mode="append")
+    assert watching.observed() == [("t", "7")]
+
+
+def test_a_lake_made_anew_and_history_that_expired(resource: DuckLakeResource, instance: dg.DagsterInstance) -> None:
+    spec = dg.AssetSpec("t", partitions_def=DAILY, metadata={"partition_expr": "day"})
+    watching = watch([spec], resource, instance)
+    lake = resource.lake()
+    for n in range(3):
+        lake.write(pa.table({"day": pa.array([date(2024, 1, 1 + n)])}), "t", mode="append")
+    now = {"expire": {"older_than": 0, "retain_last": 1}, "force": True}
+    lake.maintain(now, operations=["expire"]).raise_for_error()
+    assert watching.observed() == [("t", None)]  # which of its partitions, nobody knows any more
+    watching.cursor = "1000"
+    assert "has been seen" in watching.skipped()
+    assert watching.cursor == str(lake.snapshots(1)[0].snapshot_id)
+
+
+def test_a_sensor_needs_assets() -> None:
+    refused(ConfigError, lambda: ducklake_snapshot_sensor([]), "no assets", "others write")

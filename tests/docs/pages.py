@@ -1,0 +1,22 @@
+"""The pages of the docs, and the code in them."""
+
+import re
+import textwrap
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+README = REPOSITORY / "README.md"
+PAGES = [README, *sorted((REPOSITORY / "docs").rglob("*.md"))]
+_BLOCK = re.compile(r"^( *)```(python|py|toml)(?: [^\n]*)?\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path, *languages: str) -> list[tuple[int, str]]:
+    """Return the blocks of a page with the lines that they begin at."""
+    text = page.read_text("utf-8")
+    found = [one for one in _BLOCK.finditer(text) if one[2] in languages]
+    return [(text.count("\n", 0, one.start(3)), textwrap.dedent(one[3])) for one in found]
+
+
+def is_dag(code: str) -> bool:
+    """Whether a block belongs into a file of DAGs: those run where Airflow does."""
+    return "from airflow" in code

@@ -1,0 +1,81 @@
+"""What README and docs show runs as it stands there: blocks of `python`, in order, page by page, in an empty folder.
+
+A block of `py` is an excerpt that needs a server or a frame of the reader's own: it only has to be Python. What a page
+takes as given, a lake with some tables say, stands in `GIVEN`.
+"""
+
+import tomllib
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from ducklake_orch import DuckLake
+from tests.docs.pages import PAGES, blocks, is_dag
+
+_LAKE = """
+import pyarrow as pa
+from ducklake_orch import DuckLake
+
+lake = DuckLake.local("./lake")
+"""
+_ORDERS = (
+    _LAKE
+    + """
+orders = pa.table({"id": [1, 2], "region": ["eu", "us"], "amount": [1.5, 2.5], "price": [3.0, 4.0]})
+lake.write(orders, "sales.orders", mode="append")
+"""
+)
+GIVEN = {
+    "changes.md": _ORDERS
+    + """
+lake.update("sales.orders", {"price": "0"}, "id = 1")
+from ducklake_orch.spark import local_session
+spark = local_session()
+""",
+    "errors.md": _LAKE + 'lake.create_table("t", {"v": "integer"})',
+    "fsck.md": _ORDERS,
+    "maintenance.md": _ORDERS,
+    "sql.md": _ORDERS,
+    "report.md": 'from ducklake_orch import DuckLake\nDuckLake.local("./demo-lake/lake").execute("SELECT 1")\n',
+}
+# What a page needs besides the package itself.
+NEEDS = {"spark.md": "pyspark", "README.md": "pyspark", "changes.md": "pyspark", "dagster.md": "dagster"}
+
+
+def pages(*languages: str) -> pytest.MarkDecorator:
+    """Run a test for each page that has such blocks."""
+    some = [page for page in PAGES if blocks(page, *languages)]
+    return pytest.mark.parametrize("page", some, ids=lambda page: page.name)
+
+
+@pages("python")
+def test_a_page_runs_as_it_stands_there(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needed = NEEDS.get(page.name)
+    if needed is not None and find_spec(needed) is None:
+        pytest.skip(f"{page.name} needs {needed}")
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": "__docs__"}
+    exec(compile(GIVEN.get(page.name, ""), f"given for {page.name}", "exec"), namespace)
+    for line, code in blocks(page, "python"):
+        if is_dag(code):
+            continue  # `tests/airflow_host` runs them
+        # Lines of a traceback are those of the page.
+        exec(compile("\n" * line + code, str(page), "exec"), namespace)
+
+
+@pages("py")
+def test_an_excerpt_is_python(page: Path) -> None:
+    for line, code in blocks(page, "py"):
+        compile("\n" * line + code, str(page), "exec")
+
+
+@pages("toml")
+def test_a_file_of_a_page_configures_lakes(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WEB_PASSWORD", "LAKE_PASSWORD", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "x")
+    for _, text in blocks(page, "toml"):
+        file = tmp_path / "ducklake.toml"
+        file.write_text(text if "catalog" in text else f'{text}\n[lakes.archive]\ncatalog = "sqlite:///x.sqlite"\n')
+        for lake in tomllib.loads(file.read_text())["lakes"]:
+            assert DuckLake.from_toml(file, lake=lake).preview_sql()

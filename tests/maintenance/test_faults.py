@@ -1,0 +1,112 @@
+"""What can go wrong beneath a run: it is reported, nothing is lost, and the next run does the rest."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ducklake_orch import DuckLake
+from ducklake_orch.catalog.compact import DuckDBCompactor
+from ducklake_orch.errors import SnapshotNotFoundError, StorageBusyError
+from tests.backends import LOCAL, POSTGRES, SQLITE, Backend, catalogs
+from tests.catalog.test_compact import wide_rows
+from tests.conftest import MakeLake
+from tests.maintenance.worn import ALL_OF_IT, contents, rows, small_files, whole
+
+on_sqlite = pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
+
+
+@catalogs(quick=[SQLITE, POSTGRES])
+def test_a_table_that_is_dropped_while_its_files_are_merged_stays_dropped(
+    lake: DuckLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_files(lake, "t")
+    small_files(lake, "u")
+    real = DuckDBCompactor.write
+
+    def dropping(self: DuckDBCompactor, jobs: Any, write_id: str) -> Any:
+        if jobs[0].table.name == "t":
+            lake.drop_table("t")
+        return real(self, jobs, write_id)
+
+    monkeypatch.setattr(DuckDBCompactor, "write", dropping)
+    report = lake.maintain(operations=["merge"]).raise_for_error()
+    assert [(step.table, step.files_in, step.files_out) for step in report.operations] == [
+        ("main.t", 0, 0),
+        ("main.u", 5, 1),
+    ]
+    assert "others changed their files" in report.operations[0].reason
+    assert not lake.exists("t")
+    whole(lake)
+
+
+@catalogs(quick=[SQLITE, POSTGRES], shared=True)
+def test_who_reads_a_snapshot_that_expires_reads_it_to_the_end(lake: DuckLake) -> None:
+    lake.write(rows(0, 200_000), "t", mode="append")
+    lake.write(rows(0, 1), "t", mode="overwrite")
+    old = lake.table("t").files(snapshot=1)[0].path
+    with lake.read_batches("t", snapshot=1, batch_size=1000) as stream:
+        first = stream.read_next_batch()
+        lake.maintain(ALL_OF_IT, ["expire"]).raise_for_error()
+        assert len(first) + sum(map(len, stream)) == 200_000
+    assert os.path.exists(old)  # until clean-up, which waits for two days
+    lake.maintain(operations=["cleanup"]).raise_for_error()
+    assert os.path.exists(old)
+    with pytest.raises(SnapshotNotFoundError):
+        lake.read("t", snapshot=1)
+    assert contents(lake) == {"t": [(0, "row 0")]}
+
+
+@on_sqlite
+def test_what_the_storage_does_not_delete_is_said_and_tried_again(lake: DuckLake) -> None:
+    for number in range(3):
+        lake.write(rows(number, 1), "t", mode="overwrite")
+    lake.maintain(ALL_OF_IT, ["expire"]).raise_for_error()
+    stubborn = Path(lake.plan_maintenance(ALL_OF_IT, ["cleanup"]).operations[0].paths[0])
+    stubborn.unlink()
+    Path(stubborn, "inside").mkdir(parents=True)
+    report = lake.maintain(ALL_OF_IT, ["cleanup"])
+    assert report.status == "error"
+    with pytest.raises(StorageBusyError, match=r"1 files are deleted, 1 are not, such as .*parquet"):
+        report.raise_for_error()
+    Path(stubborn, "inside").rmdir()
+    stubborn.rmdir()
+    again = lake.maintain(ALL_OF_IT, ["cleanup"]).raise_for_error()
+    assert list(again.operations[0].paths) == [str(stubborn)]
+    whole(lake)
+
+
+@on_sqlite
+def test_a_disk_that_is_full_for_spilling_costs_nothing(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    for number in range(6):
+        lake.write(wide_rows(number * 30_000, 30_000), "wide", mode="append")
+    small_files(lake, "t")
+    tight = {"memory_limit": "24MB", "threads": 1, "max_temp_directory_size": "1MB"}
+    report = make_lake(**tight).maintain()
+    told = {step.table: step for step in report.operations if step.operation == "merge"}
+    assert (told["main.wide"].status, told["main.t"].status) == ("failed", "done")
+    assert "memory_limit" in str(told["main.wide"].error)
+    assert lake.table("wide").count() == 180_000
+    whole(lake)
+    assert make_lake().maintain().raise_for_error().totals["files_out"] == 1
+    assert len(lake.table("wide").files()) == 1
+    whole(lake)
+
+
+@catalogs(quick=[SQLITE], sql_writes=True)
+def test_an_encrypted_lake_is_kept_in_shape_by_the_extension(make_lake: MakeLake) -> None:
+    lake = make_lake(encrypted=True, data_inlining_row_limit=10, extensions=["httpfs"])
+    lake.execute("CREATE TABLE t (k BIGINT)").raise_for_error()
+    for number in range(6):
+        lake.execute(f"INSERT INTO t SELECT range FROM range({100 * number}, {100 * number + 50})").raise_for_error()
+    lake.execute(["INSERT INTO t VALUES (1000)", "DELETE FROM t WHERE k < 20 OR k = 1000"]).raise_for_error()
+    lake.execute("INSERT INTO t VALUES (2000)").raise_for_error()
+    wanted = contents(lake)
+    for _ in range(3):
+        lake.maintain(ALL_OF_IT).raise_for_error()
+        assert contents(lake) == wanted
+    assert len(lake.table("t").files()) == 1
+    assert len(list(Path(lake.config.data_path or "", "main", "t").iterdir())) == 1
+    assert lake.fsck(storage=True).counts == {}

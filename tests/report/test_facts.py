@@ -1,0 +1,109 @@
+"""The report tells what is in the lake, what happened to it and who did it, whoever wrote."""
+
+from datetime import date, timedelta
+
+import pyarrow as pa
+import pytest
+
+from ducklake_orch import CommitInfo, DuckLake
+from ducklake_orch.catalog.metadata import Metadata
+from ducklake_orch.errors import ConfigError
+from ducklake_orch.report.history import PERIODS
+from tests.backends import LOCAL, MYSQL, SQLITE, Backend, catalogs
+from tests.maintenance.worn import ALL_OF_IT, metadata, worn
+
+on_sqlite = pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
+FIRST = date(2026, 11, 1)
+
+
+def days(lake: DuckLake, table: str, count: int, *, author: str | None = None) -> None:
+    """Append so many days, one snapshot each; day n has 10 n rows."""
+    for number in range(1, count + 1):
+        rows = 10 * number
+        data = pa.table({"day": [FIRST + timedelta(number - 1)] * rows, "v": list(range(rows))})
+        lake.write(data, table, mode="append", partition_by=["day"], commit=CommitInfo(author, "a day"))
+
+
+@catalogs()
+def test_tables_partitions_and_history_are_told_and_nothing_is_changed(backend: Backend, lake: DuckLake) -> None:
+    days(lake, "s", 4, author="the pipeline")
+    worn(lake)
+    lake.maintain(ALL_OF_IT, operations=["merge"]).raise_for_error()
+    before = metadata(lake)
+    report = lake.report()
+    assert metadata(lake) == before
+    assert set(report.ids) == {"main.s", "main.t", "main.d", "main.i"}
+    assert {name: len(cells) for name, cells in report.partitions.items()} == {"main.s": 4}
+    cells = report.partitions["main.s"]
+    assert [(one.label, one.files, one.rows) for one in cells] == [
+        (f"day = 2026-11-0{number}", 1, 10 * number) for number in range(1, 5)
+    ]
+    past = report.history
+    assert sum(sum(one.values()) for one in past.periods) == len(lake.snapshots())
+    kinds = {kind: sum(one.get(kind, 0) for one in past.periods) for kind in ("data", "definitions", "maintenance")}
+    assert kinds["maintenance"] == 1
+    assert kinds["data"] == 4 + 5 + 2 + 1
+    assert past.authors["the pipeline"] == 4
+    sizes = {one.table: one.metrics["bytes"] for one in report.health.tables}
+    grown = {name: past.growth[number][-1] for name, number in report.ids.items() if number in past.growth}
+    assert grown == {name: size for name, size in sizes.items() if size}
+    assert all(len(one) == PERIODS for one in past.growth.values())
+    assert all(past.since <= one <= past.until for one in past.changed.values())
+    assert [one.snapshot_id for one in past.recent] == [one.snapshot_id for one in lake.snapshots()]
+    assert [one.status for one in report.runs] == ["ok"]
+    if backend.catalog is not MYSQL:  # where nothing is inlined
+        assert report.health.lake.metrics["inlined_rows"] == 3
+
+
+@on_sqlite
+def test_changes_name_tables_that_are_gone(lake: DuckLake) -> None:
+    days(lake, "old", 1)
+    number = lake.report().ids["main.old"]
+    lake.execute("DROP TABLE old").raise_for_error()
+    report = lake.report()
+    assert report.ids == {}
+    assert report.history.names[number] == "main.old"
+
+
+@on_sqlite
+def test_what_a_name_looks_like_does_not_make_it_maintenance(lake: DuckLake) -> None:
+    lake.execute('CREATE TABLE ",merge_adjacent:1" (v INTEGER)').raise_for_error()
+    assert sum(one.get("maintenance", 0) for one in lake.report().history.periods) == 0
+
+
+@on_sqlite
+def test_many_partitions_are_put_together_with_their_neighbours(lake: DuckLake) -> None:
+    lake.write(pa.table({"p": list(range(1500))}), "t", mode="append", partition_by=["p"])
+    cells = lake.report().partitions["main.t"]
+    assert len(cells) == 500
+    assert (cells[0].label, cells[0].partitions, cells[0].files) == ("p = 0 … p = 2", 3, 3)
+    assert sum(one.rows for one in cells) == 1500
+
+
+@on_sqlite
+def test_a_lake_of_forty_tables_takes_no_more_queries_than_one_of_two(
+    lake: DuckLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    rows = Metadata.rows
+
+    def counting(self: Metadata, sql: str) -> list[tuple[object, ...]]:
+        asked.append(sql)
+        return rows(self, sql)
+
+    monkeypatch.setattr(Metadata, "rows", counting)
+    counts = []
+    for start, end in ((0, 2), (2, 40)):
+        for number in range(start, end):
+            lake.write(pa.table({"v": [number]}), f"t{number}", mode="append")
+        asked.clear()
+        lake.report()
+        counts.append(len(asked))
+    assert counts[0] == counts[1]
+
+
+@on_sqlite
+def test_a_negative_number_of_snapshots_is_refused(lake: DuckLake) -> None:
+    with pytest.raises(ConfigError, match="negative"):
+        lake.report(snapshots=-1)
+    assert lake.report(snapshots=0).history.recent == []
