@@ -101,7 +101,8 @@ format: $(VENV)/.lint ## Format the code
 
 .PHONY: docs
 docs: $(VENV)/.docs ## Build the documentation into site/
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python -m tests.docs.offline site
 
 .PHONY: bench
 bench: $(VENV)/.test ## Measure: connecting, small writes, commits, planning; on a quiet machine

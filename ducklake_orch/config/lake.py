@@ -86,7 +86,7 @@ class PoolPolicy(Model):
 class LakeConfig(Model):
     """Everything needed to open one lake, on any host."""
 
-    name: str = Field(min_length=1, description="Display name; default of alias and file names.")
+    name: str = Field(min_length=1, description="What the lake is called; the default of `alias` and of file names.")
     catalog: Catalog = Field(
         default_factory=lambda data: default_catalog(data.get("name", "")),
         description="Catalog database: a model, a table with `type`, or a URL; default is a SQLite file.",
@@ -94,25 +94,40 @@ class LakeConfig(Model):
     storage: Storage | None = Field(
         default=None, description="Data files: a model, a table with `type`, a URL or a path; none when managed."
     )
-    alias: str = Field(default="", description="SQL name of the attached lake; default is made from the name.")
-    create_if_missing: bool = Field(default=False, description="Create the lake when it is not there.")
+    alias: str = Field(default="", description="Name of the attached database in SQL: `my-lake` becomes `my_lake`.")
+    create_if_missing: bool = Field(
+        default=False,
+        description="Make the lake when it is not there; true in `DuckLake.local`, and for `init --create` and `demo`.",
+    )
     metadata_schema: str | None = Field(
-        default=None, description="Schema that holds the lake's tables in a Postgres database."
+        default=None,
+        description="Schema that holds the metadata, for several lakes in one Postgres database.",
     )
     read_only: bool = Field(default=False, description="Refuse every write.")
     snapshot: int | None = Field(default=None, ge=0, description="Read the lake as of this snapshot.")
-    as_of: datetime | None = Field(default=None, description="Read the lake as of this time (with its zone).")
-    encrypted: bool | None = Field(default=None, description="Encrypt data files when the lake is created.")
-    data_inlining_row_limit: int | None = Field(default=None, ge=0, description="Inserts up to this size are inlined.")
-    override_data_path: bool | None = Field(default=None, description="Use this storage though the lake names another.")
-    automatic_migration: bool | None = Field(default=None, description="Bring an older catalog format up to date.")
+    as_of: datetime | None = Field(default=None, description="Read the lake as of this time, given with its zone.")
+    encrypted: bool | None = Field(default=None, description="Encrypt data files; said when the lake is made.")
+    data_inlining_row_limit: int | None = Field(
+        default=None,
+        ge=0,
+        description="Inserts of up to so many rows stay in the catalog; the engine has 10.",
+    )
+    override_data_path: bool | None = Field(
+        default=None, description="Use this storage though the catalog names another: for lakes whose files have moved."
+    )
+    automatic_migration: bool | None = Field(
+        default=None, description="Bring a catalog of an older format up to date; back it up first."
+    )
     attach_options: dict[str, Scalar | dict[str, Scalar]] = Field(
-        default_factory=dict, description="Further options of ATTACH; META_* ones go to the catalog."
+        default_factory=dict, description="Further options of DuckLake's ATTACH; `META_…` ones go to the catalog's own."
     )
     options: dict[str, Scalar] = Field(
-        default_factory=dict, description="Persisted options the lake should have; checked, written by apply_options()."
+        default_factory=dict,
+        description="Persisted options the lake should have: compared on connect, written by `apply_options()` only.",
     )
-    settings: dict[str, Scalar] = Field(default_factory=dict, description="DuckDB settings for every connection.")
+    settings: dict[str, Scalar] = Field(
+        default_factory=dict, description="DuckDB settings of every connection; one that did not take is an error."
+    )
     extensions: list[str] = Field(default_factory=list, description="Further DuckDB extensions to load.")
     memory_limit: Memory = Field(default=None, description="Memory of the engine in this process: `2GB` say.")
     threads: int | None = Field(default=None, ge=1, description="Threads of the engine in this process.")
@@ -127,10 +142,12 @@ class LakeConfig(Model):
         default_factory=MaintenancePolicy, description="How the lake is kept in shape, and when it is healthy."
     )
     on_connect: SkipJsonSchema[Hook | None] = Field(
-        default=None, exclude=True, description="Called with each new DuckDB instance before ATTACH."
+        default=None,
+        exclude=True,
+        description="Gets each new DuckDB instance before ATTACH: for secrets of your own.",
     )
     on_attach: SkipJsonSchema[Hook | None] = Field(
-        default=None, exclude=True, description="Called with each connection once it is in the lake."
+        default=None, exclude=True, description="Gets each connection once it is in the lake, before you do."
     )
 
     @property

@@ -6,8 +6,14 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 README = REPOSITORY / "README.md"
-PAGES = [README, *sorted((REPOSITORY / "docs").rglob("*.md"))]
-_BLOCK = re.compile(r"^( *)```(python|py|toml)(?: [^\n]*)?\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+DOCS = REPOSITORY / "docs"
+PAGES = [README, *sorted(DOCS.rglob("*.md"))]
+_BLOCK = re.compile(r"^( *)```(python|py|toml|sh|sql|json)(?: [^\n]*)?\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+
+
+def name_of(page: Path) -> str:
+    """Return what a page is called in tests: its path below `docs/`."""
+    return page.name if page == README else page.relative_to(DOCS).as_posix()
 
 
 def blocks(page: Path, *languages: str) -> list[tuple[int, str]]:

@@ -4,6 +4,7 @@ A block of `py` is an excerpt that needs a server or a frame of the reader's own
 takes as given, a lake with some tables say, stands in `GIVEN`.
 """
 
+import re
 import tomllib
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ducklake_orch import DuckLake
-from tests.docs.pages import PAGES, blocks, is_dag
+from tests.docs.pages import PAGES, blocks, is_dag, name_of
 
 _LAKE = """
 import pyarrow as pa
@@ -37,26 +38,28 @@ spark = local_session()
     "fsck.md": _ORDERS,
     "maintenance.md": _ORDERS,
     "sql.md": _ORDERS,
+    "streaming.md": _ORDERS + "seen = 0\n",
     "report.md": 'from ducklake_orch import DuckLake\nDuckLake.local("./demo-lake/lake").execute("SELECT 1")\n',
 }
 # What a page needs besides the package itself.
-NEEDS = {"spark.md": "pyspark", "README.md": "pyspark", "changes.md": "pyspark", "dagster.md": "dagster"}
+NEEDS = dict.fromkeys(["README.md", "spark.md", "changes.md", "start/spark.md"], "pyspark")
+NEEDS |= {"start/dagster.md": "dagster"}
 
 
 def pages(*languages: str) -> pytest.MarkDecorator:
     """Run a test for each page that has such blocks."""
     some = [page for page in PAGES if blocks(page, *languages)]
-    return pytest.mark.parametrize("page", some, ids=lambda page: page.name)
+    return pytest.mark.parametrize("page", some, ids=name_of)
 
 
 @pages("python")
 def test_a_page_runs_as_it_stands_there(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    needed = NEEDS.get(page.name)
+    needed = NEEDS.get(name_of(page))
     if needed is not None and find_spec(needed) is None:
-        pytest.skip(f"{page.name} needs {needed}")
+        pytest.skip(f"{name_of(page)} needs {needed}")
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "__docs__"}
-    exec(compile(GIVEN.get(page.name, ""), f"given for {page.name}", "exec"), namespace)
+    exec(compile(GIVEN.get(name_of(page), ""), f"given for {name_of(page)}", "exec"), namespace)
     for line, code in blocks(page, "python"):
         if is_dag(code):
             continue  # `tests/airflow_host` runs them
@@ -72,9 +75,9 @@ def test_an_excerpt_is_python(page: Path) -> None:
 
 @pages("toml")
 def test_a_file_of_a_page_configures_lakes(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("WEB_PASSWORD", "LAKE_PASSWORD", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "x")
     for _, text in blocks(page, "toml"):
+        for name in re.findall(r"\$\{(\w+)\}", text):
+            monkeypatch.setenv(name, "x")
         file = tmp_path / "ducklake.toml"
         file.write_text(text if "catalog" in text else f'{text}\n[lakes.archive]\ncatalog = "sqlite:///x.sqlite"\n')
         for lake in tomllib.loads(file.read_text())["lakes"]:

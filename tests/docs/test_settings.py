@@ -1,0 +1,23 @@
+"""docs/settings.md is what the models say, and its variables are understood."""
+
+import re
+
+from ducklake_orch.config.environment import read_environment
+from ducklake_orch.errors import ConfigError
+from tests.docs.settings_page import PAGE, page
+
+
+def test_the_page_is_the_one_that_the_models_make() -> None:
+    assert PAGE.read_text("utf-8") == page(), "run `python -m tests.docs.settings_page`"
+
+
+def test_the_variables_of_the_page_are_known() -> None:
+    variables = sorted(set(re.findall(r"`(DUCKLAKE_\w+)` \|", page())))
+    assert len(variables) > 100
+    refused = []
+    for variable in variables:
+        try:
+            read_environment({variable: "{}"})
+        except ConfigError as error:
+            refused += [variable] if "unknown" in error.message else []
+    assert refused == []

@@ -1,0 +1,26 @@
+"""What the quick start of the command line shows runs as it stands there."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.docs.pages import DOCS, REPOSITORY, blocks
+
+
+def test_the_quick_start_of_the_command_line_runs(tmp_path: Path) -> None:
+    install, story = (code for _, code in blocks(DOCS / "start" / "cli.md", "sh"))
+    assert install.startswith("pip install")
+    # The program as a function, so that it is that of this package whatever is installed.
+    program = f'ducklake-orch() {{ "{sys.executable}" -m ducklake_orch.cli "$@"; }}\n'
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("DUCKLAKE_")}
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", program + story],
+        cwd=tmp_path,
+        env=environment | {"PYTHONPATH": str(REPOSITORY), "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "500 rows back" in done.stdout
+    assert (tmp_path / "lake.html").stat().st_size > 10_000
