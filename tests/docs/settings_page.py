@@ -110,7 +110,7 @@ def _options() -> Iterator[str]:
 def _table(
     model: type[Model], variable: str, *, url: dict[str, str] | None = None, only: set[str] | None = None
 ) -> Iterator[str]:
-    heads = ["Field", "Type", "Default", *(["In a URL"] if url is not None else []), "Variable", "Meaning"]
+    heads = ["Field", "Type", "Default", *(["In a URL"] if url is not None else []), "Meaning, and variable"]
     yield f"| {' | '.join(heads)} |"
     yield f"|{'---|' * len(heads)}"
     for name, field in model.model_fields.items():
@@ -119,7 +119,8 @@ def _table(
         named = NAME if model is LakeConfig and name == "name" else f"{variable}{name.upper()}"
         cells = [f"`{name}`", _type(model, name), _default(model, name)]
         cells += [url.get(name, "")] if url is not None else []
-        yield f"| {' | '.join([*cells, '' if name in HOOKS else f'`{named}`', _about(field)])} |"
+        about = _about(field) + ("" if name in HOOKS else f"<br>`{named}`")
+        yield f"| {' | '.join([*cells, about])} |"
     yield ""
 
 

@@ -39,7 +39,7 @@ def test_those_of_postgres(postgres: PostgresServer, tmp_path: Path) -> None:
     for block, database in ((OF_SERVER, "postgres"), (OF_DATABASE, "lakes")):
         with postgres.connect(database) as connection:
             for statement in statements(block):
-                connection.execute(statement)  # type: ignore[arg-type]  # as it stands on the page
+                connection.execute(statement)
 
     def open_lake(user: str, password: str, **fields: object) -> DuckLake:
         catalog = postgres.url("lakes", user, password)

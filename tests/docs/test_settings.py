@@ -12,7 +12,7 @@ def test_the_page_is_the_one_that_the_models_make() -> None:
 
 
 def test_the_variables_of_the_page_are_known() -> None:
-    variables = sorted(set(re.findall(r"`(DUCKLAKE_\w+)` \|", page())))
+    variables = sorted(set(re.findall(r"<br>`(DUCKLAKE_\w+)`", page())))
     assert len(variables) > 100
     refused = []
     for variable in variables:

@@ -6,11 +6,11 @@ from ducklake_orch import DuckLake, MaintenancePolicy
 
 # Everything there is to do is done, whatever its age.
 _NOW = MaintenancePolicy(
-    rewrite={"delete_threshold": 0.01},  # type: ignore[arg-type]
-    merge={"min_files": 2},  # type: ignore[arg-type]
-    expire={"older_than": "0s", "retain_last": 1},  # type: ignore[arg-type]
-    cleanup={"older_than": "0s"},  # type: ignore[arg-type]
-    orphans={"action": "delete", "older_than": "0s"},  # type: ignore[arg-type]
+    rewrite={"delete_threshold": 0.01},
+    merge={"min_files": 2},
+    expire={"older_than": "0s", "retain_last": 1},
+    cleanup={"older_than": "0s"},
+    orphans={"action": "delete", "older_than": "0s"},
     force=True,
 )
 
@@ -37,6 +37,8 @@ def write_and_maintain(lake: DuckLake) -> None:
     lake.set_option("target_file_size", "64MB")
     lake.execute(["CREATE TABLE scratch (i INTEGER)", "INSERT INTO scratch VALUES (1)"]).raise_for_error()
     lake.drop_table("scratch")
+    for _ in range(3):
+        lake.write(rows, "sales.orders", mode="append")
     report = lake.maintain(_NOW)
     report.raise_for_error()
     assert {step.operation for step in report.operations if step.status == "done"} >= {"merge", "expire", "cleanup"}
@@ -48,7 +50,7 @@ def look(lake: DuckLake) -> None:
     """Read a lake in every way."""
     assert lake.table("sales.orders").count() == lake.read("sales.orders").num_rows > 0
     assert lake.execute("SELECT count(*) FROM sales.items").raise_for_error().rows
-    assert lake.tables() and lake.snapshots() and lake.options()
+    assert all([lake.tables(), lake.snapshots(), lake.options()])
     assert lake.changes("sales.orders") is not None
     assert lake.health().grade
     assert lake.fsck().findings == []
