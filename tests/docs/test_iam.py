@@ -16,7 +16,9 @@ from tests.servers.base import ServerUnavailable
 from tests.servers.s3 import MotoS3
 
 WRITER: dict[str, Any] = json.loads(next(code for _, code in blocks(DOCS / "storages.md", "json")))
-READER = {"Version": WRITER["Version"], "Statement": [WRITER["Statement"][0] | {"Action": "s3:GetObject"}]}
+FILES, LIST = WRITER["Statement"]
+READER = {"Version": WRITER["Version"], "Statement": [FILES | {"Action": "s3:GetObject"}]}
+APPENDER = {"Version": WRITER["Version"], "Statement": [FILES | {"Action": ["s3:GetObject", "s3:PutObject"]}, LIST]}
 Open = Callable[..., DuckLake]
 
 
@@ -72,6 +74,8 @@ def test_the_policy_lets_write_maintain_and_read(open_lake: Callable[[dict[str, 
     write_and_maintain(writer(create_if_missing=True))
     with pytest.raises(DuckLakeOrchError):
         write_and_maintain(writer("other", create_if_missing=True))  # beside the prefix of the policy
+    appender = open_lake(APPENDER)()
+    appender.write(appender.read("sales.items"), "sales.orders", mode="append")
     reader = open_lake(READER)
     look(reader(read_only=True))
     with pytest.raises(DuckLakeOrchError):

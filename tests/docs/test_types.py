@@ -3,6 +3,7 @@
 import re
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake
@@ -75,6 +76,18 @@ def test_a_type_is_written_as_the_page_says(spark: str, duckdb: str) -> None:
         written = "refused"
     assert written.replace('"', "") == duckdb
     assert set(_TO_DUCKDB) <= {row[0] for row in rows("Written by Spark")}
+
+
+@pytest.mark.parametrize(("arrow", "duckdb"), rows("Written from Arrow, pandas, Polars"))
+def test_arrow_is_written_as_the_page_says(lake: DuckLake, arrow: str, duckdb: str) -> None:
+    text, number = pa.string(), pa.int32()
+    kinds = [pa.large_string(), pa.string_view(), pa.dictionary(number, text), pa.large_binary(), pa.date64()]
+    kinds += [pa.time32("s"), pa.timestamp("ns", "Europe/Berlin"), pa.duration("us"), pa.large_list(number), pa.null()]
+    kind = next(one for one in kinds if str(one) == arrow)
+    name = f"arrow_{kinds.index(kind)}"
+    lake.write(pa.table({"v": pa.nulls(1, kind)}), name, mode="append")
+    (column,) = lake.table(name).schema()
+    assert column.type == duckdb
 
 
 def _spark_types() -> "list[DataType]":
