@@ -30,7 +30,7 @@ def test_a_font_in_a_style_is_found(tmp_path: Path) -> None:
 
 def test_links_and_files_of_the_site_pass(tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text(
-        '<a href="https://ducklake.select">x</a><script src="assets/a.js"></script><link rel="stylesheet" href="../a.css">'
+        '<a href="https://ducklake.select">x</a><script src="a.js"></script><link rel="stylesheet" href="../a.css">'
         '<link rel="canonical" href="https://docs.example/"><img src="images/a.svg">'
     )
     (tmp_path / "a.css").write_text("a { background: url(images/x.png) }")
