@@ -17,6 +17,8 @@ from tests.servers.s3 import MotoS3
 
 WRITER: dict[str, Any] = json.loads(next(code for _, code in blocks(DOCS / "storages.md", "json")))
 FILES, LIST = WRITER["Statement"]
+# Of a request that deletes many objects Amazon asks for the right on each of them, and moto for that on the bucket.
+WRITER["Statement"].append({"Effect": "Allow", "Action": "s3:DeleteObject", "Resource": LIST["Resource"]})
 READER = {"Version": WRITER["Version"], "Statement": [FILES | {"Action": "s3:GetObject"}]}
 APPENDER = {"Version": WRITER["Version"], "Statement": [FILES | {"Action": ["s3:GetObject", "s3:PutObject"]}, LIST]}
 Open = Callable[..., DuckLake]
@@ -30,13 +32,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MotoS3]:
     except ServerUnavailable as error:
         pytest.skip(str(error))
     yield running
-    _enforce(running, "inf")
     running.stop()
 
 
 def _enforce(server: MotoS3, after_requests: str) -> None:
-    address = f"http://{server.endpoint}/moto-api/reset-auth"
-    urllib.request.urlopen(urllib.request.Request(address, data=after_requests.encode(), method="POST")).close()
+    address, how = f"http://{server.endpoint}/moto-api/reset-auth", {"Content-Type": "text/plain"}
+    request = urllib.request.Request(address, data=after_requests.encode(), headers=how, method="POST")
+    urllib.request.urlopen(request).close()
 
 
 @pytest.fixture
