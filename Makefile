@@ -47,8 +47,9 @@ $(VENV)/.docs: $(VENV)/.base
 	@touch $@
 
 .PHONY: demo
-demo: $(VENV)/.base ## Make a small lake: Spark writes and reads it; SQL, time travel
-	@$(BIN)/ducklake-orch demo
+demo: $(VENV)/.dagster ## Run the example pipeline for a week, with late data and maintenance
+	@mkdir -p build/dagster
+	@DAGSTER_HOME=$(CURDIR)/build/dagster $(BIN)/python -m dagster_defs.demo 2> build/demo.log || { tail -50 build/demo.log; exit 1; }
 
 .PHONY: dagster
 dagster: $(VENV)/.dagster ## Open the example pipeline in Dagster, on a lake in demo-lake/dagster
