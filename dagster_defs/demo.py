@@ -45,14 +45,13 @@ class Story:
 
     def run(self, job: str, about: str, *, partition: str | None = None, last: str | None = None, **ops: Any) -> None:
         """Run a job, for one partition or for those up to the last."""
-        only = {"partition_key": partition} if last is None else {}
-        tags = {"dagster/asset_partition_range_start": partition, "dagster/asset_partition_range_end": last}
+        ends = {"dagster/asset_partition_range_start": partition, "dagster/asset_partition_range_end": last}
         began = time.monotonic()
         result = defs.resolve_job_def(job).execute_in_process(
             instance=self._instance,
             run_config={"ops": ops, "loggers": {"console": {"config": {"log_level": "ERROR"}}}},
-            tags={} if last is None else tags,
-            **only,
+            partition_key=partition if last is None else None,
+            tags={name: end for name, end in ends.items() if last is not None and end is not None},
         )
         first, *more = dict.fromkeys(_lines(result)) or ["nothing to do"]
         self._console.print(f"  {about:<16} {time.monotonic() - began:4.1f} s  {first}")
@@ -73,8 +72,8 @@ class Story:
     def end(self) -> None:
         """Say how long it took, and what to look at."""
         self._console.print(
-            f"\n{time.monotonic() - self._start:.0f} s in all. Go on: [bold]make dagster[/bold] shows these runs, assets"
-            " and plots; [bold].venv/bin/ducklake-orch --config dagster_defs/ducklake.toml report --html shop.html[/bold]"
+            f"\n{time.monotonic() - self._start:.0f} s in all. Go on: [bold]make dagster[/bold] shows these runs;\n"
+            "[bold].venv/bin/ducklake-orch report --config dagster_defs/ducklake.toml --html shop.html[/bold] the lake."
         )
 
 
