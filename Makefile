@@ -104,11 +104,21 @@ format: $(VENV)/.lint ## Format the code
 docs: $(VENV)/.docs ## Build the documentation into site/
 	$(BIN)/mkdocs build --strict
 
+# bench PYTHON, NAME: what it prints is kept, for the page
+define measure
+	@mkdir -p build/bench
+	@set -o pipefail; $(1) -m tests.benchmarks.bench_$(2) $(ARGS) | tee build/bench/$(2).part
+	@mv build/bench/$(2).part build/bench/$(2).md
+endef
+BENCHES := bench-spark bench-rows bench-maintenance bench-dagster bench-connect bench-commit bench-plan
+
 .PHONY: bench
-bench: $(VENV)/.test ## Measure: connecting, small writes, commits, planning; on a quiet machine
-	$(BIN)/python -m tests.benchmarks.bench_connect
-	$(BIN)/python -m tests.benchmarks.bench_commit
-	$(BIN)/python -m tests.benchmarks.bench_plan
+bench: $(BENCHES) ## Measure everything, and write docs/benchmarks.md; on a quiet machine
+	$(BIN)/python -m tests.benchmarks.page
+
+.PHONY: bench-connect bench-commit bench-plan
+bench-connect bench-commit bench-plan: bench-%: $(VENV)/.test
+	$(call measure,$(BIN)/python,$*)
 
 .venv-spark/.bench: pyproject.toml constraints.txt tests/benchmarks/requirements-spark.txt
 	@mkdir -p build
@@ -116,22 +126,14 @@ bench: $(VENV)/.test ## Measure: connecting, small writes, commits, planning; on
 	$(call install,.venv-spark,build/constraints-spark.txt,-e . pandas -r tests/benchmarks/requirements-spark.txt)
 	@touch $@
 
-.PHONY: bench-spark
-bench-spark: .venv-spark/.bench ## Measure Spark against plain Parquet, Iceberg and Delta; on a quiet machine
-	.venv-spark/bin/python -m tests.benchmarks.bench_spark $(ARGS)
-
-.PHONY: bench-rows
-bench-rows: .venv-spark/.bench ## Measure changes of rows against Iceberg and Delta; on a quiet machine
-	.venv-spark/bin/python -m tests.benchmarks.bench_rows $(ARGS)
-
-.PHONY: bench-maintenance
-bench-maintenance: .venv-spark/.bench ## Measure maintenance against Iceberg and Delta; on a quiet machine
-	.venv-spark/bin/python -m tests.benchmarks.bench_maintenance $(ARGS)
+.PHONY: bench-spark bench-rows bench-maintenance
+bench-spark bench-rows bench-maintenance: bench-%: .venv-spark/.bench ## Measure a part, against Iceberg and Delta
+	$(call measure,.venv-spark/bin/python,$*)
 
 .PHONY: bench-dagster
-bench-dagster: ## Measure the IO manager, beside that of dagster-deltalake; on a quiet machine
+bench-dagster: ## Measure the IO manager, beside that of dagster-deltalake
 	$(call install,.venv-dagster,constraints.txt,-e ".[dagster]" -r tests/benchmarks/requirements-dagster.txt)
-	.venv-dagster/bin/python -m tests.benchmarks.bench_dagster $(ARGS)
+	$(call measure,.venv-dagster/bin/python,dagster)
 
 .PHONY: soak
 soak: $(VENV)/.test ## Minutes of load on every catalog
