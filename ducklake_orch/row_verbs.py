@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ducklake_orch.catalog.hits import Finder
+    from ducklake_orch.catalog.workers import Workers
 
 
 class RowVerbs(LakeHandle):
@@ -58,7 +59,8 @@ class RowVerbs(LakeHandle):
             outside: What becomes of data rows that do not match `where`: `error`, or `drop`.
             schema_evolution: `error`, `add` (new columns), or `promote` (new columns, wider types).
             engine: What writes the files of a Spark DataFrame: `duckdb` in its tasks, `native` (Spark's own Parquet
-                writer, for tables without partitions and types that it does right), or `auto`.
+                writer, for tables without partitions and types that it does right), or `auto`. Of a merge: who matches
+                its rows with the table's, `duckdb` in this process, `spark`, or `auto`, by how much there is to read.
             distribution: How a Spark DataFrame is shuffled first, so that a partition's rows meet in few files: `none`,
                 `hash`, `range`, or `auto`.
             inline: `never`, or `auto`: rows up to the table's `data_inlining_row_limit` stay in the catalog, where only
@@ -87,7 +89,7 @@ class RowVerbs(LakeHandle):
         given = {name: value for name, value in merging.items() if value is not None}
         if mode == "merge":
             from ducklake_orch.catalog.merge import MergeRequest, merge_rows
-            from ducklake_orch.frames import refuse_for_merge, spool_of
+            from ducklake_orch.frames import is_spark, refuse_for_merge, spool_of
 
             refuse_for_merge(where=where, outside=outside, inline=inline, distribution=distribution)
             merge = MergeRequest(
@@ -101,7 +103,9 @@ class RowVerbs(LakeHandle):
                 commit=commit or CommitInfo(),
                 **given,
             )
-            return merge_rows(self.config, spool_of(self.config, data, merge.table), merge)
+            spark = getattr(data, "sparkSession", None) if is_spark(data) else None
+            workers = self._workers(spark, engine)
+            return merge_rows(self.config, spool_of(self.config, data, merge.table), merge, workers)
         if given:
             name = next(iter(given))
             raise ConfigError(f"Mode `{mode}` and `{name}` do not go together.", remedy=f"`{name}` belongs to `merge`.")
@@ -157,7 +161,7 @@ class RowVerbs(LakeHandle):
             idempotency_key=idempotency_key,
             commit=commit or CommitInfo(),
         )
-        return delete_rows(self.config, request, self._finder(spark, engine))
+        return delete_rows(self.config, request, self._finder(spark, engine), self._workers(spark, engine))
 
     def update(
         self,
@@ -178,8 +182,8 @@ class RowVerbs(LakeHandle):
             table: `table` or `schema.table`.
             set: What columns get, as expressions in DuckDB's SQL over the row as it was: `{"price": "price * 1.1"}`.
             where: Which rows change, as a condition in DuckDB's SQL; all when None.
-            spark: A session whose tasks may look for the rows.
-            engine: What looks for them: `duckdb` in this process, `spark`, or `auto`, by how much there is to read.
+            spark: A session whose tasks may look for the rows, and write those that take their place.
+            engine: Who does it: `duckdb` in this process, `spark`, or `auto`, by how much there is to read.
             dry_run: Only say how many rows would change.
             expect_snapshot: Refuse when rows that may meet the condition have changed since this snapshot.
             idempotency_key: The same for every attempt at the same work: where values follow from others, what is
@@ -199,7 +203,16 @@ class RowVerbs(LakeHandle):
             idempotency_key=idempotency_key,
             commit=commit or CommitInfo(),
         )
-        return update_rows(self.config, request, self._finder(spark, engine))
+        return update_rows(self.config, request, self._finder(spark, engine), self._workers(spark, engine))
+
+    def _workers(self, spark: "SparkSession | None", engine: str) -> "Workers | None":
+        if spark is None and engine == "spark":
+            raise ConfigError('`engine="spark"` needs a session, or the data as a Spark DataFrame.')
+        if spark is None or engine == "duckdb":
+            return None
+        from ducklake_orch.spark.row_workers import SparkWorkers
+
+        return SparkWorkers(self.config, spark, forced=engine == "spark")
 
     def _finder(self, spark: "SparkSession | None", engine: str) -> "Finder":
         if spark is None and engine != "spark":

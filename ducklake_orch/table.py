@@ -35,13 +35,20 @@ class LakeTable:
         with self.lake.reading(snapshot, as_of) as session:
             return introspection.columns(session, self.name)
 
-    def history(self, limit: int | None = None) -> list[Snapshot]:
-        """List the snapshots that changed this table, newest first."""
+    def history(self, limit: int | None = None, *, rows: bool = False) -> list[Snapshot]:
+        """List the snapshots that changed this table, newest first.
+
+        Args:
+            limit: How many at most.
+            rows: Only those after which it has other rows: neither ALTERs nor what flushes and compactions moved.
+        """
+        from ducklake_orch.catalog.changes import changes_rows
         from ducklake_orch.engine import introspection
 
         with self.lake.reading() as session:
             table = introspection.find_table(session, self.name)
-            return introspection.snapshots(session, limit, table=table)
+            found = introspection.snapshots(session, None if rows else limit, table=table)
+        return [one for one in found if changes_rows(one.changes, table.table_id)][:limit] if rows else found
 
     def files(
         self, *, snapshot: int | None = None, as_of: datetime | str | None = None, where: str | None = None

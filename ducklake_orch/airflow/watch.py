@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ducklake_orch.catalog.changes import DATA
 from ducklake_orch.errors import LakeNotFoundError, ObjectNotFoundError
 from ducklake_orch.lake import DuckLake
-from ducklake_orch.results import Snapshot
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ def latest_change(lake: DuckLake, table: str | None) -> Change | None:
         if table is None:
             found = [one for one in lake.snapshots(limit=1) if one.snapshot_id > 0]
         else:
-            found = [one for one in lake.table(table).history() if _changes_rows(one)]
+            found = lake.table(table).history(limit=1, rows=True)
     except (ObjectNotFoundError, LakeNotFoundError):
         return None
     return Change(found[0].snapshot_id, found[0].snapshot_time) if found else None
@@ -49,10 +47,6 @@ def is_newer(change: Change | None, after: int | None, since: datetime | None) -
     if change is None:
         return False
     return (after is None or change.snapshot_id > after) and (since is None or change.snapshot_time > since)
-
-
-def _changes_rows(snapshot: Snapshot) -> bool:
-    return any(change.partition(":")[0] in DATA for change in snapshot.changes)
 
 
 def previous_start(context: Mapping[str, Any]) -> datetime | None:

@@ -31,6 +31,17 @@ def parse(changes: str | None) -> list[Token]:
     return [Token(kind, int(number) if number else None, name or None) for kind, name, number in found]
 
 
+def changes_rows(changes: Iterable[str], table_id: int) -> bool:
+    """Whether tokens of a snapshot say that rows of a table came, went or became others.
+
+    What flushes and compactions move does not count, nor do deletions that a flush of the engine puts into files.
+    """
+    kinds = {one.kind for one in parse(",".join(changes)) if one.id == table_id}
+    if "inline_flush" in kinds:
+        kinds -= DELETING
+    return bool(kinds & DATA)
+
+
 def write(tokens: Iterable[Token]) -> str:
     """Write the tokens of a snapshot, each once."""
     return ",".join(dict.fromkeys(str(token) for token in tokens))

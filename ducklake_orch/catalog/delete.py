@@ -10,6 +10,7 @@ from ducklake_orch.catalog.planning import RowPlan
 from ducklake_orch.catalog.predicate import parse_predicate, refuse_changing
 from ducklake_orch.catalog.row_change import RowRequest, change_rows
 from ducklake_orch.catalog.row_search import Losses
+from ducklake_orch.catalog.workers import FileQuery, Workers
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.errors import ConfigError
@@ -30,10 +31,12 @@ class DeleteRequest(RowRequest):
             )
 
 
-def delete_rows(config: LakeConfig, request: DeleteRequest, finder: Finder) -> WriteResult:
+def delete_rows(
+    config: LakeConfig, request: DeleteRequest, finder: Finder, workers: Workers | None = None
+) -> WriteResult:
     """Delete the rows of a table that meet a condition."""
     with working_connection(config, apart=True) as con:
-        return change_rows(config, con, request, _Delete(request.where), finder)
+        return change_rows(config, con, request, _Delete(request.where), finder, workers)
 
 
 class _Delete:
@@ -41,6 +44,8 @@ class _Delete:
     needs_values = False
     hits_all = True
     replays = False
+    travels = True
+    lent = ()
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -49,7 +54,10 @@ class _Delete:
         refuse_changing(metadata.con, parse_predicate(metadata.con, self.where, table.columns))
         return table
 
-    def changed(self, plan: RowPlan, losses: Losses, hits: Hits) -> list[str]:
+    def changed(self, plan: RowPlan, losses: Losses, hits: Hits) -> list[FileQuery]:
+        return []
+
+    def changed_inlined(self, plan: RowPlan, hits: Hits) -> list[str]:
         return []
 
     def inlined(self, plan: RowPlan, hits: Hits) -> Mapping[str, tuple[int, ...]]:

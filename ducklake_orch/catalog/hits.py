@@ -14,6 +14,7 @@ from ducklake_orch.catalog.file_sql import POSITION, placed_rows_sql, read_colum
 from ducklake_orch.catalog.model import ROW_ID, DataFile
 from ducklake_orch.catalog.scan import ScanPlan
 from ducklake_orch.catalog.stored_columns import stored_columns
+from ducklake_orch.catalog.workers import Lent, integers
 
 # What makes a file's rows what they are: the file, and what it has lost.
 _State = tuple[int, tuple[int, ...], int]
@@ -30,6 +31,7 @@ class Hits:
     """
 
     TABLE = "__ducklake_orch_hits"
+    LENT = Lent(TABLE, integers("file", "pos"), "file, pos")
 
     def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
         self.con = con

@@ -9,7 +9,7 @@ from ducklake_orch.catalog.file_sql import POSITION
 from ducklake_orch.catalog.hits import Hits, placed_sql
 from ducklake_orch.catalog.merge_source import NUMBER, SOURCE, MergeSource, Spool
 from ducklake_orch.catalog.metadata import Metadata
-from ducklake_orch.catalog.model import ROW_ID, ColumnDef, DataFile, TableDef
+from ducklake_orch.catalog.model import ROW_ID, ROW_ID_FIELD, ColumnDef, DataFile, TableDef
 from ducklake_orch.catalog.planning import RowPlan, inlined_sql, planning
 from ducklake_orch.catalog.predicate import changing_function, parse_predicate, parse_value
 from ducklake_orch.catalog.row_change import RowRequest, change_rows
@@ -18,6 +18,7 @@ from ducklake_orch.catalog.rows import ArrowRows
 from ducklake_orch.catalog.scan import ScanPlan
 from ducklake_orch.catalog.target import check_layout, evolved
 from ducklake_orch.catalog.types import duckdb_type
+from ducklake_orch.catalog.workers import FileQuery, Lent, Workers, integers
 from ducklake_orch.catalog.write import write_table
 from ducklake_orch.catalog.write_request import WriteRequest
 from ducklake_orch.config.lake import LakeConfig
@@ -29,6 +30,7 @@ from ducklake_orch.results import WriteResult
 
 # A row of the table beside the row of the data that has its keys, and what becomes of it.
 _MATCHES = "__ducklake_orch_matches"
+_FOUND = "__ducklake_orch_found"
 _UPDATE, _DELETE, _KEEP = 1, 2, 0
 
 
@@ -63,34 +65,30 @@ class MergeRequest(RowRequest):
         ):
             if value not in known:
                 raise ConfigError(f"`{name}` = {value!r} is unknown.", remedy=nearest(str(value), known))
-        if self.engine == "spark":
-            raise ConfigError(
-                "Mode `merge` and `engine` = 'spark' do not go together.",
-                remedy="Leave it out: Spark's tasks compute the data, and DuckDB matches them with the table.",
-            )
         known = ("update", "keep", "delete")
         if not isinstance(self.when_matched, Mapping) and self.when_matched not in known:
             remedy = f"{nearest(str(self.when_matched), known)} Or give columns with expressions.".strip()
             raise ConfigError(f"`when_matched` = {self.when_matched!r} is unknown.", remedy=remedy)
 
 
-def merge_rows(config: LakeConfig, rows: Spool, request: MergeRequest) -> WriteResult:
+def merge_rows(config: LakeConfig, rows: Spool, request: MergeRequest, workers: Workers | None = None) -> WriteResult:
     """Merge data into a table, which is made where there is none.
 
     Args:
         config: The lake.
         rows: The data; they are read once.
         request: Where to, and how.
+        workers: Who else may match them with the rows of files, and write what comes of it.
     """
     with working_connection(config, apart=True) as con:
         source = MergeSource(con, rows, request.keys, request.null_keys)
-        merge = _Merge(con, source, request)
+        merge = _Merge(con, source, request, workers)
         if not merge.is_there(config):
             try:
                 return _first(config, con, source, request)
             except ObjectExistsError:
                 pass  # somebody else was quicker
-        return change_rows(config, con, request, merge, merge)
+        return change_rows(config, con, request, merge, merge, workers)
 
 
 def _first(
@@ -118,9 +116,13 @@ class _Merge:
     needs_values = True
     hits_all = False
     replays = False
+    travels = True
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, source: MergeSource, request: MergeRequest) -> None:
+    def __init__(
+        self, con: duckdb.DuckDBPyConnection, source: MergeSource, request: MergeRequest, workers: Workers | None
+    ) -> None:
         self._con = con
+        self._workers = workers
         self._source = source
         self._request = request
         self.where: str | None = None
@@ -154,7 +156,7 @@ class _Merge:
         given = self._source.become_rows_of(target)
         # A name in a condition is one of the data's row, or of the table's.
         sides = [_side("source", given), _side("target", table.columns)]
-        self.replays = self._toggles
+        self.replays, self.travels = self._toggles, True
         self._set = self._values(metadata.con, target, given, sides)
         self._action = self._action_sql(metadata.con, sides)
         everywhere = request.when_not_matched_by_source == "delete"
@@ -182,18 +184,22 @@ class _Merge:
             found[column.name] = f"CAST({value.sql} AS {duckdb_type(column)})"
             # Done once more, a value that comes from the row as it was would change once more.
             again = any(one.name == "target" for one in value.columns)
-            self.replays = self.replays or again or changing_function(con, value) is not None
+            # `now()` is to be the same in all rows.
+            self.travels = self.travels and changing_function(con, value) is None
+            self.replays = self.replays or again or not self.travels
         return found
 
     def _action_sql(self, con: duckdb.DuckDBPyConnection, sides: Sequence[ColumnDef]) -> str:
         """Return what becomes of a row that matches."""
         request, cases = self._request, []
-        if request.delete_condition is not None:
-            condition = parse_predicate(con, request.delete_condition, sides, "delete_condition")
-            cases.append(f"WHEN {condition.sql} THEN {_DELETE}")
-        if request.matched_condition is not None:
-            condition = parse_predicate(con, request.matched_condition, sides, "matched_condition")
-            cases.append(f"WHEN {condition.sql} IS NOT TRUE THEN {_KEEP}")
+        for what, text, then in (
+            ("delete_condition", request.delete_condition, f"THEN {_DELETE}"),
+            ("matched_condition", request.matched_condition, f"IS NOT TRUE THEN {_KEEP}"),
+        ):
+            if text is not None:
+                condition = parse_predicate(con, text, sides, what)
+                self.travels = self.travels and changing_function(con, condition) is None
+                cases.append(f"WHEN {condition.sql} {then}")
         action = {"keep": _KEEP, "delete": _DELETE}.get(str(request.when_matched), _UPDATE)
         return f"CASE {' '.join(cases)} ELSE {action} END" if cases else str(action)
 
@@ -203,13 +209,38 @@ class _Merge:
         """Put the positions of the rows that change or go into `hits`, and what they match into a table beside it."""
         there = ", ".join(str(one.data_file_id) for one in plan.files if one not in files) or "NULL"
         self._con.execute(f"DELETE FROM {_MATCHES} WHERE (file IN ({there})) IS NOT TRUE")
-        for file in files:
-            self._match(file.data_file_id, f"({placed_sql(plan, file, hits)})", POSITION)
-            hit = f"FROM {_MATCHES} WHERE file = {file.data_file_id} AND action <> {_KEEP}"
-            self._con.execute(f"INSERT INTO {hits.TABLE} SELECT file, pos {hit}")
+        if not files:
+            return
+        queries = [
+            FileQuery(file, self._match(file.data_file_id, f"({placed_sql(plan, file, hits)})", POSITION))
+            for file in files
+        ]
+        if self._workers and self.travels and self._workers.are_worth(files):
+            self.engine = self._workers.engine
+            self._con.register(_FOUND, self._workers.select(self._con, plan.table, queries, [self._data]))
+            try:
+                self._con.execute(f"INSERT INTO {_MATCHES} FROM {_FOUND}")
+            finally:
+                self._con.unregister(_FOUND)
+        else:
+            for query in queries:
+                self._con.execute(f"INSERT INTO {_MATCHES} {query.sql}")
+        searched = ", ".join(str(file.data_file_id) for file in files)
+        hit = f"FROM {_MATCHES} WHERE file IN ({searched}) AND action <> {_KEEP}"
+        self._con.execute(f"INSERT INTO {hits.TABLE} SELECT file, pos {hit}")
 
-    def _match(self, number: int, rows: str, place: str) -> None:
-        """Match rows of the table with those of the data.
+    @property
+    def _data(self) -> Lent:
+        """The data, as rows of the table."""
+        number = ColumnDef(ROW_ID_FIELD, NUMBER, "int64", nullable=False)  # an id that no column has
+        return Lent(SOURCE, (*self._source.columns, number), NUMBER, whole=True)
+
+    @property
+    def lent(self) -> Sequence[Lent]:
+        return [Lent(_MATCHES, integers("file", "pos", "n", "action"), "file, pos"), self._data]
+
+    def _match(self, number: int, rows: str, place: str) -> str:
+        """Return the query that matches rows of the table with those of the data.
 
         Args:
             number: What stands for where they are: the id of a file; below zero for inlined rows.
@@ -222,8 +253,8 @@ class _Merge:
         action = (
             f"CASE WHEN source.{NUMBER} IS NULL THEN {_DELETE} ELSE {self._action} END" if by_source else self._action
         )
-        self._con.execute(
-            f"INSERT INTO {_MATCHES} SELECT {number}, target.{place}, source.{NUMBER}, {action}"
+        return (
+            f"SELECT {number} AS file, target.{place} AS pos, source.{NUMBER} AS n, {action} AS action"
             f" FROM {rows} AS target {'LEFT ' if by_source else ''}JOIN {SOURCE} AS source ON {same}"
         )
 
@@ -231,34 +262,45 @@ class _Merge:
         self._con.execute(f"DELETE FROM {_MATCHES} WHERE file < 0")
         found = {}
         for number, (name, rows) in enumerate(zip(plan.inlined, inlined_sql(self._con, plan), strict=True), 1):
-            self._match(-number, rows, ROW_ID)
+            self._con.execute(f"INSERT INTO {_MATCHES} {self._match(-number, rows, ROW_ID)}")
             gone = f"SELECT pos FROM {_MATCHES} WHERE file = {-number} AND action <> {_KEEP}"
             found[name] = tuple(int(row[0]) for row in self._con.execute(gone).fetchall())
         return found
 
     # --- writing -------------------------------------------------------------------------------------------------
 
-    def changed(self, plan: RowPlan, losses: Losses, hits: Hits) -> list[str]:
-        updated = self._con.execute(f"SELECT DISTINCT file FROM {_MATCHES} WHERE action = {_UPDATE}").fetchall()
-        ids = {int(row[0]) for row in updated}
-        places = {
-            one.data_file_id: (f"({placed_sql(plan.scan, one, hits)})", POSITION)
+    def changed(self, plan: RowPlan, losses: Losses, hits: Hits) -> list[FileQuery]:
+        ids = self._updated()
+        return [
+            FileQuery(one, self._update_sql(plan, one.data_file_id, f"({placed_sql(plan.scan, one, hits)})", POSITION))
             for one in losses.files
             if one.data_file_id in ids
-        }
-        places |= {-n: (rows, ROW_ID) for n, rows in enumerate(inlined_sql(self._con, plan), 1) if -n in ids}
+        ]
+
+    def changed_inlined(self, plan: RowPlan, hits: Hits) -> list[str]:
+        ids = self._updated()
+        return [
+            self._update_sql(plan, -n, rows, ROW_ID)
+            for n, rows in enumerate(inlined_sql(self._con, plan), 1)
+            if -n in ids
+        ]
+
+    def _updated(self) -> set[int]:
+        found = self._con.execute(f"SELECT DISTINCT file FROM {_MATCHES} WHERE action = {_UPDATE}").fetchall()
+        return {int(row[0]) for row in found}
+
+    def _update_sql(self, plan: RowPlan, number: int, rows: str, place: str) -> str:
         known = {one.name for one in plan.table.columns}
         values = ", ".join(
             f"{self._set.get(one.name) or f'target.{identifier(one.name)}'} AS {identifier(one.name)}"
             for one in plan.target.columns
             if one.name in self._set or one.name in known
         )
-        return [
+        return (
             f"SELECT {values}, target.{ROW_ID} FROM {rows} AS target JOIN {_MATCHES} AS m"
             f" ON m.file = {number} AND m.pos = target.{place} AND m.action = {_UPDATE}"
             f" JOIN {SOURCE} AS source ON source.{NUMBER} = m.n"
-            for number, (rows, place) in places.items()
-        ]
+        )
 
     def added(self, plan: RowPlan, hits: Hits) -> list[str]:
         if self._request.when_not_matched == "ignore":

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Protocol
 
 import duckdb
@@ -100,6 +101,11 @@ class MergeSource:
             yield self._con.execute(f"FROM {_SPOOL}{some}").to_arrow_reader(_ROWS_AT_ONCE)
         finally:
             self._con.execute("RESET arrow_lossless_conversion")
+
+    @property
+    def columns(self) -> tuple[ColumnDef, ...]:
+        """The columns that the data have as rows of the table; any may be NULL before the rows are those of one."""
+        return tuple(replace(one, nullable=True) for one in self._given)
 
     def become_rows_of(self, table: TableDef) -> list[ColumnDef]:
         """Make the data rows of a table, as far as they have its columns; return the columns that they have.

@@ -81,7 +81,7 @@ class _Replacement:
         files = change.files
         if kept := self.search.kept(plan, losses):
             with self.search.working("Writing what stays"):
-                rows = union_sql(kept)
+                rows = union_sql([one.sql for one in kept])
                 files += tuple(write_known_rows(self.search.con, change.target, rows, self.write.write_id))
         deletes = self.search.deletes(plan, losses, self.write.write_id)
         fault_point("rows.found")

@@ -23,6 +23,7 @@ from ducklake_orch.catalog.pins import pinned
 from ducklake_orch.catalog.planning import RowPlan, plan_rows, planning
 from ducklake_orch.catalog.row_search import Losses, RowSearch, union_sql
 from ducklake_orch.catalog.turns import Turns, session_of
+from ducklake_orch.catalog.workers import FileQuery, Lent, Workers
 from ducklake_orch.catalog.write import find_replay, write_result
 from ducklake_orch.catalog.writer import write_files, write_known_rows
 from ducklake_orch.config.lake import LakeConfig
@@ -82,12 +83,19 @@ class Verb(Protocol):
         needs_values: Whether inlined rows are read, and not only retired.
         hits_all: Whether every row that meets the condition is hit; else it only says where hits can be.
         replays: Whether work that was done already, as its key says, is not done again; known after `check`.
+        travels: Whether its queries come to the same wherever they run; known after `check`.
+        lent: What its queries read besides files.
     """
 
     mode: str
     needs_values: bool
     hits_all: bool
     replays: bool
+    travels: bool
+
+    @property
+    def lent(self) -> Sequence[Lent]:
+        """What its queries for changed rows read besides their files."""
 
     @property
     def where(self) -> str | None:
@@ -99,15 +107,23 @@ class Verb(Protocol):
     def inlined(self, plan: RowPlan, hits: Hits) -> Mapping[str, tuple[int, ...]]:
         """Return the ids of the inlined rows that go, by their table."""
 
-    def changed(self, plan: RowPlan, losses: Losses, hits: Hits) -> list[str]:
-        """Return queries for the rows that take the place of those hit, with their ids."""
+    def changed(self, plan: RowPlan, losses: Losses, hits: Hits) -> list[FileQuery]:
+        """Return queries for the rows that take the place of those hit in files, with their ids."""
+
+    def changed_inlined(self, plan: RowPlan, hits: Hits) -> list[str]:
+        """Return queries for the rows that take the place of inlined rows, with their ids."""
 
     def added(self, plan: RowPlan, hits: Hits) -> list[str]:
         """Return queries for rows that are new."""
 
 
 def change_rows(
-    config: LakeConfig, con: duckdb.DuckDBPyConnection, request: RowRequest, verb: Verb, finder: Finder
+    config: LakeConfig,
+    con: duckdb.DuckDBPyConnection,
+    request: RowRequest,
+    verb: Verb,
+    finder: Finder,
+    workers: Workers | None = None,
 ) -> WriteResult:
     """Change rows of a table.
 
@@ -117,11 +133,12 @@ def change_rows(
         request: Which table, and how.
         verb: What is done to the rows.
         finder: What finds them.
+        workers: Who else may write what takes their place.
     """
     started, attempts = time.monotonic(), 0
     purpose = f"{verb.mode} in `{request.table}`"
     refuse_read_only(config, purpose)
-    changer = _Changer(config, request, verb, RowSearch(config, con, finder), purpose)
+    changer = _Changer(config, request, verb, RowSearch(config, con, finder), workers, purpose)
     turns = Turns(config, purpose)
 
     def attempt(number: int) -> WriteResult:
@@ -135,17 +152,32 @@ def change_rows(
         return NO_LIMIT if isinstance(error, StalePlanError) else 1
 
     result = retrying(config.retry, purpose, attempt, attempts_for=worth)
-    return replace(result, engine=finder.engine, attempts=attempts, duration_s=time.monotonic() - started)
+    engine = changer.engine or finder.engine
+    return replace(result, engine=engine, attempts=attempts, duration_s=time.monotonic() - started)
 
 
 class _Changer:
-    """Attempts at a change."""
+    """Attempts at a change.
 
-    def __init__(self, config: LakeConfig, request: RowRequest, verb: Verb, search: RowSearch, purpose: str) -> None:
+    Attributes:
+        engine: Who wrote rows elsewhere, if somebody did.
+    """
+
+    def __init__(
+        self,
+        config: LakeConfig,
+        request: RowRequest,
+        verb: Verb,
+        search: RowSearch,
+        workers: Workers | None,
+        purpose: str,
+    ) -> None:
+        self.engine: str | None = None
         self._config = config
         self._request = request
         self._verb = verb
         self._search = search
+        self._workers = workers
         self._purpose = purpose
 
     def run(self, turn: Session | None) -> WriteResult:
@@ -210,11 +242,17 @@ class _Changer:
 
     def _files(self, plan: RowPlan, losses: Losses) -> list[NewFile]:
         """Write the rows that stay of files that are written anew, and those that take the place of rows hit."""
-        search, write_id = self._search, self._write.write_id
+        search, verb, write_id = self._search, self._verb, self._write.write_id
         with search.working("Writing changed rows"):
-            known = search.kept(plan, losses) + self._verb.changed(plan, losses, search.hits)
-            files = write_known_rows(search.con, plan.target, union_sql(known), write_id) if known else []
-            added = self._verb.added(plan, search.hits)
+            queries = search.kept(plan, losses) + verb.changed(plan, losses, search.hits)
+            known, files = verb.changed_inlined(plan, search.hits), list[NewFile]()
+            if self._workers and verb.travels and self._workers.are_worth([one.file for one in queries]):
+                self.engine = self._workers.engine
+                files = self._workers.write(search.con, plan.target, queries, [Hits.LENT, *verb.lent], write_id)
+            else:
+                known += [one.sql for one in queries]
+            files += write_known_rows(search.con, plan.target, union_sql(known), write_id) if known else []
+            added = verb.added(plan, search.hits)
             return files + (write_files(search.con, plan.target, union_sql(added), write_id) if added else [])
 
     def _change(

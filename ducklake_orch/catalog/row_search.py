@@ -18,6 +18,7 @@ from ducklake_orch.catalog.hits import Finder, Hits, placed_sql
 from ducklake_orch.catalog.model import ROW_ID, DataFile, TableDef
 from ducklake_orch.catalog.planning import RowPlan
 from ducklake_orch.catalog.positions import count_rows
+from ducklake_orch.catalog.workers import FileQuery
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.quoting import identifier
@@ -134,12 +135,15 @@ class RowSearch:
             and len(file.deletes) + bool(file.inlined_deletes) > 1
         }
 
-    def kept(self, plan: RowPlan, losses: Losses) -> list[str]:
+    def kept(self, plan: RowPlan, losses: Losses) -> list[FileQuery]:
         """Return queries for the rows that stay of files that are written anew, with their ids."""
         columns = ", ".join(identifier(one.name) for one in plan.table.columns)
         return [
-            f"SELECT {columns}, {ROW_ID} FROM ({placed_sql(plan.scan, file, self.hits)})"
-            f" WHERE {POSITION} NOT IN ({self.hits.positions_sql(file)})"
+            FileQuery(
+                file,
+                f"SELECT {columns}, {ROW_ID} FROM ({placed_sql(plan.scan, file, self.hits)})"
+                f" WHERE {POSITION} NOT IN ({self.hits.positions_sql(file)})",
+            )
             for file in losses.rewritten
         ]
 

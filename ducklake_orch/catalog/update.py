@@ -12,6 +12,7 @@ from ducklake_orch.catalog.predicate import Predicate, changing_function, parse_
 from ducklake_orch.catalog.row_change import RowRequest, change_rows
 from ducklake_orch.catalog.row_search import Losses
 from ducklake_orch.catalog.types import duckdb_type
+from ducklake_orch.catalog.workers import FileQuery, Workers
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.instances import working_connection
@@ -43,10 +44,12 @@ class UpdateRequest(RowRequest):
             )
 
 
-def update_rows(config: LakeConfig, request: UpdateRequest, finder: Finder) -> WriteResult:
+def update_rows(
+    config: LakeConfig, request: UpdateRequest, finder: Finder, workers: Workers | None = None
+) -> WriteResult:
     """Change the rows of a table that meet a condition."""
     with working_connection(config, apart=True) as con:
-        return change_rows(config, con, request, _Update(request), finder)
+        return change_rows(config, con, request, _Update(request), finder, workers)
 
 
 class _Update:
@@ -54,6 +57,8 @@ class _Update:
     needs_values = True
     hits_all = True
     replays = False
+    travels = True
+    lent = ()
 
     def __init__(self, request: UpdateRequest) -> None:
         self.where = request.where
@@ -64,22 +69,33 @@ class _Update:
         if self.where is not None:
             refuse_changing(metadata.con, parse_predicate(metadata.con, self.where, table.columns))
         self._values = parse_set(metadata, table, self._set)
+        # `now()` is to be the same in all rows.
+        self.travels = not any(changing_function(metadata.con, one) for one in self._values.values())
         # Done once more, values that come from others would change once more.
-        self.replays = any(one.columns or changing_function(metadata.con, one) for one in self._values.values())
+        self.replays = not self.travels or any(one.columns for one in self._values.values())
         return table
 
-    def changed(self, plan: RowPlan, losses: Losses, hits: Hits) -> list[str]:
+    def changed(self, plan: RowPlan, losses: Losses, hits: Hits) -> list[FileQuery]:
+        some = {file.data_file_id: f"{POSITION} IN ({hits.positions_sql(file)})" for file in losses.files}
+        some |= dict.fromkeys(plan.scan.certain, "true")
+        return [
+            FileQuery(
+                file, self._select(plan, f"({placed_sql(plan.scan, file, hits)}) WHERE {some[file.data_file_id]}")
+            )
+            for file in losses.files
+        ]
+
+    def changed_inlined(self, plan: RowPlan, hits: Hits) -> list[str]:
+        return [self._select(plan, rows) for rows in inlined_sql(hits.con, plan)]
+
+    def _select(self, plan: RowPlan, rows: str) -> str:
         values = ", ".join(
             f"{set_sql(self._values[folded(one.name)], duckdb_type(one))} AS {identifier(one.name)}"
             if folded(one.name) in self._values
             else identifier(one.name)
             for one in plan.table.columns
         )
-        sources = inlined_sql(hits.con, plan)
-        for file in losses.files:
-            some = "true" if file.data_file_id in plan.scan.certain else f"{POSITION} IN ({hits.positions_sql(file)})"
-            sources.append(f"({placed_sql(plan.scan, file, hits)}) WHERE {some}")
-        return [f"SELECT {values}, {ROW_ID} FROM {source}" for source in sources]
+        return f"SELECT {values}, {ROW_ID} FROM {rows}"
 
     def inlined(self, plan: RowPlan, hits: Hits) -> Mapping[str, tuple[int, ...]]:
         return plan.inlined_ids()

@@ -5,7 +5,7 @@ from typing import Any
 
 import dagster as dg
 
-from ducklake_orch.catalog.changes import DATA, DELETING, parse, quoted
+from ducklake_orch.catalog.changes import changes_rows, parse, quoted
 from ducklake_orch.dagster.changed import changed_keys
 from ducklake_orch.dagster.names import Assets, plain_metadata, specs_of, table_named
 from ducklake_orch.engine.quoting import TableName
@@ -153,7 +153,5 @@ def _changes(snapshot: Snapshot, table: Table) -> bool:
     """Whether a snapshot changed rows of a table, or made it."""
     made = quoted(table.schema, table.table).lower()
     tokens = parse(",".join(snapshot.changes))
-    kinds = {one.kind for one in tokens if one.id == table.table_id}
-    if "inline_flush" in kinds:
-        kinds -= DELETING  # deletions that were there before, now in files
-    return bool(kinds & DATA) or any(one.kind == "created_table" and (one.name or "").lower() == made for one in tokens)
+    is_new = any(one.kind == "created_table" and (one.name or "").lower() == made for one in tokens)
+    return is_new or changes_rows(snapshot.changes, table.table_id)

@@ -1,18 +1,16 @@
 """Bins of files, compacted by Spark's executors: each by a task of its own, and committed here."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from ducklake_orch.catalog.compact_bin import BinJob
 from ducklake_orch.catalog.compact_commit import Compacted
-from ducklake_orch.catalog.layout import partition_keys
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.stored_files import remove_written
 from ducklake_orch.errors import DuckLakeOrchError
 from ducklake_orch.spark.carry import carried
 from ducklake_orch.spark.compact_task import RESULT, unpack
-from ducklake_orch.spark.executor import EngineSpec, engine_spec
+from ducklake_orch.spark.executor import writing_spec
 from ducklake_orch.spark.rows import check_reachable, failure_of, is_sparks
 from ducklake_orch.spark.running import swept_if_it_fails, wait_for_others
 
@@ -40,7 +38,8 @@ class SparkCompactor:
         return found
 
     def _run(self, jobs: Sequence[BinJob], write_id: str, folder: str) -> list[Compacted]:
-        work = carried("ducklake_orch.spark.compact_task:compact", _engine(self._config, jobs), tuple(jobs), write_id)
+        spec = writing_spec(self._config, jobs[0].table)
+        work = carried("ducklake_orch.spark.compact_task:compact", spec, tuple(jobs), write_id)
         failure: DuckLakeOrchError
         try:
             with swept_if_it_fails(self._spark, write_id, lambda: remove_written(self._config, folder, write_id)):
@@ -51,11 +50,3 @@ class SparkCompactor:
                 raise
             failure = failure_of(error, self._config, f"Compacting files of `{jobs[0].table}` in Spark")
         raise failure
-
-
-def _engine(config: LakeConfig, jobs: Sequence[BinJob]) -> EngineSpec:
-    """Return what the engines of tasks need; of buckets, the hash function."""
-    spec = engine_spec(config)
-    if any(key.field.transform.startswith("bucket(") for key in partition_keys(jobs[0].table)):
-        return replace(spec, extensions=("ducklake", *spec.extensions))
-    return spec

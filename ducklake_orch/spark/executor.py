@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -20,6 +20,7 @@ from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.errors import StorageError
 
 if TYPE_CHECKING:
+    from ducklake_orch.catalog.model import TableDef
     from ducklake_orch.config.lake import LakeConfig, Scalar
 
 # Those that are about this process, and not about a task.
@@ -65,6 +66,16 @@ def engine_spec(config: "LakeConfig") -> EngineSpec:
         settings=tuple(settings.items()),
         secrets=tuple(config.storage.secret_values()) if config.storage else (),
     )
+
+
+def writing_spec(config: "LakeConfig", table: "TableDef") -> EngineSpec:
+    """Return what tasks need to write files of a table."""
+    from ducklake_orch.catalog.layout import partition_keys
+
+    spec = engine_spec(config)
+    if not any(key.field.transform.startswith("bucket(") for key in partition_keys(table)):
+        return spec
+    return replace(spec, extensions=("ducklake", *spec.extensions))  # which has the hash function
 
 
 @contextmanager

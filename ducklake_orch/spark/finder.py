@@ -14,7 +14,7 @@ from ducklake_orch.spark.executor import engine_spec
 from ducklake_orch.spark.read import read_job
 
 # Of less, DuckDB in this process has found the rows before a job of Spark's has begun.
-_MUCH = 1024 * 1024 * 1024
+MUCH = 1024 * 1024 * 1024
 _FOUND = "__ducklake_orch_found"
 
 
@@ -50,7 +50,7 @@ class SparkFinder:
         """Have files searched, and put the positions that are hit into the table."""
         if not files:
             return
-        if not self._forced and sum(file.file_size for file in files) < _MUCH:
+        if not self._forced and sum(file.file_size for file in files) < MUCH:
             DuckDBFinder().find(plan, files, hits)
             return
         self.engine = "spark"

@@ -12,7 +12,6 @@ from typing import Any
 import duckdb
 
 from ducklake_orch.catalog.fitting import SourceColumn, projection
-from ducklake_orch.catalog.layout import partition_keys
 from ducklake_orch.catalog.model import NewFile
 from ducklake_orch.catalog.outside import rows_outside
 from ducklake_orch.catalog.rows import ArrowRows, Job, Written
@@ -25,7 +24,7 @@ from ducklake_orch.engine.stored_files import remove_written
 from ducklake_orch.errors import DuckLakeOrchError, MissingExtraError, UnsupportedStatementError
 from ducklake_orch.spark.carry import carried
 from ducklake_orch.spark.distribute import distributed
-from ducklake_orch.spark.executor import EngineSpec, engine_spec
+from ducklake_orch.spark.executor import writing_spec
 from ducklake_orch.spark.native import is_little, reason_against, write_natively
 from ducklake_orch.spark.running import swept_if_it_fails, wait_for_others
 from ducklake_orch.spark.session import is_local
@@ -97,7 +96,7 @@ class SparkRows:
     def _write_with_duckdb(self, job: Job) -> Written:
         with _sign(job, self._frame.sparkSession) as sign:
             task = WriteTask(
-                engine=writing_engine(job),
+                engine=writing_spec(job.config, job.table),
                 table=job.table,
                 write_id=job.write_id,
                 names=tuple(self._schema.names),
@@ -219,14 +218,6 @@ def failure_of(error: Exception, config: LakeConfig, doing: str) -> DuckLakeOrch
             " and the extension of the storage on every executor.",
         )
     return classify(RuntimeError(text), config, f"{doing} failed")
-
-
-def writing_engine(job: Job) -> EngineSpec:
-    """Return what the engines of tasks need that write for a job."""
-    spec = engine_spec(job.config)
-    if not any(key.field.transform.startswith("bucket(") for key in partition_keys(job.table)):
-        return spec
-    return replace(spec, extensions=("ducklake", *spec.extensions))  # which has the hash function
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from ducklake_orch.engine.session import open_session
 from ducklake_orch.engine.stored_files import remove_written
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.results import CommitInfo
-from ducklake_orch.spark.executor import engine_spec
+from ducklake_orch.spark.executor import engine_spec, writing_spec
 from ducklake_orch.spark.read import inlined_table, read_job
 from ducklake_orch.spark.read_task import read_pieces
 from ducklake_orch.spark.rows import (
@@ -39,7 +39,6 @@ from ducklake_orch.spark.rows import (
     leave_sign,
     remove_sign,
     values_of,
-    writing_engine,
 )
 from ducklake_orch.spark.task import WriteTask, unpack, write
 from ducklake_orch.spark.types import duckdb_columns, spark_schema
@@ -159,7 +158,7 @@ def plan_write(config: LakeConfig, given: "tuple[Mapping[str, str], StructType, 
     check_writable(job, duckdb_columns(schema))
     sign = None if "://" in job.table.data_path else leave_sign(job)
     task = WriteTask(
-        engine=writing_engine(job),
+        engine=writing_spec(job.config, job.table),
         table=job.table,
         write_id=job.write_id,
         names=tuple(schema.names),

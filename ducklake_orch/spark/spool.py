@@ -17,6 +17,7 @@ from ducklake_orch.catalog.planning import planning
 from ducklake_orch.catalog.rows import Job
 from ducklake_orch.catalog.target import columns_of
 from ducklake_orch.catalog.types import duckdb_type
+from ducklake_orch.catalog.workers import FOLDER
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import TableName, exactly, folded, identifier, literal
@@ -26,8 +27,6 @@ from ducklake_orch.spark.native import is_little
 from ducklake_orch.spark.rows import SparkRows, column_types, failure_of, is_sparks, values_of
 from ducklake_orch.spark.types import duckdb_columns
 
-# Below the lake's root; whatever a killed process leaves there is named by `fsck`, and removed as an orphan.
-_FOLDER = "ducklake_orch_staged/"
 _ARRIVING = "__ducklake_orch_arriving"
 
 
@@ -111,7 +110,7 @@ class SparkSpool:
         # Columns of nothing but NULLs have no type that a file could hold.
         untyped = [name for name, kind in self._columns if kind == "NULL"]
         typed = column_types([one for one in self._columns if one[1] != "NULL"])
-        staged = TableDef(-1, "", -1, *self._table, f"{root}{_FOLDER}", root, columns_of(typed, count(1)))
+        staged = TableDef(-1, "", -1, *self._table, f"{root}{FOLDER}", root, columns_of(typed, count(1)))
         write_id = uuid4().hex
         job = Job(self._config, staged, write_id, None, "error", 0, lambda: working_connection(self._config))
         try:

@@ -71,6 +71,22 @@ def test_compaction_and_other_tables_are_no_change(conn_id: str) -> None:
     assert poke(DuckLakeSnapshotSensor(task_id="b", since=last)) is not None
 
 
+def test_a_flush_by_another_engine_is_no_change_nor_are_changes_beside_it(conn_id: str) -> None:
+    hook = DuckLakeHook()
+    hook.run("CREATE SCHEMA sales")
+    hook.run("CREATE TABLE sales.orders (n INTEGER)")
+    hook.run("INSERT INTO sales.orders VALUES (1), (2)")
+    hook.run("DELETE FROM sales.orders WHERE n = 1")
+    last = hook.lake().table("sales.orders").history(limit=1, rows=True)[0].snapshot_id
+    hook.run("CALL ducklake_flush_inlined_data('lake', table_name => 'orders', schema_name => 'sales')")
+    assert poke(DuckLakeSnapshotSensor(task_id="a", table="sales.orders", since=last)) is None
+    hook.run("CREATE TABLE other (a INTEGER)")
+    hook.run(["ALTER TABLE sales.orders ADD COLUMN m INTEGER", "INSERT INTO other VALUES (1)"])
+    assert poke(DuckLakeSnapshotSensor(task_id="b", table="sales.orders", since=last)) is None
+    hook.run("UPDATE sales.orders SET n = 3")
+    assert poke(DuckLakeSnapshotSensor(task_id="c", table="sales.orders", since=last))["snapshot_id"] > last
+
+
 def test_a_partition_is_waited_for_until_it_has_enough_rows(conn_id: str) -> None:
     sensor = DuckLakePartitionSensor(task_id="wait", table="sales.orders", partition_expr="day", min_rows=2)
     context = {"partition_key": "2024-01-02"}

@@ -30,7 +30,6 @@ class Keeper(ABC):
     """
 
     name: str
-    merges = True
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark = spark
@@ -97,7 +96,6 @@ class OursDuckDB(Ours):
 
 class OursSpark(Ours):
     engine = "spark"
-    merges = False  # DuckDB matches the rows of a merge, whoever computes them
 
 
 class Iceberg(Keeper):
@@ -196,7 +194,7 @@ def measure(spark: SparkSession, keepers: Sequence[Keeper], rows: int, times: in
     print(f"| Work | {' | '.join(one.name for one in keepers)} | auto / Iceberg | auto / Delta | spark / Iceberg |")
     print("|---" * (len(keepers) + 4) + "|", flush=True)
     for name, work in works:
-        seconds = {one.name: median(one, work, times) for one in keepers if one.merges or "merge" not in name}
+        seconds = {one.name: median(one, work, times) for one in keepers}
         shown = [f"{seconds[one.name]:.2f} s" if one.name in seconds else "" for one in keepers]
         pairs = [("ours, auto", "Iceberg"), ("ours, auto", "Delta"), ("ours, spark", "Iceberg")]
         shown += [f"{seconds[a] / seconds[b]:.2f}" if a in seconds and b in seconds else "" for a, b in pairs]

@@ -10,6 +10,7 @@ from ducklake_orch import DuckLake, errors
 from tests.backends import LOCAL, MYSQL, POSTGRES, S3_DISK, SQLITE, Backend
 from tests.conftest import MakeLake
 from tests.refusal import refused
+from tests.spark.test_row_changes import twins
 
 COLUMNS = """
     id, concat('r', id % 3) AS region, CAST(id / 2 AS DECIMAL(9, 2)) AS half, timestamp_seconds(id * 7200) AS at,
@@ -28,7 +29,6 @@ TABLE = """
 
 def merge(lake: DuckLake, frame: DataFrame, **more: Any) -> tuple[int, int]:
     done = lake.write(frame, "t", mode="merge", keys=["id", "bytes"], **more)
-    assert done.engine == "duckdb"
     return done.rows_written, done.rows_removed
 
 
@@ -36,21 +36,24 @@ def rows(lake: DuckLake) -> list[dict[str, Any]]:
     return sorted(lake.read("t").to_pylist(), key=lambda row: int(row["id"]))
 
 
-@pytest.mark.parametrize("kind", [FEW, MANY], ids=["few", "many"])
+@pytest.mark.parametrize(
+    ("kind", "engine"), [(FEW, "auto"), (MANY, "auto"), (MANY, "spark")], ids=["few", "many", "in tasks"]
+)
 @pytest.mark.parametrize(
     "backend", [Backend(SQLITE, LOCAL), Backend(POSTGRES, S3_DISK), Backend(MYSQL, LOCAL)], indirect=True, ids=str
 )
-def test_rows_change_and_join(make_lake: MakeLake, spark: SparkSession, kind: str) -> None:
+def test_rows_change_and_join(make_lake: MakeLake, spark: SparkSession, kind: str, engine: str) -> None:
     lake, model = make_lake("merged", data_inlining_row_limit=0), make_lake("model", data_inlining_row_limit=0)
     for one in (lake, model):
         one.execute(TABLE).raise_for_error()
     assert merge(lake, spark.sql(kind.format(0, 6))) == (6, 0)
-    assert merge(lake, spark.sql(kind.format(3, 9)).replace("r1", "other")) == (6, 3)
+    assert merge(lake, spark.sql(kind.format(3, 9)).replace("r1", "other"), engine=engine) == (6, 3)
     model.write(spark.sql(FEW.format(0, 3)), "t", mode="append")
     model.write(spark.sql(FEW.format(3, 9)).replace("r1", "other"), "t", mode="append")
     assert rows(lake) == rows(model)
     assert merge(lake, spark.sql(kind.format(0, 0))) == (0, 0)
-    assert merge(lake, spark.sql(kind.format(2, 4)), when_not_matched_by_source="delete", when_matched="keep") == (0, 7)
+    only: dict[str, Any] = {"when_not_matched_by_source": "delete", "when_matched": "keep", "engine": engine}
+    assert merge(lake, spark.sql(kind.format(2, 4)), **only) == (0, 7)
     assert lake.fsck(deep=True, storage=True).findings == []
 
 
@@ -87,7 +90,63 @@ def test_a_frame_that_cannot_be_merged_leaves_nothing(tmp_path: Path, spark: Spa
     refuse(errors.DataError, frame.union(frame), "2 rows of the data have the same keys: id = ")
     refuse(errors.DataError, frame.selectExpr("nullif(id, 2) AS id", "region"), "no value for a key")
     refuse(errors.DataError, frame, "no key column `idd`. Did you mean `id`?", keys=["idd"])
-    refuse(errors.ConfigError, frame, "do not go together", engine="spark")
+    refuse(errors.ConfigError, frame, "`engine` = 'sparc' is unknown", engine="sparc")
     refuse(errors.StatementError, frame.selectExpr("id", "CAST(raise_error('boo') AS STRING) AS region"), "boo")
     assert lake.table("t").count() == 0
     assert lake.fsck(deep=True, storage=True).findings == []
+
+
+MERGES: list[tuple[str, dict[str, Any]]] = [
+    ("i % 3 = 0", {}),
+    ("i % 4 = 1", {"when_matched": {"x": "target.x + source.x", "S": "source.s || coalesce(target.s, 'é')"}}),
+    ("i > 700", {"matched_condition": "source.x > target.x OR target.s IS NULL", "when_not_matched": "ignore"}),
+    ("i < 1300", {"delete_condition": "source.i % 5 = 0", "when_matched": "keep"}),
+    ("i % 11 = 2", {"when_matched": "delete", "when_not_matched": "ignore"}),
+    ("i < 400 OR i > 1395", {"when_not_matched_by_source": "delete"}),
+    ("false", {}),
+]
+
+
+@pytest.mark.parametrize("backend", [Backend(SQLITE, LOCAL), Backend(POSTGRES, S3_DISK)], indirect=True, ids=str)
+def test_both_engines_merge_the_same_rows(make_lake: MakeLake, spark: SparkSession) -> None:
+    here, there = twins(make_lake)
+    frame = spark.sql("""
+        SELECT id AS i, concat('new ', id % 9) AS s, date_add(DATE '2023-12-30', CAST(id % 50 AS INT)) AS d,
+               timestamp_seconds(id) AS ts, CAST(id % 70 / 100 AS DECIMAL(9, 2)) AS x FROM range(0, 1500)""")
+    for some, arguments in MERGES:
+        for lake, engine in ((here, "duckdb"), (there, "spark")):
+            done = lake.write(frame.where(some), "t", mode="merge", keys=["i"], engine=engine, **arguments)
+            assert done.engine == (engine if some != "false" else "duckdb")
+        assert known_rows(here) == known_rows(there)
+    assert there.fsck(deep=True, storage=True).findings == []
+
+
+def known_rows(lake: DuckLake) -> list[dict[str, Any]]:
+    """Rows with their ids; those that are new have got theirs in any order."""
+    found = lake.execute("SELECT rowid, * FROM t ORDER BY i", max_rows=None).rows
+    return [row | ({"rowid": None} if row["rowid"] >= 1402 else {}) for row in found]
+
+
+def test_what_a_task_cannot_compute_is_said_and_leaves_nothing(tmp_path: Path, spark: SparkSession) -> None:
+    lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
+    lake.execute("CREATE TABLE t AS SELECT range AS id, 1::TINYINT AS small FROM range(100)").raise_for_error()
+    frame = spark.range(50, 60).selectExpr("id", "CAST(1 AS BYTE) AS small")
+
+    def write(**arguments: Any) -> None:
+        lake.write(frame, "t", mode="merge", keys=["id"], engine="spark", **arguments)
+
+    for arguments in ({"when_matched": {"small": "1000"}}, {"matched_condition": "(source.id || 'x')::INT > 0"}):
+        with pytest.raises(errors.DuckLakeOrchError) as refused:
+            write(**arguments)
+        assert isinstance(refused.value, errors.TerminalError)
+        assert "INT" in str(refused.value)
+    assert lake.table("t").history(rows=True)[0].snapshot_id == 1
+    assert lake.fsck(deep=True, storage=True).findings == []
+
+
+def test_the_same_moment_is_in_all_rows(tmp_path: Path, spark: SparkSession) -> None:
+    lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
+    lake.write(spark.range(0, 1000, 1, 4).selectExpr("id", "timestamp_seconds(0) AS at"), "t", mode="append")
+    done = lake.write(spark.range(500), "t", mode="merge", keys=["id"], engine="spark", when_matched={"at": "now()"})
+    assert done.engine == "duckdb"  # tasks would each say another time
+    assert lake.execute("SELECT count(DISTINCT at) AS n FROM t").rows == [{"n": 2}]

@@ -1,0 +1,143 @@
+"""Makes docs/benchmarks.md of what the benchmarks printed into build/bench, and a picture of every table of seconds.
+
+`make bench` runs all of them and then this; a part that was not run anew stays as it was measured last.
+"""
+
+import os
+import platform
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from tests.benchmarks.chart import bars
+
+ROOT = Path(__file__).parents[2]
+RESULTS, PAGE, PICTURES = ROOT / "build" / "bench", ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "images"
+_SECONDS = re.compile(r"^([\d.]+) s$")
+_PACKAGES = ("duckdb", "pyarrow", "pyspark", "dagster", "apache-airflow")
+_HEAD = """# Benchmarks
+
+What this package costs, beside what else does the same work, in one run on one machine. Seconds are this machine's;
+ratios carry over better. `make bench` measures all of it and writes this page; `make bench-spark` and its sisters
+measure a part. Nothing else may run meanwhile.
+
+{machine}
+"""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one benchmark measures.
+
+    Attributes:
+        name: Of its target and of the file with what it printed.
+        title: Of its section.
+        about: What is measured, and against what.
+    """
+
+    name: str
+    title: str
+    about: str
+
+
+PARTS = (
+    Part("spark", "Writing and reading with Spark", "Ours, plain Parquet without a table format, Iceberg and Delta."),
+    Part(
+        "rows",
+        "Changing rows",
+        "Ours on both engines, Iceberg (merge-on-read), Delta.",
+    ),
+    Part("maintenance", "Maintenance", "Ours on each engine, the extension's own functions, Iceberg's and Delta's."),
+    Part("dagster", "Dagster", "What the IO manager adds to a write, and a backfill beside `dagster-deltalake`."),
+    Part("connect", "Opening a lake, and small writes", "Beside plain DuckDB with the statements of a careful person."),
+    Part("commit", "Commits", "Native commits on each catalog; files registered by us and by the engine."),
+    Part("plan", "Planning", "How long finding a table's files takes, and how that grows."),
+)
+
+
+def machine() -> str:
+    """Say what it was measured on."""
+    known = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    what = f"{known[0] if known else platform.processor()}, {os.cpu_count()} cores, {memory:.0f} GiB of memory"
+    packages = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
+    return f"Machine: {what}, {platform.system()}. Python {platform.python_version()}, {packages}."
+
+
+def as_markdown(printed: str) -> str:
+    """Return what a benchmark printed as Markdown: tables and headings as they are, other lines as a list."""
+    lines: list[str] = []
+    for line in printed.splitlines():
+        kept = not line or line.startswith(("|", "#"))
+        if lines and line.startswith("|") != lines[-1].startswith("|"):
+            lines.append("")
+        lines.append(re.sub("^#+", "###", line) if kept else f"- {line}")
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
+
+
+def tables(printed: str) -> list[list[list[str]]]:
+    """Return the tables of what a benchmark printed, as lines of cells."""
+    found: list[list[list[str]]] = [[]]
+    for line in printed.splitlines():
+        if line.startswith("|---"):
+            continue
+        if line.startswith("|"):
+            found[-1].append([cell.strip() for cell in line.strip("|").split("|")])
+        elif found[-1]:
+            found.append([])
+    return [one for one in found if len(one) > 1]
+
+
+def pictures(part: Part, printed: str) -> list[str]:
+    """Draw the tables whose cells are seconds of whoever heads the column; return where they are."""
+    drawn = []
+    for number, (head, *lines) in enumerate(tables(printed)):
+        timed = [column for column in range(1, len(head)) if any(_SECONDS.match(line[column]) for line in lines)]
+        if not timed or head[0] != "Work":
+            continue
+        names = [head[column] for column in timed]
+        works = {line[0]: [_seconds(line[column]) for column in timed] for line in lines}
+        picture = PICTURES / f"bench-{part.name}-{number + 1}.svg"
+        picture.write_text(bars(names, works), "utf-8")
+        drawn.append(picture.name)
+    return drawn
+
+
+def _seconds(cell: str) -> float | None:
+    found = _SECONDS.match(cell)
+    return float(found[1]) if found else None
+
+
+def losses(printed: str) -> list[str]:
+    """Return what others do faster: lines of tables with a ratio to somebody of more than one."""
+    found = []
+    for head, *lines in tables(printed):
+        for line in lines:
+            for name, cell in zip(head, line, strict=True):
+                _, _, other = name.partition(" / ")
+                if other and re.fullmatch(r"[\d.]+", cell) and float(cell) > 1:
+                    found.append(f"- {line[0]}: {name} = {cell}")
+    return found
+
+
+def main() -> None:
+    """Write the page."""
+    sections, lost = [_HEAD.format(machine=machine())], []
+    for part in PARTS:
+        result = RESULTS / f"{part.name}.md"
+        if not result.exists():
+            continue
+        printed = result.read_text("utf-8")
+        day = datetime.fromtimestamp(result.stat().st_mtime, UTC).date()
+        images = [f"![{part.title}](images/{name})" for name in pictures(part, printed)]
+        again = f"Measured on {day}; again: `make bench-{part.name}`."
+        sections.append("\n\n".join([f"## {part.title}", f"{part.about} {again}", as_markdown(printed), *images]))
+        lost += losses(printed)
+    sections.append("\n\n".join(["## Where others are faster", "\n".join(lost) or "Nowhere in these tables."]))
+    PAGE.write_text("\n\n".join(section.strip() for section in sections) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

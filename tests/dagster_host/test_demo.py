@@ -1,0 +1,33 @@
+"""What `make demo` runs: a week of the pipeline, late orders, a merge, maintenance; again and again."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ducklake_orch import DuckLake
+from tests.dagster_host.test_code_location import ROOT
+
+
+@pytest.mark.timeout(600)
+def test_the_demo_runs_again_and_again_to_the_same_rows(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    environment = os.environ | {
+        "SHOP_FOLDER": str(tmp_path),
+        "DAGSTER_HOME": str(tmp_path / "home"),
+        "PYTHONPATH": str(ROOT),
+    }
+    lake = DuckLake.from_url("shop", catalog=f"sqlite:///{tmp_path / 'shop.sqlite'}", storage=str(tmp_path / "files"))
+    for times in (1, 2):
+        command = [sys.executable, "-m", "dagster_defs.demo"]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "flush: 24 rows" in done.stdout
+        assert f"merge: {24 + times} files in, 1 files out" in done.stdout
+        assert lake.table("sales.orders").count() == 7 * 980 + 294
+        assert lake.table("sales.daily_revenue").count() == 7 * 4
+        assert lake.table("tills.sales").count() == 48 * times
+        assert not lake.fsck().findings
+    assert lake.health().grade == "ok"

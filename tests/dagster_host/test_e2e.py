@@ -1,0 +1,65 @@
+"""Dagster as it runs: webserver, daemon, runs in processes of their own, and the code location of the project."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from ducklake_orch import DuckLake
+from tests.dagster_host.test_code_location import ROOT
+from tests.dagster_host.webserver import Webserver, dagster_dev
+from tests.servers.chromium import open_address
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
+DAY = "2025-01-01"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("dagster-dev")
+
+
+@pytest.fixture(scope="module")
+def dagster(home: Path) -> Iterator[Webserver]:
+    with dagster_dev(ROOT, home, {"SHOP_FOLDER": str(home)}) as running:
+        running.launch("orders_of_a_day", DAY)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def lake(home: Path) -> DuckLake:
+    return DuckLake.from_url("shop", catalog=f"sqlite:///{home / 'shop.sqlite'}", storage=str(home / "files"))
+
+
+def test_a_partition_a_backfill_and_maintenance_run(dagster: Webserver, lake: DuckLake) -> None:
+    assert lake.table("sales.orders").count() == 980
+    (first,) = dagster.materializations("sales", "orders")
+    told = {one["label"]: one for one in first["metadataEntries"]}
+    assert (first["partition"], told["ducklake/rows_written"]["intValue"]) == (DAY, 980)
+    assert told["dagster/table_name"]["text"] == "shop.sales.orders"
+    columns = told["dagster/column_schema"]["schema"]["columns"]
+    assert {"name": "amount", "type": "DECIMAL(9,2)"} in columns
+    assert first["runId"] in str(lake.table("sales.orders").history(limit=1, rows=True)[0].extra)
+
+    dagster.backfill(["raw", "orders"], ["2025-01-02", "2025-01-03"])
+    assert lake.table("raw.orders").count() == 3 * 1050
+    dagster.launch("lake_maintenance")
+    assert {one["runId"] for one in dagster.materializations("lake", "maintenance", "merge")}
+    assert not lake.fsck().findings
+
+
+def test_the_schedule_of_maintenance_starts_its_job(dagster: Webserver) -> None:
+    assert dagster.start_schedule("lake_maintenance") == "RUNNING"
+    tick = dagster.tick("lake_maintenance", datetime(2026, 1, 1, 3, 30, tzinfo=UTC).timestamp())
+    assert (len(tick["runRequests"]), tick["skipReason"], tick["error"]) == (1, None, None)
+
+
+def test_the_page_of_an_asset_shows_what_a_write_told(dagster: Webserver, home: Path) -> None:
+    dagster.launch("revenue", f"{DAY}|north")
+    picture = home / "asset.png"
+    address = f"{dagster.url}/assets/sales/daily_revenue?view=overview"
+    page = open_address(address, home / "profile", width=1440, height=1500, screenshot=picture, seconds=30)
+    assert picture.stat().st_size > 20_000
+    for shown in ("ducklake/rows_written", "partition: identity", "revenue", "DECIMAL", "15000.00"):
+        assert shown in page.dom

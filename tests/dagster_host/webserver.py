@@ -1,0 +1,142 @@
+"""`dagster dev` in a folder of its own, and its GraphQL."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+_LOCATION = {"repositoryLocationName": "dagster_defs.definitions", "repositoryName": "__repository__"}
+_ENDED = ("SUCCESS", "FAILURE", "CANCELED")
+_LAUNCH = """mutation($params: ExecutionParams!) { launchRun(executionParams: $params) {
+__typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
+_BACKFILL = """mutation($params: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $params) {
+__typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"""
+_RUN = "query($id: ID!) { runOrError(runId: $id) { ... on Run { status } } }"
+_BACKFILLED = """query($id: String!) { partitionBackfillOrError(backfillId: $id) {
+... on PartitionBackfill { status } ... on PythonError { message } } }"""
+_START = """mutation($which: ScheduleSelector!) { startSchedule(scheduleSelector: $which) {
+... on ScheduleStateResult { scheduleState { status } } ... on PythonError { message } } }"""
+_TICK = """mutation($which: ScheduleSelector!, $at: Float) { scheduleDryRun(selectorData: $which, timestamp: $at) {
+... on DryRunInstigationTick { evaluationResult { runRequests { runKey jobName } skipReason error { message } } } } }"""
+_ASSET = """query($key: AssetKeyInput!) { assetOrError(assetKey: $key) { ... on Asset {
+assetMaterializations { partition runId metadataEntries { __typename label
+... on IntMetadataEntry { intValue } ... on TextMetadataEntry { text }
+... on TableSchemaMetadataEntry { schema { columns { name type } } } } } } } }"""
+
+
+class Webserver:
+    """A running Dagster, with the code location of the project.
+
+    Args:
+        port: Where it listens.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+
+    def ask(self, query: str, **variables: Any) -> Any:
+        """Ask, and return the only field of the answer."""
+        body = json.dumps({"query": query, "variables": variables}).encode()
+        request = urllib.request.Request(f"{self.url}/graphql", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            found = json.loads(answer.read())
+        assert not found.get("errors"), found
+        return next(iter(found["data"].values()))
+
+    def is_there(self) -> bool:
+        """Whether it answers, and has loaded the code."""
+        try:
+            found = self.ask("{ workspaceOrError { ... on Workspace { locationEntries { loadStatus } } } }")
+        except OSError:
+            return False
+        return [one["loadStatus"] for one in found["locationEntries"]] == ["LOADED"]
+
+    def launch(self, job: str, partition: str | None = None) -> str:
+        """Run a job, to its end; return the id of the run."""
+        tags = [] if partition is None else [{"key": "dagster/partition", "value": partition}]
+        selector = _LOCATION | {"jobName": job}
+        run_config = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
+        params = {"selector": selector, "runConfigData": run_config, "executionMetadata": {"tags": tags}}
+        found = self.ask(_LAUNCH, params=params)
+        assert found["__typename"] == "LaunchRunSuccess", found
+        run_id = str(found["run"]["runId"])
+        status = waiting(lambda: self._ended(run_id), f"the run of {job}", 300)
+        assert status == "SUCCESS", (job, status)
+        return run_id
+
+    def _ended(self, run_id: str) -> str | None:
+        status = str(self.ask(_RUN, id=run_id)["status"])
+        return status if status in _ENDED else None
+
+    def backfill(self, asset: list[str], partitions: list[str]) -> None:
+        """Run partitions of an asset, to the end."""
+        params = {"assetSelection": [{"path": asset}], "partitionNames": partitions}
+        found = self.ask(_BACKFILL, params=params)
+        assert found["__typename"] == "LaunchBackfillSuccess", found
+
+        def status() -> str | None:
+            now = str(self.ask(_BACKFILLED, id=found["backfillId"])["status"])
+            return now if now.startswith(("COMPLETED", "FAILED")) else None
+
+        assert waiting(status, "the backfill", 600) == "COMPLETED_SUCCESS"
+
+    def start_schedule(self, name: str) -> str:
+        """Start a schedule; return its state."""
+        found = self.ask(_START, which=_LOCATION | {"scheduleName": name})
+        return str(found["scheduleState"]["status"])
+
+    def tick(self, name: str, at: float) -> dict[str, Any]:
+        """Let a schedule say what it would do at a time."""
+        found: dict[str, Any] = self.ask(_TICK, which=_LOCATION | {"scheduleName": name}, at=at)["evaluationResult"]
+        return found
+
+    def materializations(self, *asset: str) -> list[dict[str, Any]]:
+        """Return what the event log says about an asset, newest first."""
+        found: list[dict[str, Any]] = self.ask(_ASSET, key={"path": list(asset)})["assetMaterializations"]
+        return found
+
+
+def waiting(done: Callable[[], Any], what: str, seconds: float) -> Any:
+    """Wait until something is there."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if found := done():
+            return found
+        time.sleep(1)
+    raise TimeoutError(f"{what} did not come within {seconds:.0f} s")
+
+
+@contextmanager
+def dagster_dev(root: Path, home: Path, variables: Mapping[str, str]) -> Iterator[Webserver]:
+    """Run Dagster for a block, in the folder of the project."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = os.environ | {"DAGSTER_HOME": str(home), "PYTHONPATH": str(root), **variables}
+    (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    command = [sys.executable, "-m", "dagster", "dev", "--host", "127.0.0.1", "--port", str(port)]
+    with open(home / "dev.out", "wb") as output:
+        process = subprocess.Popen(
+            command, cwd=root, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    try:
+        running = Webserver(port)
+        waiting(running.is_there, "Dagster", 240)
+        running.ask("mutation { setNuxSeen }")  # else a form lies over the first page that is opened
+        yield running
+    finally:
+        # It ends its children itself; those that do not listen are of its session.
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
