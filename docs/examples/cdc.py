@@ -75,7 +75,8 @@ def copy_changes(postgres: psycopg.Connection, lake: DuckLake) -> tuple[int, int
 def main(url: str, folder: Path) -> None:
     """Change a table three times, copy after each, and compare."""
     lake = DuckLake.local(folder / "cdc")
-    lake.create_table("shop.orders", ROW) if not lake.exists("shop.orders") else None
+    if not lake.exists("shop.orders"):
+        lake.create_table("shop.orders", ROW)
     with psycopg.connect(url, autocommit=True) as postgres:
         postgres.execute(LOG)
         for statements in (

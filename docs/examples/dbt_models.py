@@ -88,7 +88,7 @@ def main(folder: Path) -> None:
     subprocess.run(command, cwd=folder / "shop", check=True, env=os.environ | {"DBT_SEND_ANONYMOUS_USAGE_STATS": "0"})
     for row in lake.read("marts.revenue", spark).orderBy("region").collect():
         print(f"{row['region']:<6} {row['orders']:>5} orders {row['revenue']:>10} $")
-    print("made by:", ", ".join(sorted(table.table for table in lake.tables() if table.schema == "marts")))
+    print("made by dbt:", ", ".join(sorted(table.table for table in lake.tables() if table.schema == "marts")))
     print("fsck:", "whole" if lake.fsck(deep=True).ok else "broken")
 
 

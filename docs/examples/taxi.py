@@ -72,7 +72,7 @@ def sum_up(lake: DuckLake, spark: SparkSession) -> None:
 
 def main(folder: Path) -> None:
     """Run the pipeline on a lake in a folder."""
-    lake, spark = DuckLake.local(folder / "taxi"), local_session("taxi")
+    lake, spark = DuckLake.local(folder / "city"), local_session("taxi")
     load(lake, spark)
     clean(lake, spark)
     sum_up(lake, spark)

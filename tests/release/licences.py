@@ -49,10 +49,10 @@ def licence(package: str) -> str | None:
         said = metadata(package)
     except PackageNotFoundError:
         return None
-    if said.get("License-Expression"):
+    if "License-Expression" in said:
         return str(said["License-Expression"])
     classifiers = [one.rpartition(" :: ")[2] for one in said.get_all("Classifier") or [] if one.startswith("License")]
-    stated = [*classifiers, (said.get("License") or "").strip().partition("\n")[0]]
+    stated = [*classifiers, (said["License"] if "License" in said else "").strip().partition("\n")[0]]
     for one in stated:
         if one in _SPDX:
             return _SPDX[one]
