@@ -3,6 +3,7 @@
 python -m tests.release.check [EXTRA …]
 """
 
+import os
 import re
 import shutil
 import subprocess
@@ -70,8 +71,10 @@ def try_extra(wheel: Path, extra: str) -> None:
 
 
 def run(*command: str, cwd: Path = REPOSITORY) -> None:
-    """Run a program; its failure is ours."""
-    subprocess.run(command, cwd=cwd, check=True)
+    """Run a program as a stranger would, without what points to the sources; its failure is ours."""
+    own = ("PYTHON", "DUCKLAKE_", "VIRTUAL_ENV", "SPARK_", "DAGSTER_", "AIRFLOW_")
+    env = {name: value for name, value in os.environ.items() if not name.startswith(own)}
+    subprocess.run(command, cwd=cwd, env=env, check=True)
 
 
 def main(extras: list[str]) -> None:

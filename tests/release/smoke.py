@@ -54,7 +54,9 @@ def dagster() -> None:
     def numbers() -> pa.Table:
         return pa.table({"id": [1, 2, 3]})
 
-    lake = DuckLakeResource(name="assets", catalog="sqlite:///assets.sqlite", create_if_missing=True)
+    lake = DuckLakeResource(
+        name="assets", catalog="sqlite:///assets.sqlite", storage="./assets.files", create_if_missing=True
+    )
     resources = {"lake": lake, "io_manager": DuckLakeIOManager(lake=lake)}
     assert dg.materialize([numbers], resources=resources).success
     assert lake.lake().table("numbers").count() == 3
