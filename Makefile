@@ -48,6 +48,17 @@ $(VENV)/.docs: $(VENV)/.base
 	$(call install,$(VENV),constraints.txt,--group docs)
 	@touch $@
 
+$(VENV)/.release: $(VENV)/.base
+	$(call install,$(VENV),constraints.txt,--group release)
+	@touch $@
+
+# Its versions of some packages are not those of constraints.txt, where Airflow's are; the engine is the same.
+.venv-dbt/.dbt: pyproject.toml constraints.txt
+	@mkdir -p build
+	@grep -E '^duckdb' constraints.txt > build/constraints-dbt.txt
+	$(call install,.venv-dbt,build/constraints-dbt.txt,--group dbt)
+	@touch $@
+
 .PHONY: demo
 demo: $(VENV)/.dagster ## Run the example pipeline for a week, with late data and maintenance
 	@mkdir -p build/dagster
@@ -115,6 +126,13 @@ define measure
 endef
 BENCHES := bench-spark bench-rows bench-maintenance bench-dagster bench-connect bench-commit bench-plan
 
+.PHONY: dbt
+dbt: .venv-dbt/.dbt ## Set up dbt, in an environment of its own; its example is skipped without
+
+.PHONY: release-check
+release-check: $(VENV)/.release ## Build wheel and sdist, and try each extra in a fresh environment
+	$(BIN)/python -m tests.release.check $(ARGS)
+
 .PHONY: bench
 bench: $(BENCHES) ## Measure everything, and write docs/benchmarks.md; on a quiet machine
 	$(BIN)/python -m tests.benchmarks.page
@@ -148,4 +166,4 @@ servers: ## Install the test servers that Debian, npm and Go offer
 
 .PHONY: clean
 clean: ## Remove everything that make made
-	rm -rf .venv .venv-lowest .venv-spark .venv-dagster .servers .mypy_cache .ruff_cache .pytest_cache .hypothesis site dist build demo-lake*
+	rm -rf .venv .venv-lowest .venv-spark .venv-dagster .venv-dbt .servers .mypy_cache .ruff_cache .pytest_cache .hypothesis site dist build demo-lake*

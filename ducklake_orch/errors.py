@@ -23,6 +23,13 @@ class DuckLakeOrchError(Exception):
         self.remedy = remedy
 
     @property
+    def docs(self) -> str:
+        """Where the documentation has what this error means, how it comes about and what to do."""
+        # A subclass that somebody else makes has no place of its own there.
+        known = next(kind for kind in type(self).__mro__ if kind.__module__ == __name__)
+        return f"docs/errors.md#{known.__name__.lower()}"
+
+    @property
     def retryable(self) -> bool:
         """Whether another attempt at the same work can succeed."""
         return self.family == "transient"
@@ -35,6 +42,7 @@ class DuckLakeOrchError(Exception):
             "message": self.message,
             "remedy": self.remedy,
             "retryable": self.retryable,
+            "docs": self.docs,
         }
 
     def __str__(self) -> str:

@@ -224,6 +224,7 @@ class DuckLake(RowVerbs, LakePast, LakeStreams, Upkeep):
         allow_missing: bool = False,
         ignore_extra: bool = False,
         copy: bool = False,
+        dry_run: bool = False,
         idempotency_key: str | None = None,
         commit: CommitInfo | None = None,
     ) -> WriteResult:
@@ -238,6 +239,7 @@ class DuckLake(RowVerbs, LakePast, LakeStreams, Upkeep):
             allow_missing: Whether files may lack columns of the table, which then read as their default, else NULL.
             ignore_extra: Whether files may have columns that the table does not have.
             copy: Bring in copies and leave the files themselves alone.
+            dry_run: Only check the files; the result says what would be added.
             idempotency_key: The same for every attempt at the same work, which is then done once.
             commit: Author, message and extra of the snapshot.
         """
@@ -250,6 +252,7 @@ class DuckLake(RowVerbs, LakePast, LakeStreams, Upkeep):
             allow_missing=allow_missing,
             ignore_extra=ignore_extra,
             copy=copy,
+            dry_run=dry_run,
             idempotency_key=idempotency_key,
             commit=commit or CommitInfo(),
         )

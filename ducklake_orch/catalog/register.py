@@ -11,6 +11,7 @@ from ducklake_orch.catalog.change import Committed, TableChange
 from ducklake_orch.catalog.commit import commit_change
 from ducklake_orch.catalog.copy_files import copy_into
 from ducklake_orch.catalog.file_paths import Paths
+from ducklake_orch.catalog.known_files import refuse_known
 from ducklake_orch.catalog.metadata import reading
 from ducklake_orch.catalog.model import NewFile, TableDef
 from ducklake_orch.catalog.pins import pinned
@@ -38,6 +39,7 @@ class AddRequest:
     allow_missing: bool = False
     ignore_extra: bool = False
     copy: bool = False
+    dry_run: bool = False
     idempotency_key: str | None = None
     commit: CommitInfo = field(default_factory=CommitInfo)
 
@@ -80,8 +82,25 @@ class _Registration:
         table, latest, done = retrying(self._config.retry, doing, lambda _: self._plan())
         if done is not None:
             return self._result(table, [], done)
+        if self._request.dry_run:
+            return self._look(table)
         with pinned(self._config, self._write, latest):
             return self._add(table)
+
+    def _look(self, table: TableDef) -> WriteResult:
+        """Say what would be added, after all checks that come before a commit and in it."""
+        files = self._inspect(table)
+        paths = [file.path for file in files]
+        doing = f"looking for files that `{table}` has already"
+
+        def check(_: int) -> int:
+            with open_session(self._config, entering=False) as session, reading(session, doing) as metadata:
+                refuse_known(metadata, table, paths, copied=self._request.copy)
+                return metadata.latest().snapshot_id
+
+        latest = retrying(self._config.retry, doing, check)
+        would = Committed(latest, latest, table.table_id, files_added=len(files))
+        return write_result(self._write, table, "add_files", files, would)
 
     def _add(self, table: TableDef) -> WriteResult:
         found = self._inspect(table)

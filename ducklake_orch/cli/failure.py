@@ -72,7 +72,9 @@ def show_error(error: DuckLakeOrchError, *, as_json: bool) -> None:
         print_json({"error": error.to_dict()})
         return
     notes = getattr(error, "__notes__", [])
-    print_problem("error", " ".join([one_line(error.message), *notes]), error.remedy)
+    # Behind it, and in brackets: some remedies are commands that people copy.
+    remedy = f"{error.remedy} (see {error.docs})" if error.remedy else f"See {error.docs}."
+    print_problem("error", " ".join([one_line(error.message), *notes]), remedy)
 
 
 def is_usage_error(error: BaseException) -> bool:

@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from ducklake_orch import __version__
+from ducklake_orch.cli.add_files import add_files
 from ducklake_orch.cli.changes import changes
 from ducklake_orch.cli.command import command
 from ducklake_orch.cli.config_schema import config_schema
@@ -62,6 +63,7 @@ for function in (
     preview,
     sql,
     write,
+    add_files,
     delete,
     tables,
     files,

@@ -17,14 +17,22 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_OF_A_SESSION = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    # Spark looks for the files of a plan with a task for each: 9 s for 3000 of them, instead of half a second.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
+}
+
+
 def local_session(
-    app_name: str = "ducklake-orch", *, master: str = "local[*]", conf: Mapping[str, Any] | None = None
+    app_name: str = "ducklake-orch", *, master: str | None = None, conf: Mapping[str, Any] | None = None
 ) -> "SparkSession":
     """Return the Spark session that runs in this process, or start a good one.
 
     Args:
         app_name: What it is called.
-        master: Where it runs, such as `local[4]`.
+        master: Where it runs, such as `local[4]`; by default what `spark-submit` was told, else all of this machine.
         conf: Further settings, which go before ours.
     """
     check_pyspark()
@@ -37,13 +45,32 @@ def local_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Spark looks its own address up by name, which takes seconds where there is no network.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder.appName(app_name).master(master)
+    builder = SparkSession.builder.appName(app_name)
+    if master is not None or not _is_submitted():
+        builder = builder.master(master or "local[*]")
     for name, value in (_defaults() | dict(conf or {})).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
 
+def _is_submitted() -> bool:
+    """Whether `spark-submit` started this process: its JVM runs already, and was told where the session runs."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
 def _defaults() -> dict[str, str]:
+    settings = _of_a_machine() | _OF_A_SESSION
+    if _is_submitted():
+        from pyspark import SparkConf, SparkContext
+
+        SparkContext._ensure_initialized()
+        told = dict(SparkConf().getAll())
+        # Executors elsewhere have to find the driver, and what somebody has said is not ours to change.
+        settings = {name: value for name, value in _OF_A_SESSION.items() if name not in told}
+    return settings
+
+
+def _of_a_machine() -> dict[str, str]:
     log = Path(__file__).with_name("log4j2.properties")
     return {
         "spark.driver.bindAddress": "127.0.0.1",
@@ -52,11 +79,7 @@ def _defaults() -> dict[str, str]:
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log.as_uri()}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
-        "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(max(os.cpu_count() or 1, 2)),
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
-        # Spark looks for the files of a plan with a task for each: 9 s for 3000 of them, instead of half a second.
-        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
         "spark.sql.warehouse.dir": tempfile.gettempdir(),
     }
 

@@ -19,6 +19,7 @@ COMMANDS = [
     "preview",
     "sql",
     "write",
+    "add-files",
     "delete",
     "tables",
     "files",
@@ -390,10 +391,11 @@ def test_a_mistake_gets_one_line_and_a_remedy(mistake: str, tmp_path: Path) -> N
     assert human.err.startswith("error: ")
     assert len(human.err.splitlines()) <= 2
     assert mentioned in human.err
+    assert "ee docs/errors.md#" in human.err
 
     program = run(*args, "--json")
     assert program.code == code
-    assert program.json["error"].keys() == {"type", "family", "message", "remedy", "retryable"}
+    assert program.json["error"].keys() == {"type", "family", "message", "remedy", "retryable", "docs"}
     assert SECRET not in human.err + program.out + program.err
     assert "Traceback" not in human.err + program.err
     assert not (tmp_path / "nowhere.sqlite").exists()

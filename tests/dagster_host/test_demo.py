@@ -24,7 +24,7 @@ def test_the_demo_runs_again_and_again_to_the_same_rows(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "dagster_defs.demo"]
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert "flush: 24 rows" in done.stdout
+        assert "flush: 1 files out, 24 rows" in done.stdout
         assert f"merge: {24 + times} files in, 1 files out" in done.stdout
         assert lake.table("sales.orders").count() == 7 * 980 + 294
         assert lake.table("sales.daily_revenue").count() == 7 * 4

@@ -37,6 +37,7 @@ spark = local_session()
     "errors.md": _LAKE + 'lake.create_table("t", {"v": "integer"})',
     "fsck.md": _ORDERS,
     "maintenance.md": _ORDERS,
+    "maintenance-runbook.md": _ORDERS,
     "sql.md": _ORDERS,
     "streaming.md": _ORDERS + "seen = 0\n",
     "report.md": 'from ducklake_orch import DuckLake\nDuckLake.local("./demo-lake/lake").execute("SELECT 1")\n',

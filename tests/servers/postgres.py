@@ -28,11 +28,12 @@ class PostgresServer(Server):
     user = "tester"
     password = "secret"
 
-    def __init__(self, process: ServerProcess, socket_folder: Path, port: int) -> None:
+    def __init__(self, process: ServerProcess, socket_folder: Path, port: int, programs: Path) -> None:
         self._process = process
         self.socket_folder = socket_folder
         self.host = LOOPBACK
         self.port = port
+        self.programs = programs  # `pg_dump` and the like
 
     @classmethod
     def start(cls, folder: Path) -> Self:
@@ -71,7 +72,7 @@ class PostgresServer(Server):
         }
         options = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
         process = ServerProcess([wheel.bin_path / "postgres", "-D", data, *options], folder, user=wheel.system_user)
-        server = cls(process, home, port)
+        server = cls(process, home, port, wheel.bin_path)
         try:
             process.wait_until(server._answers)
             server.create_role(cls.user, cls.password, superuser=True)

@@ -65,8 +65,11 @@ def test_spark_submit_runs_the_same(tmp_path: Path) -> None:
         "DUCKLAKE_CATALOG": f"sqlite:///{tmp_path}/lake.sqlite",
         "DUCKLAKE_STORAGE": f"{tmp_path}/lake.files",
     }
-    submit = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[1]"]
-    program = [ducklake_orch.spark.submit.__file__, "t", "--mode", "append", "--sql", "SELECT id FROM range(7)"]
+    submit = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[3]"]
+    query = "SELECT id, spark_partition_id() AS task FROM range(7)"
+    program = [ducklake_orch.spark.submit.__file__, "t", "--mode", "append", "--sql", query]
     done = subprocess.run([*submit, *program], env=env, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout)["rows_written"] == 7
+    tasks = DuckLake.local(tmp_path / "lake").read("t")["task"].to_pylist()
+    assert len(set(tasks)) == 3  # where it was told to run, and not on all of this machine

@@ -41,12 +41,20 @@ class TestEveryError:
             "message": "It broke.",
             "remedy": "Mend it.",
             "retryable": kind.family == "transient",
+            "docs": f"docs/errors.md#{kind.__name__.lower()}",
         }
 
 
 def test_the_text_is_message_and_remedy() -> None:
     assert str(TerminalError("It broke.", remedy="Mend it.")) == "It broke. Mend it."
     assert str(TerminalError("It broke.")) == "It broke."
+
+
+def test_an_error_that_somebody_derives_is_explained_where_its_base_is() -> None:
+    class NotMine(errors.LakeLockedError):
+        pass
+
+    assert NotMine("x").docs == "docs/errors.md#lakelockederror"
 
 
 def test_a_missing_extra_is_an_import_error() -> None:

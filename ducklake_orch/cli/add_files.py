@@ -1,0 +1,55 @@
+"""`ducklake-orch add-files`: Parquet files that exist become files of a table."""
+
+from typing import Annotated
+
+import typer
+
+from ducklake_orch.cli.options import LakeOptions
+from ducklake_orch.cli.output import print_json, show
+
+
+def add_files(
+    options: LakeOptions,
+    table: Annotated[str, typer.Argument(help="`table` or `schema.table`; it has to be there.")],
+    patterns: Annotated[
+        list[str], typer.Argument(metavar="PATTERN...", help="Parquet files, or patterns such as 'old/**/*.parquet'.")
+    ],
+    allow_missing: Annotated[
+        bool, typer.Option("--allow-missing", help="Take files that lack columns; they read as default or NULL.")
+    ] = False,
+    ignore_extra: Annotated[
+        bool, typer.Option("--ignore-extra", help="Take files that have more columns; nobody sees those.")
+    ] = False,
+    copy: Annotated[bool, typer.Option("--copy", help="Bring in copies, and leave the files alone.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check the files.")] = False,
+    idempotency_key: Annotated[
+        str | None, typer.Option(help="The same for every attempt at the same work.", show_default=False)
+    ] = None,
+    author: Annotated[str | None, typer.Option(help="Author of the snapshot.", show_default=False)] = None,
+    message: Annotated[str | None, typer.Option(help="Message of the snapshot.", show_default=False)] = None,
+) -> None:
+    """Register Parquet files with a table without rewriting them, in one snapshot; all of them, or none.
+
+    The files belong to the lake from then on: it deletes them when no snapshot needs them any more. --copy leaves the
+    files themselves alone.
+    """
+    from ducklake_orch.config.units import in_bytes
+    from ducklake_orch.results import CommitInfo
+
+    result = options.open().add_files(
+        table,
+        patterns,
+        allow_missing=allow_missing,
+        ignore_extra=ignore_extra,
+        copy=copy,
+        dry_run=dry_run,
+        idempotency_key=idempotency_key,
+        commit=CommitInfo(author=author, message=message),
+    )
+    if options.json:
+        print_json(result)
+    elif dry_run and not result.replayed:
+        size = in_bytes(result.bytes_written)
+        show(f"{result.files_added} files with {result.rows_written} rows, {size}, fit {result.table}; none was added")
+    else:
+        show(str(result))

@@ -1,0 +1,61 @@
+"""The examples run as they stand in `docs/examples`, and print what their page says."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import REPOSITORY
+from tests.servers.postgres import PostgresServer
+
+EXAMPLES = REPOSITORY / "docs" / "examples"
+PAGE = REPOSITORY / "docs" / "examples.md"
+needs_spark = pytest.mark.skipif(find_spec("pyspark") is None, reason="needs pyspark")
+
+
+def expected(name: str) -> str:
+    """What the page says that an example prints: the text block after its command."""
+    (text,) = re.findall(rf"python {name}[^\n]*\n```\n\n```text\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    return str(text)
+
+
+def run(name: str, folder: Path, **environ: str) -> str:
+    env = os.environ | {"PYTHONPATH": str(REPOSITORY)} | environ
+    command = [sys.executable, str(EXAMPLES / name), str(folder)]
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr[-4000:] + done.stdout[-2000:]
+    return done.stdout
+
+
+def test_every_example_is_on_the_page_and_here() -> None:
+    for path in EXAMPLES.glob("*.py"):
+        assert expected(path.name)
+        assert f'"{path.name}"' in Path(__file__).read_text("utf-8")
+
+
+@needs_spark
+def test_taxi_trips_are_loaded_cleaned_and_summed_up_and_a_second_run_changes_nothing(tmp_path: Path) -> None:
+    assert run("taxi.py", tmp_path) == expected("taxi.py")
+    assert run("taxi.py", tmp_path) == expected("taxi.py")
+
+
+def test_changes_of_postgres_come_into_the_lake_once(tmp_path: Path, postgres: PostgresServer) -> None:
+    database = f"shop_{os.getpid()}"
+    postgres.create_database(database)
+    assert run("cdc.py", tmp_path, DATABASE_URL=postgres.url(database)) == expected("cdc.py")
+
+
+@needs_spark
+def test_dbt_reads_what_spark_wrote_and_spark_what_dbt_made(tmp_path: Path) -> None:
+    dbt = os.environ.get("DBT") or shutil.which(
+        "dbt", path=f"{REPOSITORY / '.venv-dbt' / 'bin'}{os.pathsep}{os.defpath}"
+    )
+    if dbt is None:
+        pytest.skip("dbt is not there: make dbt")
+    for _ in range(2):  # a table that is there is made anew
+        assert run("dbt_models.py", tmp_path, DBT=dbt) == expected("dbt_models.py")

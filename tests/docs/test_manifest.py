@@ -1,0 +1,73 @@
+"""The manifest for Kubernetes: it parses, its parts name each other, and driver and executors see the same files."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ducklake_orch import DuckLake
+from tests.docs.pages import REPOSITORY
+
+yaml = pytest.importorskip("yaml")
+PAGE = REPOSITORY / "docs" / "scaling.md"
+
+
+@pytest.fixture(scope="module")
+def objects() -> dict[tuple[str, str], Any]:
+    (text,) = re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    return {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(text)}
+
+
+def pods(objects: dict[tuple[str, str], Any]) -> Iterator[dict[str, Any]]:
+    yield objects["Job", "orders"]["spec"]["template"]["spec"]
+    yield objects["CronJob", "lake-maintenance"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+
+
+def test_volumes_secrets_and_accounts_are_there(objects: dict[tuple[str, str], Any]) -> None:
+    for pod in pods(objects):
+        (container,) = pod["containers"]
+        volumes = {one["name"]: one for one in pod["volumes"]}
+        assert {mount["name"] for mount in container["volumeMounts"]} == set(volumes)
+        assert ("PersistentVolumeClaim", volumes["lake"]["persistentVolumeClaim"]["claimName"]) in objects
+        assert ("ConfigMap", volumes["config"]["configMap"]["name"]) in objects
+        assert all(("Secret", one["secretRef"]["name"]) in objects for one in container["envFrom"])
+        assert ("ServiceAccount", pod.get("serviceAccountName", "spark")) in objects
+    binding = objects["RoleBinding", "spark"]
+    assert ("Role", binding["roleRef"]["name"]) in objects
+    assert [("ServiceAccount", one["name"]) in objects for one in binding["subjects"]] == [True]
+
+
+def test_executors_mount_what_the_driver_mounts_where_it_does(objects: dict[tuple[str, str], Any]) -> None:
+    job, _ = pods(objects)
+    (driver,) = job["containers"]
+    settings = dict(one.removeprefix("--conf=").split("=", 1) for one in driver["args"] if one.startswith("--conf="))
+    mounts = {one["name"]: one["mountPath"] for one in driver["volumeMounts"]}
+    volume = "spark.kubernetes.executor.volumes.persistentVolumeClaim.lake"
+    assert settings[f"{volume}.mount.path"] == mounts["lake"]
+    assert ("PersistentVolumeClaim", settings[f"{volume}.options.claimName"]) in objects
+    assert settings["spark.kubernetes.container.image"] == driver["image"]
+
+
+def test_the_configuration_is_one_and_its_files_lie_on_the_shared_volume(
+    objects: dict[tuple[str, str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = objects["ConfigMap", "lake"]["data"]
+    (tmp_path / "ducklake.toml").write_text(data["ducklake.toml"])
+    for name, value in objects["Secret", "lake"]["stringData"].items():
+        monkeypatch.setenv(name, value)
+    lake = DuckLake.from_toml(tmp_path / "ducklake.toml")
+    assert lake.config.catalog.type == "postgres"
+    assert str(lake.config.data_path).startswith("/lake/")
+    assert lake.config.maintenance.budget_s == 7200
+    compile(data["job.py"], "job.py", "exec")
+
+
+def test_the_program_of_the_night_is_a_command(objects: dict[tuple[str, str], Any]) -> None:
+    from ducklake_orch.cli.program import app
+
+    _, night = pods(objects)
+    program, command, *_ = night["containers"][0]["command"]
+    assert program == app.info.name
+    assert command in {one.name for one in app.registered_commands}

