@@ -78,7 +78,8 @@ def test_a_flush_by_another_engine_is_no_change_nor_are_changes_beside_it(conn_i
     hook.run("INSERT INTO sales.orders VALUES (1), (2)")
     hook.run("DELETE FROM sales.orders WHERE n = 1")
     last = hook.lake().table("sales.orders").history(limit=1, rows=True)[0].snapshot_id
-    hook.run("CALL ducklake_flush_inlined_data('lake', table_name => 'orders', schema_name => 'sales')")
+    alias = hook.lake().config.alias
+    hook.run(f"CALL ducklake_flush_inlined_data('{alias}', table_name => 'orders', schema_name => 'sales')")
     assert poke(DuckLakeSnapshotSensor(task_id="a", table="sales.orders", since=last)) is None
     hook.run("CREATE TABLE other (a INTEGER)")
     hook.run(["ALTER TABLE sales.orders ADD COLUMN m INTEGER", "INSERT INTO other VALUES (1)"])
