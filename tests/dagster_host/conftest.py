@@ -7,18 +7,26 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
-from ducklake_orch.dagster import DuckLakeIOManager, DuckLakeResource
+from ducklake_orch.dagster import DuckLakeIOManager, DuckLakeResource, S3Storage
 from ducklake_orch.spark import local_session
+from tests.backends import LOCAL, POSTGRES, S3_DISK, SQLITE, Backend
+from tests.conftest import Servers, catalog_fields, storage_fields
+
+FAR = Backend(POSTGRES, S3_DISK)
+# For tests of what the promise hangs on.
+central = pytest.mark.parametrize("resource", [Backend(SQLITE, LOCAL), FAR], indirect=True, ids=str)
 
 
 @pytest.fixture
-def resource(tmp_path: Path) -> DuckLakeResource:
-    return DuckLakeResource(
-        name="lake",
-        catalog=f"sqlite:///{tmp_path / 'catalog.sqlite'}",
-        storage=str(tmp_path / "files"),
-        create_if_missing=True,
-    )
+def resource(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> DuckLakeResource:
+    """A lake on SQLite; where a test is `central`, also one on a server and a bucket."""
+    catalog: str = f"sqlite:///{tmp_path / 'catalog.sqlite'}"
+    storage: str | S3Storage = str(tmp_path / "files")
+    if getattr(request, "param", None) == FAR:
+        catalog = catalog_fields(FAR.catalog, servers, tmp_path, "lake")["url"]
+        fields = storage_fields(FAR.storage, servers, tmp_path, "lake")
+        storage = S3Storage(**{name: value for name, value in fields.items() if name != "type"})
+    return DuckLakeResource(name="lake", catalog=catalog, storage=storage, create_if_missing=True)
 
 
 @pytest.fixture

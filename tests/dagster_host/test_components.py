@@ -72,3 +72,12 @@ def test_dg_lists_it(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "from dagster_dg_cli.cli import main; main()", "list", "components", "--json"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert "DuckLakeMaintenanceComponent" in done.stdout, done.stdout + done.stderr
+
+
+def test_dg_checks_the_code_location(tmp_path: Path) -> None:
+    pytest.importorskip("dagster_dg_cli", reason="the first releases of dg need an older typer")
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "DAGSTER_HOME": str(tmp_path), "SHOP_FOLDER": str(tmp_path)}
+    command = [sys.executable, "-c", "from dagster_dg_cli.cli import main; main()", "check", "defs"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "All definitions loaded successfully" in done.stdout + done.stderr

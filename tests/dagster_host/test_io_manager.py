@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch.dagster import DuckLakeIOManager, DuckLakeResource
+from tests.dagster_host.conftest import central
 from tests.dagster_host.runs import failure_of, materialize_range, metadata_of
 
 TWO = pa.table({"id": [1, 2], "name": ["a", None]})
@@ -21,6 +22,7 @@ def rows(resource: DuckLakeResource, table: str) -> list[dict[str, Any]]:
     return sorted(found, key=str)
 
 
+@central
 def test_an_asset_is_a_table_and_an_input_reads_it(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
     @dg.asset(key_prefix="sales")
     def orders() -> pa.Table:
@@ -133,6 +135,7 @@ def test_outputs_of_several_kinds_and_their_metadata(io_manager: DuckLakeIOManag
     assert not resource.lake().exists("nothing")
 
 
+@central
 def test_what_an_event_says(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
     @dg.asset(metadata={"preview": 5, "partition_by": ["name"]})
     def orders() -> pa.Table:
@@ -200,6 +203,7 @@ def test_run_time_metadata_choose_the_mode(io_manager: DuckLakeIOManager, resour
     assert len(rows(resource, "events")) == 4
 
 
+@central
 def test_a_merge_goes_by_its_keys(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
     frames = [TWO, pa.table({"name": ["b", "c"], "id": [2, 3]})]
 
@@ -225,6 +229,7 @@ def test_columns_go_by_name(io_manager: DuckLakeIOManager, resource: DuckLakeRes
     assert rows(resource, "swapped") == [{"a": 3, "b": 4}]
 
 
+@central
 def test_what_somebody_must_mend_is_not_tried_again(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
     ran = []
 
@@ -275,6 +280,7 @@ def test_an_input_of_another_kind_is_refused(io_manager: DuckLakeIOManager) -> N
     assert "cannot be read as `date`" in str(failure_of(result).error)
 
 
+@central
 def test_an_append_is_done_once_however_often_its_step_runs(
     io_manager: DuckLakeIOManager, resource: DuckLakeResource, instance: dg.DagsterInstance
 ) -> None:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch.dagster import DuckLakeIOManager, DuckLakeResource
+from tests.dagster_host.conftest import central
 from tests.dagster_host.runs import failure_of, materialize_range, metadata_of
 
 DAILY = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-11")
@@ -24,6 +25,7 @@ def days_of(context: Any, value: int) -> pa.Table:
     return pa.table({"day": pa.array(days, pa.date32()), "value": [value] * len(days)})
 
 
+@central
 def test_static_partitions_replace_only_their_rows(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
     versions = iter([1, 2, 3])
 
@@ -54,6 +56,7 @@ def test_dynamic_partitions(
 
 
 @pytest.mark.filterwarnings("ignore:Parameter .backfill_policy.")
+@central
 def test_a_range_in_one_run_is_one_snapshot_with_a_count_for_each_partition(
     io_manager: DuckLakeIOManager, resource: DuckLakeResource
 ) -> None:
@@ -77,6 +80,7 @@ def test_a_range_in_one_run_is_one_snapshot_with_a_count_for_each_partition(
         assert said["ducklake/snapshot_id"] == before + 1
 
 
+@central
 def test_rows_of_other_partitions_abort(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
     @dg.asset(partitions_def=DAILY, metadata={"partition_expr": "day"})
     def daily() -> pa.Table:
@@ -88,6 +92,7 @@ def test_rows_of_other_partitions_abort(io_manager: DuckLakeIOManager, resource:
     assert not resource.lake().exists("daily")
 
 
+@central
 def test_an_empty_frame_clears_its_partition(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
     empty = False
 
@@ -103,6 +108,7 @@ def test_an_empty_frame_clears_its_partition(io_manager: DuckLakeIOManager, reso
     assert table_rows(resource, "daily") == [(date(2024, 1, 2), 1)]
 
 
+@central
 def test_hours_of_a_day_with_a_clock_change_keep_apart(
     io_manager: DuckLakeIOManager, resource: DuckLakeResource
 ) -> None:
@@ -120,6 +126,7 @@ def test_hours_of_a_day_with_a_clock_change_keep_apart(
     assert len(table_rows(resource, "events")) == 4
 
 
+@central
 def test_several_dimensions_and_a_reader_of_one(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
     both = dg.MultiPartitionsDefinition({"region": dg.StaticPartitionsDefinition(["eu", "us"]), "day": DAILY})
     seen: list[Any] = []
