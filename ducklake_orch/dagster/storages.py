@@ -103,7 +103,7 @@ class UrlStorage(Part):
 
 
 class DefaultStorage(Part):
-    """No storage of one's own: a folder beside the catalog, or what MotherDuck manages."""
+    """No storage of one's own: `./<name>.files` in the folder of the process, or what MotherDuck manages."""
 
     type: Literal["default"] = "default"
 
