@@ -192,7 +192,7 @@ class DuckLakePartitionSensor(LakeSensor):
         if where is None or change is None:
             return None
         count = f"SELECT count(*) AS n FROM {table_name(self.table).sql(lake.config.alias)} WHERE {where}"
-        found = lake.execute(count, read_only=True, snapshot=change.snapshot_id).raise_for_error()
+        found = lake.execute(count, read_only=True).raise_for_error()
         rows = int(found.rows[0]["n"])
         about = {"ducklake_conn_id": self.ducklake_conn_id, "table": self.table, "partition_keys": keys}
         return change.told(rows=rows, **about) if rows >= int(self.min_rows) else None

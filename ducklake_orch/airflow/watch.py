@@ -37,9 +37,21 @@ def latest_change(lake: DuckLake, table: str | None) -> Change | None:
             found = [one for one in lake.snapshots(limit=1) if one.snapshot_id > 0]
         else:
             found = lake.table(table).history(limit=1, rows=True)
+            if not found:
+                return _before_history(lake, table)
     except (ObjectNotFoundError, LakeNotFoundError):
         return None
     return Change(found[0].snapshot_id, found[0].snapshot_time) if found else None
+
+
+def _before_history(lake: DuckLake, table: str) -> Change | None:
+    """Return the latest change of a table whose snapshots have expired, as far as its files tell; None for no rows."""
+    there = lake.table(table)
+    if not there.count():
+        return None
+    oldest = lake.snapshots()[-1]
+    newest = max((one.snapshot for one in there.files()), default=oldest.snapshot_id)
+    return Change(min(newest, oldest.snapshot_id), oldest.snapshot_time)
 
 
 def is_newer(change: Change | None, after: int | None, since: datetime | None) -> bool:

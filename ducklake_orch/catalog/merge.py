@@ -25,12 +25,12 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import folded, identifier
-from ducklake_orch.errors import ConfigError, ObjectExistsError, ObjectNotFoundError
+from ducklake_orch.errors import ConfigError, DataError, ObjectExistsError, ObjectNotFoundError
 from ducklake_orch.results import WriteResult
 
 # A row of the table beside the row of the data that has its keys, and what becomes of it.
 _MATCHES = "__ducklake_orch_matches"
-_FOUND = "__ducklake_orch_found"
+_MATCH_COLUMNS = integers("file", "pos", "n", "action")
 _UPDATE, _DELETE, _KEEP = 1, 2, 0
 
 
@@ -207,7 +207,8 @@ class _Merge:
 
     def find(self, plan: ScanPlan, files: Sequence[DataFile], hits: Hits) -> None:
         """Put the positions of the rows that change or go into `hits`, and what they match into a table beside it."""
-        there = ", ".join(str(one.data_file_id) for one in plan.files if one not in files) or "NULL"
+        anew = {one.data_file_id for one in files}
+        there = ", ".join(str(one.data_file_id) for one in plan.files if one.data_file_id not in anew) or "NULL"
         self._con.execute(f"DELETE FROM {_MATCHES} WHERE (file IN ({there})) IS NOT TRUE")
         if not files:
             return
@@ -217,17 +218,24 @@ class _Merge:
         ]
         if self._workers and self.travels and self._workers.are_worth(files):
             self.engine = self._workers.engine
-            self._con.register(_FOUND, self._workers.select(self._con, plan.table, queries, [self._data]))
-            try:
-                self._con.execute(f"INSERT INTO {_MATCHES} FROM {_FOUND}")
-            finally:
-                self._con.unregister(_FOUND)
+            with self._workers.select(self._con, plan.table, queries, [self._data], _MATCH_COLUMNS) as found:
+                self._con.execute(f"INSERT INTO {_MATCHES} {found}")
         else:
             for query in queries:
                 self._con.execute(f"INSERT INTO {_MATCHES} {query.sql}")
         searched = ", ".join(str(file.data_file_id) for file in files)
+        self._check_once(f"FROM {_MATCHES} WHERE file IN ({searched})")
         hit = f"FROM {_MATCHES} WHERE file IN ({searched}) AND action <> {_KEEP}"
         self._con.execute(f"INSERT INTO {hits.TABLE} SELECT file, pos {hit}")
+
+    def _check_once(self, matches: str) -> None:
+        """Refuse that a row of the table has two of the data: which of them counted would be a matter of chance."""
+        twice = self._con.execute(f"SELECT file, pos {matches} GROUP BY ALL HAVING count(*) > 1 LIMIT 1").fetchone()
+        if twice:
+            raise DataError(
+                f"Several rows of the data have the keys of one row of the table ({', '.join(self._source.keys)}).",
+                remedy="They differ only in what the type of the key column does not keep: choose one of them first.",
+            )
 
     @property
     def _data(self) -> Lent:
@@ -237,7 +245,7 @@ class _Merge:
 
     @property
     def lent(self) -> Sequence[Lent]:
-        return [Lent(_MATCHES, integers("file", "pos", "n", "action"), "file, pos"), self._data]
+        return [Lent(_MATCHES, _MATCH_COLUMNS, "file, pos"), self._data]
 
     def _match(self, number: int, rows: str, place: str) -> str:
         """Return the query that matches rows of the table with those of the data.
@@ -292,7 +300,7 @@ class _Merge:
     def _update_sql(self, plan: RowPlan, number: int, rows: str, place: str) -> str:
         known = {one.name for one in plan.table.columns}
         values = ", ".join(
-            f"{self._set.get(one.name) or f'target.{identifier(one.name)}'} AS {identifier(one.name)}"
+            f"{self._set.get(one.name) or plan.as_target(one, 'target.')} AS {identifier(one.name)}"
             for one in plan.target.columns
             if one.name in self._set or one.name in known
         )

@@ -148,6 +148,7 @@ class MergeSource:
                 f"A row of the data has no value for a key ({', '.join(self.keys)}), such as {row}.",
                 remedy='Leave such rows out; `null_keys="match"` takes NULL for a value like others.',
             )
+        self._refuse_rounded(rows)
         twice = f"SELECT {keys}, count(*) FROM {rows} GROUP BY ALL HAVING count(*) > 1 LIMIT 1"
         if row := con.execute(twice).fetchone():
             values = ", ".join(f"{key} = {value!r}" for key, value in zip(self.keys, row, strict=False))
@@ -155,6 +156,20 @@ class MergeSource:
                 f"{row[-1]} rows of the data have the same keys: {values}.",
                 remedy="A merge takes one row for each key: choose one of them first.",
             )
+
+    def _refuse_rounded(self, rows: str) -> None:
+        """Refuse keys that a file would hold as another number: no later merge would find them."""
+        kinds = {folded(str(row[0])): str(row[1]) for row in self._con.execute(f"DESCRIBE {rows}").fetchall()}
+        for key in self.keys:
+            name, kind = identifier(key), kinds[folded(key)]
+            if kind not in ("HUGEINT", "UHUGEINT"):
+                continue
+            other = f"TRY_CAST(CAST({name} AS DOUBLE) AS {kind}) IS DISTINCT FROM {name}"
+            if row := self._con.execute(f"SELECT {name} FROM {rows} WHERE {other} LIMIT 1").fetchone():
+                raise DataError(
+                    f"The key {key} = {row[0]} is a {kind}, which Parquet holds as a rounded DOUBLE.",
+                    remedy="Make the column DECIMAL(38, 0) or VARCHAR: they keep every digit.",
+                )
 
     def range(self, table: TableDef, target: TableDef) -> str:
         """Return a condition that holds for all rows with keys of the data: a list of few keys, or where they lie.

@@ -47,6 +47,19 @@ class RowPlan:
     inlined: "Mapping[str, pa.Table]" = field(default_factory=dict)
     inlined_deletes: InlinedDeletes = field(default_factory=dict)
 
+    def as_target(self, column: ColumnDef, side: str = "") -> str:
+        """Return a column of the table as it will be, from rows of the table as it is: a struct may have grown.
+
+        Args:
+            column: The column as it will be.
+            side: What stands before its name.
+        """
+        name = f"{side}{identifier(column.name)}"
+        known = next((one for one in self.table.columns if one.column_id == column.column_id), None)
+        if known is not None and duckdb_type(known) == duckdb_type(column):
+            return name
+        return f"CAST({name} AS {duckdb_type(column)})"
+
     def inlined_ids(self) -> dict[str, tuple[int, ...]]:
         """Return the ids of the inlined rows, by their table."""
         return {name: tuple(rows.column(ROW_ID).to_pylist()) for name, rows in self.inlined.items()}

@@ -25,6 +25,9 @@ COMPARISONS = {
     "COMPARE_GREATERTHANOREQUALTO": ">=",
 }
 
+# DuckDB calls them consistent, and of macros it says nothing.
+_OF_THE_MOMENT = ("ago", "current_localtime", "current_localtimestamp")
+_IN_MACRO = r"\b(now|ago|today|random|uuid\w*|gen_random_uuid|nextval|(get_)?current_(timestamp|date|time))\b"
 _REMEDY = "Write one condition in DuckDB's SQL, such as `day >= '2024-01-01' AND region IN ('eu', 'us')`."
 # Trees are walked by functions that call themselves.
 _DEEPEST = 200
@@ -122,22 +125,27 @@ def refuse_changing(con: duckdb.DuckDBPyConnection, predicate: Predicate, name: 
 
 def changing_function(con: duckdb.DuckDBPyConnection, predicate: Predicate) -> str | None:
     """Return the first function in an expression that gives another value each time, if there is one."""
-    called = ", ".join(literal(name) for name in _functions(predicate.tree)) or "NULL"
+    called = _functions(predicate.tree)
+    if ("age", 1) in called:  # from now
+        return "age"
+    names = ", ".join(literal(name) for name, _ in called) or "NULL"
+    moment = ", ".join(map(literal, _OF_THE_MOMENT))
     rows = con.execute(
-        "SELECT function_name FROM duckdb_functions() WHERE stability IN ('VOLATILE', 'CONSISTENT_WITHIN_QUERY')"
-        f" AND function_name <> 'error' AND function_name IN ({called}) ORDER BY 1"
+        "SELECT function_name FROM duckdb_functions() WHERE (stability IN ('VOLATILE', 'CONSISTENT_WITHIN_QUERY')"
+        f" OR function_name IN ({moment}) OR regexp_matches(macro_definition, {literal(_IN_MACRO)}, 'i'))"
+        f" AND function_name <> 'error' AND function_name IN ({names}) ORDER BY 1"
     ).fetchall()
     return str(rows[0][0]) if rows else None
 
 
-def _functions(tree: Node) -> set[str]:
-    """Return the names of the functions that are called."""
-    found, waiting = set[str](), [tree]  # type: tuple[set[str], list[Any]]
+def _functions(tree: Node) -> set[tuple[str, int]]:
+    """Return the names of the functions that are called, with the number of what they are given."""
+    found, waiting = set[tuple[str, int]](), [tree]  # type: tuple[set[tuple[str, int]], list[Any]]
     while waiting:
         node = waiting.pop()
         if isinstance(node, dict):
             if node.get("class") == "FUNCTION":
-                found.add(str(node["function_name"]).lower())
+                found.add((str(node["function_name"]).lower(), len(node.get("children", []))))
             waiting += node.values()
         elif isinstance(node, list):
             waiting += node

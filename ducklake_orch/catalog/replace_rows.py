@@ -76,7 +76,7 @@ class _Replacement:
             self.fits = True
             assert table is not None  # noqa: S101 - else it would have been judged
             where = _condition(change)
-            plan = plan_rows(metadata, table, latest, where, values=False)
+            plan = replace(plan_rows(metadata, table, latest, where, values=False), target=change.target)
         losses = self.search.losses(plan)
         files = change.files
         if kept := self.search.kept(plan, losses):

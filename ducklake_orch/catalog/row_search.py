@@ -137,7 +137,10 @@ class RowSearch:
 
     def kept(self, plan: RowPlan, losses: Losses) -> list[FileQuery]:
         """Return queries for the rows that stay of files that are written anew, with their ids."""
-        columns = ", ".join(identifier(one.name) for one in plan.table.columns)
+        known = {one.column_id for one in plan.table.columns}
+        columns = ", ".join(
+            f"{plan.as_target(one)} AS {identifier(one.name)}" for one in plan.target.columns if one.column_id in known
+        )
         return [
             FileQuery(
                 file,

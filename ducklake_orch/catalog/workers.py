@@ -5,9 +5,9 @@ in a folder of the lake's storage that go when it is done.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 from uuid import uuid4
 
 import duckdb
@@ -20,9 +20,6 @@ from ducklake_orch.catalog.writer import write_files
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.engine.stored_files import remove_written
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 # Below the lake's root; whatever a killed process leaves there is named by `fsck`, and removed as an orphan.
 FOLDER = "ducklake_orch_staged/"
@@ -66,9 +63,14 @@ class Workers(Protocol):
         """Whether there is so much to read in files that it is done elsewhere."""
 
     def select(
-        self, con: duckdb.DuckDBPyConnection, table: TableDef, queries: Sequence[FileQuery], lent: Sequence[Lent]
-    ) -> "pa.Table":
-        """Return the rows of queries whose columns are integers."""
+        self,
+        con: duckdb.DuckDBPyConnection,
+        table: TableDef,
+        queries: Sequence[FileQuery],
+        lent: Sequence[Lent],
+        columns: tuple[ColumnDef, ...],
+    ) -> AbstractContextManager[str]:
+        """Give the query for the rows of queries, for a block."""
 
     def write(
         self,
@@ -107,14 +109,18 @@ def staged(
 def _staged(con: duckdb.DuckDBPyConnection, table: TableDef, lent: Lent, write_id: str) -> str:
     place = replace(staged_table(table, lent.columns), options=table.options)
     rows = f"(FROM {lent.name} ORDER BY {lent.order})"
-    paths = [file.path for file in write_files(con, place, rows, write_id)]
-    if not paths:
-        values = (f"CAST(NULL AS {duckdb_type(one)}) AS {identifier(one.name)}" for one in lent.columns)
+    return staged_sql(con, lent.columns, write_files(con, place, rows, write_id))
+
+
+def staged_sql(con: duckdb.DuckDBPyConnection, columns: tuple[ColumnDef, ...], files: Sequence[NewFile]) -> str:
+    """Return the query for the rows of files that were staged."""
+    if not files:
+        values = (f"CAST(NULL AS {duckdb_type(one)}) AS {identifier(one.name)}" for one in columns)
         return f"SELECT {', '.join(values)} WHERE false"
-    found = read_columns(con, paths)
+    found = read_columns(con, [file.path for file in files])
     parts = []
-    for path in paths:
-        stored = stored_columns(lent.columns, found[path], None, path)
+    for path in found:
+        stored = stored_columns(columns, found[path], None, path)
         values = (f"{value_sql(one)} AS {identifier(one.column.name)}" for one in stored)
         parts.append(f"SELECT {', '.join(values)} FROM {parquet_sql(path)}")
     return " UNION ALL ".join(parts)

@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 
 from ducklake_orch.catalog.model import NewFile, TableDef
-from ducklake_orch.catalog.writer import write_known_rows
+from ducklake_orch.catalog.writer import write_files, write_known_rows
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.errors import DuckLakeOrchError, TerminalError
 from ducklake_orch.spark.executor import EngineSpec, open_engine
@@ -26,51 +26,58 @@ class Queries:
     Attributes:
         engine: How to open DuckDB.
         tables: What queries read besides their files: name, query, and whether most of it is read each time.
-        parts: The queries of each task.
+        parts: The queries of each task, packed.
     """
 
     engine: EngineSpec
     tables: tuple[tuple[str, str, bool], ...]
-    parts: tuple[tuple[str, ...], ...]
+    parts: tuple[bytes, ...]
 
 
-def select(work: Queries, numbers: Iterator[Any]) -> Iterator[Any]:
-    """Return the rows of queries; all of their columns are integers."""
-    with _opened(work) as con:
-        for number in _of(numbers):
-            for query in work.parts[number]:
-                integers = f"SELECT COLUMNS(*)::BIGINT FROM ({query})"
-                yield from con.execute(integers).to_arrow_reader(100_000)
+@dataclass(frozen=True)
+class WriteTask:
+    """Where the rows of queries go.
+
+    Attributes:
+        table: What the files are written for.
+        write_id: Part of their names.
+        known: Whether the rows were in the lake before, and have ids.
+    """
+
+    table: TableDef
+    write_id: str
+    known: bool
 
 
-def write(work: Queries, table: TableDef, write_id: str, numbers: Iterator[Any]) -> Iterator[Any]:
-    """Write the rows of queries into files of a table; gives one row for each task."""
+def packed(queries: list[str]) -> bytes:
+    """Return queries in the form that travels: those of many files are alike, and every task gets all of them."""
+    return zlib.compress(pickle.dumps(queries))
+
+
+def write(work: Queries, task: WriteTask, numbers: Iterator[Any]) -> Iterator[Any]:
+    """Write the rows of queries into files; gives one row for each task."""
     import pyarrow as pa
     from pyspark import TaskContext
 
     context = TaskContext.get()
     # Attempts at the same task may run at once: each has names of its own.
-    name = f"{write_id}-{context.taskAttemptId() if context else os.getpid()}"
+    name = f"{task.write_id}-{context.taskAttemptId() if context else os.getpid()}"
+    writes = write_known_rows if task.known else write_files
     with _opened(work) as con:
-        for number in _of(numbers):
+        for number in (one for batch in numbers for one in batch.column(0).to_pylist()):
+            queries: list[str] = pickle.loads(zlib.decompress(work.parts[number]))  # noqa: S301 - from the driver
             made: list[NewFile] | DuckLakeOrchError
             try:
-                made = write_known_rows(con, table, f"({' UNION ALL BY NAME '.join(work.parts[number])})", name)
+                made = writes(con, task.table, f"({' UNION ALL BY NAME '.join(queries)})", name)
             except TerminalError as error:
                 made = error  # another attempt would only find the same
-            packed = zlib.compress(pickle.dumps(made))
-            yield pa.RecordBatch.from_arrays([pa.array([packed], pa.binary())], [RESULT])
+            yield pa.RecordBatch.from_arrays([pa.array([zlib.compress(pickle.dumps(made))], pa.binary())], [RESULT])
 
 
 def unpack(packed: bytes) -> list[NewFile] | DuckLakeOrchError:
     """Return what a task wrote, or why the data cannot be written."""
     made: list[NewFile] | DuckLakeOrchError = pickle.loads(zlib.decompress(packed))  # noqa: S301 - from our own task
     return made
-
-
-def _of(numbers: Iterator[Any]) -> Iterator[int]:
-    for batch in numbers:
-        yield from batch.column(0).to_pylist()
 
 
 @contextmanager

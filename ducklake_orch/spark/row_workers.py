@@ -1,24 +1,25 @@
 """Queries over the files of a table, run by Spark's tasks: each task has some of the files, and what was lent to it."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from uuid import uuid4
 
 import duckdb
 
-from ducklake_orch.catalog.model import DataFile, NewFile, TableDef
-from ducklake_orch.catalog.workers import FileQuery, Lent, staged
+from ducklake_orch.catalog.model import ColumnDef, DataFile, NewFile, TableDef
+from ducklake_orch.catalog.workers import FileQuery, Lent, staged, staged_sql, staged_table
 from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.config.storages import BucketStorage
 from ducklake_orch.engine.stored_files import remove_written
 from ducklake_orch.errors import DuckLakeOrchError
 from ducklake_orch.spark.carry import carried
 from ducklake_orch.spark.executor import writing_spec
 from ducklake_orch.spark.finder import MUCH
-from ducklake_orch.spark.row_task import RESULT, Queries, unpack
+from ducklake_orch.spark.row_task import RESULT, Queries, WriteTask, packed, unpack
 from ducklake_orch.spark.rows import check_reachable, failure_of, is_sparks
 from ducklake_orch.spark.running import swept_if_it_fails, wait_for_others
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from ducklake_orch.spark.session import is_local
 
 # What a task reads, as long as one file is not more.
 _BYTES = 128 * 1024 * 1024
@@ -41,19 +42,37 @@ class SparkWorkers:
         self._forced = forced
 
     def are_worth(self, files: Sequence[DataFile]) -> bool:
-        """Whether there is so much to read in files that tasks do it."""
-        return bool(files) and (self._forced or sum(file.file_size for file in files) >= MUCH)
+        """Whether there is so much to read in files that tasks do it, and whether they can."""
+        if not files or self._config.on_connect is not None or self._config.extensions:
+            return False  # what these bring to SQL, tasks do not have
+        if self._forced:
+            check_reachable(self._config)
+            return True
+        return sum(file.file_size for file in files) >= MUCH and self._reached()
 
+    def _reached(self) -> bool:
+        """Whether tasks surely reach the files."""
+        path = self._config.data_path
+        if path is None or ("://" not in path and not is_local(self._spark)):
+            return False
+        return not (isinstance(self._config.storage, BucketStorage) and self._config.storage.secret_name)
+
+    @contextmanager
     def select(
-        self, con: duckdb.DuckDBPyConnection, table: TableDef, queries: Sequence[FileQuery], lent: Sequence[Lent]
-    ) -> "pa.Table":
-        """Return the rows of queries whose columns are integers."""
-        with staged(self._config, con, table, lent) as tables:
-            work = self._queries(table, queries, tables)
-            names = con.execute(f"DESCRIBE {queries[0].sql}").fetchall()
-            run = carried("ducklake_orch.spark.row_task:select", work)
-            frame = self._tasks(work).mapInArrow(run, ", ".join(f"`{name[0]}` bigint" for name in names))
-            return self._told(f"Looking for rows of `{table}`", frame.toArrow)
+        self,
+        con: duckdb.DuckDBPyConnection,
+        table: TableDef,
+        queries: Sequence[FileQuery],
+        lent: Sequence[Lent],
+        columns: tuple[ColumnDef, ...],
+    ) -> Iterator[str]:
+        """Give the query for the rows of queries, for a block."""
+        place, write_id = staged_table(table, columns), uuid4().hex
+        try:
+            task = WriteTask(place, write_id, known=False)
+            yield staged_sql(con, columns, self._written(con, table, queries, lent, task))
+        finally:
+            remove_written(self._config, place.folder, write_id)
 
     def write(
         self,
@@ -64,19 +83,28 @@ class SparkWorkers:
         write_id: str,
     ) -> list[NewFile]:
         """Write the rows of queries, which have ids, into files of a table."""
+        return self._written(con, table, queries, lent, WriteTask(table, write_id, known=True))
 
+    def _written(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        table: TableDef,
+        queries: Sequence[FileQuery],
+        lent: Sequence[Lent],
+        task: WriteTask,
+    ) -> list[NewFile]:
         def sweep(keep: frozenset[str] = frozenset()) -> int:
-            return remove_written(self._config, table.folder, write_id, keep)
+            return remove_written(self._config, task.table.folder, task.write_id, keep)
 
         with staged(self._config, con, table, lent) as tables:
             work = self._queries(table, queries, tables)
-            run = carried("ducklake_orch.spark.row_task:write", work, table, write_id)
-            frame = self._tasks(work).mapInArrow(run, f"{RESULT} binary")
-            with swept_if_it_fails(self._spark, write_id, sweep):
-                rows = self._told(f"Writing rows of `{table}`", frame.collect)
-            results = [unpack(bytes(row[0])) for row in rows]
+            frame = self._spark.range(0, len(work.parts), 1, len(work.parts))
+            run = carried("ducklake_orch.spark.row_task:write", work, task)
+            with swept_if_it_fails(self._spark, task.write_id, sweep):
+                rows = self._told(table, frame.mapInArrow(run, f"{RESULT} binary").collect)
+        results = [unpack(bytes(row[0])) for row in rows]
         # Another attempt at the same task has files of its own.
-        wait_for_others(self._spark, write_id)
+        wait_for_others(self._spark, task.write_id)
         failed = next((one for one in results if isinstance(one, DuckLakeOrchError)), None)
         files = [] if failed else [file for one in results if isinstance(one, list) for file in one]
         sweep(frozenset(file.path for file in files))
@@ -86,7 +114,6 @@ class SparkWorkers:
 
     def _queries(self, table: TableDef, queries: Sequence[FileQuery], tables: Mapping[Lent, str]) -> Queries:
         """Return the work of all tasks: each has as many files as are worth one."""
-        check_reachable(self._config)
         parts: list[list[str]] = []
         size = 0
         for one in queries:
@@ -98,18 +125,15 @@ class SparkWorkers:
         return Queries(
             writing_spec(self._config, table),
             tuple((one.name, sql, one.whole) for one, sql in tables.items()),
-            tuple(tuple(part) for part in parts),
+            tuple(packed(part) for part in parts),
         )
 
-    def _tasks(self, work: Queries) -> Any:
-        return self._spark.range(0, len(work.parts), 1, len(work.parts))
-
-    def _told(self, doing: str, run: Any) -> Any:
+    def _told(self, table: TableDef, run: Callable[[], list[Any]]) -> list[Any]:
         failure: DuckLakeOrchError
         try:
             return run()
         except Exception as error:
             if not is_sparks(error):
                 raise
-            failure = failure_of(error, self._config, f"{doing} in Spark")
+            failure = failure_of(error, self._config, f"Changing rows of `{table}` in Spark")
         raise failure

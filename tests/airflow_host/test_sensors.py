@@ -88,6 +88,18 @@ def test_a_flush_by_another_engine_is_no_change_nor_are_changes_beside_it(conn_i
     assert poke(DuckLakeSnapshotSensor(task_id="c", table="sales.orders", since=last))["snapshot_id"] > last
 
 
+def test_rows_that_are_older_than_the_history_are_there(conn_id: str) -> None:
+    first = append(1, 2)
+    hook = DuckLakeHook()
+    hook.run("CREATE TABLE other (a INTEGER)")
+    hook.maintain({"expire": {"older_than": "0s", "retain_last": 1}, "force": True}, operations=["expire"])
+    assert [one.snapshot_id for one in hook.lake().snapshots()] == [first + 1]
+    assert poke(DuckLakeSnapshotSensor(task_id="a", table="sales.orders"))["snapshot_id"] == first
+    assert poke(DuckLakeSnapshotSensor(task_id="b", table="sales.orders", since=first)) is None
+    there = DuckLakePartitionSensor(task_id="c", table="sales.orders", partition_expr="day", min_rows=2)
+    assert poke(there, partition_key="2024-01-01")["rows"] == 2
+
+
 def test_a_partition_is_waited_for_until_it_has_enough_rows(conn_id: str) -> None:
     sensor = DuckLakePartitionSensor(task_id="wait", table="sales.orders", partition_expr="day", min_rows=2)
     context = {"partition_key": "2024-01-02"}

@@ -236,6 +236,9 @@ def test_a_key_is_kept_and_the_work_done_again(lake: DuckLake) -> None:
         ("id IN (SELECT 1)", errors.StatementError, "subquery"),
         ("random() < 0.5", errors.StatementError, "`random` gives another value each time"),
         ("id < 5 AND now() > '2024-01-01'", errors.StatementError, "`now` gives"),
+        ("ago(INTERVAL '1 day') > '2024-01-01'", errors.StatementError, "`ago` gives"),
+        ("current_localtimestamp() > '2024-01-01'", errors.StatementError, "`current_localtimestamp` gives"),
+        ("age(TIMESTAMP '2024-01-01') > INTERVAL '1 day'", errors.StatementError, "`age` gives"),
         ("", errors.ConfigError, "truncate"),
     ],
 )

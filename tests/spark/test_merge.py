@@ -149,4 +149,41 @@ def test_the_same_moment_is_in_all_rows(tmp_path: Path, spark: SparkSession) -> 
     lake.write(spark.range(0, 1000, 1, 4).selectExpr("id", "timestamp_seconds(0) AS at"), "t", mode="append")
     done = lake.write(spark.range(500), "t", mode="merge", keys=["id"], engine="spark", when_matched={"at": "now()"})
     assert done.engine == "duckdb"  # tasks would each say another time
-    assert lake.execute("SELECT count(DISTINCT at) AS n FROM t").rows == [{"n": 2}]
+    assert lake.execute('SELECT count(DISTINCT "at") AS n FROM t').rows == [{"n": 2}]
+
+
+@pytest.mark.parametrize("backend", [Backend(SQLITE, LOCAL)], indirect=True, ids=str)
+def test_struct_fields_that_join_are_there_in_every_row(make_lake: MakeLake, spark: SparkSession) -> None:
+    lakes = [make_lake("here", data_inlining_row_limit=0), make_lake("there", data_inlining_row_limit=0)]
+    frame = spark.sql("SELECT id, named_struct('a', id, 'b', 'new') AS s FROM range(0, 600)")
+    for lake, engine in zip(lakes, ("duckdb", "spark"), strict=True):
+        for first in (0, 1000):
+            rows = spark.range(first, first + 1000, 1, 1).selectExpr("id", "named_struct('a', id) AS s")
+            lake.write(rows, "t", mode="append")
+        some: dict[str, Any] = {"when_matched": "delete", "when_not_matched": "ignore", "schema_evolution": "add"}
+        lake.write(frame.where("id < 500"), "t", mode="merge", keys=["id"], engine=engine, **some)
+        lake.write(frame, "t", mode="merge", keys=["id"], engine=engine)
+    assert rows_of(lakes[0]) == rows_of(lakes[1])
+    assert lakes[1].fsck(deep=True, storage=True).findings == []
+
+
+def rows_of(lake: DuckLake) -> list[dict[str, Any]]:
+    return lake.execute("FROM t ORDER BY id", max_rows=None).rows
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "spark"])
+def test_keys_that_a_file_would_round_are_refused(tmp_path: Path, spark: SparkSession, engine: str) -> None:
+    lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
+    made = "CREATE TABLE t AS SELECT * FROM (VALUES (9007199254740992::HUGEINT, 'a'), (1, 'stays')) AS v(k, x)"
+    lake.execute(made).raise_for_error()
+    frame = spark.sql("SELECT * FROM VALUES (9007199254740992, 'n1'), (9007199254740993, 'n2') AS v(k, x)")
+
+    def merge(data: DataFrame) -> None:
+        lake.write(data, "t", mode="merge", keys=["k"], engine=engine)
+
+    refused(errors.DataError, lambda: merge(frame), "rounded DOUBLE", "DECIMAL(38, 0)")
+    merge(frame.where("x = 'n1'"))
+    assert lake.execute("SELECT k::VARCHAR AS k, x FROM t ORDER BY t.k").rows == [
+        {"k": "1", "x": "stays"},
+        {"k": "9007199254740992", "x": "n1"},
+    ]
