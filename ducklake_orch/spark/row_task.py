@@ -17,6 +17,7 @@ from ducklake_orch.errors import DuckLakeOrchError, TerminalError
 from ducklake_orch.spark.executor import EngineSpec, open_engine
 
 RESULT = "result"
+_ROWS = "__ducklake_orch_rows"
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,24 @@ def write(work: Queries, task: WriteTask, numbers: Iterator[Any]) -> Iterator[An
             queries: list[str] = pickle.loads(zlib.decompress(work.parts[number]))  # noqa: S301 - from the driver
             made: list[NewFile] | DuckLakeOrchError
             try:
-                made = writes(con, task.table, f"({' UNION ALL BY NAME '.join(queries)})", name)
+                made = writes(con, task.table, _source(con, queries), name)
             except TerminalError as error:
                 made = error  # another attempt would only find the same
             yield pa.RecordBatch.from_arrays([pa.array([zlib.compress(pickle.dumps(made))], pa.binary())], [RESULT])
+
+
+def _source(con: duckdb.DuckDBPyConnection, queries: list[str]) -> str:
+    """Return what stands behind FROM to read the rows of queries.
+
+    They run one after the other into a table that spills to disk: all in one query need memory for all at once.
+    """
+    together = f"({' UNION ALL BY NAME '.join(queries)})"
+    if len(queries) == 1:
+        return together
+    con.execute(f"CREATE OR REPLACE TEMP TABLE {_ROWS} AS FROM {together} LIMIT 0")
+    for query in queries:
+        con.execute(f"INSERT INTO {_ROWS} BY NAME {query}")
+    return _ROWS
 
 
 def unpack(packed: bytes) -> list[NewFile] | DuckLakeOrchError:

@@ -1,6 +1,7 @@
 """Rows to change, looked for by tasks of Spark: the same that DuckDB finds in this process."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,3 +66,14 @@ def test_little_is_looked_for_in_this_process(make_lake: MakeLake, spark: SparkS
     assert here.delete("t", "i = 3", spark=spark).engine == "duckdb"
     refused(errors.ConfigError, lambda: here.delete("t", "i = 4", engine="spark"), "session")
     refused(errors.ConfigError, lambda: here.delete("t", "i = 4", engine="sparc"), "`engine`", "spark")
+
+
+def test_many_files_in_a_task_need_no_more_memory_than_one(tmp_path: Path, spark: SparkSession) -> None:
+    lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0, task_memory_limit="128MiB")
+    frame = spark.range(0, 200_000, 1, 100).selectExpr("id", "id % 7 AS x", "repeat(CAST(id AS STRING), 9) AS s")
+    lake.write(frame, "t", mode="append", distribution="none", engine="duckdb")
+    assert len(lake.table("t").files()) == 100
+    done = lake.update("t", {"x": "x + 1"}, "id % 10 = 3", spark=spark, engine="spark")
+    assert (done.engine, done.rows_removed) == ("spark", 20_000)
+    assert lake.execute("SELECT sum(x) AS n FROM t").rows == [{"n": sum(n % 7 for n in range(200_000)) + 20_000}]
+    assert lake.fsck(deep=True, storage=True).findings == []
