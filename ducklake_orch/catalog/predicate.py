@@ -25,6 +25,8 @@ COMPARISONS = {
     "COMPARE_GREATERTHANOREQUALTO": ">=",
 }
 
+# Whether functions of DuckDB's give another value each time; asking it costs more than a small change of rows.
+_BUILT_IN: dict[str, bool] = {}
 # DuckDB calls them consistent, and of macros it says nothing.
 _OF_THE_MOMENT = ("ago", "current_localtime", "current_localtimestamp")
 _IN_MACRO = r"\b(now|ago|today|random|uuid\w*|gen_random_uuid|nextval|(get_)?current_(timestamp|date|time))\b"
@@ -128,14 +130,23 @@ def changing_function(con: duckdb.DuckDBPyConnection, predicate: Predicate) -> s
     called = _functions(predicate.tree)
     if ("age", 1) in called:  # from now
         return "age"
-    names = ", ".join(literal(name) for name, _ in called) or "NULL"
+    names = sorted(name for name, _ in called)
+    if not _BUILT_IN:
+        _BUILT_IN.update(_changing(con, "internal"))
+    own = {} if all(name in _BUILT_IN for name in names) else _changing(con, "true")
+    return next((name for name in names if own.get(name) or _BUILT_IN.get(name)), None)
+
+
+def _changing(con: duckdb.DuckDBPyConnection, which: str) -> dict[str, bool]:
+    """Return the names of functions, and whether they give another value each time."""
     moment = ", ".join(map(literal, _OF_THE_MOMENT))
     rows = con.execute(
-        "SELECT function_name FROM duckdb_functions() WHERE (stability IN ('VOLATILE', 'CONSISTENT_WITHIN_QUERY')"
-        f" OR function_name IN ({moment}) OR regexp_matches(macro_definition, {literal(_IN_MACRO)}, 'i'))"
-        f" AND function_name <> 'error' AND function_name IN ({names}) ORDER BY 1"
+        "SELECT function_name, bool_or(function_name <> 'error' AND (coalesce(stability, '') IN"
+        f" ('VOLATILE', 'CONSISTENT_WITHIN_QUERY') OR function_name IN ({moment})"
+        f" OR coalesce(regexp_matches(macro_definition, {literal(_IN_MACRO)}, 'i'), false)))"
+        f" FROM duckdb_functions() WHERE {which} GROUP BY 1"
     ).fetchall()
-    return str(rows[0][0]) if rows else None
+    return {str(name).lower(): changes for name, changes in rows}
 
 
 def _functions(tree: Node) -> set[tuple[str, int]]:
