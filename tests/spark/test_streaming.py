@@ -70,6 +70,7 @@ def lines(query: subprocess.Popen[str], until: str, seconds: float = 120) -> lis
     return found
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("times", [3, pytest.param(10, marks=pytest.mark.full)])
 def test_a_query_that_is_killed_again_and_again_writes_every_row_once(tmp_path: Path, times: int) -> None:
     for number in range(times):
