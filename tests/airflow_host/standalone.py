@@ -3,16 +3,18 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from tests.servers.base import free_port
+from tests.servers.waiting import waiting
 
 
 class Standalone:
@@ -106,22 +108,10 @@ class Standalone:
         return json.dumps(shown) + "".join(one.read_text(errors="replace") for one in self.home.glob("logs/**/*.log"))
 
 
-def waiting(done: Callable[[], Any], what: str, seconds: float) -> Any:
-    """Wait until something is there."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if found := done():
-            return found
-        time.sleep(1)
-    raise TimeoutError(f"{what} did not come within {seconds:.0f} s")
-
-
 @contextmanager
 def standalone(home: Path, dags: Path, variables: Mapping[str, str]) -> Iterator[Standalone]:
     """Run Airflow for a block."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")} | {
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__CORE__DAGS_FOLDER": str(dags),

@@ -3,15 +3,16 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from tests.servers.base import free_port
+from tests.servers.waiting import waiting
 
 _LOCATION = {"repositoryLocationName": "dagster_defs.definitions", "repositoryName": "__repository__"}
 _ENDED = ("SUCCESS", "FAILURE", "CANCELED")
@@ -104,22 +105,10 @@ class Webserver:
         return found
 
 
-def waiting(done: Callable[[], Any], what: str, seconds: float) -> Any:
-    """Wait until something is there."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if found := done():
-            return found
-        time.sleep(1)
-    raise TimeoutError(f"{what} did not come within {seconds:.0f} s")
-
-
 @contextmanager
 def dagster_dev(root: Path, home: Path, variables: Mapping[str, str]) -> Iterator[Webserver]:
     """Run Dagster for a block, in the folder of the project."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     environment = os.environ | {"DAGSTER_HOME": str(home), "PYTHONPATH": str(root), **variables}
     (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
     command = [sys.executable, "-m", "dagster", "dev", "--host", "127.0.0.1", "--port", str(port)]
