@@ -233,6 +233,7 @@ def _attempt(
         transaction.roll_back()
         raise
     if failure is None:
+        write.doubt = None  # both would have had the same snapshot id
         return last[-1]
     transaction.roll_back()
     if committing:
@@ -262,17 +263,22 @@ def find_lost_commit(session: Session, write: Write, failure: DuckLakeOrchError)
     """Return the snapshot of a COMMIT whose answer was lost.
 
     Raises:
-        UnknownOutcomeError: When no snapshot carries the mark; the COMMIT may still be on its way.
+        UnknownOutcomeError: When no snapshot carries the mark, and a server may still be at it.
+        DuckLakeOrchError: The failure, where no snapshot carries the mark and none can come any more.
     """
-    found = None
+    found, certain = None, False
     try:
         session.reopen()
         found = find_write(session, write)
+        certain = session.config.catalog.is_file
     except (duckdb.Error, DuckLakeOrchError) as error:
         log.debug("looking for a lost commit: %s", type(error).__name__)
-    if found is None:
+    if found is not None:
+        return found
+    if not certain:
         raise unknown_outcome(write, failure)
-    return found
+    write.committing = False
+    raise failure
 
 
 def end_users_commit(session: Session, write: Write, failure: DuckLakeOrchError) -> int:

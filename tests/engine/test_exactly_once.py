@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
+import duckdb
 import pytest
 
 from ducklake_orch import CommitInfo, DuckLake, RetryPolicy, errors
-from ducklake_orch.engine.commit import Write, commit
+from ducklake_orch.engine.commit import LakeTransaction, Write, commit, commit_through
 from ducklake_orch.engine.session import Session, open_session
 from tests.backends import catalogs
 from tests.conftest import MakeLake
@@ -134,6 +135,31 @@ def test_a_turn_that_is_lost_before_commit_is_taken_again(kind: str, request: py
         commit(session, Write("a test"), work)
     assert len(attempts) == 2
     assert lake.execute("SELECT count(*) AS n FROM t").rows == [{"n": 1}]
+
+
+class NoRoom(LakeTransaction):
+    """Its COMMIT fails, with words that do not say whether it took."""
+
+    def commit(self) -> None:
+        raise duckdb.IOException("something went wrong with the disk")
+
+
+@catalogs(server=None)
+def test_in_a_file_nothing_can_come_after_a_commit_that_failed(make_lake: MakeLake) -> None:
+    lake, write = make_lake("lake"), Write("a test")
+    lake.create_table("t", {"i": "int"})
+    attempts = []
+
+    def work(transaction: NoRoom) -> None:
+        attempts.append(1)
+        if len(attempts) == 2:
+            raise errors.StalePlanError("somebody else was first")
+        transaction.session.con.execute("INSERT INTO t VALUES (1)")
+
+    with open_session(lake.config) as session, pytest.raises(errors.StalePlanError):
+        commit_through(NoRoom, session, write, work)
+    assert not write.committing  # what was written for it may go
+    assert lake.execute("SELECT count(*) AS n FROM t").rows == [{"n": 0}]
 
 
 def drop_the_turn(session: Session, kind: str) -> None:
