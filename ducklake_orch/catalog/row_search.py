@@ -74,12 +74,14 @@ def judge_losses(
         live = (looked or {}).get(file.data_file_id, live)
         lost = live if file.data_file_id in certain else counts.get(file.data_file_id, 0)
         rows += lost
+        if not lost:  # also where all were gone before
+            continue
         if lost >= live:
             whole.append(file)
-        elif rewrites and lost and file.record_count - live + lost > REWRITE_ABOVE * file.record_count:
+        elif rewrites and file.record_count - live + lost > REWRITE_ABOVE * file.record_count:
             rewritten.append(file)
             kept += live - lost
-        elif lost:
+        else:
             marked.append(file)
     return Losses(tuple(whole), tuple(rewritten), tuple(marked), rows, kept)
 

@@ -38,6 +38,17 @@ def test_rows_change_and_keep_their_ids(lake: DuckLake) -> None:
     history.check()
 
 
+@catalogs(sql_writes=True)
+def test_a_file_whose_rows_have_gone_before_has_none_to_change(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    for number in (1, 2):
+        lake.write(numbers(number, number + 1), "t", mode="append", inline="never")
+    lake.execute("DELETE FROM t WHERE id = 1").raise_for_error()  # in the catalog: the file stays
+    done = lake.update("t", {"name": "'x'"}, "id = 1")
+    assert (done.rows_removed, done.rows_written, done.snapshot_id) == (0, 0, done.previous_snapshot_id)
+    assert lake.fsck(deep=True, storage=True).findings == []
+
+
 @catalogs(sql_writes=True, quick=[SQLITE, POSTGRES])
 @pytest.mark.parametrize("inlining", [0, 10])
 def test_rows_change_beside_changes_of_the_engine(make_lake: MakeLake, inlining: int) -> None:
