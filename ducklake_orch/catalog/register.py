@@ -15,7 +15,7 @@ from ducklake_orch.catalog.known_files import refuse_known
 from ducklake_orch.catalog.metadata import reading
 from ducklake_orch.catalog.model import NewFile, TableDef
 from ducklake_orch.catalog.pins import pinned
-from ducklake_orch.catalog.write import find_replay, write_result
+from ducklake_orch.catalog.write_result import find_replay, write_result
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.commit import Write, refuse_read_only
 from ducklake_orch.engine.fault_points import fault_point

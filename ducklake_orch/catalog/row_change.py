@@ -24,7 +24,7 @@ from ducklake_orch.catalog.planning import RowPlan, plan_rows, planning
 from ducklake_orch.catalog.row_search import Losses, RowSearch, union_sql
 from ducklake_orch.catalog.turns import Turns, session_of
 from ducklake_orch.catalog.workers import FileQuery, Lent, Workers
-from ducklake_orch.catalog.write import find_replay, write_result
+from ducklake_orch.catalog.write_result import find_replay, write_result
 from ducklake_orch.catalog.writer import write_files, write_known_rows
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest

@@ -3,7 +3,6 @@
 import logging
 import os
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
@@ -11,11 +10,9 @@ from functools import partial
 
 import duckdb
 
-from ducklake_orch.catalog import keys
 from ducklake_orch.catalog.change import Committed, Everything, Matching, Partitions, Removal, TableChange
 from ducklake_orch.catalog.commit import commit_change
 from ducklake_orch.catalog.few import row_limit
-from ducklake_orch.catalog.layout import key_name, partition_keys
 from ducklake_orch.catalog.metadata import Metadata, reading, reading_file
 from ducklake_orch.catalog.model import NewFile, SnapshotRow, TableDef
 from ducklake_orch.catalog.pins import pin, pinned, unpin
@@ -25,6 +22,7 @@ from ducklake_orch.catalog.retire import NotAlignedError
 from ducklake_orch.catalog.rows import Job, Rows, Written
 from ducklake_orch.catalog.target import check_layout, columns_of, commented, evolved, new_table
 from ducklake_orch.catalog.write_request import WriteRequest
+from ducklake_orch.catalog.write_result import find_replay, partitions_written, write_result
 from ducklake_orch.config.catalogs import DuckDBCatalog, SQLiteCatalog
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine import server_sql
@@ -42,7 +40,7 @@ from ducklake_orch.errors import (
     UnknownOutcomeError,
     UnsupportedStatementError,
 )
-from ducklake_orch.results import PartitionWritten, WriteResult
+from ducklake_orch.results import WriteResult
 
 log = logging.getLogger("ducklake_orch")
 _LOG_WAITS_UP_TO = 4 * 1024 * 1024
@@ -323,7 +321,7 @@ class _Writer:
         if written.few is None or not done.rows_added:
             return result
         rows = sum(file.record_count for file in written.as_files)
-        kept = [replace(one, files=0, bytes=0) for one in _partitions(table, written.as_files)]
+        kept = [replace(one, files=0, bytes=0) for one in partitions_written(table, written.as_files)]
         return replace(result, rows_written=rows, partitions=kept)
 
 
@@ -333,37 +331,6 @@ def _log_is_short(catalog: SQLiteCatalog) -> bool:
         return os.stat(f"{catalog.path}-wal").st_size < _LOG_WAITS_UP_TO
     except OSError:
         return True
-
-
-def find_replay(metadata: Metadata, table: TableDef, key: str | None, latest: int) -> Committed | None:
-    """Look for the key before any work is done; the commit looks again."""
-    if key is None or not keys.exists(metadata):
-        return None
-    if (found := keys.find(metadata, table.table_id, key)) is None:
-        return None
-    undone = keys.undone_by(metadata, table.table_id, found)
-    return Committed(found, latest, table.table_id, replayed=True, undone_by=undone)
-
-
-def write_result(write: Write, table: TableDef, mode: str, files: Sequence[NewFile], done: Committed) -> WriteResult:
-    """Return what the caller of a write gets to know; how long it took is added by who counted."""
-    if done.replayed:
-        later = f"; snapshot {done.undone_by} has removed rows since" if done.undone_by else ""
-        log.warning("%s was done before, as snapshot %d%s", write.purpose, done.snapshot_id, later)
-    written = files if done.files_added else []
-    return WriteResult(
-        table=str(table),
-        mode=mode,
-        snapshot_id=done.snapshot_id,
-        previous_snapshot_id=done.previous_snapshot_id,
-        rows_written=sum(file.record_count for file in written),
-        rows_removed=done.rows_removed,
-        files_added=done.files_added,
-        files_removed=done.files_removed,
-        bytes_written=sum(file.file_size for file in written),
-        partitions=_partitions(table, written),
-        replayed=done.replayed,
-    )
 
 
 def _check_partitioned(table: TableDef) -> None:
@@ -386,20 +353,3 @@ def _removal(request: WriteRequest, files: Sequence[NewFile]) -> Removal | None:
         case "replace_where":
             return Matching(request.where or "")
     return None
-
-
-def _partitions(table: TableDef, files: Sequence[NewFile]) -> list[PartitionWritten]:
-    names = [key_name(key.field.transform, key.column.name) for key in partition_keys(table)]
-    by_values: dict[tuple[str | None, ...], list[NewFile]] = defaultdict(list)
-    for file in files:
-        by_values[file.partition_values].append(file)
-    return [
-        PartitionWritten(
-            dict(zip(names, values, strict=True)),
-            sum(file.record_count for file in some),
-            len(some),
-            sum(file.file_size for file in some),
-        )
-        for values, some in by_values.items()
-        if names
-    ]
