@@ -21,7 +21,6 @@ from ducklake_orch import DuckLake, MaintenancePolicy
 from tests.benchmarks.bench_spark import orders, session
 
 ROWS_IN_A_FILE = 400
-SNAPSHOTS, SHARED_SNAPSHOTS = 5_000, 200
 _PLANNED = ("flush", "rewrite", "merge", "expire", "cleanup")
 
 
@@ -31,10 +30,14 @@ class Keeper(ABC):
     Args:
         spark: The session.
         folder: A folder of its own.
+
+    Attributes:
+        name: What the table says.
+        forgets_by_itself: Whether it forgets snapshots in a way of its own.
     """
 
     name: str
-    snapshots = SHARED_SNAPSHOTS
+    forgets_by_itself = True
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark = spark
@@ -62,7 +65,6 @@ class Keeper(ABC):
 
 
 class Ours(Keeper):
-    snapshots = SNAPSHOTS
     engine = "auto"
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
@@ -99,6 +101,7 @@ class Ours(Keeper):
 
 class OursSpark(Ours):
     engine = "spark"
+    forgets_by_itself = False
 
 
 class Extension(Ours):
@@ -157,50 +160,47 @@ class Delta(Keeper):
         self.spark.sql(f"VACUUM {self._sql(table)} RETAIN 0 HOURS")
 
 
-def measure(spark: SparkSession, keepers: Sequence[Keeper], many: int) -> None:
+def measure(spark: SparkSession, keepers: Sequence[Keeper], many: int, snapshots: int) -> None:
     """Print a line for each kind of work."""
     print(f"| Work | {' | '.join(one.name for one in keepers)} | auto / Iceberg | spark / Iceberg |")
     print("|---" * (len(keepers) + 3) + "|", flush=True)
 
-    def line(work: str, prepare: Callable[[Keeper], Callable[[], None]], *, unlike: bool = False) -> None:
+    def line(work: str, prepare: Callable[[Keeper], Callable[[], None]], *, of_engines: bool = True) -> None:
         seconds = {}
         for one in keepers:
+            if not (of_engines or one.forgets_by_itself):
+                continue
             timed = prepare(one)
             started = time.perf_counter()
             timed()
             seconds[one.name] = time.perf_counter() - started
-        shown = [f"{seconds[one.name]:.2f} s" for one in keepers]
+        shown = [f"{seconds[one.name]:.2f} s" if one.name in seconds else "" for one in keepers]
         pairs = [("ours, auto", "Iceberg"), ("ours, spark", "Iceberg")]
-        known = not unlike and "Iceberg" in seconds
-        shown += [f"{seconds[a] / seconds[b]:.2f}" if known and a in seconds else "" for a, b in pairs]
+        shown += [f"{seconds[a] / seconds[b]:.2f}" if a in seconds and b in seconds else "" for a, b in pairs]
         print(f"| {work} | {' | '.join(shown)} |", flush=True)
 
-    def small(files: int, deleted: bool = False) -> Callable[[Keeper], Callable[[], None]]:
+    def small(files: int, *, deleted: bool = False) -> Callable[[Keeper], Callable[[], None]]:
         def prepare(one: Keeper) -> Callable[[], None]:
             one.make(orders(spark, files * ROWS_IN_A_FILE, 8, tasks=files), "t")
             if deleted:
                 one.delete("t", "id % 10 = 3")
+            one.forget("t")  # what was there before
             return lambda: one.compact("t")
 
         return prepare
 
     def history(one: Keeper) -> Callable[[], None]:
         one.make(spark.range(0, 1, 1, 1), "h")
-        for number in range(one.snapshots):
+        for number in range(snapshots):
             one.append(number, "h")
         return lambda: one.forget("h")
 
-    def replaced(one: Keeper) -> Callable[[], None]:
-        one.make(orders(spark, many * 10, 8, tasks=many), "r")
-        one.compact("r")
-        return lambda: one.forget("r")
-
     line("first run, 20 files", small(20))
     line("compact 500 files", small(500))
-    line(f"compact {many:,} files", small(many))
     line("compact 500 files with deletions", small(500, deleted=True))
-    line(f"expire {SNAPSHOTS:,} snapshots (Iceberg, Delta: {SHARED_SNAPSHOTS})", history, unlike=True)
-    line(f"delete the {many:,} files that were compacted", replaced)
+    line(f"compact {many:,} files", small(many))
+    line(f"delete the {many:,} files that were compacted", lambda one: lambda: one.forget("t"))
+    line(f"expire {snapshots:,} snapshots", history, of_engines=False)
 
 
 def plan_and_health(folder: Path, tables: int, files: int) -> None:
@@ -237,6 +237,7 @@ def _linked(path: str, folder: Path, number: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--many", type=int, default=5_000, help="how many files are many")
+    parser.add_argument("--snapshots", type=int, default=500, help="how many to expire")
     kinds: dict[str, type[Keeper]] = {
         "auto": Ours,
         "spark": OursSpark,
@@ -252,7 +253,7 @@ def main() -> None:
     try:
         spark = session(folder, given.keepers)
         print(f"\nSpark {spark.version}\n", flush=True)
-        measure(spark, [kinds[name](spark, folder) for name in given.keepers], given.many)
+        measure(spark, [kinds[name](spark, folder) for name in given.keepers], given.many, given.snapshots)
         plan_and_health(folder, given.tables, given.files)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
