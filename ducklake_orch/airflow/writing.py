@@ -49,8 +49,9 @@ class Writing:
         if part is not None:
             data, where, transforms = self._slice(hook, data, table, part, work)
             more = ({"partition_by": transforms} if transforms else {}) | more
-        if part is not None and mode in ("overwrite", "replace_where"):
-            mode, more["where"] = "replace_where", where
+            if mode in ("overwrite", "replace_where"):
+                more["where"] = self._replaced(mode, where, work)
+                mode = "replace_where"
         what = f"{mode} to {table}"
         result = hook.lake().write(
             data,
@@ -82,6 +83,18 @@ class Writing:
         types = there | {name: kind for name, kind in types.items() if folded(name) not in known}
         columns = self.columns(f"Task `{work.task_id}`", part, types)
         return data, condition(part, columns), None if there else partition_transforms(part, columns)
+
+    def _replaced(self, mode: str, part: str, work: Work) -> str:
+        """Return which rows are replaced: those of the partitions; of them, with `where`, only those that match."""
+        given = self.more.get("where")
+        if given is None:
+            return part
+        if mode != "replace_where":
+            raise ConfigError(
+                f"Task `{work.task_id}` has `where` = {given!r}, and replaces all rows of its partitions.",
+                remedy='Add mode="replace_where": then it replaces only those that match.',
+            )
+        return f"({part}) AND ({given}\n)"  # which can end with a comment
 
     def columns(self, what: str, part: Slice, types: Mapping[str, str]) -> dict[str, PartitionColumn]:
         """Find the columns that hold the keys."""

@@ -88,6 +88,24 @@ def test_rows_of_another_partition_abort_the_write(conn_id: str) -> None:
     assert not DuckLakeHook().lake().exists("t")
 
 
+def test_replace_where_on_a_partition_replaces_the_rows_of_both(conn_id: str) -> None:
+    there = pa.table({"day": ["1", "1", "2"], "region": ["eu", "us", "eu"], "n": [1, 2, 3]})
+    execute(write(there))
+
+    def eu(region: str) -> DuckLakeWriteOperator:
+        rows = pa.table({"day": ["1"], "region": [region], "n": [10]})
+        where = "region = 'eu' OR region = 'fr' -- of Europe"
+        return write(rows, mode="replace_where", where=where, partition_expr="day", partition_key="1")
+
+    assert execute(eu("eu"))["rows_removed"] == 1
+    assert stored() == [2, 3, 10]
+    with pytest.raises(AirflowFailException, match="1 row"):
+        execute(eu("us"), run_id="another")
+    with pytest.raises(AirflowFailException, match='Add mode="replace_where"'):
+        execute(write(there, where="region = 'eu'", partition_expr="day", partition_key="1"))
+    assert stored() == [2, 3, 10]
+
+
 def test_an_empty_frame_clears_the_partition(conn_id: str) -> None:
     execute(write(ROWS))
     written = execute(write(ROWS.slice(0, 0), partition_expr="day"), partition_key="2024-01-01")
