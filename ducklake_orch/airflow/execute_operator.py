@@ -8,19 +8,22 @@ from typing import Any, Literal
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import Context
 
+from ducklake_orch.airflow.commands import digest, is_one_write, replace_what_they_wrote
 from ducklake_orch.airflow.operator import LakeOperator
 from ducklake_orch.airflow.work import Work
+from ducklake_orch.catalog.marks import marked_snapshot
 
 log = logging.getLogger("ducklake_orch")
-# An attempt looks for what an earlier one has committed among so many snapshots.
-_LOOKED_THROUGH = 1000
 
 
 class DuckLakeExecuteOperator(LakeOperator):
     """Runs one SQL command or several, and returns what each of them did, as JSON.
 
-    Each write waits for its turn and is tried again after conflicts. With `atomic` they are done once, however often
-    the task is tried. Without it the commands before one that fails stay done, and another try runs them again.
+    Each write waits for its turn and is tried again after conflicts. A single writing command, and with `atomic` all of
+    them together, are done once, however often the task is tried; with other text or parameters they are other work. A
+    task that is cleared runs them again where they replace what they wrote: where they insert only into tables that
+    they have emptied, in part or in whole, or made anew. Without `atomic` the commands before one that fails stay done,
+    and another try runs them again.
 
     Args:
         command: A statement, a script, or a `.sql` file.
@@ -68,10 +71,10 @@ class DuckLakeExecuteOperator(LakeOperator):
         """Run the commands; the first error is raised once all that should run have run."""
         work = Work.of(context)
         commands = self._commands()
-        key = work.idempotency_key("(execute)")
+        key = work.idempotency_key(f"(execute) {digest(commands, self.parameters)}")
         with self.working("The commands were not run"):
-            if self.atomic and work.try_number > 1 and (done := self._done_before(key)) is not None:
-                log.warning("an earlier attempt ran these commands, as snapshot %d: they are not run again", done)
+            if work.try_number > 1 and (done := self._done_before(key, commands, context)) is not None:
+                log.warning(_REPLAYED, done)
                 return {"schema_version": 1, "operation": "execute", "status": "ok", "replayed": True, "snapshot": done}
             info = work.commit_info(f"task {work.task_id}")
             result = self.hook.lake().execute(
@@ -95,8 +98,18 @@ class DuckLakeExecuteOperator(LakeOperator):
             raise AirflowFailException(f"Task `{self.task_id}` has {given}: give one of `command`, `commands`.")
         return self.command if self.command is not None else list(self.commands or [])
 
-    def _done_before(self, key: str) -> int | None:
-        for one in self.hook.lake().snapshots(limit=_LOOKED_THROUGH):
-            if isinstance(one.extra, Mapping) and one.extra.get("work") == key:
-                return one.snapshot_id
-        return None
+    def _done_before(self, key: str, commands: str | list[str], context: Context) -> int | None:
+        """Return the snapshot of an earlier attempt, if these commands are not to be run again."""
+        if not (self.atomic or is_one_write(commands)):
+            return None
+        # Airflow gives a task that is cleared more tries than it has by itself.
+        cleared = getattr(context["ti"], "max_tries", 0) > (self.retries or 0)
+        if cleared and replace_what_they_wrote(commands):
+            return None
+        return marked_snapshot(self.hook.lake().reading(entering=False), key.rpartition(":")[2])
+
+
+_REPLAYED = (
+    "an earlier attempt of this task ran these commands, as snapshot %d, so they were not run again. To run them once"
+    " more, start a new run, or change their text: a comment is enough"
+)

@@ -11,7 +11,6 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import DAG, Asset, BaseOperator
 
 from ducklake_orch.airflow import (
-    DuckLakeExecuteOperator,
     DuckLakeHook,
     DuckLakeWriteOperator,
     ducklake_asset,
@@ -26,14 +25,16 @@ ROWS = pa.table({"day": ["2024-01-01", "2024-01-01", "2024-01-02"], "n": [1, 2, 
 class Ti:
     """What operators look at of a task that runs."""
 
-    def __init__(self, task_id: str, run_id: str = "run", map_index: int = -1, try_number: int = 1) -> None:
-        self.dag_id, self.task_id, self.run_id = "dag", task_id, run_id
-        self.map_index, self.try_number, self.id = map_index, try_number, uuid4()
+    def __init__(self, task_id: str, run_id: str = "run", try_number: int = 1, max_tries: int = 0) -> None:
+        self.dag_id, self.task_id, self.run_id, self.map_index = "dag", task_id, run_id, -1
+        self.try_number, self.max_tries, self.id = try_number, max_tries, uuid4()
 
 
-def execute(operator: BaseOperator, run_id: str = "run", try_number: int = 1, **context: Any) -> Any:
+def execute(
+    operator: BaseOperator, run_id: str = "run", try_number: int = 1, cleared: bool = False, **context: Any
+) -> Any:
     """Do what a worker does with a task, without Airflow's database."""
-    ti = Ti(operator.task_id, run_id, try_number=try_number)
+    ti = Ti(operator.task_id, run_id, try_number, (operator.retries or 0) + (try_number if cleared else 0))
     whole: Any = {"ti": ti, **context}
     return operator.execute(whole)
 
@@ -363,48 +364,3 @@ def test_assets_have_one_form(given: Callable[[], Asset], uri: str) -> None:
 def test_what_names_no_table_is_no_asset() -> None:
     with pytest.raises(ValueError, match="names no table"):
         Asset("ducklake://prod")
-
-
-# --- commands ------------------------------------------------------------------------------------------------------
-
-
-def test_commands_are_reported_one_by_one(conn_id: str) -> None:
-    with DAG("commands") as dag:
-        DuckLakeExecuteOperator(
-            task_id="sql",
-            commands=[
-                "CREATE TABLE t (a INTEGER)",
-                "INSERT INTO t VALUES ({{ 6 * 7 }}), ($b)",
-                "SELECT * FROM t ORDER BY a",
-            ],
-            parameters={"b": 43},
-        )
-    found = result(run(dag), "sql")
-    assert (found["schema_version"], found["status"], found["executed"]) == (1, "ok", 3)
-    assert found["commands"][1]["affected_rows"] == 2
-    assert found["commands"][2]["rows"] == [{"a": 42}, {"a": 43}]
-    assert found["lake"]["latest_snapshot"] == 2
-
-
-def test_a_command_that_fails_fails_the_task(conn_id: str) -> None:
-    with pytest.raises(AirflowFailException, match="nowhere"):
-        execute(DuckLakeExecuteOperator(task_id="sql", command="CREATE TABLE a (b INT); SELECT * FROM nowhere"))
-    assert DuckLakeHook().lake().exists("a")
-
-
-def test_commands_that_go_together_are_done_once(conn_id: str, caplog: pytest.LogCaptureFixture) -> None:
-    execute(DuckLakeExecuteOperator(task_id="make", command="CREATE TABLE t (a INTEGER)"))
-    operator = DuckLakeExecuteOperator(
-        task_id="sql", command="INSERT INTO t VALUES (1); INSERT INTO t VALUES (2)", atomic=True
-    )
-    execute(operator)
-    again = execute(operator, try_number=2)
-    assert (again["replayed"], again["snapshot"]) == (True, 2)
-    assert stored(columns="a") == [1, 2]
-
-
-def test_a_task_has_one_source_of_commands(conn_id: str) -> None:
-    both: list[dict[str, Any]] = [{}, {"command": "SELECT 1", "commands": ["SELECT 2"]}]
-    for given in both:
-        with pytest.raises(AirflowFailException, match="give one of"):
-            execute(DuckLakeExecuteOperator(task_id="sql", **given))
