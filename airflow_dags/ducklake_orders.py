@@ -15,13 +15,13 @@ except ImportError:  # before Airflow 3.2 the day is that of the logical date
 
 with DAG("ducklake_orders", schedule=schedule, catchup=False, tags=["ducklake"], doc_md=__doc__):
 
-    @task.ducklake(table="raw.orders", partition_expr="ordered_at")
+    @task.ducklake(table="raw.orders", partition_expr="ordered_at", partition_window="day")
     def deliver(spark: Any, partition_keys: list[str]) -> Any:
         """Orders as the shop delivers them."""
         (day,) = partition_keys
         return delivered_orders(spark, day)
 
-    @task.ducklake(table="sales.orders", partition_expr="day", read="spark")
+    @task.ducklake(table="sales.orders", partition_expr="day", partition_window="day", read="spark")
     def clean(raw: Any) -> Any:
         """Orders, each once."""
         return clean_orders(raw)

@@ -1,4 +1,7 @@
-"""Revenue of a day, once its orders have changed: a run for each partition that somebody has written."""
+"""Revenue of a day, once its orders have changed: a run for each partition that somebody has written.
+
+Before Airflow 3.2 a run is for all partitions that were written since the last one: the events name them.
+"""
 
 from typing import Any
 
@@ -14,18 +17,18 @@ try:
     from airflow.sdk import PartitionedAssetTimetable
 
     schedule: Any = PartitionedAssetTimetable(assets=orders)
-except ImportError:  # before Airflow 3.2 events have no partitions: the day is that of the logical date
+except ImportError:  # before Airflow 3.2
     schedule = [orders]
 
 with DAG("ducklake_revenue", schedule=schedule, catchup=False, tags=["ducklake"], doc_md=__doc__):
 
-    @task.ducklake(table="sales.daily_revenue", partition_expr="day")
+    @task.ducklake(table="sales.daily_revenue", partition_expr="day", partition_window="day")
     def daily_revenue(spark: Any, partition_keys: list[str]) -> Any:
         """Revenue by region."""
         hook = DuckLakeHook()
         if not hook.lake().exists("sales.orders"):
             raise AirflowSkipException("there are no orders yet: run ducklake_orders")
-        (day,) = partition_keys
-        return revenue(hook.lake().read("sales.orders", spark, where=f"day = DATE {literal(day)}"))
+        days = ", ".join(f"DATE {literal(day)}" for day in partition_keys)
+        return revenue(hook.lake().read("sales.orders", spark, where=f"day IN ({days})"))
 
     daily_revenue()

@@ -1,4 +1,4 @@
-"""What an asset's event says about a write."""
+"""What an asset's event says about a write, and what a run that it triggers learns from it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,8 +6,12 @@ from typing import Any
 from airflow.sdk import Asset
 
 from ducklake_orch.airflow.assets import SCHEME
+from ducklake_orch.errors import ConfigError
 
 _TOLD = ("table", "mode", "snapshot_id", "previous_snapshot_id", "rows_written", "rows_removed", "bytes_written")
+_KEYS, _COUNT = f"{SCHEME}/partition_keys", f"{SCHEME}/partition_count"
+# So many partitions are listed in an event.
+_LISTED = 100
 # Airflow keeps keys of this length.
 _LONGEST_KEY = 250
 
@@ -29,7 +33,34 @@ def report(context: Mapping[str, Any], outlets: list[Any], written: Mapping[str,
             continue
         event = events[outlet]
         event.extra = dict(event.extra or {}) | {f"{SCHEME}/{name}": written[name] for name in _TOLD}
-        event.extra[f"{SCHEME}/partition_keys"] = keys[:100]
+        event.extra |= {_KEYS: keys[:_LISTED], _COUNT: len(keys)}
         # Partitions of assets came with Airflow 3.3.
         if keys and hasattr(event, "add_partitions"):
             event.add_partitions([key for key in keys if 0 < len(key) <= _LONGEST_KEY])
+
+
+def triggering_keys(what: str, context: Mapping[str, Any]) -> list[str]:
+    """Return the partitions that were written by what triggered a run.
+
+    Args:
+        what: The task, for messages.
+        context: Its context.
+
+    Raises:
+        ConfigError: When one of the writes does not name all of its partitions.
+    """
+    found: set[str] = set()
+    for events in (context.get("triggering_asset_events") or {}).values():
+        for event in events:
+            if not str(event.asset.uri).startswith(f"{SCHEME}://"):
+                continue
+            extra = event.extra or {}
+            keys, count = extra.get(_KEYS) or [], extra.get(_COUNT)
+            if not keys or (isinstance(count, int) and count > len(keys)):
+                raise ConfigError(
+                    f"{what}: its run was triggered by a write of {event.asset.uri} that names "
+                    + (f"only {len(keys)} of its {count} partitions." if keys else "no partitions."),
+                    remedy='Start it with a partition key, or give the task `partition_key="…"`.',
+                )
+            found |= {str(key) for key in keys}
+    return sorted(found)

@@ -6,10 +6,11 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from ducklake_orch.airflow.events import triggering_keys
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.slices import Key, PartitionColumn, Slice, Window, split_multi_key
 from ducklake_orch.slices.columns import Kind
-from ducklake_orch.slices.key_text import is_moment, key_of_text, key_of_time
+from ducklake_orch.slices.key_text import UNITS, is_moment, key_of_text, key_of_time
 
 Keys = str | Sequence[str] | None
 
@@ -20,7 +21,8 @@ class Partitioning:
 
     Attributes:
         expr: The column that holds the key, or an expression; for several dimensions a mapping of them.
-        window: How long a key that is a time lasts: `day`, `hour`, `15 minutes`; by default as precise as its text is.
+        window: How long a key that is a time lasts: `day`, `hour`, `15 minutes`; by default as precise as its text is,
+            or the run's data interval. A logical date does not tell.
         format: How such a key is written, as `strptime` takes it.
         timezone: The zone of such keys.
     """
@@ -33,24 +35,31 @@ class Partitioning:
     def slice(self, what: str, keys: Keys, context: Mapping[str, Any]) -> Slice | None:
         """Return the partitions that a task is for; None of a table without.
 
-        The keys are those of the task, else that of its run, else the run's data interval or logical date.
+        The keys are those of the task, else that of its run, else those that the writes which triggered the run have
+        told, else the run's data interval or logical date.
 
         Args:
             what: The task, for messages.
-            keys: The keys that the task was given.
+            keys: The keys that the task was given; None where it was given none.
             context: Its context.
 
         Raises:
             ConfigError: When there is no key, or nothing to find it by.
         """
-        given = _given(keys) or _given(context.get("partition_key"))
+        given = _listed(keys)
+        _refuse_nothing(what, keys, given)
         if self.expr is None:
-            if keys:
+            if given:
                 raise ConfigError(
                     f"{what} has the partition key {keys!r}, and does not say which column holds it.",
                     remedy='Add partition_expr="<column>".',
                 )
             return None
+        if keys is None:
+            key_of_run = context.get("partition_key")
+            given = [str(key_of_run)] if key_of_run else []
+            if not given and not isinstance(context.get("logical_date"), datetime):
+                given = triggering_keys(what, context)
         if isinstance(self.expr, str):
             found = [self._key(text) for text in given] if given else [self._key_of_run(what, context)]
             return Slice.of(found)
@@ -77,13 +86,24 @@ class Partitioning:
 
     def _key_of_run(self, what: str, context: Mapping[str, Any]) -> Key:
         start, end = context.get("data_interval_start"), context.get("data_interval_end")
-        if isinstance(start, datetime) and isinstance(end, datetime) and start < end:
-            text = key_of_time(start, self._zone, unit=_unit(start, end), fmt=self.format).text
-            return Key(text, Window(start.astimezone(self._zone), end.astimezone(self._zone)))
         moment = context.get("logical_date")
+        if isinstance(start, datetime) and isinstance(end, datetime) and start < end:
+            if self.window is None:
+                text = key_of_time(start, self._zone, unit=_unit(start, end), fmt=self.format).text
+                return Key(text, Window(start.astimezone(self._zone), end.astimezone(self._zone)))
+            if self.window not in UNITS:
+                return key_of_text(start.astimezone(self._zone).isoformat(), self._zone, unit=self.window)
+            moment = start
         if not isinstance(moment, datetime):
             raise ConfigError(f"{what}: its run has neither a partition key nor a logical date.", remedy=_GIVE)
-        return key_of_time(moment, self._zone, unit=self.window or "day", fmt=self.format)
+        if self.window is None:
+            # A day, say, of a run at each hour would replace the rows of all the others.
+            raise ConfigError(
+                f"{what}: its run has a logical date, {moment.isoformat()}, which does not tell how long a partition"
+                " lasts.",
+                remedy='Say it: partition_window="day", say; or give the run or the task a partition key.',
+            )
+        return key_of_time(moment, self._zone, unit=self.window, fmt=self.format)
 
     @property
     def _zone(self) -> ZoneInfo:
@@ -97,8 +117,22 @@ class Partitioning:
 _GIVE = 'Start it with one, or give the task `partition_key="…"`.'
 
 
-def _given(keys: Any) -> list[str]:
-    if keys is None or keys == "":
+def given_keys(keys: Keys, is_given: bool) -> Keys:
+    """Return the keys of a task: a template, or another task's result, that came to nothing is not none at all."""
+    return "" if is_given and keys is None else keys
+
+
+def _refuse_nothing(what: str, keys: Keys, given: list[str]) -> None:
+    """Refuse what a template renders where there is no value, and a list of no keys."""
+    if keys is not None and (not given or any(key.strip() in ("", "None") for key in given)):
+        raise ConfigError(
+            f"{what}: `partition_key` has become {keys!r}, which names no partition.",
+            remedy="Mend the template or the task that gives it; leave `partition_key` out for the run's own.",
+        )
+
+
+def _listed(keys: Any) -> list[str]:
+    if keys is None:
         return []
     return [keys] if isinstance(keys, str) else [str(key) for key in keys]
 

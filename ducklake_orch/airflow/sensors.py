@@ -9,7 +9,7 @@ from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
 
 from ducklake_orch.airflow.failures import failures
 from ducklake_orch.airflow.hook import DEFAULT_CONN_ID, DuckLakeHook
-from ducklake_orch.airflow.partitions import Keys, Partitioning
+from ducklake_orch.airflow.partitions import Keys, Partitioning, given_keys
 from ducklake_orch.airflow.triggers import DuckLakeSnapshotTrigger
 from ducklake_orch.airflow.watch import Change, is_newer, latest_change, previous_start
 from ducklake_orch.engine.quoting import table_name
@@ -150,8 +150,9 @@ class DuckLakePartitionSensor(LakeSensor):
     Args:
         table: `table` or `schema.table`.
         partition_expr: The column that holds the partition's key, as of `DuckLakeWriteOperator`.
-        partition_key: The key; by default the run's, else its data interval or logical date.
-        partition_window: How long a key that is a time lasts.
+        partition_key: The key; by default the run's, else those of the writes that triggered it, else its data
+            interval or logical date.
+        partition_window: How long a key that is a time lasts; with a logical date it has to be given.
         partition_format: How such a key is written.
         partition_timezone: The zone of such keys.
         where: Which rows count, in DuckDB's SQL: instead of a partition, or beside it.
@@ -178,6 +179,7 @@ class DuckLakePartitionSensor(LakeSensor):
         self.table = table
         self.partition_expr = partition_expr
         self.partition_key = partition_key
+        self._has_key = partition_key is not None
         self.partition_window = partition_window
         self.partition_format = partition_format
         self.partition_timezone = partition_timezone
@@ -208,7 +210,7 @@ class DuckLakePartitionSensor(LakeSensor):
         partitioning = Partitioning(
             self.partition_expr, self.partition_window, self.partition_format, self.partition_timezone
         )
-        part = partitioning.slice(what, self.partition_key, context)
+        part = partitioning.slice(what, given_keys(self.partition_key, self._has_key), context)
         try:
             types = {column.name: column.type for column in lake.table(self.table).schema()}
         except (ObjectNotFoundError, LakeNotFoundError):

@@ -11,7 +11,7 @@ from ducklake_orch.airflow.events import report
 from ducklake_orch.airflow.hook import DEFAULT_CONN_ID
 from ducklake_orch.airflow.lineage import lineage
 from ducklake_orch.airflow.operator import LakeOperator
-from ducklake_orch.airflow.partitions import Keys, Partitioning
+from ducklake_orch.airflow.partitions import Keys, Partitioning, given_keys
 from ducklake_orch.airflow.spark import TaskSpark
 from ducklake_orch.airflow.work import Work
 from ducklake_orch.airflow.writing import Writing, reference
@@ -37,10 +37,11 @@ class TableWriter(LakeOperator):
         ducklake_conn_id: The connection to the lake.
         partition_expr: The column that holds the partition key, or an expression in DuckDB's SQL; for several
             dimensions a mapping of them.
-        partition_key: The key, or several; by default the run's, else its data interval or logical date. Of several
-            dimensions the keys, sorted by the names of the dimensions, with `|` between them.
+        partition_key: The key, or several; by default the run's, else those of the writes that triggered it, else its
+            data interval or logical date. Of several dimensions the keys, sorted by the names of the dimensions, with
+            `|` between them.
         partition_window: How long a key that is a time lasts: `day`, `hour`, `15 minutes`; by default as precise as
-            its text is.
+            its text is, or the data interval. A logical date does not tell: with it this has to be given.
         partition_format: How such a key is written, `%Y%m%d` say.
         partition_timezone: The zone of such keys.
         keys: Of mode `merge`.
@@ -86,6 +87,7 @@ class TableWriter(LakeOperator):
         self.mode = mode
         self.partition_expr = partition_expr
         self.partition_key = partition_key
+        self._has_key = partition_key is not None
         self.partition_window = partition_window
         self.partition_format = partition_format
         self.partition_timezone = partition_timezone
@@ -111,7 +113,8 @@ class TableWriter(LakeOperator):
         work = Work.of(context)
         with self.working(f"`{self.table}` was not written"), TaskSpark(lambda: self.hook.connected.spark) as spark:
             self._refuse_run_without_column(context)
-            part = self._partitioning.slice(f"Task `{work.task_id}`", self.partition_key, context)
+            given = given_keys(self.partition_key, self._has_key)
+            part = self._partitioning.slice(f"Task `{work.task_id}`", given, context)
             keys = part.texts if part is not None else []
             rows = self.frame({**context, "partition_keys": keys}, spark)
             written = self._writing.write(self.hook, rows, part, work)

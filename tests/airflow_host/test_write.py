@@ -1,7 +1,7 @@
 """Operators that write: which rows, how often, what they tell, and what happens when they are tried again."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -112,110 +112,6 @@ def test_an_empty_frame_clears_the_partition(conn_id: str) -> None:
     written = execute(write(ROWS.slice(0, 0), partition_expr="day"), partition_key="2024-01-01")
     assert (written["rows_written"], written["rows_removed"]) == (0, 2)
     assert stored() == [3]
-
-
-def at(*times: str) -> pa.Table:
-    return pa.table({"at": pa.array([datetime.fromisoformat(one) for one in times], pa.timestamp("us", "UTC"))})
-
-
-@pytest.mark.parametrize(
-    ("options", "context", "inside", "outside"),
-    [
-        ({}, {"partition_key": "2024-03-31"}, "2024-03-31T23:59:59+00:00", "2024-04-01T00:00:00+00:00"),
-        ({}, {"partition_key": "2024-03"}, "2024-03-31T23:59:59+00:00", "2024-04-01T00:00:00+00:00"),
-        ({}, {"partition_key": "2024-W13"}, "2024-03-25T00:00:00+00:00", "2024-03-24T23:59:59+00:00"),
-        ({}, {"partition_key": "2024-03-31T05"}, "2024-03-31T05:59:59+00:00", "2024-03-31T06:00:00+00:00"),
-        (
-            {"partition_window": "day"},
-            {"partition_key": "2024-03-31T00:00:00"},
-            "2024-03-31T23:59:59+00:00",
-            "2024-04-01T00:00:00+00:00",
-        ),
-        (
-            {"partition_timezone": "Europe/Berlin"},  # on this day clocks are put forward: it has 23 hours
-            {"partition_key": "2024-03-31"},
-            "2024-03-31T21:59:59+00:00",
-            "2024-03-31T22:00:00+00:00",
-        ),
-        (
-            {"partition_format": "%d.%m.%Y"},
-            {"partition_key": "31.03.2024"},
-            "2024-03-31T12:00:00+00:00",
-            "2024-03-30T12:00:00+00:00",
-        ),
-        (
-            {"partition_window": "15 minutes"},
-            {"partition_key": "2024-03-31T05:15:00"},
-            "2024-03-31T05:29:59+00:00",
-            "2024-03-31T05:30:00+00:00",
-        ),
-        (
-            {},
-            {
-                "data_interval_start": datetime(2024, 3, 31, 5, tzinfo=UTC),
-                "data_interval_end": datetime(2024, 3, 31, 6, tzinfo=UTC),
-            },
-            "2024-03-31T05:59:59+00:00",
-            "2024-03-31T06:00:00+00:00",
-        ),
-        (
-            {},
-            {"logical_date": datetime(2024, 3, 31, 5, tzinfo=UTC)},
-            "2024-03-31T23:59:59+00:00",
-            "2024-04-01T00:00:00+00:00",
-        ),
-    ],
-    ids=[
-        "day",
-        "month",
-        "week",
-        "hour",
-        "moment",
-        "zone",
-        "format",
-        "minutes",
-        "data interval",
-        "logical date",
-    ],
-)
-def test_keys_that_are_times_mean_all_the_time_they_last(
-    conn_id: str, options: dict[str, Any], context: dict[str, Any], inside: str, outside: str
-) -> None:
-    execute(write(at(inside), partition_expr="at", **options), **context)
-    assert len(stored(columns='"at"')) == 1
-    with pytest.raises(AirflowFailException, match="1 row"):
-        execute(write(at(outside), partition_expr="at", **options), run_id="other", **context)
-
-
-def test_several_dimensions_are_sorted_by_their_names(conn_id: str) -> None:
-    rows = pa.table({"day": ["2024-01-01"], "region": ["eu"]})
-    operator = write(rows, partition_expr={"region": "region", "date": "day"})
-    assert execute(operator, partition_key="2024-01-01|eu")["partition_keys"] == ["2024-01-01|eu"]
-    assert DuckLakeHook().lake().table("t").partitions()[0].values == {"day": "2024-01-01", "region": "eu"}
-
-
-@pytest.mark.parametrize(
-    ("options", "context", "said"),
-    [
-        ({"partition_key": "x"}, {}, 'Add partition_expr="<column>"'),
-        ({}, {"partition_key": "2024-01-01"}, 'partition_expr="<column>", or mode="overwrite"'),
-        ({"partition_expr": "day"}, {}, 'give the task `partition_key="…"`'),
-        ({"partition_expr": {"a": "day", "b": "n"}}, {"partition_key": "x"}, "has 1 parts, not 2"),
-        ({"partition_expr": "nope"}, {"partition_key": "x"}, "means nothing in this table"),
-        ({"partition_expr": "at"}, {"partition_key": "2024-01-01T00:00:00"}, 'partition_window="day"'),
-        ({"partition_expr": "at", "partition_window": "dy"}, {"partition_key": "x"}, "Did you mean `day`?"),
-        ({"partition_expr": "at", "partition_timezone": "Mars"}, {"partition_key": "x"}, "is no time zone"),
-        ({"mode": "apend"}, {}, "Did you mean `append`?"),
-        ({"mode": "replace_where"}, {}, "where"),
-    ],
-)
-def test_what_makes_no_sense_is_refused_for_good(
-    conn_id: str, options: dict[str, Any], context: dict[str, Any], said: str
-) -> None:
-    rows = at("2024-01-01T00:00:00+00:00").append_column("day", [["2024-01-01"]]).append_column("n", [[1]])
-    with pytest.raises(AirflowFailException) as refused:
-        execute(write(rows, **options), **context)
-    assert said in str(refused.value)
 
 
 def test_a_function_that_returns_nothing_is_told_so(conn_id: str) -> None:
