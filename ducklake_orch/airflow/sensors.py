@@ -11,7 +11,7 @@ from ducklake_orch.airflow.failures import failures
 from ducklake_orch.airflow.hook import DEFAULT_CONN_ID, DuckLakeHook
 from ducklake_orch.airflow.partitions import Keys, Partitioning, given_keys
 from ducklake_orch.airflow.triggers import DuckLakeSnapshotTrigger
-from ducklake_orch.airflow.watch import Change, is_newer, latest_change, previous_start
+from ducklake_orch.airflow.watch import is_newer, latest_change, previous_start
 from ducklake_orch.engine.quoting import table_name
 from ducklake_orch.errors import ConfigError, LakeNotFoundError, ObjectNotFoundError, TransientError
 from ducklake_orch.lake import DuckLake
@@ -185,11 +185,15 @@ class DuckLakePartitionSensor(LakeSensor):
         self.partition_timezone = partition_timezone
         self.where = where
         self.min_rows = min_rows
+        # The change of the table that the last look saw; 0 for none, as where the lake did not answer.
+        self._seen = 0
 
     def look(self, context: Context) -> dict[str, Any] | None:
         """Return how many rows there are, if there are enough."""
         lake = self.hook.lake()
+        # Before the rows are counted: what is written meanwhile is worth another look.
         change = latest_change(lake, self.table)
+        self._seen = change.snapshot_id if change else 0
         where, keys = self._condition(context, lake)
         if where is None or change is None:
             return None
@@ -200,9 +204,8 @@ class DuckLakePartitionSensor(LakeSensor):
         return change.told(rows=rows, **about) if rows >= int(self.min_rows) else None
 
     def trigger(self, context: Context) -> DuckLakeSnapshotTrigger:
-        """Return what fires for the next change of the table."""
-        change: Change | None = latest_change(self.hook.lake(), self.table)
-        return _trigger(self, self.table, change.snapshot_id if change else 0, None)
+        """Return what fires for the next change of the table after the one that was seen."""
+        return _trigger(self, self.table, self._seen, None)
 
     def _condition(self, context: Context, lake: DuckLake) -> tuple[str | None, list[str]]:
         """Return which rows count; None while there is no table to ask for them."""

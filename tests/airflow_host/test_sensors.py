@@ -179,6 +179,40 @@ def test_a_sensor_that_defers_asks_for_what_it_does_not_have(conn_id: str) -> No
     assert timedelta(0) < deferred.value.timeout <= timedelta(seconds=60)
 
 
+def test_a_write_between_the_look_and_the_trigger_is_not_missed(conn_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = append(1)
+    sensor = DuckLakePartitionSensor(task_id="wait", table="sales.orders", where="n > 5", deferrable=True)
+    poke_once = sensor.poke
+
+    def poke_and_write(context: Any) -> PokeReturnValue:
+        found = poke_once(context)
+        append(6)
+        return found
+
+    monkeypatch.setattr(sensor, "poke", poke_and_write)
+    with pytest.raises(TaskDeferred) as deferred:
+        execute(sensor)
+    trigger = deferred.value.trigger
+    assert isinstance(trigger, DuckLakeSnapshotTrigger)
+
+    async def fired() -> dict[str, Any]:
+        return await _next(trigger.run())
+
+    assert trigger.after == before
+    assert asyncio.run(fired())["snapshot_id"] == before + 1
+
+
+@pytest.mark.parametrize("kind", [DuckLakePartitionSensor, DuckLakeSnapshotSensor])
+def test_a_sensor_that_defers_waits_for_a_lake_that_is_down_unless_it_is_to_fail(
+    connect: Connect, kind: type[LakeSensor]
+) -> None:
+    connect(host="127.0.0.1", port=1, login="x", schema="x", extra={"storage": "/x", "retry": {"max_attempts": 1}})
+    with pytest.raises(TaskDeferred):
+        execute(kind(task_id="wait", table="t", deferrable=True))
+    with pytest.raises(CatalogUnreachableError):
+        execute(kind(task_id="wait", table="t", deferrable=True, wait_when_down=False))
+
+
 # --- the trigger ---------------------------------------------------------------------------------------------------
 
 
