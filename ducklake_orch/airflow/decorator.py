@@ -3,13 +3,14 @@
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from airflow.providers.common.compat.sdk import DecoratedOperator, task_decorator_factory
 
 from ducklake_orch.airflow.frames import resolved
 from ducklake_orch.airflow.spark import TaskSpark
 from ducklake_orch.airflow.write_operator import GIVEN, TableWriter
+from ducklake_orch.errors import ConfigError
 from ducklake_orch.slices.frames import check_kind, kind_of
 
 
@@ -46,7 +47,7 @@ class DuckLakeDecoratedOperator(DecoratedOperator, TableWriter):
         """Return what the function returns."""
         bound = inspect.signature(self.python_callable).bind_partial(*self.op_args, **self.op_kwargs)
         for name, value in bound.arguments.items():
-            bound.arguments[name] = resolved(value, self._kind(name), spark, self._read)
+            bound.arguments[name] = resolved(value, functools.partial(self._kind, name), spark, self._read)
         for name in bound.signature.parameters.keys() - bound.arguments.keys():
             if name == "spark":
                 bound.arguments[name] = spark.session()
@@ -60,8 +61,25 @@ class DuckLakeDecoratedOperator(DecoratedOperator, TableWriter):
         if said is not None:
             check_kind(said, "`read`")
             return said
-        annotation = inspect.get_annotations(self.python_callable).get(name)
-        return kind_of(annotation) or "arrow"
+        annotation = self._annotation(name)
+        # That of a list of frames is what it is a list of.
+        return next((kind for one in (annotation, *get_args(annotation)) if (kind := kind_of(one))), "arrow")
+
+    def _annotation(self, name: str) -> Any:
+        """Return how a parameter is annotated: under `from __future__ import annotations` that is a text."""
+        function = inspect.unwrap(self.python_callable)
+        annotation = inspect.get_annotations(function).get(name)
+        if not isinstance(annotation, str):
+            return annotation
+        known = {**getattr(function, "__globals__", {}), **inspect.getclosurevars(function).nonlocals}
+        try:
+            return eval(annotation, known)  # noqa: S307 - the code of the DAG's author, as Python itself would run it
+        except Exception as error:  # whatever a name that is only there for type checkers leads to
+            failure = ConfigError(
+                f"Task `{self.task_id}`: what `{name}: {annotation}` is cannot be found out: {error}.",
+                remedy=f'Say it: @task.ducklake(…, read={{"{name}": "pandas"}}), say; or import it at run time.',
+            )
+        raise failure
 
 
 def _with_given(function: Callable[..., Any]) -> Callable[..., Any]:

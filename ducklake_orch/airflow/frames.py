@@ -1,6 +1,6 @@
 """References to rows: what tasks hand on instead of frames, and what comes of them in the next task."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ducklake_orch.airflow.hook import DuckLakeHook
@@ -40,18 +40,18 @@ def read_reference(reference: Mapping[str, Any], kind: str = "arrow", *, spark: 
     raise failure
 
 
-def resolved(value: Any, kind: str, spark: TaskSpark, read: list[str]) -> Any:
+def resolved(value: Any, kind: Callable[[], str], spark: TaskSpark, read: list[str]) -> Any:
     """Return a value with frames in place of references: it may be one, or hold several, as of mapped tasks.
 
     Args:
         value: The value.
-        kind: The kind of the frames.
+        kind: Tells the kind of the frames.
         spark: The session of the task.
         read: Gets the names of the tables.
     """
     if is_reference(value):
         read.append(str(value["table"]))
-        return read_reference(value, kind, spark=spark)
+        return read_reference(value, kind(), spark=spark)
     if isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping):
         items = list(value) if not isinstance(value, Sequence) or type(value).__name__.startswith("Lazy") else value
         if any(is_reference(item) for item in items):
