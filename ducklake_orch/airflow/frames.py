@@ -1,12 +1,18 @@
 """References to rows: what tasks hand on instead of frames, and what comes of them in the next task."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ducklake_orch.airflow.hook import DuckLakeHook
 from ducklake_orch.airflow.spark import TaskSpark
+from ducklake_orch.catalog.feed import OWN_COLUMNS
+from ducklake_orch.engine.quoting import folded
 from ducklake_orch.errors import ConfigError, SnapshotNotFoundError
-from ducklake_orch.slices.frames import check_kind, read_as
+from ducklake_orch.lake import DuckLake
+from ducklake_orch.slices.frames import as_kind, check_kind, read_as
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _KEYS = {"ducklake_conn_id", "table", "snapshot_id", "where"}
 
@@ -17,7 +23,9 @@ def is_reference(value: Any) -> bool:
 
 
 def read_reference(reference: Mapping[str, Any], kind: str = "arrow", *, spark: TaskSpark | None = None) -> Any:
-    """Read the rows that a task has written, as of its snapshot.
+    """Read the rows that a task has written, as of its snapshot: of one that appended the rows that it added.
+
+    Of one that wrote in another mode they are those of its partitions, or of the whole table where it has none.
 
     Args:
         reference: What the task returned.
@@ -30,14 +38,32 @@ def read_reference(reference: Mapping[str, Any], kind: str = "arrow", *, spark: 
     hook = DuckLakeHook(ducklake_conn_id=str(reference["ducklake_conn_id"]))
     table, snapshot = str(reference["table"]), int(reference["snapshot_id"])
     session = spark.session if spark is not None else hook.spark
+    where = reference["where"]
     try:
-        return read_as(hook.lake(), kind, table, session, where=reference["where"], snapshot=snapshot)
+        if reference.get("mode") == "append":
+            if reference.get("rows_written") or reference.get("replayed"):
+                return _added(hook.lake(), kind, table, session, snapshot)
+            where = "false"  # it made no snapshot, and the one that it names is somebody else's
+        return read_as(hook.lake(), kind, table, session, where=where, snapshot=snapshot)
     except SnapshotNotFoundError:
         failure = SnapshotNotFoundError(
             f"Snapshot {snapshot}, as of which `{table}` was handed on, has expired.",
             remedy="Clear the task that wrote it, or keep snapshots for longer.",
         )
     raise failure
+
+
+def _added(lake: DuckLake, kind: str, table: str, session: "Callable[[], SparkSession]", snapshot: int) -> Any:
+    """Read the rows that an append added, which are all that its snapshot changed."""
+    names = {folded(column.name) for column in lake.table(table).schema()}
+    if taken := names & set(OWN_COLUMNS):
+        raise ConfigError(
+            f"`{table}` has a column `{min(taken)}`: which rows a task has added to it cannot be read.",
+            remedy="Rename the column, or read the table in the next task: DuckLakeHook().read(…).",
+        )
+    if kind == "spark":
+        return lake.changes(table, snapshot, snapshot, spark=session()).drop(*OWN_COLUMNS)
+    return as_kind(kind, lake.changes(table, snapshot, snapshot).drop_columns(list(OWN_COLUMNS)))
 
 
 def resolved(value: Any, kind: Callable[[], str], spark: TaskSpark, read: list[str]) -> Any:

@@ -12,6 +12,7 @@ from ducklake_orch.airflow import DuckLakeHook, DuckLakeWriteOperator, read_refe
 from ducklake_orch.errors import ConfigError
 from tests.airflow_host.alone import in_own_process
 from tests.airflow_host.runs import result, run, states
+from tests.airflow_host.test_write import execute
 
 
 def stored(table: str, columns: str = "*") -> list[Any]:
@@ -83,22 +84,43 @@ def test_frames_come_in_as_each_parameter_asks(conn_id: str) -> None:
     )
 
 
-def test_mapped_tasks_replace_their_partitions_and_hand_on_all_of_them(conn_id: str) -> None:
+def test_mapped_tasks_that_append_hand_on_the_rows_that_each_has_added(conn_id: str) -> None:
+    DuckLakeHook().write(pa.table({"n": [0]}), "t", mode="append")
     with DAG("mapped_frames") as dag:
 
         @task.ducklake(table="t", mode="append")
         def part(number: int) -> pa.Table:
-            return pa.table({"n": [number] * number})
+            return pa.table({"n": pa.array([number] * number, pa.int64())})
 
         @task.ducklake(table="whole")
-        def whole(parts: list[pa.Table]) -> pa.Table:
-            return pa.table({"parts": [len(parts)], "least": [min(one.num_rows for one in parts)]})
+        def whole(parts: list[pl.DataFrame]) -> pl.DataFrame:
+            return pl.concat(parts)
 
-        whole(part.expand(number=[1, 2, 3]))
+        whole(part.expand(number=[1, 2, 0, 3]))
     done = run(dag)
     assert set(states(done).values()) == {"success"}
-    assert [row[0] for row in stored("t")] == [1, 2, 2, 3, 3, 3]
-    assert stored("whole", "parts") == [(3,)]
+    assert [row[0] for row in stored("t")] == [0, 1, 2, 2, 3, 3, 3]
+    assert [row[0] for row in stored("whole")] == [1, 2, 2, 3, 3, 3]
+
+
+def test_an_append_that_is_tried_again_hands_on_what_it_has_added(conn_id: str) -> None:
+    operator = DuckLakeWriteOperator(
+        task_id="write", table="t", mode="append", python_callable=lambda: pa.table({"n": [1, 2]})
+    )
+    DuckLakeHook().write(pa.table({"n": [0]}), "t", mode="append")
+    execute(operator)
+    DuckLakeHook().run("UPDATE t SET n = n + 10")
+    DuckLakeHook().maintain(operations=["merge"])
+    again = execute(operator, try_number=2)
+    assert again["replayed"]
+    assert read_reference(again, "pandas")["n"].tolist() == [1, 2]
+
+
+def test_rows_added_to_a_table_that_hides_them_are_refused(conn_id: str) -> None:
+    rows = pa.table({"author": ["x"]})
+    operator = DuckLakeWriteOperator(task_id="write", table="t", mode="append", python_callable=lambda: rows)
+    with pytest.raises(ConfigError, match="column `author`"):
+        read_reference(execute(operator))
 
 
 @in_own_process
@@ -119,10 +141,22 @@ def test_functions_get_a_session_and_it_ends_with_the_task(conn_id: str) -> None
         query = DuckLakeWriteOperator(
             task_id="query", table="total", sql="SELECT sum(n) AS total FROM e", views={"e": "even"}
         )
-        even(numbers=numbers()) >> query
+
+        @task.ducklake(table="total", mode="append")
+        def more(spark: SparkSession) -> DataFrame:
+            return spark.sql("SELECT 1L AS total")
+
+        @task.ducklake(table="added")
+        def added(more: DataFrame) -> DataFrame:
+            return more
+
+        rows = more()
+        even(numbers=numbers()) >> query >> rows
+        added(rows)
     done = run(dag)
     assert set(states(done).values()) == {"success"}
-    assert stored("total") == [(249500,)]
+    assert stored("total") == [(1,), (249500,)]
+    assert stored("added") == [(1,)]
     assert SparkSession.getActiveSession() is None
 
 
