@@ -1,6 +1,7 @@
 """Which lake an Airflow connection means: its extra, its own fields, connections it refers to, and a TOML file."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -22,6 +23,9 @@ _OWN = ("catalog_conn_id", "storage_conn_id", "spark_conn_id", "config_file", "p
 _SPARK = ("spark_master", "spark_remote", "spark_conf")
 # Fields of a lake that are tables of their own: text in a form is JSON.
 _TABLES = ("attach_options", "options", "settings", "extensions", "retry", "pool", "maintenance")
+
+# Names of Spark's settings that hold secrets: fs.azure.account.key.…, fs.s3a.secret.key, spark.ssl.keyPassword.
+_SECRET_CONF = re.compile(r"secret|passw|token|(access|account)[._-]?key|[.]key([.]|$)|[.]sas([.]|$)", re.IGNORECASE)
 
 Find = Callable[[str], Connection]
 Fields = dict[str, Any]
@@ -93,7 +97,8 @@ def secrets_of(connected: Connected) -> list[str]:
         found += [part.partition("=")[2] for part in text.get_secret_value().split(";") if "Key=" in part]
     if spark.remote is not None:
         found += [unquote(part.partition("=")[2]) for part in spark.remote.split(";") if part.startswith("token=")]
-    return [secret for secret in found if secret]
+    found += [str(value) for name, value in spark.conf.items() if _SECRET_CONF.search(name)]
+    return [secret for secret in found if secret and secret.lower() not in ("true", "false")]
 
 
 def _extra(connection: Connection) -> Fields:

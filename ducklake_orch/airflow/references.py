@@ -1,17 +1,24 @@
 """What connections of other types say of a lake, so that credentials live once."""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
 from airflow.sdk import Connection
 
+from ducklake_orch.config.catalogs import LIBPQ_PARAMETERS
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.errors import ConfigError
 
 _CATALOGS = {"postgres": "postgres", "mysql": "mysql"}
 # Names of parameters in their extra, as ours.
 _CATALOG_EXTRA = {"postgres": {"sslmode": "sslmode", "options": "options"}, "mysql": {"ssl_mode": "ssl_mode"}}
+# What is for Airflow's own hooks, and says nothing of the server or how to log in.
+_CLIENT_ONLY = {
+    "postgres": ("cursor", "sqlalchemy_scheme", "sqlalchemy_query", "enable_log_db_messages"),
+    "mysql": ("cursor", "sqlalchemy_scheme", "sqlalchemy_query", "charset", "client", "local_infile"),
+}
 _AWS_EXTRA = {
     "aws_access_key_id": "access_key_id",
     "aws_secret_access_key": "secret_access_key",
@@ -21,7 +28,19 @@ _AWS_EXTRA = {
     "profile_name": "profile",
     "role_arn": "role_arn",
 }
-_AZURE_EXTRA = ("connection_string", "tenant_id", "account_key")
+_AZURE_EXTRA = {
+    "connection_string": "connection_string",
+    "tenant_id": "tenant_id",
+    "account_key": "account_key",
+    "shared_access_key": "account_key",
+}
+# Ways to log in that DuckDB has not.
+_AZURE_OTHERS = (
+    "sas_token",
+    "client_secret_auth_config",
+    "managed_identity_client_id",
+    "workload_identity_tenant_id",
+)
 Fields = dict[str, Any]
 
 
@@ -32,7 +51,7 @@ def catalog_fields(connection: Connection) -> Fields:
         raise _wrong(connection, "catalog_conn_id", _CATALOGS)
     names = {"host": "host", "port": "port", "login": "user", "password": "password", "schema": "database"}
     fields = {field: value for name, field in names.items() if (value := getattr(connection, name))}
-    return {"type": kind} | _renamed(connection, _CATALOG_EXTRA[kind]) | fields
+    return {"type": kind} | _catalog_extra(connection, kind) | fields
 
 
 def storage_fields(connection: Connection) -> Fields:
@@ -58,6 +77,31 @@ def spark_settings(connection: Connection) -> Fields:
     return {"remote": f"sc://{place}{port}" + (f"/{said}" if said else "")}
 
 
+def _catalog_extra(connection: Connection, kind: str) -> Fields:
+    """Return what the extra says of a server; what cannot be taken over is refused, for it says whom to trust."""
+    extra = _extra(connection)
+    known = _CATALOG_EXTRA[kind]
+    fields = {known[name]: value for name, value in extra.items() if name in known and value}
+    if kind == "postgres":
+        parameters = {name: value for name, value in extra.items() if name in LIBPQ_PARAMETERS}
+        fields |= {"parameters": parameters} if parameters else {}
+    elif "ssl_mode" in fields:
+        fields["ssl_mode"] = str(fields["ssl_mode"]).lower()
+    _refuse(
+        connection, [one for one in extra if one not in {*known, *_CLIENT_ONLY[kind], *fields.get("parameters", ())}]
+    )
+    return fields
+
+
+def _refuse(connection: Connection, names: Iterable[str]) -> None:
+    for name in names:
+        if _extra(connection)[name]:
+            raise ConfigError(
+                f"Connection `{connection.conn_id}` has `{name}` in its extra, which a lake cannot take over.",
+                remedy="Refer to a connection without it, or write what is meant into the lake's own connection.",
+            )
+
+
 def _aws(connection: Connection) -> Fields:
     fields = _renamed(connection, _AWS_EXTRA)
     if connection.login:
@@ -79,7 +123,8 @@ def _google(connection: Connection) -> Fields:
 
 
 def _azure(connection: Connection) -> Fields:
-    fields: Fields = {"type": "azure"} | _renamed(connection, {name: name for name in _AZURE_EXTRA})
+    _refuse(connection, [one for one in _extra(connection) if one.removeprefix("extra__wasb__") in _AZURE_OTHERS])
+    fields: Fields = {"type": "azure"} | _renamed(connection, _AZURE_EXTRA)
     if "connection_string" in fields:
         return fields
     host = (connection.host or "").removeprefix("https://").partition(".")[0]

@@ -1,0 +1,76 @@
+"""What connections of other types say of a lake: taken over, or refused by name; and which secrets are masked."""
+
+from typing import Any
+
+import pytest
+from airflow.sdk.log import redact  # type: ignore[attr-defined]  # it is there all the same
+
+from ducklake_orch import MySQLCatalog, PostgresCatalog
+from ducklake_orch.airflow import DuckLakeHook
+from ducklake_orch.airflow.connection import secrets_of
+from ducklake_orch.errors import ConfigError
+from tests.airflow_host.conftest import Connect
+
+SQLITE = {"type": "sqlite", "path": "/data/lake.sqlite"}
+
+
+def test_what_says_whom_to_trust_is_taken_over(connect: Connect) -> None:
+    trust = {"sslmode": "verify-full", "sslrootcert": "/ca.pem", "sslcert": "/c.pem", "sslkey": "/k.pem"}
+    connect("pg", "postgres", host="db", schema="lake", extra=trust | {"cursor": "dictcursor", "iam": False})
+    connect(extra={"catalog_conn_id": "pg", "storage": "/data"})
+    catalog = DuckLakeHook().lake().config.catalog
+    assert isinstance(catalog, PostgresCatalog)
+    assert catalog.sslmode == "verify-full"
+    assert catalog.parameters == {"sslrootcert": "/ca.pem", "sslcert": "/c.pem", "sslkey": "/k.pem"}
+    connect("my", "mysql", host="db", schema="lake", extra={"ssl_mode": "VERIFY_CA", "charset": "utf8mb4"})
+    connect(extra={"catalog_conn_id": "my", "storage": "/data"})
+    other = DuckLakeHook().lake().config.catalog
+    assert isinstance(other, MySQLCatalog)
+    assert other.ssl_mode == "verify_ca"
+
+
+@pytest.mark.parametrize(
+    ("conn_type", "extra", "name"),
+    [
+        ("postgres", {"iam": True}, "iam"),
+        ("postgres", {"sslpassword": "canary"}, "sslpassword"),
+        ("mysql", {"ssl": {"ca": "/ca.pem"}}, "ssl"),
+        ("mysql", {"unix_socket": "/run/mysqld.sock"}, "unix_socket"),
+        ("wasb", {"sas_token": "?sv=canary"}, "sas_token"),
+        ("wasb", {"extra__wasb__sas_token": "?sv=canary"}, "extra__wasb__sas_token"),
+        ("wasb", {"managed_identity_client_id": "canary"}, "managed_identity_client_id"),
+    ],
+)
+def test_what_a_lake_cannot_take_over_is_refused_by_name(
+    connect: Connect, conn_type: str, extra: dict[str, Any], name: str
+) -> None:
+    connect("other", conn_type, host="acc", login="acc", schema="lake", extra=extra)
+    if conn_type == "wasb":
+        connect(extra={"catalog": SQLITE, "storage": "az://c", "storage_conn_id": "other"})
+    else:
+        connect(extra={"catalog_conn_id": "other", "storage": "/data"})
+    with pytest.raises(ConfigError, match=f"`other` has `{name}`") as refused:
+        DuckLakeHook().lake()
+    assert "canary" not in str(refused.value)
+
+
+def test_the_key_of_an_account_has_two_names(connect: Connect) -> None:
+    connect("other", "wasb", login="acc", extra={"shared_access_key": "a2V5"})
+    connect(extra={"catalog": SQLITE, "storage": "az://c", "storage_conn_id": "other"})
+    storage: Any = DuckLakeHook().lake().config.storage
+    assert storage.account_key.get_secret_value() == "a2V5"
+
+
+def test_secrets_among_the_settings_of_spark_are_masked(connect: Connect) -> None:
+    secret = {
+        "spark.hadoop.fs.azure.account.key.acc.dfs.core.windows.net": "canary-1",
+        "spark.hadoop.fs.azure.sas.fixed.token.acc": "canary-2",
+        "spark.hadoop.fs.s3a.secret.key": "canary-3",
+        "spark.ssl.keyPassword": "canary-4",
+        "spark.hadoop.fs.s3a.access.key": "canary-5",
+    }
+    plain = {"spark.executor.memory": "2 gigabytes", "spark.authenticate.secret.enabled": "false"}
+    connect(extra={"catalog": SQLITE, "storage": "/data", "spark_conf": secret | plain})
+    hook = DuckLakeHook()
+    assert set(secrets_of(hook.connected)) == set(secret.values())
+    assert redact(" ".join(secret.values())) == " ".join(["***"] * 5)
