@@ -16,6 +16,7 @@ from airflow.sdk import DAG, task
 
 from ducklake_orch.airflow import DuckLakeHook, ducklake_asset
 
+TABLE = "sales.submitted"
 QUERY = "SELECT id, id % 7 AS weekday FROM range(100000)"
 
 with DAG(
@@ -26,24 +27,23 @@ with DAG(
     doc_md=__doc__,
 ):
 
-    @task(outlets=[ducklake_asset("sales.submitted")])
-    def submit(params: Any = None) -> None:
+    @task(outlets=[ducklake_asset(TABLE)])
+    def submit(params: Any, ti: Any, run_id: str) -> None:
         """Submit the write, and wait for it."""
         if not params["master"]:
             raise AirflowSkipException("the parameter `master` names no Spark cluster")
         spec, spark = find_spec("ducklake_orch.spark.submit"), find_spec("pyspark")
         if spec is None or spec.origin is None or spark is None or spark.origin is None:
             raise AirflowSkipException("PySpark is not installed")
-        config = DuckLakeHook().lake().config
-        # In the environment, for everybody can read a command line.
-        environment = os.environ | {
-            "DUCKLAKE_NAME": config.name,
-            "DUCKLAKE_CATALOG": config.catalog.to_url(reveal=True),
-            "DUCKLAKE_STORAGE": config.storage.to_url(reveal=True) if config.storage else "",
-            "PYSPARK_PYTHON": sys.executable,
-        }
+        hook = DuckLakeHook()
+        # The lake is in the environment, for everybody can read a command line; of another lake nothing is left there.
+        others = {name: value for name, value in os.environ.items() if not name.startswith("DUCKLAKE_")}
+        environment = others | hook.lake().environment() | {"PYSPARK_PYTHON": sys.executable}
         program = str(Path(spark.origin).parent / "bin" / "spark-submit")
-        command = [program, "--master", params["master"], spec.origin, "sales.submitted", "--mode", "overwrite"]
-        subprocess.run([*command, "--sql", QUERY], env=environment, check=True)
+        # The same key for each attempt, so that an append would be done once.
+        work = ["--idempotency-key", hook.idempotency_key(TABLE), "--author", "airflow"]
+        work += ["--message", f"task {ti.dag_id}.{ti.task_id}, run {run_id}"]
+        command = [program, "--master", params["master"], spec.origin, TABLE, "--mode", "overwrite", "--sql", QUERY]
+        subprocess.run([*command, *work], env=environment, check=True)
 
     submit()

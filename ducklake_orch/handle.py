@@ -95,6 +95,15 @@ class LakeHandle:
 
     # --- opening -------------------------------------------------------------------------------------------------
 
+    def environment(self) -> dict[str, str]:
+        """Return the `DUCKLAKE_…` variables by which `from_env` opens this lake, for a process that is started for it.
+
+        The lake's secrets are among them: they belong into its environment, not on a command line.
+        """
+        from ducklake_orch.config.environment import environment_of
+
+        return environment_of(self.config)
+
     @property
     def required_extensions(self) -> list[str]:
         """The DuckDB extensions that connecting loads."""

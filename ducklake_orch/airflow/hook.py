@@ -107,6 +107,19 @@ class DuckLakeHook(DbApiHook):
             self.log.warning(replayed(result))
         return result
 
+    def idempotency_key(self, table: str) -> str:
+        """Return the key of the task's next write to a table, for a write that it has done elsewhere.
+
+        The attempts of a task have the same keys.
+
+        Args:
+            table: `table` or `schema.table`.
+        """
+        work = Work.running()
+        if work is None:
+            raise ConfigError("No task runs here whose key it could be.", remedy="Ask for it in a task.")
+        return work.idempotency_key(str(table_name(table)))
+
     def execute(self, commands: str | Sequence[str], **more: Any) -> ExecuteResult:
         """Run SQL commands and report each of them, as `DuckLake.execute` does."""
         more.setdefault("commit", self._commit_info("execute"))

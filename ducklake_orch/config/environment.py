@@ -2,7 +2,11 @@
 
 import json
 from collections.abc import Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
+
+from pydantic import SecretStr
 
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.model import Model
@@ -38,6 +42,36 @@ def read_environment(environ: Mapping[str, str]) -> Tree:
                     read[what] = expand_url(what, table)
             tree = overlay(tree, read)
     return tree
+
+
+def environment_of(config: LakeConfig) -> dict[str, str]:
+    """Return the variables that mean a lake, with its secrets; its hooks are Python functions, and not among them."""
+    said = (config.model_fields_set | {"catalog", "storage"}) - {*HOOKS, "name"}
+    values = {field: _written(getattr(config, field)) for field in LAKE_KEYS if field in said}
+    variables = {
+        f"{PREFIX}{field.upper()}": value if isinstance(value, str) else json.dumps(value)
+        for field, value in values.items()
+        if value is not None
+    }
+    return {NAME: config.name} | variables
+
+
+def _written(value: Any) -> Any:
+    """Return a value as JSON has it."""
+    if isinstance(value, Model):
+        said = [name for name in type(value).model_fields if name == "type" or name in value.model_fields_set]
+        return {name: _written(getattr(value, name)) for name in said}
+    if isinstance(value, Mapping):
+        return {key: _written(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_written(one) for one in value]
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return str(value) if isinstance(value, Path) else value
 
 
 def _field_path(variable: str) -> list[str]:

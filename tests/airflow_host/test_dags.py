@@ -16,6 +16,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from ducklake_orch.airflow import DuckLakeHook
 from tests.airflow_host.alone import in_own_process
+from tests.airflow_host.conftest import Connect
 from tests.airflow_host.runs import bag_of, states
 
 FOLDER = Path(__file__).parents[2] / "airflow_dags"
@@ -82,6 +83,23 @@ def test_each_succeeds_in_any_order_on_an_empty_lake(shipped: dict[str, DAG], co
     assert rows("SELECT returns FROM sales.returns_by_day") == [(5,)]
     assert rows("SELECT sum(orders) FROM sales.daily_revenue") == [(980,)]
     assert rows("SELECT count(*) FROM sales.orders") == [(980,)]
+
+
+@in_own_process
+def test_a_submitted_write_knows_the_whole_lake_and_the_task(
+    shipped: dict[str, DAG], connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DUCKLAKE_METADATA_SCHEMA", "of_another_lake")
+    catalog = {"type": "sqlite", "path": str(tmp_path / "catalog.sqlite"), "busy_timeout": 5000}
+    connect(extra={"catalog": catalog, "storage": str(tmp_path / "files"), "create_if_missing": True, "alias": "mine"})
+    done = shipped["ducklake_submit"].test(run_conf={"master": "local[2]"})
+    assert states(done) == {"submit": "success"}
+    assert rows("SELECT count(*) FROM sales.submitted") == [(100_000,)]
+    last = DuckLakeHook().snapshots(limit=1)[0]
+    assert (last.author, last.message) == ("airflow", f"task ducklake_submit.submit, run {done.run_id}")
+    with DuckLakeHook().lake().connect_metadata() as con:
+        ((key,),) = con.execute("SELECT idempotency_key FROM ducklake_orch_commits").fetchall()
+    assert key.startswith("airflow:ducklake_submit:submit:")
 
 
 def run_shipped(dag: DAG) -> Any:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from ducklake_orch import DuckLake
 from ducklake_orch.config.environment import read_environment
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.loading import load
@@ -121,3 +122,44 @@ def test_what_should_be_json_and_is_not(variable: str, text: str) -> None:
     with pytest.raises(ConfigError, match=rf"environment {variable}: the value is not a JSON") as caught:
         read(**{variable: text})
     assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"name": "a", "catalog": "sqlite:///a b.sqlite?busy_timeout=5", "storage": "files", "create_if_missing": True},
+        {
+            "name": "b",
+            "catalog": {
+                "type": "postgres",
+                "host": "db",
+                "password": "p@\"ss'w",
+                "parameters": {"sslrootcert": "/ca.pem"},
+                "sslmode": "verify-full",
+            },
+            "storage": {
+                "type": "s3",
+                "bucket": "b",
+                "access_key_id": "k",
+                "secret_access_key": "s",
+                "secret_parameters": {"kms_key_id": "x"},
+            },
+            "metadata_schema": "lakes",
+            "attach_options": {"META_X": "1"},
+            "settings": {"threads": 2, "preserve_insertion_order": False},
+            "extensions": ["httpfs"],
+            "memory_limit": "2GB",
+            "keep_keys": "36h",
+            "retry": {"max_attempts": 3},
+            "maintenance": {"expire": {"older_than": "14 days", "keep": ["release *"]}},
+            "alias": "other",
+        },
+        {"name": "c", "catalog": "md:db"},
+        {"name": "d", "catalog": "sqlite:///d.sqlite", "storage": "d", "as_of": "2024-01-01T00:00:00+00:00"},
+    ],
+)
+def test_a_lake_is_written_as_variables_that_mean_it(fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = DuckLake(LakeConfig(**fields))
+    for name, value in lake.environment().items():
+        monkeypatch.setenv(name, value)
+    assert DuckLake.from_env().config == lake.config
