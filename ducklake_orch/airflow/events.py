@@ -5,7 +5,8 @@ from typing import Any
 
 from airflow.sdk import Asset
 
-from ducklake_orch.airflow.assets import SCHEME
+from ducklake_orch.airflow.assets import SCHEME, table_of
+from ducklake_orch.engine.quoting import table_name
 from ducklake_orch.errors import ConfigError
 
 _TOLD = ("table", "mode", "snapshot_id", "previous_snapshot_id", "rows_written", "rows_removed", "bytes_written")
@@ -17,7 +18,7 @@ _LONGEST_KEY = 250
 
 
 def report(context: Mapping[str, Any], outlets: list[Any], written: Mapping[str, Any], keys: list[str]) -> None:
-    """Put snapshot, rows and partitions into the events of a task's assets.
+    """Put snapshot, rows and partitions into the event of the table's asset; other outlets of the task have theirs.
 
     Args:
         context: The context of the task.
@@ -28,15 +29,22 @@ def report(context: Mapping[str, Any], outlets: list[Any], written: Mapping[str,
     events = context.get("outlet_events")
     if events is None:
         return
-    for outlet in outlets:
-        if not isinstance(outlet, Asset) or not str(outlet.uri).startswith(f"{SCHEME}://"):
-            continue
+    for outlet in _assets_of(outlets, written):
         event = events[outlet]
         event.extra = dict(event.extra or {}) | {f"{SCHEME}/{name}": written[name] for name in _TOLD}
         event.extra |= {_KEYS: keys[:_LISTED], _COUNT: len(keys)}
         # Partitions of assets came with Airflow 3.3.
         if keys and hasattr(event, "add_partitions"):
             event.add_partitions([key for key in keys if 0 < len(key) <= _LONGEST_KEY])
+
+
+def _assets_of(outlets: list[Any], written: Mapping[str, Any]) -> list[Asset]:
+    """Return the outlets that are the table: in this lake, unless none of them calls the lake by its connection."""
+    lakes = [one for one in outlets if isinstance(one, Asset) and str(one.uri).startswith(f"{SCHEME}://")]
+    wanted = table_name(written["table"])
+    found = [one for one in lakes if wanted.names(table_of(one)[1].schema, table_of(one)[1].table)]
+    own = str(written["ducklake_conn_id"]).lower()
+    return [one for one in found if table_of(one)[0] == own] or found
 
 
 def triggering_keys(what: str, context: Mapping[str, Any]) -> list[str]:

@@ -34,8 +34,8 @@ DEFAULT_CONN_ID = "ducklake_default"
 class DuckLakeHook(DbApiHook):
     """A lake.
 
-    `lake()` is all of it; `write`, `execute` and `maintain` do it for the task that runs: their snapshots name it, and
-    its attempts write once. `run`, `get_records`, `get_first`, `get_df` and `insert_rows` are those of all SQL hooks:
+    `lake()` is all of it; `write` and `execute` do it for the task that runs: their snapshots name it, and its attempts
+    write once. `run`, `get_records`, `get_first`, `get_df` and `insert_rows` are those of all SQL hooks:
     each `run` is one transaction, one snapshot.
 
     Args:

@@ -207,8 +207,10 @@ class DuckLakeWriteOperator(TableWriter):
             given = {**context, **(self.op_kwargs or {})}
             return call(self.python_callable, [], given, spark)
         session, lake = spark.session(), self.hook.lake()
+        # All of them as of one snapshot: they are to fit together.
+        at = lake.snapshots(limit=1)[0].snapshot_id if self.views else None
         for name, table in (self.views or {}).items():
-            lake.read(table, session).createOrReplaceTempView(name)
+            lake.read(table, session, snapshot=at).createOrReplaceTempView(name)
             self._read.append(table)
         return session.sql(str(self.sql))
 

@@ -123,6 +123,23 @@ def test_rows_added_to_a_table_that_hides_them_are_refused(conn_id: str) -> None
         read_reference(execute(operator))
 
 
+class Disturbed(dict[str, str]):
+    """Names, between which somebody writes."""
+
+    def items(self) -> Any:
+        for pair in super().items():
+            yield pair
+            DuckLakeHook().write(pa.table({"n": [0]}), "t", mode="append")
+
+
+@in_own_process
+def test_all_views_of_a_query_are_as_of_one_snapshot(conn_id: str) -> None:
+    DuckLakeHook().write(pa.table({"n": [1]}), "t", mode="append")
+    query = "SELECT (SELECT count(*) FROM a) AS a, (SELECT count(*) FROM b) AS b"
+    execute(DuckLakeWriteOperator(task_id="query", table="counted", sql=query, views=Disturbed(a="t", b="t")))
+    assert stored("counted") == [(1, 1)]
+
+
 @in_own_process
 def test_functions_get_a_session_and_it_ends_with_the_task(conn_id: str) -> None:
     from pyspark.sql import DataFrame, SparkSession

@@ -239,6 +239,22 @@ def test_the_event_of_the_tables_asset_says_what_was_written(conn_id: str) -> No
         assert getattr(event, "partition_key", "2024-01-01") == "2024-01-01"
 
 
+@pytest.mark.parametrize("lake", ["ducklake_default", "prod"])
+def test_only_the_asset_of_the_table_is_told_of_its_write(conn_id: str, lake: str) -> None:
+    from airflow.models.asset import AssetEvent
+    from airflow.utils.session import create_session
+
+    others = [ducklake_asset("sales.t"), ducklake_asset("other"), Asset("x://y")]
+    with DAG(f"events_of_{lake}") as dag:
+        write(outlets=[ducklake_asset('"T"', lake=lake), *others])
+    assert states(run(dag)) == {"write": "success"}
+    with create_session() as session:
+        events = session.query(AssetEvent).filter_by(source_dag_id=f"events_of_{lake}").all()
+        told = {event.asset.uri for event in events if event.extra.get("ducklake/snapshot_id")}
+        assert told == {f"ducklake://{lake}/main/T"}
+        assert len(events) == 4
+
+
 def test_outlets_are_the_table_unless_others_are_given(conn_id: str) -> None:
     assert write().outlets == [ducklake_asset("t")]
     assert write(outlets=[Asset("x://y")]).outlets == [Asset("x://y")]
