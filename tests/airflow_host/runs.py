@@ -4,11 +4,16 @@ from typing import Any
 
 from airflow.dag_processing.bundles.manager import DagBundlesManager
 from airflow.sdk import DAG
+from airflow.serialization import serialized_objects
 
 try:
-    from airflow.dag_processing.dagbag import BundleDagBag, sync_bag_to_db
+    from airflow.dag_processing import dagbag
 except ImportError:  # before Airflow 3.2
-    from airflow.models.dagbag import BundleDagBag, sync_bag_to_db  # type: ignore[no-redef]
+    from airflow.models import dagbag  # type: ignore[no-redef]
+
+# The names that Airflow 3.1.0 has not yet, or has for others.
+BundleDagBag: Any = getattr(dagbag, "BundleDagBag", dagbag.DagBag)
+DagSerialization: Any = getattr(serialized_objects, "DagSerialization", vars(serialized_objects)["SerializedDAG"])
 
 
 def bag_of(folder: Any) -> Any:
@@ -26,7 +31,7 @@ def register(dag: DAG) -> None:
     bag = bag_of(bundle.path)
     dag.fileloc, dag.relative_fileloc = f"{bundle.path}/{dag.dag_id}.py", f"{dag.dag_id}.py"
     bag.bag_dag(dag)
-    sync_bag_to_db(bag, bundle.name, None)
+    dagbag.sync_bag_to_db(bag, bundle.name, None)
 
 
 def run(dag: DAG, **options: Any) -> Any:

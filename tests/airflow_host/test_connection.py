@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk import Connection
-from airflow.sdk.log import redact  # type: ignore[attr-defined]  # it is there all the same
+from airflow.sdk._shared.secrets_masker import redact
 
 from ducklake_orch import LakeConfig, PostgresCatalog, S3Storage, SQLiteCatalog
 from ducklake_orch.airflow import DuckLakeHook

@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG
-from airflow.serialization.serialized_objects import DagSerialization
 
 from ducklake_orch.airflow import DuckLakeHook
 from tests.airflow_host.alone import in_own_process
 from tests.airflow_host.conftest import Connect
-from tests.airflow_host.runs import bag_of, states
+from tests.airflow_host.runs import DagSerialization, bag_of, states
 
 FOLDER = Path(__file__).parents[2] / "airflow_dags"
 FILES = sorted(one for one in FOLDER.glob("*.py") if one.stem != "ducklake_shop")

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from airflow.sdk.log import redact  # type: ignore[attr-defined]  # it is there all the same
+from airflow.sdk._shared.secrets_masker import redact
 
 from ducklake_orch import MySQLCatalog, PostgresCatalog
 from ducklake_orch.airflow import DuckLakeHook

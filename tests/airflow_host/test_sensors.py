@@ -21,7 +21,7 @@ from ducklake_orch.airflow import (
 from ducklake_orch.airflow.sensors import LakeSensor
 from ducklake_orch.errors import CatalogUnreachableError
 from tests.airflow_host.conftest import Connect
-from tests.airflow_host.runs import result, run, states
+from tests.airflow_host.runs import DagSerialization, result, run, states
 from tests.airflow_host.test_write import Ti, execute
 
 
@@ -272,8 +272,6 @@ def test_a_trigger_that_is_started_anew_misses_nothing(conn_id: str) -> None:
 
 
 def test_a_trigger_is_serialised_without_secrets(conn_id: str) -> None:
-    from airflow.serialization.serialized_objects import DagSerialization
-
     trigger = DuckLakeSnapshotTrigger(table="sales.orders", poke_interval=5)
     path, arguments = trigger.serialize()
     assert path == "ducklake_orch.airflow.triggers.DuckLakeSnapshotTrigger"
