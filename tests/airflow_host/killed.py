@@ -1,27 +1,61 @@
-"""Tasks in a process of their own, which dies as with `kill -9` at a named point."""
+"""Tasks in a process of their own, which dies as with `kill -9`."""
 
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from ducklake_orch.airflow import DuckLakeExecuteOperator
+import pyarrow as pa
+
+from ducklake_orch.airflow import DuckLakeExecuteOperator, DuckLakeWriteOperator
 from tests.airflow_host.test_write import execute
 
 _REPOSITORY = Path(__file__).parents[2]
 
 
-def killed_at(point: str, *arguments: str) -> int:
-    """Run a task up to a point, and return how its process ended."""
-    command = [sys.executable, "-m", "tests.airflow_host.killed", *arguments]
+def killed_at(point: str, command: str, run_id: str = "run") -> int:
+    """Run a command as a task up to a named point, and return how its process ended."""
     environment = os.environ | {"DUCKLAKE_ORCH_FAULT": point}
-    return subprocess.run(command, env=environment, cwd=_REPOSITORY, timeout=120, check=False).returncode
+    return subprocess.run(
+        [sys.executable, "-m", __name__, "sql", command, run_id],
+        env=environment,
+        cwd=_REPOSITORY,
+        timeout=120,
+        check=False,
+    ).returncode
 
 
-def main(task_id: str, command: str, run_id: str = "run") -> None:
-    """Run a command as a task."""
-    execute(DuckLakeExecuteOperator(task_id=task_id, command=command), run_id)
+def started_write(begun: Path) -> "subprocess.Popen[bytes]":
+    """Start a task that writes with Spark, and goes on for minutes; its tasks leave files in a folder as they begin."""
+    return subprocess.Popen([sys.executable, "-m", __name__, "write", str(begun)], cwd=_REPOSITORY)
+
+
+def _run_command(command: str, run_id: str) -> None:
+    execute(DuckLakeExecuteOperator(task_id="sql", command=command), run_id)
+
+
+def _write(begun: str) -> None:
+    """Write slowly, a row each second."""
+    from ducklake_orch.spark import local_session
+
+    def slowly(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            for n in batch["id"].to_pylist():
+                Path(begun, str(n)).touch()
+                time.sleep(1)
+            yield pa.RecordBatch.from_pydict({"n": batch["id"]})
+
+    session = local_session("test", master="local[2]")
+    frame = session.range(0, 200, 1, 100).mapInArrow(slowly, "n long")
+    task = DuckLakeWriteOperator(task_id="write", table="t", mode="append", python_callable=lambda spark: frame)
+    execute(task)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if sys.argv[1] == "sql":
+        _run_command(*sys.argv[2:])
+    else:
+        _write(*sys.argv[2:])

@@ -117,10 +117,10 @@ def test_other_commands_of_the_same_task_are_other_work(conn_id: str) -> None:
 def test_an_insert_that_is_killed_after_its_commit_and_tried_again_is_there_once(conn_id: str) -> None:
     make_table()
     command = "INSERT INTO t VALUES (1)"
-    assert killed_at("commit.after", "sql", command) == -signal.SIGKILL
+    assert killed_at("commit.after", command) == -signal.SIGKILL
     assert stored(columns="a") == [1]
     assert execute(sql(command), try_number=2)["replayed"]
-    assert killed_at("commit.before", "sql", command, "another") == -signal.SIGKILL
+    assert killed_at("commit.before", command, "another") == -signal.SIGKILL
     assert not execute(sql(command), try_number=2, run_id="another")["replayed"]
     assert stored(columns="a") == [1, 1]
 

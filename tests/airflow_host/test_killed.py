@@ -1,0 +1,34 @@
+"""A task that is killed while Spark writes for it: what is left, and what its next attempt makes."""
+
+import signal
+from pathlib import Path
+
+import pyarrow as pa
+
+from ducklake_orch.airflow import DuckLakeHook, DuckLakeWriteOperator
+from tests.airflow_host.killed import started_write
+from tests.airflow_host.test_write import execute
+from tests.servers.waiting import waiting
+
+
+def test_a_write_that_is_killed_and_tried_again_is_there_once(conn_id: str, tmp_path: Path) -> None:
+    DuckLakeHook().write(pa.table({"n": [-1]}), "t", mode="append")
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    process = started_write(begun)
+    try:
+        waiting(lambda: len(list(begun.iterdir())) >= 6, "tasks of Spark at work", 120)
+        process.kill()
+        assert process.wait(60) == -signal.SIGKILL
+    finally:
+        process.kill()
+        process.wait()
+    lake = DuckLakeHook().lake()
+    assert [one.snapshot_id for one in lake.snapshots()] == [1, 0]
+    retry = DuckLakeWriteOperator(
+        task_id="write", table="t", mode="append", python_callable=lambda: pa.table({"n": range(200)})
+    )
+    assert not execute(retry, try_number=2)["replayed"]
+    assert DuckLakeHook().get_records("SELECT count(*), count(DISTINCT n) FROM t") == [(201, 201)]
+    # What a process leaves that had no time to tidy up is nobody's, and found; clean-up takes it past its floor.
+    assert {one.severity for one in lake.fsck(deep=True, storage=True).findings} <= {"info"}
