@@ -1,5 +1,6 @@
 """Run DAGs that a test defines, in this process."""
 
+import sys
 from typing import Any
 
 from airflow.dag_processing.bundles.manager import DagBundlesManager
@@ -20,7 +21,8 @@ def bag_of(folder: Any) -> Any:
     """Read the DAGs of a folder."""
     try:
         return BundleDagBag(dag_folder=folder, bundle_path=folder, bundle_name="dags-folder")
-    except TypeError:  # before Airflow 3.2
+    except TypeError:  # before Airflow 3.2, where what reads DAGs finds the modules beside them by itself
+        sys.path.append(str(folder))
         return BundleDagBag(dag_folder=folder, bundle_path=folder)
 
 
