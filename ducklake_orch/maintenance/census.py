@@ -1,6 +1,6 @@
 """Read the state of every table in a constant number of queries: what plans and health are worked out from."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +13,7 @@ from ducklake_orch.catalog.layout import key_name
 from ducklake_orch.catalog.metadata import Metadata, join_path, live
 from ducklake_orch.catalog.model import SnapshotRow
 from ducklake_orch.catalog.planning import planning
+from ducklake_orch.catalog.revived import revived_rows
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.quoting import TableName
@@ -64,6 +65,8 @@ class TableState:
         keys: Names of its partition keys, by spec.
         files: Its live files, in the order of their rows.
         inlined: The rows that are only in the catalog, by schema version, those without any left out.
+        inlined_since: When the oldest of them came.
+        revived: How many deleted ones of them the extension's flush would bring back.
     """
 
     table_id: int
@@ -74,6 +77,7 @@ class TableState:
     files: Sequence[FileState]
     inlined: Sequence[InlinedState]
     inlined_since: datetime | None
+    revived: int = 0
 
     @property
     def partitioned(self) -> bool:
@@ -134,6 +138,9 @@ def census(config: LakeConfig, doing: str) -> Iterator[Census]:
         inlined = _inlined(metadata, there)
         times = _times(metadata, [one.oldest for some in inlined.values() for one in some])
         keys = _keys(metadata)
+        revived = Counter[int]()
+        for one in revived_rows(metadata):
+            revived[one.table_id] += one.rows
         tables = [
             TableState(
                 table_id,
@@ -144,6 +151,7 @@ def census(config: LakeConfig, doing: str) -> Iterator[Census]:
                 files.get(table_id, ()),
                 inlined.get(table_id, ()),
                 min((times[one.oldest] for one in inlined.get(table_id, ())), default=None),
+                revived[table_id],
             )
             for table_id, name, schema_id, folder in _tables(metadata, latest.snapshot_id)
         ]

@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from ducklake_orch.catalog.metadata import Metadata, live, reading
+from ducklake_orch.catalog.revived import revived_rows
 from ducklake_orch.engine.commit import Write, commit
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.engine.session import Session, open_session
-from ducklake_orch.errors import DuckLakeOrchError, TableDroppedError
+from ducklake_orch.errors import DuckLakeOrchError, StalePlanError, TableDroppedError
 from ducklake_orch.maintenance.work import Done, Work
 
 # By id: size and rows of a file.
@@ -18,17 +19,27 @@ Files = dict[int, tuple[int, int]]
 
 def flush(work: Work) -> Done:
     """Write the inlined rows and deletions of a table to files."""
-    with _session(work) as session:
+    with _session(work) as session, session.queue(work.purpose):
+        _refuse_to_revive(work, session)
         return _call(work, session, [_flush_call(work)])
 
 
 def rewrite(work: Work) -> Done:
     """Write the files of a table anew that have lost many of their rows."""
     with _session(work) as session, session.queue(work.purpose):
+        _refuse_to_revive(work, session)
         # Immediately before, in the same turn: a flush after it would add deletions to files that have ended.
         commit(session, Write(work.purpose, work.info()), lambda one: one.con.execute(_flush_call(work)).fetchall())
         threshold = work.policy.rewrite.delete_threshold
         return _call(work, session, [_table_call(work, "rewrite_data_files", delete_threshold=threshold)])
+
+
+def _refuse_to_revive(work: Work, session: Session) -> None:
+    """Look whether a flush would still leave dead what is dead."""
+    with reading(session, work.purpose) as metadata:
+        table = metadata.find_table(work.table, metadata.latest().snapshot_id)
+        if table is not None and any(one.table_id == table.table_id for one in revived_rows(metadata)):
+            raise StalePlanError(f"{work.purpose}: rows were deleted meanwhile that a flush would bring back.")
 
 
 def merge(work: Work) -> Done:

@@ -99,13 +99,25 @@ class TablePlanner:
             return self._left("flush", f"{inlined} inlined, fewer than `min_rows` = {policy.min_rows}")
         if since is not None and self._census.age(since) < policy.min_age:
             return self._left("flush", f"the oldest inlined row is younger than `min_age` = {in_words(policy.min_age)}")
-        return self._flushed("")
+        return self._flushed("") if self._can_flush else self._left("flush", self._revives)
 
     def flush_before_rewrite(self, planned: Sequence[PlannedStep]) -> list[PlannedStep]:
         """Return the flush that a rewrite needs, whatever the policy says of flushes."""
         if not self._inlined or any(one.action == "run" for one in planned):
             return list(planned)
-        return [self._flushed(", right before the rewrite")]
+        return [self._flushed(", right before the rewrite")] if self._can_flush else list(planned)
+
+    @property
+    def _can_flush(self) -> bool:
+        return self._flusher != "extension" or not self._table.revived
+
+    @property
+    def _revives(self) -> str:
+        many = self._table.revived
+        return (
+            f"the extension would bring {many} deleted rows back, as their partition keys are texts that PostgreSQL"
+            " keeps as bytes: it waits until the snapshots that see them have expired"
+        )
 
     @property
     def _inlined(self) -> int:
@@ -144,6 +156,8 @@ class TablePlanner:
         for file in worn:
             by_partition[file.group[1:]].append(file)
         engine = self._engine(self._policy.rewrite.engine)
+        if engine == "extension" and not self._can_flush:
+            return [self._left("rewrite", f"it begins with a flush: {self._revives}")]
         return _as_one([self._rewritten_step(files, engine) for files in by_partition.values()])
 
     def _rewritten_step(self, files: Sequence[FileState], engine: str) -> PlannedStep:
