@@ -23,6 +23,7 @@ from ducklake_orch.catalog.statistics import TableColumnStats, widen
 from ducklake_orch.catalog.transaction import NOW, MetadataTransaction
 from ducklake_orch.engine.commit import Write, commit_through
 from ducklake_orch.engine.session import Session
+from ducklake_orch.engine.stored_files import remove_unused
 
 log = logging.getLogger("ducklake_orch")
 
@@ -39,7 +40,7 @@ def commit_change(session: Session, write: Write, change: TableChange) -> Commit
         TransientError: When the same work, planned anew, can pass.
         UnknownOutcomeError: When the answer to COMMIT was lost and it cannot be found out whether it took.
     """
-    root = session.instance.root
+    root, written = session.instance.root, list[str]()
     ready = prepare_few(root, change.target, change.few) if change.few else prepare(root, change.target, change.files)
     if change.key is not None:
         keys.check(change.key)
@@ -49,9 +50,11 @@ def commit_change(session: Session, write: Write, change: TableChange) -> Commit
             MetadataTransaction,
             session,
             write,
-            lambda transaction: _Commit(transaction, write, change, ready).run(),
+            lambda transaction: _Commit(transaction, write, change, ready, written).run(),
             settle=False,
         )
+    if write.doubt is None and (unused := set(written).difference(result.delete_files)):
+        remove_unused(session.config, sorted(unused))
     if write.after is not None:  # found by its mark: the answer to its COMMIT had been lost
         result = replace(result, snapshot_id=write.after)
     write.after = result.snapshot_id
@@ -60,12 +63,17 @@ def commit_change(session: Session, write: Write, change: TableChange) -> Commit
 
 @dataclass
 class _Commit:
-    """One attempt."""
+    """One attempt.
+
+    Attributes:
+        written: Where each attempt notes the delete files that it writes.
+    """
 
     transaction: MetadataTransaction
     write: Write
     change: TableChange
     ready: PreparedFiles
+    written: list[str]
     tokens: list[Token] = field(default_factory=list)
 
     def run(self) -> Committed:
@@ -166,6 +174,7 @@ class _Commit:
         if table is None:
             return []
         found = delete_files_of_retired(self.transaction, table, retired, snapshot, self.write.write_id)
+        self.written += [one.path for one in found]
         return [*found, *(self.change.deletes.numbered(snapshot) if self.change.deletes else ())]
 
     def _add_snapshot(self, snapshot: int, next_catalog_id: int, new_version: bool, deletes: int) -> None:

@@ -165,9 +165,9 @@ def _place(
             remove_written(config, table.folder, write.write_id)
         raise
     stray = not all(one.files and not one.again for one in compacted)
-    if write.doubt is None and (stray or len(placed.done) < len(jobs)):
-        # Of bins that were changed meanwhile, are unfit, or ran out of memory; and of no rows, of which COPY makes an
-        # empty file.
+    if write.doubt is None and (stray or len(placed.done) < len(jobs) or placed.delete_files):
+        # Of bins that were changed meanwhile, are unfit, or ran out of memory; of no rows, of which COPY makes an empty
+        # file; delete files of an attempt that came too late.
         kept = {path for one in placed.done for path in one.paths}
         remove_written(config, table.folder, write.write_id, kept.union(placed.delete_files))
     return compacted, placed

@@ -28,8 +28,9 @@ from ducklake_orch.errors import StorageError
 
 log = logging.getLogger("ducklake_orch")
 
-_OURS = re.compile(r"(?:^|/)ducklake-([0-9a-f]{32})-")
-_ENDINGS = (".parquet", ".puffin")
+_OURS = re.compile(r"(?:^|/)ducklake-([0-9a-f]{32})[-.]")
+# The last of them says to executors that they see the storage; a driver that was killed has left it.
+_KINDS = re.compile(r"\.parquet$|\.puffin$|(?:^|/)ducklake-[0-9a-f]{32}\.driver$")
 _FILES_IN_ONE_QUERY = 1000
 
 
@@ -102,7 +103,7 @@ def _find(config: LakeConfig, before: datetime) -> tuple[list[_Stored], int, int
         # Before the paths: a write that ends in between has then committed its files.
         running = read_pins(metadata).write_ids
         known = {*paths_of_tables(metadata), *scheduled_paths(metadata).values()}
-    strays = [path for path in listed if path not in known and path.endswith(_ENDINGS)]
+    strays = [path for path in listed if path not in known and _KINDS.search(path)]
     if strays:
         # Some servers list `%20` in a name as a space.
         unlisted = known.difference(listed)

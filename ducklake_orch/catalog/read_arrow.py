@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import duckdb
 import pyarrow as pa
 
+from ducklake_orch.catalog import changes
+from ducklake_orch.catalog.cells import text
 from ducklake_orch.catalog.look import snapshot_of
 from ducklake_orch.catalog.metadata import reading
 from ducklake_orch.catalog.model import ColumnDef
@@ -19,7 +21,7 @@ from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.opening import catalog_queue
 from ducklake_orch.engine.quoting import TableName, identifier
 from ducklake_orch.engine.session import Session
-from ducklake_orch.errors import ConfigError, ObjectNotFoundError
+from ducklake_orch.errors import CatalogBusyError, ConfigError, ObjectNotFoundError
 
 if TYPE_CHECKING:
     from ducklake_orch.lake import DuckLake
@@ -89,10 +91,34 @@ def read_batches(lake: "DuckLake", selection: Selection, batch_size: int) -> pa.
 
 def _batches(lake: "DuckLake", selection: Selection, batch_size: int) -> Generator[pa.RecordBatch, None, None]:
     """Return the rows in batches, at least one."""
-    with _opened(lake, selection) as session, _run(session, selection) as con:
-        reader = con.to_arrow_reader(batch_size)
-        yield pa.RecordBatch.from_pylist([], schema=reader.schema)
-        yield from reader
+    with _opened(lake, selection) as session:
+        before = _newest(session) if lake.config.catalog.type == "sqlite" else None
+        with _run(session, selection) as con:
+            reader = con.to_arrow_reader(batch_size)
+            yield pa.RecordBatch.from_pylist([], schema=reader.schema)
+            yield from reader
+            if before is not None:
+                _refuse_moved(session, selection, before)
+
+
+def _refuse_moved(session: Session, selection: Selection, since: int) -> None:
+    """Say so when what was streamed may have moved meanwhile: on SQLite the engine looks for deletions as it goes.
+
+    Raises:
+        CatalogBusyError: When the table was flushed or compacted.
+    """
+    with reading(session, f"Looking what became of `{selection.table}`") as metadata:
+        table = metadata.find_table(selection.table, snapshot_of(session, metadata))  # a view may be of any
+        moved = metadata.rows(
+            f"SELECT changes_made FROM {metadata.table_sql('ducklake_snapshot_changes')} WHERE snapshot_id > {since}"
+        )
+    tokens = changes.parse(",".join(text(row[0]) or "" for row in moved))
+    if any(one.kind in changes.MOVES and (table is None or one.id == table.table_id) for one in tokens):
+        raise CatalogBusyError(
+            f"`{selection.table}` was flushed or compacted while it was streamed: of a SQLite catalog, rows may be"
+            " missing or too many.",
+            remedy="Read it again, or with `lake.read`, which does so itself.",
+        )
 
 
 @contextmanager

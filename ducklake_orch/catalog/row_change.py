@@ -220,7 +220,9 @@ class _Changer:
             if not self._write.committing:
                 remove_written(self._config, plan.table.folder, self._write.write_id)
             raise
-        if deletes and self._write.doubt is None:  # else nobody knows which of them count
+        if done.replayed:
+            remove_written(self._config, plan.table.folder, self._write.write_id)
+        elif deletes and self._write.doubt is None:  # else nobody knows which of them count
             remove_unused(self._config, deletes.superseded)
         result = self._result(plan, files, done)
         return replace(result, rows_written=result.rows_written - losses.kept) if done.files_added else result

@@ -217,7 +217,8 @@ class _Writer:
             if not self._write.committing:
                 remove_written(self._config, plan.target.folder, self._write.write_id)
             raise
-        if not (done.files_added or written.few):  # done before; or nothing came, of which COPY makes an empty file
+        # Done before; or nothing came, of which COPY makes an empty file. In doubt, nobody knows which deletions count.
+        if not (done.files_added or written.few) and (done.replayed or self._write.doubt is None):
             kept = frozenset(done.delete_files)
             remove_written(self._config, plan.target.folder, self._write.write_id, kept)
         return self._result(plan.target, written, done)

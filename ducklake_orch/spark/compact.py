@@ -11,7 +11,8 @@ from ducklake_orch.errors import DuckLakeOrchError
 from ducklake_orch.spark.carry import carried
 from ducklake_orch.spark.compact_task import RESULT, unpack
 from ducklake_orch.spark.executor import writing_spec
-from ducklake_orch.spark.rows import check_reachable, failure_of, is_sparks
+from ducklake_orch.spark.reach import check_reachable
+from ducklake_orch.spark.rows import failure_of, is_sparks
 from ducklake_orch.spark.running import swept_if_it_fails, wait_for_others
 
 

@@ -2,16 +2,23 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from ducklake_orch.catalog.hits import DuckDBFinder, Finder, Hits
 from ducklake_orch.catalog.model import DataFile
 from ducklake_orch.catalog.scan import ScanPlan
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.errors import ConfigError
+from ducklake_orch.errors import ConfigError, DuckLakeOrchError
 from ducklake_orch.spark.carry import carried
 from ducklake_orch.spark.executor import engine_spec
+from ducklake_orch.spark.reach import are_reached
 from ducklake_orch.spark.read import read_job
+from ducklake_orch.spark.rows import failure_of, is_sparks
+from ducklake_orch.spark.running import swept_if_it_fails
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Of less, DuckDB in this process has found the rows before a job of Spark's has begun.
 MUCH = 1024 * 1024 * 1024
@@ -50,7 +57,7 @@ class SparkFinder:
         """Have files searched, and put the positions that are hit into the table."""
         if not files:
             return
-        if not self._forced and sum(file.file_size for file in files) < MUCH:
+        if not (self._forced or self._is_worth(files)):
             DuckDBFinder().find(plan, files, hits)
             return
         self.engine = "spark"
@@ -58,8 +65,23 @@ class SparkFinder:
         spec = engine_spec(self._config)
         find = carried("ducklake_orch.spark.read_task:find_rows", spec, job, pieces)
         frame = self._spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(find, "file bigint, pos bigint")
-        hits.con.register(_FOUND, frame.toArrow())
+        hits.con.register(_FOUND, self._told(plan, frame))
         try:
             hits.con.execute(f"INSERT INTO {hits.TABLE} FROM {_FOUND}")
         finally:
             hits.con.unregister(_FOUND)
+
+    def _is_worth(self, files: Sequence[DataFile]) -> bool:
+        return sum(file.file_size for file in files) >= MUCH and are_reached(self._config, self._spark)
+
+    def _told(self, plan: ScanPlan, frame: Any) -> "pa.Table":
+        """Run the job; what it leaves behind when it fails is cancelled, and it has written nothing."""
+        failure: DuckLakeOrchError
+        try:
+            with swept_if_it_fails(self._spark, uuid4().hex, lambda: 0):
+                return frame.toArrow()
+        except Exception as error:
+            if not is_sparks(error):
+                raise
+            failure = failure_of(error, self._config, f"Looking for rows of `{plan.table}` in Spark")
+        raise failure

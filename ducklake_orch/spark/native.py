@@ -22,8 +22,8 @@ from ducklake_orch.spark.types import spark_type
 # Types of columns that Spark writes as DuckDB would.
 _SAME = {"boolean", "int8", "int16", "int32", "int64", "float32", "float64", "date", "timestamp", "timestamptz"}
 _SAME |= {"varchar", "blob"}
-# What DuckDB calls a codec, in Spark's words.
-_CODECS = {"uncompressed": "none", "lz4_raw": "lz4_raw"} | {name: name for name in ("snappy", "zstd", "gzip", "brotli")}
+# What DuckDB calls a codec, in Spark's words; brotli is in none of Spark's jars.
+_CODECS = {"uncompressed": "none"} | {name: name for name in ("snappy", "zstd", "gzip", "lz4_raw")}
 _LITTLE = 16 * 1024 * 1024
 _FIELD_ID = "parquet.field.id"
 _SETTINGS = {

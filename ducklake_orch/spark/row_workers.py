@@ -10,16 +10,15 @@ import duckdb
 from ducklake_orch.catalog.model import ColumnDef, DataFile, NewFile, TableDef
 from ducklake_orch.catalog.workers import FileQuery, Lent, staged, staged_sql, staged_table
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.config.storages import BucketStorage
 from ducklake_orch.engine.stored_files import remove_written
 from ducklake_orch.errors import DuckLakeOrchError
 from ducklake_orch.spark.carry import carried
 from ducklake_orch.spark.executor import writing_spec
 from ducklake_orch.spark.finder import MUCH
+from ducklake_orch.spark.reach import are_reached, check_reachable
 from ducklake_orch.spark.row_task import RESULT, Queries, WriteTask, packed, unpack
-from ducklake_orch.spark.rows import check_reachable, failure_of, is_sparks
+from ducklake_orch.spark.rows import failure_of, is_sparks
 from ducklake_orch.spark.running import swept_if_it_fails, wait_for_others
-from ducklake_orch.spark.session import is_local
 
 # What a task reads, as long as one file is not more.
 _BYTES = 128 * 1024 * 1024
@@ -48,14 +47,7 @@ class SparkWorkers:
         if self._forced:
             check_reachable(self._config)
             return True
-        return sum(file.file_size for file in files) >= MUCH and self._reached()
-
-    def _reached(self) -> bool:
-        """Whether tasks surely reach the files."""
-        path = self._config.data_path
-        if path is None or ("://" not in path and not is_local(self._spark)):
-            return False
-        return not (isinstance(self._config.storage, BucketStorage) and self._config.storage.secret_name)
+        return sum(file.file_size for file in files) >= MUCH and are_reached(self._config, self._spark)
 
     @contextmanager
     def select(

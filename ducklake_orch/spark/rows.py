@@ -16,17 +16,17 @@ from ducklake_orch.catalog.model import NewFile
 from ducklake_orch.catalog.outside import rows_outside
 from ducklake_orch.catalog.rows import ArrowRows, Job, Written
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.config.storages import BucketStorage
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.layout import column_comments
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.engine.stored_files import remove_written
-from ducklake_orch.errors import DuckLakeOrchError, MissingExtraError, UnsupportedStatementError
+from ducklake_orch.errors import DuckLakeOrchError, MissingExtraError
 from ducklake_orch.spark.carry import carried
 from ducklake_orch.spark.distribute import distributed
 from ducklake_orch.spark.executor import writing_spec
 from ducklake_orch.spark.native import is_little, reason_against, write_natively
-from ducklake_orch.spark.running import swept_if_it_fails, wait_for_others
+from ducklake_orch.spark.reach import check_reachable
+from ducklake_orch.spark.running import swept_if_it_fails, wait_for_others, was_repeated
 from ducklake_orch.spark.session import is_local
 from ducklake_orch.spark.task import RESULT, TaskResult, WriteTask, unpack
 from ducklake_orch.spark.types import duckdb_columns, imported
@@ -118,7 +118,7 @@ class SparkRows:
             example = next(one.example for one in results if one.outside)
             raise rows_outside(job.table, job.where or "", outside, example)
         written = self._with_few(results, job)
-        if _may_have_left_files(self._frame.sparkSession, results):
+        if _may_have_left_files(self._frame.sparkSession, job, results):
             wait_for_others(self._frame.sparkSession, job.write_id)
             _sweep(job, written.files)
         return written
@@ -169,21 +169,6 @@ def check_writable(job: Job, columns: Sequence[tuple[str, str]]) -> None:
     given = [SourceColumn(name, kind) for name, kind in columns if kind != "NULL"]
     with job.working() as con:
         projection(con, job.table, given)
-
-
-def check_reachable(config: LakeConfig) -> None:
-    """Refuse a storage that Spark's tasks cannot reach."""
-    storage = config.storage
-    if storage is None:
-        raise UnsupportedStatementError(
-            f"Lake `{config.name}` keeps its files at MotherDuck, where Spark's tasks cannot write.",
-            remedy="Give the lake a bucket of your own (`mode` = `own_bucket` or `own_compute`).",
-        )
-    if isinstance(storage, BucketStorage) and storage.secret_name:
-        raise UnsupportedStatementError(
-            f"The secret `{storage.secret_name}` is in the engine of this process; Spark's tasks do not have it.",
-            remedy="Configure credentials of the storage, or `provider` = `credential_chain`.",
-        )
 
 
 def values_of(schema: Any) -> dict[str, str]:
@@ -248,8 +233,8 @@ def remove_sign(path: str) -> None:
         Path(path).unlink(missing_ok=True)
 
 
-def _may_have_left_files(spark: Any, results: Sequence[TaskResult]) -> bool:
+def _may_have_left_files(spark: Any, job: Job, results: Sequence[TaskResult]) -> bool:
     """Whether attempts that lost may have left files behind."""
-    if any(one.attempt or one.wrote_empty for one in results):
+    if any(one.attempt or one.wrote_empty for one in results) or was_repeated(spark, job.write_id):
         return True
     return str(spark.conf.get("spark.speculation", "false")).lower() == "true"

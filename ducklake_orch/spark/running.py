@@ -37,30 +37,51 @@ def wait_for_others(spark: Any, write_id: str) -> None:
     """Wait until no task of a write runs, as far as Spark keeps account of it; with Connect it tells nobody."""
     if (context := getattr(spark, "_sc", None)) is None:
         return
-    scala = context._jsc.sc()
-    tracker, store = scala.statusTracker(), scala.statusStore()
-    stages = {
-        stage
-        for job in tracker.getJobIdsForTag(_tag(write_id))
-        if (known := tracker.getJobInfo(job)).isDefined()
-        for stage in known.get().stageIds()
-    }
+    store, stages = context._jsc.sc().statusStore(), _stages(context, write_id)
     until = time.monotonic() + _PATIENCE
     while time.monotonic() < until and any(_runs(store, stage) for stage in stages):
         time.sleep(0.05)
+
+
+def was_repeated(spark: Any, write_id: str) -> bool:
+    """Whether a stage of a write began again, as far as Spark keeps account of it: its tasks count from 0 then."""
+    if (context := getattr(spark, "_sc", None)) is None:
+        return False
+    store = context._jsc.sc().statusStore()
+    return any(_attempts(store, stage) > 1 for stage in _stages(context, write_id))
 
 
 def _tag(write_id: str) -> str:
     return f"ducklake-{write_id}"
 
 
+def _stages(context: Any, write_id: str) -> set[int]:
+    tracker = context._jsc.sc().statusTracker()
+    return {
+        stage
+        for job in tracker.getJobIdsForTag(_tag(write_id))
+        if (known := tracker.getJobInfo(job)).isDefined()
+        for stage in known.get().stageIds()
+    }
+
+
 def _runs(store: Any, stage: int) -> bool:
+    last = _last_attempt(store, stage)
+    return last is not None and bool(last.numActiveTasks())
+
+
+def _attempts(store: Any, stage: int) -> int:
+    last = _last_attempt(store, stage)
+    return 0 if last is None else int(last.attemptId()) + 1
+
+
+def _last_attempt(store: Any, stage: int) -> Any:
     from py4j.protocol import Py4JJavaError
 
     try:
-        return bool(store.lastStageAttempt(stage).numActiveTasks())
+        return store.lastStageAttempt(stage)
     except Py4JJavaError:  # it never began, or is forgotten
-        return False
+        return None
 
 
 def _sweep_until_quiet(sweep: Callable[[], int]) -> None:

@@ -23,6 +23,7 @@ _OF_A_SESSION = {
     # Spark looks for the files of a plan with a task for each: 9 s for 3000 of them, instead of half a second.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
 }
+_ALONE = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
 
 def local_session(
@@ -43,12 +44,14 @@ def local_session(
     find_java()
     # Workers use the first `python3` of the PATH, unless told: it may lack duckdb.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # Spark looks its own address up by name, which takes seconds where there is no network.
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(app_name)
     if master is not None or not _is_submitted():
         builder = builder.master(master or "local[*]")
-    for name, value in (_defaults() | dict(conf or {})).items():
+    here = (master or "local").startswith("local")
+    if here:
+        # Spark looks its own address up by name, which takes seconds where there is no network.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    for name, value in (_defaults(here=here) | dict(conf or {})).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
@@ -58,8 +61,9 @@ def _is_submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _defaults() -> dict[str, str]:
-    settings = _of_a_machine() | _OF_A_SESSION
+def _defaults(*, here: bool) -> dict[str, str]:
+    # Executors of other machines have to find the driver.
+    settings = (_ALONE if here else {}) | _of_a_machine() | _OF_A_SESSION
     if _is_submitted():
         from pyspark import SparkConf, SparkContext
 
@@ -73,8 +77,6 @@ def _defaults() -> dict[str, str]:
 def _of_a_machine() -> dict[str, str]:
     log = Path(__file__).with_name("log4j2.properties")
     return {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log.as_uri()}",
         "spark.ui.enabled": "false",

@@ -275,3 +275,16 @@ def test_what_cannot_be_merged_is_refused(
     with pytest.raises(error, match=words):
         lake.write(data, "t", **({"mode": "merge"} | arguments))
     assert newest(lake) == 1
+
+
+@catalogs(quick=[SQLITE, POSTGRES])
+def test_what_a_rival_with_the_same_key_has_done_first_leaves_no_file(
+    lake: DuckLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.write(of({1: "one"}), "t", mode="append")
+    how: dict[str, Any] = {"mode": "merge", "keys": ["id"], "idempotency_key": "k"}
+    how["when_matched"] = {"name": "target.name || source.name"}  # done twice, it would not be the same
+    meanwhile(monkeypatch, lambda: lake.write(of({2: "two"}), "t", **how))
+    assert lake.write(of({2: "two"}), "t", **how).replayed
+    assert dict(rows(lake, "FROM t")) == {1: "one", 2: "two"}
+    assert lake.fsck(deep=True, storage=True).findings == []

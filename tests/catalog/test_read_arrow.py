@@ -14,7 +14,8 @@ from ducklake_orch.catalog import read_arrow
 from ducklake_orch.catalog.metadata import reading
 from ducklake_orch.engine.instances import pool
 from ducklake_orch.errors import StorageError
-from tests.backends import POSTGRES, SQLITE, catalogs
+from tests.backends import LOCAL, POSTGRES, SQLITE, Backend, catalogs
+from tests.conftest import MakeLake
 
 ROWS = pa.table({"k": range(1000), "v": [f"v{n}" for n in range(1000)]})
 
@@ -118,3 +119,19 @@ def test_a_file_that_is_gone_is_an_error_of_ours(tmp_path: Path) -> None:
         lake.read("t")
     with pytest.raises(Exception, match=r"Reading `main\.t` failed"):
         lake.read_batches("t").read_all()
+
+
+@pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
+def test_a_stream_of_a_sqlite_lake_ends_with_an_error_when_its_rows_were_moved_meanwhile(make_lake: MakeLake) -> None:
+    lake = make_lake(data_inlining_row_limit=10)
+    lake.write(ROWS, "t", mode="append")
+    lake.execute("INSERT INTO t VALUES (1000, 'inlined')").raise_for_error()
+    with lake.read_batches("t", batch_size=100) as stream:
+        stream.read_next_batch()
+        lake.write(ROWS.slice(0, 1), "t", mode="append")  # moves nothing
+        lake.maintain(operations=["flush"]).raise_for_error()
+        with pytest.raises(pa.ArrowInvalid, match="was flushed or compacted while it was streamed"):
+            stream.read_all()
+    with lake.read_batches("t", batch_size=100) as stream:
+        lake.write(ROWS.slice(0, 1), "t", mode="append")
+        assert stream.read_all().num_rows == 1002

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
@@ -77,3 +78,31 @@ def test_many_files_in_a_task_need_no_more_memory_than_one(tmp_path: Path, spark
     assert (done.engine, done.rows_removed) == ("spark", 20_000)
     assert lake.execute("SELECT sum(x) AS n FROM t").rows == [{"n": sum(n % 7 for n in range(200_000)) + 20_000}]
     assert lake.fsck(deep=True, storage=True).findings == []
+
+
+@pytest.mark.parametrize("backend", [Backend(SQLITE, LOCAL)], indirect=True, ids=str)
+def test_a_search_that_fails_is_an_error_of_ours(make_lake: MakeLake, spark: SparkSession) -> None:
+    (lake, _) = twins(make_lake)
+    Path(lake.table("t").files()[0].path).unlink()
+    with pytest.raises(errors.DuckLakeOrchError, match="Looking for rows of .* in Spark"):
+        lake.delete("t", "i % 7 = 3", spark=spark, engine="spark")
+    with pytest.raises(errors.DuckLakeOrchError):  # nor is what comes after it spoiled
+        lake.delete("t", "i % 7 = 3")
+
+
+@pytest.mark.parametrize("backend", [Backend(SQLITE, LOCAL)], indirect=True, ids=str)
+def test_what_only_this_process_has_is_used_here_however_much_there_is(
+    make_lake: MakeLake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ducklake_orch.spark.finder.MUCH", 1)
+    monkeypatch.setattr("ducklake_orch.spark.row_workers.MUCH", 1)
+    lake = make_lake("one", on_connect=with_a_macro)
+    lake.execute(f"CREATE TABLE t AS {ROWS.format(0, 1000)}").raise_for_error()
+    assert lake.delete("t", "i < 10", spark=spark).engine == "duckdb"
+    plain = make_lake("two")
+    plain.execute(f"CREATE TABLE t AS {ROWS.format(0, 1000)}").raise_for_error()
+    assert plain.delete("t", "i < 10", spark=spark).engine == "spark"
+
+
+def with_a_macro(con: duckdb.DuckDBPyConnection) -> None:
+    con.execute("CREATE OR REPLACE TEMP MACRO twice(x) AS 2 * x")

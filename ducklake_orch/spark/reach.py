@@ -1,0 +1,33 @@
+"""What Spark's tasks reach of a lake, which this process reaches in any case."""
+
+from typing import Any
+
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.config.storages import BucketStorage
+from ducklake_orch.errors import UnsupportedStatementError
+from ducklake_orch.spark.session import is_local
+
+
+def check_reachable(config: LakeConfig) -> None:
+    """Refuse a storage that Spark's tasks cannot reach."""
+    storage = config.storage
+    if storage is None:
+        raise UnsupportedStatementError(
+            f"Lake `{config.name}` keeps its files at MotherDuck, where Spark's tasks cannot write.",
+            remedy="Give the lake a bucket of your own (`mode` = `own_bucket` or `own_compute`).",
+        )
+    if isinstance(storage, BucketStorage) and storage.secret_name:
+        raise UnsupportedStatementError(
+            f"The secret `{storage.secret_name}` is in the engine of this process; Spark's tasks do not have it.",
+            remedy="Configure credentials of the storage, or `provider` = `credential_chain`.",
+        )
+
+
+def are_reached(config: LakeConfig, spark: Any) -> bool:
+    """Whether tasks surely reach the files, and know all that SQL can be written in here."""
+    path, storage = config.data_path, config.storage
+    if config.on_connect is not None or config.extensions:
+        return False  # what these bring to SQL, tasks do not have
+    if path is None or ("://" not in path and not is_local(spark)):
+        return False
+    return not (isinstance(storage, BucketStorage) and storage.secret_name)
