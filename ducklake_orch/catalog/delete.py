@@ -12,6 +12,7 @@ from ducklake_orch.catalog.row_change import RowRequest, change_rows
 from ducklake_orch.catalog.row_search import Losses
 from ducklake_orch.catalog.workers import FileQuery, Workers
 from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.commit import refuse_managed
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.results import WriteResult
@@ -35,6 +36,7 @@ def delete_rows(
     config: LakeConfig, request: DeleteRequest, finder: Finder, workers: Workers | None = None
 ) -> WriteResult:
     """Delete the rows of a table that meet a condition."""
+    refuse_managed(config, f"deleting rows of `{request.table}`")
     with working_connection(config, apart=True) as con:
         return change_rows(config, con, request, _Delete(request.where), finder, workers)
 

@@ -23,6 +23,7 @@ from ducklake_orch.catalog.write import write_table
 from ducklake_orch.catalog.write_request import WriteRequest
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
+from ducklake_orch.engine.commit import refuse_managed
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import folded, identifier
 from ducklake_orch.errors import ConfigError, DataError, ObjectExistsError, ObjectNotFoundError
@@ -80,6 +81,7 @@ def merge_rows(config: LakeConfig, rows: Spool, request: MergeRequest, workers: 
         request: Where to, and how.
         workers: Who else may match them with the rows of files, and write what comes of it.
     """
+    refuse_managed(config, f"merging into `{request.table}`")
     with working_connection(config, apart=True) as con:
         source = MergeSource(con, rows, request.keys, request.null_keys)
         merge = _Merge(con, source, request, workers)

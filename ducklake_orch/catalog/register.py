@@ -17,7 +17,7 @@ from ducklake_orch.catalog.model import NewFile, TableDef
 from ducklake_orch.catalog.pins import pinned
 from ducklake_orch.catalog.write_result import find_replay, write_result
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.commit import Write, refuse_read_only
+from ducklake_orch.engine.commit import Write, refuse_managed, refuse_read_only
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import TableName
@@ -53,6 +53,7 @@ def add_files(config: LakeConfig, request: AddRequest) -> WriteResult:
     """
     started, attempts = time.monotonic(), 0
     refuse_read_only(config, f"adding files to `{request.table}`")
+    refuse_managed(config, f"adding files to `{request.table}`")
     if request.idempotency_key is not None:
         keys.check(request.idempotency_key)
 

@@ -15,6 +15,7 @@ from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.catalog.workers import FileQuery, Workers
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
+from ducklake_orch.engine.commit import refuse_managed
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import folded, identifier
 from ducklake_orch.errors import ConfigError, ObjectNotFoundError
@@ -48,6 +49,7 @@ def update_rows(
     config: LakeConfig, request: UpdateRequest, finder: Finder, workers: Workers | None = None
 ) -> WriteResult:
     """Change the rows of a table that meet a condition."""
+    refuse_managed(config, f"updating rows of `{request.table}`")
     with working_connection(config, apart=True) as con:
         return change_rows(config, con, request, _Update(request), finder, workers)
 

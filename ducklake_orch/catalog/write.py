@@ -26,7 +26,7 @@ from ducklake_orch.catalog.write_result import find_replay, partitions_written, 
 from ducklake_orch.config.catalogs import DuckDBCatalog, SQLiteCatalog
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine import server_sql
-from ducklake_orch.engine.commit import Write, refuse_read_only
+from ducklake_orch.engine.commit import Write, refuse_managed, refuse_read_only
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.retry import NO_LIMIT, retrying
@@ -72,7 +72,7 @@ def write_table(config: LakeConfig, rows: Rows, request: WriteRequest) -> WriteR
         request: Where to, and how.
     """
     started, attempts = time.monotonic(), 0
-    refuse_read_only(config, f"writing `{request.table}`")
+    _refuse(config, request)
 
     def attempt(number: int) -> WriteResult:
         nonlocal attempts
@@ -106,7 +106,7 @@ class PlannedWrite:
     @classmethod
     def of(cls, config: LakeConfig, rows: Rows, request: WriteRequest) -> "PlannedWrite":
         """Plan a write; of the rows, only their types are asked for."""
-        refuse_read_only(config, f"writing `{request.table}`")
+        _refuse(config, request)
         write = Write(f"writing `{request.table}`", request.commit)
         plan = _Writer(config, rows, request, write).plan()
         if plan.done is None:
@@ -139,6 +139,11 @@ class PlannedWrite:
     def _unpin(self) -> None:
         if not self.is_done:
             unpin(self.config, self.write)
+
+
+def _refuse(config: LakeConfig, request: WriteRequest) -> None:
+    refuse_read_only(config, f"writing `{request.table}`")
+    refuse_managed(config, f"writing `{request.table}`")
 
 
 class _Writer:

@@ -12,6 +12,7 @@ from ducklake_orch.config.units import in_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from pyspark.sql import SparkSession
     from rich.status import Status
 
     from ducklake_orch.maintenance.results import PlannedStep, StepReport
@@ -27,10 +28,15 @@ def maintain(
     ] = None,
     schema: Annotated[list[str] | None, typer.Option(help="Only tables in this schema, by name or pattern.")] = None,
     table: Annotated[list[str] | None, typer.Option(help="Only this table, by name or pattern.")] = None,
+    with_spark: Annotated[
+        bool,
+        typer.Option("--spark", help="Have Spark do what is too much for one process: as submitted, or one here."),
+    ] = False,
 ) -> None:
     """Flush, rewrite, merge, expire, clean up and look for orphans, as the lake's `maintenance` policy says."""
     lake = options.open()
-    planned = lake.plan_maintenance(operations=operation, schemas=schema, tables=table)
+    spark = _session() if with_spark else None
+    planned = lake.plan_maintenance(operations=operation, schemas=schema, tables=table, spark=spark)
     if not options.json:
         for warning in planned.warnings:
             print_problem("warning", warning)
@@ -38,7 +44,7 @@ def maintain(
         print_json(planned.to_dict()) if options.json else _show(planned.operations)
         return
     with console(stderr=True).status("Maintenance begins", spinner="line") as status:
-        report = lake.maintain(planned, progress=None if options.json else _progress(status))
+        report = lake.maintain(planned, spark=spark, progress=None if options.json else _progress(status))
     print_json(report.to_dict()) if options.json else _show(report.operations)
     if not options.json:
         show(f"{report.status}: {report.duration_s:.1f} s, {in_bytes(report.totals['bytes_freed'])} freed")
@@ -46,6 +52,12 @@ def maintain(
         raise typer.Exit(FAILED)
     if any(one.status == "stopped" and "SIG" in one.reason for one in report.operations):
         raise typer.Exit(INTERRUPTED)
+
+
+def _session() -> "SparkSession":
+    from ducklake_orch.spark import local_session
+
+    return local_session("ducklake-orch maintain")
 
 
 def _progress(status: "Status") -> "Callable[[PlannedStep], None]":

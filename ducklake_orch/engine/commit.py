@@ -184,6 +184,16 @@ def refuse_read_only(config: LakeConfig, purpose: str) -> None:
         raise ReadOnlyError(f"{purpose}: lake `{config.name}` is opened {how}.", remedy=remedy)
 
 
+def refuse_managed(config: LakeConfig, purpose: str) -> None:
+    """Refuse to write files for a lake whose files are MotherDuck's, before any work."""
+    if config.storage is None:
+        remedy = "Write with SQL in `lake.execute`, or give the lake a bucket: `mode` = `own_bucket` or `own_compute`."
+        raise UnsupportedStatementError(
+            f"{purpose}: lake `{config.name}` keeps its files at MotherDuck, where only MotherDuck writes.",
+            remedy=remedy,
+        )
+
+
 @contextlib.contextmanager
 def _no_renumbering(session: Session, *, when: bool) -> Iterator[None]:
     """Let a COMMIT fail rather than be re-numbered by the engine, while a lost attempt may still be on its way.

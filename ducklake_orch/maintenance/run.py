@@ -51,7 +51,9 @@ def maintain(
         return run.report(steps, plan.snapshot, dry_run=True)
     refuse_read_only(config, "maintenance")
     if spark is None and any(step.engine == "spark" for step in plan.operations):
-        raise ConfigError("The plan has steps for Spark.", remedy="Give the session: `maintain(…, spark=spark)`.")
+        raise ConfigError(
+            "The plan has steps for Spark.", remedy="Give the session: `maintain(…, spark=spark)`, or `--spark`."
+        )
     with only_runner(config) as still_alone, listening(run.stop):
         return run.all(still_alone)
 

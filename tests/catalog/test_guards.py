@@ -344,3 +344,17 @@ def test_durations_that_parquet_cannot_hold_are_refused(lake: DuckLake, microsec
     with pytest.raises(errors.DataError, match="`iv`"):
         lake.write(data, "t", mode="append")
     assert not lake.exists("t")
+
+
+def test_a_lake_whose_files_are_motherducks_is_refused_before_any_work() -> None:
+    lake, frame = DuckLake.from_url("lake", catalog="md:lake"), query("SELECT 1 AS i")
+    attempts: list[Callable[[], Any]] = [
+        lambda: lake.write(frame, "t", mode="append"),
+        lambda: lake.write(frame, "t", mode="merge", keys=["i"]),
+        lambda: lake.delete("t", "i = 1"),
+        lambda: lake.update("t", {"i": "2"}, "i = 1"),
+        lambda: lake.add_files("t", ["x.parquet"]),
+    ]
+    for work in attempts:
+        with pytest.raises(errors.UnsupportedStatementError, match="keeps its files at MotherDuck"):
+            work()

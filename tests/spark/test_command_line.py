@@ -55,6 +55,22 @@ def test_write_puts_a_query_or_files_into_a_table(tmp_path: Path) -> None:
     assert run("write", "s.t", "--mode", "add", "--sql", "SELECT 1", *lake).code == 2
 
 
+def test_maintain_has_spark_do_what_the_policy_gives_it(tmp_path: Path) -> None:
+    (tmp_path / "ducklake.toml").write_text(
+        "[lakes.w]\ncreate_if_missing = true\n"
+        f"catalog = 'sqlite:///{tmp_path}/w.sqlite'\nstorage = '{tmp_path}/w.files'\n"
+        "[lakes.w.maintenance.merge]\nengine = 'spark'\nmin_files = 2\n"
+    )
+    lake = DuckLake.from_toml(tmp_path / "ducklake.toml")
+    for number in range(3):
+        lake.write(pa.table({"id": [number]}), "t", mode="append")
+    alone = run("maintain", "--operation", "merge")
+    assert (alone.code, "spark" in alone.err) == (2, True)
+    report = run("maintain", "--operation", "merge", "--spark", "--json").json
+    assert [(one["status"], one["engine"]) for one in report["operations"]] == [("done", "spark")]
+    assert sorted(lake.read("t").column("id").to_pylist()) == [0, 1, 2]
+
+
 def test_spark_submit_runs_the_same(tmp_path: Path) -> None:
     DuckLake.local(tmp_path / "lake").execute("SELECT 1")
     env = {
