@@ -3,16 +3,19 @@
 The new files are written once. What they replace is looked for again when somebody else has changed it meanwhile.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ducklake_orch.catalog import conflicts
 from ducklake_orch.catalog.change import Committed, Matching, Partitions, TableChange
 from ducklake_orch.catalog.commit import commit_change
-from ducklake_orch.catalog.hits import DuckDBFinder
+from ducklake_orch.catalog.hits import Finder, Hits
+from ducklake_orch.catalog.model import NewFile
 from ducklake_orch.catalog.planning import plan_rows, planning
 from ducklake_orch.catalog.retire import partitions_condition
 from ducklake_orch.catalog.row_search import RowSearch, union_sql
 from ducklake_orch.catalog.turns import Turns, session_of
+from ducklake_orch.catalog.workers import FileQuery, Workers
 from ducklake_orch.catalog.writer import write_known_rows
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.commit import Write
@@ -24,22 +27,25 @@ from ducklake_orch.engine.stored_files import remove_unused
 from ducklake_orch.errors import DuckLakeOrchError, StalePlanError
 
 
-def commit_replacement(config: LakeConfig, write: Write, change: TableChange) -> Committed:
+def commit_replacement(
+    config: LakeConfig, write: Write, change: TableChange, finder: Finder, workers: Workers | None
+) -> Committed:
     """Commit a replacement row by row.
 
     Args:
         config: The lake.
         write: Its identity.
         change: What to do; it replaces what matches a predicate, or partitions.
+        finder: What finds the rows.
+        workers: Who else may write what stays.
 
     Raises:
         StalePlanError: When the new files do not fit the table any more.
     """
     with working_connection(config, apart=True) as con:
         # Rows for the catalog come without files; then none is written anew.
-        replacement = _Replacement(
-            config, write, change, RowSearch(config, con, DuckDBFinder(), rewrites=not change.few)
-        )
+        search = RowSearch(config, con, finder, rewrites=not change.few)
+        replacement = _Replacement(config, write, change, search, workers)
         turns = Turns(config, write.purpose)
 
         def attempt(number: int) -> Committed:
@@ -55,6 +61,7 @@ class _Replacement:
     write: Write
     change: TableChange
     search: RowSearch
+    workers: Workers | None
     fits: bool = True
 
     def is_worth(self, error: DuckLakeOrchError) -> int:
@@ -80,9 +87,7 @@ class _Replacement:
         losses = self.search.losses(plan)
         files = change.files
         if kept := self.search.kept(plan, losses):
-            with self.search.working("Writing what stays"):
-                rows = union_sql([one.sql for one in kept])
-                files += tuple(write_known_rows(self.search.con, change.target, rows, self.write.write_id))
+            files += tuple(self._kept(kept))
         deletes = self.search.deletes(plan, losses, self.write.write_id)
         fault_point("rows.found")
         removal = self.search.removal(plan, where, losses, plan.inlined_ids())
@@ -96,6 +101,13 @@ class _Replacement:
         if deletes and self.write.doubt is None:  # else nobody knows which of them count
             remove_unused(self.config, deletes.superseded)
         return done
+
+    def _kept(self, queries: Sequence[FileQuery]) -> list[NewFile]:
+        con, target, write_id = self.search.con, self.change.target, self.write.write_id
+        with self.search.working("Writing what stays"):
+            if self.workers and self.workers.are_worth([one.file for one in queries]):
+                return self.workers.write(con, target, queries, [Hits.LENT], write_id, beside=self.change.files)
+            return write_known_rows(con, target, union_sql([one.sql for one in queries]), write_id)
 
 
 def _condition(change: TableChange) -> str:

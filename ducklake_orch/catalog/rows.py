@@ -8,9 +8,11 @@ from typing import Any, Protocol
 import duckdb
 
 from ducklake_orch.catalog.few import FewRows, few_at_most, few_rows
+from ducklake_orch.catalog.hits import DuckDBFinder, Finder
 from ducklake_orch.catalog.model import NewFile, TableDef
 from ducklake_orch.catalog.outside import RowsInside
 from ducklake_orch.catalog.source import Source
+from ducklake_orch.catalog.workers import Workers
 from ducklake_orch.catalog.writer import write_files
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.failures import classify
@@ -76,6 +78,9 @@ class Rows(Protocol):
     def write(self, job: Job) -> Written:
         """Write the rows; files of an attempt that fails are removed by the caller."""
 
+    def searching(self, config: LakeConfig) -> tuple[Finder, Workers | None]:
+        """Return who looks for rows that these replace, and who else may write what stays beside those."""
+
 
 class ArrowRows:
     """Rows that this process reads as a stream of Arrow batches.
@@ -93,6 +98,10 @@ class ArrowRows:
         self.repeatable = self._source.repeatable
         self.is_small = self._source.is_small
         self.types = self._source.types
+
+    def searching(self, config: LakeConfig) -> tuple[Finder, Workers | None]:
+        """Return who looks for rows that these replace: this process."""
+        return DuckDBFinder(), None
 
     def write(self, job: Job) -> Written:
         """Write the rows in this process."""

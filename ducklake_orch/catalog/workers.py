@@ -79,8 +79,19 @@ class Workers(Protocol):
         queries: Sequence[FileQuery],
         lent: Sequence[Lent],
         write_id: str,
+        *,
+        beside: Sequence[NewFile] = (),
     ) -> list[NewFile]:
-        """Write the rows of queries, which have ids, into files of a table."""
+        """Write the rows of queries, which have ids, into files of a table.
+
+        Args:
+            con: What the queries would run in here.
+            table: The table.
+            queries: The queries.
+            lent: What they read besides their files.
+            write_id: Becomes part of the files' names; of others that have it, none stays.
+            beside: But these.
+        """
 
 
 def integers(*names: str) -> tuple[ColumnDef, ...]:

@@ -304,7 +304,7 @@ class _Writer:
                 return Committed(latest, latest)
             except NotAlignedError as error:
                 log.info("%s: %s", self._write.purpose, error)
-        return commit_replacement(self._config, self._write, change)
+        return commit_replacement(self._config, self._write, change, *self._rows.searching(self._config))
 
     def _change(self, plan: _Plan, written: Written) -> TableChange:
         request = self._request

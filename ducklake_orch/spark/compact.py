@@ -7,12 +7,11 @@ from ducklake_orch.catalog.compact_bin import BinJob
 from ducklake_orch.catalog.compact_commit import Compacted
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.stored_files import remove_written
-from ducklake_orch.errors import DuckLakeOrchError
 from ducklake_orch.spark.carry import carried
 from ducklake_orch.spark.compact_task import RESULT, unpack
 from ducklake_orch.spark.executor import writing_spec
+from ducklake_orch.spark.failures import in_our_words
 from ducklake_orch.spark.reach import check_reachable
-from ducklake_orch.spark.rows import failure_of, is_sparks
 from ducklake_orch.spark.running import swept_if_it_fails, wait_for_others
 
 
@@ -41,13 +40,9 @@ class SparkCompactor:
     def _run(self, jobs: Sequence[BinJob], write_id: str, folder: str) -> list[Compacted]:
         spec = writing_spec(self._config, jobs[0].table)
         work = carried("ducklake_orch.spark.compact_task:compact", spec, tuple(jobs), write_id)
-        failure: DuckLakeOrchError
-        try:
-            with swept_if_it_fails(self._spark, write_id, lambda: remove_written(self._config, folder, write_id)):
-                rows = self._spark.range(0, len(jobs), 1, len(jobs)).mapInArrow(work, f"{RESULT} binary").collect()
-            return [one for row in rows for one in unpack(bytes(row[0]))]
-        except Exception as error:
-            if not is_sparks(error):
-                raise
-            failure = failure_of(error, self._config, f"Compacting files of `{jobs[0].table}` in Spark")
-        raise failure
+        with (
+            in_our_words(self._config, f"Compacting files of `{jobs[0].table}` in Spark"),
+            swept_if_it_fails(self._spark, write_id, lambda: remove_written(self._config, folder, write_id)),
+        ):
+            rows = self._spark.range(0, len(jobs), 1, len(jobs)).mapInArrow(work, f"{RESULT} binary").collect()
+        return [one for row in rows for one in unpack(bytes(row[0]))]

@@ -9,12 +9,12 @@ from ducklake_orch.catalog.hits import DuckDBFinder, Finder, Hits
 from ducklake_orch.catalog.model import DataFile
 from ducklake_orch.catalog.scan import ScanPlan
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.errors import ConfigError, DuckLakeOrchError
+from ducklake_orch.errors import ConfigError
 from ducklake_orch.spark.carry import carried
 from ducklake_orch.spark.executor import engine_spec
+from ducklake_orch.spark.failures import in_our_words
 from ducklake_orch.spark.reach import are_reached
 from ducklake_orch.spark.read import read_job
-from ducklake_orch.spark.rows import failure_of, is_sparks
 from ducklake_orch.spark.running import swept_if_it_fails
 
 if TYPE_CHECKING:
@@ -76,12 +76,8 @@ class SparkFinder:
 
     def _told(self, plan: ScanPlan, frame: Any) -> "pa.Table":
         """Run the job; what it leaves behind when it fails is cancelled, and it has written nothing."""
-        failure: DuckLakeOrchError
-        try:
-            with swept_if_it_fails(self._spark, uuid4().hex, lambda: 0):
-                return frame.toArrow()
-        except Exception as error:
-            if not is_sparks(error):
-                raise
-            failure = failure_of(error, self._config, f"Looking for rows of `{plan.table}` in Spark")
-        raise failure
+        with (
+            in_our_words(self._config, f"Looking for rows of `{plan.table}` in Spark"),
+            swept_if_it_fails(self._spark, uuid4().hex, lambda: 0),
+        ):
+            return frame.toArrow()

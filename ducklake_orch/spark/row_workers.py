@@ -1,6 +1,6 @@
 """Queries over the files of a table, run by Spark's tasks: each task has some of the files, and what was lent to it."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
@@ -14,10 +14,10 @@ from ducklake_orch.engine.stored_files import remove_written
 from ducklake_orch.errors import DuckLakeOrchError
 from ducklake_orch.spark.carry import carried
 from ducklake_orch.spark.executor import writing_spec
+from ducklake_orch.spark.failures import in_our_words
 from ducklake_orch.spark.finder import MUCH
 from ducklake_orch.spark.reach import are_reached, check_reachable
 from ducklake_orch.spark.row_task import RESULT, Queries, WriteTask, packed, unpack
-from ducklake_orch.spark.rows import failure_of, is_sparks
 from ducklake_orch.spark.running import swept_if_it_fails, wait_for_others
 
 # What a task reads, as long as one file is not more.
@@ -73,9 +73,11 @@ class SparkWorkers:
         queries: Sequence[FileQuery],
         lent: Sequence[Lent],
         write_id: str,
+        *,
+        beside: Sequence[NewFile] = (),
     ) -> list[NewFile]:
         """Write the rows of queries, which have ids, into files of a table."""
-        return self._written(con, table, queries, lent, WriteTask(table, write_id, known=True))
+        return self._written(con, table, queries, lent, WriteTask(table, write_id, known=True), beside)
 
     def _written(
         self,
@@ -84,22 +86,27 @@ class SparkWorkers:
         queries: Sequence[FileQuery],
         lent: Sequence[Lent],
         task: WriteTask,
+        beside: Sequence[NewFile] = (),
     ) -> list[NewFile]:
-        def sweep(keep: frozenset[str] = frozenset()) -> int:
+        def sweep(written: Sequence[NewFile] = ()) -> int:
+            keep = frozenset(file.path for file in [*beside, *written])
             return remove_written(self._config, task.table.folder, task.write_id, keep)
 
         with staged(self._config, con, table, lent) as tables:
             work = self._queries(table, queries, tables)
             frame = self._spark.range(0, len(work.parts), 1, len(work.parts))
             run = carried("ducklake_orch.spark.row_task:write", work, task)
-            with swept_if_it_fails(self._spark, task.write_id, sweep):
-                rows = self._told(table, frame.mapInArrow(run, f"{RESULT} binary").collect)
+            with (
+                in_our_words(self._config, f"Changing rows of `{table}` in Spark"),
+                swept_if_it_fails(self._spark, task.write_id, sweep),
+            ):
+                rows = frame.mapInArrow(run, f"{RESULT} binary").collect()
         results = [unpack(bytes(row[0])) for row in rows]
         # Another attempt at the same task has files of its own.
         wait_for_others(self._spark, task.write_id)
         failed = next((one for one in results if isinstance(one, DuckLakeOrchError)), None)
         files = [] if failed else [file for one in results if isinstance(one, list) for file in one]
-        sweep(frozenset(file.path for file in files))
+        sweep(files)
         if failed:
             raise failed
         return files
@@ -119,13 +126,3 @@ class SparkWorkers:
             tuple((one.name, sql, one.whole) for one, sql in tables.items()),
             tuple(packed(part) for part in parts),
         )
-
-    def _told(self, table: TableDef, run: Callable[[], list[Any]]) -> list[Any]:
-        failure: DuckLakeOrchError
-        try:
-            return run()
-        except Exception as error:
-            if not is_sparks(error):
-                raise
-            failure = failure_of(error, self._config, f"Changing rows of `{table}` in Spark")
-        raise failure

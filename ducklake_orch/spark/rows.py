@@ -1,41 +1,39 @@
 """The rows of a Spark DataFrame: written into files by its executors, committed by whoever asked for them."""
 
 import logging
-import re
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 
 from ducklake_orch.catalog.fitting import SourceColumn, projection
+from ducklake_orch.catalog.hits import Finder
 from ducklake_orch.catalog.model import NewFile
 from ducklake_orch.catalog.outside import rows_outside
 from ducklake_orch.catalog.rows import ArrowRows, Job, Written
+from ducklake_orch.catalog.workers import Workers
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.layout import column_comments
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.engine.stored_files import remove_written
-from ducklake_orch.errors import DuckLakeOrchError, MissingExtraError
 from ducklake_orch.spark.carry import carried
 from ducklake_orch.spark.distribute import distributed
 from ducklake_orch.spark.executor import writing_spec
+from ducklake_orch.spark.failures import in_our_words
+from ducklake_orch.spark.finder import SparkFinder
 from ducklake_orch.spark.native import is_little, reason_against, write_natively
 from ducklake_orch.spark.reach import check_reachable
+from ducklake_orch.spark.row_workers import SparkWorkers
 from ducklake_orch.spark.running import swept_if_it_fails, wait_for_others, was_repeated
 from ducklake_orch.spark.session import is_local
 from ducklake_orch.spark.task import RESULT, TaskResult, WriteTask, unpack
 from ducklake_orch.spark.types import duckdb_columns, imported
 
 log = logging.getLogger("ducklake_orch")
-# The last line of a traceback in a worker: the error's class, maybe with its module, and what it says.
-_RAISED = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Interrupt)): ", re.MULTILINE)
-
-_CAUSED = re.compile(r"^Caused by: (?:[\w.$]+\.)?(\w+: .+)$", re.MULTILINE)
+T = TypeVar("T")
 
 
 class SparkRows:
@@ -58,6 +56,11 @@ class SparkRows:
         self._schema = frame.schema
         self._columns = duckdb_columns(self._schema)
         self.comments: Mapping[str, str] = column_comments(self._schema)
+
+    def searching(self, config: LakeConfig) -> tuple[Finder, Workers | None]:
+        """Return who looks for rows that these replace: tasks, where there is much to read."""
+        spark = self._frame.sparkSession
+        return SparkFinder(config, spark, "auto"), SparkWorkers(config, spark, forced=False)
 
     def types(self, con: duckdb.DuckDBPyConnection) -> list[tuple[str, Any]]:
         """Return the names of the columns and their types in DuckDB."""
@@ -83,15 +86,7 @@ class SparkRows:
         return against
 
     def _write_natively(self, job: Job) -> list[NewFile]:
-        failure: DuckLakeOrchError
-        try:
-            with swept_if_it_fails(self._frame.sparkSession, job.write_id, lambda: _sweep(job)):
-                return write_natively(self._frame, job)
-        except Exception as error:
-            if not is_sparks(error):
-                raise
-            failure = failure_of(error, job.config, f"Writing files of `{job.table}` in Spark")
-        raise failure
+        return self._told(job, lambda: write_natively(self._frame, job))
 
     def _write_with_duckdb(self, job: Job) -> Written:
         with _sign(job, self._frame.sparkSession) as sign:
@@ -136,16 +131,14 @@ class SparkRows:
         return Written([*files, *more.files], more.few)
 
     def _collect(self, frame: Any, job: Job) -> list[TaskResult]:
-        failure: DuckLakeOrchError
-        try:
-            with swept_if_it_fails(self._frame.sparkSession, job.write_id, lambda: _sweep(job)):
-                rows = frame.collect()
-            return [unpack(bytes(row[0])) for row in rows]
-        except Exception as error:
-            if not is_sparks(error):
-                raise
-            failure = failure_of(error, job.config, f"Writing files of `{job.table}` in Spark")
-        raise failure
+        return [unpack(bytes(row[0])) for row in self._told(job, frame.collect)]
+
+    def _told(self, job: Job, work: Callable[[], T]) -> T:
+        with (
+            in_our_words(job.config, f"Writing files of `{job.table}` in Spark"),
+            swept_if_it_fails(self._frame.sparkSession, job.write_id, lambda: _sweep(job)),
+        ):
+            return work()
 
 
 def _sweep(job: Job, keep: Sequence[NewFile] = ()) -> int:
@@ -178,31 +171,6 @@ def values_of(schema: Any) -> dict[str, str]:
         for one in schema.fields
         if (sql := imported(one.dataType, identifier(one.name))) != identifier(one.name)
     }
-
-
-def is_sparks(error: Exception) -> bool:
-    """Whether an error comes from Spark itself."""
-    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j", "grpc")
-
-
-def failure_of(error: Exception, config: LakeConfig, doing: str) -> DuckLakeOrchError:
-    """Return the error that a failed job of Spark's means: its own words are pages of stack traces."""
-    text = str(error)
-    raised = list(_RAISED.finditer(text))
-    if raised:
-        told = text[raised[-1].start() :].partition("\n\tat ")[0].strip()
-        text = "\n".join(line for line in told.splitlines() if line.strip())[:2000]
-    else:
-        # Java tells the first cause last.
-        causes = _CAUSED.findall(text)
-        text = "\n".join([text.partition("\n\tat ")[0][:2000], *causes[-1:]])
-    if "No module named" in text:
-        return MissingExtraError(
-            f"{doing}: the Python of the workers lacks what this needs: {text}",
-            remedy=f"Set PYSPARK_PYTHON (as {sys.executable}) before the session starts, or install duckdb, pyarrow"
-            " and the extension of the storage on every executor.",
-        )
-    return classify(RuntimeError(text), config, f"{doing} failed")
 
 
 @contextmanager

@@ -13,12 +13,14 @@ import duckdb
 import pyarrow as pa
 
 from ducklake_orch.catalog.file_sql import refuse_vectors
+from ducklake_orch.catalog.hits import DuckDBFinder, Finder
 from ducklake_orch.catalog.look import snapshot_of
 from ducklake_orch.catalog.metadata import reading
 from ducklake_orch.catalog.model import NewFile
 from ducklake_orch.catalog.outside import rows_outside
 from ducklake_orch.catalog.rows import Job, Written
 from ducklake_orch.catalog.scan import plan_scan
+from ducklake_orch.catalog.workers import Workers
 from ducklake_orch.catalog.write import PlannedWrite
 from ducklake_orch.catalog.write_request import WriteRequest
 from ducklake_orch.config.lake import LakeConfig
@@ -143,6 +145,9 @@ class _TaskFiles:
 
     def types(self, con: duckdb.DuckDBPyConnection) -> list[tuple[str, Any]]:
         return column_types(self._columns)
+
+    def searching(self, config: LakeConfig) -> tuple[Finder, Workers | None]:
+        return DuckDBFinder(), None
 
     def write(self, job: Job) -> Written:
         return Written(list(self._files))

@@ -22,9 +22,10 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import TableName, exactly, folded, identifier, literal
 from ducklake_orch.engine.stored_files import remove_written
-from ducklake_orch.errors import DuckLakeOrchError, UnsupportedStatementError
+from ducklake_orch.errors import UnsupportedStatementError
+from ducklake_orch.spark.failures import in_our_words
 from ducklake_orch.spark.native import is_little
-from ducklake_orch.spark.rows import SparkRows, column_types, failure_of, is_sparks, values_of
+from ducklake_orch.spark.rows import SparkRows, column_types, values_of
 from ducklake_orch.spark.types import duckdb_columns
 
 _ARRIVING = "__ducklake_orch_arriving"
@@ -82,14 +83,8 @@ class SparkSpool:
         return int(self._computed(lambda: self._frame.count()))
 
     def _computed(self, compute: Callable[[], Any]) -> Any:
-        failure: DuckLakeOrchError
-        try:
+        with in_our_words(self._config, f"Computing the data for `{self._table}` in Spark"):
             return compute()
-        except Exception as error:
-            if not is_sparks(error):
-                raise
-            failure = failure_of(error, self._config, f"Computing the data for `{self._table}` in Spark")
-        raise failure
 
     def _make(self, con: duckdb.DuckDBPyConnection, name: str, source: str, values: Mapping[str, str]) -> None:
         columns = []

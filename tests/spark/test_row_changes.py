@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from ducklake_orch import DuckLake, errors
 from tests.backends import LOCAL, POSTGRES, S3_DISK, SQLITE, Backend
+from tests.catalog.row_history import row_ids
 from tests.refusal import refused
 
 MakeLake = Callable[..., DuckLake]
@@ -102,6 +103,33 @@ def test_what_only_this_process_has_is_used_here_however_much_there_is(
     plain = make_lake("two")
     plain.execute(f"CREATE TABLE t AS {ROWS.format(0, 1000)}").raise_for_error()
     assert plain.delete("t", "i < 10", spark=spark).engine == "spark"
+
+
+@pytest.mark.parametrize("backend", [Backend(SQLITE, LOCAL), Backend(POSTGRES, S3_DISK)], indirect=True, ids=str)
+def test_tasks_look_for_what_a_frame_replaces_and_write_what_stays(
+    make_lake: MakeLake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def here(*_: Any) -> None:
+        raise AssertionError("in this process")
+
+    monkeypatch.setattr("ducklake_orch.spark.finder.MUCH", 1)
+    monkeypatch.setattr("ducklake_orch.spark.row_workers.MUCH", 1)
+    monkeypatch.setattr("ducklake_orch.catalog.hits.DuckDBFinder.find", here)
+    monkeypatch.setattr("ducklake_orch.catalog.replace_rows.write_known_rows", here)
+    lake = make_lake("one")
+    lake.write(spark.range(0, 1000, 1, 2).selectExpr("id", "id % 10 AS part"), "t", mode="append")
+    ids = row_ids(lake, "t")
+    for part, first in ((3, 5000), (4, 6000)):  # the second makes files go over three tenths: they are written anew
+        where = f"part = {part} OR part = {part + 3}"
+        new = spark.range(first, first + 5).selectExpr("id", f"CAST({part} AS BIGINT) AS part")
+        assert lake.write(new, "t", mode="replace_where", where=where).rows_removed == 200
+    found = {
+        row["id"]: row["rowid"] for row in lake.execute("SELECT id, rowid FROM t", max_rows=None).raise_for_error().rows
+    }
+    kept = {n: ids[n] for n in range(1000) if n % 10 not in {3, 6, 4, 7}}
+    assert {n: row_id for n, row_id in found.items() if n < 1000} == kept
+    assert sorted(n for n in found if n >= 1000) == [*range(5000, 5005), *range(6000, 6005)]
+    assert lake.fsck(deep=True, storage=True).findings == []
 
 
 def with_a_macro(con: duckdb.DuckDBPyConnection) -> None:
