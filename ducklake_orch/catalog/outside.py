@@ -44,8 +44,8 @@ class RowsInside:
         return pa.RecordBatchReader.from_batches(self._reader.schema, self._batches())
 
     def _batches(self) -> Iterator[Any]:
-        # An engine of its own: the one that reads this stream is waiting for it.
-        with duckdb.connect() as con:
+        # An engine of its own: the one that reads this stream is waiting for it. A batch at a time is for one thread.
+        with duckdb.connect(config={"threads": 1}) as con:
             con.execute("SET TimeZone = 'UTC'")
             checks: tuple[str, str] | None = None
             for batch in self._reader:

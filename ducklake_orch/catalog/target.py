@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from typing import Any
 from uuid import uuid4
@@ -11,7 +12,7 @@ import duckdb
 from ducklake_orch.catalog.metadata import Metadata, folder_name
 from ducklake_orch.catalog.model import ColumnDef, PartitionField, PartitionSpec, SortKey, TableDef
 from ducklake_orch.catalog.types import duckdb_type, ducklake_type, storable
-from ducklake_orch.engine.layout import partition_transforms, sort_terms
+from ducklake_orch.engine.layout import SortTerm, partition_transforms, sort_terms
 from ducklake_orch.engine.quoting import TableName, folded, literal
 from ducklake_orch.errors import ConfigError, DataError
 
@@ -124,12 +125,18 @@ def check_layout(
                 remedy=f"Leave out `partition_by`, or change it first: ALTER TABLE {table} SET PARTITIONED BY (…).",
             )
     if sort_by is not None:
-        given = [(_written(con, t.expression), t.direction or "ASC") for t in sort_terms(sort_by, list(types))]
-        if given != [(_written(con, key.expression), key.direction) for key in table.sort]:
+        terms = sort_terms(sort_by, list(types))
+        if len(terms) != len(table.sort) or not all(map(partial(_is_key, con), terms, table.sort)):
             raise ConfigError(
                 f"Table `{table}` is not sorted by {', '.join(sort_by)}.",
                 remedy=f"Leave out `sort_by`, or change it first: ALTER TABLE {table} SET SORTED BY (…).",
             )
+
+
+def _is_key(con: duckdb.DuckDBPyConnection, term: SortTerm, key: SortKey) -> bool:
+    """Whether a key of the table is meant; where its NULLs go counts if that is said."""
+    same = (_written(con, term.expression), term.direction or "ASC") == (_written(con, key.expression), key.direction)
+    return same and term.nulls.replace(" ", "_") in ("", key.nulls)
 
 
 def evolved(

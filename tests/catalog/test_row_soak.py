@@ -82,7 +82,7 @@ _GOING = ("delete", "update_preimage")
 
 @catalogs(quick=[SQLITE, POSTGRES])
 def test_rows_that_share_files_change_side_by_side(make_lake: MakeLake) -> None:
-    soak(make_lake("lake"), 12)
+    soak(make_lake("lake"), 30)
 
 
 @pytest.mark.soak

@@ -191,8 +191,10 @@ def test_a_layout_that_is_not_the_tables_is_refused(lake: DuckLake) -> None:
     lake.write(ORDERS, "t", mode="append", partition_by=["region"], sort_by=["id DESC", "amount * 2"])
     with pytest.raises(errors.ConfigError, match="SET PARTITIONED BY"):
         lake.write(ORDERS, "t", mode="append", partition_by=["id"])
-    with pytest.raises(errors.ConfigError, match="SET SORTED BY"):
-        lake.write(ORDERS, "t", mode="append", sort_by=["id"])
+    lake.write(ORDERS, "t", mode="append", sort_by=["id desc nulls last", "amount * 2"])
+    for other in (["id"], ["id desc"], ["id desc nulls first", "amount * 2"]):
+        with pytest.raises(errors.ConfigError, match="SET SORTED BY"):
+            lake.write(ORDERS, "t", mode="append", sort_by=other)
 
 
 def test_requests_that_make_no_sense_are_refused(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def _check(lake: DuckLake, workers: list[dict[int, Model]]) -> None:
 
 @catalogs(quick=[SQLITE, POSTGRES])
 def test_maintenance_takes_nothing_that_writers_or_readers_need(make_lake: MakeLake) -> None:
-    soak(make_lake("lake"), 15)
+    soak(make_lake("lake"), 30)
 
 
 @pytest.mark.soak

@@ -192,6 +192,8 @@ class TestKilledDrivers:
         lake.write(spark.range(100, 103), "t", mode="append")
         killed = run_killed(tmp_path / "lake", mode, moment)
         assert killed == -signal.SIGKILL
+        left = {one.code for one in lake.fsck(deep=True, storage=True).findings}
+        assert left == ({"stray-file"} if moment != "commit.after" else set())
         lake.write(spark.range(0, 10, 1, 2), "t", mode=mode, idempotency_key="run-1")
         count = 13 if mode == "append" else 10
         rows = lake.execute("SELECT count(*) AS n, count(DISTINCT id) AS ids FROM t").rows

@@ -1,7 +1,7 @@
 """Spark's own writer: the same rows and statistics, nothing left beside the files, and the user's session untouched."""
 
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -78,14 +78,11 @@ def test_the_session_is_as_it_was(spark: SparkSession, lake: DuckLake) -> None:
         refused(
             errors.StatementError, lambda: lake.write(failing, "u", mode="append", engine="native"), "boo", "`main.u`"
         )
-        threads = [
-            threading.Thread(target=lake.write, args=(spark.range(n, n + 5), "t2"), kwargs={"mode": "append"})
-            for n in range(4)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(4) as pool:
+            together = [
+                pool.submit(lake.write, spark.range(n, n + 5), "t2", mode="append", engine="native") for n in range(4)
+            ]
+        assert {one.result().engine for one in together} == {"native"}
         assert settings(spark) == before
     finally:
         spark.conf.unset("spark.sql.parquet.outputTimestampType")

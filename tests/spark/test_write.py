@@ -11,10 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ducklake_orch import DuckLake, errors
-from tests.backends import backends, catalogs
+from tests.backends import AZURE, LOCAL, POSTGRES, S3_DISK, SQLITE, Backend, backends, catalogs
 from tests.refusal import refused
 
 MakeLake = Callable[..., DuckLake]
+COMPACTED = [Backend(SQLITE, LOCAL), Backend(POSTGRES, S3_DISK), Backend(SQLITE, AZURE)]
 
 
 @pytest.fixture
@@ -73,6 +74,30 @@ class TestModes:
             assert ids(lake) == [1, 3, 4, 6, 7, 9, 10, 12, 13, 15, 16, 20]
         else:
             assert len(ids(lake)) == 13
+
+    @pytest.mark.parametrize("backend", COMPACTED, indirect=True, ids=str)
+    def test_the_engine_compacts_what_each_mode_has_left(self, spark: SparkSession, make_lake: MakeLake) -> None:
+        lake, alias = make_lake(data_inlining_row_limit=0), "lake"
+        modes: list[dict[str, Any]] = [
+            {"mode": "append"},
+            {"mode": "overwrite_partitions"},
+            {"mode": "replace_where", "where": "region = 'r1'", "outside": "drop"},
+            {"mode": "replace_where", "where": "id < 9", "outside": "drop"},
+            {"mode": "merge", "keys": ["id"]},
+            {"mode": "overwrite"},
+        ]
+        lake.write(numbers(spark, 0, 30), "t", mode="error", partition_by=["region"])
+        for number, one in enumerate(modes):
+            lake.write(numbers(spark, number, number + 12), "t", **one)
+            before = ids(lake)
+            lake.delete("t", f"id = {before[0]}")
+            calls = ["flush_inlined_data('{}')", "rewrite_data_files('{}', 't', delete_threshold => 0)"]
+            calls += ["merge_adjacent_files('{}', 't')"]
+            lake.execute("; ".join(f"CALL ducklake_{call.format(alias)}" for call in calls)).raise_for_error()
+            orphans = f"CALL ducklake_delete_orphaned_files('{alias}', dry_run => true, cleanup_all => true)"
+            assert lake.execute(orphans, force=True).raise_for_error().rows == [], one
+            assert ids(lake) == before[1:], one
+            sound(lake)
 
     @pytest.mark.parametrize("mode", ["append", "overwrite", "overwrite_partitions", "replace_where"])
     def test_empty_input_clears_what_it_stands_for(self, spark: SparkSession, local_lake: DuckLake, mode: str) -> None:
@@ -232,7 +257,7 @@ class TestColumns:
 
 class TestWhereRowsGo:
     def test_files_are_made_by_executors_and_no_row_by_the_driver(
-        self, spark: SparkSession, local_lake: DuckLake, tmp_path: Path
+        self, spark: SparkSession, local_lake: DuckLake, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # The session's driver refuses results of more than 1 MB; these are about 16.
         frame = spark.range(0, 2_000_000, 1, 2).select("id", F.lit(os.getpid()).alias("driver"))
@@ -242,6 +267,10 @@ class TestWhereRowsGo:
                 workers = pa.array([os.getpid()] * batch.num_rows, pa.int64())
                 yield pa.RecordBatch.from_arrays([*batch.columns, workers], ["id", "driver", "worker"])
 
+        def in_the_driver(*_: Any) -> None:
+            raise AssertionError("the driver writes a file")
+
+        monkeypatch.setattr("ducklake_orch.catalog.writer._copy", in_the_driver)
         written = frame.mapInArrow(with_worker, "id bigint, driver int, worker bigint")
         local_lake.write(written, "t", mode="append", engine="duckdb")
         row = local_lake.execute("SELECT count(*) AS n, bool_or(driver = worker) AS same FROM t").rows[0]
