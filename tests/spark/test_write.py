@@ -96,7 +96,7 @@ class TestModes:
             lake.execute("; ".join(f"CALL ducklake_{call.format(alias)}" for call in calls)).raise_for_error()
             orphans = f"CALL ducklake_delete_orphaned_files('{alias}', dry_run => true, cleanup_all => true)"
             assert lake.execute(orphans, force=True).raise_for_error().rows == [], one
-            assert ids(lake) == before[1:], one
+            assert ids(lake) == [n for n in before if n != before[0]], one
             sound(lake)
 
     @pytest.mark.parametrize("mode", ["append", "overwrite", "overwrite_partitions", "replace_where"])
