@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 WRITE_MODES = ("overwrite", "append", "merge", "overwrite_partitions", "replace_where", "error", "ignore")
+_REPLACE_WHERE = '"write_mode": "replace_where"'
 _BESIDE_MODE = {"merge_keys": "keys", "schema_evolution": "schema_evolution", "sort_by": "sort_by"}
 
 
@@ -192,13 +193,19 @@ class _Output:
 
     def _replaced(self, mode: str) -> str | None:
         """Return which rows the output replaces; None where the mode says it."""
-        if self.part is not None and self.columns is not None and mode in ("overwrite", "replace_where"):
-            return condition(self.part, self.columns)
-        if mode != "replace_where":
+        where = self.said.get("where")
+        if where is not None and "write_mode" not in self.said:
+            raise ConfigError("`where` alone replaces nothing.", remedy="Add this to the metadata: " + _REPLACE_WHERE)
+        if mode not in ("overwrite", "replace_where"):
             return None
-        if not isinstance(where := self.said.get("where"), str):
+        partitions = condition(self.part, self.columns) if self.part is not None and self.columns is not None else None
+        if mode == "overwrite":
+            return partitions
+        if where is None and partitions is not None:
+            return partitions
+        if not isinstance(where, str):
             raise ConfigError("`write_mode` = 'replace_where' needs `where`.", remedy="Say it in the metadata, too.")
-        return where
+        return where if partitions is None else f"({partitions}) AND ({where}\n)"  # which can end with a comment
 
     def _stored_types(self) -> dict[str, str]:
         try:
@@ -207,6 +214,7 @@ class _Output:
             return {}
 
     def _counts(self, result: WriteResult, part: Slice, columns: Mapping[str, PartitionColumn]) -> dict[str, int]:
-        if len(part.cells) == 1 and result.mode == "replace_where" and not result.replayed:
+        is_whole = result.mode == "replace_where" and self.said.get("where") is None
+        if len(part.cells) == 1 and is_whole and not result.replayed:
             return {part.texts[0]: result.rows_written}
         return metadata.rows_per_partition(self.lake, self.table, result.snapshot_id, part, columns)

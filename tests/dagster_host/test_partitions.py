@@ -42,6 +42,43 @@ def test_static_partitions_replace_only_their_rows(io_manager: DuckLakeIOManager
     assert len(lake.snapshots()) == 4  # the lake's own, and one for each run
 
 
+@central
+def test_replace_where_on_partitions_replaces_the_rows_of_both(
+    io_manager: DuckLakeIOManager, resource: DuckLakeResource
+) -> None:
+    frames = [[("eu", 1), ("us", 1)], [("eu", 2)], [("us", 3)]]
+
+    @dg.asset(partitions_def=DAILY, metadata={"partition_expr": "day", "write_mode": "replace_where"})
+    def sales(context: dg.AssetExecutionContext) -> pa.Table:
+        found = frames.pop(0)
+        if found[0] != ("eu", 1):
+            context.add_output_metadata({"where": "region = 'eu' OR region = 'fr' -- of Europe"})
+        day = [date.fromisoformat(context.partition_key)] * len(found)
+        return pa.table({"day": day, "region": [one for one, _ in found], "version": [one for _, one in found]})
+
+    def run() -> dg.ExecuteInProcessResult:
+        resources = {"io_manager": io_manager}
+        return dg.materialize([sales], resources=resources, partition_key="2024-01-02", raise_on_error=False)
+
+    first, second, third = run(), run(), run()
+    assert metadata_of(first, "sales", "2024-01-02")["dagster/partition_row_count"] == 2
+    assert metadata_of(second, "sales", "2024-01-02")["dagster/partition_row_count"] == 2
+    assert "region = 'eu'" in failure_of(third).user_failure_data.description
+    day = date(2024, 1, 2)
+    assert table_rows(resource, "sales") == [(day, "eu", 2), (day, "us", 1)]
+
+
+def test_where_without_its_mode_is_refused(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
+    @dg.asset(partitions_def=DAILY, metadata={"partition_expr": "day", "where": "value = 1"})
+    def sales(context: dg.AssetExecutionContext) -> pa.Table:
+        return days_of(context, 1)
+
+    resources = {"io_manager": io_manager}
+    result = dg.materialize([sales], resources=resources, partition_key="2024-01-02", raise_on_error=False)
+    assert '"write_mode": "replace_where"' in failure_of(result).user_failure_data.description
+    assert not resource.lake().exists("sales")
+
+
 def test_dynamic_partitions(
     io_manager: DuckLakeIOManager, resource: DuckLakeResource, instance: dg.DagsterInstance
 ) -> None:
