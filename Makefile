@@ -6,6 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 ENGINES := connect,postgres,mysql,s3,azure,motherduck,polars,dagster,airflow
+COMMA := ,# a plain one parts the arguments of a call
 PYTEST := $(BIN)/python -m pytest
 # Tests of a file stay together; each worker starts the servers that it needs. WORKERS=0: one after the other.
 WORKERS ?= 2
@@ -33,7 +34,7 @@ $(VENV)/.base: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dagster: pyproject.toml constraints.txt
-	$(call install,$(VENV),constraints.txt,-e ".[spark,dagster]" dagster-webserver $(RUNTIME))
+	$(call install,$(VENV),constraints.txt,-e ".[spark$(COMMA)dagster]" dagster-webserver $(RUNTIME))
 	@touch $@ $(VENV)/.base
 
 $(VENV)/.test: pyproject.toml constraints.txt
@@ -70,8 +71,12 @@ dagster: $(VENV)/.dagster ## Open the example pipeline in Dagster, on a lake in 
 	PATH="$(CURDIR)/$(BIN):$$PATH" DAGSTER_HOME=$(CURDIR)/build/dagster $(BIN)/dagster dev $(ARGS)
 
 $(VENV)/.airflow: pyproject.toml constraints.txt
-	$(call install,$(VENV),constraints.txt,-e ".[spark,airflow]" $(RUNTIME))
+	$(call install,$(VENV),constraints.txt,-e ".[spark$(COMMA)airflow]" $(RUNTIME))
 	@touch $@
+
+# On one line: within quotes, make does not join lines as it does elsewhere.
+FOLDER := $(CURDIR)/demo-lake/airflow
+AIRFLOW_LAKE := {"catalog": "sqlite:///$(FOLDER)/catalog.sqlite", "storage": "$(FOLDER)/files", "create_if_missing": true}
 
 .PHONY: airflow
 airflow: $(VENV)/.airflow ## Run Airflow with the DAGs of airflow_dags, on a lake in demo-lake/airflow
@@ -79,9 +84,7 @@ airflow: $(VENV)/.airflow ## Run Airflow with the DAGs of airflow_dags, on a lak
 	@AIRFLOW_HOME=$(CURDIR)/build/airflow AIRFLOW__CORE__DAGS_FOLDER=$(CURDIR)/airflow_dags \
 		AIRFLOW__CORE__LOAD_EXAMPLES=False AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS=True \
 		AIRFLOW__CORE__PARALLELISM=4 AIRFLOW__API__WORKERS=1 \
-		AIRFLOW_CONN_DUCKLAKE_DEFAULT='{"conn_type": "ducklake", "extra": {"create_if_missing": true,
-			"catalog": "sqlite:///$(CURDIR)/demo-lake/airflow/catalog.sqlite",
-			"storage": "$(CURDIR)/demo-lake/airflow/files"}}' \
+		AIRFLOW_CONN_DUCKLAKE_DEFAULT='{"conn_type": "ducklake", "extra": $(AIRFLOW_LAKE)}' \
 		PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/airflow standalone $(ARGS)
 
 .PHONY: e2e
