@@ -44,25 +44,41 @@ class Pipes:
     def __init__(self, context: "PipesContext") -> None:
         self._context = context
 
-    @property
-    def idempotency_key(self) -> str:
-        """The same for all attempts of the step: its run, what it makes, and which partition of it."""
+    def idempotency_key(self, *what: Any) -> str:
+        """Return a key that is the same for all attempts at a write: its run, what it makes, and how.
+
+        Without `pipes_extras(context)`, nothing is known of the run that this one goes on with, or of the step.
+
+        Args:
+            *what: All that tells this write from others of the step.
+        """
         from ducklake_orch.slices.vocabulary import bounded_key
 
-        context = self._context
-        made = ", ".join(context.asset_keys) if context.is_asset_step else ""
-        return bounded_key(f"dagster:{context.run_id}:{made[:100]}", made, self._partitions)
+        begun = self._step.get("began_in", self._context.run_id)
+        whole = (self._made, self._partitions, self._step.get("step"), what)
+        return bounded_key(f"dagster:{begun}:{self._made[:100]}", *whole)
 
     @property
     def commit(self) -> CommitInfo:
         """What the snapshot says about the run."""
         context = self._context
         about: dict[str, Any] = {"run_id": context.run_id, "job": context.job_name}
-        if context.is_asset_step:
-            about["asset"] = ", ".join(context.asset_keys)
+        if self._made:
+            about["asset"] = self._made
+        if "step" in self._step:
+            about["step"] = self._step["step"]
         if self._partitions:
             about["partitions"] = self._partitions
         return CommitInfo("dagster", f"run {context.run_id}", {"dagster": about})
+
+    @property
+    def _made(self) -> str:
+        return ", ".join(self._context.asset_keys) if self._context.is_asset_step else ""
+
+    @property
+    def _step(self) -> dict[str, str]:
+        """What `pipes_extras` has said."""
+        return dict(self._context.extras.get("ducklake") or {})
 
     @property
     def _partitions(self) -> list[str]:

@@ -62,6 +62,8 @@ def write(
     lake = options.open()
     with pipes() as dagster:
         commit = dagster.commit if dagster and author is message is None else CommitInfo(author=author, message=message)
+        if dagster and idempotency_key is None:
+            idempotency_key = dagster.idempotency_key(str(table_name(table)), mode, query, parquet, key, where)
         result = lake.write(
             _frame(local_session("ducklake-orch write"), query, parquet or []),
             table,
@@ -75,7 +77,7 @@ def write(
             engine=engine,
             distribution=distribution,
             expect_snapshot=expect_snapshot,
-            idempotency_key=idempotency_key or (dagster.idempotency_key if dagster else None),
+            idempotency_key=idempotency_key,
             commit=commit,
         )
         if dagster:

@@ -22,6 +22,7 @@ from ducklake_orch.dagster.policies import PoolPolicy, RetryPolicy
 from ducklake_orch.dagster.resource import DuckLakeFileResource, DuckLakeResource
 from ducklake_orch.dagster.sensor import ducklake_snapshot_sensor
 from ducklake_orch.dagster.spark import SparkConfig
+from ducklake_orch.dagster.step import pipes_extras
 from ducklake_orch.dagster.storages import (
     AzureStorage,
     DefaultStorage,
@@ -56,4 +57,5 @@ __all__ = [
     "build_health_checks",
     "build_maintenance_definitions",
     "ducklake_snapshot_sensor",
+    "pipes_extras",
 ]

@@ -31,22 +31,36 @@ def commit_info(context: dg.OutputContext, what: str, part: Slice | None) -> Com
     if part is not None:
         about["partitions"] = part.texts[:100]
         about["partition_count"] = len(part.cells)
-    origin = getattr(_dagster_run(context), "remote_job_origin", None)
-    if origin is not None:
-        about["code_location"] = origin.repository_origin.code_location_origin.location_name
+    about |= code_location(_dagster_run(context))
     return CommitInfo(author="dagster", message=f"{what}, run {context.run_id}", extra={"dagster": about})
 
 
-def _run(context: dg.OutputContext) -> str:
-    """Return the run in which this work began: while a step did not succeed, re-executions go on with it."""
-    run, instance = _dagster_run(context), getattr(context.step_context, "instance", None) if _real(context) else None
-    while run is not None and instance is not None and run.parent_run_id is not None:
+def code_location(run: Any) -> dict[str, str]:
+    """Return where the code of a run is from, if that is known."""
+    origin = getattr(run, "remote_job_origin", None)
+    return {} if origin is None else {"code_location": origin.repository_origin.code_location_origin.location_name}
+
+
+def beginning(run: Any, instance: Any, step: str) -> str:
+    """Return the run in which the work of a step began: while it did not succeed, re-executions go on with it.
+
+    Args:
+        run: The run.
+        instance: Knows the runs before it; None where there are none.
+        step: The key of the step.
+    """
+    while instance is not None and run.parent_run_id is not None:
         parent = instance.get_run_by_id(run.parent_run_id)
-        steps = instance.get_run_step_stats(run.parent_run_id, [context.step_key]) if parent else []
-        if any(step.status is not None and step.status.value == "SUCCESS" for step in steps):
-            break  # it is done on purpose once more
+        stats = instance.get_run_step_stats(run.parent_run_id, [step]) if parent else []
+        if parent is None or any(one.status is not None and one.status.value == "SUCCESS" for one in stats):
+            break  # unknown, or done on purpose once more
         run = parent
-    return run.run_id if run is not None else context.run_id
+    return str(run.run_id)
+
+
+def _run(context: dg.OutputContext) -> str:
+    run = _dagster_run(context)
+    return context.run_id if run is None else beginning(run, context.step_context.instance, context.step_key)
 
 
 def _dagster_run(context: dg.OutputContext) -> Any:

@@ -8,9 +8,13 @@ from typing import Any
 import dagster as dg
 import pyspark
 import pytest
+from dagster_pipes import PipesContext
+from pyspark.sql import SparkSession
 
 import ducklake_orch.spark.submit
 from ducklake_orch import DuckLake
+from ducklake_orch.dagster import pipes_extras
+from tests.cli.program import run
 from tests.conftest import Servers
 from tests.dagster_host.runs import metadata_of
 from tests.servers.base import LOOPBACK
@@ -18,11 +22,11 @@ from tests.servers.spark_cluster import SparkCluster
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SUBMIT = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
+# Dagster warns of what its own client does.
+pytestmark = pytest.mark.filterwarnings("default")
 DAYS = dg.DailyPartitionsDefinition("2026-01-01")
 
 
-# Dagster warns of what its own client does.
-@pytest.mark.filterwarnings("default")
 def test_a_submitted_write_is_told_like_one_of_the_io_manager(tmp_path: Path, servers: Servers) -> None:
     cluster = servers.get(SparkCluster)
     lake = DuckLake.local(tmp_path / "lake")
@@ -41,7 +45,7 @@ def test_a_submitted_write_is_told_like_one_of_the_io_manager(tmp_path: Path, se
             "DUCKLAKE_CATALOG": f"sqlite:///{tmp_path}/lake.sqlite",
             "DUCKLAKE_STORAGE": f"{tmp_path}/lake.files",
         }
-        done = pipes.run(context=context, command=command, env={**os.environ, **env})
+        done = pipes.run(context=context, command=command, env={**os.environ, **env}, extras=pipes_extras(context))
         return done.get_materialize_result()
 
     client = dg.PipesSubprocessClient()
@@ -54,3 +58,99 @@ def test_a_submitted_write_is_told_like_one_of_the_io_manager(tmp_path: Path, se
     assert lake.table("sales.orders").count() == 1000
     about = lake.snapshots()[0].extra["dagster"]
     assert (about["run_id"], about["asset"], about["partitions"]) == (result.run_id, "sales/orders", ["2026-01-02"])
+    assert about["step"] == "sales__orders"
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DuckLake:
+    """Return the lake of the environment."""
+    lake = DuckLake.local(tmp_path / "lake")
+    lake.execute("SELECT 1").raise_for_error()
+    monkeypatch.setenv("DUCKLAKE_CATALOG", f"sqlite:///{tmp_path}/lake.sqlite")
+    monkeypatch.setenv("DUCKLAKE_STORAGE", f"{tmp_path}/lake.files")
+    return lake
+
+
+def append(context: Any, table: str, query: str, *, extras: bool = True) -> None:
+    """Append by the command line, as a process that Pipes have started would; here it is this one."""
+    said = pipes_extras(context) if extras else None
+    ends = (dg.PipesTempFileContextInjector(), dg.PipesTempFileMessageReader())
+    with pytest.MonkeyPatch.context() as patch, dg.open_pipes_session(context, *ends, extras=said) as session:
+        patch.setattr(PipesContext, "_instance", None)
+        for name, value in session.get_bootstrap_env_vars().items():
+            patch.setenv(name, value)
+        answer = run("write", table, "--mode", "append", "--sql", query)
+    assert answer.code == 0, answer.err
+
+
+@dg.op
+def add(context: dg.OpExecutionContext) -> None:
+    """Append, and in the first run fail after it."""
+    append(context, "orders", "SELECT 1 AS id")
+    if context.run.parent_run_id is None:
+        raise RuntimeError("the answer is lost")
+
+
+@dg.job
+def adding() -> None:
+    add()
+
+
+@pytest.mark.parametrize("extras", [True, False])
+def test_two_appends_of_a_step_are_two(
+    extras: bool, lake: DuckLake, spark: SparkSession, instance: dg.DagsterInstance
+) -> None:
+    attempts: list[int] = []
+
+    @dg.asset(retry_policy=dg.RetryPolicy(max_retries=1))
+    def orders(context: dg.AssetExecutionContext) -> Any:
+        attempts.append(1)
+        append(context, "orders", "SELECT 1 AS id", extras=extras)
+        append(context, "orders", "SELECT 2 AS id", extras=extras)
+        append(context, "others", "SELECT 2 AS id", extras=extras)
+        if len(attempts) == 1:
+            raise RuntimeError("the answers are lost")
+        return dg.MaterializeResult()
+
+    assert dg.materialize([orders], instance=instance).success
+    assert len(attempts) == 2
+    assert sorted(row["id"] for row in lake.read("orders").to_pylist()) == [1, 2]
+    assert lake.table("others").count() == 1
+
+
+def test_the_same_append_of_two_ops_is_two(lake: DuckLake, spark: SparkSession) -> None:
+    @dg.op
+    def first(context: dg.OpExecutionContext) -> int:
+        append(context, "orders", "SELECT 1 AS id")
+        return 1
+
+    @dg.op
+    def second(context: dg.OpExecutionContext, given: int) -> None:
+        append(context, "orders", "SELECT 1 AS id")
+
+    @dg.job
+    def both() -> None:
+        second(first())
+
+    assert both.execute_in_process().success
+    assert lake.table("orders").count() == 2
+
+
+def test_an_append_whose_answer_was_lost_is_done_once_in_the_run_that_goes_on(
+    lake: DuckLake, spark: SparkSession, instance: dg.DagsterInstance
+) -> None:
+    run_config: dict[str, Any] = {"execution": {"config": {"in_process": {}}}}
+    with dg.execute_job(dg.reconstructable(adding), instance=instance, run_config=run_config) as first:
+        assert not first.success
+    assert lake.table("orders").count() == 1
+    again = dg.ReexecutionOptions.from_failure(first.run_id, instance)
+    with dg.execute_job(
+        dg.reconstructable(adding), instance=instance, run_config=run_config, reexecution_options=again
+    ) as second:
+        assert second.success
+    assert lake.table("orders").count() == 1
+    assert lake.snapshots()[0].extra["dagster"]["run_id"] == first.run_id
+
+
+def test_an_asset_that_a_test_calls_by_itself_has_no_extras() -> None:
+    assert pipes_extras(dg.build_asset_context()) == {}

@@ -1,0 +1,88 @@
+"""The step that runs in this process: what the writes of its own code are called, here and where Pipes start them."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Self
+from weakref import WeakKeyDictionary
+
+import dagster as dg
+from dagster import version as dagster_version
+
+from ducklake_orch.dagster.work import beginning, code_location
+from ducklake_orch.results import CommitInfo
+from ducklake_orch.slices.vocabulary import bounded_key
+
+# How often an attempt has written to a table in this process.
+_writes: "WeakKeyDictionary[dg.OpExecutionContext, Counter[str]]" = WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of a run.
+
+    Attributes:
+        context: The attempt at it.
+    """
+
+    context: dg.OpExecutionContext
+
+    @classmethod
+    def running(cls) -> Self | None:
+        """Return the step that runs; None outside of steps, and in threads that one has started."""
+        try:
+            return cls(dg.OpExecutionContext.get())
+        except dg.DagsterInvariantViolationError:
+            return None
+
+    @property
+    def key(self) -> str:
+        """The key of the step in its run."""
+        name, mapping = str(self.context.op_handle), self.context.get_mapping_key()
+        return name if mapping is None else f"{name}[{mapping}]"
+
+    @property
+    def began_in(self) -> str:
+        """The run in which its work began."""
+        return beginning(self.context.run, self.context.instance, self.key)
+
+    def idempotency_key(self, table: str) -> str:
+        """Return the key of this attempt's next write to a table; other attempts have the same ones, in their order."""
+        counts = _writes.setdefault(self.context, Counter())
+        counts[table] += 1
+        whole = (self.key, table, self._partitions, counts[table])
+        return bounded_key(f"dagster:{self.began_in}:{self.key[:100]}", *whole)
+
+    def commit_info(self, what: str) -> CommitInfo:
+        """Return what a snapshot says about the step that made it."""
+        context, partitions = self.context, self._partitions
+        about: dict[str, Any] = {
+            "run_id": context.run_id,
+            "job": context.job_name,
+            "step": self.key,
+            "version": dagster_version.__version__,
+        }
+        if context.has_assets_def:
+            about["asset"] = ", ".join(sorted(key.to_user_string() for key in context.selected_asset_keys))
+        if partitions:
+            about |= {"partitions": partitions[:100], "partition_count": len(partitions)}
+        about |= code_location(context.run)
+        return CommitInfo(author="dagster", message=f"{what}, run {context.run_id}", extra={"dagster": about})
+
+    @property
+    def _partitions(self) -> list[str]:
+        return sorted(map(str, self.context.partition_keys)) if self.context.has_partition_key_range else []
+
+
+def pipes_extras(context: dg.OpExecutionContext | dg.AssetExecutionContext) -> dict[str, Any]:
+    """Return the `extras` of Pipes by which a write that they start knows the step it is for.
+
+    With them, attempts in other runs write once, too, and steps of a run are told apart.
+
+    Args:
+        context: That of the asset or op.
+    """
+    step = Step(context.op_execution_context)
+    try:
+        return {"ducklake": {"began_in": step.began_in, "step": step.key}}
+    except dg.DagsterError:
+        return {}  # a test calls the asset by itself, without a run
