@@ -1,6 +1,7 @@
-"""Which partitions of an asset have rows that changed between two snapshots."""
+"""Which partitions of an asset have rows that others changed."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
@@ -10,12 +11,25 @@ import duckdb
 
 from ducklake_orch.slices import PartitionColumn, multi_key, partition_columns
 from ducklake_orch.slices.columns import Kind
-from ducklake_orch.slices.model import ONLY
+from ducklake_orch.slices.model import ONLY, SEPARATOR, split_multi_key
 
 if TYPE_CHECKING:
     from ducklake_orch.lake import DuckLake
 
 _TIMES = (Kind.TIMESTAMP, Kind.INSTANT)
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What changed rows say about partitions.
+
+    Attributes:
+        found: The keys of theirs; some may be of no partition.
+        left_out: How many different values can be no key.
+    """
+
+    found: frozenset[str]
+    left_out: int
 
 
 def changed_keys(
@@ -24,10 +38,9 @@ def changed_keys(
     what: str,
     definition: dg.PartitionsDefinition,
     partition_expr: object,
-    snapshots: tuple[int, int],
-    instance: dg.DagsterInstance,
-) -> list[str]:
-    """Return the keys of the partitions whose rows changed; rows of none are left out.
+    snapshots: Collection[int],
+) -> Keys:
+    """Return the keys of rows that changed.
 
     Args:
         lake: The lake.
@@ -35,22 +48,48 @@ def changed_keys(
         what: The asset, for messages.
         definition: Its partitions.
         partition_expr: Where their keys are, as the asset says it.
-        snapshots: The first and the last snapshot.
-        instance: Knows the keys of dynamic partitions.
+        snapshots: Those whose changes count.
     """
-    if isinstance(definition, dg.MultiPartitionsDefinition):
-        dimensions = {one.name: one.partitions_def for one in definition.partitions_defs}
-    else:
-        dimensions = {ONLY: definition}
-    rows = lake.changes(table, *snapshots)
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    dimensions = _dimensions(definition)
+    rows = lake.changes(table, min(snapshots), max(snapshots))
+    rows = rows.filter(pc.is_in(rows.column(0), pa.array(snapshots, rows.column(0).type)))
     with duckdb.connect() as con:
         con.execute("SET TimeZone = 'UTC'")
         changes = con.from_arrow(rows)
         types = dict(zip(changes.columns, map(str, changes.types), strict=True))
         columns = partition_columns(what, list(dimensions), partition_expr, types)
         found = changes.project(", ".join(_moments(one) for one in columns.values())).distinct().fetchall()
-    keys = {_key(dimensions, columns, values) for values in found if None not in values}
-    return sorted(keys & set(definition.get_partition_keys(dynamic_partitions_store=instance)))
+    keys = [_key(dimensions, columns, values) for values in found]
+    return Keys(frozenset(key for key in keys if key is not None), keys.count(None))
+
+
+def may_become(definition: dg.PartitionsDefinition, key: str) -> bool:
+    """Whether a key that is of no partition can be of one later: of a time to come, or of a dynamic partition."""
+    dimensions = _dimensions(definition)
+    parts = {ONLY: key} if ONLY in dimensions else split_multi_key(key, dimensions)
+    return all(_may_be(dimensions[name], text) for name, text in parts.items())
+
+
+def _may_be(definition: dg.PartitionsDefinition, text: str) -> bool:
+    if isinstance(definition, dg.DynamicPartitionsDefinition):
+        return True
+    if not isinstance(definition, dg.TimeWindowPartitionsDefinition):
+        return text in definition.get_partition_keys()
+    try:
+        window = definition.time_window_for_partition_key(text)
+        is_one = definition.get_partition_key_for_timestamp(window.start.timestamp()) == text
+    except (ValueError, OverflowError, dg.DagsterError):
+        return False  # not written as its keys are
+    return is_one and window.start >= definition.start and (definition.end is None or window.end <= definition.end)
+
+
+def _dimensions(definition: dg.PartitionsDefinition) -> dict[str, dg.PartitionsDefinition]:
+    if isinstance(definition, dg.MultiPartitionsDefinition):
+        return {one.name: one.partitions_def for one in definition.partitions_defs}
+    return {ONLY: definition}
 
 
 def _moments(column: PartitionColumn) -> str:
@@ -60,9 +99,17 @@ def _moments(column: PartitionColumn) -> str:
 
 def _key(
     dimensions: Mapping[str, dg.PartitionsDefinition], columns: Mapping[str, PartitionColumn], values: tuple[Any, ...]
-) -> str:
-    parts = dict(_parts(dimensions, columns, values))
-    return parts[ONLY] if ONLY in parts else multi_key(parts)
+) -> str | None:
+    """Return the key of values; None for those that no partition has."""
+    if None in values:
+        return None
+    try:
+        parts = dict(_parts(dimensions, columns, values))
+    except (ValueError, OverflowError):
+        return None  # infinity, or years that no calendar has
+    if ONLY in parts:
+        return parts[ONLY]
+    return None if any(SEPARATOR in text for text in parts.values()) else multi_key(parts)
 
 
 def _parts(

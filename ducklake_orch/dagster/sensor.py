@@ -1,15 +1,16 @@
 """A sensor that sees what others than Dagster change in a lake."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 
 from ducklake_orch.catalog.changes import changes_rows, parse, quoted
-from ducklake_orch.dagster.changed import changed_keys
+from ducklake_orch.dagster.changed import changed_keys, may_become
+from ducklake_orch.dagster.cursor import LIMIT, Cursor, bounded
 from ducklake_orch.dagster.names import Assets, plain_metadata, specs_of, table_named
 from ducklake_orch.engine.quoting import TableName
-from ducklake_orch.errors import ConfigError, HistoryExpiredError
+from ducklake_orch.errors import ConfigError, DuckLakeOrchError
 from ducklake_orch.lake import DuckLake
 from ducklake_orch.results import Snapshot, Table
 from ducklake_orch.slices.vocabulary import table_address
@@ -29,7 +30,8 @@ def ducklake_snapshot_sensor(
 
     It remembers the last snapshot that it saw. When rows of a table were changed since, by no run of Dagster, it
     observes the asset, with the snapshot as data version, one observation for each partition that has such rows; or,
-    given a job, asks for a run of it for each. What compactions and flushes move is no change.
+    given a job, asks for a run of it for each. Rows of a partition that is not there yet, today's say, are reported
+    when it is. What compactions and flushes move is no change.
 
     Args:
         assets: The assets; each is the table that the IO manager would take for it.
@@ -54,22 +56,22 @@ def ducklake_snapshot_sensor(
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         found: DuckLake = getattr(context.resources, lake).lake()
-        newest = found.snapshots(1)[0].snapshot_id
-        if context.cursor is None:
-            context.update_cursor(str(newest))
-            return dg.SkipReason(f"It begins at snapshot {newest}.")
-        seen = int(context.cursor)
-        if newest <= seen:
+        newest, before = found.snapshots(1)[0].snapshot_id, Cursor.read(context.cursor)
+        if before is None or newest < before.snapshot:
             # A lake that was made anew begins from its first snapshot.
-            context.update_cursor(str(newest))
+            context.update_cursor(str(Cursor(newest)))
+            return dg.SkipReason(f"It begins at snapshot {newest}.")
+        seen = before.snapshot
+        if newest == seen and not before.pending:
             return dg.SkipReason(f"Snapshot {newest} has been seen.")
         # They are numbered without gaps, but for those that have expired.
-        foreign = [one for one in found.snapshots(newest - seen) if one.snapshot_id > seen and not _is_known(one)]
-        changes = _Changes(found, found.tables(), foreign, (seen + 1, newest), context.instance)
+        recent = found.snapshots(newest - seen) if newest > seen else []
+        foreign = [one for one in recent if one.snapshot_id > seen and not _is_known(one)]
+        changes = _Changes(context, found, found.tables(), foreign, before.pending)
         events = [
             event for spec in specs for event in changes.of_asset(spec, table_named(spec.key, spec.metadata, schema))
         ]
-        cursor = str(newest)
+        cursor = str(Cursor(newest, changes.pending))
         if not events:
             context.update_cursor(cursor)
             return dg.SkipReason(f"Snapshots {seen + 1} to {newest} are of Dagster, or of other tables.")
@@ -78,60 +80,89 @@ def ducklake_snapshot_sensor(
         partitioned = {spec.key for spec in specs if spec.partitions_def is not None}
         requests = [_request(name, one) for one in events if one.partition or one.asset_key not in partitioned]
         if len(requests) < len(events):
-            context.log.warning("Some changes are older than the history: of which partitions is not known any more.")
+            context.log.warning("Of which partitions some changes are is not known: no run is asked for.")
         return dg.SensorResult(run_requests=requests, cursor=cursor)
 
     return look
 
 
 class _Changes:
-    """What others changed between two snapshots."""
+    """What others changed since the last tick.
+
+    Args:
+        context: The tick.
+        lake: The lake.
+        tables: Its tables.
+        foreign: The snapshots that are of no run of Dagster, newest first.
+        waiting: By asset, keys of earlier changes that were of no partition.
+
+    Attributes:
+        pending: By asset, keys that still are of none.
+    """
 
     def __init__(
         self,
+        context: dg.SensorEvaluationContext,
         lake: DuckLake,
         tables: Sequence[Table],
         foreign: Sequence[Snapshot],
-        span: tuple[int, int],
-        instance: dg.DagsterInstance,
+        waiting: Mapping[str, Mapping[str, int]],
     ) -> None:
+        self._context = context
         self._lake = lake
         self._tables = tables
         self._foreign = foreign
-        self._span = span
-        self._instance = instance
+        self._waiting = waiting
+        self.pending: dict[str, Mapping[str, int]] = {}
 
     def of_asset(self, spec: dg.AssetSpec, name: TableName) -> Iterator[dg.AssetObservation]:
         """Return an observation of each partition that changed, or of the asset."""
         table = next((one for one in self._tables if name.names(one.schema, one.table)), None)
         changed = [one for one in self._foreign if table is not None and _changes(one, table)]
-        if not changed:
-            return
-        said: dict[str, Any] = {
-            "dagster/table_name": table_address(self._lake, name),
-            "ducklake/snapshot_id": changed[0].snapshot_id,
-            "ducklake/snapshots": len(changed),
-            "ducklake/author": ", ".join(sorted({one.author for one in changed if one.author})) or "unknown",
-        }
-        for key in self._keys(spec, name, changed):
+        said: dict[str, Any] = {"dagster/table_name": table_address(self._lake, name)}
+        if changed:
+            said["ducklake/snapshots"] = len(changed)
+            said["ducklake/author"] = ", ".join(sorted({one.author for one in changed if one.author})) or "unknown"
+        for key, snapshot in self._keys(spec, name, changed).items():
             yield dg.AssetObservation(
                 spec.key,
                 partition=key,
-                metadata=said,
-                tags={"dagster/data_version": str(changed[0].snapshot_id)},
+                metadata={**said, "ducklake/snapshot_id": snapshot},
+                tags={"dagster/data_version": str(snapshot)},
             )
 
-    def _keys(self, spec: dg.AssetSpec, name: TableName, changed: Sequence[Snapshot]) -> Sequence[str | None]:
-        if spec.partitions_def is None:
-            return [None]
+    def _keys(self, spec: dg.AssetSpec, name: TableName, changed: Sequence[Snapshot]) -> Mapping[str | None, int]:
+        """Return the partitions that changed, None for the asset as such, with the last snapshot of their rows."""
+        definition, newest = spec.partitions_def, changed[0].snapshot_id if changed else 0
+        if definition is None:
+            return {None: newest} if changed else {}
+        asset = spec.key.to_user_string()
+        keys, unknown = dict(self._waiting.get(asset, {})), False
+        if changed:
+            try:
+                keys |= dict.fromkeys(self._changed_keys(spec, definition, name, changed), newest)
+            except DuckLakeOrchError as error:
+                if error.retryable:
+                    raise
+                unknown = True
+                self._context.log.warning(f"`{asset}` changed; which of its partitions did is not known: {error}")
+        there = set(definition.get_partition_keys(dynamic_partitions_store=self._context.instance))
+        later = {key: snapshot for key, snapshot in keys.items() if key not in there and may_become(definition, key)}
+        self.pending[asset] = bounded(later)
+        if len(later) > LIMIT:
+            self._context.log.warning(f"`{asset}`: of {len(later)} keys without a partition, {LIMIT} are remembered.")
+        found: dict[str | None, int] = {key: keys[key] for key in sorted(there & keys.keys())}
+        return {None: newest} | found if unknown else found
+
+    def _changed_keys(
+        self, spec: dg.AssetSpec, definition: dg.PartitionsDefinition, name: TableName, changed: Sequence[Snapshot]
+    ) -> Collection[str]:
         what, expression = f"Asset `{spec.key.to_user_string()}`", plain_metadata(spec.metadata).get("partition_expr")
-        first, last = changed[-1].snapshot_id, changed[0].snapshot_id
-        try:
-            return changed_keys(
-                self._lake, str(name), what, spec.partitions_def, expression, (first, last), self._instance
-            )
-        except HistoryExpiredError:
-            return [None]  # which ones is not known any more
+        snapshots = [one.snapshot_id for one in changed]
+        keys = changed_keys(self._lake, str(name), what, definition, expression, snapshots)
+        if keys.left_out:
+            self._context.log.warning(f"{what}: {keys.left_out} values of changed rows can be no partition's key.")
+        return keys.found
 
 
 def _request(sensor: str, event: dg.AssetObservation) -> dg.RunRequest:

@@ -139,6 +139,78 @@ def test_partitions_can_be_dynamic(resource: DuckLakeResource, instance: dg.Dags
     assert watching.observed() == [("t", "7")]
 
 
+def test_changes_of_a_partition_that_is_not_there_yet_are_told_when_it_is(
+    resource: DuckLakeResource, instance: dg.DagsterInstance
+) -> None:
+    day = datetime.now(UTC).date()
+    daily = dg.DailyPartitionsDefinition(str(day - timedelta(days=3)))
+    customers = dg.DynamicPartitionsDefinition(name="customers")
+    metadata = {"partition_expr": "day"}
+    specs = [
+        dg.AssetSpec("t", partitions_def=daily, metadata=metadata),
+        dg.AssetSpec("c", partitions_def=customers, metadata={"partition_expr": "id"}),
+        dg.AssetSpec("s", partitions_def=dg.StaticPartitionsDefinition(["a"]), metadata={"partition_expr": "id"}),
+    ]
+    watching = watch(specs, resource, instance)
+    lake = resource.lake()
+    days = pa.array([day, day - timedelta(days=1), day - timedelta(days=9)], pa.date32())
+    lake.write(pa.table({"day": days}), "t", mode="append")
+    written = lake.snapshots(1)[0].snapshot_id
+    lake.write(pa.table({"id": [8]}), "c", mode="append")
+    lake.write(pa.table({"id": ["never"]}), "s", mode="append")
+    assert watching.observed() == [("t", str(day - timedelta(days=1)))]
+    assert str(day - timedelta(days=9)) not in str(watching.cursor)  # which no partition will ever have
+    assert "never" not in str(watching.cursor)
+    assert watching.skipped()
+
+    # The day after: the definition has the day of then.
+    tomorrow = dg.DailyPartitionsDefinition(str(day - timedelta(days=3)), end_offset=1)
+    specs[0] = dg.AssetSpec("t", partitions_def=tomorrow, metadata=metadata)
+    watching.sensor = ducklake_snapshot_sensor(specs)
+    instance.add_dynamic_partitions("customers", ["8"])
+    found = watching.tick()
+    assert [(one.asset_key.path, one.partition) for one in found.asset_events] == [(["t"], str(day)), (["c"], "8")]
+    assert found.asset_events[0].metadata["ducklake/snapshot_id"].value == written
+    assert "has been seen" in watching.skipped()
+    assert watching.cursor == str(lake.snapshots(1)[0].snapshot_id)
+
+
+def test_as_many_keys_wait_as_a_cursor_holds(resource: DuckLakeResource, instance: dg.DagsterInstance) -> None:
+    spec = dg.AssetSpec("t", partitions_def=dg.DynamicPartitionsDefinition(name="c"), metadata={"partition_expr": "id"})
+    watching = watch([spec], resource, instance)
+    resource.lake().write(pa.table({"id": list(range(1000))}), "t", mode="append")
+    assert watching.skipped()
+    assert len(str(watching.cursor)) < 5000
+
+
+def test_writes_of_dagster_between_those_of_others_are_not_told(
+    resource: DuckLakeResource, io_manager: DuckLakeIOManager, instance: dg.DagsterInstance
+) -> None:
+    @dg.asset(partitions_def=DAILY, metadata={"partition_expr": "day"})
+    def t(context: dg.AssetExecutionContext) -> pa.Table:
+        return pa.table({"day": pa.array([date.fromisoformat(context.partition_key)])})
+
+    watching = watch([t], resource, instance)
+    lake = resource.lake()
+    lake.write(pa.table({"day": pa.array([date(2024, 1, 1)])}), "t", mode="append")
+    dg.materialize([t], resources={"io_manager": io_manager}, partition_key="2024-01-02", instance=instance)
+    lake.write(pa.table({"day": pa.array([date(2024, 1, 3)])}), "t", mode="append")
+    assert watching.observed() == [("t", "2024-01-01"), ("t", "2024-01-03")]
+
+
+def test_rows_that_are_of_no_partition_stop_nothing(resource: DuckLakeResource, instance: dg.DagsterInstance) -> None:
+    both = dg.MultiPartitionsDefinition({"region": dg.StaticPartitionsDefinition(["eu"]), "day": DAILY})
+    spec = dg.AssetSpec("t", partitions_def=both, metadata={"partition_expr": {"region": "region", "day": "day"}})
+    says_nothing = dg.AssetSpec("u", partitions_def=DAILY)
+    watching = watch([says_nothing, spec], resource, instance)
+    days = pa.array([date(2024, 1, 2)] * 2 + [date(9999, 12, 31)], pa.date32())
+    rows = pa.table({"region": ["eu", "a|b", "eu"], "day": days})
+    resource.lake().write(rows, "t", mode="append")
+    resource.lake().write(rows, "u", mode="append")
+    assert watching.observed() == [("u", None), ("t", "2024-01-02|eu")]
+    assert "has been seen" in watching.skipped()
+
+
 def test_a_lake_made_anew_and_history_that_expired(resource: DuckLakeResource, instance: dg.DagsterInstance) -> None:
     spec = dg.AssetSpec("t", partitions_def=DAILY, metadata={"partition_expr": "day"})
     watching = watch([spec], resource, instance)
@@ -149,7 +221,7 @@ def test_a_lake_made_anew_and_history_that_expired(resource: DuckLakeResource, i
     lake.maintain(now, operations=["expire"]).raise_for_error()
     assert watching.observed() == [("t", None)]  # which of its partitions, nobody knows any more
     watching.cursor = "1000"
-    assert "has been seen" in watching.skipped()
+    assert "begins at snapshot" in watching.skipped()
     assert watching.cursor == str(lake.snapshots(1)[0].snapshot_id)
 
 
