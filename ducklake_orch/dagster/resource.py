@@ -20,10 +20,12 @@ from ducklake_orch.dagster.catalogs import AnyCatalog
 from ducklake_orch.dagster.configuration import Part, given
 from ducklake_orch.dagster.policies import PoolPolicy, RetryPolicy
 from ducklake_orch.dagster.spark import session_of
+from ducklake_orch.dagster.step import Step
 from ducklake_orch.dagster.storages import AnyStorage, DefaultStorage
+from ducklake_orch.engine.quoting import table_name
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.lake import DuckLake
-from ducklake_orch.results import CommitInfo, ExecuteResult
+from ducklake_orch.results import CommitInfo, ExecuteResult, WriteResult
 
 if TYPE_CHECKING:
     import duckdb
@@ -52,6 +54,21 @@ class LakeResource(dg.ConfigurableResource, SQLClient):  # type: ignore[type-arg
         with self.lake().connect(read_only=read_only, snapshot=snapshot, as_of=as_of) as connection:
             yield connection
 
+    def write(self, data: Any, table: str, *, mode: str, **more: Any) -> WriteResult:
+        """Write data to a table, as `DuckLake.write` does; attempts at a step are one piece of work.
+
+        Args:
+            data: A Spark DataFrame, a pyarrow.Table, a pandas or Polars frame, and so on.
+            table: `table` or `schema.table`.
+            mode: What becomes of rows that are there.
+            **more: Arguments of `DuckLake.write`.
+        """
+        if (step := Step.running()) is not None:
+            if more.get("idempotency_key") is None:
+                more["idempotency_key"] = step.idempotency_key(str(table_name(table)))
+            more.setdefault("commit", step.commit_info(f"{mode} to {table}"))
+        return self.lake().write(data, table, mode=mode, **more)
+
     def execute(
         self, commands: str | Sequence[str], *, atomic: bool = False, commit: CommitInfo | None = None
     ) -> ExecuteResult:
@@ -60,8 +77,10 @@ class LakeResource(dg.ConfigurableResource, SQLClient):  # type: ignore[type-arg
         Args:
             commands: A statement, a script, or a list of either.
             atomic: Run all of them in one transaction.
-            commit: Author, message and extra of the snapshots.
+            commit: Author, message and extra of the snapshots; by default they name the step that runs.
         """
+        if commit is None and (step := Step.running()) is not None:
+            commit = step.commit_info("execute")
         return self.lake().execute(commands, atomic=atomic, commit=commit).raise_for_error()
 
     def connect_and_execute(self, sql: str) -> None:

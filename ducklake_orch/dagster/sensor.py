@@ -151,8 +151,8 @@ class _Changes:
         self.pending[asset] = bounded(later)
         if len(later) > LIMIT:
             self._context.log.warning(f"`{asset}`: of {len(later)} keys without a partition, {LIMIT} are remembered.")
-        found: dict[str | None, int] = {key: keys[key] for key in sorted(there & keys.keys())}
-        return {None: newest} | found if unknown else found
+        found: dict[str | None, int] = {None: newest} if unknown else {}
+        return found | {key: keys[key] for key in sorted(there & keys.keys())}
 
     def _changed_keys(
         self, spec: dg.AssetSpec, definition: dg.PartitionsDefinition, name: TableName, changed: Sequence[Snapshot]

@@ -70,6 +70,8 @@ class Step:
 
     @property
     def _partitions(self) -> list[str]:
+        if self.context.has_partition_key:
+            return [str(self.context.partition_key)]
         return sorted(map(str, self.context.partition_keys)) if self.context.has_partition_key_range else []
 
 

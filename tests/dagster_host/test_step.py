@@ -1,0 +1,121 @@
+"""Writes of a step's own code: they name it, its attempts write once, and the sensor knows them."""
+
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+
+from ducklake_orch import CommitInfo
+from ducklake_orch.dagster import DuckLakeResource, ducklake_snapshot_sensor
+from tests.dagster_host.conftest import central
+
+ONE = pa.table({"id": [1]})
+
+
+def ids(resource: DuckLakeResource, table: str) -> list[int]:
+    return sorted(row["id"] for row in resource.lake().read(table).to_pylist())
+
+
+@central
+def test_attempts_of_a_step_append_once_and_its_writes_are_each_one(
+    resource: DuckLakeResource, instance: dg.DagsterInstance
+) -> None:
+    attempts: list[int] = []
+
+    @dg.asset(retry_policy=dg.RetryPolicy(max_retries=2))
+    def events(lake: DuckLakeResource) -> None:
+        attempts.append(1)
+        lake.write(ONE, "orders", mode="append")
+        if len(attempts) == 1:
+            raise RuntimeError("after the first")
+        lake.write(ONE, "orders", mode="append")
+        lake.write(ONE, "sales.orders", mode="append")
+        if len(attempts) == 2:
+            raise RuntimeError("after all of them")
+
+    for number in (1, 2):  # another run is other work
+        assert dg.materialize([events], resources={"lake": resource}, instance=instance).success
+        assert ids(resource, "orders") == [1, 1] * number
+        assert ids(resource, "sales.orders") == [1] * number
+    assert len(attempts) == 4
+    for number in (3, 4):  # outside of steps, each is one
+        resource.write(ONE, "orders", mode="append")
+        assert ids(resource, "orders") == [1, 1] * 2 + [1] * (number - 2)
+
+
+def test_mapped_steps_and_steps_of_the_same_op_are_told_apart(
+    resource: DuckLakeResource, instance: dg.DagsterInstance
+) -> None:
+    @dg.op(out=dg.DynamicOut(int))
+    def several() -> Any:
+        for number in (1, 2):
+            yield dg.DynamicOutput(number, mapping_key=str(number))
+
+    @dg.op(required_resource_keys={"lake"})
+    def add(context: dg.OpExecutionContext, given: int) -> int:
+        context.resources.lake.write(pa.table({"id": [given]}), "orders", mode="append")
+        return given
+
+    @dg.job(resource_defs={"lake": resource, "io_manager": dg.mem_io_manager})
+    def adding() -> None:
+        several().map(lambda number: add.alias("again")(add(number)))
+
+    assert adding.execute_in_process(instance=instance).success
+    assert ids(resource, "orders") == [1, 1, 2, 2]
+
+
+@dg.op(required_resource_keys={"lake"})
+def append(context: dg.OpExecutionContext) -> None:
+    """Append, and in the first run fail after it."""
+    context.resources.lake.write(ONE, "orders", mode="append")
+    if context.run.parent_run_id is None:
+        raise RuntimeError("the answer is lost")
+
+
+@dg.resource(config_schema={"folder": str})
+def lake_in(context: dg.InitResourceContext) -> DuckLakeResource:
+    folder = context.resource_config["folder"]
+    return DuckLakeResource(name="lake", catalog=f"sqlite:///{folder}/c.sqlite", storage=folder, create_if_missing=True)
+
+
+@dg.job(resource_defs={"lake": lake_in})
+def appending() -> None:
+    append()
+
+
+def test_a_run_that_goes_on_after_a_failure_appends_nothing_twice(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    where = {"resources": {"lake": {"config": {"folder": str(tmp_path)}}}}
+    config: dict[str, Any] = where | {"execution": {"config": {"in_process": {}}}}
+    with dg.execute_job(dg.reconstructable(appending), instance=instance, run_config=config) as first:
+        assert not first.success
+    again = dg.ReexecutionOptions.from_failure(first.run_id, instance)
+    with dg.execute_job(
+        dg.reconstructable(appending), instance=instance, run_config=config, reexecution_options=again
+    ) as second:
+        assert second.success
+    lake = DuckLakeResource(name="lake", catalog=f"sqlite:///{tmp_path}/c.sqlite", storage=str(tmp_path)).lake()
+    assert lake.table("orders").count() == 1
+
+
+def test_snapshots_name_the_step_and_the_sensor_knows_them(
+    resource: DuckLakeResource, instance: dg.DagsterInstance
+) -> None:
+    @dg.asset(partitions_def=dg.StaticPartitionsDefinition(["eu"]))
+    def orders(lake: DuckLakeResource) -> None:
+        lake.write(ONE, "orders", mode="append")
+        lake.execute("INSERT INTO orders VALUES (2)")
+        lake.execute("INSERT INTO orders VALUES (3)", commit=CommitInfo(author="ann", extra={"dagster": {}}))
+
+    lake, sensor = resource.lake(), ducklake_snapshot_sensor([dg.AssetSpec("orders")])
+    cursor = str(lake.snapshots(1)[0].snapshot_id)
+    result = dg.materialize([orders], resources={"lake": resource}, instance=instance, partition_key="eu")
+    mine, executed, written = lake.snapshots(3)
+    assert mine.author == "ann"
+    for snapshot, what in ((executed, "execute"), (written, "append to orders")):
+        assert (snapshot.author, snapshot.message) == ("dagster", f"{what}, run {result.run_id}")
+        about = snapshot.extra["dagster"]
+        assert (about["run_id"], about["step"], about["asset"]) == (result.run_id, "orders", "orders")
+        assert (about["partitions"], about["job"]) == (["eu"], "__ephemeral_asset_job__")
+    with dg.build_sensor_context(instance, cursor, resources={"lake": resource}) as context:
+        assert not sensor.evaluate_tick(context).asset_events
