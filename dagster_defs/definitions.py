@@ -12,6 +12,7 @@ from ducklake_orch.dagster import (
     build_health_checks,
     build_maintenance_definitions,
     ducklake_snapshot_sensor,
+    with_table_names,
 )
 
 lake = DuckLakeFileResource(
@@ -21,7 +22,7 @@ lake = DuckLakeFileResource(
 orders_of_a_day = dg.define_asset_job("orders_of_a_day", [raw_orders, orders])
 defs = dg.Definitions.merge(
     dg.Definitions(
-        assets=ASSETS,
+        assets=with_table_names(ASSETS, alias="shop"),
         asset_checks=[orders_are_clean, *build_health_checks([orders])],
         jobs=[
             orders_of_a_day,

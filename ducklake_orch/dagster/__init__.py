@@ -7,6 +7,9 @@ except ImportError as error:
 
     raise MissingExtraError("Dagster is not installed.", remedy="pip install 'ducklake-orch[dagster]'") from error
 
+from dagster_shared.libraries import DagsterLibraryRegistry
+
+from ducklake_orch import __version__
 from ducklake_orch.dagster.catalogs import (
     DuckDBCatalog,
     MotherDuckCatalog,
@@ -15,9 +18,11 @@ from ducklake_orch.dagster.catalogs import (
     SQLiteCatalog,
     UrlCatalog,
 )
+from ducklake_orch.dagster.components import DuckLakeMaintenanceComponent
 from ducklake_orch.dagster.health import build_health_checks
 from ducklake_orch.dagster.io_manager import DuckLakeIOManager
 from ducklake_orch.dagster.maintenance import MaintenanceConfig, build_maintenance_definitions
+from ducklake_orch.dagster.names import with_table_names
 from ducklake_orch.dagster.policies import PoolPolicy, RetryPolicy
 from ducklake_orch.dagster.resource import DuckLakeFileResource, DuckLakeResource
 from ducklake_orch.dagster.sensor import ducklake_snapshot_sensor
@@ -39,6 +44,7 @@ __all__ = [
     "DuckDBCatalog",
     "DuckLakeFileResource",
     "DuckLakeIOManager",
+    "DuckLakeMaintenanceComponent",
     "DuckLakeResource",
     "GCSStorage",
     "LocalStorage",
@@ -58,4 +64,7 @@ __all__ = [
     "build_maintenance_definitions",
     "ducklake_snapshot_sensor",
     "pipes_extras",
+    "with_table_names",
 ]
+
+DagsterLibraryRegistry.register("ducklake-orch", __version__, is_dagster_package=False)

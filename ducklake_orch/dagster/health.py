@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import dagster as dg
 
 from ducklake_orch.dagster.failures import failures
-from ducklake_orch.dagster.grades import TABLE_METRICS, figures_of
+from ducklake_orch.dagster.grades import LAKE_METRICS, TABLE_METRICS, figures_of
 from ducklake_orch.dagster.names import Assets, specs_of, table_named
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.errors import ObjectNotFoundError
@@ -25,10 +25,12 @@ def build_health_checks(
     schema: str = "main",
     fsck: bool = True,
 ) -> list[dg.AssetChecksDefinition]:
-    """Return checks of the tables of assets, graded by the policy of the lake.
+    """Return checks of the tables of assets and of their lake, graded by the policy of the lake.
 
-    Each table is checked for small files, files per partition, deleted rows and rows that only the catalog has. What
-    has come to the first threshold of the policy is a warning, to the second an error. One step looks at all tables.
+    Each table is checked for small files, files per partition, deleted rows and rows that only the catalog has; the
+    lake, under the key `<lake>/health`, for the number and the age of its snapshots and for files that wait for their
+    removal. What has come to the first threshold of the policy is a warning, to the second an error. One step looks at
+    all of them.
 
     Args:
         assets: The assets; each is the table that the IO manager would take for it.
@@ -38,29 +40,35 @@ def build_health_checks(
     """
     specs = specs_of(assets)
     tables = {spec.key: table_named(spec.key, spec.metadata, schema) for spec in specs}
+    itself = dg.AssetKey([lake, "health"])
     checks = [dg.AssetCheckSpec(metric, asset=key) for key in tables for metric in TABLE_METRICS]
+    checks += [dg.AssetCheckSpec(metric, asset=itself) for metric in LAKE_METRICS]
 
-    @dg.multi_asset_check(name=f"{lake}_health", specs=checks, required_resource_keys={lake})
+    # A job of some of the assets takes the checks of these.
+    @dg.multi_asset_check(name=f"{lake}_health", specs=checks, required_resource_keys={lake}, can_subset=True)
     def healthy(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         with failures("The health of the lake was not looked at", {}):
             found: DuckLake = getattr(context.resources, lake).lake()
             health = found.health()
-            for key, table in tables.items():
-                _refuse_missing(found, table)
-                for metric in TABLE_METRICS:
-                    yield figures_of(health, metric, Selection(tables=[str(table)])).check(metric, key)
+            for key, metrics in _chosen(context).items():
+                selection = Selection()
+                if key in tables:
+                    _refuse_missing(found, tables[key])
+                    selection = Selection(tables=[str(tables[key])])
+                for metric in metrics:
+                    yield figures_of(health, metric, selection).check(metric, key)
 
     if not fsck:
         return [healthy]
     consistency = [dg.AssetCheckSpec(CONSISTENT, asset=key) for key in tables]
 
-    @dg.multi_asset_check(name=f"{lake}_fsck", specs=consistency, required_resource_keys={lake})
+    @dg.multi_asset_check(name=f"{lake}_fsck", specs=consistency, required_resource_keys={lake}, can_subset=True)
     def consistent(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         with failures("The lake was not checked", {}):
             report = getattr(context.resources, lake).lake().fsck()
-        for key, table in tables.items():
+        for key in _chosen(context):
             # What is about no table concerns all of them.
-            yield consistency_check([one for one in report.findings if one.table in (None, str(table))], key)
+            yield consistency_check([one for one in report.findings if one.table in (None, str(tables[key]))], key)
 
     return [healthy, consistent]
 
@@ -80,6 +88,14 @@ def consistency_check(findings: Sequence[Finding], asset: dg.AssetKey | None = N
             **({"ducklake/report": dg.MetadataValue.md("\n".join(shown))} if shown else {}),
         },
     )
+
+
+def _chosen(context: dg.AssetCheckExecutionContext) -> dict[dg.AssetKey, list[str]]:
+    """Return the checks of a run, by asset."""
+    found: dict[dg.AssetKey, list[str]] = {}
+    for one in sorted(context.selected_asset_check_keys):
+        found.setdefault(one.asset_key, []).append(one.name)
+    return found
 
 
 def _refuse_missing(lake: DuckLake, table: TableName) -> None:

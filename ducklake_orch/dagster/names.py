@@ -15,6 +15,24 @@ def specs_of(assets: Assets) -> list[dg.AssetSpec]:
     return [spec for one in assets for spec in ([one] if isinstance(one, dg.AssetSpec) else one.specs)]
 
 
+def with_table_names(
+    assets: Assets, *, alias: str, schema: str = "main"
+) -> Sequence[dg.AssetsDefinition | dg.AssetSpec]:
+    """Return assets whose definitions say which tables they are, so that Dagster shows it before they are materialized.
+
+    Args:
+        assets: The assets; each is the table that the IO manager would take for it.
+        alias: The alias of the lake, which is its name unless it has another.
+        schema: Schema of assets whose key names none.
+    """
+
+    def named(spec: dg.AssetSpec) -> dg.AssetSpec:
+        table = f"{alias}.{table_named(spec.key, spec.metadata, schema)}"
+        return spec.merge_attributes(metadata={"dagster/table_name": table, "dagster/storage_kind": "ducklake"})
+
+    return dg.map_asset_specs(named, assets)
+
+
 def definition_of(context: dg.OutputContext | dg.InputContext) -> dict[str, Any]:
     """Return what the definition of an output or input says."""
     return plain_metadata(context.definition_metadata or {})

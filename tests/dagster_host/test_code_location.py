@@ -83,6 +83,8 @@ def test_it_has_an_asset_for_each_operation_of_maintenance() -> None:
     from dagster_defs.definitions import defs
 
     dg.Definitions.validate_loadable(defs)
+    tables = {spec.metadata.get("dagster/table_name") for spec in defs.resolve_all_asset_specs()}
+    assert {"shop.raw.orders", "shop.sales.orders", "shop.sales.customers", "shop.sales.daily_revenue"} <= tables
     parts = {part for spec in defs.resolve_all_asset_specs() for part in spec.key.path}
     assert {"flush", "rewrite", "merge", "expire", "cleanup", "orphans"} <= parts
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from dagster.components.testing import create_defs_folder_sandbox
 
-from ducklake_orch.dagster.components import DuckLakeMaintenanceComponent
+from ducklake_orch.dagster import DuckLakeMaintenanceComponent
 
 ROOT = Path(__file__).parents[2]
 # Both are of Dagster itself.

@@ -9,8 +9,11 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from dagster_shared.libraries import DagsterLibraryRegistry
 
-from ducklake_orch.dagster import DuckLakeIOManager, DuckLakeResource
+import ducklake_orch
+from ducklake_orch.dagster import DuckLakeIOManager, DuckLakeResource, with_table_names
+from ducklake_orch.dagster.names import specs_of
 from tests.dagster_host.conftest import central
 from tests.dagster_host.runs import failure_of, materialize_range, metadata_of
 
@@ -56,6 +59,24 @@ def test_metadata_name_schema_and_table(resource: DuckLakeResource) -> None:
     manager = DuckLakeIOManager(lake=resource, schema="mine")
     assert dg.materialize([orders, ids], resources={"io_manager": manager}).success
     assert {(one.schema, one.table) for one in resource.lake().tables()} == {("other", "t"), ("mine", "ids")}
+
+
+def test_definitions_say_the_tables_that_events_say(io_manager: DuckLakeIOManager) -> None:
+    @dg.asset(key_prefix="sales", metadata={"table": "t", "mine": 1})
+    def orders() -> pa.Table:
+        return TWO
+
+    named = with_table_names([orders, dg.AssetSpec("x")], alias="lake", schema="raw")
+    assert [one.metadata["dagster/table_name"] for one in specs_of(named)] == ["lake.sales.t", "lake.raw.x"]
+    for spec in specs_of(named):
+        assert spec.metadata["dagster/storage_kind"] == "ducklake"
+    assert specs_of(named)[0].metadata["mine"] == 1
+    result = dg.materialize([named[0]], resources={"io_manager": io_manager})
+    assert metadata_of(result, "sales/orders")["dagster/table_name"] == "lake.sales.t"
+
+
+def test_dagster_lists_the_package_among_its_libraries() -> None:
+    assert DagsterLibraryRegistry.get()["ducklake-orch"] == ducklake_orch.__version__
 
 
 @pytest.mark.parametrize(

@@ -152,21 +152,37 @@ def test_health_is_checked_for_each_table(busy: DuckLakeResource) -> None:
     lake.write(pa.table({"id": [1]}), "other", mode="append")
     for n in range(25):
         lake.write(pa.table({"id": [n], "day": [n]}), "orders", mode="append")
-    policy = MaintenancePolicy(health={"small_file_ratio": (0.1, 0.5), "delete_share": (0.01, 0.9)})
+    grades = {"small_file_ratio": (0.1, 0.5), "delete_share": (0.01, 0.9), "snapshot_count": (10, 1000)}
+    policy = MaintenancePolicy(health=grades)
     resource = DuckLakeResource(
         name="lake", catalog=busy.lake().config.catalog, storage=busy.lake().config.storage, maintenance=policy
     )
     definitions = dg.Definitions(
         assets=assets,
         asset_checks=build_health_checks(assets),
-        jobs=[dg.define_asset_job("health", dg.AssetSelection.all_asset_checks())],
+        jobs=[
+            dg.define_asset_job("health", dg.AssetSelection.all_asset_checks()),
+            dg.define_asset_job("some", dg.AssetSelection.checks_for_assets(dg.AssetKey("x"))),
+        ],
         resources={"lake": resource},
     )
+    some = definitions.resolve_job_def("some").execute_in_process().get_asset_check_evaluations()
+    assert {one.asset_key.path[0] for one in some} == {"x"}
+    assert len(some) == 5
     result = definitions.resolve_job_def("health").execute_in_process()
-    found = {(one.asset_key.path[0], one.check_name): one for one in result.get_asset_check_evaluations()}
-    assert len(found) == 10
+    found = {(one.asset_key.to_user_string(), one.check_name): one for one in result.get_asset_check_evaluations()}
+    of_lake = {name for key, name in found if key == "lake/health"}
+    assert of_lake == {"snapshot_count", "snapshot_age", "pending_bytes"}
+    assert len(found) == 10 + len(of_lake)
     wrong = {key: one.severity.name for key, one in found.items() if not one.passed}
-    assert wrong == {("orders", "small_file_ratio"): "ERROR", ("orders", "delete_share"): "WARN"}
+    assert wrong == {
+        ("orders", "small_file_ratio"): "ERROR",
+        ("orders", "delete_share"): "WARN",
+        ("lake/health", "snapshot_count"): "WARN",
+    }
+    values: dict[str, Any] = {name: found["lake/health", name].metadata["ducklake/value"].value for name in of_lake}
+    assert (values["snapshot_count"], values["pending_bytes"]) == (len(lake.snapshots()), 0)
+    assert values["snapshot_age"] > 0
     assert "--operation merge" in str(found["orders", "small_file_ratio"].metadata["ducklake/remedy"].value)
 
 
