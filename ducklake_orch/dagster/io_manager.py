@@ -11,10 +11,10 @@ from ducklake_orch.config.nearest import nearest
 from ducklake_orch.dagster import metadata
 from ducklake_orch.dagster.failures import failures
 from ducklake_orch.dagster.frames import nothing, wanted_kind
-from ducklake_orch.dagster.names import at_run_time, definition_of, described, table_of
+from ducklake_orch.dagster.names import at_run_time, definition_of, described, described_input, table_of
 from ducklake_orch.dagster.partitions import slice_of
 from ducklake_orch.dagster.resource import LakeResource
-from ducklake_orch.dagster.work import commit_info, idempotency_key
+from ducklake_orch.dagster.work import commit_info, has_step, idempotency_key
 from ducklake_orch.engine.quoting import TableName, folded, literal
 from ducklake_orch.errors import ConfigError, DataError, ObjectNotFoundError
 from ducklake_orch.lake import DuckLake
@@ -82,7 +82,7 @@ class LakeIOManager(dg.IOManager):
         upstream = context.upstream_output
         said = definition_of(upstream) if upstream is not None else {}
         table, part = table_of(context, said, self._schema), slice_of(context)
-        with failures(f"Input `{context.name}` was not read from `{table}`", {"table": str(table)}):
+        with failures(f"{described_input(context)} was not read from `{table}`", {"table": str(table)}):
             kind, lake = wanted_kind(context), self._resource.lake()
             columns = definition_of(context).get("columns")
             try:
@@ -170,7 +170,7 @@ class _Output:
             counts = self._counts(result, self.part, self.columns)
             if len(counts) == 1:
                 found["dagster/partition_row_count"] = next(iter(counts.values()))
-            else:
+            elif has_step(self.context):
                 for key, rows in counts.items():
                     self.context.step_context.add_asset_metadata(
                         metadata={"dagster/partition_row_count": rows},

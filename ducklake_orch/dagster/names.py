@@ -80,3 +80,11 @@ def described(context: dg.OutputContext | dg.InputContext) -> str:
     if context.has_asset_key:
         return f"Asset `{context.asset_key.to_user_string()}`"
     return f"Output `{context.name}`"
+
+
+def described_input(context: dg.InputContext) -> str:
+    """Return what messages call an input; one that a test builds can be without a name."""
+    try:
+        return f"Input `{context.name}`"
+    except dg.DagsterInvariantViolationError:
+        return described(context)

@@ -10,20 +10,26 @@ from ducklake_orch.slices import Slice
 from ducklake_orch.slices.vocabulary import bounded_key
 
 
-def idempotency_key(context: dg.OutputContext, part: Slice | None) -> str:
-    """Return the key of the write of an output: attempts and re-executions of a step that failed share it."""
+def idempotency_key(context: dg.OutputContext, part: Slice | None) -> str | None:
+    """Return the key of the write of an output: attempts and re-executions of a step that failed share it.
+
+    A context that a test builds is no attempt at a step, and has none.
+    """
+    if not has_step(context):
+        return None
+    run = beginning(_dagster_run(context), context.step_context.instance, context.step_key)
     what = context.asset_key.to_user_string() if context.has_asset_key else context.step_key
     partitions = part.texts if part else []
-    return bounded_key(f"dagster:{_run(context)}:{what[:100]}", what, context.name, context.mapping_key, partitions)
+    return bounded_key(f"dagster:{run}:{what[:100]}", what, context.name, context.mapping_key, partitions)
 
 
 def commit_info(context: dg.OutputContext, what: str, part: Slice | None) -> CommitInfo:
     """Return what the snapshot says about the run that wrote it."""
     about: dict[str, Any] = {
-        "run_id": context.run_id,
-        "job": context.job_name,
-        "step": context.step_key,
-        "output": context.name,
+        "run_id": _known(context, "run_id"),
+        "job": _known(context, "job_name"),
+        "step": _known(context, "step_key"),
+        "output": _known(context, "name"),
         "version": dagster_version.__version__,
     }
     if context.has_asset_key:
@@ -32,7 +38,7 @@ def commit_info(context: dg.OutputContext, what: str, part: Slice | None) -> Com
         about["partitions"] = part.texts[:100]
         about["partition_count"] = len(part.cells)
     about |= code_location(_dagster_run(context))
-    return CommitInfo(author="dagster", message=f"{what}, run {context.run_id}", extra={"dagster": about})
+    return CommitInfo(author="dagster", message=f"{what}, run {about['run_id']}", extra={"dagster": about})
 
 
 def code_location(run: Any) -> dict[str, str]:
@@ -58,18 +64,18 @@ def beginning(run: Any, instance: Any, step: str) -> str:
     return str(run.run_id)
 
 
-def _run(context: dg.OutputContext) -> str:
-    run = _dagster_run(context)
-    return context.run_id if run is None else beginning(run, context.step_context.instance, context.step_key)
+def has_step(context: dg.OutputContext) -> bool:
+    """Whether a step stands behind a context; one that a test builds has none."""
+    return _known(context, "step_context") is not None
 
 
 def _dagster_run(context: dg.OutputContext) -> Any:
-    return getattr(context.step_context, "dagster_run", None) if _real(context) else None
+    return context.step_context.dagster_run if has_step(context) else None
 
 
-def _real(context: dg.OutputContext) -> bool:
-    """Whether a step stands behind a context; one that a test builds has none."""
+def _known(context: dg.OutputContext, name: str) -> Any:
+    """Return what a context knows; one that a test builds knows what the test says."""
     try:
-        return context.step_context is not None
+        return getattr(context, name)
     except dg.DagsterInvariantViolationError:
-        return False
+        return None

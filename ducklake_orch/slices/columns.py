@@ -76,6 +76,8 @@ def partition_transforms(part: Slice, columns: Mapping[str, PartitionColumn]) ->
         quoted = identifier(column.column)
         if column.kind in (Kind.TIMESTAMP, Kind.INSTANT):
             keys += [f"{one}({quoted})" for one in _calendar(spans)] if spans else []
+        elif column.kind is Kind.DATE and (months := _months(spans)):
+            keys += [f"{one}({quoted})" for one in months]
         else:
             keys.append(quoted)
     return keys or None
@@ -91,6 +93,14 @@ def _calendar(spans: Sequence[Window]) -> list[str]:
     if shortest >= timedelta(hours=22):  # a day on which the clock is put forward is short
         return ["year", "month", "day"]
     return ["year", "month", "day", "hour"]
+
+
+def _months(spans: Sequence[Window]) -> list[str]:
+    """Return the parts of a date that tell whole months, or years, apart; none where some stretch is neither."""
+    ends = [time for span in spans for time in span]
+    if not ends or any(time.day != 1 for time in ends):
+        return []
+    return ["year"] if all(time.month == 1 for time in ends) else ["year", "month"]
 
 
 def _by_dimension(what: str, dimensions: Sequence[str], given: object) -> dict[str, str]:

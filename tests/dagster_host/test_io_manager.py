@@ -340,3 +340,36 @@ def test_an_append_is_done_once_however_often_its_step_runs(
     assert metadata_of(result, "events")["ducklake/replayed"] is True
     assert dg.materialize([events], resources={"io_manager": io_manager}, instance=instance).success
     assert len(rows(resource, "events")) == 4
+
+
+def test_it_works_in_contexts_that_a_test_builds(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
+    manager = io_manager.create_io_manager(dg.build_init_resource_context())
+    for count in (2, 4):  # they are no attempts at one step
+        said = {"write_mode": "append", "comment": "mine"}
+        context = dg.build_output_context(asset_key=["sales", "orders"], definition_metadata=said)
+        manager.handle_output(context, TWO)
+        assert context.get_logged_metadata()["dagster/row_count"] == dg.MetadataValue.int(count)
+    assert manager.load_input(dg.build_input_context(asset_key=["sales", "orders"])).num_rows == 4
+
+    days = dg.DailyPartitionsDefinition("2024-01-01")
+    span = dg.PartitionKeyRange("2024-01-01", "2024-01-03")
+    daily = dg.build_output_context(
+        asset_key="daily",
+        definition_metadata={"partition_expr": "day"},
+        asset_partitions_def=days,
+        asset_partition_key_range=span,
+    )
+    manager.handle_output(daily, pa.table({"day": ["2024-01-01", "2024-01-02"]}))
+    assert daily.get_logged_metadata()["ducklake/write_mode"] == dg.MetadataValue.text("replace_where")
+    part = dg.build_input_context(
+        asset_key="daily",
+        upstream_output=daily,
+        asset_partitions_def=days,
+        partition_key="2024-01-02",
+        dagster_type=dg.DagsterType(lambda _, __: True, "frame", typing_type=pd.DataFrame),
+    )
+    assert manager.load_input(part)["day"].tolist() == ["2024-01-02"]
+
+    named = dg.build_output_context(step_key="make", name="made")
+    manager.handle_output(named, TWO)
+    assert rows(resource, "made") == TWO.to_pylist()

@@ -2,6 +2,7 @@
 
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import dagster as dg
 import pyarrow as pa
@@ -161,6 +162,84 @@ def test_hours_of_a_day_with_a_clock_change_keep_apart(
     for key in [*keys, keys[1]]:
         assert dg.materialize([events], resources={"io_manager": io_manager}, partition_key=key).success
     assert len(table_rows(resource, "events")) == 4
+
+
+BERLIN = "Europe/Berlin"  # whose clock is put forward on 2024-03-31, and back on 2024-10-27
+MONTHS = dg.MonthlyPartitionsDefinition("2024-01-01", timezone=BERLIN)
+TWICE = dg.TimeWindowPartitionsDefinition(
+    start="2024-01-31", cron_schedule="0 0 15,31 * *", fmt="%Y-%m-%d", timezone=BERLIN
+)
+MONDAYS = dg.WeeklyPartitionsDefinition("2024-01-01", timezone=BERLIN, day_offset=1)
+# Of each definition: a key, which is the first day, and the day after its last one.
+STRETCHES = [
+    ("instant", dg.WeeklyPartitionsDefinition("2024-01-07", timezone=BERLIN), "2024-03-31", "2024-04-07"),
+    ("timestamp", MONDAYS, "2024-10-21", "2024-10-28"),
+    ("date", MONTHS, "2024-03-01", "2024-04-01"),
+    ("timestamp", MONTHS, "2024-02-01", "2024-03-01"),
+    ("date", TWICE, "2024-03-31", "2024-04-15"),
+    ("instant", TWICE, "2024-04-15", "2024-05-15"),  # April has no 31st
+]
+
+
+@pytest.mark.parametrize(("kind", "definition", "key", "after"), STRETCHES)
+def test_weeks_months_and_stretches_of_ones_own_replace_their_rows_only(
+    kind: str,
+    definition: dg.TimeWindowPartitionsDefinition,
+    key: str,
+    after: str,
+    io_manager: DuckLakeIOManager,
+    resource: DuckLakeResource,
+) -> None:
+    zone = ZoneInfo(BERLIN)
+    begin, end = (datetime.fromisoformat(day).replace(tzinfo=zone) for day in (key, after))
+    last = timedelta(days=1) if kind == "date" else timedelta(microseconds=1)
+    moments = {"before": begin - last, "first": begin, "last": end - last, "after": end}
+
+    def table(*names: str) -> pa.Table:
+        found = [moments[name] for name in names]
+        columns = {
+            "date": [one.date() for one in found],
+            "timestamp": [one.replace(tzinfo=None) for one in found],
+            "instant": [one.astimezone(UTC) for one in found],
+        }
+        return pa.table({"at": columns[kind], "name": names})
+
+    @dg.asset(partitions_def=definition, metadata={"partition_expr": "at"})
+    def t(context: dg.AssetExecutionContext) -> pa.Table:
+        return rows.pop(0)
+
+    def run(key: str) -> dg.ExecuteInProcessResult:
+        return dg.materialize([t], resources={"io_manager": io_manager}, partition_key=key, raise_on_error=False)
+
+    keys = definition.get_partition_keys(end)
+    neighbours = keys[keys.index(key) - 1], definition.get_next_partition_key(key)
+    rows = [table("first"), table("before"), table("after"), table("first", "last")]
+    for one in (key, *neighbours, key):
+        assert one is not None
+        assert run(one).success
+    lake = resource.lake()
+    assert sorted(row["name"] for row in lake.read("t").to_pylist()) == ["after", "before", "first", "last"]
+    for stranger in ("before", "after"):
+        rows.append(table(stranger))
+        assert 'outside="drop"' in failure_of(run(key)).user_failure_data.description
+    assert len(lake.snapshots()) == 5
+
+
+def test_a_month_of_days_is_one_file(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
+    months = dg.MonthlyPartitionsDefinition("2024-01-01")
+
+    @dg.asset(partitions_def=months, metadata={"partition_expr": "day"})
+    def t(context: dg.AssetExecutionContext) -> pa.Table:
+        start, end = context.partition_time_window
+        return pa.table({"day": [(start + timedelta(days=n)).date() for n in range((end - start).days)]})
+
+    lake = resource.lake()
+    for key in ("2024-01-01", "2024-02-01", "2024-01-01"):
+        result = dg.materialize([t], resources={"io_manager": io_manager}, partition_key=key)
+        assert metadata_of(result, "t", key)["ducklake/files_added"] == 1
+    assert metadata_of(result, "t", key)["ducklake/files_removed"] == 1
+    assert len(lake.table("t").files()) == 2
+    assert lake.table("t").count() == 31 + 29
 
 
 @central

@@ -223,6 +223,11 @@ def test_columns_that_hold_no_keys_are_refused() -> None:
     refused(ConfigError, lambda: partition_columns("Asset `a`", [""], "dya", TYPES), "dya", "text, number, day")
 
 
+def span(first: tuple[int, int, int], after: tuple[int, int, int]) -> Key:
+    window = Window(datetime(*first, tzinfo=UTC), datetime(*after, tzinfo=UTC))
+    return Key(str(window.start.date()), window)
+
+
 @pytest.mark.parametrize(
     ("part", "expression", "keys"),
     [
@@ -235,6 +240,13 @@ def test_columns_that_hold_no_keys_are_refused() -> None:
             ['year("wall")', 'month("wall")', 'day("wall")', 'hour("wall")'],
         ),
         (Slice.of(days(UTC, datetime(2024, 1, 1))), "CAST(text AS DATE)", None),
+        (Slice.of([span((2024, 2, 1), (2024, 3, 1))]), "day", ['year("day")', 'month("day")']),
+        (Slice.of([span((2024, 1, 1), (2024, 4, 1))]), "day", ['year("day")', 'month("day")']),
+        (Slice.of([span((2024, 1, 1), (2025, 1, 1))]), "day", ['year("day")']),
+        (Slice.of([span((2024, 4, 1), (2025, 4, 1))]), "day", ['year("day")', 'month("day")']),
+        (Slice.of([span((2024, 4, 15), (2024, 5, 15))]), "day", ['"day"']),
+        (Slice.of([span((2024, 4, 1), (2024, 4, 8))]), "day", ['"day"']),
+        (Slice.of([span((2024, 4, 1), (2024, 5, 1)), span((2024, 5, 1), (2024, 5, 2))]), "day", ['"day"']),
         (Slice.of([Key("2024-01-01")]), "at", None),
     ],
 )
