@@ -40,7 +40,9 @@ def test_a_partition_a_backfill_and_maintenance_run(dagster: Webserver, lake: Du
     assert told["dagster/table_name"]["text"] == "shop.sales.orders"
     columns = told["dagster/column_schema"]["schema"]["columns"]
     assert {"name": "amount", "type": "DECIMAL(9,2)"} in columns
-    assert first["runId"] in str(lake.table("sales.orders").history(limit=1, rows=True)[0].extra)
+    about = lake.table("sales.orders").history(limit=1, rows=True)[0].extra["dagster"]
+    assert (about["run_id"], about["job"]) == (first["runId"], "orders_of_a_day")
+    assert about["code_location"] == "dagster_defs.definitions"
 
     dagster.backfill(["raw", "orders"], ["2025-01-02", "2025-01-03"])
     assert lake.table("raw.orders").count() == 3 * 1050

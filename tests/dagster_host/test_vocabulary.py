@@ -1,0 +1,120 @@
+"""What metadata can say about a write, in the definition and at run time, and what its snapshot says."""
+
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+
+from ducklake_orch.dagster import DuckLakeIOManager, DuckLakeResource
+from tests.dagster_host.runs import failure_of, materialize_range
+
+ROWS = pa.table({"id": [2, 1], "name": ["b", "a"]})
+WIDE = pa.table({"id": [3], "name": ["b"], "more": [1.5]})
+
+
+class Writer:
+    """An asset that writes what it is told to, with the metadata of its definition."""
+
+    def __init__(self, manager: DuckLakeIOManager, **metadata: Any) -> None:
+        self.resources = {"io_manager": manager}
+        self.said: dict[str, Any] = {}
+
+        @dg.asset(metadata=metadata)
+        def t(context: dg.AssetExecutionContext) -> pa.Table:
+            context.add_output_metadata(self.said)
+            return self.rows
+
+        self.asset = t
+
+    def write(self, rows: pa.Table, **said: Any) -> dg.ExecuteInProcessResult:
+        """Write rows, with metadata that are known at run time only."""
+        self.rows, self.said = rows, said
+        return dg.materialize([self.asset], resources=self.resources, raise_on_error=False)
+
+
+def names(resource: DuckLakeResource) -> list[str]:
+    return sorted(row["name"] for row in resource.lake().read("t").to_pylist())
+
+
+@pytest.mark.parametrize("at_run_time", [False, True])
+def test_new_columns_are_added_where_it_says_so(
+    at_run_time: bool, io_manager: DuckLakeIOManager, resource: DuckLakeResource
+) -> None:
+    writer = Writer(io_manager, write_mode="append", schema_evolution="error" if at_run_time else "add")
+    assert writer.write(ROWS).success
+    if at_run_time:
+        assert "more" in failure_of(writer.write(WIDE)).user_failure_data.description
+    assert writer.write(WIDE, **({"schema_evolution": "add"} if at_run_time else {})).success
+    assert sorted(map(str, resource.lake().read("t")["more"].to_pylist())) == ["1.5", "None", "None"]
+
+
+@pytest.mark.parametrize("at_run_time", [False, True])
+def test_a_new_table_is_sorted_and_partitioned_as_it_says(
+    at_run_time: bool, io_manager: DuckLakeIOManager, resource: DuckLakeResource
+) -> None:
+    layout = {"sort_by": ["id"], "partition_by": ["bucket(2, name)"]}
+    writer = Writer(io_manager, **({"sort_by": ["name"], "partition_by": ["name"]} if at_run_time else layout))
+    same = pa.table({"id": [3, 1, 2], "name": ["a", "a", "a"]})
+    assert writer.write(same, **(layout if at_run_time else {})).success
+    lake = resource.lake()
+    assert lake.read("t")["id"].to_pylist() == [1, 2, 3]
+    assert [column.partition for column in lake.table("t").schema()] == [None, "bucket(2)"]
+
+
+@pytest.mark.parametrize("at_run_time", [False, True])
+def test_partitions_in_the_data_are_replaced_and_others_stay(
+    at_run_time: bool, io_manager: DuckLakeIOManager, resource: DuckLakeResource
+) -> None:
+    mode = {"write_mode": "overwrite_partitions"}
+    writer = Writer(io_manager, partition_by=["name"], **({"write_mode": "append"} if at_run_time else mode))
+    for rows in (ROWS, pa.table({"id": [7, 8], "name": ["b", "c"]})):
+        assert writer.write(rows, **(mode if at_run_time else {})).success
+    assert sorted(resource.lake().read("t")["id"].to_pylist()) == [1, 7, 8]
+
+
+@pytest.mark.parametrize("at_run_time", [False, True])
+def test_rows_that_a_condition_names_are_replaced_and_others_stay(
+    at_run_time: bool, io_manager: DuckLakeIOManager, resource: DuckLakeResource
+) -> None:
+    where = {"where": "name = 'b'", "write_mode": "replace_where"}
+    writer = Writer(io_manager, **({"write_mode": "overwrite"} if at_run_time else where))
+    assert writer.write(ROWS, where="true", write_mode="replace_where").success
+    said = where if at_run_time else {}
+    assert writer.write(pa.table({"id": [5, 6], "name": ["b", "b"]}), **said).success
+    assert names(resource) == ["a", "b", "b"]
+    assert not writer.write(ROWS, **said).success  # `a` does not meet it
+    assert names(resource) == ["a", "b", "b"]
+
+
+def test_a_merge_takes_its_keys_at_run_time(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
+    writer = Writer(io_manager)
+    assert writer.write(ROWS).success
+    rows = pa.table({"id": [2, 3], "name": ["z", "c"]})
+    assert writer.write(rows, write_mode="merge", merge_keys=["id"]).success
+    assert names(resource) == ["a", "c", "z"]
+
+
+@pytest.mark.filterwarnings("ignore:Parameter .backfill_policy.")
+def test_a_snapshot_names_the_job_the_partitions_and_the_version_of_dagster(
+    io_manager: DuckLakeIOManager, resource: DuckLakeResource
+) -> None:
+    numbers = dg.StaticPartitionsDefinition([f"{number:03}" for number in range(150)])
+
+    @dg.asset(
+        partitions_def=numbers,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        metadata={"partition_expr": "key"},
+    )
+    def t(context: dg.AssetExecutionContext) -> pa.Table:
+        return pa.table({"key": list(context.partition_keys)})
+
+    job = dg.Definitions([t], jobs=[dg.define_asset_job("some", [t])], resources={"io_manager": io_manager})
+    result = job.resolve_job_def("some").execute_in_process(partition_key="007")
+    one = resource.lake().snapshots(1)[0].extra["dagster"]
+    assert (one["run_id"], one["job"], one["step"], one["output"]) == (result.run_id, "some", "t", "result")
+    assert (one["asset"], one["partitions"], one["partition_count"]) == ("t", ["007"], 1)
+    assert one["version"] == dg.__version__
+    materialize_range([t], "000", "149", resources={"io_manager": io_manager})
+    many = resource.lake().snapshots(1)[0].extra["dagster"]
+    assert (many["partitions"], many["partition_count"]) == ([f"{number:03}" for number in range(100)], 150)
