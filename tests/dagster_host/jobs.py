@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,33 @@ def day_of(key: str, rows: int) -> pa.Table:
     return pa.table({"day": pa.array([day] * rows, pa.date32()), "n": list(range(rows))})
 
 
+def dying_once(table: pa.Table) -> pa.RecordBatchReader:
+    """Return rows whose process is killed while they are written, the first time."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from table.to_batches()
+        mark = Path(os.environ["DIED"])
+        if not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return pa.RecordBatchReader.from_batches(table.schema, batches())
+
+
+@dg.asset(partitions_def=DAYS, metadata={"partition_expr": "day"})
+def one_dies(context: dg.AssetExecutionContext) -> Any:
+    rows = day_of(context.partition_key, 100)
+    return dying_once(rows) if context.partition_key == os.environ.get("DIES_ON") else rows
+
+
+@dg.asset(partitions_def=DAYS, metadata={"partition_expr": "day"})
+def by_spark(context: dg.AssetExecutionContext) -> Any:
+    from ducklake_orch.spark import local_session
+
+    session = local_session("a step", master="local[1]", conf={"spark.driver.memory": "1g"})
+    return session.sql(f"SELECT DATE '{context.partition_key}' AS day, CAST(id AS INT) AS n FROM range(100)")
+
+
 @dg.asset(partitions_def=DAYS, metadata={"partition_expr": "day"})
 def daily(context: dg.AssetExecutionContext) -> pa.Table:
     return day_of(context.partition_key, int(os.environ.get("ROWS", "100")))
@@ -62,8 +90,11 @@ def daily(context: dg.AssetExecutionContext) -> pa.Table:
 
 def job(name: str) -> dg.JobDefinition:
     definitions = dg.Definitions(
-        assets=[events, counted, daily],
-        jobs=[dg.define_asset_job("events", [events, counted]), dg.define_asset_job("daily", [daily])],
+        assets=[events, counted, daily, one_dies, by_spark],
+        jobs=[
+            dg.define_asset_job("events", [events, counted]),
+            *(dg.define_asset_job(one.key.path[0], [one]) for one in (daily, one_dies, by_spark)),
+        ],
         resources={"io_manager": (manager := DuckLakeIOManager(lake=LAKE)), "inner": manager, "dying": dying},
     )
     return definitions.resolve_job_def(name)
@@ -75,3 +106,11 @@ def events_job() -> dg.JobDefinition:
 
 def daily_job() -> dg.JobDefinition:
     return job("daily")
+
+
+def one_dies_job() -> dg.JobDefinition:
+    return job("one_dies")
+
+
+def by_spark_job() -> dg.JobDefinition:
+    return job("by_spark")

@@ -1,0 +1,80 @@
+"""Backfills, four runs at once, each with Dagster's multiprocess executor: nothing fails, and a killed step goes on."""
+
+import os
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from ducklake_orch import DuckLake
+from tests.backends import POSTGRES, SQLITE, CatalogKind
+from tests.conftest import Servers, catalog_fields
+from tests.dagster_host import jobs
+
+AT_ONCE = 4
+JOBS = {"one_dies": jobs.one_dies_job, "by_spark": jobs.by_spark_job}
+# A step is a process of its own; what it imports is there already.
+_FORKS = {"forkserver": {"preload_modules": ["ducklake_orch.dagster", "tests.dagster_host.jobs"]}}
+RUN_CONFIG: dict[str, Any] = {
+    "execution": {"config": {"multiprocess": {"max_concurrent": AT_ONCE, "start_method": _FORKS}}}
+}
+
+
+def run_partition(home: str, job: str, key: str, lake: dict[str, str]) -> tuple[str, bool]:
+    """Run a job for a partition, and say what its run is called and whether all went well."""
+    os.environ.update(lake)
+    with dg.DagsterInstance.from_config(home) as instance:
+        tags = {"dagster/partition": key}
+        with dg.execute_job(dg.reconstructable(JOBS[job]), instance, run_config=RUN_CONFIG, tags=tags) as result:
+            return result.run_id, result.success
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("catalog", "arrow", "spark"),
+    [
+        (SQLITE, 8, 0),
+        pytest.param(SQLITE, 60, 6, marks=pytest.mark.full),
+        pytest.param(POSTGRES, 60, 6, marks=pytest.mark.full),
+    ],
+    ids=str,
+)
+def test_partitions_that_are_written_side_by_side_are_one_snapshot_each(
+    catalog: CatalogKind, arrow: int, spark: int, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home := tmp_path / "home").mkdir()
+    (home / "dagster.yaml").touch()
+    fields = catalog_fields(catalog, servers, tmp_path, "lake")
+    url = fields.get("url") or f"sqlite:///{fields['path']}"
+    keys = jobs.DAYS.get_partition_keys()
+    environment = {"LAKE_CATALOG": url, "LAKE_FILES": f"{tmp_path}/files", "DIES_ON": keys[arrow // 2]}
+    environment["DIED"] = str(tmp_path / "died")
+    lake = DuckLake.from_url("lake", catalog=url, storage=environment["LAKE_FILES"], create_if_missing=True)
+    lake.tables()
+    wanted = {"one_dies": keys[:arrow], "by_spark": keys[:spark]}
+    work = [(job, key) for job, some in wanted.items() for key in some]
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        with ProcessPoolExecutor(AT_ONCE, get_context("spawn")) as pool:
+            running = [pool.submit(run_partition, str(home), job, key, environment) for job, key in work]
+            done = dict(zip(work, (one.result() for one in running), strict=True))
+        failed = [one for one, (_, success) in done.items() if not success]
+        assert failed == [("one_dies", environment["DIES_ON"])]
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        again = dg.ReexecutionOptions.from_failure(done[failed[0]][0], instance)
+        job = dg.reconstructable(JOBS["one_dies"])
+        tags = {"dagster/partition": failed[0][1]}
+        with dg.execute_job(job, instance, run_config=RUN_CONFIG, tags=tags, reexecution_options=again) as result:
+            assert result.success
+    for table, some in wanted.items():
+        found = lake.read(table).to_pylist() if some else []
+        assert Counter((str(row["day"]), row["n"]) for row in found) == {
+            (key, n): 1 for key in some for n in range(100)
+        }
+    written = [one.extra["dagster"] for one in lake.snapshots() if one.author == "dagster"]
+    assert Counter((one["asset"], *one["partitions"]) for one in written) == dict.fromkeys(work, 1)
+    assert not lake.fsck().findings
