@@ -146,6 +146,8 @@ class _Changes:
                     raise
                 unknown = True
                 self._context.log.warning(f"`{asset}` changed; which of its partitions did is not known: {error}")
+        if not keys:
+            return {None: newest} if unknown else {}  # the keys of all partitions can be many
         there = set(definition.get_partition_keys(dynamic_partitions_store=self._context.instance))
         later = {key: snapshot for key, snapshot in keys.items() if key not in there and may_become(definition, key)}
         self.pending[asset] = bounded(later)
