@@ -22,7 +22,8 @@ class Partitioning:
     Attributes:
         expr: The column that holds the key, or an expression; for several dimensions a mapping of them.
         window: How long a key that is a time lasts: `day`, `hour`, `15 minutes`; by default as precise as its text is,
-            or the run's data interval. A logical date does not tell.
+            or the run's data interval. A logical date means its day, unless the column holds times and it is not
+            midnight: then it has to be said.
         format: How such a key is written, as `strptime` takes it.
         timezone: The zone of such keys.
     """
@@ -96,14 +97,10 @@ class Partitioning:
             moment = start
         if not isinstance(moment, datetime):
             raise ConfigError(f"{what}: its run has neither a partition key nor a logical date.", remedy=_GIVE)
-        if self.window is None:
-            # A day, say, of a run at each hour would replace the rows of all the others.
-            raise ConfigError(
-                f"{what}: its run has a logical date, {moment.isoformat()}, which does not tell how long a partition"
-                " lasts.",
-                remedy='Say it: partition_window="day", say; or give the run or the task a partition key.',
-            )
-        return key_of_time(moment, self._zone, unit=self.window, fmt=self.format)
+        key = key_of_time(moment, self._zone, unit=self.window or "day", fmt=self.format)
+        # Midnight is the day's; any other time of the day may be that of an hour, of which a day has more.
+        is_midnight = key.window is not None and moment == key.window.start
+        return key._replace(guessed=self.window is None and not is_midnight)
 
     @property
     def _zone(self) -> ZoneInfo:

@@ -152,7 +152,7 @@ class DuckLakePartitionSensor(LakeSensor):
         partition_expr: The column that holds the partition's key, as of `DuckLakeWriteOperator`.
         partition_key: The key; by default the run's, else those of the writes that triggered it, else its data
             interval or logical date.
-        partition_window: How long a key that is a time lasts; with a logical date it has to be given.
+        partition_window: How long a key that is a time lasts.
         partition_format: How such a key is written.
         partition_timezone: The zone of such keys.
         where: Which rows count, in DuckDB's SQL: instead of a partition, or beside it.

@@ -41,7 +41,7 @@ class TableWriter(LakeOperator):
             data interval or logical date. Of several dimensions the keys, sorted by the names of the dimensions, with
             `|` between them.
         partition_window: How long a key that is a time lasts: `day`, `hour`, `15 minutes`; by default as precise as
-            its text is, or the data interval. A logical date does not tell: with it this has to be given.
+            its text is, or the data interval. A logical date means its day; of a column of times, only at midnight.
         partition_format: How such a key is written, `%Y%m%d` say.
         partition_timezone: The zone of such keys.
         keys: Of mode `merge`.

@@ -44,6 +44,12 @@ def _matches(column: PartitionColumn, keys: Collection[Key]) -> str:
     if windows and column.kind in (Kind.DATE, Kind.TIMESTAMP, Kind.INSTANT):
         if column.kind is Kind.DATE:
             _refuse_parts_of_days(column, windows)
+        elif guessed := sorted(key.text for key in keys if key.guessed):
+            raise ConfigError(
+                f"Nothing tells how long the partition of {guessed[0]} lasts, and `partition_expr` {column.sql} is a"
+                " time: a day of a run at each hour would replace the rows of all the others.",
+                remedy='Say it: partition_window="day", say; or give the run or the task a partition key.',
+            )
         terms = [_within(column, window) for window in _joined(windows)]
         return terms[0] if len(terms) == 1 else f"({' OR '.join(terms)})"
     values = sorted({_value(column, key.text) for key in keys})

@@ -20,10 +20,15 @@ class Window(NamedTuple):
 
 
 class Key(NamedTuple):
-    """A partition key of one dimension, and the time it stands for, if it does."""
+    """A partition key of one dimension, and the time it stands for, if it does.
+
+    Attributes:
+        guessed: Whether nothing has told how long it lasts: a day is what a date can hold, and not what a time has to.
+    """
 
     text: str
     window: Window | None = None
+    guessed: bool = False
 
 
 @dataclass(frozen=True)

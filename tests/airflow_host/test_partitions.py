@@ -1,6 +1,6 @@
 """Which rows a run is for: its key, its interval or its logical date, and what they mean in a column."""
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -68,6 +68,12 @@ CRON = ("logical_date", "data_interval_start", "data_interval_end")
             "2024-04-01T00:00:00+00:00",
         ),
         (
+            {},
+            {name: datetime(2024, 3, 31, tzinfo=UTC) for name in CRON},
+            "2024-03-31T23:59:59+00:00",
+            "2024-04-01T00:00:00+00:00",
+        ),
+        (
             {"partition_window": "hour"},
             {name: datetime(2024, 3, 31, 5, tzinfo=UTC) for name in CRON},
             "2024-03-31T05:59:59+00:00",
@@ -103,6 +109,7 @@ CRON = ("logical_date", "data_interval_start", "data_interval_end")
         "minutes",
         "data interval",
         "logical date",
+        "midnight",
         "cron",
         "window over interval",
         "minutes over interval",
@@ -115,6 +122,14 @@ def test_keys_that_are_times_mean_all_the_time_they_last(
     assert len(stored(columns='"at"')) == 1
     with pytest.raises(AirflowFailException, match="1 row"):
         execute(write(at(outside), partition_expr="at", **options), run_id="other", **context)
+
+
+@pytest.mark.parametrize("value", [date(2024, 3, 31), "2024-03-31"], ids=["a date", "a text"])
+def test_a_logical_date_means_its_day_where_the_column_holds_no_times(conn_id: str, value: Any) -> None:
+    moment = dict.fromkeys(CRON, datetime(2024, 3, 31, 5, 30, tzinfo=UTC))
+    for number in range(2):
+        execute(write(pa.table({"day": [value], "n": [1]}), partition_expr="day"), run_id=f"run {number}", **moment)
+    assert stored() == [1]
 
 
 def test_several_dimensions_are_sorted_by_their_names(conn_id: str) -> None:
@@ -133,7 +148,7 @@ def test_several_dimensions_are_sorted_by_their_names(conn_id: str) -> None:
         ({"partition_expr": {"a": "day", "b": "n"}}, {"partition_key": "x"}, "has 1 parts, not 2"),
         ({"partition_expr": "nope"}, {"partition_key": "x"}, "means nothing in this table"),
         ({"partition_expr": "at"}, {"partition_key": "2024-01-01T00:00:00"}, 'partition_window="day"'),
-        ({"partition_expr": "at"}, dict.fromkeys(CRON, datetime(2024, 1, 1, tzinfo=UTC)), 'partition_window="day"'),
+        ({"partition_expr": "at"}, dict.fromkeys(CRON, datetime(2024, 1, 1, 5, tzinfo=UTC)), 'partition_window="day"'),
         ({"partition_expr": "at", "partition_window": "dy"}, {"partition_key": "x"}, "Did you mean `day`?"),
         ({"partition_expr": "at", "partition_timezone": "Mars"}, {"partition_key": "x"}, "is no time zone"),
         ({"mode": "apend"}, {}, "Did you mean `append`?"),
