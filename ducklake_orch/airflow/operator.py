@@ -9,6 +9,7 @@ from airflow.sdk import BaseOperator
 
 from ducklake_orch.airflow.failures import failures, retry_policy
 from ducklake_orch.airflow.hook import DEFAULT_CONN_ID, DuckLakeHook
+from ducklake_orch.airflow.spark import TaskSpark
 
 
 class LakeOperator(BaseOperator):
@@ -28,7 +29,8 @@ class LakeOperator(BaseOperator):
             kwargs = {"retry_policy": policy} | kwargs
         super().__init__(**kwargs)
         self.ducklake_conn_id = ducklake_conn_id
-        self._at_work = False
+        self._at_work = self._ended = False
+        self._spark: TaskSpark | None = None
 
     @cached_property
     def hook(self) -> DuckLakeHook:
@@ -46,14 +48,27 @@ class LakeOperator(BaseOperator):
         try:
             with failures(what):
                 yield
+        except Exception:
+            if self._ended:  # it is the job of Spark's that was cancelled for it
+                raise SystemExit(self._asked_to_end) from None
+            raise
         finally:
             self._at_work = False
 
     def on_kill(self) -> None:
         """End the task: what it has not committed is rolled back, its Spark jobs are cancelled, its files removed."""
         if self._at_work:
+            self._ended = True
+            # A call that waits for a job would not end with an exception: on its way out it speaks to Spark once more,
+            # which answers after the job. So the job goes, and the call fails by itself.
+            if self._spark is not None and self._spark.cancel():
+                return
             # Airflow only calls this, and would let the task go on.
-            raise SystemExit(f"task `{self.task_id}` was asked to end")
+            raise SystemExit(self._asked_to_end)
+
+    @property
+    def _asked_to_end(self) -> str:
+        return f"task `{self.task_id}` was asked to end"
 
     def is_mapped_copy(self) -> bool:
         """Whether this is made for one of many mapped tasks: the DAG does not know what it adds."""

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from threading import Thread
 from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
@@ -10,6 +11,8 @@ from ducklake_orch.airflow.connection import SparkSettings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# How long Spark may take to say which jobs it has cancelled.
+_PATIENCE = 20.0
 log = logging.getLogger("ducklake_orch")
 
 
@@ -30,10 +33,26 @@ class TaskSpark:
 
     def session(self) -> "SparkSession":
         """Return the session."""
+        from ducklake_orch.spark.running import tag_jobs
+
         if self._session is None:
             self._session, self._own = session_of(self._settings())
-            self._session.addTag(self._tag)
+            tag_jobs(self._session, self._tag)
         return self._session
+
+    def cancel(self) -> bool:
+        """Cancel the jobs that run; return whether there were any: whoever waits for one then gets an error.
+
+        It can be called in the middle of a call of Spark's: Py4J has a connection for each thread.
+        """
+        from ducklake_orch.spark.running import cancel_jobs
+
+        session, cancelled = self._session, list[bool]()
+        if session is not None:
+            thread = Thread(target=lambda: cancelled.append(cancel_jobs(session, self._tag)), daemon=True)
+            thread.start()
+            thread.join(_PATIENCE)
+        return any(cancelled)
 
     def __enter__(self) -> Self:
         return self
@@ -42,10 +61,12 @@ class TaskSpark:
         session, self._session = self._session, None
         if session is None:
             return
+        from ducklake_orch.spark.running import cancel_jobs, untag_jobs
+
         try:
             if kind is not None:
-                session.interruptTag(self._tag)
-            session.removeTag(self._tag)
+                cancel_jobs(session, self._tag)
+            untag_jobs(session, self._tag)
         finally:
             if self._own:
                 session.stop()

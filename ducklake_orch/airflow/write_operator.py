@@ -112,6 +112,7 @@ class TableWriter(LakeOperator):
         """Write the table."""
         work = Work.of(context)
         with self.working(f"`{self.table}` was not written"), TaskSpark(lambda: self.hook.connected.spark) as spark:
+            self._spark = spark
             self._refuse_run_without_column(context)
             given = given_keys(self.partition_key, self._has_key)
             part = self._partitioning.slice(f"Task `{work.task_id}`", given, context)

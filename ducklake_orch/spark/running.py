@@ -19,18 +19,39 @@ def swept_if_it_fails(spark: Any, write_id: str, sweep: Callable[[], int]) -> It
         write_id: Tells them from others.
         sweep: Removes the files that are there, and says how many there were.
     """
-    context = getattr(spark, "_sc", None)
     tag = _tag(write_id)
-    (context.addJobTag if context else spark.addTag)(tag)
+    tag_jobs(spark, tag)
     try:
         yield
     except BaseException:
-        (context.cancelJobsWithTag if context else spark.interruptTag)(tag)
+        cancel_jobs(spark, tag)
         wait_for_others(spark, write_id)
         _sweep_until_quiet(sweep)
         raise
     finally:
-        (context.removeJobTag if context else spark.removeTag)(tag)
+        untag_jobs(spark, tag)
+
+
+def tag_jobs(spark: Any, tag: str) -> None:
+    """Give a tag to the jobs that this thread starts from now on."""
+    context = getattr(spark, "_sc", None)
+    (context.addJobTag if context else spark.addTag)(tag)
+
+
+def untag_jobs(spark: Any, tag: str) -> None:
+    """Give it to no more of them."""
+    context = getattr(spark, "_sc", None)
+    (context.removeJobTag if context else spark.removeTag)(tag)
+
+
+def cancel_jobs(spark: Any, tag: str) -> bool:
+    """Cancel the jobs with a tag, whatever thread started them; return whether one was running."""
+    if (context := getattr(spark, "_sc", None)) is None:
+        return bool(spark.interruptTag(tag))
+    tracker = context._jsc.sc().statusTracker()
+    running = set(tracker.getJobIdsForTag(tag)).intersection(tracker.getActiveJobIds())
+    context.cancelJobsWithTag(tag)
+    return bool(running)
 
 
 def wait_for_others(spark: Any, write_id: str) -> None:

@@ -1,6 +1,7 @@
-"""Tasks in a process of their own, which dies as with `kill -9`."""
+"""Tasks in a process of their own, which is asked to end, or dies as with `kill -9`."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -38,7 +39,7 @@ def _run_command(command: str, run_id: str) -> None:
 
 
 def _write(begun: str) -> None:
-    """Write slowly, a row each second."""
+    """Write slowly, in a session that is not the task's; Airflow ends a task by calling `on_kill`."""
     from ducklake_orch.spark import local_session
 
     def slowly(batches: Iterator[Any]) -> Iterator[Any]:
@@ -51,7 +52,17 @@ def _write(begun: str) -> None:
     session = local_session("test", master="local[2]")
     frame = session.range(0, 200, 1, 100).mapInArrow(slowly, "n long")
     task = DuckLakeWriteOperator(task_id="write", table="t", mode="append", python_callable=lambda spark: frame)
-    execute(task)
+    signal.signal(signal.SIGTERM, lambda *_: task.on_kill())
+    try:
+        execute(task)
+    except SystemExit:
+        tracker = session.sparkContext.statusTracker()
+        deadline = time.monotonic() + 20
+        while tracker.getActiveJobsIds() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        still = list(tracker.getActiveJobsIds())
+        session.stop()
+        sys.exit(f"jobs go on: {still}" if still else 143)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 """A task that is killed while Spark writes for it: what is left, and what its next attempt makes."""
 
 import signal
+import time
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from ducklake_orch.airflow import DuckLakeHook, DuckLakeWriteOperator
 from tests.airflow_host.killed import started_write
@@ -11,20 +13,28 @@ from tests.airflow_host.test_write import execute
 from tests.servers.waiting import waiting
 
 
-def test_a_write_that_is_killed_and_tried_again_is_there_once(conn_id: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
+def test_a_write_that_is_killed_and_tried_again_is_there_once(
+    conn_id: str, tmp_path: Path, sign: signal.Signals
+) -> None:
     DuckLakeHook().write(pa.table({"n": [-1]}), "t", mode="append")
     begun = tmp_path / "begun"
     begun.mkdir()
     process = started_write(begun)
     try:
         waiting(lambda: len(list(begun.iterdir())) >= 6, "tasks of Spark at work", 120)
-        process.kill()
-        assert process.wait(60) == -signal.SIGKILL
+        process.send_signal(sign)
+        assert process.wait(60) == (143 if sign == signal.SIGTERM else -signal.SIGKILL)
     finally:
         process.kill()
         process.wait()
     lake = DuckLakeHook().lake()
     assert [one.snapshot_id for one in lake.snapshots()] == [1, 0]
+    if sign == signal.SIGTERM:
+        done = len(list(begun.iterdir()))
+        time.sleep(3)
+        assert len(list(begun.iterdir())) == done
+        assert lake.fsck(deep=True, storage=True).findings == []
     retry = DuckLakeWriteOperator(
         task_id="write", table="t", mode="append", python_callable=lambda: pa.table({"n": range(200)})
     )
