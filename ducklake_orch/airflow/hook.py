@@ -250,7 +250,10 @@ class DuckLakeHook(DbApiHook):
         try:
             found: Connection = self.get_connection(conn_id)
             return found
-        except AirflowNotFoundException:
+        except (AirflowNotFoundException, ImportError) as error:
+            # Outside of a task, Airflow 3.1 looks for the worker it is not in.
+            if isinstance(error, ImportError) and "SUPERVISOR_COMMS" not in str(error):
+                raise
             failure = ConfigError(
                 f"There is no connection `{conn_id}`.",
                 remedy=f"airflow connections add {conn_id} --conn-type ducklake --conn-extra '{{…}}'",
