@@ -1,0 +1,68 @@
+"""A run stops in good order: at a signal, at its budget, and rolls back what runs at a second signal."""
+
+import os
+import signal
+
+import pytest
+
+from ducklake_orch import DuckLake
+from ducklake_orch.engine.commit import LakeTransaction
+from ducklake_orch.maintenance.results import PlannedStep, StepReport
+from tests.maintenance.test_run import KEEPING, TABLES, on_sqlite, statuses
+from tests.maintenance.worn import contents, whole, worn
+
+
+@on_sqlite
+def test_a_signal_ends_the_run_after_the_step_that_runs(lake: DuckLake) -> None:
+    worn(lake)
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+
+    def interrupt(step: PlannedStep) -> None:
+        if not isinstance(step, StepReport) and step.operation == "rewrite":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    report = lake.maintain(KEEPING, progress=interrupt)
+    assert report.status == "stopped"
+    told = {(step.operation, step.table): step for step in report.operations}
+    assert told["rewrite", "main.d"].status == "done"
+    assert told["merge", "main.t"].status == "stopped"
+    assert "SIGTERM" in told["merge", "main.t"].reason
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+    again = lake.maintain(KEEPING)
+    assert statuses(again)["merge", "main.t"] == "done"
+    whole(lake)
+
+
+@on_sqlite
+def test_a_second_signal_rolls_the_running_step_back(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    worn(lake)
+    wanted = contents(lake, TABLES)
+    real = LakeTransaction.commit
+
+    def interrupted(self: LakeTransaction) -> None:
+        for _ in range(2):
+            signal.raise_signal(signal.SIGINT)
+        real(self)
+
+    monkeypatch.setattr(LakeTransaction, "commit", interrupted)  # in the middle of the flush
+    report = lake.maintain(KEEPING, tables=["i", "t"])
+    monkeypatch.undo()
+    told = {(step.operation, step.table): step for step in report.operations}
+    assert told["flush", "main.i"].reason == "interrupted, and rolled back"
+    assert report.totals["done"] == 0
+    assert contents(lake, TABLES) == wanted
+    assert lake.table("i").files() == []
+    lake.maintain(KEEPING).raise_for_error()
+    whole(lake)
+
+
+@on_sqlite
+@pytest.mark.parametrize("budget", [{"budget_s": 1e-9}, {"budget_bytes": 1}])
+def test_a_run_stops_at_its_budget(lake: DuckLake, budget: dict[str, float]) -> None:
+    worn(lake)
+    report = lake.maintain(KEEPING.model_copy(update=budget))
+    assert report.status == "stopped"
+    assert {step.reason for step in report.operations if step.status == "stopped"} == {
+        f"`{name}` = {value:g} is spent" for name, value in budget.items()
+    }
+    assert statuses(lake.maintain(KEEPING))["merge", "main.t"] == "done"
