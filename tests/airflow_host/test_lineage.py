@@ -47,7 +47,7 @@ def test_frames_that_come_in_are_inputs(conn_id: str) -> None:
 
     with DAG("lineage_of_frames") as dag:
 
-        @task.ducklake(table="copy", on_success_callback=lambda context: seen.append(context["task"]))
+        @task.ducklake(table="copy", on_success_callback=lambda context: seen.append(context["ti"].task))
         def copy(rows: pa.Table) -> pa.Table:
             return rows
 
