@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from ducklake_orch.catalog import changes
 from ducklake_orch.catalog.cells import text
+from ducklake_orch.catalog.inlined import count_inlined, deletions_sql, deletions_table
 from ducklake_orch.catalog.look import snapshot_of
 from ducklake_orch.catalog.metadata import reading
 from ducklake_orch.catalog.model import ColumnDef
@@ -92,33 +93,68 @@ def read_batches(lake: "DuckLake", selection: Selection, batch_size: int) -> pa.
 def _batches(lake: "DuckLake", selection: Selection, batch_size: int) -> Generator[pa.RecordBatch, None, None]:
     """Return the rows in batches, at least one."""
     with _opened(lake, selection) as session:
-        before = _newest(session) if lake.config.catalog.type == "sqlite" else None
+        start = _Start.of(session, selection) if lake.config.catalog.type == "sqlite" else None
         with _run(session, selection) as con:
             reader = con.to_arrow_reader(batch_size)
             yield pa.RecordBatch.from_pylist([], schema=reader.schema)
             yield from reader
-            if before is not None:
-                _refuse_moved(session, selection, before)
+            if start is not None:
+                start.refuse_moved(session, selection)
 
 
-def _refuse_moved(session: Session, selection: Selection, since: int) -> None:
-    """Say so when what was streamed may have moved meanwhile: on SQLite the engine looks for deletions as it goes.
+@dataclass(frozen=True)
+class _Start:
+    """What a stream of a SQLite lake began with: there, the engine looks for deletions and inlined rows as it goes.
 
-    Raises:
-        CatalogBusyError: When the table was flushed or compacted.
+    Attributes:
+        snapshot: The snapshot that is read.
+        newest: The latest snapshot then.
+        table_id: The table; None of a view, which may be of any.
+        inlined: Whether the metadata hold rows or deletions of it, which go when the snapshot expires.
     """
-    with reading(session, f"Looking what became of `{selection.table}`") as metadata:
-        table = metadata.find_table(selection.table, snapshot_of(session, metadata))  # a view may be of any
-        moved = metadata.rows(
-            f"SELECT changes_made FROM {metadata.table_sql('ducklake_snapshot_changes')} WHERE snapshot_id > {since}"
-        )
-    tokens = changes.parse(",".join(text(row[0]) or "" for row in moved))
-    if any(one.kind in changes.MOVES and (table is None or one.id == table.table_id) for one in tokens):
-        raise CatalogBusyError(
-            f"`{selection.table}` was flushed or compacted while it was streamed: of a SQLite catalog, rows may be"
-            " missing or too many.",
-            remedy="Read it again, or with `lake.read`, which does so itself.",
-        )
+
+    snapshot: int
+    newest: int
+    table_id: int | None
+    inlined: bool
+
+    @classmethod
+    def of(cls, session: Session, selection: Selection) -> "_Start":
+        with reading(session, f"Looking at `{selection.table}`") as metadata:
+            at = snapshot_of(session, metadata)
+            table = metadata.find_table(selection.table, at)
+            if table is None:
+                return cls(at, metadata.latest().snapshot_id, None, inlined=True)
+            inlined = count_inlined(metadata, table, at)
+            if name := deletions_table(metadata, table):
+                inlined += int(metadata.rows(f"SELECT count(*) FROM ({deletions_sql(metadata, name, at)})")[0][0])
+            return cls(at, metadata.latest().snapshot_id, table.table_id, inlined > 0)
+
+    def refuse_moved(self, session: Session, selection: Selection) -> None:
+        """Say so when what was streamed may have gone or moved meanwhile.
+
+        Raises:
+            CatalogBusyError: When the table was flushed or compacted, or its inlined rows expired.
+        """
+        with reading(session, f"Looking what became of `{selection.table}`") as metadata:
+            done = dict(
+                metadata.rows(
+                    f"SELECT snapshot_id, changes_made FROM {metadata.table_sql('ducklake_snapshot')}"
+                    f" LEFT JOIN {metadata.table_sql('ducklake_snapshot_changes')} USING (snapshot_id)"
+                    f" WHERE snapshot_id > {self.newest} OR snapshot_id = {self.snapshot}"
+                )
+            )
+            latest = metadata.latest().snapshot_id
+        expired = self.inlined and self.snapshot not in done
+        untold = any(one not in done for one in range(self.newest + 1, latest + 1))
+        made = ",".join(text(changed) or "" for snapshot, changed in done.items() if snapshot > self.newest)
+        moves = (one.id for one in changes.parse(made) if one.kind in changes.MOVES)
+        if expired or untold or any(self.table_id in (None, one) for one in moves):
+            raise CatalogBusyError(
+                f"`{selection.table}` was flushed or compacted, or its snapshot expired, while it was streamed: of a"
+                " SQLite catalog, rows may be missing or too many.",
+                remedy="Read it again, or with `lake.read`, which does so itself.",
+            )
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from ducklake_orch.engine.instances import pool
 from ducklake_orch.errors import StorageError
 from tests.backends import LOCAL, POSTGRES, SQLITE, Backend, catalogs
 from tests.conftest import MakeLake
+from tests.maintenance.worn import ALL_OF_IT
 
 ROWS = pa.table({"k": range(1000), "v": [f"v{n}" for n in range(1000)]})
 
@@ -130,8 +131,35 @@ def test_a_stream_of_a_sqlite_lake_ends_with_an_error_when_its_rows_were_moved_m
         stream.read_next_batch()
         lake.write(ROWS.slice(0, 1), "t", mode="append")  # moves nothing
         lake.maintain(operations=["flush"]).raise_for_error()
-        with pytest.raises(pa.ArrowInvalid, match="was flushed or compacted while it was streamed"):
+        with pytest.raises(pa.ArrowInvalid, match="was flushed or compacted, or its snapshot expired"):
             stream.read_all()
     with lake.read_batches("t", batch_size=100) as stream:
         lake.write(ROWS.slice(0, 1), "t", mode="append")
         assert stream.read_all().num_rows == 1002
+
+
+@pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
+def test_a_stream_of_a_sqlite_lake_ends_with_an_error_when_what_it_would_know_that_from_has_expired(
+    make_lake: MakeLake,
+) -> None:
+    lake = make_lake(data_inlining_row_limit=10)
+    lake.write(ROWS, "t", mode="append")
+    lake.execute("INSERT INTO t VALUES (1000, 'inlined')").raise_for_error()
+    with lake.read_batches("t", batch_size=100) as stream:
+        stream.read_next_batch()
+        lake.maintain(operations=["flush"]).raise_for_error()
+        lake.write(ROWS.slice(0, 1), "t", mode="append")
+        lake.maintain(ALL_OF_IT, ["expire"]).raise_for_error()
+        with pytest.raises(pa.ArrowInvalid, match="its snapshot expired, while it was streamed"):
+            stream.read_all()
+
+
+@catalogs(quick=[SQLITE, POSTGRES], shared=True)
+def test_a_stream_without_inlined_rows_outlives_its_snapshot(lake: DuckLake) -> None:
+    lake.write(ROWS, "t", mode="append")
+    with lake.read_batches("t", batch_size=100) as stream:
+        stream.read_next_batch()
+        lake.write(ROWS.slice(0, 1), "t", mode="overwrite")
+        lake.maintain(ALL_OF_IT, ["expire"]).raise_for_error()
+        assert len(lake.snapshots()) == 1
+        assert stream.read_all().num_rows == 1000  # the first batch was of none

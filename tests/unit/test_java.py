@@ -21,7 +21,8 @@ def install(folder: Path, version: str) -> Path:
 @pytest.fixture(autouse=True)
 def _on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "installed" / "bin"))
-    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("JAVA_HOME", "")  # so that what becomes of it is undone, where there is none, too
+    monkeypatch.delenv("JAVA_HOME")
 
 
 @pytest.mark.parametrize(("version", "major"), [("1.8.0_292", 8), ("17.0.9", 17), ("21", 21)])
