@@ -155,6 +155,9 @@ def _ready_for_the_next(session: Session) -> bool:
     else:
         session.leave()
     try:
+        for con in (instance.root, instance.entered):
+            if stays and con is not None:
+                con.execute("SELECT 1")  # results that were not read to their end keep a transaction open on the server
         if config.catalog.is_file or session.broken:
             instance.detach(config)
         if not session.dirty:

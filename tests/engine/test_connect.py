@@ -202,6 +202,16 @@ class TestPool:
         result = lake.execute("SELECT count(*) AS n FROM t")
         assert result.raise_for_error().rows == [{"n": 0}]
 
+    def test_an_idle_connection_holds_no_transaction(self, make_lake: MakeLake) -> None:
+        lake = make_lake()
+        lake.execute("CREATE TABLE t (i INTEGER)").raise_for_error()
+        assert len(lake.snapshots()) == 2
+        assert open_transactions(lake) == 0
+        with lake.connect() as con:
+            assert con.execute("SELECT count(*) FROM t").fetchone() == (0,)
+            con.execute("FROM t").fetchmany(1)
+        assert open_transactions(lake) == 0
+
     def test_no_more_than_its_size_are_open_at_once(self, make_lake: MakeLake) -> None:
         lake = make_lake(pool=PoolPolicy(size=1, wait="0.2s"))
         lake.execute("SELECT 1")
@@ -225,6 +235,20 @@ class TestPool:
         for thread in threads:
             thread.join()
         assert failures == []
+
+
+def open_transactions(lake: DuckLake) -> int:
+    """Count those of this lake that do nothing just now."""
+    kind, alias = lake.config.catalog.type, lake.config.metadata_alias
+    sql = {
+        "postgres": "select count(*) from pg_stat_activity"
+        " where datname = current_database() and state like 'idle in transaction%'",
+        "mysql": "select count(*) from information_schema.innodb_trx t join information_schema.processlist p"
+        " on p.id = t.trx_mysql_thread_id where p.db = database() and p.command = 'Sleep'",
+    }
+    time.sleep(0.3)  # the list of MariaDB is behind by a tenth of a second
+    with lake.connect_metadata(read_only=False) as con:
+        return int(con.execute(f"SELECT * FROM {kind}_query('{alias}', ?)", [sql[kind]]).fetchall()[0][0])
 
 
 def drop_all_connections(lake: DuckLake) -> None:
