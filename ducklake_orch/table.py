@@ -30,10 +30,10 @@ class LakeTable:
 
     def schema(self, *, snapshot: int | None = None, as_of: datetime | str | None = None) -> list[Column]:
         """Return the columns, in order, with types, defaults, comments and partition transforms."""
-        from ducklake_orch.engine import introspection
+        from ducklake_orch.catalog import look
 
-        with self.lake.reading(snapshot, as_of) as session:
-            return introspection.columns(session, self.name)
+        with self._looking(snapshot, as_of) as (metadata, table, _):
+            return look.columns(metadata, table)
 
     def history(self, limit: int | None = None, *, rows: bool = False) -> list[Snapshot]:
         """List the snapshots that changed this table, newest first.

@@ -16,7 +16,7 @@ from ducklake_orch.catalog.predicate import parse_predicate
 from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.engine.quoting import TableName, literal
 from ducklake_orch.engine.session import Session
-from ducklake_orch.results import ColumnSummary, Partition, TableFile, TableStats
+from ducklake_orch.results import Column, ColumnSummary, Partition, TableFile, TableStats
 
 
 @contextmanager
@@ -32,6 +32,23 @@ def snapshot_of(session: Session, metadata: Metadata) -> int:
     if session.pin.snapshot is None and session.pin.as_of is None:
         return metadata.latest().snapshot_id
     return int(metadata.rows(f"SELECT id FROM ducklake_current_snapshot({literal(metadata.config.alias)})")[0][0])
+
+
+def columns(metadata: Metadata, table: TableDef) -> list[Column]:
+    """Return the columns of a table, in order, with their types as DuckDB prints them."""
+    kinds = metadata.rows(f"SELECT {', '.join(f'typeof(NULL::{duckdb_type(one)})' for one in table.columns)}")[0]
+    keys = {one.column_id: one.transform for one in table.partition.fields} if table.partition else {}
+    return [
+        Column(
+            name=one.name,
+            type=str(kind),
+            nullable=one.nullable,
+            default=None if one.default == "NULL" else one.default,  # the text of a column that has none
+            comment=one.comment,
+            partition=keys.get(one.column_id),
+        )
+        for one, kind in zip(table.columns, kinds, strict=True)
+    ]
 
 
 def files(metadata: Metadata, table: TableDef, at: int, where: str | None = None) -> list[TableFile]:

@@ -13,7 +13,7 @@ from ducklake_orch.engine.quoting import TableName, literal
 from ducklake_orch.engine.session import Session
 from ducklake_orch.engine.snapshots import current_snapshot, last_committed_sql, metadata
 from ducklake_orch.errors import ObjectNotFoundError
-from ducklake_orch.results import Column, Option, Snapshot, Table
+from ducklake_orch.results import Option, Snapshot, Table
 
 # A change is `kind:id` or `kind:"schema"."name"`; commas inside quotes belong to the name.
 _CHANGE = re.compile(r'[a-z_]+:(?:"(?:[^"]|"")*"(?:\."(?:[^"]|"")*")?|\d+)')
@@ -68,39 +68,6 @@ def find_table(session: Session, table: TableName) -> Table:
         f"Lake `{session.config.name}` has no table `{table}`.",
         remedy=nearest(str(table), known) if known else "It has no tables yet.",
     )
-
-
-def columns(session: Session, table: TableName) -> list[Column]:
-    """Return the columns of a table, in order."""
-    found = find_table(session, table)
-    config, at = session.config, current_snapshot(session)
-    live = f"begin_snapshot <= {at} AND (end_snapshot IS NULL OR end_snapshot > {at}) AND table_id = {found.table_id}"
-    keys = session.instance.root.execute(f"""
-        SELECT k.column_id, k.transform FROM (FROM {metadata(config, "ducklake_partition_info")} WHERE {live}) p
-        JOIN {metadata(config, "ducklake_partition_column")} k USING (partition_id)""").fetchall()
-    partition = {int(column): str(transform) for column, transform in keys}
-    rows = session.instance.root.execute(
-        f"""
-        SELECT c.column_id, c.column_name, d.data_type, c.nulls_allowed, c.default_value, c.default_value_type, t.value
-        FROM (FROM {metadata(config, "ducklake_column")} WHERE {live} AND parent_column IS NULL) c
-        JOIN duckdb_columns() d ON d.database_name = {literal(config.alias)} AND d.schema_name = {literal(found.schema)}
-             AND d.table_name = {literal(found.table)} AND d.column_name = c.column_name
-        LEFT JOIN (FROM {metadata(config, "ducklake_column_tag")} WHERE {live} AND key = 'comment') t
-             ON t.column_id = c.column_id
-        ORDER BY c.column_order"""
-    ).fetchall()
-    return [
-        Column(
-            name=str(r[1]),
-            type=str(r[2]),
-            nullable=bool(r[3]),
-            # "No default" is the text NULL.
-            default=None if _text(r[4]) in (None, "NULL") else _text(r[4]),
-            comment=_text(r[6]),
-            partition=partition.get(int(r[0])),
-        )
-        for r in rows
-    ]
 
 
 def snapshots(session: Session, limit: int | None = None, *, table: Table | None = None) -> list[Snapshot]:

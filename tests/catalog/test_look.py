@@ -19,6 +19,15 @@ SCRIPT = [
 ]
 
 
+TYPES = [
+    *"TINYINT UTINYINT SMALLINT USMALLINT INTEGER UINTEGER BIGINT UBIGINT HUGEINT UHUGEINT FLOAT DOUBLE".split(),
+    *"DECIMAL(10,2) BOOLEAN VARCHAR BLOB DATE TIME TIMETZ TIMESTAMP TIMESTAMPTZ TIMESTAMP_S TIMESTAMP_MS".split(),
+    *"TIMESTAMP_NS UUID INTERVAL JSON VARIANT GEOMETRY INTEGER[] MAP(VARCHAR,DECIMAL(3,1))".split(),
+    'STRUCT(a DATE, "b c" JSON)',
+    'STRUCT("select" INTEGER[])[]',
+]
+
+
 @pytest.fixture
 def made(make_lake: MakeLake) -> DuckLake:
     lake = make_lake(data_inlining_row_limit=0)
@@ -121,3 +130,22 @@ def test_what_is_not_there_is_named(lake: DuckLake) -> None:
         lake.table("orders").count(snapshot=0)
     with pytest.raises(errors.StatementError, match="syntax error"):
         lake.table("orders").files(where="id = ")
+
+
+def test_types_are_told_as_the_engine_prints_them(tmp_path: Path) -> None:
+    lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
+    columns = ", ".join(f"c{n} {kind}{' NOT NULL' if n == 3 else ''}" for n, kind in enumerate(TYPES))
+    lake.execute([f"CREATE TABLE t ({columns})", "COMMENT ON COLUMN t.c1 IS 'one'"]).raise_for_error()
+    later = ["ALTER TABLE t ALTER c2 SET DEFAULT 7", "ALTER TABLE t SET PARTITIONED BY (year(c18), c15)"]
+    lake.execute(later).raise_for_error()
+    told = lake.table("T").schema()
+    described = lake.execute("DESCRIBE t", max_rows=None).raise_for_error().rows
+    assert [(one.name, one.type) for one in told] == [(one["column_name"], one["column_type"]) for one in described]
+    assert [(one.comment, one.default, one.nullable) for one in told[1:4]] == [
+        ("one", None, True),
+        (None, "7", True),
+        (None, None, False),
+    ]
+    assert {one.name: one.partition for one in told if one.partition} == {"c18": "year", "c15": "identity"}
+    assert len(lake.table("t").schema(snapshot=1)) == len(told)
+    assert [one.partition for one in lake.table("t").schema(snapshot=1) if one.partition] == []
