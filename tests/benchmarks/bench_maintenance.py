@@ -73,7 +73,7 @@ class Ours(Keeper):
         self.lake = DuckLake.local(folder / self.engine, data_inlining_row_limit=0)
 
     def make(self, rows: DataFrame, table: str) -> None:
-        self.lake.write(rows, table, mode="overwrite", distribution="none", engine="duckdb")
+        self.lake.write(rows, table, mode="overwrite", distribution="none", engine="native")
 
     def append(self, number: int, table: str) -> None:
         self.lake.write(pa.table({"id": [number]}), table, mode="append")

@@ -9,7 +9,7 @@ import pytest
 from ducklake_orch import DuckLake
 from tests.dagster_host.test_code_location import ROOT
 from tests.dagster_host.webserver import Webserver, dagster_dev
-from tests.servers.chromium import open_address
+from tests.servers.browser import browsing
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
 DAY = "2025-01-01"
@@ -59,9 +59,18 @@ def test_the_schedule_of_maintenance_starts_its_job(dagster: Webserver) -> None:
 
 def test_the_page_of_an_asset_shows_what_a_write_told(dagster: Webserver, home: Path) -> None:
     dagster.launch("revenue", f"{DAY}|north")
-    picture = home / "asset.png"
-    address = f"{dagster.url}/assets/sales/daily_revenue?view=overview"
-    page = open_address(address, home / "profile", width=1440, height=1500, screenshot=picture, seconds=30)
-    assert picture.stat().st_size > 20_000
-    for shown in ("ducklake/rows_written", "partition: identity", "revenue", "DECIMAL", "15000.00"):
-        assert shown in page.dom
+    with browsing(home / "profile", width=1440, height=1500) as browser:
+        browser.open(f"{dagster.url}/assets/sales/daily_revenue?view=overview", shows="ducklake/rows_written")
+        for shown in ("partition: identity", "revenue", "DECIMAL", "15000.00"):
+            browser.wait_for(shown)
+        browser.picture(home / "asset.png")
+
+
+def test_the_figures_of_partitions_are_drawn(dagster: Webserver, home: Path) -> None:
+    with browsing(home / "plots", width=1440, height=1500) as browser:
+        browser.open(f"{dagster.url}/assets/raw/orders?view=overview", shows="ducklake/rows_written")
+        browser.click("Plots")
+        for shown in ("ducklake/rows_written", "ducklake/bytes_written", "ducklake/seconds"):
+            browser.wait_for(shown)
+        assert browser.value("document.querySelectorAll('canvas').length") > 5
+        browser.picture(home / "plots.png")

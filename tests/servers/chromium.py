@@ -40,27 +40,10 @@ def open_page(path: Path, *, width: int = 1280, height: int = 1600, screenshot: 
         height: Of the window.
         screenshot: Where a picture of it goes.
     """
-    return open_address(path.as_uri(), path.with_suffix(".profile"), width=width, height=height, screenshot=screenshot)
-
-
-def open_address(
-    address: str, profile: Path, *, width: int, height: int, screenshot: Path | None = None, seconds: int = 0
-) -> Opened:
-    """Open a page of a server.
-
-    Args:
-        address: Its URL.
-        profile: A folder for the browser.
-        width: Of the window.
-        height: Of the window.
-        screenshot: Where a picture of it goes.
-        seconds: How long its scripts may go on, in their own time, which stands while they wait for the server.
-    """
     program = Chromium.find_program("chromium")
     options = ["--headless", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr", "--dump-dom"]
-    options += [f"--window-size={width},{height}", f"--user-data-dir={profile}"]
+    options += [f"--window-size={width},{height}", f"--user-data-dir={path.with_suffix('.profile')}"]
     options += ["--no-sandbox"] if os.geteuid() == 0 else []
     options += [f"--screenshot={screenshot}"] if screenshot else []
-    options += [f"--virtual-time-budget={seconds * 1000}"] if seconds else []
-    done = subprocess.run([program, *options, address], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run([program, *options, path.as_uri()], capture_output=True, text=True, timeout=120, check=True)
     return Opened(done.stdout, _COMPLAINT.findall(done.stderr))
