@@ -1,0 +1,90 @@
+"""A browser that is driven: it opens a page, waits, clicks, and takes a picture, through its own debugging protocol."""
+
+import base64
+import json
+import os
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from websockets.sync.client import ClientConnection, connect
+
+from tests.servers.base import LOOPBACK, ServerProcess
+from tests.servers.chromium import Chromium
+
+_PATIENCE_S = 60
+
+
+class Browser:
+    """One page of a running browser.
+
+    Args:
+        socket: The page's debugging socket.
+    """
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self._socket = socket
+        self._asked = 0
+
+    def open(self, address: str, shows: str) -> None:
+        """Go to an address and wait until its page shows a text."""
+        self._ask("Page.navigate", url=address)
+        self.wait_for(shows)
+
+    def wait_for(self, shows: str) -> None:
+        """Wait until the page shows a text."""
+        ends = time.monotonic() + _PATIENCE_S
+        while not self.value(f"document.body?.innerText.includes({json.dumps(shows)}) ?? false"):
+            assert time.monotonic() < ends, f"{shows!r} is not shown:\n{self.value('document.body?.innerText')}"
+            time.sleep(0.2)
+
+    def click(self, label: str) -> None:
+        """Click on the button of a label."""
+        button = f"[...document.querySelectorAll('button')].find(one => one.innerText.trim() === {json.dumps(label)})"
+        self.value(f"{button}.click()")
+
+    def value(self, script: str) -> Any:
+        """Return what a line of JavaScript gives."""
+        answer = self._ask("Runtime.evaluate", expression=script, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    def picture(self, path: Path) -> None:
+        """Take a picture of the page."""
+        path.write_bytes(base64.b64decode(self._ask("Page.captureScreenshot")["data"]))
+
+    def _ask(self, method: str, **parameters: Any) -> Any:
+        self._asked += 1
+        self._socket.send(json.dumps({"id": self._asked, "method": method, "params": parameters}))
+        while (answer := json.loads(self._socket.recv(_PATIENCE_S))).get("id") != self._asked:
+            continue  # something that happened
+        assert "error" not in answer, answer
+        return answer["result"]
+
+
+@contextmanager
+def browsing(folder: Path, *, width: int, height: int) -> Iterator[Browser]:
+    """Start a browser for a block.
+
+    Args:
+        folder: Of its profile; it is made.
+        width: Of the window.
+        height: Of the window.
+    """
+    folder.mkdir()
+    options = ["--headless", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-port=0"]
+    options += [f"--window-size={width},{height}", f"--user-data-dir={folder}"]
+    options += ["--no-sandbox"] if os.geteuid() == 0 else []
+    process = ServerProcess([Chromium.find_program("chromium"), *options, "about:blank"], folder)
+    try:
+        process.wait_until(lambda: (folder / "DevToolsActivePort").exists())
+        port = (folder / "DevToolsActivePort").read_text("utf-8").split()[0]
+        with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/json/list") as answer:
+            page = next(one for one in json.load(answer) if one["type"] == "page")
+        with connect(page["webSocketDebuggerUrl"], max_size=None) as socket:
+            yield Browser(socket)
+    finally:
+        process.stop()
