@@ -1,11 +1,12 @@
 """Maintenance: ours on each engine, the extension's own functions, Iceberg and Delta, in one run and one session.
 
-Run it with `make bench-maintenance`, on a quiet machine. Every figure is one run, as each needs a table of its own;
-ratios carry over to other machines, seconds do not.
+Run it with `make bench-maintenance`, on a quiet machine. Each run needs a table of its own: for 500 files, figures are
+medians of three, all others are one run. Ratios carry over to other machines, seconds do not.
 """
 
 import argparse
 import shutil
+import statistics
 import tempfile
 import time
 from abc import ABC, abstractmethod
@@ -165,19 +166,23 @@ def measure(spark: SparkSession, keepers: Sequence[Keeper], many: int, snapshots
     print(f"| Work | {' | '.join(one.name for one in keepers)} | auto / Iceberg | spark / Iceberg |")
     print("|---" * (len(keepers) + 3) + "|", flush=True)
 
-    def line(work: str, prepare: Callable[[Keeper], Callable[[], None]], *, of_engines: bool = True) -> None:
+    def line(
+        work: str, prepare: Callable[[Keeper], Callable[[], None]], *, of_engines: bool = True, times: int = 1
+    ) -> None:
         seconds = {}
         for one in keepers:
             if not (of_engines or one.forgets_by_itself):
                 continue
-            timed = prepare(one)
-            started = time.perf_counter()
-            timed()
-            seconds[one.name] = time.perf_counter() - started
+            seconds[one.name] = statistics.median(_seconds(prepare(one)) for _ in range(times))
         shown = [f"{seconds[one.name]:.2f} s" if one.name in seconds else "" for one in keepers]
         pairs = [("ours, auto", "Iceberg"), ("ours, spark", "Iceberg")]
         shown += [f"{seconds[a] / seconds[b]:.2f}" if a in seconds and b in seconds else "" for a, b in pairs]
         print(f"| {work} | {' | '.join(shown)} |", flush=True)
+
+    def warm(one: Keeper) -> None:
+        """Have all that it needs run: Spark ends Python workers that were idle for a minute."""
+        one.make(orders(spark, 20 * ROWS_IN_A_FILE, 8, tasks=20), "w")
+        one.compact("w")
 
     def small(files: int, *, deleted: bool = False) -> Callable[[Keeper], Callable[[], None]]:
         def prepare(one: Keeper) -> Callable[[], None]:
@@ -185,6 +190,7 @@ def measure(spark: SparkSession, keepers: Sequence[Keeper], many: int, snapshots
             if deleted:
                 one.delete("t", "id % 10 = 3")
             one.forget("t")  # what was there before
+            warm(one)
             return lambda: one.compact("t")
 
         return prepare
@@ -195,9 +201,8 @@ def measure(spark: SparkSession, keepers: Sequence[Keeper], many: int, snapshots
             one.append(number, "h")
         return lambda: one.forget("h")
 
-    line("first run, 20 files", small(20))
-    line("compact 500 files", small(500))
-    line("compact 500 files with deletions", small(500, deleted=True))
+    line("compact 500 files", small(500), times=3)
+    line("compact 500 files with deletions", small(500, deleted=True), times=3)
     line(f"compact {many:,} files", small(many))
     line(f"delete the {many:,} files that were compacted", lambda one: lambda: one.forget("t"))
     line(f"expire {snapshots:,} snapshots", history, of_engines=False)

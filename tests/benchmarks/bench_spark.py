@@ -200,7 +200,7 @@ def session(folder: Path, formats: Sequence[str]) -> SparkSession:
         builder = builder.config("spark.jars.packages", ",".join(packages))
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    # Spark puts Java packages on Python's path, too, and each task reads their directories anew: 0.2 s of nobody's work.
+    # Spark puts Java packages on Python's path, too, where each task reads their directories anew, for 0.2 s.
     spark.sparkContext._python_includes.clear()
     return spark
 
