@@ -26,14 +26,19 @@ def bag_of(folder: Any) -> Any:
         return BundleDagBag(dag_folder=folder, bundle_path=folder)
 
 
-def register(dag: DAG) -> None:
-    """Make a DAG known to the database, as the DAG processor does with those of files."""
+def store(bag: Any) -> None:
+    """Make the DAGs known to the database, as the DAG processor does."""
     DagBundlesManager().sync_bundles_to_db()
-    bundle = next(iter(DagBundlesManager().get_all_dag_bundles()))
-    bag = bag_of(bundle.path)
-    dag.fileloc, dag.relative_fileloc = f"{bundle.path}/{dag.dag_id}.py", f"{dag.dag_id}.py"
+    dagbag.sync_bag_to_db(bag, next(iter(DagBundlesManager().get_all_dag_bundles())).name, None)
+
+
+def register(dag: DAG) -> None:
+    """Make a DAG that is in no file known to the database."""
+    folder = next(iter(DagBundlesManager().get_all_dag_bundles())).path
+    bag = bag_of(folder)
+    dag.fileloc, dag.relative_fileloc = f"{folder}/{dag.dag_id}.py", f"{dag.dag_id}.py"
     bag.bag_dag(dag)
-    dagbag.sync_bag_to_db(bag, bundle.name, None)
+    store(bag)
 
 
 def run(dag: DAG, **options: Any) -> Any:

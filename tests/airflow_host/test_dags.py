@@ -16,7 +16,7 @@ from airflow.sdk import DAG
 from ducklake_orch.airflow import DuckLakeHook
 from tests.airflow_host.alone import in_own_process
 from tests.airflow_host.conftest import Connect
-from tests.airflow_host.runs import DagSerialization, bag_of, states
+from tests.airflow_host.runs import DagSerialization, bag_of, states, store
 
 FOLDER = Path(__file__).parents[2] / "airflow_dags"
 FILES = sorted(one for one in FOLDER.glob("*.py") if one.stem != "ducklake_shop")
@@ -29,6 +29,7 @@ def shipped() -> Iterator[dict[str, DAG]]:
     shutil.copytree(FOLDER, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     bag = bag_of(folder)
     assert not bag.import_errors
+    store(bag)  # Airflow 3.1 runs no other
     yield dict(bag.dags)
     for file in FOLDER.glob("*.py"):
         (folder / file.name).unlink()

@@ -201,7 +201,7 @@ def session(folder: Path, formats: Sequence[str]) -> SparkSession:
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     # Spark puts Java packages on Python's path, too, where each task reads their directories anew, for 0.2 s.
-    spark.sparkContext._python_includes.clear()
+    spark.sparkContext._python_includes = []
     return spark
 
 
