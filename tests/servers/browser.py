@@ -42,8 +42,10 @@ class Browser:
             time.sleep(0.2)
 
     def click(self, label: str) -> None:
-        """Click on the button of a label."""
-        button = f"[...document.querySelectorAll('button')].find(one => one.innerText.trim() === {json.dumps(label)})"
+        """Click on the button of a label, the last where there are several."""
+        button = (
+            f"[...document.querySelectorAll('button')].findLast(one => one.innerText.trim() === {json.dumps(label)})"
+        )
         self.value(f"{button}.click()")
 
     def value(self, script: str) -> Any:
