@@ -98,6 +98,52 @@ spark.stop()
 """
 
 
+CHANGING = """
+import json, os, signal, sys, threading, time
+from ducklake_orch import DuckLake
+from ducklake_orch.spark import local_session
+
+url, folder = sys.argv[1:]
+spark = local_session("changes", master=url, conf={"spark.executor.memory": "700m"})
+lake = DuckLake.local(folder, data_inlining_row_limit=0)
+tracker = spark.sparkContext.statusTracker()
+
+def executors(batches):
+    import pyarrow
+    for batch in batches:
+        parent = int(open(f"/proc/{os.getppid()}/stat").read().rpartition(")")[2].split()[1])
+        yield pyarrow.RecordBatch.from_pydict({"pid": [parent]})
+
+def while_one_dies(change):
+    some = spark.range(0, 8, 1, 8).mapInArrow(executors, "pid bigint").collect()
+    killed = []
+
+    def kill():
+        while not tracker.getActiveJobsIds():
+            time.sleep(0.005)
+        time.sleep(0.1)
+        os.kill(some[0]["pid"], signal.SIGKILL)
+        killed.append(bool(tracker.getActiveJobsIds()))
+
+    thread = threading.Thread(target=kill, daemon=True)
+    thread.start()
+    change()
+    thread.join()
+    rows = lake.execute("SELECT count(*) AS n, count(DISTINCT id) AS ids, sum(v)::BIGINT AS v FROM t").rows[0]
+    return [killed, rows, [one.detail for one in lake.fsck(deep=True).findings]]
+
+frame = spark.range(0, 400_000, 1, 8).selectExpr("id", "id % 10 AS v")
+lake.write(frame, "t", mode="append", distribution="none")
+told = {}
+told["update"] = while_one_dies(lambda: lake.update("t", {"v": "v + 1"}, "id % 2 = 0", spark=spark, engine="spark"))
+told["delete"] = while_one_dies(lambda: lake.delete("t", "id % 4 = 1", spark=spark, engine="spark"))
+new = spark.range(300_000, 500_000, 1, 4).selectExpr("id", "CAST(0 AS BIGINT) AS v")
+told["merge"] = while_one_dies(lambda: lake.write(new, "t", mode="merge", keys=["id"], engine="spark"))
+print(json.dumps(told))
+spark.stop()
+"""
+
+
 @pytest.fixture
 def cluster(servers: Servers) -> SparkCluster:
     return servers.get(SparkCluster)
@@ -128,3 +174,13 @@ def test_of_two_attempts_at_a_task_one_shows(cluster: SparkCluster, tmp_path: Pa
     assert told["strays"] == []
     assert told["bound"] is None  # executors of other machines could not find a driver that listens to this one alone
     assert told["seconds"] < 150  # or nobody overtook the attempt that hung
+
+
+def test_rows_that_change_while_an_executor_dies_change_once(cluster: SparkCluster, tmp_path: Path) -> None:
+    told = told_by(CHANGING, cluster, tmp_path)
+    v = {one: one % 10 + (one % 2 == 0) for one in range(400_000)}
+    assert told["update"] == [[True], {"n": 400_000, "ids": 400_000, "v": sum(v.values())}, []]
+    left = {one: value for one, value in v.items() if one % 4 != 1}
+    assert told["delete"] == [[True], {"n": 300_000, "ids": 300_000, "v": sum(left.values())}, []]
+    merged = left | dict.fromkeys(range(300_000, 500_000), 0)
+    assert told["merge"] == [[True], {"n": len(merged), "ids": len(merged), "v": sum(merged.values())}, []]
