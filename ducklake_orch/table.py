@@ -43,12 +43,16 @@ class LakeTable:
             rows: Only those after which it has other rows: neither ALTERs nor what flushes and compactions moved.
         """
         from ducklake_orch.catalog.changes import changes_rows
+        from ducklake_orch.catalog.look import looking
         from ducklake_orch.engine import introspection
+        from ducklake_orch.engine.quoting import TableName
 
         with self.lake.reading() as session:
-            table = introspection.find_table(session, self.name)
-            found = introspection.snapshots(session, None if rows else limit, table=table)
-        return [one for one in found if changes_rows(one.changes, table.table_id)][:limit] if rows else found
+            with looking(session, self.name) as (_, table, _):
+                name = TableName(table.schema, table.name)
+            found = introspection.snapshots(session)
+        found = [one for one in found if introspection.concerns(one, table.table_id, name)]
+        return [one for one in found if not rows or changes_rows(one.changes, table.table_id)][:limit]
 
     def files(
         self, *, snapshot: int | None = None, as_of: datetime | str | None = None, where: str | None = None

@@ -121,14 +121,14 @@ class _Start:
     @classmethod
     def of(cls, session: Session, selection: Selection) -> "_Start":
         with reading(session, f"Looking at `{selection.table}`") as metadata:
-            at = snapshot_of(session, metadata)
+            at, newest = snapshot_of(session, metadata), metadata.latest().snapshot_id
             table = metadata.find_table(selection.table, at)
             if table is None:
-                return cls(at, metadata.latest().snapshot_id, None, inlined=True)
+                return cls(at, newest, None, inlined=True)
             inlined = count_inlined(metadata, table, at)
             if name := deletions_table(metadata, table):
                 inlined += int(metadata.rows(f"SELECT count(*) FROM ({deletions_sql(metadata, name, at)})")[0][0])
-            return cls(at, metadata.latest().snapshot_id, table.table_id, inlined > 0)
+            return cls(at, newest, table.table_id, inlined > 0)
 
     def refuse_moved(self, session: Session, selection: Selection) -> None:
         """Say so when what was streamed may have gone or moved meanwhile.
@@ -144,11 +144,10 @@ class _Start:
                     f" WHERE snapshot_id > {self.newest} OR snapshot_id = {self.snapshot}"
                 )
             )
-            latest = metadata.latest().snapshot_id
         expired = self.inlined and self.snapshot not in done
-        untold = any(one not in done for one in range(self.newest + 1, latest + 1))
-        made = ",".join(text(changed) or "" for snapshot, changed in done.items() if snapshot > self.newest)
-        moves = (one.id for one in changes.parse(made) if one.kind in changes.MOVES)
+        since = {snapshot: text(made) or "" for snapshot, made in done.items() if snapshot > self.newest}
+        untold = len(since) < max(since, default=self.newest) - self.newest  # the latest never expires
+        moves = (one.id for one in changes.parse(",".join(since.values())) if one.kind in changes.MOVES)
         if expired or untold or any(self.table_id in (None, one) for one in moves):
             raise CatalogBusyError(
                 f"`{selection.table}` was flushed or compacted, or its snapshot expired, while it was streamed: of a"

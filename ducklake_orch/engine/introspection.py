@@ -7,12 +7,10 @@ from typing import Any, Literal
 import duckdb
 
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.quoting import TableName, literal
 from ducklake_orch.engine.session import Session
 from ducklake_orch.engine.snapshots import current_snapshot, last_committed_sql, metadata
-from ducklake_orch.errors import ObjectNotFoundError
 from ducklake_orch.results import Option, Snapshot, Table
 
 # A change is `kind:id` or `kind:"schema"."name"`; commas inside quotes belong to the name.
@@ -53,30 +51,10 @@ def tables(session: Session) -> list[Table]:
     return [Table(str(r[0]), str(r[1]), int(r[2]), str(r[3]), int(r[4]), int(r[5]), _text(r[6])) for r in rows]
 
 
-def find_table(session: Session, table: TableName) -> Table:
-    """Return one table.
-
-    Raises:
-        ObjectNotFoundError: When the session's snapshot has none of that name; names the nearest.
-    """
-    found = tables(session)
-    for one in found:
-        if table.names(one.schema, one.table):
-            return one
-    known = [f"{one.schema}.{one.table}" for one in found]
-    raise ObjectNotFoundError(
-        f"Lake `{session.config.name}` has no table `{table}`.",
-        remedy=nearest(str(table), known) if known else "It has no tables yet.",
-    )
-
-
-def snapshots(session: Session, limit: int | None = None, *, table: Table | None = None) -> list[Snapshot]:
-    """List snapshots, newest first; with `table` those that changed it."""
-    sql = snapshots_sql(session.config, current_snapshot(session), limit if table is None else None)
-    found = [snapshot_of(row) for row in session.instance.root.execute(sql).fetchall()]
-    if table is not None:
-        found = [one for one in found if _concerns(one, table)]
-    return found[:limit] if limit is not None else found
+def snapshots(session: Session, limit: int | None = None) -> list[Snapshot]:
+    """List snapshots, newest first."""
+    sql = snapshots_sql(session.config, current_snapshot(session), limit)
+    return [snapshot_of(row) for row in session.instance.root.execute(sql).fetchall()]
 
 
 def snapshots_sql(config: LakeConfig, at: int, limit: int | None) -> str:
@@ -100,11 +78,12 @@ def snapshot_of(row: Any) -> Snapshot:
     return Snapshot(int(row[0]), row[1], int(row[2]), changes, _text(row[4]), _text(row[5]), extra)
 
 
-def _concerns(snapshot: Snapshot, table: Table) -> bool:
-    made = ('"{}"."{}"'.format(table.schema.replace('"', '""'), table.table.replace('"', '""'))).lower()
+def concerns(snapshot: Snapshot, table_id: int, name: TableName) -> bool:
+    """Whether a snapshot changed a table."""
+    made = ('"{}"."{}"'.format(*(part.replace('"', '""') for part in name))).lower()
     for change in snapshot.changes:
         kind, _, target = change.partition(":")
-        if target == str(table.table_id) and not kind.endswith(("_schema", "_view", "_macro")):
+        if target == str(table_id) and not kind.endswith(("_schema", "_view", "_macro")):
             return True
         if kind == "created_table" and target.lower() == made:
             return True
