@@ -26,15 +26,20 @@ def bag_of(folder: Any) -> Any:
         return BundleDagBag(dag_folder=folder, bundle_path=folder)
 
 
+def bundle() -> Any:
+    """Return where DAGs are looked for."""
+    return next(iter(DagBundlesManager().get_all_dag_bundles()))
+
+
 def store(bag: Any) -> None:
     """Make the DAGs known to the database, as the DAG processor does."""
     DagBundlesManager().sync_bundles_to_db()
-    dagbag.sync_bag_to_db(bag, next(iter(DagBundlesManager().get_all_dag_bundles())).name, None)
+    dagbag.sync_bag_to_db(bag, bundle().name, None)
 
 
 def register(dag: DAG) -> None:
     """Make a DAG that is in no file known to the database."""
-    folder = next(iter(DagBundlesManager().get_all_dag_bundles())).path
+    folder = bundle().path
     bag = bag_of(folder)
     dag.fileloc, dag.relative_fileloc = f"{folder}/{dag.dag_id}.py", f"{dag.dag_id}.py"
     bag.bag_dag(dag)

@@ -64,6 +64,7 @@ def test_the_page_of_an_asset_shows_what_a_write_told(dagster: Webserver, home: 
         for shown in ("partition: identity", "revenue", "DECIMAL", "15000.00"):
             browser.wait_for(shown)
         browser.picture(home / "asset.png")
+    assert (home / "asset.png").stat().st_size > 20_000
 
 
 def test_the_figures_of_writes_are_drawn(dagster: Webserver, home: Path) -> None:

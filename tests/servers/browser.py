@@ -2,7 +2,6 @@
 
 import base64
 import json
-import os
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -77,10 +76,8 @@ def browsing(folder: Path, *, width: int, height: int) -> Iterator[Browser]:
         height: Of the window.
     """
     folder.mkdir()
-    options = ["--headless", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-port=0"]
-    options += [f"--window-size={width},{height}", f"--user-data-dir={folder}"]
-    options += ["--no-sandbox"] if os.geteuid() == 0 else []
-    process = ServerProcess([Chromium.find_program("chromium"), *options, "about:blank"], folder)
+    command = Chromium.command(folder, width=width, height=height)
+    process = ServerProcess([*command, "--remote-debugging-port=0", "about:blank"], folder)
     try:
         process.wait_until(lambda: (folder / "DevToolsActivePort").exists())
         port = (folder / "DevToolsActivePort").read_text("utf-8").split()[0]

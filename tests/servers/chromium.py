@@ -17,6 +17,19 @@ class Chromium(Server):
     name = "chromium"
     how = "make servers"
 
+    @classmethod
+    def command(cls, profile: Path, *, width: int, height: int) -> list[str]:
+        """Return how to start it, without what it is to do.
+
+        Args:
+            profile: A folder of its own.
+            width: Of the window.
+            height: Of the window.
+        """
+        options = ["--headless", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={profile}"]
+        options += ["--no-sandbox"] if os.geteuid() == 0 else []
+        return [str(cls.find_program("chromium")), *options, f"--window-size={width},{height}"]
+
 
 @dataclass(frozen=True)
 class Opened:
@@ -40,10 +53,7 @@ def open_page(path: Path, *, width: int = 1280, height: int = 1600, screenshot: 
         height: Of the window.
         screenshot: Where a picture of it goes.
     """
-    program = Chromium.find_program("chromium")
-    options = ["--headless", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr", "--dump-dom"]
-    options += [f"--window-size={width},{height}", f"--user-data-dir={path.with_suffix('.profile')}"]
-    options += ["--no-sandbox"] if os.geteuid() == 0 else []
-    options += [f"--screenshot={screenshot}"] if screenshot else []
-    done = subprocess.run([program, *options, path.as_uri()], capture_output=True, text=True, timeout=120, check=True)
+    command = Chromium.command(path.with_suffix(".profile"), width=width, height=height)
+    command += ["--enable-logging=stderr", "--dump-dom", *([f"--screenshot={screenshot}"] if screenshot else [])]
+    done = subprocess.run([*command, path.as_uri()], capture_output=True, text=True, timeout=120, check=True)
     return Opened(done.stdout, _COMPLAINT.findall(done.stderr))
