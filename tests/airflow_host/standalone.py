@@ -77,12 +77,15 @@ class Standalone:
         found: list[dict[str, Any]] = self.ask(f"/api/v2/dags/{dag}/dagRuns?limit=100")["dag_runs"]
         return found
 
-    def finished(self, dag: str, run_id: str | None = None, seconds: float = 300) -> dict[str, Any]:
-        """Wait for a run to end, or for any run of a DAG."""
+    def finished(
+        self, dag: str, run_id: str | None = None, seconds: float = 300, partition_key: str | None = None
+    ) -> dict[str, Any]:
+        """Wait for a run to end: that run, one of that partition, or any run of a DAG."""
 
         def ended() -> dict[str, Any] | None:
             for one in self.runs(dag):
-                if one["state"] in ("success", "failed") and run_id in (None, one["dag_run_id"]):
+                wanted = run_id in (None, one["dag_run_id"]) and partition_key in (None, one["partition_key"])
+                if wanted and one["state"] in ("success", "failed"):
                     return one
             return None
 
