@@ -11,6 +11,8 @@ from ducklake_orch.catalog.source import Source
 from ducklake_orch.errors import RowsOutsideError
 
 _BATCH = "__ducklake_orch_batch"
+# What is looked at together.
+_ROWS, _BYTES = 50_000, 16 * 1024 * 1024
 
 
 class RowsInside:
@@ -44,12 +46,14 @@ class RowsInside:
         return pa.RecordBatchReader.from_batches(self._reader.schema, self._batches())
 
     def _batches(self) -> Iterator[Any]:
-        # An engine of its own: the one that reads this stream is waiting for it. A batch at a time is for one thread.
+        import pyarrow as pa
+
+        # An engine of its own: the one that reads this stream is waiting for it. So few rows are for one thread.
         with duckdb.connect(config={"threads": 1}) as con:
             con.execute("SET TimeZone = 'UTC'")
             checks: tuple[str, str] | None = None
-            for batch in self._reader:
-                con.register(_BATCH, batch)
+            for batches in _gathered(self._reader):
+                con.register(_BATCH, pa.Table.from_batches(batches))
                 if checks is None:
                     columns = projection(con, self._table, source_columns(con, self._rows))
                     rows = f"SELECT {columns} FROM {self._rows}"
@@ -61,10 +65,24 @@ class RowsInside:
                     self.example = self.example or con.execute(checks[1]).fetchone()
                 con.unregister(_BATCH)
                 if not self.outside:
-                    yield batch
+                    yield from batches
         if self.outside:
             self.failure = rows_outside(self._table, self._where, self.outside, self.example)
             raise self.failure
+
+
+def _gathered(reader: Any) -> Iterator[list[Any]]:
+    """Return batches together that are small: a query for each would take longer than what it looks at."""
+    found: list[Any] = []
+    rows = size = 0
+    for batch in reader:
+        found.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= _ROWS or size >= _BYTES:
+            yield found
+            found, rows, size = [], 0, 0
+    if found:
+        yield found
 
 
 def rows_outside(table: TableDef, where: str, count: int, example: Any) -> RowsOutsideError:

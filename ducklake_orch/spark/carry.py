@@ -7,6 +7,7 @@ are imported from memory: no file is written, and a copy of the package that is 
 import hashlib
 import importlib.util
 import marshal
+import os
 import pickle
 import sys
 import zlib
@@ -92,4 +93,20 @@ def _run(digest: str, modules: bytes, function: str, given: bytes, batches: Iter
         sys.meta_path.insert(0, CarriedModules(digest, pickle.loads(zlib.decompress(modules))))  # noqa: S301
     module, _, name = function.partition(":")
     work = getattr(importlib.import_module(module), name)
-    return work(*pickle.loads(given), batches)  # type: ignore[no-any-return]  # noqa: S301
+    try:
+        yield from work(*pickle.loads(given), batches)  # noqa: S301
+    finally:
+        _forget_archives()
+
+
+def _forget_archives() -> None:
+    """Have Python forget that it looked into Spark's own archives.
+
+    Spark makes each task read anew the directories of all archives that Python ever looked into, and Python looks for
+    every module in the jars of Spark: 0.1 s for each task of a worker, for files that do not change. What is imported
+    from them later still is: Python then looks again.
+    """
+    for place, finder in list(sys.path_importer_cache.items()):
+        archive = os.path.basename(getattr(finder, "archive", ""))
+        if archive.endswith(".jar") or archive.startswith(("pyspark", "py4j")):
+            sys.path_importer_cache.pop(place, None)

@@ -15,7 +15,7 @@ from ducklake_orch.catalog.rows import Job
 from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.engine.quoting import folded
 from ducklake_orch.errors import DuckLakeOrchError, StorageError
-from ducklake_orch.spark.session import is_local
+from ducklake_orch.spark.session import is_local, is_observed, with_settings
 from ducklake_orch.spark.sql_text import name_sql
 from ducklake_orch.spark.types import spark_type
 
@@ -58,6 +58,8 @@ def reason_against(frame: Any, columns: list[tuple[str, str]], job: Job) -> str 
         return "Spark Connect has no copy of a session"
     if not is_local(frame.sparkSession) or "://" in table.folder:
         return "the executors may not reach the files by the same path"
+    if is_observed(frame):
+        return "somebody observes the data"
     if job.few:
         return "few rows may go into the catalog instead of a file"
     if job.where is not None:
@@ -126,13 +128,8 @@ def write_natively(frame: Any, job: Job) -> list[NewFile]:
 
 
 def _writer(frame: Any, table: TableDef) -> Any:
-    """Return Spark's writer of the rows as the table has them, in a session of its own."""
-    java = _fitted(frame, table)._jdf
-    session = java.sparkSession().cloneSession()
-    for name, value in _SETTINGS.items():
-        session.conf().set(name, value)
-    of_rows = frame.sparkSession._jvm.org.apache.spark.sql.classic.Dataset.ofRows
-    writer = of_rows(session, java.logicalPlan()).write().mode("append")
+    """Return Spark's writer of the rows as the table has them."""
+    writer = with_settings(_fitted(frame, table), _SETTINGS)._jdf.write().mode("append")
     for name, value in (_OPTIONS | _parquet_options(table)).items():
         writer = writer.option(name, value)
     return writer

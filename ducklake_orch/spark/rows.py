@@ -19,6 +19,7 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.layout import column_comments
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.engine.stored_files import remove_written
+from ducklake_orch.spark.batches import in_quick_batches
 from ducklake_orch.spark.carry import carried
 from ducklake_orch.spark.distribute import distributed
 from ducklake_orch.spark.executor import writing_spec
@@ -81,9 +82,12 @@ class SparkRows:
         if self._wanted == "duckdb":
             return "it is not wanted"
         against = reason_against(self._frame, self._columns, job)
-        if against is None and self._wanted == "auto" and is_little(self._frame):
+        if against is None and self._wanted == "auto" and self._is_little():
             return "DuckDB is quicker with so little"
         return against
+
+    def _is_little(self) -> bool:
+        return hasattr(self._frame, "_jdf") and is_little(self._frame)
 
     def _write_natively(self, job: Job) -> list[NewFile]:
         return self._told(job, lambda: write_natively(self._frame, job))
@@ -105,6 +109,8 @@ class SparkRows:
             work = carried("ducklake_orch.spark.task:write", task)
             # Spark looks the columns up by their names here, and takes a dot in one for a field of a struct.
             frame = frame.toDF(*(f"c{n}" for n in range(len(task.names))))
+            if not self._is_little():
+                frame = in_quick_batches(frame)
             results = self._collect(frame.mapInArrow(work, f"{RESULT} binary"), job)
         failed = next((one.error for one in results if one.error), None)
         if failed is not None:

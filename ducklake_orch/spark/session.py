@@ -102,6 +102,26 @@ def check_pyspark() -> None:
     )
 
 
+def with_settings(frame: Any, settings: Mapping[str, str]) -> Any:
+    """Return a classic DataFrame as a copy of its session plans and runs it, with other settings.
+
+    Its own session stays as it is, for whoever uses it meanwhile, too. Not for DataFrames that are observed.
+    """
+    from pyspark.sql import DataFrame
+
+    java = frame._jdf
+    session = java.sparkSession().cloneSession()
+    for name, value in settings.items():
+        session.conf().set(name, value)
+    of_rows = frame.sparkSession._jvm.org.apache.spark.sql.classic.Dataset.ofRows
+    return DataFrame(of_rows(session, java.logicalPlan()), frame.sparkSession)
+
+
+def is_observed(frame: Any) -> bool:
+    """Whether somebody waits for metrics of a classic DataFrame, which a copy of its session does not tell them."""
+    return "CollectMetrics" in str(frame._jdf.logicalPlan().toString())
+
+
 def is_local(spark: Any) -> bool:
     """Whether the tasks surely run on this machine."""
     context = getattr(spark, "_sc", None)

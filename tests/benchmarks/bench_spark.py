@@ -1,8 +1,8 @@
 """Writing and reading with Spark: ours, plain Parquet, Iceberg and Delta, in one run and one session.
 
-Run it with `make bench-spark`, on a quiet machine. Every figure is the median of some runs; ratios carry over to other
-machines, seconds do not. Plain Parquet is Spark's own writer with timestamps in microseconds and zstd; it is neither
-atomic nor versioned, and the limit of what Spark can do.
+Run it with `make bench-spark`, on a quiet machine. Every figure is the median of some runs, in which the formats take
+turns, after one that does not count; ratios carry over to other machines, seconds do not. Plain Parquet is Spark's own
+writer with timestamps in microseconds and zstd; it is neither atomic nor versioned, and the limit of what Spark can do.
 """
 
 import argparse
@@ -239,20 +239,16 @@ class Table:
         print(f"| Work | {' | '.join(one.name for one in formats)} | ours / Parquet | ours / Iceberg |", flush=True)
         print("|---" * (len(formats) + 3) + "|", flush=True)
 
-    def line(self, work: str, run: Callable[[Format], Callable[[], Any] | None], *, times: int | None = None) -> None:
+    def line(self, work: str, run: Callable[[Format], Callable[[], Any] | None]) -> None:
         """Measure work on every format; `run` prepares, and returns what is timed."""
-        seconds: dict[str, float] = {}
-        for one in self.formats:
-            taken = []
-            for _ in range(times or self.times):
-                timed = run(one)
-                if timed is None:
-                    break
-                started = time.perf_counter()
-                timed()
-                taken.append(time.perf_counter() - started)
-            if taken:
-                seconds[one.name] = statistics.median(taken)
+        taken: dict[str, list[float]] = {one.name: [] for one in self.formats}
+        for _ in range(self.times + 1):
+            for one in self.formats:
+                if (timed := run(one)) is not None:
+                    started = time.perf_counter()
+                    timed()
+                    taken[one.name].append(time.perf_counter() - started)
+        seconds = {name: statistics.median(each[1:]) for name, each in taken.items() if each}
         shown = [f"{seconds[one.name]:.2f} s" if one.name in seconds else "" for one in self.formats]
         ours = seconds.get(Ours.name)
         ratios = [

@@ -278,7 +278,7 @@ def test_only_files_with_deletions_are_joined(lake: DuckLake, spark: SparkSessio
         "DELETE FROM t WHERE k BETWEEN 20 AND 60",
     )
     plan = plan_of(lake.read("t", spark))
-    assert plan.count("BroadcastHashJoin [__ducklake_orch_file") == 1
+    assert plan.count("BroadcastHashJoin [__ducklake_orch_place") == 1
     assert "InArrow" not in plan
     check(lake, spark)
 
