@@ -127,7 +127,7 @@ define measure
 	@set -o pipefail; $(1) -m tests.benchmarks.bench_$(2) $(ARGS) | tee build/bench/$(2).part
 	@mv build/bench/$(2).part build/bench/$(2).md
 endef
-BENCHES := bench-spark bench-rows bench-maintenance bench-dagster bench-connect bench-commit bench-plan
+BENCHES := bench-spark bench-rows bench-maintenance bench-dagster bench-large bench-connect bench-commit bench-plan
 
 .PHONY: dbt
 dbt: .venv-dbt/.dbt ## Set up dbt, in an environment of its own; its example is skipped without
@@ -140,8 +140,8 @@ release-check: $(VENV)/.release ## Build wheel and sdist, and try each extra in 
 bench: $(BENCHES) ## Measure everything, and write docs/benchmarks.md; on a quiet machine
 	$(BIN)/python -m tests.benchmarks.page
 
-.PHONY: bench-connect bench-commit bench-plan
-bench-connect bench-commit bench-plan: bench-%: $(VENV)/.test
+.PHONY: bench-large bench-connect bench-commit bench-plan
+bench-large bench-connect bench-commit bench-plan: bench-%: $(VENV)/.test
 	$(call measure,$(BIN)/python,$*)
 
 .venv-spark/.bench: pyproject.toml constraints.txt tests/benchmarks/requirements-spark.txt

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -82,10 +83,11 @@ class SparkRows:
         if self._wanted == "duckdb":
             return "it is not wanted"
         against = reason_against(self._frame, self._columns, job)
-        if against is None and self._wanted == "auto" and self._is_little():
+        if against is None and self._wanted == "auto" and self._is_little:
             return "DuckDB is quicker with so little"
         return against
 
+    @cached_property
     def _is_little(self) -> bool:
         return hasattr(self._frame, "_jdf") and is_little(self._frame)
 
@@ -109,7 +111,7 @@ class SparkRows:
             work = carried("ducklake_orch.spark.task:write", task)
             # Spark looks the columns up by their names here, and takes a dot in one for a field of a struct.
             frame = frame.toDF(*(f"c{n}" for n in range(len(task.names))))
-            if not self._is_little():
+            if not self._is_little:
                 frame = in_quick_batches(frame)
             results = self._collect(frame.mapInArrow(work, f"{RESULT} binary"), job)
         failed = next((one.error for one in results if one.error), None)

@@ -11,7 +11,6 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from ducklake_orch import DuckLake, MaintenancePolicy
 from tests.benchmarks.bench_spark import orders, session
 
 ROWS_IN_A_FILE = 400
-_PLANNED = ("flush", "rewrite", "merge", "expire", "cleanup")
 
 
 class Keeper(ABC):
@@ -208,35 +206,10 @@ def measure(spark: SparkSession, keepers: Sequence[Keeper], many: int, snapshots
     line(f"expire {snapshots:,} snapshots", history, of_engines=False)
 
 
-def plan_and_health(folder: Path, tables: int, files: int) -> None:
-    """Measure what plan and health cost on a large lake, and how that grows."""
-    print("\n| Tables | Files | plan | health |\n|---|---|---|---|", flush=True)
-    for share in (10, 1):
-        lake = DuckLake.local(folder / f"large{share}", data_inlining_row_limit=0)
-        count = tables // share
-        lake.write(pa.table({"id": [0]}), "seed", mode="append")
-        path = lake.table("seed").files()[0].path
-        for number in range(count):
-            copies = [_linked(path, folder / f"large{share}.parts" / str(number), n) for n in range(files // tables)]
-            lake.create_table(f"t{number}", {"id": "BIGINT"})
-            lake.add_files(f"t{number}", copies)
-        seconds = [_seconds(partial(lake.plan_maintenance, operations=_PLANNED)), _seconds(lake.health)]
-        shown = " | ".join(f"{one:.2f} s" for one in seconds)
-        print(f"| {count:,} | {count * (files // tables):,} | {shown} |", flush=True)
-
-
 def _seconds(work: Callable[[], object]) -> float:
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
-
-
-def _linked(path: str, folder: Path, number: int) -> str:
-    """Return the path of one more file with the same content."""
-    folder.mkdir(parents=True, exist_ok=True)
-    link = folder / f"{number}.parquet"
-    link.hardlink_to(path)
-    return str(link)
 
 
 def main() -> None:
@@ -251,15 +224,12 @@ def main() -> None:
         "delta": Delta,
     }
     parser.add_argument("--keepers", nargs="+", default=list(kinds), choices=list(kinds))
-    parser.add_argument("--tables", type=int, default=1_000)
-    parser.add_argument("--files", type=int, default=100_000)
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp())
     try:
         spark = session(folder, given.keepers)
         print(f"\nSpark {spark.version}\n", flush=True)
         measure(spark, [kinds[name](spark, folder) for name in given.keepers], given.many, given.snapshots)
-        plan_and_health(folder, given.tables, given.files)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -71,6 +71,7 @@ PARTS = (
         {"compact 500": {"auto / Iceberg": 0.2}, "compact": {"spark / Iceberg": 1}},
     ),
     Part("dagster", "Dagster", "What the IO manager adds to a write, and a backfill beside `dagster-deltalake`."),
+    Part("large", "A large lake", "The plan of its maintenance, its health, and the page about it in Chromium."),
     Part("connect", "Opening a lake, and small writes", "Beside plain DuckDB with the statements of a careful person."),
     Part("commit", "Commits", "Native commits on each catalog; files registered by us and by the engine."),
     Part("plan", "Planning", "How long finding a table's files takes, and how that grows."),
@@ -97,28 +98,46 @@ def as_markdown(printed: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
 
 
-def tables(printed: str) -> list[list[list[str]]]:
-    """Return the tables of what a benchmark printed, as lines of cells."""
-    found: list[list[list[str]]] = [[]]
+@dataclass(frozen=True)
+class Table:
+    """A table that a benchmark printed.
+
+    Attributes:
+        about: What stands before it, such as how many rows.
+        head: The names of its columns.
+        lines: Its cells.
+    """
+
+    about: str
+    head: list[str]
+    lines: list[list[str]]
+
+
+def tables(printed: str) -> list[Table]:
+    """Return the tables of what a benchmark printed."""
+    found: list[Table] = []
+    about, inside = "", False
     for line in printed.splitlines():
-        if line.startswith("|---"):
-            continue
-        if line.startswith("|"):
-            found[-1].append([cell.strip() for cell in line.strip("|").split("|")])
-        elif found[-1]:
-            found.append([])
-    return [one for one in found if len(one) > 1]
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not line.startswith("|"):
+            inside, about = False, line.partition(", ")[0] or about
+        elif not inside:
+            found.append(Table(about, cells, []))
+            inside = True
+        elif not line.startswith("|---"):
+            found[-1].lines.append(cells)
+    return found
 
 
 def pictures(part: Part, printed: str) -> list[str]:
     """Draw the tables whose cells are seconds of whoever heads the column; return where they are."""
     drawn = []
-    for number, (head, *lines) in enumerate(tables(printed)):
-        timed = [column for column in range(1, len(head)) if any(_SECONDS.match(line[column]) for line in lines)]
-        if not timed or head[0] != "Work":
+    for number, one in enumerate(tables(printed)):
+        timed = [n for n in range(1, len(one.head)) if any(_SECONDS.match(line[n]) for line in one.lines)]
+        if not timed or one.head[0] != "Work":
             continue
-        names = [head[column] for column in timed]
-        works = {line[0]: [_seconds(line[column]) for column in timed] for line in lines}
+        names = [one.head[n] for n in timed]
+        works = {line[0]: [_seconds(line[n]) for n in timed] for line in one.lines}
         picture = PICTURES / f"bench-{part.name}-{number + 1}.svg"
         picture.write_text(bars(names, works), "utf-8")
         drawn.append(picture.name)
@@ -130,27 +149,49 @@ def _seconds(cell: str) -> float | None:
     return float(found[1]) if found else None
 
 
-def ratios(printed: str) -> Iterator[tuple[str, str, float]]:
-    """Return the cells that compare two: the work, who with whom, how many times as long."""
-    for head, *lines in tables(printed):
-        for line in lines:
-            for name, cell in zip(head, line, strict=True):
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as long one takes as another.
+
+    Attributes:
+        work: For what.
+        where: In which table, where there are several.
+        pair: Who, and compared with whom.
+        value: The ratio.
+    """
+
+    work: str
+    where: str
+    pair: str
+    value: float
+
+    def __str__(self) -> str:
+        return f"- {self.work}{self.where}: {self.pair} = {self.value:g}"
+
+
+def ratios(printed: str) -> Iterator[Ratio]:
+    """Return the cells that compare two."""
+    found = tables(printed)
+    for one in found:
+        where = f" ({one.about})" if len(found) > 1 else ""
+        for line in one.lines:
+            for name, cell in zip(one.head, line, strict=True):
                 if " / " in name and re.fullmatch(r"[\d.]+", cell):
-                    yield line[0], name, float(cell)
+                    yield Ratio(line[0], where, name, float(cell))
 
 
 def losses(printed: str) -> list[str]:
     """Return what others do faster."""
-    return [f"- {work}: {name} = {ratio:g}" for work, name, ratio in ratios(printed) if ratio > 1]
+    return [str(one) for one in ratios(printed) if one.value > 1]
 
 
 def missed(part: Part, printed: str) -> list[str]:
     """Return what is slower than it is meant to be."""
     found = []
-    for work, name, ratio in ratios(printed):
-        limits = [aims[name] for pattern, aims in part.aims.items() if re.match(pattern, work) and name in aims]
-        if limits and ratio > min(limits):
-            found.append(f"- {work}: {name} = {ratio:g}, where {min(limits):g} is the aim")
+    for one in ratios(printed):
+        limits = [aims[one.pair] for work, aims in part.aims.items() if re.match(work, one.work) and one.pair in aims]
+        if limits and one.value > min(limits):
+            found.append(f"{one}, where {min(limits):g} is the aim")
     return found
 
 
