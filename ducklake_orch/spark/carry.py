@@ -36,7 +36,7 @@ def carried(function: str, *arguments: Any) -> Callable[[Iterator[Any]], Iterato
     digest, modules = _modules()
     given = pickle.dumps(arguments)
 
-    def run(batches: Iterator[Any]) -> Iterator[Any]:
+    def run(batches: Iterator[Any]) -> Any:
         return _run(digest, modules, function, given, batches)
 
     return run
@@ -82,7 +82,7 @@ class CarriedModules:
         exec(marshal.loads(self._codes[module.__name__][1]), module.__dict__)  # noqa: S102, S302 - our own, from the driver
 
 
-def _run(digest: str, modules: bytes, function: str, given: bytes, batches: Iterator[Any]) -> Iterator[Any]:
+def _run(digest: str, modules: bytes, function: str, given: bytes, batches: Iterator[Any]) -> Any:
     installed = next((one for one in sys.meta_path if type(one).__name__ == "CarriedModules"), None)
     if installed is None or installed.digest != digest:  # type: ignore[attr-defined]
         # Workers live on from task to task, and may have had another version of the package.
@@ -93,8 +93,16 @@ def _run(digest: str, modules: bytes, function: str, given: bytes, batches: Iter
         sys.meta_path.insert(0, CarriedModules(digest, pickle.loads(zlib.decompress(modules))))  # noqa: S301
     module, _, name = function.partition(":")
     work = getattr(importlib.import_module(module), name)
+    answer = work(*pickle.loads(given), batches)  # noqa: S301
+    if isinstance(answer, Iterator):
+        return _to_its_end(answer)
+    _forget_archives()
+    return answer
+
+
+def _to_its_end(answer: Iterator[Any]) -> Iterator[Any]:
     try:
-        yield from work(*pickle.loads(given), batches)  # noqa: S301
+        yield from answer
     finally:
         _forget_archives()
 
