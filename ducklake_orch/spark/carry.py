@@ -16,8 +16,10 @@ from functools import cache
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
+from zipimport import zipimporter
 
 _PACKAGE = "ducklake_orch"
+_OF_SPARK = ("pyspark.zip", "py4j-", "spark-core_")
 # What runs in a task; the rest of the package stays at home.
 _PARTS = ("", "catalog", "config", "engine", "spark")
 
@@ -111,10 +113,8 @@ def _forget_archives() -> None:
     """Have Python forget that it looked into Spark's own archives.
 
     Spark makes each task read anew the directories of all archives that Python ever looked into, and Python looks for
-    every module in the jars of Spark: 0.1 s for each task of a worker, for files that do not change. What is imported
-    from them later still is: Python then looks again.
+    every module in these: 0.1 s for each task of a worker, for files that do not change.
     """
     for place, finder in list(sys.path_importer_cache.items()):
-        archive = os.path.basename(getattr(finder, "archive", ""))
-        if archive.endswith(".jar") or archive.startswith(("pyspark", "py4j")):
+        if isinstance(finder, zipimporter) and os.path.basename(finder.archive).startswith(_OF_SPARK):
             sys.path_importer_cache.pop(place, None)

@@ -15,7 +15,7 @@ from ducklake_orch.catalog.rows import Job
 from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.engine.quoting import folded
 from ducklake_orch.errors import DuckLakeOrchError, StorageError
-from ducklake_orch.spark.session import is_local, is_observed, with_settings
+from ducklake_orch.spark.session import has_a_copy, is_local, with_settings
 from ducklake_orch.spark.sql_text import name_sql
 from ducklake_orch.spark.types import spark_type
 
@@ -58,8 +58,8 @@ def reason_against(frame: Any, columns: list[tuple[str, str]], job: Job) -> str 
         return "Spark Connect has no copy of a session"
     if not is_local(frame.sparkSession) or "://" in table.folder:
         return "the executors may not reach the files by the same path"
-    if is_observed(frame):
-        return "somebody observes the data"
+    if not has_a_copy(frame):
+        return "it is observed, or another catalog is in use, which a copy of the session does not know"
     if job.few:
         return "few rows may go into the catalog instead of a file"
     if job.where is not None:

@@ -234,9 +234,10 @@ class Numbering:
 
 def numbered(spark: "SparkSession", addresses: Sequence[str], bits: int) -> Numbering:
     """Number files by a hash of their address, with which no two of them share more than the lower bits."""
-    known = spark.createDataFrame(pa.table({"address": list(addresses)}))
+    known = spark.createDataFrame(pa.table({"address": sorted(set(addresses))}))
     for salt in count():
         rows = known.selectExpr("address", f"xxhash64(address, {salt}) AS number").collect()
-        if len({row.number >> bits for row in rows}) == len(addresses):
+        # No file has more rows than 32 bits tell, whatever it says of itself.
+        if len({row.number >> min(bits, 32) for row in rows}) == len(rows):
             break
     return Numbering(f"xxhash64(_metadata.file_path, {salt})", {row.address: row.number for row in rows})

@@ -2,9 +2,8 @@
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -55,6 +54,7 @@ class SparkRows:
         self._frame = frame
         self._wanted = engine
         self._distribution = distribution
+        self._little: bool | None = None
         self._schema = frame.schema
         self._columns = duckdb_columns(self._schema)
         self.comments: Mapping[str, str] = column_comments(self._schema)
@@ -83,13 +83,15 @@ class SparkRows:
         if self._wanted == "duckdb":
             return "it is not wanted"
         against = reason_against(self._frame, self._columns, job)
-        if against is None and self._wanted == "auto" and self._is_little:
+        if against is None and self._wanted == "auto" and self._is_little(job):
             return "DuckDB is quicker with so little"
         return against
 
-    @cached_property
-    def _is_little(self) -> bool:
-        return hasattr(self._frame, "_jdf") and is_little(self._frame)
+    def _is_little(self, job: Job) -> bool:
+        if self._little is None:
+            with _writing(job):
+                self._little = hasattr(self._frame, "_jdf") and is_little(self._frame)
+        return self._little
 
     def _write_natively(self, job: Job) -> list[NewFile]:
         return self._told(job, lambda: write_natively(self._frame, job))
@@ -111,7 +113,7 @@ class SparkRows:
             work = carried("ducklake_orch.spark.task:write", task)
             # Spark looks the columns up by their names here, and takes a dot in one for a field of a struct.
             frame = frame.toDF(*(f"c{n}" for n in range(len(task.names))))
-            if not self._is_little:
+            if not self._is_little(job):
                 frame = in_quick_batches(frame)
             results = self._collect(frame.mapInArrow(work, f"{RESULT} binary"), job)
         failed = next((one.error for one in results if one.error), None)
@@ -143,10 +145,14 @@ class SparkRows:
 
     def _told(self, job: Job, work: Callable[[], T]) -> T:
         with (
-            in_our_words(job.config, f"Writing files of `{job.table}` in Spark"),
+            _writing(job),
             swept_if_it_fails(self._frame.sparkSession, job.write_id, lambda: _sweep(job)),
         ):
             return work()
+
+
+def _writing(job: Job) -> AbstractContextManager[None]:
+    return in_our_words(job.config, f"Writing files of `{job.table}` in Spark")
 
 
 def _sweep(job: Job, keep: Sequence[NewFile] = ()) -> int:

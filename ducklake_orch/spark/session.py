@@ -105,7 +105,7 @@ def check_pyspark() -> None:
 def with_settings(frame: Any, settings: Mapping[str, str]) -> Any:
     """Return a classic DataFrame as a copy of its session plans and runs it, with other settings.
 
-    Its own session stays as it is, for whoever uses it meanwhile, too. Not for DataFrames that are observed.
+    Its own session stays as it is, for whoever uses it meanwhile, too. Look at `has_a_copy` first.
     """
     from pyspark.sql import DataFrame
 
@@ -117,9 +117,21 @@ def with_settings(frame: Any, settings: Mapping[str, str]) -> Any:
     return DataFrame(of_rows(session, java.logicalPlan()), frame.sparkSession)
 
 
-def is_observed(frame: Any) -> bool:
-    """Whether somebody waits for metrics of a classic DataFrame, which a copy of its session does not tell them."""
-    return "CollectMetrics" in str(frame._jdf.logicalPlan().toString())
+def has_a_copy(frame: Any) -> bool:
+    """Whether a copy of its session would run a DataFrame as its own does.
+
+    Copies do not tell whoever observes the DataFrame, nor know which other catalog is in use; Connect has none.
+    """
+    if not hasattr(frame, "_jdf") or plan_has(frame, "COLLECT_METRICS"):
+        return False
+    catalog = frame._jdf.sparkSession().sessionState().catalogManager().currentCatalog()
+    return str(catalog.name()) == "spark_catalog"
+
+
+def plan_has(frame: Any, pattern: str) -> bool:
+    """Whether there is something in the plan of a classic DataFrame, as Spark names it."""
+    known = frame.sparkSession._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+    return bool(frame._jdf.logicalPlan().containsPattern(known.withName(pattern)))
 
 
 def is_local(spark: Any) -> bool:

@@ -41,17 +41,31 @@ def many_rows(spark: SparkSession) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("columns", "longest"),
     [
-        (["id", "CAST(id AS DECIMAL(9, 2)) AS d", "DATE'2024-01-01'", "id % 2 = 0"], 10_000),
-        (["id", "CAST(id AS STRING) AS s"], 2048),
-        (["array(id)"], 2048),
-        (["id", "named_struct('b', encode('x', 'UTF-8')) AS s"], 30_000),
+        (["id", "CAST(id AS DECIMAL(9, 2)) AS d", "DATE'2024-01-01'", "named_struct('b', id % 2 = 0) AS s"], 10_000),
+        ([f"id AS c{n}" for n in range(400)], 2621),
+        (["id", "CAST(id AS STRING) AS s"], 256),
+        (["array(id)"], 256),
+        (["id", "named_struct('b', array(encode('x', 'UTF-8'))) AS s"], 30_000),
     ],
-    ids=["of one length", "texts", "nested", "bytes"],
+    ids=["of one length", "wide", "texts", "lists", "bytes"],
 )
 def test_batches_end_after_rows_of_a_known_length(spark: SparkSession, columns: list[str], longest: int) -> None:
     frame = spark.range(0, 30_000, 1, 1).selectExpr(*columns)
     found = lengths(in_quick_batches(frame))
     assert (max(found), sum(found)) == (longest, 30_000)
+
+
+@pytest.mark.usefixtures("many_rows")
+def test_functions_of_others_get_batches_as_ever(spark: SparkSession) -> None:
+    seen = spark.sparkContext.accumulator(0)
+
+    def theirs(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            seen.add(1)
+            yield batch.select(["id"])
+
+    frame = spark.range(0, 30_000, 1, 1).mapInArrow(theirs, "id bigint")
+    assert (sum(lengths(in_quick_batches(frame))), seen.value) == (30_000, 1)
 
 
 def test_shorter_batches_stay_as_somebody_wants_them(spark: SparkSession) -> None:
@@ -84,15 +98,37 @@ def test_what_somebody_observes_is_told(
 ) -> None:
     seen = Observation("seen")
     frame = spark.range(3_000_000).observe(seen, functions.count(functions.lit(1)).alias("n"))
-    DuckLake.local(tmp_path / "lake").write(frame, "t", mode="append", engine=engine)
+    frame = frame.selectExpr(*(f"id AS a_column_with_a_name_that_is_long_{n}" for n in range(8)))
+    spark.conf.set("spark.sql.maxPlanStringLength", "200")
+    try:
+        DuckLake.local(tmp_path / "lake").write(frame, "t", mode="append", engine=engine)
+    finally:
+        spark.conf.unset("spark.sql.maxPlanStringLength")
     with ThreadPoolExecutor() as pool:
         assert pool.submit(lambda: seen.get).result(30) == {"n": 3_000_000}
 
 
+@pytest.mark.parametrize("engine", ["duckdb", "native"])
+def test_another_catalog_in_use_is_the_one_that_rows_tell(
+    spark: SparkSession, tmp_path: Path, engine: Literal["duckdb", "native"]
+) -> None:
+    spark.conf.set("spark.sql.catalog.other", "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog")
+    spark.conf.set("spark.sql.catalog.other.url", f"jdbc:derby:{tmp_path / 'derby'};create=true")
+    spark.conf.set("spark.sql.catalog.other.driver", "org.apache.derby.iapi.jdbc.AutoloadedDriver")
+    lake = DuckLake.local(tmp_path / "lake")
+    spark.sql("USE other")
+    try:
+        frame = spark.range(3_000_000).selectExpr("id", "current_catalog() AS c")
+        lake.write(frame, "t", mode="append", engine=engine)
+    finally:
+        spark.sql("USE spark_catalog.default")
+    assert lake.execute("SELECT DISTINCT c FROM t").rows == [{"c": "other"}]
+
+
 def test_files_have_numbers_that_differ_before_the_bits_of_positions(spark: SparkSession) -> None:
     addresses = [f"file:///lake/é {n}.parquet" for n in range(20)]
-    found = numbered(spark, addresses, bits=56)
-    assert len({one >> 56 for one in found.numbers.values()}) == 20
+    found = numbered(spark, [*addresses, addresses[0]], bits=62)
+    assert len({one >> 32 for one in found.numbers.values()}) == 20
     asked = spark.createDataFrame([(one,) for one in addresses], "a string")
     asked = asked.selectExpr("struct(a AS file_path) AS _metadata").selectExpr("_metadata.file_path", f"{found.sql} n")
     assert {row.file_path: row.n for row in asked.collect()} == found.numbers
@@ -103,11 +139,11 @@ def test_a_worker_forgets_archives_of_sparks_and_finds_them_again(
 ) -> None:
     monkeypatch.setattr(sys, "path_importer_cache", {})
     make: Callable[[str], Path] = tmp_path.joinpath
-    for name in ("pyspark.zip", "spark-core_2.13.jar", "users.zip"):
+    for name in ("pyspark.zip", "spark-core_2.13.jar", "pyspark_of_users.zip"):
         with ZipFile(make(name), "w") as archive:
-            archive.writestr(f"of_{name[:5]}.py", "here = True")
+            archive.writestr(f"in_{name[:6]}.py", "here = True")
         sys.path_importer_cache[str(make(name))] = zipimport.zipimporter(str(make(name)))
     _forget_archives()
-    assert list(sys.path_importer_cache) == [str(make("users.zip"))]
+    assert list(sys.path_importer_cache) == [str(make("pyspark_of_users.zip"))]
     monkeypatch.syspath_prepend(str(make("pyspark.zip")))
-    assert __import__("of_pyspa").here
+    assert __import__("in_pyspar").here
