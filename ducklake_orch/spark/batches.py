@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-from ducklake_orch.spark.session import has_a_copy, plan_has, with_settings
+from ducklake_orch.spark.session import has_a_copy, is_local, plan_has, with_settings
 
 log = logging.getLogger("ducklake_orch")
 _ROWS, _BYTES = "spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.execution.arrow.maxBytesPerBatch"
@@ -17,40 +17,64 @@ _ENDLESS = str(2**31 - 1)
 _OF_ONE_LENGTH = {"boolean", "byte", "short", "integer", "long", "float", "double", "decimal", "void"}
 _OF_ONE_LENGTH |= {"date", "timestamp", "timestamp_ntz"}
 _OF_ANY_LENGTH = {"string", "char", "varchar", "array", "map"}
-# So many rows of 256 KiB are what Spark's own limit allows.
-_FEW, _MANY = 256, 10_000
+# Of less it is quicker to measure; of more nothing is gained.
+_FEW, _MANY, _MANY_OF_ANY_LENGTH = 256, 10_000, 1024
 _WIDEST_VALUE, _BATCH = 16, 16 * 1024 * 1024
+# What a task must have room for, for each row of a batch: documents of a megabyte, and copies of them.
+_LONG_ROW = 4 * 1024 * 1024
 
 
 def in_quick_batches(frame: Any) -> Any:
     """Return the DataFrame, for `mapInArrow`: in a session with limits by rows, where that is safe.
 
-    Spark measures on where it may have to (binary values, types of others), where somebody has set a limit of bytes,
-    where the limits would hold for Python functions of somebody else, and with Connect, whose sessions have no copies.
-    A copy takes 50 ms: too much for little data.
+    A copy of the session takes 50 ms: too much for little data.
+    """
+    rows = _limit(frame)
+    return frame if rows is None else with_settings(frame, {_BYTES: _ENDLESS, _ROWS: str(rows)})
+
+
+def has_long_batches(frame: Any) -> bool:
+    """Whether batches are so long that DuckDB has written them before Spark's own writer would have."""
+    return (_limit(frame) or 0) > _MANY_OF_ANY_LENGTH
+
+
+def _limit(frame: Any) -> int | None:
+    """Return after how many rows a batch ends; None where Spark has to measure.
+
+    That is where rows may be large (binary values, types of others, or texts and little memory), where somebody has set
+    a limit of bytes, where ours would hold for somebody's Python functions, and with Connect, which copies no session.
     """
     from py4j.protocol import Py4JError
 
     rows = _rows([field.dataType for field in frame.schema])
     if rows is None or not has_a_copy(frame) or plan_has(frame, "PYTHON_UDF"):
-        return frame
+        return None
     try:
+        if rows == _MANY_OF_ANY_LENGTH and (rows := min(rows, _memory_of_a_task(frame) // _LONG_ROW)) < _FEW:
+            return None
         conf = frame.sparkSession._jsparkSession.conf()
-        if conf.contains(_BYTES):
-            return frame
         given = int(conf.get(_ROWS))  # none, or less, is no limit
-        return with_settings(frame, {_BYTES: _ENDLESS, _ROWS: str(min(given, rows) if given > 0 else rows)})
+        return None if conf.contains(_BYTES) else min(given, rows) if given > 0 else rows
     except (Py4JError, TypeError) as error:  # Spark's own insides are others in some places
         log.debug("Spark measures its batches: %s", error)
-        return frame
+        return None
 
 
 def _rows(kinds: list[Any]) -> int | None:
     """Return how many rows are a batch, None where that says nothing about bytes."""
     leaves = [leaf for kind in kinds for leaf in _leaves(kind)]
     if not _OF_ONE_LENGTH.issuperset(leaves):
-        return _FEW if (_OF_ONE_LENGTH | _OF_ANY_LENGTH).issuperset(leaves) else None
+        return _MANY_OF_ANY_LENGTH if (_OF_ONE_LENGTH | _OF_ANY_LENGTH).issuperset(leaves) else None
     return max(_FEW, min(_MANY, _BATCH // (_WIDEST_VALUE * max(1, len(leaves)))))
+
+
+def _memory_of_a_task(frame: Any) -> int:
+    context = frame.sparkSession.sparkContext
+    if is_local(frame.sparkSession):
+        memory = int(context._jvm.java.lang.Runtime.getRuntime().maxMemory())
+        return memory // max(1, int(context.defaultParallelism))
+    cores = int(context.getConf().get("spark.executor.cores", "8"))
+    return int(context._jsc.sc().executorMemory()) * 1024 * 1024 // cores
 
 
 def _leaves(kind: Any) -> Iterator[str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from ducklake_orch.catalog.layout import PartitionKey, partition_keys
 from ducklake_orch.catalog.model import TableDef
-from ducklake_orch.engine.quoting import folded
+from ducklake_orch.engine.quoting import folded, identifier
 from ducklake_orch.spark.murmur import bucket_of
 from ducklake_orch.spark.sql_text import name_sql
 
@@ -14,6 +14,8 @@ log = logging.getLogger("ducklake_orch")
 _FEW_TASKS = 8
 # Unsigned ones are hashed in other ways.
 _INTEGERS = {"int8", "int16", "int32", "int64"}
+_SORTED_ALIKE = {"boolean", "byte", "short", "integer", "long", "float", "double", "decimal", "string", "binary"}
+_SORTED_ALIKE |= {"date", "timestamp", "timestamp_ntz"}
 
 
 def distributed(frame: Any, table: TableDef, distribution: str) -> Any:
@@ -23,17 +25,18 @@ def distributed(frame: Any, table: TableDef, distribution: str) -> Any:
         frame: The DataFrame.
         table: What it is written for.
         distribution: `none`; `hash`: a partition's rows go to as few tasks as their number allows; `range`: in the
-            order of the partitions; `auto`: `hash` where a shuffle saves many files.
+            order of the partitions, then of the columns that the table is sorted by; `auto`: `hash` where a shuffle
+            saves many files.
     """
     keys = partition_keys(table)
     if distribution == "auto":
         distribution, why = _decide(frame, keys)
         log.info("writing `%s`: distribution `%s`, for %s", table, distribution, why)
+    groups = [_group(frame, key) for key in keys]
+    if distribution == "range" and (order := groups + _sort_columns(frame, table)):
+        return frame.repartitionByRange(*order)
     if distribution == "none" or not keys:
         return frame
-    groups = [_group(frame, key) for key in keys]
-    if distribution == "range":
-        return frame.repartitionByRange(*groups)
     # Spark splits what would be too much for one task, and joins what is too little; it takes names only.
     named = {f"__ducklake_orch_group_{n}": group for n, group in enumerate(groups)}
     return frame.withColumns(named).hint("rebalance", *named).drop(*named)
@@ -66,6 +69,21 @@ def _tasks(frame: Any) -> int | None:
 
 def _is_costly(key: PartitionKey) -> bool:
     return key.field.transform.startswith("bucket(") and key.column.type not in _INTEGERS
+
+
+def _sort_columns(frame: Any, table: TableDef) -> list[Any]:
+    """Return the columns that a table is sorted by, up to the first that Spark cannot sort by as DuckDB does."""
+    from pyspark.sql import functions
+
+    simple = [field.name for field in frame.schema if field.dataType.typeName() in _SORTED_ALIKE]
+    named = {folded(text): name for name in simple for text in (name, identifier(name))}
+    found = []
+    for key in table.sort:
+        if (name := named.get(folded(key.expression))) is None:
+            break
+        column = functions.col(name_sql(name))
+        found.append(getattr(column, f"{key.direction}_{key.nulls}".lower())())
+    return found
 
 
 def _group(frame: Any, key: PartitionKey) -> Any:

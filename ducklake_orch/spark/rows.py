@@ -19,7 +19,7 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.layout import column_comments
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.engine.stored_files import remove_written
-from ducklake_orch.spark.batches import in_quick_batches
+from ducklake_orch.spark.batches import has_long_batches, in_quick_batches
 from ducklake_orch.spark.carry import carried
 from ducklake_orch.spark.distribute import distributed
 from ducklake_orch.spark.executor import writing_spec
@@ -83,8 +83,11 @@ class SparkRows:
         if self._wanted == "duckdb":
             return "it is not wanted"
         against = reason_against(self._frame, self._columns, job)
-        if against is None and self._wanted == "auto" and self._is_little(job):
-            return "DuckDB is quicker with so little"
+        if against is None and self._wanted == "auto":
+            if self._is_little(job):
+                return "DuckDB is quicker with so little"
+            if has_long_batches(self._frame):
+                return "DuckDB is quicker with numbers alone"
         return against
 
     def _is_little(self, job: Job) -> bool:

@@ -39,8 +39,12 @@ def written_by(spark: SparkSession, lake: DuckLake, engine: str) -> list[dict[st
     return lake.execute(f"FROM {engine} ORDER BY id", max_rows=None).rows
 
 
-def test_little_goes_to_duckdb_unless_told_otherwise(spark: SparkSession, lake: DuckLake) -> None:
-    little, much = spark.range(1000), spark.range(3_000_000)
+def test_little_and_numbers_go_to_duckdb_unless_told_otherwise(spark: SparkSession, lake: DuckLake) -> None:
+    numbers = spark.range(3_000_000)
+    little, much = spark.range(1000), numbers.withColumn("s", numbers.id.cast("string"))
+    assert lake.write(numbers, "n", mode="append").engine == "duckdb"
+    assert lake.write(numbers, "n", mode="append", engine="native").engine == "native"
+    little = little.withColumn("s", little.id.cast("string"))
     assert lake.write(little, "t", mode="append").engine == "duckdb"
     assert lake.write(little, "t", mode="append", engine="native").engine == "native"
     assert lake.write(much, "t", mode="append").engine == "native"

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -326,6 +327,17 @@ class TestSorting:
         frame = spark.sql("SELECT IF(id % 4 = 0, NULL, concat('K', 9 - id)) AS k, id FROM range(0, 8, 1, 1)")
         local_lake.write(frame, "t", mode="append", sort_by=["lower(k) DESC NULLS FIRST", "id"])
         assert [row["id"] for row in local_lake.execute("SELECT id FROM t").rows] == [0, 4, 1, 2, 3, 5, 6, 7]
+
+    def test_in_a_range_files_follow_one_another_in_the_order_of_the_table(
+        self, spark: SparkSession, local_lake: DuckLake
+    ) -> None:
+        frame = spark.range(0, 4000, 1, 4).select((F.col("id") * 7 % 4000).alias("a b"), F.lit("x").alias("s"))
+        keys = ['"a b" DESC NULLS FIRST', "lower(s)"]
+        local_lake.write(frame, "t", mode="append", sort_by=keys, distribution="range")
+        files = 'SELECT min("a b"), max("a b") FROM t GROUP BY filename ORDER BY 1'
+        ranges = [tuple(row.values()) for row in local_lake.execute(files).rows]
+        assert len(ranges) > 1
+        assert all(high < low for (_, high), (low, _) in pairwise(ranges))
 
 
 class TestFewRows:
