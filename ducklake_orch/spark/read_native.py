@@ -30,11 +30,15 @@ _OPTIONS = {
     "datetimeRebaseMode": "CORRECTED",
     "int96RebaseMode": "CORRECTED",
 }
-_PLACE = "__ducklake_orch_place"
+_PLACE, _BLOCK, _BITS = (f"__ducklake_orch_{one}" for one in ("place", "block", "bits"))
 # Columns of a table that are called so would stand in the way where deletions are taken away.
-OWN_NAMES = {"_metadata", _PLACE}
-# More deleted positions than this are not sent to every executor.
-_FEW_POSITIONS = 1_000_000
+OWN_NAMES = {"_metadata", _PLACE, _BLOCK, _BITS}
+# Deletions are bits, a word of them for 64 rows: so many words at a time are looked up, and planned, quickly.
+_WORDS = 8
+_ROWS = 64 * _WORDS
+_BLOCK_OF_PLACE = f"{_PLACE} >> {_ROWS.bit_length() - 1} AS {_BLOCK}"
+# More blocks than this, of 130 bytes each, are not sent to every executor.
+_FEW_BLOCKS = 250_000
 RETENTION = (
     "Read again: later snapshots do not need it. Files of a snapshot stay until it has expired and been cleaned up:"
     " retention has to be longer than reading takes."
@@ -93,7 +97,9 @@ class NativeScan:
             frame = frame.where(self.where)
         if where_files_are is not None:
             gone = self._gone(files, {path: numbering.numbers[one] for path, one in where_files_are.items()})
-            frame = frame.join(gone, _PLACE, "left_anti")
+            bit = f"getbit({_BITS}[CAST(({_PLACE} & {_ROWS - 1}) >> 6 AS INT)], CAST({_PLACE} & 63 AS INT))"
+            frame = frame.selectExpr("*", _BLOCK_OF_PLACE)
+            frame = frame.join(gone, _BLOCK, "left").where(f"{_BITS} IS NULL OR {bit} = 0")
         return frame.selectExpr(*(name_sql(one.name) for one in self.plan.columns))
 
     def _read(self, schema: Any, paths: Iterable[str]) -> "DataFrame":
@@ -115,7 +121,7 @@ class NativeScan:
     # --- deletions -----------------------------------------------------------------------------------------------
 
     def _gone(self, files: Sequence[DataFile], numbers: Mapping[str, int]) -> "DataFrame":
-        """Return the places of deleted rows in files that have these numbers, by path."""
+        """Return which rows are deleted in files that have these numbers, by path: as bits, by blocks of rows."""
         inlined = self.plan.inlined_deletes
         places = [numbers[file.path] ^ position for file in files for position in inlined.get(file.data_file_id, ())]
         frames = []
@@ -126,7 +132,9 @@ class NativeScan:
             frames.append(self._positions(files, numbers))
             total += sum(one.delete_count for file in files for one in file.deletes)
         found = frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1])
-        return found.hint("broadcast") if total <= _FEW_POSITIONS else found
+        bits = _bits(found)
+        blocks = min(total, sum(file.record_count // _ROWS + 1 for file in files))
+        return bits.hint("broadcast") if blocks <= _FEW_BLOCKS else bits
 
     def _positions(self, files: Sequence[DataFile], numbers: Mapping[str, int]) -> "DataFrame":
         pairs = [(file, one) for file in files for one in file.deletes]
@@ -208,6 +216,16 @@ def _type_in_file(stored: StoredColumn) -> "DataType":
             there = [one for one in stored.children if one.name is not None]
             return StructType([StructField(str(one.name), _type_in_file(one), True) for one in there])
     return spark_type(stored.column)
+
+
+def _bits(places: "DataFrame") -> "DataFrame":
+    """Return places as bits: those of a block of rows together, in words of 64."""
+    from pyspark.sql.functions import expr
+
+    word, bit = f"({_PLACE} & {_ROWS - 1}) >> 6", f"shiftleft(1L, CAST({_PLACE} & 63 AS INT))"
+    words = [expr(f"bit_or(IF({word} = {n}, {bit}, 0L)) AS w{n}") for n in range(_WORDS)]
+    blocks = places.groupBy(expr(_BLOCK_OF_PLACE)).agg(*words)
+    return blocks.selectExpr(_BLOCK, f"array({', '.join(f'w{n}' for n in range(_WORDS))}) AS {_BITS}")
 
 
 def _addresses(frame: "DataFrame") -> dict[str, str]:

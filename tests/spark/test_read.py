@@ -40,6 +40,24 @@ def test_deletions_updates_flush_merge_and_rewrite(lake: DuckLake, spark: SparkS
     check_every_snapshot(lake, spark)
 
 
+@pytest.mark.parametrize("inlined", [0, 1000])
+def test_deletions_anywhere_in_large_files(lake: DuckLake, spark: SparkSession, inlined: int) -> None:
+    # Rows 63, 64, 511 and 512 are at the ends of the words and blocks that deletions are looked up in.
+    edges = "k IN (0, 63, 64, 511, 512, 1023, 1024, 5998, 5999) OR k BETWEEN 2048 AND 2559"
+    execute(
+        lake,
+        f"CALL it_s_a__lake__100_.set_option('data_inlining_row_limit', {inlined})",
+        "CREATE TABLE t (k INTEGER)",
+        "INSERT INTO t SELECT range FROM range(6_000)",
+        "INSERT INTO t SELECT range FROM range(6_000, 8_000)",
+        "INSERT INTO t SELECT range FROM range(8_000, 10_000)",
+        f"DELETE FROM t WHERE {edges} OR k - 8_000 IN (1, 65, 513, 1025, 1999)",
+        "DELETE FROM t WHERE k BETWEEN 2600 AND 5800 AND hash(k) % 20 = 0",
+        "DELETE FROM t WHERE k BETWEEN 2800 AND 3800 AND hash(k) % 3 = 0",
+    )
+    check(lake, spark)
+
+
 def test_a_table_without_rows_or_files_has_its_columns(lake: DuckLake, spark: SparkSession) -> None:
     execute(lake, "CREATE TABLE t (k INTEGER, s STRUCT(a DATE, b DECIMAL(9, 2)[]))")
     frame = lake.read("t", spark)
@@ -278,7 +296,7 @@ def test_only_files_with_deletions_are_joined(lake: DuckLake, spark: SparkSessio
         "DELETE FROM t WHERE k BETWEEN 20 AND 60",
     )
     plan = plan_of(lake.read("t", spark))
-    assert plan.count("BroadcastHashJoin [__ducklake_orch_place") == 1
+    assert plan.count("BroadcastHashJoin [__ducklake_orch_block") == 1
     assert "InArrow" not in plan
     check(lake, spark)
 
