@@ -5,12 +5,15 @@ thirds of the time of a write. Few rows are few bytes, unless they hold document
 """
 
 import logging
-from collections.abc import Iterator
-from typing import Any
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
+from ducklake_orch.errors import DuckLakeOrchError
 from ducklake_orch.spark.session import has_a_copy, is_local, plan_has, with_settings
 
 log = logging.getLogger("ducklake_orch")
+T = TypeVar("T")
 _ROWS, _BYTES = "spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.execution.arrow.maxBytesPerBatch"
 # What Spark takes for no limit.
 _ENDLESS = str(2**31 - 1)
@@ -20,8 +23,22 @@ _OF_ANY_LENGTH = {"string", "char", "varchar", "array", "map"}
 # Of less it is quicker to measure; of more nothing is gained.
 _FEW, _MANY, _MANY_OF_ANY_LENGTH = 256, 10_000, 1024
 _WIDEST_VALUE, _BATCH = 16, 16 * 1024 * 1024
-# What a task must have room for, for each row of a batch: documents of a megabyte, and copies of them.
+# What a task must have room for, for each row of more than a few: documents of a megabyte, and copies of them.
 _LONG_ROW = 4 * 1024 * 1024
+# What Arrow says of more than 2 GiB in a column of a batch.
+_TOO_LONG = "OversizedAllocationException"
+
+
+def in_batches(frame: Any, run: Callable[[Any], T]) -> T:
+    """Run a job on a DataFrame in quick batches, and once more in Spark's own where rows prove too long for them."""
+    quick = in_quick_batches(frame)
+    try:
+        return run(quick)
+    except DuckLakeOrchError as error:
+        if quick is frame or _TOO_LONG not in str(error):
+            raise
+        log.warning("rows are too long for batches by rows, all is done again: %s", error)
+    return run(frame)
 
 
 def in_quick_batches(frame: Any) -> Any:
@@ -41,8 +58,8 @@ def has_long_batches(frame: Any) -> bool:
 def _limit(frame: Any) -> int | None:
     """Return after how many rows a batch ends; None where Spark has to measure.
 
-    That is where rows may be large (binary values, types of others, or texts and little memory), where somebody has set
-    a limit of bytes, where ours would hold for somebody's Python functions, and with Connect, which copies no session.
+    That is where values may be of any size (binary ones, types of others), where somebody has set a limit of bytes,
+    where ours would hold for somebody's Python functions, and with Connect, which copies no session.
     """
     from py4j.protocol import Py4JError
 
@@ -50,8 +67,8 @@ def _limit(frame: Any) -> int | None:
     if rows is None or not has_a_copy(frame) or plan_has(frame, "PYTHON_UDF"):
         return None
     try:
-        if rows == _MANY_OF_ANY_LENGTH and (rows := min(rows, _memory_of_a_task(frame) // _LONG_ROW)) < _FEW:
-            return None
+        if rows == _MANY_OF_ANY_LENGTH:
+            rows = max(_FEW, min(rows, _memory_of_a_task(frame) // _LONG_ROW))
         conf = frame.sparkSession._jsparkSession.conf()
         given = int(conf.get(_ROWS))  # none, or less, is no limit
         return None if conf.contains(_BYTES) else min(given, rows) if given > 0 else rows
@@ -69,12 +86,12 @@ def _rows(kinds: list[Any]) -> int | None:
 
 
 def _memory_of_a_task(frame: Any) -> int:
+    """Return how much a task may hold, 0 where nobody knows: executors have it beside their heap."""
+    if not is_local(frame.sparkSession):
+        return 0
     context = frame.sparkSession.sparkContext
-    if is_local(frame.sparkSession):
-        memory = int(context._jvm.java.lang.Runtime.getRuntime().maxMemory())
-        return memory // max(1, int(context.defaultParallelism))
-    cores = int(context.getConf().get("spark.executor.cores", "8"))
-    return int(context._jsc.sc().executorMemory()) * 1024 * 1024 // cores
+    memory = int(context._jvm.java.lang.Runtime.getRuntime().maxMemory())
+    return memory // max(os.cpu_count() or 1, int(context.defaultParallelism))
 
 
 def _leaves(kind: Any) -> Iterator[str]:

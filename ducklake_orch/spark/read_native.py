@@ -36,7 +36,9 @@ OWN_NAMES = {"_metadata", _PLACE, _BLOCK, _BITS}
 # Deletions are bits, a word of them for 64 rows: so many words at a time are looked up, and planned, quickly.
 _WORDS = 8
 _ROWS = 64 * _WORDS
-_BLOCK_OF_PLACE = f"{_PLACE} >> {_ROWS.bit_length() - 1} AS {_BLOCK}"
+_BLOCK_OF = f"({{}} >> {_ROWS.bit_length() - 1})"
+# So few are put together in one task, without a shuffle.
+_FEW_POSITIONS, _FEW_FILES = 100_000, 8
 # More blocks than this, of 130 bytes each, are not sent to every executor.
 _FEW_BLOCKS = 250_000
 RETENTION = (
@@ -98,7 +100,7 @@ class NativeScan:
         if where_files_are is not None:
             gone = self._gone(files, {path: numbering.numbers[one] for path, one in where_files_are.items()})
             bit = f"getbit({_BITS}[CAST(({_PLACE} & {_ROWS - 1}) >> 6 AS INT)], CAST({_PLACE} & 63 AS INT))"
-            frame = frame.selectExpr("*", _BLOCK_OF_PLACE)
+            frame = frame.selectExpr("*", f"{_BLOCK_OF.format(_PLACE)} AS {_BLOCK}")
             frame = frame.join(gone, _BLOCK, "left").where(f"{_BITS} IS NULL OR {bit} = 0")
         return frame.selectExpr(*(name_sql(one.name) for one in self.plan.columns))
 
@@ -132,6 +134,8 @@ class NativeScan:
             frames.append(self._positions(files, numbers))
             total += sum(one.delete_count for file in files for one in file.deletes)
         found = frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1])
+        if total <= _FEW_POSITIONS and sum(len(file.deletes) for file in files) <= _FEW_FILES:
+            found = found.coalesce(1)
         bits = _bits(found)
         blocks = min(total, sum(file.record_count // _ROWS + 1 for file in files))
         return bits.hint("broadcast") if blocks <= _FEW_BLOCKS else bits
@@ -223,8 +227,10 @@ def _bits(places: "DataFrame") -> "DataFrame":
     from pyspark.sql.functions import expr
 
     word, bit = f"({_PLACE} & {_ROWS - 1}) >> 6", f"shiftleft(1L, CAST({_PLACE} & 63 AS INT))"
+    # Not what is grouped by: a setting of old leaves that out.
+    block = expr(f"{_BLOCK_OF.format(f'min({_PLACE})')} AS {_BLOCK}")
     words = [expr(f"bit_or(IF({word} = {n}, {bit}, 0L)) AS w{n}") for n in range(_WORDS)]
-    blocks = places.groupBy(expr(_BLOCK_OF_PLACE)).agg(*words)
+    blocks = places.groupBy(expr(_BLOCK_OF.format(_PLACE))).agg(block, *words)
     return blocks.selectExpr(_BLOCK, f"array({', '.join(f'w{n}' for n in range(_WORDS))}) AS {_BITS}")
 
 

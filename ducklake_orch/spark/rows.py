@@ -19,7 +19,7 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.layout import column_comments
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.engine.stored_files import remove_written
-from ducklake_orch.spark.batches import has_long_batches, in_quick_batches
+from ducklake_orch.spark.batches import has_long_batches, in_batches
 from ducklake_orch.spark.carry import carried
 from ducklake_orch.spark.distribute import distributed
 from ducklake_orch.spark.executor import writing_spec
@@ -82,6 +82,8 @@ class SparkRows:
     def _reason_against_native(self, job: Job) -> str | None:
         if self._wanted == "duckdb":
             return "it is not wanted"
+        if self._distribution == "range" and job.table.sort:
+            return "its rows are put in order"
         against = reason_against(self._frame, self._columns, job)
         if against is None and self._wanted == "auto":
             if self._is_little(job):
@@ -116,9 +118,11 @@ class SparkRows:
             work = carried("ducklake_orch.spark.task:write", task)
             # Spark looks the columns up by their names here, and takes a dot in one for a field of a struct.
             frame = frame.toDF(*(f"c{n}" for n in range(len(task.names))))
-            if not self._is_little(job):
-                frame = in_quick_batches(frame)
-            results = self._collect(frame.mapInArrow(work, f"{RESULT} binary"), job)
+
+            def run(rows: Any) -> list[TaskResult]:
+                return self._collect(rows.mapInArrow(work, f"{RESULT} binary"), job)
+
+            results = run(frame) if self._is_little(job) else in_batches(frame, run)
         failed = next((one.error for one in results if one.error), None)
         if failed is not None:
             raise failed

@@ -311,6 +311,7 @@ def test_only_files_with_deletions_are_joined(lake: DuckLake, spark: SparkSessio
         ("spark.sql.parquet.enableVectorizedReader", "false"),
         ("spark.sql.timestampType", "TIMESTAMP_NTZ"),
         ("spark.sql.mapKeyDedupPolicy", "LAST_WIN"),
+        ("spark.sql.retainGroupColumns", "false"),
     ],
 )
 def test_no_setting_of_the_session_matters_whenever_it_is_set(
