@@ -115,6 +115,12 @@ def test_what_spark_cannot_write_right_goes_to_duckdb(
     assert lake.fsck(deep=True, storage=True).findings == []
 
 
+def test_rows_to_be_put_in_order_go_to_duckdb(spark: SparkSession, lake: DuckLake) -> None:
+    lake.create_table("t", {"id": "BIGINT"}, sort_by=["id"], options={"sort_on_insert": "false"})
+    assert lake.write(spark.range(9), "t", mode="append", engine="native").engine == "native"
+    assert lake.write(spark.range(9), "t", mode="append", engine="native", distribution="range").engine == "duckdb"
+
+
 @pytest.mark.parametrize("shape", ["limit", "sort", "union", "cache", "rows", "aggregate"])
 def test_field_ids_survive_the_optimizer(spark: SparkSession, lake: DuckLake, shape: str) -> None:
     frame = spark.sql("SELECT id, CAST(id AS STRING) AS s, named_struct('x', id) AS st FROM range(20)")
