@@ -5,9 +5,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# How long to wait for tasks to end; workers of Python go on after their tasks, until they next read or write.
+# How long to wait for tasks to end.
 _PATIENCE = 20.0
-_QUIET = 2.0
+# Workers of Python go on after their tasks, until they next read or write: Spark kills them after two seconds
+# (`spark.python.task.killTimeout`), in which they may begin another file.
+_QUIET = 4.0
 
 
 @contextmanager
