@@ -21,7 +21,7 @@ _OPENED = "performance.getEntriesByType('navigation')[0].loadEventEnd / 1000"
 
 def make(folder: Path, tables: int, files: int) -> DuckLake:
     """Make a lake with so many tables, and so many files in each."""
-    lake = DuckLake.local(folder / "lake", catalog="sqlite", data_inlining_row_limit=0)
+    lake = DuckLake.local(folder / "lake", data_inlining_row_limit=0)
     lake.write(pa.table({"id": [0]}), "seed", mode="append")
     path = lake.table("seed").files()[0].path
     for number in range(tables):
