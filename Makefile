@@ -109,6 +109,8 @@ lint: $(VENV)/.lint ## Check style, types and spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m tests.docs.excerpts
+	$(BIN)/mypy build/excerpts
 	$(BIN)/codespell
 
 .PHONY: format
