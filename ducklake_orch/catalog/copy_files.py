@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from urllib.parse import quote
 from uuid import uuid4
@@ -10,7 +10,7 @@ from uuid import uuid4
 import duckdb
 
 from ducklake_orch.catalog.file_paths import path_folders
-from ducklake_orch.catalog.layout import NULL_FOLDER, partition_keys
+from ducklake_orch.catalog.layout import partition_keys
 from ducklake_orch.catalog.model import NewFile, TableDef
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.failures import classify
@@ -38,34 +38,35 @@ def copy_into(
     copies = []
     for file in files:
         folders = list(_folders(table, file))
-        hive = "".join(f"{key}={value}/" for key, value in folders)
-        copy = f"{table.folder}{hive}ducklake-{write_id}-{uuid4()}.parquet"
+        copy = f"{table.folder}{''.join(one for _, one in folders)}ducklake-{write_id}-{uuid4()}.parquet"
         _copy(con, config, file.path, copy)
-        copies.append(replace(_renamed(file, dict(folders), table), path=copy, outside=False))
+        copies.append(replace(_renamed(file, dict(folders)), path=copy, outside=False))
     return copies
 
 
-def _folders(table: TableDef, file: NewFile) -> Iterator[tuple[str, str]]:
-    """Return the `key=value` folders of a copy: its partition's, and those that hold what is in no file."""
+def _folders(table: TableDef, file: NewFile) -> Iterator[tuple[int | None, str]]:
+    """Return the `key=value/` folders of a copy: its partition's, and those that hold what is in no file.
+
+    With each comes the column whose value it is.
+    """
     taken = set()
     if table.options.get("hive_file_pattern") != "false":
         for key, value in zip(partition_keys(table), file.partition_values, strict=True):
-            taken.add(key.column.column_id if key.is_identity else None)
-            yield key.folder, NULL_FOLDER if value is None else quote(value, safe="")
+            column = key.column.column_id if key.is_identity else None
+            taken.add(column)
+            yield column, key.folder_of(None if value is None else quote(value, safe=""))
     texts = dict(reversed(path_folders(file.path)))
     for name in file.mapping or ():
         if name.is_partition and name.column_id not in taken:
-            yield name.source, texts[name.source]
+            yield name.column_id, f"{name.source}={texts[name.source]}/"
 
 
-def _renamed(file: NewFile, folders: dict[str, str], table: TableDef) -> NewFile:
+def _renamed(file: NewFile, folders: Mapping[int | None, str]) -> NewFile:
     """Return the file with the keys of its path as they are spelled now."""
     if file.mapping is None:
         return file
     names = tuple(
-        replace(name, source=table.column(name.column_id).name)
-        if name.is_partition and name.source not in folders
-        else name
+        replace(name, source=folders[name.column_id].partition("=")[0]) if name.is_partition else name
         for name in file.mapping
     )
     return replace(file, mapping=names)

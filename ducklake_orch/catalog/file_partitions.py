@@ -5,6 +5,7 @@ What a path says is compared with that and never believed; only a column that is
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from urllib.parse import unquote
 
 import duckdb
 
@@ -213,7 +214,7 @@ def _said(
     texts: dict[str, str | None] = {}
     for file in files:
         path = file.footer.path
-        folders = {name.lower(): text for name, text in path_folders(path.removeprefix(table.folder))}
+        folders = {unquote(name).lower(): text for name, text in path_folders(path.removeprefix(table.folder))}
         if key.folder.lower() in folders and key.column.column_id in file.match.columns:
             texts[path] = path_value(folders[key.folder.lower()], key.column if key.is_identity else None)
     kind = duckdb_type(key.column) if key.is_identity else "BIGINT"

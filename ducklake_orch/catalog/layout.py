@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from ducklake_orch.catalog.model import ColumnDef, PartitionField, TableDef
 from ducklake_orch.catalog.types import duckdb_type, field_ids
@@ -22,7 +23,7 @@ class PartitionKey:
     Attributes:
         field: The key.
         column: Its column.
-        folder: What stands before `=` in the folder's name.
+        folder: What stands before `=` in the folder's name, when that is decoded.
     """
 
     field: PartitionField
@@ -38,6 +39,10 @@ class PartitionKey:
     def is_identity(self) -> bool:
         """Whether the key is the column itself."""
         return self.field.transform == "identity"
+
+    def folder_of(self, encoded: str | None) -> str:
+        """Return the folder of a value, which is encoded already, as COPY names it."""
+        return f"{quote(self.folder, safe='')}={NULL_FOLDER if encoded is None else encoded}/"
 
 
 def key_sql(transform: str, column: str) -> str:

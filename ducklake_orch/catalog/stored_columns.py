@@ -110,6 +110,7 @@ def _missing(column: ColumnDef) -> StoredColumn:
 
 
 def _value_in(path: str, key: str) -> str | None:
-    folder = next((part for part in path.split("/") if unquote(part).startswith(f"{key}=")), "=")
+    start = f"{key}="
+    folder = next((one for one in path.split("/") if one.startswith(start) or unquote(one).startswith(start)), "=")
     text = unquote(folder.partition("=")[2])
     return None if text == _NULL_FOLDER else text

@@ -12,7 +12,6 @@ import duckdb
 
 from ducklake_orch.catalog.fitting import explain, projection, source_columns
 from ducklake_orch.catalog.layout import (
-    NULL_FOLDER,
     PartitionKey,
     copy_options,
     file_size,
@@ -127,7 +126,7 @@ def write_versions(
             f"SELECT {', '.join(f'url_encode({literal(one)})' for one in values) or 'NULL'}"
         ).fetchall()
         for key, text in zip(partition_keys(table), encoded[0], strict=False):
-            folder += f"{key.folder}={NULL_FOLDER if text is None else text}/"
+            folder += key.folder_of(text)
     # One file, however large.
     options = copy_options(wider, write_id) | {"FILE_SIZE_BYTES": "'1000TiB'"}
     files = _copy(con, wider, [], rows, folder, options, values)
@@ -193,10 +192,7 @@ def _write_each_partition(
         options["FILE_SIZE_BYTES"] = str(file_size(table.options))
         for number, *pairs in found:
             values, encoded = tuple(pairs[::2]), pairs[1::2]
-            hive = "".join(
-                f"{key.folder}={NULL_FOLDER if text is None else text}/"
-                for key, text in zip(keys, encoded, strict=True)
-            )
+            hive = "".join(key.folder_of(text) for key, text in zip(keys, encoded, strict=True))
             folder = table.folder + (hive if options.get("HIVE_FILE_PATTERN") != "false" else "")
             sql = f"SELECT {names} FROM {_SPOOL} WHERE {_GROUP} = {number}{sort_sql(table)}"
             flat = {name: text for name, text in options.items() if name != "HIVE_FILE_PATTERN"}

@@ -203,6 +203,18 @@ class TestCopies:
         assert (path.rpartition("/")[0], relative) == ("region=a%20b/Day=2024-01-02", True)
         assert rows(lake, "FROM t") == [("a b", dt.date(2024, 1, 2), 1)]
 
+    def test_keys_may_have_any_name(self, lake: DuckLake, tmp_path: Path) -> None:
+        make(lake, """ts TIMESTAMP, "it's" VARCHAR, x BIGINT""", partition_by="""day(ts), "it's\"""")
+        ts = dt.datetime(2024, 3, 6)
+        write(tmp_path / "it's=a" / "f.parquet", {"ts": [ts], "x": [1]})
+        lake.add_files("t", f"{tmp_path}/it's=*/*.parquet", copy=True)
+        lake.execute("INSERT INTO t VALUES ('2024-03-06', 'a', 2)").raise_for_error()
+        parents = {Path(path).parent for (path,) in catalog(lake, "SELECT path FROM ducklake_data_file")}
+        assert parents == {Path("day=6/it%27s=a")}
+        assert rows(lake, "FROM t ORDER BY x") == [(ts, "a", 1), (ts, "a", 2)]
+        assert [(one["it's"], one["x"]) for one in lake.read("t").to_pylist()] == [("a", 1), ("a", 2)]
+        assert lake.fsck(storage=True).findings == []
+
     def test_the_files_themselves_are_left_alone(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "a BIGINT")
         path = write(tmp_path / "f.parquet", {"a": [1]})

@@ -1,7 +1,8 @@
 """What README and docs show runs as it stands there: blocks of `python`, in order, page by page, in an empty folder.
 
 A block of `py` is an excerpt that needs a server or a frame of the reader's own: it has to be Python, and
-what it calls has to exist (`tests.docs.excerpts`, for mypy). What a page takes as given, a lake with some tables say, stands in `GIVEN`.
+what it calls has to exist (`tests.docs.excerpts`, for mypy). What a page takes as given, a lake with some tables say,
+stands in `GIVEN`.
 """
 
 import re
