@@ -5,6 +5,17 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
+# What `parquet_schema` says that matters here.
+SCHEMA = (
+    "name",
+    "type",
+    "repetition_type",
+    "num_children",
+    "converted_type",
+    "logical_type",
+    "field_id",
+    "duckdb_type",
+)
 _GROUPS = {"LIST", "MAP"}
 
 

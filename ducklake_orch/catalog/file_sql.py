@@ -8,7 +8,7 @@ from typing import Any
 
 import duckdb
 
-from ducklake_orch.catalog.file_columns import FileColumn, file_columns
+from ducklake_orch.catalog.file_columns import SCHEMA, FileColumn, file_columns
 from ducklake_orch.catalog.model import ROW_ID, SNAPSHOT_ID, DataFile, DeleteFile
 from ducklake_orch.catalog.stored_columns import StoredColumn
 from ducklake_orch.catalog.types import duckdb_type
@@ -102,16 +102,21 @@ def placed_rows_sql(
 
 
 def read_columns(con: duckdb.DuckDBPyConnection, paths: Sequence[str]) -> dict[str, tuple[FileColumn, ...]]:
-    """Return what columns files have, as their footers say."""
-    wanted = ", ".join(literal(exactly(path)) for path in paths)
-    cursor = con.execute(f"SELECT * FROM parquet_schema([{wanted}])") if paths else con.execute("SELECT 1 LIMIT 0")
-    names = [one[0] for one in cursor.description]
-    rows: dict[str, list[dict[str, Any]]] = {}
-    while some := cursor.fetchmany(10_000):
-        for row in some:
-            values = dict(zip(names, row, strict=True))
-            rows.setdefault(values["file_name"], []).append(values)
-    return {path: file_columns(schema) for path, schema in rows.items()}
+    """Return what columns files have, as their footers say; files that have the same share one tuple."""
+    rows: dict[str, list[tuple[Any, ...]]] = {}
+    if paths:
+        wanted = ", ".join(literal(exactly(path)) for path in paths)
+        cursor = con.execute(f"SELECT file_name, {', '.join(SCHEMA)} FROM parquet_schema([{wanted}])")
+        while some := cursor.fetchmany(10_000):
+            for path, *row in some:
+                rows.setdefault(path, []).append(tuple(row))
+    known: dict[tuple[tuple[Any, ...], ...], tuple[FileColumn, ...]] = {}
+    found = {}
+    for path, schema in zip(rows, map(tuple, rows.values()), strict=True):
+        if schema not in known:
+            known[schema] = file_columns([dict(zip(SCHEMA, row, strict=True)) for row in schema])
+        found[path] = known[schema]
+    return found
 
 
 def value_sql(stored: StoredColumn, inside: str = "") -> str:

@@ -36,6 +36,7 @@ class TableColumnStats:
     known: bool = True
 
 
+_STATS = "__ducklake_orch_stats"
 # Types of which nobody keeps bounds.
 _UNBOUNDED = ("INTERVAL", "TIME WITH TIME ZONE", "HUGEINT", "UHUGEINT", "GEOMETRY", "VARIANT")
 FILE_STATS = {
@@ -80,8 +81,9 @@ def summarize(
     for column_id, leaf in leaves.items():
         by_type[duckdb_type(leaf)].append(column_id)
     with stats.source(con) as source:
-        parts = [_sum_sql(source, kind, ids, len(files)) for kind, ids in by_type.items()]
-        rows = {int(row[0]): row[1:] for row in con.execute(" UNION ALL ".join(parts)).fetchall()}
+        parts = [_sum_sql(kind, ids, len(files)) for kind, ids in by_type.items()]
+        sql = f"WITH {_STATS} AS MATERIALIZED (SELECT * FROM {source}) {' UNION ALL '.join(parts)}"
+        rows = {int(row[0]): row[1:] for row in con.execute(sql).fetchall()}
     found = {}
     for column_id, leaf in leaves.items():
         if column_id not in rows:
@@ -120,7 +122,7 @@ def _of_one(con: duckdb.DuckDBPyConnection, leaf: ColumnDef, stats: ColumnStats 
     )
 
 
-def _sum_sql(source: str, kind: str, ids: Sequence[int], files: int) -> str:
+def _sum_sql(kind: str, ids: Sequence[int], files: int) -> str:
     ordered = kind not in _UNBOUNDED
     low = f"arg_min(min_value, TRY_CAST(min_value AS {kind}))" if ordered else "NULL"
     high = f"arg_max(max_value, TRY_CAST(max_value AS {kind}))" if ordered else "NULL"
@@ -133,7 +135,7 @@ def _sum_sql(source: str, kind: str, ids: Sequence[int], files: int) -> str:
     return (
         f"SELECT column_id, bool_or(coalesce(null_count, 1) > 0), {nan}, {low}, {high},"
         f" bool_and(coalesce({known}, false)) AND count(*) = {files}"
-        f" FROM {source} WHERE column_id IN ({', '.join(map(str, ids))}) GROUP BY column_id"
+        f" FROM {_STATS} WHERE column_id IN ({', '.join(map(str, ids))}) GROUP BY column_id"
     )
 
 

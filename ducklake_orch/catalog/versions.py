@@ -100,10 +100,16 @@ def _versions_sql(
     any_gone: bool,
 ) -> str:
     alike: dict[tuple[tuple[StoredColumn, ...], tuple[tuple[str, str], ...]], list[str]] = defaultdict(list)
+    same: dict[tuple[int, int | None, str], list[str]] = {}
     for one in files:
-        footer, number = footers[one.file.path], one.file.mapping_id
-        stored = stored_columns(columns, footer, None if number is None else mappings[number], one.file.path)
-        alike[stored, tuple((column.name, str(column)) for column in footer)].append(one.file.path)
+        path, number = one.file.path, one.file.mapping_id
+        footer = footers[path]
+        # Thousands of files share a footer; only where names are mapped, a path can have values that matter.
+        key = (id(footer), number, "" if number is None else path)
+        if key not in same:
+            stored = stored_columns(columns, footer, None if number is None else mappings[number], path)
+            same[key] = alike[stored, tuple((column.name, str(column)) for column in footer)]
+        same[key].append(path)
     parts = []
     for (stored, found), paths in alike.items():
         own = [name for name in (ROW_ID, SNAPSHOT_ID) if any(name == column for column, _ in found)]

@@ -13,6 +13,7 @@ _LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Options whose value is a word of the language, and stands in all documentation without quotes.
 _WORDS = {"type", "provider"}
+_PATTERN_SIGNS = re.compile(r"[\[*?]")
 _NAME_PART = re.compile(r'"((?:[^"]|"")*)"|([^."]+)')
 
 
@@ -53,7 +54,7 @@ def literal(value: Any) -> str:
 
 def exactly(path: str) -> str:
     """Return the pattern that means this path and no other."""
-    return "".join(f"[{one}]" if one in "[*?" else one for one in path)
+    return _PATTERN_SIGNS.sub(r"[\g<0>]", path)
 
 
 def options(values: Mapping[str, Any]) -> str:
