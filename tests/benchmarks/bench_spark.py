@@ -231,6 +231,11 @@ def nested(spark: SparkSession, rows: int) -> DataFrame:
     )
 
 
+def often(times: int) -> int:
+    """Return how often short work is done where long work is done some times."""
+    return 2 * times + 1
+
+
 class Table:
     """The figures, printed as they come in."""
 
@@ -239,10 +244,10 @@ class Table:
         print(f"| Work | {' | '.join(one.name for one in formats)} | ours / Parquet | ours / Iceberg |", flush=True)
         print("|---" * (len(formats) + 3) + "|", flush=True)
 
-    def line(self, work: str, run: Callable[[Format], Callable[[], Any] | None]) -> None:
-        """Measure work on every format; `run` prepares, and returns what is timed."""
+    def line(self, work: str, run: Callable[[Format], Callable[[], Any] | None], *, short: bool = False) -> None:
+        """Measure work on every format; `run` prepares, and returns what is timed. Short work scatters more."""
         taken: dict[str, list[float]] = {one.name: [] for one in self.formats}
-        for _ in range(self.times + 1):
+        for _ in range(1 + (often(self.times) if short else self.times)):
             for one in self.formats:
                 if (timed := run(one)) is not None:
                     started = time.perf_counter()
@@ -279,7 +284,8 @@ def measure(spark: SparkSession, formats: Sequence[Format], rows: int, times: in
     table.line("write", writing("flat", flat))
     table.line("write, 8 partitions", writing("eight", eight, "day"))
     table.line("write, 200 partitions", writing("many", many, "day"))
-    table.line("replace one of 8 partitions", lambda one: lambda: one.replace(one_day, "eight", "2024-01-03"))
+    replacing = "replace one of 8 partitions"
+    table.line(replacing, lambda one: lambda: one.replace(one_day, "eight", "2024-01-03"), short=True)
 
     def small(one: Format) -> Callable[[], None]:
         few = orders(spark, 100, 8, tasks=1)
@@ -290,11 +296,15 @@ def measure(spark: SparkSession, formats: Sequence[Format], rows: int, times: in
 
         return run
 
-    table.line("ten appends of 100 rows", small)
+    table.line("ten appends of 100 rows", small, short=True)
     sums = "sum(amount)", "max(at)", "count(DISTINCT customer)"
-    table.line("full scan, three aggregates", lambda one: lambda: one.read("flat").selectExpr(*sums).collect())
-    where = "day = DATE'2024-01-05' AND customer < 100"
-    table.line("filtered scan", lambda one: lambda: one.read("eight").where(where).selectExpr(*sums).collect())
+
+    def scanning(name: str, *columns: str, where: str = "true") -> Callable[[Format], Callable[[], Any]]:
+        return lambda one: lambda: one.read(name).where(where).selectExpr(*columns).collect()
+
+    table.line("full scan, three aggregates", scanning("flat", *sums), short=True)
+    some = "day = DATE'2024-01-05' AND customer < 100"
+    table.line("filtered scan", scanning("eight", *sums, where=some), short=True)
 
     def deleted(one: Format) -> Callable[[], Any] | None:
         if not one.deletes:
@@ -302,14 +312,14 @@ def measure(spark: SparkSession, formats: Sequence[Format], rows: int, times: in
         if one.name not in shrunk:
             one.delete("flat", "id % 20 = 0")
             shrunk.add(one.name)
-        return lambda: one.read("flat").selectExpr(*sums).collect()
+        return scanning("flat", *sums)(one)
 
     shrunk: set[str] = set()
-    table.line("scan with 5 % deleted", deleted)
+    table.line("scan with 5 % deleted", deleted, short=True)
     table.line(f"write 200 columns, {rows // 50:,} rows", writing("wide", wide(spark, rows // 50)))
     table.line(f"write nested columns, {rows // 5:,} rows", writing("nested", nested(spark, rows // 5)))
     read_nested = "sum(s.a)", "sum(l[1])", "sum(m['k'])"
-    table.line("scan nested columns", lambda one: lambda: one.read("nested").selectExpr(*read_nested).collect())
+    table.line("scan nested columns", scanning("nested", *read_nested), short=True)
 
 
 def main() -> None:
@@ -323,7 +333,8 @@ def main() -> None:
     try:
         spark = session(folder, given.formats)
         for rows in given.rows:
-            print(f"\n{rows:,} rows, Spark {spark.version}, medians of {given.times}\n", flush=True)
+            medians = f"medians of {given.times}, of short work {often(given.times)}"
+            print(f"\n{rows:,} rows, Spark {spark.version}, {medians}\n", flush=True)
             place = folder / str(rows)
             place.mkdir()
             measure(spark, [kinds[name](spark, place) for name in given.formats], rows, given.times)
