@@ -9,9 +9,9 @@ import duckdb
 from ducklake_orch.catalog.file_columns import FileColumn
 from ducklake_orch.catalog.file_match import Match, match_columns
 from ducklake_orch.catalog.file_partitions import Candidate, canonical_texts, place
-from ducklake_orch.catalog.file_paths import Paths, canonical_paths, path_folders, path_value, refuse_unowned
+from ducklake_orch.catalog.file_paths import Paths, canonical_paths, refuse_unowned
+from ducklake_orch.catalog.folders import NULL_FOLDER, meant, path_folders, path_value
 from ducklake_orch.catalog.footers import Footer, Shape, constant_stats, read_footers
-from ducklake_orch.catalog.layout import NULL_FOLDER
 from ducklake_orch.catalog.model import ColumnDef, NewFile, TableDef
 from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.config.lake import LakeConfig
@@ -104,7 +104,7 @@ class _Inspection:
         for footer in shape.files:
             if footer.record_count:
                 folders = [] if self.own else path_folders(footer.path)
-                keys = {folded(key): key for key, _ in folders if folded(key) in self.columns}
+                keys = {name: key for key, _ in folders if (name := meant(key)) in self.columns}
                 alike[tuple(sorted(keys.items()))].append(footer)
             else:
                 self.empty.append(footer.path)
@@ -197,9 +197,10 @@ class _Inspection:
 
 
 def _path_text(file: Candidate, column: ColumnDef, key: str) -> str | None:
-    values = [value for name, value in path_folders(file.footer.path) if name == key]
+    same = [(name, value) for name, value in path_folders(file.footer.path) if meant(name) == folded(column.name)]
+    values = [value for _, value in same]
     if len(set(values)) > 1:
-        shown = " and ".join(f"`{key}={value}`" for value in values)
+        shown = " and ".join(f"`{name}={value}`" for name, value in same)
         file.misfits.append(f"column `{column.name}`: its path says {shown}")
     if column.type == "varchar" and values[0].lower() == "null":
         # Some versions of the engine read NULL, others the text.

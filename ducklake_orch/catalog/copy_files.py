@@ -2,20 +2,20 @@
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from urllib.parse import quote
 from uuid import uuid4
 
 import duckdb
 
-from ducklake_orch.catalog.file_paths import path_folders
+from ducklake_orch.catalog.folders import NULL_FOLDER, path_text
 from ducklake_orch.catalog.layout import partition_keys
 from ducklake_orch.catalog.model import NewFile, TableDef
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.quoting import exactly, literal
-from ducklake_orch.errors import StorageError
+from ducklake_orch.errors import DataError, StorageError
 
 
 def copy_into(
@@ -34,42 +34,58 @@ def copy_into(
 
     Returns:
         The copies, in the same order.
+
+    Raises:
+        DataError: When readers would take a value that is only in the path from another folder.
     """
-    copies = []
-    for file in files:
-        folders = list(_folders(table, file))
-        copy = f"{table.folder}{''.join(one for _, one in folders)}ducklake-{write_id}-{uuid4()}.parquet"
-        _copy(con, config, file.path, copy)
-        copies.append(replace(_renamed(file, dict(folders)), path=copy, outside=False))
+    copies = plan_copies(table, files, write_id)
+    for file, copy in zip(files, copies, strict=True):
+        _copy(con, config, file.path, copy.path)
     return copies
 
 
-def _folders(table: TableDef, file: NewFile) -> Iterator[tuple[int | None, str]]:
-    """Return the `key=value/` folders of a copy: its partition's, and those that hold what is in no file.
+def plan_copies(table: TableDef, files: Sequence[NewFile], write_id: str) -> list[NewFile]:
+    """Return the copies of files that are to be made.
 
-    With each comes the column whose value it is.
+    Raises:
+        DataError: When readers would take a value that is only in the path from another folder.
+    """
+    return [_planned(table, file, f"ducklake-{write_id}-{uuid4()}.parquet") for file in files]
+
+
+def _planned(table: TableDef, file: NewFile, name: str) -> NewFile:
+    folders = list(_folders(table, file))
+    path = f"{table.folder}{''.join(f'{key}={text}/' for _, key, text in folders)}{name}"
+    keys = {column_id: (key, text) for column_id, key, text in folders if column_id is not None}
+    names = []
+    for one in file.mapping or ():
+        if one.is_partition:
+            key, text = keys[one.column_id]
+            if (read := path_text(path, key)) != text:
+                raise DataError(
+                    f"{file.path} cannot be copied to {path}: readers would take `{key}={read}` for `{key}={text}`.",
+                    remedy=f"They go by the first folder that says what `{key}` is. `lake.write` the rows.",
+                )
+            one = replace(one, source=key)
+        names.append(one)
+    return replace(file, path=path, outside=False, mapping=None if file.mapping is None else tuple(names))
+
+
+def _folders(table: TableDef, file: NewFile) -> Iterator[tuple[int | None, str, str]]:
+    """Return the folders of a copy: its partition's, and those that hold what is in no file.
+
+    Returns:
+        Of each its key, its text, and the column whose value that is.
     """
     taken = set()
     if table.options.get("hive_file_pattern") != "false":
         for key, value in zip(partition_keys(table), file.partition_values, strict=True):
             column = key.column.column_id if key.is_identity else None
             taken.add(column)
-            yield column, key.folder_of(None if value is None else quote(value, safe=""))
-    texts = dict(reversed(path_folders(file.path)))
-    for name in file.mapping or ():
-        if name.is_partition and name.column_id not in taken:
-            yield name.column_id, f"{name.source}={texts[name.source]}/"
-
-
-def _renamed(file: NewFile, folders: Mapping[int | None, str]) -> NewFile:
-    """Return the file with the keys of its path as they are spelled now."""
-    if file.mapping is None:
-        return file
-    names = tuple(
-        replace(name, source=folders[name.column_id].partition("=")[0]) if name.is_partition else name
-        for name in file.mapping
-    )
-    return replace(file, mapping=names)
+            yield column, quote(key.folder, safe=""), NULL_FOLDER if value is None else quote(value, safe="")
+    for one in file.mapping or ():
+        if one.is_partition and one.column_id not in taken:
+            yield one.column_id, one.source, path_text(file.path, one.source) or ""
 
 
 def _copy(con: duckdb.DuckDBPyConnection, config: LakeConfig, source: str, target: str) -> None:

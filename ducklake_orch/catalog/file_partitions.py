@@ -5,18 +5,17 @@ What a path says is compared with that and never believed; only a column that is
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from urllib.parse import unquote
 
 import duckdb
 
 from ducklake_orch.catalog.file_columns import FileColumn
 from ducklake_orch.catalog.file_match import Match
-from ducklake_orch.catalog.file_paths import path_folders, path_value
+from ducklake_orch.catalog.folders import meant, path_folders, path_value
 from ducklake_orch.catalog.footers import Footer, LeafStats
 from ducklake_orch.catalog.layout import PartitionKey, key_sql, partition_keys
 from ducklake_orch.catalog.model import ColumnDef, TableDef
 from ducklake_orch.catalog.types import duckdb_type
-from ducklake_orch.engine.quoting import exactly, identifier, literal
+from ducklake_orch.engine.quoting import exactly, folded, identifier, literal
 
 _FILE = "__ducklake_orch_file"
 # No statistics tell of NaN, and those of blobs are digits.
@@ -214,9 +213,9 @@ def _said(
     texts: dict[str, str | None] = {}
     for file in files:
         path = file.footer.path
-        folders = {unquote(name).lower(): text for name, text in path_folders(path.removeprefix(table.folder))}
-        if key.folder.lower() in folders and key.column.column_id in file.match.columns:
-            texts[path] = path_value(folders[key.folder.lower()], key.column if key.is_identity else None)
+        folders = {meant(name): text for name, text in path_folders(path.removeprefix(table.folder))}
+        if (name := folded(key.folder)) in folders and key.column.column_id in file.match.columns:
+            texts[path] = path_value(folders[name], key.column if key.is_identity else None)
     kind = duckdb_type(key.column) if key.is_identity else "BIGINT"
     form = canonical_texts(con, kind, {text for text in texts.values() if text is not None})
     return {path: None if text is None else form[text] or text for path, text in texts.items()}

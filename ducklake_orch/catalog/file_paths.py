@@ -4,12 +4,9 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from urllib.parse import unquote
 
 import duckdb
 
-from ducklake_orch.catalog.layout import NULL_FOLDER
-from ducklake_orch.catalog.model import ColumnDef
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.urls import scheme_of, shown
 from ducklake_orch.engine.failures import classify
@@ -110,18 +107,3 @@ def refuse_unowned(paths: Sequence[str]) -> None:
             f"{web[0]} cannot be a file of a lake, which deletes its files when nothing needs them any more.",
             remedy="`copy=True` brings a copy in.",
         )
-
-
-def path_folders(path: str) -> list[tuple[str, str]]:
-    """Return the `key=value` folders of a path as the engine finds them, values still encoded."""
-    folders = (folder.partition("=") for folder in path.split("/")[:-1])
-    return [(key, value) for key, equals, value in folders if key and equals and "=" not in value]
-
-
-def path_value(text: str, column: ColumnDef | None) -> str | None:
-    """Return what a `key=value` folder says of a column, as text; without a column, of a number."""
-    if text == NULL_FOLDER:
-        return None
-    if text.lower() in ("", "null") and (column is None or column.type != "varchar"):
-        return None
-    return unquote(text)

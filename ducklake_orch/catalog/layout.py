@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from urllib.parse import quote
 
+from ducklake_orch.catalog.folders import folder
 from ducklake_orch.catalog.model import ColumnDef, PartitionField, TableDef
 from ducklake_orch.catalog.types import duckdb_type, field_ids
 from ducklake_orch.config.units import parse_size
@@ -13,7 +13,6 @@ DEFAULT_FILE_SIZE = 512 * 1024 * 1024
 _MOMENTS = ("year", "month", "day", "hour")
 # Names of the files that this package writes: the id of the write, then one for the file.
 OWN_FILES = f"%ducklake-{'_' * 32}-%"
-NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class PartitionKey:
 
     def folder_of(self, encoded: str | None) -> str:
         """Return the folder of a value, which is encoded already, as COPY names it."""
-        return f"{quote(self.folder, safe='')}={NULL_FOLDER if encoded is None else encoded}/"
+        return folder(self.folder, encoded)
 
 
 def key_sql(transform: str, column: str) -> str:

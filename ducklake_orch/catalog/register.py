@@ -9,7 +9,7 @@ from ducklake_orch.catalog import keys
 from ducklake_orch.catalog.add_files import inspect_files
 from ducklake_orch.catalog.change import Committed, TableChange
 from ducklake_orch.catalog.commit import commit_change
-from ducklake_orch.catalog.copy_files import copy_into
+from ducklake_orch.catalog.copy_files import copy_into, plan_copies
 from ducklake_orch.catalog.file_paths import Paths
 from ducklake_orch.catalog.known_files import refuse_known
 from ducklake_orch.catalog.metadata import reading
@@ -91,6 +91,8 @@ class _Registration:
     def _look(self, table: TableDef) -> WriteResult:
         """Say what would be added, after all checks that come before a commit and in it."""
         files = self._inspect(table)
+        if self._request.copy:
+            plan_copies(table, files, self._write.write_id)
         paths = [file.path for file in files]
         doing = f"looking for files that `{table}` has already"
 

@@ -34,6 +34,8 @@ class Relation:
     @classmethod
     def of(cls, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> "Relation":
         """Make rows ready."""
+        if any(isinstance(one, str) and "\0" in one for row in rows for one in row):
+            raise ConfigError("A value with a NUL character cannot be written in SQL.")
         if len(rows) <= _ROWS_AS_TEXT:
             return cls(columns, rows)
         import pyarrow as pa
@@ -62,7 +64,5 @@ class Relation:
 
 def _unnested(name: str, kind: str, column: Sequence[Any]) -> str:
     """Return the values of a column, one below the other: DuckDB reads JSON much faster than lists in SQL."""
-    if any(isinstance(one, str) and "\0" in one for one in column):
-        raise ConfigError("A value with a NUL character cannot be written in SQL.")
     values = json.dumps(column, ensure_ascii=False, default=str)
     return f"unnest(from_json_strict({literal(values)}, {literal(json.dumps([kind]))})) AS {identifier(name)}"

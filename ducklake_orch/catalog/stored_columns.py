@@ -2,13 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from urllib.parse import unquote
 
 from ducklake_orch.catalog.file_columns import FileColumn
+from ducklake_orch.catalog.folders import path_text, path_value
 from ducklake_orch.catalog.model import ColumnDef, MappedName
 from ducklake_orch.catalog.types import duckdb_type
-
-_NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,7 @@ def _stored(
     if name is None:
         return _missing(column)
     if name.is_partition:
-        return StoredColumn(column, None, _value_in(path, name.source), in_path=True)
+        return StoredColumn(column, None, path_value(path_text(path, name.source), column), in_path=True)
     there = next((one for one in found if one.name.lower() == name.source.lower()), None)
     return _missing(column) if there is None else _inside(column, there, name.children)
 
@@ -107,10 +105,3 @@ def _inside(column: ColumnDef, there: FileColumn, names: Sequence[MappedName] | 
 
 def _missing(column: ColumnDef) -> StoredColumn:
     return StoredColumn(column, None, column.initial_default)
-
-
-def _value_in(path: str, key: str) -> str | None:
-    start = f"{key}="
-    folder = next((one for one in path.split("/") if one.startswith(start) or unquote(one).startswith(start)), "=")
-    text = unquote(folder.partition("=")[2])
-    return None if text == _NULL_FOLDER else text

@@ -99,19 +99,19 @@ def _versions_sql(
     *,
     any_gone: bool,
 ) -> str:
-    alike: dict[tuple[tuple[StoredColumn, ...], tuple[tuple[str, str], ...]], list[str]] = defaultdict(list)
-    same: dict[tuple[int, int | None, str], list[str]] = {}
+    groups: dict[tuple[tuple[StoredColumn, ...], tuple[tuple[str, str], ...]], list[str]] = defaultdict(list)
+    group_of: dict[tuple[int, int | None, str], list[str]] = {}
     for one in files:
         path, number = one.file.path, one.file.mapping_id
         footer = footers[path]
         # Thousands of files share a footer; only where names are mapped, a path can have values that matter.
         key = (id(footer), number, "" if number is None else path)
-        if key not in same:
+        if key not in group_of:
             stored = stored_columns(columns, footer, None if number is None else mappings[number], path)
-            same[key] = alike[stored, tuple((column.name, str(column)) for column in footer)]
-        same[key].append(path)
+            group_of[key] = groups[stored, tuple((column.name, str(column)) for column in footer)]
+        group_of[key].append(path)
     parts = []
-    for (stored, found), paths in alike.items():
+    for (stored, found), paths in groups.items():
         own = [name for name in (ROW_ID, SNAPSHOT_ID) if any(name == column for column, _ in found)]
         # Of the table, nothing is in scope but its columns: one may be called like anything.
         inner = [f"{value_sql(one)} AS {short(one.column)}" for one in stored]

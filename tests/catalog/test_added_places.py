@@ -215,6 +215,17 @@ class TestCopies:
         assert [(one["it's"], one["x"]) for one in lake.read("t").to_pylist()] == [("a", 1), ("a", 2)]
         assert lake.fsck(storage=True).findings == []
 
+    @pytest.mark.parametrize("dry_run", [True, False])
+    def test_no_folder_above_them_covers_what_is_only_in_the_path(self, tmp_path: Path, dry_run: bool) -> None:
+        lake = local_lake(tmp_path / "env=prod")
+        make(lake, "env VARCHAR, x BIGINT")
+        path = write(tmp_path / "env=test" / "f.parquet", {"x": [1]})
+        added = partial(lake.add_files, "t", path, copy=True, dry_run=dry_run)
+        refused(errors.DataError, added, "`env=prod` for `env=test`", "lake.write")
+        assert list((tmp_path / "env=prod").rglob("*.parquet")) == []
+        write(tmp_path / "env=prod" / "f.parquet", {"x": [1]})
+        assert lake.add_files("t", f"{tmp_path}/env=prod/f.parquet", copy=True, dry_run=dry_run).rows_written == 1
+
     def test_the_files_themselves_are_left_alone(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "a BIGINT")
         path = write(tmp_path / "f.parquet", {"a": [1]})
@@ -231,3 +242,65 @@ class TestCopies:
         lake.add_files("t", path)
         refused(errors.DuplicateFileError, lambda: lake.add_files("t", path, copy=True))
         assert list((tmp_path / "lake.files").rglob("*.parquet")) == []
+
+
+class TestValuesInPaths:
+    """A column that is nowhere else: every reader takes its value from the same folder, and so do those who rewrite."""
+
+    @pytest.mark.parametrize(
+        ("folders", "kind", "value"),
+        [
+            ("x%3D1=foo/x=2", "VARCHAR", "2"),
+            ("x=1=2/x=5", "VARCHAR", "5"),
+            ("x=5/y=x=7", "VARCHAR", "5"),
+            ("x=a%20b%2Fc", "VARCHAR", "a b/c"),
+            ("x=", "VARCHAR", ""),
+            ("x=__HIVE_DEFAULT_PARTITION__", "VARCHAR", None),
+            ("x=null", "BIGINT", None),
+            ("x=", "BIGINT", None),
+            ("x=7/x=7", "BIGINT", 7),
+        ],
+    )
+    @pytest.mark.parametrize("copy", [True, False])
+    def test_a_value_stays_what_it_is(
+        self, lake: DuckLake, tmp_path: Path, folders: str, kind: str, value: Any, copy: bool
+    ) -> None:
+        make(lake, f"n BIGINT, x {kind}")
+        for number in range(2):
+            write(tmp_path / "in" / folders / f"{number}.parquet", {"n": [number]})
+        lake.add_files("t", f"{tmp_path}/in/**/*.parquet", copy=copy)
+
+        def both_read(expected: Rows) -> None:
+            assert rows(lake, "FROM t ORDER BY n") == expected
+            assert [(one["n"], one["x"]) for one in lake.read("t").sort_by("n").to_pylist()] == expected
+
+        both_read([(0, value), (1, value)])
+        lake.update("t", {"n": "n + 5"}, where="n = 1")
+        both_read([(0, value), (6, value)])
+        lake.write(
+            pa.table({"n": [9], "x": pa.array([value], pa.int64() if kind == "BIGINT" else pa.string())}),
+            "t",
+            mode="append",
+        )
+        report = lake.maintain({"merge": {"min_files": 2, "engine": "duckdb"}}, ["merge"])
+        assert report.status == "ok"
+        both_read([(0, value), (6, value), (9, value)])
+
+    def test_encoded_keys_are_keys(self, lake: DuckLake, tmp_path: Path) -> None:
+        make(lake, """n BIGINT, "it's" VARCHAR""")
+        write(tmp_path / "it%27s=a" / "f.parquet", {"n": [1]})
+        lake.add_files("t", f"{tmp_path}/it*/f.parquet")
+        assert rows(lake, "FROM t") == [(1, "a")]
+        assert lake.read("t").to_pylist() == [{"n": 1, "it's": "a"}]
+
+    def test_a_path_that_contradicts_itself_says_nothing(self, lake: DuckLake, tmp_path: Path) -> None:
+        make(lake, "n BIGINT, x VARCHAR")
+        path = write(tmp_path / "x=1" / "X=2" / "f.parquet", {"n": [1]})
+        refused(errors.DataError, lambda: lake.add_files("t", path), "`x=1` and `X=2`")
+
+    def test_one_columns_name_may_begin_with_anothers(self, lake: DuckLake, tmp_path: Path) -> None:
+        make(lake, """n BIGINT, a VARCHAR, "a=b" VARCHAR""", partition_by='"a=b"')
+        path = write(tmp_path / "a=two" / "f.parquet", {"n": [1], "a=b": ["one"]})
+        lake.add_files("t", path, copy=True)
+        lake.update("t", {"n": "n + 1"})
+        assert rows(lake, "FROM t") == [(2, "two", "one")]
