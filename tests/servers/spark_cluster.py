@@ -43,14 +43,19 @@ class SparkCluster(Server):
             own = {"SPARK_WORKER_DIR": str(place), "SPARK_LOCAL_IP": host}
             started.append(ServerProcess(command, place, env=env | own))
 
-        start("master", "master.Master", "--port", str(port), "--webui-port", str(web))
-        started[0].wait_until(lambda: accepts_connections(port) and accepts_connections(web))
-        for number in (1, 2):
-            options = ["--webui-port", str(free_port()), "-c", "1", "-m", "1g", url]
-            # Two machines to Spark, which gives a second attempt at a task to another one only.
-            start(f"worker{number}", "worker.Worker", *options, host=f"127.0.0.{number}")
-        started[0].wait_until(lambda: _workers(web) == 2)
-        return cls(url, started)
+        cluster = cls(url, started)
+        try:
+            start("master", "master.Master", "--port", str(port), "--webui-port", str(web))
+            started[0].wait_until(lambda: accepts_connections(port) and accepts_connections(web))
+            for number in (1, 2):
+                options = ["--webui-port", str(free_port()), "-c", "1", "-m", "1g", url]
+                # Two machines to Spark, which gives a second attempt at a task to another one only.
+                start(f"worker{number}", "worker.Worker", *options, host=f"127.0.0.{number}")
+            started[0].wait_until(lambda: _workers(web) == 2)
+        except BaseException:
+            cluster.stop()
+            raise
+        return cluster
 
     def stop(self) -> None:
         for process in reversed(self._processes):
@@ -61,5 +66,5 @@ def _workers(web: int) -> int:
     try:
         with urllib.request.urlopen(f"http://{LOOPBACK}:{web}/json/") as answer:
             return int(json.load(answer)["aliveworkers"])
-    except urllib.error.HTTPError:  # the page is not there yet
+    except (urllib.error.HTTPError, json.JSONDecodeError):  # the page is not there yet, or another one is in its place
         return 0
