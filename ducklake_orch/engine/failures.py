@@ -44,6 +44,10 @@ class Rule(NamedTuple):
     remedy: str | None = None
 
 
+HALF_MADE = (
+    "The lake is half made: wait for whoever makes it, or drop its tables if that one has died (MySQL cannot undo"
+    " CREATE TABLE)."
+)
 KEYS_REMEDY = "DuckLake keeps no keys. Write mode `merge` with `keys=…`, or MERGE INTO in SQL, keeps rows unique."
 
 
@@ -84,8 +88,7 @@ RULES = [
     Rule(
         r"No snapshot found in DuckLake|(?:from|for) DuckLake: Table with name ducklake_\w+ does not exist",
         CatalogBusyError,
-        "The lake is half made: wait for whoever makes it, or drop its tables if that one has died (MySQL cannot undo"
-        " CREATE TABLE).",
+        HALF_MADE,
     ),
     Rule(r"No snapshot found at", SnapshotNotFoundError, "`ducklake-orch snapshots` lists those that are left."),
     Rule(

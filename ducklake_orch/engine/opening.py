@@ -23,7 +23,7 @@ from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.attach import Pin, attach_statements, metadata_attach
 from ducklake_orch.engine.connection import LakeConnection
 from ducklake_orch.engine.diagnosis import diagnose
-from ducklake_orch.engine.failures import run
+from ducklake_orch.engine.failures import HALF_MADE, classify, run
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import Instance
 from ducklake_orch.engine.locks import LOCK_ALIAS, FileQueue, MySQLQueue, NoQueue, PostgresQueue, Queue
@@ -32,6 +32,7 @@ from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.engine.retry import by_family, retrying
 from ducklake_orch.errors import (
     AuthenticationError,
+    CatalogBusyError,
     CatalogUnreachableError,
     DuckLakeOrchError,
     LakeNotFoundError,
@@ -69,13 +70,25 @@ def enter(config: LakeConfig, instance: Instance) -> LakeConnection:
     use, cursor = f"USE {identifier(config.alias)}", instance.root.cursor()
     con = LakeConnection(cursor, use)
     try:
-        run(cursor, use, config, f"Opening lake `{config.name}` failed")
+        _use(cursor, use, config)
         if config.on_attach:
             config.on_attach(con)
     except BaseException:
         con.close()
         raise
     return con
+
+
+def _use(cursor: duckdb.DuckDBPyConnection, use: str, config: LakeConfig) -> None:
+    """Go into an attached lake; one that has no schema yet is being made, on MySQL for all to see."""
+    try:
+        cursor.execute(use)
+        return
+    except duckdb.Error as error:
+        failure = classify(error, config, f"Opening lake `{config.name}` failed")
+        if isinstance(error, duckdb.CatalogException):
+            failure = CatalogBusyError(failure.message, remedy=HALF_MADE)
+    raise failure
 
 
 def attach(config: LakeConfig, pin: Pin, instance: Instance, *, entering: bool = True) -> None:

@@ -15,7 +15,7 @@ import pytest
 from ducklake_orch import DuckLake, errors
 from ducklake_orch.engine.locks import FileQueue
 from ducklake_orch.engine.session import open_session
-from tests.backends import Backend, catalogs
+from tests.backends import LOCAL, MYSQL, Backend, catalogs
 from tests.conftest import MakeLake
 
 INSERTER = """
@@ -87,6 +87,27 @@ lake.execute(f"CREATE TABLE t{sys.argv[2]} (i INTEGER)").raise_for_error()
         _, errors_seen = process.communicate(timeout=120)
         assert process.returncode == 0, errors_seen
     assert [t.table for t in lake.tables()] == ["t0", "t1", "t2", "t3"]
+
+
+@pytest.mark.parametrize("backend", [Backend(MYSQL, LOCAL)], ids=str, indirect=True)
+def test_a_lake_that_somebody_is_just_making_is_waited_for(make_lake: MakeLake) -> None:
+    """Each table that is created there commits what came before it: others see the lake without its schema."""
+    lake, other = make_lake(), make_lake(lock_timeout="20s")
+    assert lake.tables() == []
+
+    def begin(snapshot: int) -> None:
+        with lake.connect_metadata(read_only=False) as con:
+            con.execute(f"UPDATE ducklake_schema SET begin_snapshot = {snapshot}")
+
+    begin(1_000)
+    found: list[Any] = []
+    opening = threading.Thread(target=lambda: found.append(other.tables()))
+    opening.start()
+    opening.join(timeout=0.3)
+    assert found == []
+    begin(0)
+    opening.join(timeout=60)
+    assert found == [[]]
 
 
 @catalogs(shared=True)
