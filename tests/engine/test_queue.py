@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake, errors
+from ducklake_orch.engine.instances import pool
 from ducklake_orch.engine.locks import FileQueue
 from ducklake_orch.engine.session import open_session
 from tests.backends import LOCAL, MYSQL, Backend, catalogs
@@ -92,20 +93,17 @@ lake.execute(f"CREATE TABLE t{sys.argv[2]} (i INTEGER)").raise_for_error()
 @pytest.mark.parametrize("backend", [Backend(MYSQL, LOCAL)], ids=str, indirect=True)
 def test_a_lake_that_somebody_is_just_making_is_waited_for(make_lake: MakeLake) -> None:
     """Each table that is created there commits what came before it: others see the lake without its schema."""
-    lake, other = make_lake(), make_lake(lock_timeout="20s")
-    assert lake.tables() == []
-
-    def begin(snapshot: int) -> None:
-        with lake.connect_metadata(read_only=False) as con:
-            con.execute(f"UPDATE ducklake_schema SET begin_snapshot = {snapshot}")
-
-    begin(1_000)
     found: list[Any] = []
-    opening = threading.Thread(target=lambda: found.append(other.tables()))
-    opening.start()
-    opening.join(timeout=0.3)
-    assert found == []
-    begin(0)
+    lake = make_lake()
+    assert lake.tables() == []
+    opening = threading.Thread(target=lambda: found.append(lake.tables()))
+    with lake.connect_metadata(read_only=False) as con:
+        pool.close()  # who has been in the lake knows its schema
+        con.execute("UPDATE ducklake_schema SET begin_snapshot = 1000")
+        opening.start()
+        opening.join(timeout=0.5)
+        assert found == []
+        con.execute("UPDATE ducklake_schema SET begin_snapshot = 0")
     opening.join(timeout=60)
     assert found == [[]]
 
@@ -193,6 +191,7 @@ def test_a_forked_child_keeps_no_lock_of_its_dead_parent(tmp_path: Path) -> None
     code = """
 import os, signal, sys, time
 from pathlib import Path
+from ducklake_orch.engine.instances import pool
 from ducklake_orch.engine.locks import FileQueue
 with FileQueue(Path(sys.argv[1])).hold("parent", 1):
     child = os.fork()
