@@ -12,7 +12,7 @@ from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.errors import ConfigError
 
 # More rows than this go in as one Arrow relation. Up to here text is as fast, and the first list that pyarrow takes
-# makes it load pandas, for half a second in which others may be waiting.
+# makes it load pandas, for a second in which others may be waiting.
 _ROWS_AS_TEXT = 5_000
 _NAME = "__ducklake_orch_rows"
 
