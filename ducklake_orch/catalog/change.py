@@ -109,6 +109,10 @@ class Deletions(Protocol):
     def files(self) -> Sequence[DataFile]:
         """The data files that lose rows, as they were when their deletions were worked out."""
 
+    @property
+    def paths(self) -> Sequence[str]:
+        """All delete files that were written, those for other snapshots included."""
+
     def __len__(self) -> int: ...
 
     def numbered(self, snapshot: int) -> Sequence[NewDeleteFile]:

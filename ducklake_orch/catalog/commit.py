@@ -23,7 +23,7 @@ from ducklake_orch.catalog.statistics import TableColumnStats, widen
 from ducklake_orch.catalog.transaction import NOW, MetadataTransaction
 from ducklake_orch.engine.commit import Write, commit_through
 from ducklake_orch.engine.session import Session
-from ducklake_orch.engine.stored_files import remove_unused
+from ducklake_orch.engine.stored_files import remove_superseded
 
 log = logging.getLogger("ducklake_orch")
 
@@ -53,8 +53,9 @@ def commit_change(session: Session, write: Write, change: TableChange) -> Commit
             lambda transaction: _Commit(transaction, write, change, ready, written).run(),
             settle=False,
         )
-    if write.doubt is None and (unused := set(written).difference(result.delete_files)):
-        remove_unused(session.config, sorted(unused))
+    added = [file.path for file in change.files] if result.files_added else []
+    write.kept = frozenset([*added, *result.delete_files])
+    remove_superseded(session.config, write, [*written, *(change.deletes.paths if change.deletes else ())])
     if write.after is not None:  # found by its mark: the answer to its COMMIT had been lost
         result = replace(result, snapshot_id=write.after)
     write.after = result.snapshot_id

@@ -3,7 +3,6 @@
 Both keep the ids of rows, and so the change feed; a merge also keeps what every snapshot reads.
 """
 
-import logging
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -32,11 +31,9 @@ from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.session import open_session
-from ducklake_orch.engine.stored_files import remove_written
-from ducklake_orch.errors import StalePlanError, UnknownOutcomeError, UnsupportedStatementError
+from ducklake_orch.engine.stored_files import remove_leftovers, removing_failed
+from ducklake_orch.errors import StalePlanError, UnsupportedStatementError
 from ducklake_orch.results import CommitInfo
-
-log = logging.getLogger("ducklake_orch")
 
 
 @dataclass(frozen=True)
@@ -149,27 +146,18 @@ def _place(
     config: LakeConfig, write: Write, way: Way, table: TableDef, jobs: Sequence[BinJob], engine: Compactor
 ) -> tuple[Sequence[Compacted], Placed]:
     """Have the new files written, and commit them; what is of no use is removed."""
-    try:
+    with removing_failed(config, write, table.folder):
         compacted = engine.write(jobs, write.write_id) if jobs else []
         fault_point("files.written")
         placed = Placed()
         if compacted:
             with open_session(config, entering=False) as session:
                 placed = commit_compacted(session, write, way, table, compacted)
-    except UnknownOutcomeError as error:
-        log.error("the files of write %s are kept: %s", write.write_id, error)
-        raise
-    except BaseException:
-        # Not what a COMMIT has been sent for: an interrupt can come right after it.
-        if not write.committing:
-            remove_written(config, table.folder, write.write_id)
-        raise
     stray = not all(one.files and not one.again for one in compacted)
-    if write.doubt is None and (stray or len(placed.done) < len(jobs) or placed.delete_files):
+    if stray or len(placed.done) < len(jobs) or placed.delete_files:
         # Of bins that were changed meanwhile, are unfit, or ran out of memory; of no rows, of which COPY makes an empty
         # file; delete files of an attempt that came too late.
-        kept = {path for one in placed.done for path in one.paths}
-        remove_written(config, table.folder, write.write_id, kept.union(placed.delete_files))
+        remove_leftovers(config, write, table.folder)
     return compacted, placed
 
 

@@ -106,6 +106,7 @@ def commit_compacted(
             lambda transaction: _Commit(transaction, write, way, table, compacted).run(),
             settle=False,
         )
+    write.kept = frozenset([*(path for one in placed.done for path in one.paths), *placed.delete_files])
     if write.after is not None and placed.done:  # found by its mark: the answer to its COMMIT had been lost
         placed = replace(placed, snapshot_id=write.after)
     return placed

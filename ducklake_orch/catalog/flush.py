@@ -3,7 +3,6 @@
 They keep their ids, so that the change feed shows nothing. Earlier snapshots go on reading them where they were.
 """
 
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,10 +24,9 @@ from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import TableName, identifier
-from ducklake_orch.engine.retry import NO_LIMIT, retrying
+from ducklake_orch.engine.retry import by_plan, retrying
 from ducklake_orch.engine.session import open_session
-from ducklake_orch.engine.stored_files import remove_written
-from ducklake_orch.errors import DuckLakeOrchError, StalePlanError, UnknownOutcomeError
+from ducklake_orch.engine.stored_files import removing_failed
 from ducklake_orch.results import CommitInfo
 
 if TYPE_CHECKING:
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-log = logging.getLogger("ducklake_orch")
 _INLINED, _ROWS = "__ducklake_orch_inlined", "__ducklake_orch_rows"
 
 
@@ -78,11 +75,7 @@ def flush_inlined(config: LakeConfig, name: TableName, *, commit: CommitInfo) ->
         with pinned(config, write, inlined.latest.snapshot_id):
             return _move(config, write, inlined)
 
-    def worth(error: DuckLakeOrchError) -> int:
-        # What fails for other reasons has been tried again where it failed.
-        return NO_LIMIT if isinstance(error, StalePlanError) else 1
-
-    return retrying(config.retry, purpose, attempt, attempts_for=worth)
+    return retrying(config.retry, purpose, attempt, attempts_for=by_plan)
 
 
 def _look(metadata: Metadata, name: TableName) -> _Inlined:
@@ -106,21 +99,13 @@ def _move(config: LakeConfig, write: Write, inlined: _Inlined) -> Flushed:
         inlined={name: tuple(rows.column(ROW_ID).to_pylist()) for name, rows in inlined.rows.items()},
         rows=count,
     )
-    try:
+    with removing_failed(config, write, table.folder):
         files = _written(config, write, inlined)
         fault_point("files.written")
         name = TableName(table.schema, table.name)
         change = TableChange(name, table, table, files, gone, planned_version=inlined.latest.schema_version)
         with open_session(config, entering=False) as session:
             done = commit_change(session, write, change)
-    except UnknownOutcomeError as error:
-        log.error("the files of write %s are kept: %s", write.write_id, error)
-        raise
-    except BaseException:
-        # Not what a COMMIT has been sent for: an interrupt can come right after it.
-        if not write.committing:
-            remove_written(config, table.folder, write.write_id)
-        raise
     return Flushed(count, len(files), done.snapshot_id)
 
 

@@ -21,10 +21,9 @@ from ducklake_orch.engine.commit import Write, refuse_managed, refuse_read_only
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import TableName
-from ducklake_orch.engine.retry import NO_LIMIT, retrying
+from ducklake_orch.engine.retry import by_plan, retrying
 from ducklake_orch.engine.session import open_session
-from ducklake_orch.engine.stored_files import remove_written
-from ducklake_orch.errors import DuckLakeOrchError, StalePlanError, UnknownOutcomeError
+from ducklake_orch.engine.stored_files import remove_leftovers, removing_failed
 from ducklake_orch.results import CommitInfo, WriteResult
 
 log = logging.getLogger("ducklake_orch")
@@ -62,11 +61,7 @@ def add_files(config: LakeConfig, request: AddRequest) -> WriteResult:
         attempts = number
         return _Registration(config, request).run()
 
-    def worth(error: DuckLakeOrchError) -> int:
-        # What fails for other reasons has been tried again where it failed.
-        return NO_LIMIT if isinstance(error, StalePlanError) else 1
-
-    result = retrying(config.retry, f"adding files to `{request.table}`", attempt, attempts_for=worth)
+    result = retrying(config.retry, f"adding files to `{request.table}`", attempt, attempts_for=by_plan)
     return replace(result, attempts=attempts, duration_s=time.monotonic() - started)
 
 
@@ -107,20 +102,13 @@ class _Registration:
 
     def _add(self, table: TableDef) -> WriteResult:
         found = self._inspect(table)
-        try:
+        # Files that were not copied are not ours to delete, and none of their names has this write's id.
+        with removing_failed(self._config, self._write, table.folder):
             files = self._copy(table, found) if self._request.copy else found
             fault_point("files.added")
             done = self._commit(table, files, [file.path for file in found])
-        except UnknownOutcomeError as error:
-            log.error("the files of write %s are kept: %s", self._write.write_id, error)
-            raise
-        except BaseException:
-            # Not what a COMMIT has been sent for: an interrupt can come right after it.
-            if not self._write.committing:
-                self._remove_copies(table)
-            raise
         if done.files_added < len(files):
-            self._remove_copies(table)
+            remove_leftovers(self._config, self._write, table.folder)
         return self._result(table, files, done)
 
     def _plan(self) -> tuple[TableDef, int, Committed | None]:
@@ -161,11 +149,6 @@ class _Registration:
         )
         with open_session(self._config, entering=False) as session:
             return commit_change(session, self._write, change)
-
-    def _remove_copies(self, table: TableDef) -> None:
-        # Files that were not copied are not ours to delete, and none of their names has this id.
-        if self._request.copy:
-            remove_written(self._config, table.folder, self._write.write_id)
 
     def _result(self, table: TableDef, files: Sequence[NewFile], done: Committed) -> WriteResult:
         outside = [file.path for file in files if file.outside]

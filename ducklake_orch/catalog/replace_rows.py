@@ -93,14 +93,11 @@ class _Replacement:
         removal = self.search.removal(plan, where, losses, plan.inlined_ids())
         try:
             with session_of(self.config, turn) as session:
-                done = commit_change(session, self.write, replace(change, files=files, remove=removal, deletes=deletes))
+                return commit_change(session, self.write, replace(change, files=files, remove=removal, deletes=deletes))
         except StalePlanError:
             written = [file.path for file in files[len(change.files) :]]
             remove_unused(self.config, [*written, *(deletes.paths if deletes else ())])
             raise
-        if deletes and self.write.doubt is None:  # else nobody knows which of them count
-            remove_unused(self.config, deletes.superseded)
-        return done
 
     def _kept(self, queries: Sequence[FileQuery]) -> list[NewFile]:
         con, target, write_id = self.search.con, self.change.target, self.write.write_id

@@ -1,6 +1,5 @@
 """`lake.rollback`: a new snapshot in which a table has the rows of an earlier one."""
 
-import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,13 +25,12 @@ from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import TableName, identifier
-from ducklake_orch.engine.retry import NO_LIMIT, retrying
+from ducklake_orch.engine.retry import by_plan, retrying
 from ducklake_orch.engine.session import open_session
-from ducklake_orch.engine.stored_files import remove_written
-from ducklake_orch.errors import ConfigError, DuckLakeOrchError, StalePlanError, UnknownOutcomeError
+from ducklake_orch.engine.stored_files import remove_leftovers, removing_failed
+from ducklake_orch.errors import ConfigError
 from ducklake_orch.results import CommitInfo, RollbackResult
 
-log = logging.getLogger("ducklake_orch")
 _THEN, _NOW, _ROWS = "__ducklake_orch_then", "__ducklake_orch_now", "__ducklake_orch_inlined"
 
 
@@ -62,11 +60,7 @@ def roll_back(config: LakeConfig, request: RollbackRequest) -> RollbackResult:
         attempts = number
         return _Attempt(config, request, purpose).run()
 
-    def worth(error: DuckLakeOrchError) -> int:
-        # What fails for other reasons has been tried again where it failed.
-        return NO_LIMIT if isinstance(error, StalePlanError) else 1
-
-    result = retrying(config.retry, purpose, attempt, attempts_for=worth)
+    result = retrying(config.retry, purpose, attempt, attempts_for=by_plan)
     return replace(result, attempts=attempts, duration_s=time.monotonic() - started)
 
 
@@ -102,21 +96,13 @@ class _Attempt:
         result = self._compared(plan, con)
         if self._request.dry_run or not (result.rows_back or result.rows_gone):
             return result
-        try:
+        with removing_failed(self._config, self._write, plan.table.folder):
             files = write_known_rows(con, plan.table, _named(plan.table.columns), self._write.write_id)
             fault_point("files.written")
             with open_session(self._config, entering=False) as session:
                 done = commit_change(session, self._write, self._change(plan, files, con))
-        except UnknownOutcomeError as error:
-            log.error("the files of write %s are kept: %s", self._write.write_id, error)
-            raise
-        except BaseException:
-            # Not what a COMMIT has been sent for: an interrupt can come right after it.
-            if not self._write.committing:
-                self._remove_files(plan)
-            raise
         if not files:  # of no rows, COPY makes an empty one
-            self._remove_files(plan)
+            remove_leftovers(self._config, self._write, plan.table.folder)
         return replace(
             result,
             snapshot_id=done.snapshot_id,
@@ -124,9 +110,6 @@ class _Attempt:
             files_added=len(files),
             bytes_written=sum(file.file_size for file in files),
         )
-
-    def _remove_files(self, plan: RollbackPlan) -> None:
-        remove_written(self._config, plan.table.folder, self._write.write_id)
 
     def _compared(self, plan: RollbackPlan, con: duckdb.DuckDBPyConnection) -> RollbackResult:
         """Read what comes back and what goes; what is the same on both sides only moves."""

@@ -3,7 +3,6 @@
 Rows that stay, or come back changed, keep their ids.
 """
 
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -31,19 +30,15 @@ from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.commit import Write, refuse_read_only
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.quoting import TableName
-from ducklake_orch.engine.retry import NO_LIMIT, retrying
+from ducklake_orch.engine.retry import by_plan, retrying
 from ducklake_orch.engine.session import Session
-from ducklake_orch.engine.stored_files import remove_unused, remove_written
+from ducklake_orch.engine.stored_files import remove_leftovers, removing_failed
 from ducklake_orch.errors import (
     ConfigError,
-    DuckLakeOrchError,
-    StalePlanError,
-    UnknownOutcomeError,
     UnsupportedStatementError,
 )
 from ducklake_orch.results import CommitInfo, WriteResult
 
-log = logging.getLogger("ducklake_orch")
 ENGINES = ("auto", "duckdb", "spark")
 
 
@@ -147,11 +142,7 @@ def change_rows(
         with turns.attempt(number) as session:
             return changer.run(session)
 
-    def worth(error: DuckLakeOrchError) -> int:
-        # What fails for other reasons has been tried again where it failed.
-        return NO_LIMIT if isinstance(error, StalePlanError) else 1
-
-    result = retrying(config.retry, purpose, attempt, attempts_for=worth)
+    result = retrying(config.retry, purpose, attempt, attempts_for=by_plan)
     engine = changer.engine or finder.engine
     return replace(result, engine=engine, attempts=attempts, duration_s=time.monotonic() - started)
 
@@ -203,7 +194,7 @@ class _Changer:
         nothing = Committed(latest, latest, rows_removed=removal.rows)
         if self._request.dry_run:
             return self._result(plan, [], nothing)
-        try:
+        with removing_failed(self._config, self._write, plan.table.folder):
             files = self._files(plan, losses)
             # Rows that do not match any more may be just what has changed since the snapshot that is expected.
             if not (files or removal.rows or self._request.expect_snapshot is not None):
@@ -212,18 +203,8 @@ class _Changer:
             fault_point("files.written")
             with session_of(self._config, turn) as session:
                 done = commit_change(session, self._write, self._change(plan, files, removal, deletes))
-        except UnknownOutcomeError as error:
-            log.error("the files of write %s are kept: %s", self._write.write_id, error)
-            raise
-        except BaseException:
-            # Not what a COMMIT has been sent for: an interrupt can come right after it.
-            if not self._write.committing:
-                remove_written(self._config, plan.table.folder, self._write.write_id)
-            raise
         if done.replayed:
-            remove_written(self._config, plan.table.folder, self._write.write_id)
-        elif deletes and self._write.doubt is None:  # else nobody knows which of them count
-            remove_unused(self._config, deletes.superseded)
+            remove_leftovers(self._config, self._write, plan.table.folder)
         result = self._result(plan, files, done)
         return replace(result, rows_written=result.rows_written - losses.kept) if done.files_added else result
 

@@ -29,15 +29,13 @@ from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.commit import Write, refuse_managed, refuse_read_only
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
-from ducklake_orch.engine.retry import NO_LIMIT, retrying
+from ducklake_orch.engine.retry import by_plan, retrying
 from ducklake_orch.engine.session import Session, open_session
-from ducklake_orch.engine.stored_files import remove_written
+from ducklake_orch.engine.stored_files import remove_leftovers, removing_failed
 from ducklake_orch.errors import (
     ConfigError,
     DuckLakeOrchError,
     ObjectExistsError,
-    StalePlanError,
-    UnknownOutcomeError,
     UnsupportedStatementError,
 )
 from ducklake_orch.results import WriteResult
@@ -80,8 +78,7 @@ def write_table(config: LakeConfig, rows: Rows, request: WriteRequest) -> WriteR
         return _Writer(config, rows, request).run()
 
     def worth(error: DuckLakeOrchError) -> int:
-        # What fails for other reasons has been tried again where it failed.
-        return NO_LIMIT if isinstance(error, StalePlanError) and rows.repeatable else 1
+        return by_plan(error) if rows.repeatable else 1
 
     result = retrying(config.retry, f"writing `{request.table}`", attempt, attempts_for=worth)
     return replace(result, engine=rows.engine, attempts=attempts, duration_s=time.monotonic() - started)
@@ -131,9 +128,13 @@ class PlannedWrite:
         finally:
             self._unpin()
 
+    def remove_leftovers(self) -> None:
+        """Delete the files that no snapshot refers to."""
+        remove_leftovers(self.config, self.write, self.plan.target.folder)
+
     def abandon(self) -> None:
-        """Remove what was written."""
-        remove_written(self.config, self.plan.target.folder, self.write.write_id)
+        """Delete the files of a write that does not come to its commit."""
+        self.remove_leftovers()
         self._unpin()
 
     def _unpin(self) -> None:
@@ -210,22 +211,12 @@ class _Writer:
             return self._written(plan)
 
     def _written(self, plan: _Plan) -> WriteResult:
-        try:
+        with removing_failed(self._config, self._write, plan.target.folder):
             written = self._rows.write(self._job(plan.target))
             fault_point("files.written")
             done = self._commit(plan, written)
-        except UnknownOutcomeError as error:
-            log.error("the files of write %s are kept: %s", self._write.write_id, error)
-            raise
-        except BaseException:
-            # Not what a COMMIT has been sent for: an interrupt can come right after it.
-            if not self._write.committing:
-                remove_written(self._config, plan.target.folder, self._write.write_id)
-            raise
-        # Done before; or nothing came, of which COPY makes an empty file. In doubt, nobody knows which deletions count.
-        if not (done.files_added or written.few) and (done.replayed or self._write.doubt is None):
-            kept = frozenset(done.delete_files)
-            remove_written(self._config, plan.target.folder, self._write.write_id, kept)
+        if not (done.files_added or written.few):  # a replay; or there were no rows, of which COPY makes an empty file
+            remove_leftovers(self._config, self._write, plan.target.folder)
         return self._result(plan.target, written, done)
 
     # --- planning ------------------------------------------------------------------------------------------------

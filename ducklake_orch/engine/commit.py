@@ -52,6 +52,7 @@ class Write:
         after: Latest snapshot after it.
         doubt: The error of a COMMIT that may have happened all the same.
         committing: Whether a COMMIT was sent and has not failed for certain: what it commits must not be taken away.
+        kept: The paths of its files that the committed snapshot refers to; None until it is committed.
     """
 
     purpose: str
@@ -62,7 +63,13 @@ class Write:
     after: int | None = None
     doubt: DuckLakeOrchError | None = None
     committing: bool = False
+    kept: frozenset[str] | None = None
     write_id: str = field(default_factory=lambda: uuid4().hex)
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether a snapshot may refer to files that `kept` does not name, so that none of its files may be deleted."""
+        return self.committing and (self.kept is None or self.doubt is not None)
 
     @property
     def extra(self) -> str:

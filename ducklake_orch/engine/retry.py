@@ -23,6 +23,11 @@ def by_family(error: DuckLakeOrchError) -> int:
     return NO_LIMIT if error.retryable else 1
 
 
+def by_plan(error: DuckLakeOrchError) -> int:
+    """Return how many attempts an error is worth to a caller that plans anew; the rest was retried where it failed."""
+    return NO_LIMIT if isinstance(error, StalePlanError) else 1
+
+
 def retrying(
     policy: RetryPolicy,
     what: str,

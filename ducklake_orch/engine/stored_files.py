@@ -1,13 +1,19 @@
-"""Delete files of ours from the storage: those of a write that came to nothing, and those that were of no use."""
+"""Delete files that this package wrote and that no snapshot refers to.
+
+`removing_failed` and `remove_leftovers` are the only way in which the files of a write are deleted once its commit has
+begun: they keep what the commit kept, and delete nothing while the outcome of the commit is unknown.
+"""
 
 import logging
-from collections.abc import Set
+from collections.abc import Iterable, Iterator, Set
+from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
 
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.bulk_delete import delete_files
+from ducklake_orch.engine.commit import Write
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import exactly, literal
 from ducklake_orch.errors import DuckLakeOrchError
@@ -15,8 +21,39 @@ from ducklake_orch.errors import DuckLakeOrchError
 log = logging.getLogger("ducklake_orch")
 
 
+@contextmanager
+def removing_failed(config: LakeConfig, write: Write, folder: str) -> Iterator[None]:
+    """Write files and commit them in this block; if it fails, delete the files that no snapshot refers to.
+
+    Args:
+        config: The lake.
+        write: Identity of the write.
+        folder: The table's folder.
+    """
+    try:
+        yield
+    except BaseException:
+        remove_leftovers(config, write, folder)
+        raise
+
+
+def remove_leftovers(config: LakeConfig, write: Write, folder: str) -> None:
+    """Delete the files of a write that no snapshot refers to; delete none while the outcome is unknown."""
+    if write.in_doubt:
+        # An interrupt can come right after COMMIT was sent, too.
+        log.warning("the files of write %s are kept: its COMMIT may have succeeded", write.write_id)
+        return
+    remove_written(config, folder, write.write_id, write.kept or frozenset())
+
+
+def remove_superseded(config: LakeConfig, write: Write, paths: Iterable[str]) -> None:
+    """Delete those of some files of a committed write that no snapshot refers to; none if the outcome was unknown."""
+    if not write.in_doubt and (unused := sorted(set(paths).difference(write.kept or ()))):
+        remove_unused(config, unused)
+
+
 def remove_written(config: LakeConfig, folder: str, write_id: str, keep: Set[str] = frozenset()) -> int:
-    """Delete the files of a write that came to nothing, and only those; return how many there were.
+    """Delete the files of a write whose commit has not begun; return how many were deleted.
 
     A failure is only logged: it would hide the error that led here, and the files can be found by their names.
 
@@ -24,7 +61,7 @@ def remove_written(config: LakeConfig, folder: str, write_id: str, keep: Set[str
         config: The lake.
         folder: The table's folder.
         write_id: Part of the names of the write's files, and of no others.
-        keep: Those of its files that did come to something.
+        keep: Files to keep.
     """
     try:
         lost = [path for path in _written(config, folder, write_id) if path not in keep]

@@ -29,7 +29,6 @@ from ducklake_orch.engine.attach import Pin
 from ducklake_orch.engine.layout import column_comments
 from ducklake_orch.engine.quoting import TableName, table_name
 from ducklake_orch.engine.session import open_session
-from ducklake_orch.engine.stored_files import remove_written
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.results import CommitInfo
 from ducklake_orch.spark.executor import engine_spec, writing_spec
@@ -212,9 +211,7 @@ def finish_write(given: "tuple[bytes, StructType, Sequence[bytes]]") -> None:
     files = [file for one in found for file in one.files]
     result = planned.finish(_TaskFiles(schema, files))
     # Attempts that lost, or that ran beside others, may have left files behind.
-    if result.files_added:
-        folder, keep = planned.plan.target.folder, {file.path for file in files}
-        remove_written(planned.config, folder, planned.write.write_id, keep=keep)
+    planned.remove_leftovers()
     log.info("%s", result)
 
 

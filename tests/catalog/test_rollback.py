@@ -3,6 +3,7 @@
 import random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from ducklake_orch import CommitInfo, DuckLake
@@ -20,6 +21,7 @@ from ducklake_orch.errors import (
 from tests.backends import LOCAL, SQLITE, Backend, catalogs
 from tests.catalog.table_steps import COMMON, UPDATES, State, latest, rows_of, run, state, step
 from tests.conftest import MakeLake
+from tests.retained_files import check_retained_files
 
 on_sqlite = pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
 
@@ -126,6 +128,25 @@ def test_expiry_and_cleanup_after_a_rollback_leave_its_files_alone(make_lake: Ma
     run(lake, "CALL ducklake_cleanup_old_files('lake', cleanup_all => true)")
     assert values(lake) == sorted([(k,) for k in range(50)], key=repr)
     assert not lake.fsck(deep=True, storage=True).counts
+
+
+@catalogs(sql_writes=True)
+def test_a_rollback_that_copies_no_rows_keeps_its_own_delete_files(make_lake: MakeLake) -> None:
+    lake = make_lake(data_inlining_row_limit=10)
+    lake.write(pa.table({"id": list(range(40))}), "t", mode="append")
+    good = latest(lake)
+    lake.write(pa.table({"id": list(range(100, 140))}), "t", mode="append")
+    bad = latest(lake)
+    run(lake, "DELETE FROM t WHERE id = 100")  # three rows or fewer are deleted in the catalog
+    deleted = latest(lake)
+    assert lake.rollback("t", good).files_added == 0
+    check_retained_files(lake)
+    rows = {at: lake.execute(f"SELECT count(*) AS n FROM t AT (VERSION => {at})").rows for at in (good, bad, deleted)}
+    assert rows == {good: [{"n": 40}], bad: [{"n": 80}], deleted: [{"n": 79}]}
+    assert lake.changes("t", deleted, deleted).num_rows == 1
+    lake.rollback("t", deleted)
+    assert lake.execute("SELECT count(*) AS n FROM t").rows == [{"n": 79}]
+    check_retained_files(lake)
 
 
 # --- a table that has changed since ----------------------------------------------------------------------------------

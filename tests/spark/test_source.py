@@ -8,6 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from ducklake_orch import DuckLake
+from tests.retained_files import check_retained_files
 from tests.spark.reading import check, execute, expected, read_rows
 
 VALUES = """
@@ -68,6 +69,22 @@ def test_overwrite_replaces_all_or_what_is_named(lake: DuckLake, spark: SparkSes
     save(spark.sql("SELECT 1L AS id, 'all' AS p"), mode="overwrite")
     assert read_rows(load(spark)) == ["[1, 'all']"]
     assert not lake.fsck(deep=True, storage=True).counts
+
+
+def test_overwriting_a_part_of_a_file_keeps_the_rest_of_it(lake: DuckLake, spark: SparkSession) -> None:
+    execute(lake, "CREATE TABLE t (id BIGINT)", "INSERT INTO t FROM range(1000)")
+    save(spark.range(3), mode="overwrite", where="id < 990")  # so few rows stay that they are copied
+    check_retained_files(lake)
+    assert read_rows(load(spark)) == expected(lake, "FROM t") == [f"[{n}]" for n in (0, 1, 2, *range(990, 1000))]
+    execute(lake, "INSERT INTO t FROM range(1000, 2000)")
+    save(spark.range(1000, 1003), mode="overwrite", where="id BETWEEN 1000 AND 1009")  # now the others are deleted
+    check_retained_files(lake)
+    assert load(spark).count() == 13 + 3 + 990
+    execute(lake, "DELETE FROM t WHERE id = 1995")
+    before = lake.snapshots(1)[0].snapshot_id
+    save(spark.range(1), mode="overwrite")
+    check_retained_files(lake)
+    assert (load(spark).count(), load(spark, snapshot=str(before)).count()) == (1, 1005)
 
 
 def test_a_key_is_committed_once(lake: DuckLake, spark: SparkSession) -> None:

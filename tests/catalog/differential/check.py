@@ -27,6 +27,7 @@ from tests.catalog.differential.filters import condition, matching
 from tests.catalog.differential.model import Model, Table
 from tests.catalog.differential.oracle import Oracle
 from tests.catalog.differential.readers import EngineReader, PlanReader, Rows, difference, expected
+from tests.retained_files import check_retained_files
 
 _READERS = (
     *("engine", "engine open since the start", "engine in the past", "engine with WHERE", "engine count"),
@@ -90,6 +91,7 @@ class Checker:
         Raises:
             Mismatch: When a reader sees anything else.
         """
+        check_retained_files(self._lake)
         with self._lake.reading() as session, session.instance.root.cursor() as cursor:
             look = _Look(EngineReader(session.con), PlanReader(Metadata(cursor, self._lake.config)))
             if table := self._model.tables.get(name):
