@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.backends import SQLITE, Backend, catalogs
+from tests.backends import POSTGRES, SQLITE, Backend, catalogs
 from tests.catalog.differential.coverage import Coverage
 from tests.catalog.differential.goals import wanted, without_spark
 from tests.catalog.differential.run import Run, seeds
@@ -26,6 +26,70 @@ def test_every_reader_sees_what_the_model_holds_after_many_steps(
     make_lake: MakeLake, backend: Backend, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _differ(make_lake, backend, capsys, many=5, steps=300, looks=2, whole=True)
+
+
+_PLANNED = [
+    f"ducklake_orch.catalog.{module}.fault_point"
+    for module in ("write", "row_change", "replace_rows", "rollback", "compact", "flush")
+]
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("inlining", ["default", "another program"])
+@catalogs(quick=[SQLITE])
+def test_every_reader_sees_what_the_model_holds_where_rows_are_inlined_and_steps_meet(
+    make_lake: MakeLake,
+    backend: Backend,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    inlining: str,
+) -> None:
+    _meet(make_lake, backend, capsys, monkeypatch, inlining, many=1, steps=40, looks=1)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(14400)
+@pytest.mark.parametrize("inlining", ["default", "another program"])
+@catalogs()
+def test_every_reader_sees_what_the_model_holds_where_rows_are_inlined_and_many_steps_meet(
+    make_lake: MakeLake,
+    backend: Backend,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    inlining: str,
+) -> None:
+    steps = {"many": 5, "steps": 300} if backend.catalog in (SQLITE, POSTGRES) else {"many": 2, "steps": 100}
+    _meet(make_lake, backend, capsys, monkeypatch, inlining, looks=2, **steps)
+
+
+def _meet(
+    make_lake: MakeLake,
+    backend: Backend,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    inlining: str,
+    *,
+    many: int,
+    steps: int,
+    looks: int,
+) -> None:
+    scene = without_spark(backend.catalog)
+    coverage = Coverage(wanted(scene, exact=False))
+    for seed in seeds(many):
+        # MySQL cannot write rows that the engine inlined there.
+        ours = {} if inlining == "default" and backend.catalog.sql_writes else {"data_inlining_row_limit": 0}
+        lake = make_lake(f"seed_{seed}", settings={"threads": 1}, **ours)
+        run = Run(lake, scene, seed, coverage, nests=True)
+        if inlining == "another program":
+            run.let_in(make_lake(f"seed_{seed}", settings={"threads": 1}, data_inlining_row_limit=10))
+        for name in _PLANNED:
+            monkeypatch.setattr(name, run.between)
+        started = time.monotonic()
+        run.go(steps, looks=looks, fill=False)
+        with capsys.disabled():
+            print(f"\n{backend.catalog.name}, {inlining}, seed {seed}: {time.monotonic() - started:.0f} s")
+    with capsys.disabled():
+        print(coverage.report())
 
 
 def _differ(

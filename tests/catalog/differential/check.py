@@ -20,6 +20,7 @@ from tests.catalog.differential.faults import (
     INLINED_DROPPED_ERRORS,
     NARROWED,
     REMEMBERED,
+    UNKNOWN_PLACE,
     UNRECORDED,
     fault_of,
 )
@@ -115,22 +116,34 @@ class Checker:
         look.readers |= {"engine", "plan"}
         _same("plan", table, at, wanted, look.plan.rows(table, at=at))
         self.files[table.name] = look.plan.files
-        _same("engine", table, at, wanted, look.engine.rows(table))
+        if fault := self._fault_at(look, table, at):
+            self.faults[fault] += 1
+        else:
+            _same("engine", table, at, wanted, look.engine.rows(table))
 
     def _past(self, look: "_Look", name: str, at: int) -> None:
         table = self._model.at(at)[name]
         wanted = expected(self._oracle, table)
         look.readers |= {"engine in the past", "plan in the past"}
         _same("plan in the past", table, at, wanted, look.plan.rows(table, at=at))
-        if look.plan.unrecorded(at):
-            self.faults[UNRECORDED] += 1
+        if fault := self._fault_at(look, table, at):
+            self.faults[fault] += 1
             return
         self._believe(look, "engine in the past", table, at, wanted)
         self._counts(look, table, at)
 
+    def _fault_at(self, look: "_Look", table: Table, at: int) -> str | None:
+        """Return why the engine cannot be asked for a table at a snapshot, if so."""
+        if look.plan.unknown_place(table, at):
+            return UNKNOWN_PLACE
+        return UNRECORDED if at < self._model.snapshot and look.plan.unrecorded(at) else None
+
     def _counts(self, look: "_Look", table: Table, at: int) -> None:
         look.readers |= {"engine count", "plan count"}
         _same_count("plan count", table, at, look.plan.count(table, at=at))
+        if fault := self._fault_at(look, table, at):
+            self.faults[fault] += 1
+            return
         found = look.engine.count(table, at=at)
         wanted = len(table.rows)
         if found != wanted and look.plan.scanned_twice(table, at):
@@ -145,6 +158,8 @@ class Checker:
         if self._open is None:
             return
         at, where = self._model.snapshot, condition(self._rng, table)
+        if self._fault_at(look, table, at):
+            return
         look.readers.add("engine open since the start")
         _same("engine open since the start", table, at, expected(self._oracle, table), self._open.rows(table))
         if fault_of(self._model, table, at, where) is None:
@@ -157,8 +172,7 @@ class Checker:
         wanted = expected(self._oracle, table, matching(self._oracle, table, where))
         look.readers |= {"engine with WHERE", "plan with WHERE"}
         _same(f"plan with WHERE {where.sql}", table, at, wanted, look.plan.rows(table, at=at, where=where.sql))
-        unrecorded = UNRECORDED if at < self._model.snapshot and look.plan.unrecorded(at) else None
-        if fault := fault_of(self._model, table, at, where) or unrecorded:
+        if fault := fault_of(self._model, table, at, where) or self._fault_at(look, table, at):
             self.faults[fault] += 1
             return
         self._believe(look, "engine with WHERE", table, at, wanted, where.sql)

@@ -27,6 +27,16 @@ _ADDED: Sequence[tuple[str, str]] = (
     ("UUID", "ffffffff-ffff-ffff-ffff-ffffffffffff"),
     ("BLOB", "abc"),
 )
+# Names that DuckDB, Spark, DuckLake or this package give to columns of their own.
+_INTERNAL = (
+    *("rowid", "snapshot_id", "file_row_number", "filename", "file_index", "_metadata", "pos", "file_path"),
+    *("ordinal", "change_type", "t", "q", "f", "d", "source", "target", "stored", "__ducklake_orch_position"),
+)
+# Names that the engine refuses while it may inline rows of the table.
+_RESERVED = (
+    *("row_id", "begin_snapshot", "end_snapshot"),
+    *("_ducklake_internal_row_id", "_ducklake_internal_snapshot_id"),
+)
 _AWKWARD = ("it's", 'quo"ted', "größe", "select", "with space", "a.b", "UPPER", "semi;colon", "a/b=c%", "{x}")
 
 
@@ -75,11 +85,20 @@ def _rename(world: World, table: Table, column: Column) -> None:
     taken = {one.name.lower() for one in table.columns}
     # What was added keeps a name by which it is known.
     prefix = "x" if column in extra_columns(table) else ""
+    names = _AWKWARD if prefix or world.chance(0.4) else _INTERNAL
+    if names is _INTERNAL and not world.inlines(table):
+        names += _RESERVED
     wanted = next(
-        name for n in range(100) if (name := f"{prefix}{world.rng.choice(_AWKWARD)}{n or ''}").lower() not in taken
+        name
+        for n in range(100)
+        if (name := f"{prefix}{_any_case(world, world.rng.choice(names))}{n or ''}").lower() not in taken
     )
     sql = f"{_alter(table)} RENAME COLUMN {identifier(column.name)} TO {identifier(wanted)}"
     world.run(sql, table=table.with_changed(column.name, replace(column, name=wanted), lambda one: one))
+
+
+def _any_case(world: World, name: str) -> str:
+    return name.upper() if name.isascii() and world.chance(0.3) else name
 
 
 def promote(world: World, table: Table) -> None:

@@ -35,6 +35,9 @@ NARROWED = "F4: a rewrite narrows the table's bounds to what is live, and earlie
 NAN_BESIDE = "F6: `<>` leaves out a file whose other numbers are all the one, for all that there is NaN in it"
 BUCKET_ADDED = "F7: a condition on a column with bucket keys leaves out all files that are older than these"
 UNRECORDED = "F8: reading inlined rows of a version that altered nothing spoils how the snapshots of that version look"
+UNKNOWN_PLACE = (
+    "F15: inlined rows of a version of the table that the catalog tells no time of are read by the names of then"
+)
 PROMOTED_SINCE = "F5: a condition on a column as it was before it grew is an INTERNAL error"
 BLOB_IN_FILTER = "F14: a condition `=` on a BLOB looks for its printed form in Bloom filters, and leaves out rows"
 REMEMBERED = "F12: merging files spoils how the same connection sees snapshots before the table's last ALTERs"

@@ -39,6 +39,16 @@ def rewrite(world: World, table: Table) -> None:
     world.model.rewritten[table.name] = world.model.snapshot
 
 
+def maintain(world: World, table: Table) -> None:
+    """`lake.maintain`: any of our operations that rearrange files, on everything that they can be done to."""
+    operations = world.rng.choice((["flush"], ["rewrite"], ["merge"], ["flush", "rewrite", "merge"]))
+    world.log.append(f"maintain {table.name}: {operations}")
+    policy = {"rewrite": {"delete_threshold": 0.01}, "merge": {"min_files": 2}}
+    report = world.lake.maintain(policy, operations, tables=[f"main.{table.name}"])
+    assert report.status == "ok", str(report)
+    world.settle(world.lake.snapshots(limit=1)[0].snapshot_id, None)
+
+
 def expire(world: World, table: Table) -> None:
     """Forget some snapshots, and remove the files that only they needed."""
     old = world.model.retained[:-1]
@@ -71,6 +81,7 @@ def _has_history(world: World, table: Table) -> bool:
 
 
 MAINTENANCE = (
+    Step("lake.maintain", "mode", maintain, weight=1.5, on_mysql=True),
     Step("flush", "mode", flush, _inlines),
     Step("merge files", "mode", merge_files, on_mysql=True),
     Step("rewrite", "mode", rewrite),

@@ -89,6 +89,13 @@ class PlanReader:
         version = f"SELECT schema_version FROM {snapshots} WHERE snapshot_id = {at}"
         return not self._metadata.rows(f"SELECT 1 FROM {versions} WHERE schema_version = ({version}) LIMIT 1")
 
+    def unknown_place(self, table: Table, at: int) -> bool:
+        """Whether a table's inlined rows are of a version of its schema that the catalog tells no time of."""
+        versions = self._metadata.table_sql("ducklake_schema_versions")
+        found = self._table(table, at)
+        known = self._metadata.rows(f"SELECT schema_version FROM {versions} WHERE table_id = {found.table_id}")
+        return not {one.schema_version for one in found.inlined} <= {int(row[0]) for row in known}
+
     def _table(self, table: Table, at: int) -> TableDef:
         if (table.name, at) not in self._tables:
             self._tables[table.name, at] = self._metadata.table(TableName("main", table.name), at)

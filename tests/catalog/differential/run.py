@@ -22,6 +22,10 @@ from tests.catalog.differential.world import World
 # Beyond these a table is cut down, so that a run does not slow down.
 _MANY_ROWS, _MANY_FILES = 50, 30
 _FILLED_AT_MOST = 120
+# Where a step has been planned, and is still to be committed; and what may happen then.
+_BETWEEN = ("files.written", "rows.found")
+_REARRANGING = [step for step in STEPS if step.name in ("flush", "merge files", "rewrite", "lake.maintain")]
+_ELSEWHERE = [step for step in STEPS if step.axis == "mode" and step.name != "expire"]
 _CUTS = ("overwrite", "merge files", "DELETE", "replace_where", "rewrite")
 
 
@@ -42,6 +46,7 @@ class Run:
             does the same whatever ran before.
         world: Makes the lake under test, with its way of writing.
         checker: Makes what reads it.
+        nests: Whether other steps happen between the plan and the commit of a step.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class Run:
         *,
         world: Callable[..., World] = World,
         checker: Callable[..., Checker] = Checker,
+        nests: bool = False,
     ) -> None:
         catalog = scene.catalog
         self._scene = scene
@@ -61,8 +67,18 @@ class Run:
         self._world = world(lake, catalog, self._model, self._oracle, self._rng, scene.shapes)
         self._checker = checker(lake, self._model, self._oracle, self._rng, catalog)
         self._coverage, self._own = coverage, Coverage(coverage.wanted)
+        self._nests = nests
+        self._working: str | None = None
         self._looks = 0
         self._doing = "nothing"
+
+    def let_in(self, other: DuckLake) -> None:
+        """Let another program run some of the statements.
+
+        Args:
+            other: The lake, as that program opens it.
+        """
+        self._world.other = other
 
     def go(self, steps: int, *, looks: int, fill: bool) -> None:
         """Run so many steps.
@@ -114,10 +130,13 @@ class Run:
         self._world.log.append(f"--- {self._doing}")
         self._world.wrote.clear()
         taken = True
+        self._working = table.name if self._nests else None
         try:
             step.run(self._world, table)
         except Refused:
             taken = False
+        finally:
+            self._working = None
         seen = self._checker.check(table.name, self._rng.sample(LOOKS, self._looks))
         if taken:
             if step.axis == "ddl":
@@ -126,6 +145,30 @@ class Run:
             for coverage in (self._coverage, self._own):
                 coverage.add(self._event(step, self._model.tables[table.name], seen, set(self._world.wrote)))
         return taken
+
+    def between(self, point: str) -> None:
+        """At a fault point of a step: take another step that leaves the rows of its table as they are.
+
+        Args:
+            point: The name of the fault point.
+        """
+        if self._working is None or point not in _BETWEEN or not self._world.chance(0.4):
+            return
+        busy, self._working = self._working, None
+        table = self._model.tables[self._world.rng.choice(sorted(self._model.tables))]
+        steps = _REARRANGING if table.name == busy else _ELSEWHERE
+        possible = [
+            step
+            for step in steps
+            if (step.on_mysql or self._world.catalog.sql_writes) and step.possible(self._world, table)
+        ]
+        step = self._world.rng.choice(possible)
+        self._world.log.append(f"    --- meanwhile: {step.name} on `{table.name}`")
+        try:
+            step.run(self._world, table)
+        except Refused:
+            self._world.log.append("    (refused)")
+        self._coverage.steps[f"{step.name}, meanwhile"] += 1
 
     def _event(self, step: Step, table: Table, seen: Collection[str], wrote: Collection[str] = ()) -> Event:
         ddl = self._world.ddl[table.name] | ({step.name} if step.axis == "ddl" else set())

@@ -99,18 +99,19 @@ def transaction(world: World, table: Table) -> None:
 def with_limit(world: World, table: Table, limit: int) -> None:
     """Set up to how many rows a table inlines, if it does at all."""
     if table.name in world.inlining:
-        world.run(_limit(world, table, limit))
+        world.run(limit_sql(world, table.name, limit))
 
 
 def _in_files(world: World, table: Table, sql: str, after: Table) -> None:
     if table.name in world.inlining:
-        world.run(_limit(world, table, 0), sql, _limit(world, table, LIMIT), table=after)
+        world.run(limit_sql(world, table.name, 0), sql, limit_sql(world, table.name, LIMIT), table=after)
     else:
         world.run(sql, table=after)
 
 
-def _limit(world: World, table: Table, limit: int) -> str:
-    return f"CALL {world.alias}.set_option('data_inlining_row_limit', {limit}, table_name => '{table.name}')"
+def limit_sql(world: World, table: str, limit: int) -> str:
+    """Return the statement that sets up to how many rows a table inlines."""
+    return f"CALL {world.alias}.set_option('data_inlining_row_limit', {limit}, table_name => '{table}')"
 
 
 def _insert(table: Table, rows: dict[int, Row]) -> str:

@@ -3,7 +3,7 @@
 from ducklake_orch.engine.quoting import identifier
 from tests.catalog.differential.model import Table
 from tests.catalog.differential.shapes import SPECS, VARIANT, Shape, keys
-from tests.catalog.differential.sql_steps import LIMIT, with_limit
+from tests.catalog.differential.sql_steps import LIMIT, limit_sql, with_limit
 from tests.catalog.differential.steps import Step
 from tests.catalog.differential.values import sql_type
 from tests.catalog.differential.world import World
@@ -28,9 +28,13 @@ def create(world: World, shape: Shape, spec: str, *, by_sql: bool) -> None:
     if shape.variant:  # Arrow has no VARIANT that a table could be made of
         table = world.model.tables[shape.name]
         world.run(f"ALTER TABLE {shape.name} ADD COLUMN va VARIANT", table=table.with_column(VARIANT))
+    if world.other is not None:
+        return  # no option says what is inlined: each program has a limit of its own
     if shape.inlined:
         world.inlining.add(shape.name)
         with_limit(world, world.model.tables[shape.name], LIMIT)
+    elif world.lake.config.data_inlining_row_limit is None:
+        world.run(limit_sql(world, shape.name, 0))
 
 
 def recreate(world: World, table: Table) -> None:

@@ -37,6 +37,7 @@ class World:
         changed: The last snapshot that changed a table's rows or definition.
         inlining: The tables whose small changes go into the catalog.
         wrote: Who has written files for us since the step began.
+        other: The lake as another program opens it, which inlines small changes of tables whose shape allows it.
     """
 
     lake: DuckLake
@@ -50,12 +51,17 @@ class World:
     changed: dict[str, int] = field(default_factory=dict)
     inlining: set[str] = field(default_factory=set)
     wrote: set[str] = field(default_factory=set)
+    other: DuckLake | None = None
     _numbers: "count[int]" = field(default_factory=lambda: count(1))
 
     @property
     def alias(self) -> str:
         """The lake's name in SQL."""
         return self.lake.config.alias
+
+    def inlines(self, table: Table) -> bool:
+        """Whether small changes of a table may go into the catalog."""
+        return table.name in self.inlining or self.other is not None
 
     def number(self) -> int:
         """Return a number that was not used before."""
@@ -70,12 +76,21 @@ class World:
     def run(self, *statements: str, table: Table | None = None, atomic: bool = False) -> None:
         """Run SQL; then the table is as given, in all snapshots that came of it."""
         self.log.append("; ".join(statements))
-        result = self.lake.execute(list(statements), atomic=atomic, force=True).raise_for_error()
+        lake = self._program(table)
+        result = lake.execute(list(statements), atomic=atomic, force=True).raise_for_error()
         latest = result.lake["latest_snapshot"]
         assert latest is not None
         self.settle(latest, table)
         if any(_WRITES.match(one) for one in statements):
             self.mend()
+
+    def _program(self, table: Table | None) -> DuckLake:
+        """Return who runs a statement: this program, or another one that opens the lake in another way."""
+        shape = next((one for one in self.shapes if table is not None and one.name == table.name), None)
+        if self.other is None or shape is None or not shape.inlined or self.chance(0.5):
+            return self.lake
+        self.log.append("by another program:")
+        return self.other
 
     def mend(self) -> None:
         """Have fsck bring back the bounds that the engine has forgotten (F9, F10, F13), before it narrows them."""
