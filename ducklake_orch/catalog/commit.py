@@ -24,6 +24,7 @@ from ducklake_orch.catalog.transaction import NOW, MetadataTransaction
 from ducklake_orch.engine.commit import Write, commit_through
 from ducklake_orch.engine.session import Session
 from ducklake_orch.engine.stored_files import remove_superseded
+from ducklake_orch.errors import StalePlanError
 
 log = logging.getLogger("ducklake_orch")
 
@@ -249,14 +250,18 @@ class _Commit:
     def _add_few(self, table: TableDef, place: str | None, snapshot: int) -> None:
         """Add rows to the catalog itself."""
         few = self.change.few
-        if few is None or place is None or not self.ready.rows:
+        if few is None or not self.ready.rows:
             return
+        if place is None:
+            raise StalePlanError(
+                f"The catalog keeps no rows of `{table}` any more.", remedy="The same write, planned anew, can pass."
+            )
         first_row = self._count_rows(table)
         self.transaction.insert(
             place,
             few.stored,
             constants={"begin_snapshot": snapshot},
-            shifts={"row_id": ("ordinal", first_row)},
+            shifts={"row_id": (few.ordinal, first_row)},
         )
         self.tokens.append(Token("inlined_insert", table.table_id))
 

@@ -9,14 +9,16 @@ from dataclasses import dataclass, replace
 
 import duckdb
 
+from ducklake_orch.catalog.column_names import row_id_name, snapshot_id_name
 from ducklake_orch.catalog.compact_commit import Compacted, Way
 from ducklake_orch.catalog.delete_files import write_delete_file
 from ducklake_orch.catalog.feed_sql import FileLife, short
+from ducklake_orch.catalog.file_sql import parquet_sql, read_columns, renamed
 from ducklake_orch.catalog.layout import sort_sql
 from ducklake_orch.catalog.model import ROW_ID, SNAPSHOT_ID, ColumnDef, DataFile, MappedName, NewFile, TableDef
 from ducklake_orch.catalog.versions import read_versions
 from ducklake_orch.catalog.writer import write_known_rows, write_versions
-from ducklake_orch.engine.quoting import TableName, exactly, identifier, literal
+from ducklake_orch.engine.quoting import TableName, identifier
 
 log = logging.getLogger("ducklake_orch")
 _DEAD = "__ducklake_orch_dead"
@@ -146,10 +148,12 @@ def _merge(
     if any_gone:
         dead = f"SELECT row_id, began, ended FROM ({seen}) WHERE ended IS NOT NULL"
         con.execute(f"CREATE OR REPLACE TEMP TABLE {_DEAD} AS {dead}")
-    rows = f"SELECT {_named(columns)}, row_id AS {ROW_ID}, began AS {SNAPSHOT_ID} FROM ({seen})"
+    row_id, snapshot = row_id_name(columns), snapshot_id_name(columns)
+    # The order comes outside: its keys are expressions over the table's columns, and no others may be in scope.
+    rows = f"SELECT * FROM (SELECT {_named(columns)}, row_id AS {row_id}, began AS {snapshot} FROM ({seen}))"
     # The keys of the sort are about the columns of today.
     keys = sort_sql(table) if columns == table.columns else ""
-    order = f"{keys}, {ROW_ID}, {SNAPSHOT_ID}" if keys else f" ORDER BY {ROW_ID}, {SNAPSHOT_ID}"
+    order = f"{keys}, {row_id}, {snapshot}" if keys else f" ORDER BY {row_id}, {snapshot}"
     then = replace(table, columns=columns, partition=spec)
     written = write_versions(con, then, f"{rows}{order if job.sorted else ''}", job.bin.values, write_id)
     if written is None:
@@ -170,9 +174,9 @@ def _places(con: duckdb.DuckDBPyConnection, file: NewFile) -> str | None:
     Returns:
         Nothing where none are gone; None where they cannot be told apart.
     """
-    source = f"read_parquet({literal(exactly(file.path))}, file_row_number = true, hive_partitioning = false)"
+    source = f"{parquet_sql(file.path)} AS {renamed(read_columns(con, [file.path])[file.path])}"
     same = f"f.{ROW_ID} = d.row_id AND f.{SNAPSHOT_ID} = d.began"
-    places = f"SELECT f.file_row_number AS pos, d.ended FROM {source} f JOIN {_DEAD} d ON {same}"
+    places = f"SELECT f.file_row_number AS pos, d.ended FROM {source} JOIN {_DEAD} d ON {same}"
     counts = f"count(*), count(DISTINCT pos), (SELECT count(*) FROM {_DEAD})"
     found = set(con.execute(f"SELECT {counts} FROM ({places})").fetchall()[0])
     if found == {0}:
@@ -183,8 +187,8 @@ def _places(con: duckdb.DuckDBPyConnection, file: NewFile) -> str | None:
 def _rewrite(con: duckdb.DuckDBPyConnection, job: BinJob, seen: str, write_id: str) -> Compacted:
     """Write the rows that live, in the columns and the layout of today."""
     table = job.table if job.sorted else replace(job.table, sort=())
-    rows = f"SELECT {_named(job.columns)}, row_id AS {ROW_ID} FROM ({seen})"
-    order = "" if sort_sql(table) or not job.sorted else f" ORDER BY {ROW_ID}"
+    rows = f"SELECT {_named(job.columns)}, row_id AS {row_id_name(job.columns)} FROM ({seen})"
+    order = "" if sort_sql(table) or not job.sorted else f" ORDER BY {row_id_name(job.columns)}"
     files = write_known_rows(con, table, f"({rows}{order})", write_id)
     spec = table.partition.partition_id if table.partition and table.partition.fields else None
     return Compacted(job.files, tuple(files), partition_id=spec)

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 from ducklake_orch.catalog import changes
 from ducklake_orch.catalog.changes import Token
-from ducklake_orch.catalog.inlined import is_there, stored_types
+from ducklake_orch.catalog.inlined import inlines, is_there, stored_types
 from ducklake_orch.catalog.metadata import folder_name
 from ducklake_orch.catalog.model import ColumnDef, TableDef
 from ducklake_orch.catalog.relation import Relation
@@ -117,7 +117,7 @@ def add_inlined_table(transaction: MetadataTransaction, table: TableDef, version
     Not on MySQL: there CREATE TABLE ends the transaction, and the engine inserts nothing after our rows anyway.
     """
     catalog = transaction.config.catalog.type
-    if catalog == "mysql" or not (table.inlined or _inlines(transaction, table)):
+    if catalog == "mysql" or not (table.inlined or inlines(transaction.config, table)):
         return None
     if (types := stored_types(catalog, table.columns)) is None:
         return None
@@ -126,12 +126,6 @@ def add_inlined_table(transaction: MetadataTransaction, table: TableDef, version
     row = {"table_id": table.table_id, "table_name": name, "schema_version": version}
     transaction.insert_row("ducklake_inlined_data_tables", row)
     return name
-
-
-def _inlines(transaction: MetadataTransaction, table: TableDef) -> bool:
-    """Whether the engine inlines small inserts into a table; unless told otherwise, it does."""
-    limit = table.options.get("data_inlining_row_limit", transaction.config.data_inlining_row_limit)
-    return limit is None or int(limit) > 0
 
 
 def _flat(columns: Sequence[ColumnDef], parent: int | None = None) -> Iterator[tuple[ColumnDef, int | None, int]]:

@@ -7,7 +7,7 @@ from ducklake_orch.catalog.cells import text
 from ducklake_orch.catalog.change import ExactRows, Matching, Partitions, Rollback, TableChange
 from ducklake_orch.catalog.history import TableHistory
 from ducklake_orch.catalog.inlined import deletions_table, inlined_rows
-from ducklake_orch.catalog.model import ROW_ID, SNAPSHOT_ID, TableDef
+from ducklake_orch.catalog.model import TableDef
 from ducklake_orch.catalog.predicate import parse_predicate
 from ducklake_orch.catalog.retire import files_of_partitions, partitions_condition
 from ducklake_orch.catalog.scan import classify
@@ -151,7 +151,7 @@ def _inlined_rows_differ(transaction: MetadataTransaction, table: TableDef, wher
         return {
             row
             for one in inlined_rows(TableHistory(metadata, table), at, table.columns)
-            for row in metadata.rows(f"SELECT {ROW_ID}, {SNAPSHOT_ID} FROM ({one.sql}) WHERE {predicate.sql}")
+            for row in metadata.rows(f"SELECT {one.row_id}, {one.snapshot} FROM ({one.sql}) WHERE {predicate.sql}")
         }
 
     return rows(expected) != rows(transaction.latest.snapshot_id)

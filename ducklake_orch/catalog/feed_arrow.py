@@ -16,10 +16,10 @@ from ducklake_orch.catalog.feed_sql import (
     inserts_sql,
     short,
 )
-from ducklake_orch.catalog.file_sql import read_columns
+from ducklake_orch.catalog.file_sql import encrypted_columns, read_columns
 from ducklake_orch.catalog.look import snapshot_of
 from ducklake_orch.catalog.metadata import Metadata, reading
-from ducklake_orch.catalog.stored_columns import known_columns, stored_columns
+from ducklake_orch.catalog.stored_columns import stored_columns
 from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.engine.quoting import identifier
 
@@ -80,7 +80,7 @@ def _file_versions(con: duckdb.DuckDBPyConnection, plan: FeedPlan) -> Iterator[s
     footers = read_columns(con, list(dict.fromkeys(readable)))
     for life in plan.files:
         file = life.file
-        # DuckDB shows no schema of an encrypted file; it is the one that the table had when the file was written.
-        found = known_columns(plan.schemas[file.schema_version]) if file.encryption_key else footers[file.path]
+        encrypted = file.encryption_key is not None
+        found = encrypted_columns(con, file, plan.schemas[file.schema_version]) if encrypted else footers[file.path]
         names = None if file.mapping_id is None else plan.mappings[file.mapping_id]
-        yield file_versions(life, stored_columns(plan.span.needed, found, names, file.path))
+        yield file_versions(life, found, stored_columns(plan.span.needed, found, names, file.path))

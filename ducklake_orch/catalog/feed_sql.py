@@ -7,9 +7,10 @@ the table are called after their ids here (`c1`, `c2`), so that none of them can
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ducklake_orch.catalog.file_sql import parquet_sql, refuse_vectors, value_sql
-from ducklake_orch.catalog.inlined import END, InlinedRows
-from ducklake_orch.catalog.model import ROW_ID, SNAPSHOT_ID, ColumnDef, DataFile
+from ducklake_orch.catalog.file_columns import FileColumn
+from ducklake_orch.catalog.file_sql import data_sql, has_own, parquet_sql, refuse_vectors, value_sql
+from ducklake_orch.catalog.inlined import InlinedRows
+from ducklake_orch.catalog.model import ROW_ID, ROW_ID_FIELD, SNAPSHOT_ID, SNAPSHOT_ID_FIELD, ColumnDef, DataFile
 from ducklake_orch.catalog.stored_columns import StoredColumn
 from ducklake_orch.engine.quoting import identifier
 
@@ -57,34 +58,47 @@ def short(column: ColumnDef) -> str:
     return f"c{column.column_id}"
 
 
-def file_versions(life: FileLife, stored: Sequence[StoredColumn]) -> str:
-    """Return the query for the row versions of a file: `row_id`, `began`, `ended`, and columns of the table."""
+def file_versions(life: FileLife, found: Sequence[FileColumn], stored: Sequence[StoredColumn]) -> str:
+    """Return the query for the row versions of a file: `row_id`, `began`, `ended`, and columns of the table.
+
+    Args:
+        life: The file.
+        found: What columns it has.
+        stored: Where it has those of the table.
+    """
     file = life.file
     refuse_vectors([file])
-    began = f"coalesce({SNAPSHOT_ID}, {file.begin_snapshot})"
-    start = "NULL" if file.row_id_start is None else str(file.row_id_start)
+    began, start = str(file.begin_snapshot), "NULL" if file.row_id_start is None else str(file.row_id_start)
+    row_id = f"CAST({start} + file_row_number AS BIGINT)"
+    if has_own(found, SNAPSHOT_ID_FIELD):
+        began = f"coalesce({SNAPSHOT_ID}, {began})"
+    if has_own(found, ROW_ID_FIELD):
+        row_id = f"coalesce({ROW_ID}, {row_id})"
     ends = ["NULL" if life.end_snapshot is None else str(life.end_snapshot)]
-    rows, gone = _with_ids(file.path, file.encryption_key), _gone(life)
+    rows, gone = data_sql(file, found), _gone(life)
     if gone:
-        rows = f"{rows} f LEFT JOIN ({gone}) d ON d.{_POSITION} = f.file_row_number"
+        rows = f"{rows} LEFT JOIN ({gone}) d ON d.{_POSITION} = f.file_row_number"
         ends.append(f"d.{_GONE}")
     # LEAST passes NULLs over.
-    select = [f"coalesce({ROW_ID}, {start} + file_row_number) AS row_id", f"{began} AS began"]
+    select = [f"{row_id} AS row_id", f"CAST({began} AS BIGINT) AS began"]
     select += [f"CAST(least({', '.join(ends)}) AS BIGINT) AS ended"]
     select += [f"{value_sql(one)} AS {short(one.column)}" for one in stored]
     return f"SELECT {', '.join(select)} FROM {rows}"
 
 
-def state_sql(file: DataFile, deleted: Sequence[int], stored: Sequence[StoredColumn], at: int) -> str:
+def state_sql(
+    file: DataFile, deleted: Sequence[int], found: Sequence[FileColumn], stored: Sequence[StoredColumn], at: int
+) -> str:
     """Return the query for the rows of a file that are live at a snapshot, in the form of `file_versions`.
 
     Args:
         file: The file, as it is at the snapshot.
         deleted: Its positions that the catalog itself names as deleted by then.
-        stored: Where it has the columns.
+        found: What columns it has.
+        stored: Where it has those of the table.
         at: The snapshot.
     """
-    versions = file_versions(FileLife(file, deleted=tuple((position, 0) for position in deleted)), stored)
+    versions = file_versions(FileLife(file, deleted=tuple((position, 0) for position in deleted)), found, stored)
     return f"SELECT * FROM ({versions}) WHERE began <= {at} AND coalesce(ended > {at}, true)"
 
 
@@ -100,9 +114,9 @@ def same_sql(columns: Sequence[ColumnDef]) -> str:
     return f"md5(CAST(row({', '.join(values)}) AS VARCHAR))"
 
 
-def _with_ids(path: str, encryption_key: str | None) -> str:
-    """Return the source of a file's columns, and of the two that only some files have."""
-    nothing = f"SELECT NULL::BIGINT AS {ROW_ID}, NULL::BIGINT AS {SNAPSHOT_ID} WHERE false"
+def _with_snapshots(path: str, encryption_key: str | None) -> str:
+    """Return the source of a delete file's columns, and of the one that only some files have."""
+    nothing = f"SELECT NULL::BIGINT AS {SNAPSHOT_ID} WHERE false"
     return f"({nothing} UNION ALL BY NAME FROM {parquet_sql(path, encryption_key)})"
 
 
@@ -110,7 +124,7 @@ def _gone(life: FileLife) -> str:
     """Return the query for when positions of a file were deleted: first, for later delete files name them again."""
     parts = [
         f"SELECT pos, coalesce({SNAPSHOT_ID}, {one.begin_snapshot}) AS gone"
-        f" FROM {_with_ids(one.path, one.encryption_key)}"
+        f" FROM {_with_snapshots(one.path, one.encryption_key)}"
         for one in life.file.deletes
     ]
     if life.deleted:
@@ -124,7 +138,8 @@ def _gone(life: FileLife) -> str:
 def inlined_versions_sql(inlined: InlinedRows, columns: Sequence[ColumnDef]) -> str:
     """Return the query for the versions of inlined rows, in the form of `file_versions`."""
     values = "".join(f", {identifier(one.name)} AS {short(one)}" for one in columns)
-    return f"SELECT {ROW_ID} AS row_id, {SNAPSHOT_ID} AS began, {END} AS ended{values} FROM ({inlined.sql})"
+    own = f"{inlined.row_id} AS row_id, {inlined.snapshot} AS began, {inlined.end} AS ended"
+    return f"SELECT {own}{values} FROM ({inlined.sql})"
 
 
 def _as_it_is(_: ColumnDef, sql: str) -> str:

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from ducklake_orch.catalog.column_names import beside
 from ducklake_orch.catalog.fitting import explain
-from ducklake_orch.catalog.inlined import stored_text
+from ducklake_orch.catalog.inlined import stored_text, stored_types
 from ducklake_orch.catalog.layout import partition_keys
 from ducklake_orch.catalog.model import NewFile, TableDef
 from ducklake_orch.catalog.relation import Relation
 from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.catalog.writer import fitted, write_files
-from ducklake_orch.engine.quoting import identifier
+from ducklake_orch.engine.quoting import folded, identifier
 
 if TYPE_CHECKING:
     from ducklake_orch.config.lake import LakeConfig
@@ -28,11 +29,13 @@ class FewRows:
     """Rows for the catalog.
 
     Attributes:
-        stored: The rows as texts that the catalog's types are cast from, numbered from 0 by `ordinal`.
+        stored: The rows as texts that the catalog's types are cast from, numbered from 0.
+        ordinal: What the number is called beside the columns.
         as_files: What they would be as files: for statistics and partition keys.
     """
 
     stored: Relation
+    ordinal: str
     as_files: tuple[NewFile, ...]
 
 
@@ -47,6 +50,10 @@ def _reason_against(catalog: str, table: TableDef) -> str | None:
         return "the engine finds no place there"  # CREATE TABLE ends MySQL's transaction
     if any(column.children or column.type in ("geometry", "variant") for column in table.columns):
         return "not all such values come back as they were"  # texts in structs without their apostrophes
+    if stored_types(catalog, table.columns) is None:
+        return "no table of the catalog has such columns"
+    if catalog == "sqlite" and any(folded(column.name) == "rowid" for column in table.columns):
+        return "the engine takes the column for SQLite's own, and cannot flush its rows"
     texts = (duckdb_type(key.column) == "VARCHAR" for key in partition_keys(table) if key.is_identity)
     if catalog == "postgres" and any(texts):
         return "a flush finds no partition by the bytes of a text"
@@ -89,8 +96,9 @@ def few_rows(con: duckdb.DuckDBPyConnection, catalog: str, table: TableDef, sour
         with tempfile.TemporaryDirectory() as folder:
             files = write_files(con, replace(table, folder=f"{folder}/", data_path=f"{folder}/"), _FEW, "few")
         texts = ", ".join(f"{stored_text(catalog, one)} AS {identifier(one.name)}" for one in table.columns)
-        rows = con.execute(f"SELECT row_number() OVER () - 1 AS ordinal, {texts} FROM {_FEW}").to_arrow_table()
+        ordinal = beside("ordinal", table.columns)
+        rows = con.execute(f"SELECT row_number() OVER () - 1 AS {ordinal}, {texts} FROM {_FEW}").to_arrow_table()
     finally:
         con.execute(f"DROP TABLE {_FEW}")
     types = dict.fromkeys((one.name for one in table.columns), "VARCHAR")
-    return FewRows(Relation({"ordinal": "BIGINT"} | types, [()] * len(rows), rows), tuple(files))
+    return FewRows(Relation({ordinal: "BIGINT"} | types, [()] * len(rows), rows), ordinal, tuple(files))

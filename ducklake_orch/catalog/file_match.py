@@ -17,6 +17,7 @@ class Match:
     """How the columns of a file fit a table.
 
     Attributes:
+        found: The file's top-level columns, in its order.
         leaves: By number in the file: its columns that hold values, and what they are in the table.
         columns: By id in the table: the file's top-level columns.
         missing: Columns of the table, also inside others, that the file does not have.
@@ -25,6 +26,7 @@ class Match:
         problems: What does not fit, one line each.
     """
 
+    found: Sequence[FileColumn] = ()
     leaves: dict[int, tuple[FileColumn, ColumnDef]] = field(default_factory=dict)
     columns: dict[int, FileColumn] = field(default_factory=dict)
     missing: list[ColumnDef] = field(default_factory=list)
@@ -64,6 +66,7 @@ class _Matching:
 
     def run(self, columns: Sequence[FileColumn], table: Sequence[ColumnDef]) -> Match:
         result = self.result
+        result.found = columns
         if any(one.field_id in _INTERNAL for one in columns):
             # The engine would take them for this table's, whatever the mapping says.
             result.problems.append("it has the row ids of the lake it comes from; write its rows anew without them")

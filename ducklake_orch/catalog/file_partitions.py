@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 
 import duckdb
 
+from ducklake_orch.catalog.column_names import stored_name
 from ducklake_orch.catalog.file_columns import FileColumn
 from ducklake_orch.catalog.file_match import Match
+from ducklake_orch.catalog.file_sql import renamed
 from ducklake_orch.catalog.folders import meant, path_folders, path_value
 from ducklake_orch.catalog.footers import Footer, LeafStats
 from ducklake_orch.catalog.layout import PartitionKey, key_sql, partition_keys
@@ -17,7 +19,6 @@ from ducklake_orch.catalog.model import ColumnDef, TableDef
 from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.engine.quoting import exactly, folded, identifier, literal
 
-_FILE = "__ducklake_orch_file"
 # No statistics tell of NaN, and those of blobs are digits.
 _UNPROVED = ("float32", "float64", "blob")
 
@@ -179,14 +180,13 @@ def _read(
     read_keys = [(n, key) for n, key in enumerate(keys) if key.column.column_id in columns]
     read_columns = [column for column in required if column.column_id in columns]
     inner = [f"{key_sql(key.field.transform, _cast(key.column, columns))} AS k{n}" for n, key in read_keys]
-    inner += [f"{identifier(columns[column.column_id].name)} AS c{n}" for n, column in enumerate(read_columns)]
+    inner += [f"{_column(column, columns)} AS c{n}" for n, column in enumerate(read_columns)]
     outer = [f"CAST(min(k{n}) AS VARCHAR), CAST(max(k{n}) AS VARCHAR), count(k{n})" for n, _ in read_keys]
     outer += [f"count(c{n})" for n in range(len(read_columns))]
     paths = ", ".join(literal(exactly(file.footer.path)) for file in files)
-    rows = f"read_parquet([{paths}], filename = {literal(_FILE)}, hive_partitioning = false)"
-    sql = (
-        f"SELECT {_FILE}, count(*), {', '.join(outer)} FROM (SELECT {_FILE}, {', '.join(inner)} FROM {rows}) GROUP BY 1"
-    )
+    rows = f"read_parquet([{paths}], hive_partitioning = false) AS {renamed(files[0].match.found)}"
+    rows = f"SELECT filename, {', '.join(inner)} FROM {rows}"
+    sql = f"SELECT filename, count(*), {', '.join(outer)} FROM ({rows}) GROUP BY 1"
     by_path = {file.footer.path: file for file in files}
     for path, count, *values in con.execute(sql).fetchall():
         answers = iter(values)
@@ -200,7 +200,11 @@ def _read(
 
 
 def _cast(column: ColumnDef, columns: Mapping[int, FileColumn]) -> str:
-    return f"CAST({identifier(columns[column.column_id].name)} AS {duckdb_type(column)})"
+    return f"CAST({_column(column, columns)} AS {duckdb_type(column)})"
+
+
+def _column(column: ColumnDef, columns: Mapping[int, FileColumn]) -> str:
+    return identifier(stored_name(columns[column.column_id].name))
 
 
 # --- what the path says ------------------------------------------------------------------------------------------

@@ -8,24 +8,59 @@ from typing import Any
 
 import duckdb
 
+from ducklake_orch.catalog.column_names import free_name, position_name, row_id_name, stored_name
 from ducklake_orch.catalog.file_columns import SCHEMA, FileColumn, file_columns
-from ducklake_orch.catalog.model import ROW_ID, SNAPSHOT_ID, DataFile, DeleteFile
-from ducklake_orch.catalog.stored_columns import StoredColumn
+from ducklake_orch.catalog.model import (
+    ROW_ID,
+    ROW_ID_FIELD,
+    SNAPSHOT_ID,
+    SNAPSHOT_ID_FIELD,
+    ColumnDef,
+    DataFile,
+    DeleteFile,
+)
+from ducklake_orch.catalog.stored_columns import StoredColumn, known_columns
 from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.engine.quoting import exactly, identifier, literal
 from ducklake_orch.errors import UnsupportedStatementError
 
-# What the place of a row in its file is called, beside the columns of a table.
-POSITION = "__ducklake_orch_position"
+_OWN = {ROW_ID_FIELD: ROW_ID, SNAPSHOT_ID_FIELD: SNAPSHOT_ID}
 
 
 def parquet_sql(path: str, encryption_key: str | None = None) -> str:
-    """Return the source of a file's own columns, and `file_row_number`."""
+    """Return the source of a file's own columns."""
     key = (
         f", encryption_config = {{footer_key_value: from_base64({literal(encryption_key)})}}" if encryption_key else ""
     )
     name = literal(exactly(path))
-    return f"read_parquet({name}, file_row_number = true, hive_partitioning = false{key})"
+    return f"read_parquet({name}, hive_partitioning = false{key})"
+
+
+def data_sql(file: DataFile, found: Sequence[FileColumn]) -> str:
+    """Return the source of a data file's own columns, as `f`, and what DuckDB knows of a row: `file_row_number`.
+
+    Args:
+        file: The file.
+        found: What columns it has.
+    """
+    return f"{parquet_sql(file.path, file.encryption_key)} AS {renamed(found)}"
+
+
+def renamed(found: Sequence[FileColumn]) -> str:
+    """Return `f`, with a name for each column of files that no column of DuckDB's or of ours has.
+
+    That is `stored_name`, but for the two columns that the engine itself puts into files.
+    """
+    names: list[str] = []
+    for one in found:
+        own = _OWN.get(one.field_id) if one.field_id is not None else None
+        names.append(free_name(own or stored_name(one.name), names))
+    return f"f({', '.join(map(identifier, names))})"
+
+
+def has_own(found: Sequence[FileColumn], field_id: int) -> bool:
+    """Whether a file has one of the columns that the engine itself puts into files."""
+    return any(one.field_id == field_id for one in found)
 
 
 def refuse_vectors(files: Sequence[DataFile]) -> None:
@@ -69,36 +104,41 @@ def live_sql(file: DataFile, at: int, inlined_deletes: Sequence[int]) -> str:
     return " AND ".join(conditions) or "true"
 
 
-def rows_sql(file: DataFile, columns: Sequence[StoredColumn], at: int, inlined_deletes: Sequence[int]) -> str:
+def rows_sql(
+    file: DataFile,
+    found: Sequence[FileColumn],
+    columns: Sequence[StoredColumn],
+    at: int,
+    inlined_deletes: Sequence[int],
+) -> str:
     """Return the query for the live rows of a file, in the columns of the table."""
     values = [f"{value_sql(one)} AS {identifier(one.column.name)}" for one in columns] or ["1"]
-    source = parquet_sql(file.path, file.encryption_key)
-    return f"SELECT {', '.join(values)} FROM {source} WHERE {live_sql(file, at, inlined_deletes)}"
+    return f"SELECT {', '.join(values)} FROM {data_sql(file, found)} WHERE {live_sql(file, at, inlined_deletes)}"
 
 
 def placed_rows_sql(
     file: DataFile,
+    found: Sequence[FileColumn],
     columns: Sequence[StoredColumn],
     at: int,
     inlined_deletes: Sequence[int],
-    *,
-    has_row_ids: bool,
 ) -> str:
-    """Return the query for the live rows of a file, with the id of each row and its place.
+    """Return the query for the live rows of a file, each with its id (`row_id_name`) and place (`position_name`).
 
     Args:
         file: The file, as it is at the snapshot.
+        found: What columns it has.
         columns: Where it has the table's columns.
         at: The snapshot.
         inlined_deletes: Its positions that the catalog itself names as deleted.
-        has_row_ids: Whether it carries ids of its rows.
     """
+    names = [one.column for one in columns]
     values = [f"{value_sql(one)} AS {identifier(one.column.name)}" for one in columns]
     counted = "NULL::BIGINT" if file.row_id_start is None else f"{file.row_id_start} + file_row_number"
-    values.append(f"{f'coalesce({ROW_ID}, {counted})' if has_row_ids else counted} AS {ROW_ID}")
-    values.append(f"file_row_number AS {POSITION}")
-    source = parquet_sql(file.path, file.encryption_key)
-    return f"SELECT {', '.join(values)} FROM {source} WHERE {live_sql(file, at, inlined_deletes)}"
+    has_row_ids = has_own(found, ROW_ID_FIELD)
+    values.append(f"{f'coalesce({ROW_ID}, {counted})' if has_row_ids else counted} AS {row_id_name(names)}")
+    values.append(f"file_row_number AS {position_name(names)}")
+    return f"SELECT {', '.join(values)} FROM {data_sql(file, found)} WHERE {live_sql(file, at, inlined_deletes)}"
 
 
 def read_columns(con: duckdb.DuckDBPyConnection, paths: Sequence[str]) -> dict[str, tuple[FileColumn, ...]]:
@@ -119,6 +159,31 @@ def read_columns(con: duckdb.DuckDBPyConnection, paths: Sequence[str]) -> dict[s
     return found
 
 
+def encrypted_columns(
+    con: duckdb.DuckDBPyConnection, file: DataFile, schema: Sequence[ColumnDef]
+) -> tuple[FileColumn, ...]:
+    """Return what columns an encrypted file has, of which DuckDB shows only the names.
+
+    Args:
+        con: A connection that reaches the storage.
+        file: The file.
+        schema: The columns that the table had when it was written.
+
+    Raises:
+        UnsupportedStatementError: When a column may have been renamed in the transaction that wrote the file.
+    """
+    rows = con.execute(f"DESCRIBE FROM {parquet_sql(file.path, file.encryption_key)}").fetchall()
+    names, known = [str(row[0]) for row in rows], {one.name: one for one in known_columns(schema)}
+    known |= {name: FileColumn(name, "BIGINT", number) for number, name in _OWN.items() if name not in known}
+    unknown = [name for name in names if name not in known]
+    if unknown and any(one.name not in names for one in schema):
+        raise UnsupportedStatementError(
+            f"Nothing tells which column of the table is `{unknown[0]}` of the encrypted file {file.path}.",
+            remedy="Read the table with SQL: `lake.execute`.",
+        )
+    return tuple(known.get(name) or FileColumn(name, "", None) for name in names)
+
+
 def value_sql(stored: StoredColumn, inside: str = "") -> str:
     """Return the value of a column, or of a field of a struct, as the column's type is now.
 
@@ -131,8 +196,9 @@ def value_sql(stored: StoredColumn, inside: str = "") -> str:
     if stored.column.type == "blob" and not inside:
         # DuckDB looks for the printed form of bytes in a file's Bloom filter, and leaves out rows: no condition on
         # blobs, nor a join by them, may come so far down.
-        return f"TRY({_as_now(stored, identifier(stored.name))})"
-    return _as_now(stored, f"struct_extract({inside}, {literal(stored.name)})" if inside else identifier(stored.name))
+        return f"TRY({_as_now(stored, identifier(stored_name(stored.name)))})"
+    name = identifier(stored_name(stored.name))
+    return _as_now(stored, f"struct_extract({inside}, {literal(stored.name)})" if inside else name)
 
 
 def _as_now(stored: StoredColumn, sql: str) -> str:

@@ -9,9 +9,10 @@ from typing import Protocol
 
 import duckdb
 
+from ducklake_orch.catalog.column_names import position_name
 from ducklake_orch.catalog.file_columns import FileColumn
-from ducklake_orch.catalog.file_sql import POSITION, placed_rows_sql, read_columns
-from ducklake_orch.catalog.model import ROW_ID, DataFile
+from ducklake_orch.catalog.file_sql import placed_rows_sql, read_columns
+from ducklake_orch.catalog.model import DataFile
 from ducklake_orch.catalog.scan import ScanPlan
 from ducklake_orch.catalog.stored_columns import stored_columns
 from ducklake_orch.catalog.workers import Lent, integers
@@ -93,10 +94,10 @@ def placed_sql(plan: ScanPlan, file: DataFile, hits: Hits) -> str:
     names = None if file.mapping_id is None else plan.mappings[file.mapping_id]
     return placed_rows_sql(
         file,
+        found,
         stored_columns(plan.needed, found, names, file.path),
         plan.snapshot,
         plan.inlined_deletes.get(file.data_file_id, ()),
-        has_row_ids=any(one.name == ROW_ID for one in found),
     )
 
 
@@ -109,5 +110,5 @@ class DuckDBFinder:
         """Read the files, and put the positions that are hit into the table."""
         condition = f" WHERE {plan.where.sql}" if plan.where else ""
         for file in files:
-            found = f"SELECT {file.data_file_id}, {POSITION} FROM ({placed_sql(plan, file, hits)}){condition}"
-            hits.con.execute(f"INSERT INTO {hits.TABLE} {found}")
+            found = f"{file.data_file_id}, {position_name(plan.needed)} FROM ({placed_sql(plan, file, hits)})"
+            hits.con.execute(f"INSERT INTO {hits.TABLE} SELECT {found}{condition}")

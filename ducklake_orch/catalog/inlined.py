@@ -3,16 +3,25 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ducklake_orch.catalog.column_names import (
+    beside,
+    reserved_column,
+    row_id_name,
+    snapshot_id_name,
+    stored_name,
+)
 from ducklake_orch.catalog.evolve import read_as
 from ducklake_orch.catalog.history import TableHistory
 from ducklake_orch.catalog.metadata import Metadata, live
-from ducklake_orch.catalog.model import ROW_ID, SNAPSHOT_ID, ColumnDef, InlinedTable, TableDef
+from ducklake_orch.catalog.model import ColumnDef, InlinedTable, TableDef
 from ducklake_orch.catalog.types import duckdb_type
+from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.quoting import identifier
 
-# What the end of an inlined row is called where it is asked for.
-END = "__ducklake_orch_end"
+# The most bytes that PostgreSQL keeps of a name, and the names that its tables have for themselves.
+_POSTGRES_BYTES = 63
+_POSTGRES_NAMES = ("ctid", "xmin", "xmax", "cmin", "cmax", "tableoid")
 
 
 @dataclass(frozen=True)
@@ -22,12 +31,18 @@ class InlinedRows:
     Attributes:
         table: Where they are kept.
         schema_version: The version of the table's schema that they were written with.
-        sql: The query that gives them: the columns asked for, by name, then row id and snapshot.
+        sql: The query that gives them: the columns asked for, by name, then the next three.
+        row_id: What the row's id is called beside them.
+        snapshot: What the snapshot is called that the row came with.
+        end: What the snapshot is called that the row ended with, where that was asked for.
     """
 
     table: str
     schema_version: int
     sql: str
+    row_id: str
+    snapshot: str
+    end: str
 
 
 def deletions_table(metadata: Metadata, table: TableDef) -> str | None:
@@ -52,7 +67,7 @@ def inlined_rows(history: TableHistory, at: int, columns: Sequence[ColumnDef]) -
     """
     metadata, table = history.metadata, history.table
     found = [one for one in table.inlined if is_there(metadata, one.name)]
-    return tuple(InlinedRows(one.name, one.schema_version, _rows_sql(history, one, live(at), columns)) for one in found)
+    return tuple(_rows(history, one, live(at), columns) for one in found)
 
 
 def inlined_versions(history: TableHistory, columns: Sequence[ColumnDef], condition: str) -> tuple[InlinedRows, ...]:
@@ -64,10 +79,7 @@ def inlined_versions(history: TableHistory, columns: Sequence[ColumnDef], condit
         condition: Which of them, by `begin_snapshot` and `end_snapshot`.
     """
     found = [one for one in history.table.inlined if is_there(history.metadata, one.name)]
-    return tuple(
-        InlinedRows(one.name, one.schema_version, _rows_sql(history, one, condition, columns, ends=True))
-        for one in found
-    )
+    return tuple(_rows(history, one, condition, columns, ends=True) for one in found)
 
 
 def count_sql(metadata: Metadata, inlined: InlinedTable, at: int) -> str:
@@ -91,36 +103,52 @@ def is_there(metadata: Metadata, name: str) -> bool:
     return True
 
 
-def _rows_sql(
+def _rows(
     history: TableHistory, inlined: InlinedTable, condition: str, columns: Sequence[ColumnDef], *, ends: bool = False
-) -> str:
+) -> InlinedRows:
     metadata = history.metadata
+    row_id, snapshot, end = row_id_name(columns), snapshot_id_name(columns), beside("__ducklake_orch_end", columns)
     then = {one.column_id: one for one in history.columns(inlined.schema_version)}
     select, stored = [], ["row_id", "begin_snapshot"]
     for column in columns:
         old = then.get(column.column_id)
         value = read_as(stored_value(metadata, old), old, column) if old else read_as("NULL", None, column)
         select.append(f"{value} AS {identifier(column.name)}")
-        stored += [identifier(old.name)] if old else []
-    select += [f"row_id AS {ROW_ID}", f"begin_snapshot AS {SNAPSHOT_ID}"]
+        stored += [f"{identifier(old.name)} AS {identifier(stored_name(old.name))}"] if old else []
+    select += [f"row_id AS {row_id}", f"begin_snapshot AS {snapshot}"]
     if ends:
-        select.append(f"end_snapshot AS {END}")
+        select.append(f"end_snapshot AS {end}")
         stored.append("end_snapshot")
     # Fetched before any condition is put on them: DuckDB hands some to Postgres that it then cannot write down.
     rows = f"SELECT {', '.join(stored)} FROM {metadata.table_sql(inlined.name)} WHERE {condition}"
-    return f"WITH stored AS MATERIALIZED ({rows}) SELECT {', '.join(select)} FROM stored"
+    sql = f"WITH stored AS MATERIALIZED ({rows}) SELECT {', '.join(select)} FROM stored"
+    return InlinedRows(inlined.name, inlined.schema_version, sql, row_id, snapshot, end)
 
 
 def stored_types(catalog: str, columns: Sequence[ColumnDef]) -> dict[str, str] | None:
-    """Return the types that the engine keeps inlined rows in; None when it keeps none of these columns.
+    """Return the types that the catalog keeps inlined rows in; None when it cannot keep such columns.
 
     Args:
         catalog: The kind of catalog.
         columns: The table's columns.
     """
+    if reserved_column(columns) is not None:
+        return None
+    if catalog == "postgres" and any(_is_unlike_in_postgres(one.name) for one in columns):
+        return None
     found = {one.name: _stored_type(catalog, one) for one in columns}
     kept = {name: kind for name, kind in found.items() if kind is not None}
     return kept if len(kept) == len(found) else None
+
+
+def _is_unlike_in_postgres(name: str) -> bool:
+    return len(name.encode()) > _POSTGRES_BYTES or name in _POSTGRES_NAMES
+
+
+def inlines(config: LakeConfig, table: TableDef) -> bool:
+    """Whether the engine inlines small inserts into a table; unless told otherwise, it does."""
+    limit = table.options.get("data_inlining_row_limit", config.data_inlining_row_limit)
+    return limit is None or int(limit) > 0
 
 
 def _stored_type(catalog: str, column: ColumnDef) -> str | None:
@@ -153,7 +181,7 @@ def stored_text(catalog: str, column: ColumnDef) -> str:
 
 def stored_value(metadata: Metadata, column: ColumnDef) -> str:
     """Return the SQL of an inlined value, in the type of its column; catalogs keep much as text."""
-    name = identifier(column.name)
+    name = identifier(stored_name(column.name))
     if metadata.config.catalog.type == "postgres" and column.type in ("varchar", "json"):
         name = f"decode({name})"  # kept as bytes, which may hold what Postgres takes in no text
     return f"CAST({name} AS {duckdb_type(column)})"

@@ -7,7 +7,7 @@ from ducklake_orch.catalog.folders import folder
 from ducklake_orch.catalog.model import ColumnDef, PartitionField, TableDef
 from ducklake_orch.catalog.types import duckdb_type, field_ids
 from ducklake_orch.config.units import parse_size
-from ducklake_orch.engine.quoting import identifier, literal
+from ducklake_orch.engine.quoting import folded, identifier, literal
 
 DEFAULT_FILE_SIZE = 512 * 1024 * 1024
 _MOMENTS = ("year", "month", "day", "hour")
@@ -65,7 +65,7 @@ def partition_keys(table: TableDef) -> list[PartitionKey]:
     for one in table.partition.fields if table.partition else ():
         column = table.column(one.column_id)
         word = column.name if one.transform == "identity" else one.transform.partition("(")[0]
-        taken = any(key.folder.lower() == word.lower() for key in keys)
+        taken = any(folded(key.folder) == folded(word) for key in keys)
         keys.append(PartitionKey(one, column, f"{word}_{column.name}" if taken else word))
     return keys
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 
 import duckdb
 
-from ducklake_orch.catalog.file_sql import POSITION
+from ducklake_orch.catalog.column_names import position_name, row_id_name
 from ducklake_orch.catalog.hits import Hits, placed_sql
-from ducklake_orch.catalog.merge_source import NUMBER, SOURCE, MergeSource, Spool
+from ducklake_orch.catalog.merge_source import SOURCE, MergeSource, Spool
 from ducklake_orch.catalog.metadata import Metadata
-from ducklake_orch.catalog.model import ROW_ID, ROW_ID_FIELD, ColumnDef, DataFile, TableDef
+from ducklake_orch.catalog.model import ROW_ID_FIELD, ColumnDef, DataFile, TableDef
 from ducklake_orch.catalog.planning import RowPlan, inlined_sql, planning
 from ducklake_orch.catalog.predicate import changing_function, parse_predicate, parse_value
 from ducklake_orch.catalog.row_change import RowRequest, change_rows
@@ -153,8 +153,8 @@ class _Merge:
                 )
         target = table
         if request.schema_evolution != "error":
-            free, promote = metadata.first_free_column(table.table_id), request.schema_evolution == "promote"
-            target = evolved(table, self._source.types, free, add=True, promote=promote)
+            promote = request.schema_evolution == "promote"
+            target = evolved(metadata, table, self._source.types, promote=promote)
         given = self._source.become_rows_of(target)
         # A name in a condition is one of the data's row, or of the table's.
         sides = [_side("source", given), _side("target", table.columns)]
@@ -214,8 +214,9 @@ class _Merge:
         self._con.execute(f"DELETE FROM {_MATCHES} WHERE (file IN ({there})) IS NOT TRUE")
         if not files:
             return
+        position = position_name(plan.needed)
         queries = [
-            FileQuery(file, self._match(file.data_file_id, f"({placed_sql(plan, file, hits)})", POSITION))
+            FileQuery(file, self._match(file.data_file_id, f"({placed_sql(plan, file, hits)})", position))
             for file in files
         ]
         if self._workers and self.travels and self._workers.are_worth(files):
@@ -242,8 +243,9 @@ class _Merge:
     @property
     def _data(self) -> Lent:
         """The data, as rows of the table."""
-        number = ColumnDef(ROW_ID_FIELD, NUMBER, "int64", nullable=False)  # an id that no column has
-        return Lent(SOURCE, (*self._source.columns, number), NUMBER, whole=True)
+        name = self._source.number
+        number = ColumnDef(ROW_ID_FIELD, name, "int64", nullable=False)  # an id that no column has
+        return Lent(SOURCE, (*self._source.columns, number), name, whole=True)
 
     @property
     def lent(self) -> Sequence[Lent]:
@@ -260,11 +262,10 @@ class _Merge:
         sign = "=" if self._request.null_keys == "error" else "IS NOT DISTINCT FROM"
         same = " AND ".join(f"target.{identifier(key)} {sign} source.{identifier(key)}" for key in self._source.keys)
         by_source = self._request.when_not_matched_by_source == "delete"
-        action = (
-            f"CASE WHEN source.{NUMBER} IS NULL THEN {_DELETE} ELSE {self._action} END" if by_source else self._action
-        )
+        n = self._source.number
+        action = f"CASE WHEN source.{n} IS NULL THEN {_DELETE} ELSE {self._action} END" if by_source else self._action
         return (
-            f"SELECT {number} AS file, target.{place} AS pos, source.{NUMBER} AS n, {action} AS action"
+            f"SELECT {number} AS file, target.{place} AS pos, source.{n} AS n, {action} AS action"
             f" FROM {rows} AS target {'LEFT ' if by_source else ''}JOIN {SOURCE} AS source ON {same}"
         )
 
@@ -272,7 +273,7 @@ class _Merge:
         self._con.execute(f"DELETE FROM {_MATCHES} WHERE file < 0")
         found = {}
         for number, (name, rows) in enumerate(zip(plan.inlined, inlined_sql(self._con, plan), strict=True), 1):
-            self._con.execute(f"INSERT INTO {_MATCHES} {self._match(-number, rows, ROW_ID)}")
+            self._con.execute(f"INSERT INTO {_MATCHES} {self._match(-number, rows, row_id_name(plan.table.columns))}")
             gone = f"SELECT pos FROM {_MATCHES} WHERE file = {-number} AND action <> {_KEEP}"
             found[name] = tuple(int(row[0]) for row in self._con.execute(gone).fetchall())
         return found
@@ -280,9 +281,9 @@ class _Merge:
     # --- writing -------------------------------------------------------------------------------------------------
 
     def changed(self, plan: RowPlan, losses: Losses, hits: Hits) -> list[FileQuery]:
-        ids = self._updated()
+        ids, position = self._updated(), position_name(plan.scan.needed)
         return [
-            FileQuery(one, self._update_sql(plan, one.data_file_id, f"({placed_sql(plan.scan, one, hits)})", POSITION))
+            FileQuery(one, self._update_sql(plan, one.data_file_id, f"({placed_sql(plan.scan, one, hits)})", position))
             for one in losses.files
             if one.data_file_id in ids
         ]
@@ -290,7 +291,7 @@ class _Merge:
     def changed_inlined(self, plan: RowPlan, hits: Hits) -> list[str]:
         ids = self._updated()
         return [
-            self._update_sql(plan, -n, rows, ROW_ID)
+            self._update_sql(plan, -n, rows, row_id_name(plan.table.columns))
             for n, rows in enumerate(inlined_sql(self._con, plan), 1)
             if -n in ids
         ]
@@ -306,19 +307,21 @@ class _Merge:
             for one in plan.target.columns
             if one.name in self._set or one.name in known
         )
+        row_id = f"target.{row_id_name(plan.table.columns)} AS {row_id_name(plan.target.columns)}"
         return (
-            f"SELECT {values}, target.{ROW_ID} FROM {rows} AS target JOIN {_MATCHES} AS m"
+            f"SELECT {values}, {row_id} FROM {rows} AS target JOIN {_MATCHES} AS m"
             f" ON m.file = {number} AND m.pos = target.{place} AND m.action = {_UPDATE}"
-            f" JOIN {SOURCE} AS source ON source.{NUMBER} = m.n"
+            f" JOIN {SOURCE} AS source ON source.{self._source.number} = m.n"
         )
 
     def added(self, plan: RowPlan, hits: Hits) -> list[str]:
         if self._request.when_not_matched == "ignore":
             return []
-        new = f"FROM {SOURCE} WHERE {NUMBER} NOT IN (SELECT n FROM {_MATCHES} WHERE n IS NOT NULL)"
+        number = self._source.number
+        new = f"FROM {SOURCE} WHERE {number} NOT IN (SELECT n FROM {_MATCHES} WHERE n IS NOT NULL)"
         if not self._con.execute(f"SELECT 1 {new} LIMIT 1").fetchone():
             return []
-        return [f"SELECT * EXCLUDE ({NUMBER}) {new}"]
+        return [f"SELECT * EXCLUDE ({number}) {new}"]
 
 
 def _side(name: str, columns: Sequence[ColumnDef]) -> ColumnDef:

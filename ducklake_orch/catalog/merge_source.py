@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import duckdb
 
+from ducklake_orch.catalog.column_names import beside
 from ducklake_orch.catalog.fitting import explain, projection, source_columns
 from ducklake_orch.catalog.model import ColumnDef, TableDef
 from ducklake_orch.catalog.source import Source
@@ -18,7 +19,7 @@ from ducklake_orch.errors import DataError
 # The data as they came, and as rows of the table, numbered.
 _SPOOL = "__ducklake_orch_spooled"
 _ARRIVING = "__ducklake_orch_arriving"
-SOURCE, NUMBER = "__ducklake_orch_merged", "__ducklake_orch_number"
+SOURCE = "__ducklake_orch_merged"
 # So many keys are looked for one by one; of more, only where they begin and end.
 _FEW_KEYS = 200
 _ROWS_AT_ONCE = 100_000
@@ -71,7 +72,12 @@ class MergeSource:
         rows: The data.
         keys: Names of the columns that say which rows are the same.
         null_keys: What a key that is NULL means: `error`, or `match`.
+
+    Attributes:
+        number: What the number of a row is called beside its columns.
     """
+
+    number: str
 
     def __init__(self, con: duckdb.DuckDBPyConnection, rows: Spool, keys: Sequence[str], null_keys: str) -> None:
         self._con = con
@@ -116,6 +122,7 @@ class MergeSource:
         if self._columns == table.columns:  # what was found by the rows' numbers stays good
             return self._given
         con, source = self._con, self._rows.relation(_SPOOL, table)
+        self.number = beside("__ducklake_orch_number", table.columns)
         projection(con, table, source_columns(con, source))
         given = {folded(name): name for name, _ in self.types}
         columns = [one for one in table.columns if folded(one.name) in given]
@@ -123,7 +130,7 @@ class MergeSource:
             f"CAST({identifier(given[folded(one.name)])} AS {duckdb_type(one)}) AS {identifier(one.name)}"
             for one in columns
         )
-        numbered = f"SELECT {', '.join(values)}, row_number() OVER () AS {NUMBER} FROM {source}"
+        numbered = f"SELECT {', '.join(values)}, row_number() OVER () AS {self.number} FROM {source}"
         try:
             con.execute(f"CREATE OR REPLACE TEMP TABLE {SOURCE} AS {numbered}")
         except duckdb.Error as error:

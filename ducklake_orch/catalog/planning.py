@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
+from ducklake_orch.catalog.column_names import row_id_name, snapshot_id_name
 from ducklake_orch.catalog.delete_files import InlinedDeletes, inlined_deletes
 from ducklake_orch.catalog.metadata import Metadata, reading, reading_file
-from ducklake_orch.catalog.model import ROW_ID, SNAPSHOT_ID, ColumnDef, SnapshotRow, TableDef
+from ducklake_orch.catalog.model import ColumnDef, SnapshotRow, TableDef
 from ducklake_orch.catalog.scan import ScanPlan, plan_scan
 from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.config.catalogs import DuckDBCatalog
@@ -21,9 +22,6 @@ from ducklake_orch.errors import UnsupportedStatementError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-# What tells one version of an inlined row from another.
-_VERSION = (ROW_ID, SNAPSHOT_ID)
 
 
 @dataclass(frozen=True)
@@ -62,12 +60,14 @@ class RowPlan:
 
     def inlined_ids(self) -> dict[str, tuple[int, ...]]:
         """Return the ids of the inlined rows, by their table."""
-        return {name: tuple(rows.column(ROW_ID).to_pylist()) for name, rows in self.inlined.items()}
+        row_id = row_id_name(self.table.columns)
+        return {name: tuple(rows.column(row_id).to_pylist()) for name, rows in self.inlined.items()}
 
     def inlined_versions(self) -> dict[str, frozenset[tuple[int, int]]]:
         """Return the ids of the inlined rows, each with the snapshot that it came with, by their table."""
-        versions = {name: (rows.column(one).to_pylist() for one in _VERSION) for name, rows in self.inlined.items()}
-        return {name: frozenset(zip(*both, strict=True)) for name, both in versions.items()}
+        both = row_id_name(self.table.columns), snapshot_id_name(self.table.columns)
+        versions = {name: (rows.column(one).to_pylist() for one in both) for name, rows in self.inlined.items()}
+        return {name: frozenset(zip(*pairs, strict=True)) for name, pairs in versions.items()}
 
 
 @contextmanager
@@ -106,9 +106,9 @@ def plan_rows(metadata: Metadata, table: TableDef, latest: SnapshotRow, where: s
     """
     scan = plan_scan(metadata, table, latest.snapshot_id, where=where)
     condition = f" WHERE {scan.where.sql}" if scan.where else ""
-    columns = ", ".join([*(travelling(one) for one in table.columns if values), *_VERSION])
     inlined = {}
     for one in scan.inlined:
+        columns = ", ".join([*(travelling(column) for column in table.columns if values), one.row_id, one.snapshot])
         rows = travelled(metadata.con, f"SELECT {columns} FROM ({one.sql}){condition}")
         if len(rows):
             inlined[one.table] = rows
@@ -131,7 +131,7 @@ def inlined_sql(con: duckdb.DuckDBPyConnection, plan: RowPlan) -> list[str]:
             f"CAST({identifier(one.name)} AS {duckdb_type(one)}) AS {identifier(one.name)}"
             for one in plan.table.columns
         ]
-        sources.append(f"(SELECT {', '.join([*values, ROW_ID])} FROM {name})")
+        sources.append(f"(SELECT {', '.join([*values, row_id_name(plan.table.columns)])} FROM {name})")
     return sources
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import duckdb
 
-from ducklake_orch.catalog.file_sql import live_sql, parquet_sql
+from ducklake_orch.catalog.file_sql import data_sql, encrypted_columns, live_sql, read_columns
 from ducklake_orch.catalog.model import DataFile
 
 
@@ -17,6 +17,7 @@ def count_rows(con: duckdb.DuckDBPyConnection, file: DataFile, at: int, inlined_
         at: The snapshot.
         inlined_deletes: Its positions that the catalog itself names as deleted.
     """
-    source = parquet_sql(file.path, file.encryption_key)
-    row = con.execute(f"SELECT count(*) FROM {source} WHERE {live_sql(file, at, inlined_deletes)}").fetchone()
+    found = encrypted_columns(con, file, ()) if file.encryption_key else read_columns(con, [file.path])[file.path]
+    live = live_sql(file, at, inlined_deletes)
+    row = con.execute(f"SELECT count(*) FROM {data_sql(file, found)} WHERE {live}").fetchone()
     return int(row[0]) if row else 0

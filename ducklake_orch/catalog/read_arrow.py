@@ -20,7 +20,7 @@ from ducklake_orch.catalog.predicate import parse_predicate
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.opening import catalog_queue
-from ducklake_orch.engine.quoting import TableName, identifier
+from ducklake_orch.engine.quoting import TableName, folded, identifier
 from ducklake_orch.engine.session import Session
 from ducklake_orch.errors import CatalogBusyError, ConfigError, ObjectNotFoundError
 
@@ -187,9 +187,9 @@ def _check_name(session: Session, name: TableName) -> None:
 def _query(session: Session, selection: Selection) -> str:
     source = selection.table.sql(session.config.alias)
     known = [(one[0], str(one[1])) for one in session.con.execute(f"FROM {source} LIMIT 0").description]
-    names = {name.lower(): name for name, _ in known}
+    names = {folded(name): name for name, _ in known}
     for name in selection.columns or ():
-        if name.lower() not in names:
+        if folded(name) not in names:
             raise ObjectNotFoundError(
                 f"`{selection.table}` has no column `{name}`.", remedy=nearest(name, list(names.values()))
             )

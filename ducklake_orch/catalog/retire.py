@@ -22,7 +22,7 @@ from ducklake_orch.catalog.inlined import (
     is_there,
 )
 from ducklake_orch.catalog.layout import OWN_FILES, depends_on_zone, key_sql
-from ducklake_orch.catalog.model import ROW_ID, DataFile, TableDef
+from ducklake_orch.catalog.model import DataFile, TableDef
 from ducklake_orch.catalog.predicate import parse_predicate
 from ducklake_orch.catalog.scan import classify
 from ducklake_orch.catalog.transaction import MetadataTransaction
@@ -259,7 +259,7 @@ def _with_inlined(transaction: MetadataTransaction, table: TableDef, where: str,
     predicate = parse_predicate(metadata.con, where, table.columns)
     matching: dict[str, Sequence[int] | None] = {}
     for one in inlined_rows(TableHistory(metadata, table), at, table.columns):
-        rows = metadata.rows(f"SELECT {ROW_ID} FROM ({one.sql}) WHERE {predicate.sql}")
+        rows = metadata.rows(f"SELECT {one.row_id} FROM ({one.sql}) WHERE {predicate.sql}")
         if rows:
             matching[one.table] = [int(row[0]) for row in rows]
     count = sum(len(some) for some in matching.values() if some is not None)

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 import duckdb
 
 from ducklake_orch.catalog.change import Rollback, TableChange
+from ducklake_orch.catalog.column_names import row_id_name
 from ducklake_orch.catalog.commit import commit_change
 from ducklake_orch.catalog.feed_sql import same_sql, short, state_sql
 from ducklake_orch.catalog.file_sql import read_columns
 from ducklake_orch.catalog.fitting import explain
 from ducklake_orch.catalog.metadata import reading
-from ducklake_orch.catalog.model import ROW_ID, ColumnDef, NewFile
+from ducklake_orch.catalog.model import ColumnDef, NewFile
 from ducklake_orch.catalog.pins import pinned
 from ducklake_orch.catalog.rollback_plan import FilesAt, RollbackPlan, plan_rollback
 from ducklake_orch.catalog.stored_columns import stored_columns
@@ -113,20 +114,20 @@ class _Attempt:
 
     def _compared(self, plan: RollbackPlan, con: duckdb.DuckDBPyConnection) -> RollbackResult:
         """Read what comes back and what goes; what is the same on both sides only moves."""
-        columns, same = plan.table.columns, same_sql(plan.table.columns)
+        columns, same, row_id = plan.table.columns, same_sql(plan.table.columns), row_id_name(plan.table.columns)
         types = "".join(f", {short(one)} {duckdb_type(one)}" for one in columns)
         values = "".join(f", {short(one)}" for one in columns)
         con.execute(f"CREATE TEMP TABLE {_THEN} (row_id BIGINT{types})")
         for query in _rows(con, plan, plan.then):
             con.execute(f"INSERT INTO {_THEN} SELECT row_id{values} FROM ({query})")
         for table in plan.inlined_then:
-            _insert(con, _THEN, table, f"SELECT {ROW_ID}{_arrived(columns)} FROM {_ROWS}")
+            _insert(con, _THEN, table, f"SELECT {row_id} AS row_id{_arrived(columns)} FROM {_ROWS}")
         con.execute(f"CREATE TEMP TABLE {_NOW} (row_id BIGINT, same VARCHAR)")
         for query in _rows(con, plan, plan.now):
             con.execute(f"INSERT INTO {_NOW} SELECT row_id, {same} FROM ({query})")
         for table in plan.inlined_now.values():
-            rows = f"SELECT {ROW_ID}{_arrived(columns)} FROM {_ROWS}"
-            _insert(con, _NOW, table, f"SELECT {ROW_ID}, {same} FROM ({rows})")
+            rows = f"SELECT {row_id} AS row_id{_arrived(columns)} FROM {_ROWS}"
+            _insert(con, _NOW, table, f"SELECT row_id, {same} FROM ({rows})")
         then, now = f"SELECT row_id, {same} AS same FROM {_THEN}", f"SELECT row_id, same FROM {_NOW}"
         latest = plan.latest.snapshot_id
         return RollbackResult(
@@ -152,7 +153,10 @@ class _Attempt:
                 snapshot=plan.latest.snapshot_id,
                 kept=plan.kept,
                 files=plan.now.files,
-                inlined={name: tuple(rows.column(ROW_ID).to_pylist()) for name, rows in plan.inlined_now.items()},
+                inlined={
+                    name: tuple(rows.column(row_id_name(plan.table.columns)).to_pylist())
+                    for name, rows in plan.inlined_now.items()
+                },
                 rows=_count(con, f"SELECT * FROM {_NOW}"),
             ),
             planned_version=plan.latest.schema_version,
@@ -175,7 +179,8 @@ def _rows(con: duckdb.DuckDBPyConnection, plan: RollbackPlan, state: FilesAt) ->
     for file in state.files:
         names = None if file.mapping_id is None else plan.mappings[file.mapping_id]
         stored = stored_columns(plan.table.columns, footers[file.path], names, file.path)
-        yield state_sql(file, state.deleted.get(file.data_file_id, ()), stored, state.snapshot)
+        deleted = state.deleted.get(file.data_file_id, ())
+        yield state_sql(file, deleted, footers[file.path], stored, state.snapshot)
 
 
 def _insert(con: duckdb.DuckDBPyConnection, into: str, rows: object, query: str) -> None:
@@ -193,7 +198,7 @@ def _arrived(columns: Sequence[ColumnDef]) -> str:
 
 def _named(columns: Sequence[ColumnDef]) -> str:
     values = ", ".join(f"{short(one)} AS {identifier(one.name)}" for one in columns)
-    return f"(SELECT {values}, row_id AS {ROW_ID} FROM {_THEN})"
+    return f"(SELECT {values}, row_id AS {row_id_name(columns)} FROM {_THEN})"
 
 
 def _count(con: duckdb.DuckDBPyConnection, query: str) -> int:

@@ -13,7 +13,7 @@ from ducklake_orch.catalog.history import TableHistory
 from ducklake_orch.catalog.inlined import deletions_table, inlined_versions
 from ducklake_orch.catalog.live_files import LiveFiles
 from ducklake_orch.catalog.metadata import Metadata, live
-from ducklake_orch.catalog.model import ROW_ID, DataFile, MappedName, SnapshotRow, TableDef
+from ducklake_orch.catalog.model import DataFile, MappedName, SnapshotRow, TableDef
 from ducklake_orch.catalog.planning import travelled, travelling
 from ducklake_orch.catalog.scan import inlined_positions, name_mappings
 from ducklake_orch.engine.quoting import TableName
@@ -137,11 +137,11 @@ def _inlined(history: TableHistory, at: int) -> "tuple[dict[str, pa.Table], dict
     ended = f"begin_snapshot <= {at} AND end_snapshot > {at}"
     come = f"begin_snapshot > {at} AND end_snapshot IS NULL"
     columns = history.table.columns
-    select = ", ".join([*map(travelling, columns), ROW_ID])
+    values = ", ".join(map(travelling, columns))
     found: list[dict[str, pa.Table]] = []
     for condition in (ended, come):
         queries = inlined_versions(history, columns, condition)
-        tables = {one.table: f"SELECT {select} FROM ({one.sql})" for one in queries}
+        tables = {one.table: f"SELECT {values}, {one.row_id} FROM ({one.sql})" for one in queries}
         read = {name: travelled(history.metadata.con, sql) for name, sql in tables.items()}
         found.append({name: rows for name, rows in read.items() if len(rows)})
     return found[0], found[1]

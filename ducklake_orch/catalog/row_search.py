@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import duckdb
 
 from ducklake_orch.catalog.change import ExactRows
+from ducklake_orch.catalog.column_names import position_name, row_id_name
 from ducklake_orch.catalog.delete_files import DeleteFiles
-from ducklake_orch.catalog.file_sql import POSITION
 from ducklake_orch.catalog.fitting import explain
 from ducklake_orch.catalog.hits import Finder, Hits, placed_sql
-from ducklake_orch.catalog.model import ROW_ID, DataFile, TableDef
+from ducklake_orch.catalog.model import DataFile, TableDef
 from ducklake_orch.catalog.planning import RowPlan
 from ducklake_orch.catalog.positions import count_rows
 from ducklake_orch.catalog.workers import FileQuery
@@ -143,11 +143,13 @@ class RowSearch:
         columns = ", ".join(
             f"{plan.as_target(one)} AS {identifier(one.name)}" for one in plan.target.columns if one.column_id in known
         )
+        position = position_name(plan.scan.needed)
+        row_id = f"{row_id_name(plan.scan.needed)} AS {row_id_name(plan.target.columns)}"
         return [
             FileQuery(
                 file,
-                f"SELECT {columns}, {ROW_ID} FROM ({placed_sql(plan.scan, file, self.hits)})"
-                f" WHERE {POSITION} NOT IN ({self.hits.positions_sql(file)})",
+                f"SELECT {columns}, {row_id} FROM ({placed_sql(plan.scan, file, self.hits)})"
+                f" WHERE {position} NOT IN ({self.hits.positions_sql(file)})",
             )
             for file in losses.rewritten
         ]

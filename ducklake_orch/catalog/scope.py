@@ -5,7 +5,7 @@ from ducklake_orch.catalog.history import TableHistory
 from ducklake_orch.catalog.inlined import deletions_table, inlined_rows
 from ducklake_orch.catalog.live_files import LiveFiles
 from ducklake_orch.catalog.metadata import Metadata
-from ducklake_orch.catalog.model import ROW_ID, SNAPSHOT_ID, TableDef
+from ducklake_orch.catalog.model import TableDef
 from ducklake_orch.catalog.predicate import Predicate, parse_predicate
 from ducklake_orch.catalog.transaction import MetadataTransaction
 from ducklake_orch.errors import StalePlanError
@@ -45,7 +45,7 @@ def inlined_versions(
     columns = predicate.columns if predicate else ()
     condition = f" WHERE {predicate.sql}" if predicate else ""
     for one in inlined_rows(TableHistory(metadata, table), at, columns):
-        rows = metadata.rows(f"SELECT {ROW_ID}, {SNAPSHOT_ID} FROM ({one.sql}){condition}")
+        rows = metadata.rows(f"SELECT {one.row_id}, {one.snapshot} FROM ({one.sql}){condition}")
         if rows:
             found[one.table] = frozenset((int(row[0]), int(row[1])) for row in rows)
     return found

@@ -9,6 +9,8 @@ from uuid import uuid4
 
 import duckdb
 
+from ducklake_orch.catalog.column_names import refuse_reserved
+from ducklake_orch.catalog.inlined import inlines
 from ducklake_orch.catalog.metadata import Metadata, folder_name
 from ducklake_orch.catalog.model import ColumnDef, PartitionField, PartitionSpec, SortKey, TableDef
 from ducklake_orch.catalog.types import duckdb_type, ducklake_type, storable
@@ -78,7 +80,7 @@ def new_table(
     terms = sort_terms(sort_by or (), list(types))
     schema = metadata.find_schema(name.schema, at)
     schema_folder = schema[1] if schema else f"{metadata.data_path()}{folder_name(name.schema)}"
-    return TableDef(
+    table = TableDef(
         table_id=-1,
         uuid=str(uuid4()),
         schema_id=schema[0] if schema else -1,
@@ -97,6 +99,8 @@ def new_table(
         options=metadata.options(schema[0] if schema else None),
         encrypted=metadata.encrypted(),
     )
+    refuse_reserved(columns, inlines=inlines(metadata.config, table))
+    return table
 
 
 def _written(con: duckdb.DuckDBPyConnection, expression: str) -> str:
@@ -139,24 +143,21 @@ def _is_key(con: duckdb.DuckDBPyConnection, term: SortTerm, key: SortKey) -> boo
     return same and term.nulls.replace(" ", "_") in ("", key.nulls)
 
 
-def evolved(
-    table: TableDef, given: Sequence[tuple[str, Any]], first_free_id: int, *, add: bool, promote: bool
-) -> TableDef:
+def evolved(metadata: Metadata, table: TableDef, given: Sequence[tuple[str, Any]], *, promote: bool) -> TableDef:
     """Return the table as the data need it: with their new columns, and with wider types where they are wider.
 
     Args:
+        metadata: The metadata tables; no id of a column is ever used twice.
         table: As it is.
         given: Name and DuckDB type of each column of the data.
-        first_free_id: Of the columns; no id is ever used twice.
-        add: Whether columns may be added.
         promote: Whether types may grow.
     """
-    ids = count(first_free_id)
+    ids = count(metadata.first_free_column(table.table_id))
     by_name = {folded(name): (name, kind) for name, kind in given}
-    columns = [_evolve(column, by_name.pop(folded(column.name), None), ids, add, promote) for column in table.columns]
-    if add:
-        columns += [_column(name, kind, ids) for name, kind in by_name.values()]
-    return replace(table, columns=tuple(columns))
+    columns = [_evolve(column, by_name.pop(folded(column.name), None), ids, promote) for column in table.columns]
+    added = [_column(name, kind, ids) for name, kind in by_name.values()]
+    refuse_reserved(added, inlines=inlines(metadata.config, table))
+    return replace(table, columns=(*columns, *added))
 
 
 def commented(table: TableDef, known: TableDef | None, comments: Mapping[str, str]) -> TableDef:
@@ -176,19 +177,14 @@ def commented(table: TableDef, known: TableDef | None, comments: Mapping[str, st
     return replace(table, columns=tuple(columns))
 
 
-def _evolve(
-    column: ColumnDef, given: tuple[str, Any] | None, ids: Iterator[int], add: bool, promote: bool
-) -> ColumnDef:
+def _evolve(column: ColumnDef, given: tuple[str, Any] | None, ids: Iterator[int], promote: bool) -> ColumnDef:
     if given is None:
         return column
     kind = given[1]
     if column.type == "struct" and kind.id == "struct":
         inside = {folded(name): (name, inner) for name, inner in kind.children}
-        children = [
-            _evolve(child, inside.pop(folded(child.name), None), ids, add, promote) for child in column.children
-        ]
-        if add:
-            children += [_column(name, inner, ids) for name, inner in inside.values()]
+        children = [_evolve(child, inside.pop(folded(child.name), None), ids, promote) for child in column.children]
+        children += [_column(name, inner, ids) for name, inner in inside.values()]
         return replace(column, children=tuple(children))
     word = ducklake_type(str(kind))
     return replace(column, type=word) if promote and word in _PROMOTIONS.get(column.type, ()) else column

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ducklake_orch.catalog.file_sql import POSITION
+from ducklake_orch.catalog.column_names import position_name, row_id_name
 from ducklake_orch.catalog.hits import Finder, Hits, placed_sql
 from ducklake_orch.catalog.metadata import Metadata
-from ducklake_orch.catalog.model import ROW_ID, TableDef
+from ducklake_orch.catalog.model import TableDef
 from ducklake_orch.catalog.planning import RowPlan, inlined_sql
 from ducklake_orch.catalog.predicate import Predicate, changing_function, parse_predicate, parse_value, refuse_changing
 from ducklake_orch.catalog.row_change import RowRequest, change_rows
@@ -78,7 +78,8 @@ class _Update:
         return table
 
     def changed(self, plan: RowPlan, losses: Losses, hits: Hits) -> list[FileQuery]:
-        some = {file.data_file_id: f"{POSITION} IN ({hits.positions_sql(file)})" for file in losses.files}
+        position = position_name(plan.scan.needed)
+        some = {file.data_file_id: f"{position} IN ({hits.positions_sql(file)})" for file in losses.files}
         some |= dict.fromkeys(plan.scan.certain, "true")
         return [
             FileQuery(
@@ -97,7 +98,7 @@ class _Update:
             else identifier(one.name)
             for one in plan.table.columns
         )
-        return f"SELECT {values}, {ROW_ID} FROM {rows}"
+        return f"SELECT {values}, {row_id_name(plan.table.columns)} FROM {rows}"
 
     def inlined(self, plan: RowPlan, hits: Hits) -> Mapping[str, tuple[int, ...]]:
         return plan.inlined_ids()

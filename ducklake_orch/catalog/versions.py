@@ -11,13 +11,20 @@ import duckdb
 
 from ducklake_orch.catalog.feed_sql import FileLife, short
 from ducklake_orch.catalog.file_columns import FileColumn
-from ducklake_orch.catalog.file_sql import read_columns, refuse_vectors, value_sql
-from ducklake_orch.catalog.model import ROW_ID, SNAPSHOT_ID, ColumnDef, MappedName
+from ducklake_orch.catalog.file_sql import has_own, read_columns, refuse_vectors, renamed, value_sql
+from ducklake_orch.catalog.model import (
+    ROW_ID,
+    ROW_ID_FIELD,
+    SNAPSHOT_ID,
+    SNAPSHOT_ID_FIELD,
+    ColumnDef,
+    MappedName,
+)
 from ducklake_orch.catalog.stored_columns import StoredColumn, stored_columns
 from ducklake_orch.engine.quoting import exactly, literal
 
+_OWN = {ROW_ID_FIELD: ROW_ID, SNAPSHOT_ID_FIELD: SNAPSHOT_ID}
 _FILES, _GONE = "__ducklake_orch_files", "__ducklake_orch_gone"
-_PATH = "__ducklake_orch_path"
 
 
 @dataclass(frozen=True)
@@ -56,8 +63,7 @@ def read_versions(
     any_gone = _note_gone(con, files)
     footers = read_columns(con, [one.file.path for one in files])
     has_row_ids = all(
-        one.file.row_id_start is not None or any(column.name == ROW_ID for column in footers[one.file.path])
-        for one in files
+        one.file.row_id_start is not None or has_own(footers[one.file.path], ROW_ID_FIELD) for one in files
     )
     return Versions(_versions_sql(files, footers, columns, mappings, any_gone=any_gone), any_gone, has_row_ids)
 
@@ -68,10 +74,11 @@ def _note_gone(con: duckdb.DuckDBPyConnection, files: Sequence[FileLife]) -> boo
     deletes = [(one.path, life.file.path, one.begin_snapshot) for life in files for one in life.file.deletes]
     if deletes:
         # Some have a snapshot for each row, others one for all.
-        maybe = f"SELECT NULL::BIGINT AS {SNAPSHOT_ID} WHERE false UNION ALL BY NAME FROM {_read(deletes, union=True)}"
+        source = f"SELECT *, filename FROM {_read(deletes, union=True)}"
+        maybe = f"SELECT NULL::BIGINT AS {SNAPSHOT_ID} WHERE false UNION ALL BY NAME {source}"
         con.execute(
             f"INSERT INTO {_GONE} SELECT d.file, r.pos, coalesce(r.{SNAPSHOT_ID}, d.begin) FROM ({maybe}) r"
-            f" JOIN (VALUES {_values(deletes)}) d(path, file, begin) ON d.path = r.{_PATH}"
+            f" JOIN (VALUES {_values(deletes)}) d(path, file, begin) ON d.path = r.filename"
         )
     deleted = [(life.file.path, position, snapshot) for life in files for position, snapshot in life.deleted]
     if deleted:
@@ -85,10 +92,9 @@ def _values(rows: Sequence[Sequence[object]]) -> str:
 
 
 def _read(rows: Sequence[Sequence[object]], *, union: bool = False) -> str:
-    """Return the source of files that are read together, with their paths; each row begins with a path."""
+    """Return the source of files that are read together; each row begins with a path."""
     paths = ", ".join(literal(exactly(str(row[0]))) for row in rows)
-    options = f"filename = {literal(_PATH)}, file_row_number = true, hive_partitioning = false"
-    return f"read_parquet([{paths}], {options}{', union_by_name = true' if union else ''})"
+    return f"read_parquet([{paths}], hive_partitioning = false{', union_by_name = true' if union else ''})"
 
 
 def _versions_sql(
@@ -99,7 +105,7 @@ def _versions_sql(
     *,
     any_gone: bool,
 ) -> str:
-    groups: dict[tuple[tuple[StoredColumn, ...], tuple[tuple[str, str], ...]], list[str]] = defaultdict(list)
+    groups: dict[tuple[tuple[StoredColumn, ...], tuple[FileColumn, ...]], list[str]] = defaultdict(list)
     group_of: dict[tuple[int, int | None, str], list[str]] = {}
     for one in files:
         path, number = one.file.path, one.file.mapping_id
@@ -108,20 +114,19 @@ def _versions_sql(
         key = (id(footer), number, "" if number is None else path)
         if key not in group_of:
             stored = stored_columns(columns, footer, None if number is None else mappings[number], path)
-            group_of[key] = groups[stored, tuple((column.name, str(column)) for column in footer)]
+            group_of[key] = groups[stored, footer]
         group_of[key].append(path)
     parts = []
-    for (stored, found), paths in groups.items():
-        own = [name for name in (ROW_ID, SNAPSHOT_ID) if any(name == column for column, _ in found)]
-        # Of the table, nothing is in scope but its columns: one may be called like anything.
+    for (stored, footer), paths in groups.items():
         inner = [f"{value_sql(one)} AS {short(one.column)}" for one in stored]
-        inner = [*inner, *own, _PATH, "file_row_number"]
-        source = f"(SELECT {', '.join(inner)} FROM {_read([[path] for path in paths])}) r"
-        source += f" JOIN {_FILES} f ON f.path = r.{_PATH}"
+        own = [_OWN[one] for one in _OWN if has_own(footer, one)]
+        inner = [*inner, *own, "filename", "file_row_number"]
+        source = f"(SELECT {', '.join(inner)} FROM {_read([[path] for path in paths])} AS {renamed(footer)}) r"
+        source += f" JOIN {_FILES} f ON f.path = r.filename"
         ended = "NULL::BIGINT"
         if any_gone:
             gone = f"SELECT path, pos, min(gone) AS gone FROM {_GONE} GROUP BY ALL"
-            source += f" LEFT JOIN ({gone}) g ON g.path = r.{_PATH} AND g.pos = r.file_row_number"
+            source += f" LEFT JOIN ({gone}) g ON g.path = r.filename AND g.pos = r.file_row_number"
             ended = "g.gone"
         row_id, began = "f.start + r.file_row_number", "f.begin"
         row_id = f"coalesce({ROW_ID}, {row_id})" if ROW_ID in own else row_id

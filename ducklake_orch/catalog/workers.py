@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import duckdb
 
-from ducklake_orch.catalog.file_sql import parquet_sql, read_columns, value_sql
+from ducklake_orch.catalog.file_sql import parquet_sql, read_columns, renamed, value_sql
 from ducklake_orch.catalog.model import ColumnDef, DataFile, NewFile, TableDef
 from ducklake_orch.catalog.stored_columns import stored_columns
 from ducklake_orch.catalog.types import duckdb_type
@@ -133,5 +133,5 @@ def staged_sql(con: duckdb.DuckDBPyConnection, columns: tuple[ColumnDef, ...], f
     for path in found:
         stored = stored_columns(columns, found[path], None, path)
         values = (f"{value_sql(one)} AS {identifier(one.column.name)}" for one in stored)
-        parts.append(f"SELECT {', '.join(values)} FROM {parquet_sql(path)}")
+        parts.append(f"SELECT {', '.join(values)} FROM {parquet_sql(path)} AS {renamed(found[path])}")
     return " UNION ALL ".join(parts)

@@ -262,7 +262,7 @@ class _Writer:
         target = known
         if request.schema_evolution != "error":
             promote = request.schema_evolution == "promote"
-            target = evolved(known, given, metadata.first_free_column(known.table_id), add=True, promote=promote)
+            target = evolved(metadata, known, given, promote=promote)
             target = commented(target, known, self._rows.comments)
         key = request.idempotency_key if request.mode == "append" else None
         return self._checked(_Plan(newest, known, target, find_replay(metadata, known, key, latest)), metadata.con)

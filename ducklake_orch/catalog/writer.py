@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import duckdb
 
+from ducklake_orch.catalog.column_names import beside, row_id_name, snapshot_id_name
 from ducklake_orch.catalog.fitting import explain, projection, source_columns
 from ducklake_orch.catalog.layout import (
     PartitionKey,
@@ -19,9 +20,7 @@ from ducklake_orch.catalog.layout import (
     sort_sql,
 )
 from ducklake_orch.catalog.model import (
-    ROW_ID,
     ROW_ID_FIELD,
-    SNAPSHOT_ID,
     SNAPSHOT_ID_FIELD,
     ColumnDef,
     ColumnStats,
@@ -33,7 +32,6 @@ from ducklake_orch.catalog.variants import copied_stats, variant_stats
 from ducklake_orch.engine.quoting import identifier, literal
 
 _SPOOL = "__ducklake_orch_spool"
-_GROUP = "__ducklake_orch_group"
 # Of these COPY says that there are no values and no NULLs, whatever there is.
 _UNCOUNTED = ("timetz", "interval")
 
@@ -86,14 +84,15 @@ def write_known_rows(con: duckdb.DuckDBPyConnection, table: TableDef, source: st
     Args:
         con: A DuckDB that can reach the storage; it is used by nobody else meanwhile.
         table: What to write for.
-        source: What stands behind FROM to read the rows; they have their ids as a column.
+        source: What stands behind FROM to read the rows; they have their ids as a column, called `row_id_name`.
         write_id: Becomes part of the files' names.
 
     Raises:
         DataError: When values that were computed do not fit.
     """
     # In the file, ids of rows are a column like others; in the catalog they are none.
-    wider = replace(table, columns=(*table.columns, ColumnDef(ROW_ID_FIELD, ROW_ID, "int64", nullable=False)))
+    row_id = ColumnDef(ROW_ID_FIELD, row_id_name(table.columns), "int64", nullable=False)
+    wider = replace(table, columns=(*table.columns, row_id))
     known = {leaf.column_id for column in table.columns for leaf in column.leaves()}
     return [
         replace(file, stats={key: one for key, one in file.stats.items() if key in known}, has_row_ids=True)
@@ -109,14 +108,14 @@ def write_versions(
     Args:
         con: A DuckDB that can reach the storage; it is used by nobody else meanwhile.
         table: The table as it was when they were written: columns, and the partition spec.
-        rows: The query for them: the columns of the table, the row id, the snapshot.
+        rows: The query for them: the columns of the table, then `row_id_name` and `snapshot_id_name`.
         values: Their keys in the partition spec.
         write_id: Becomes part of the file's name.
 
     Returns:
         The file; None when there are no rows.
     """
-    own = [(ROW_ID_FIELD, ROW_ID), (SNAPSHOT_ID_FIELD, SNAPSHOT_ID)]
+    own = [(ROW_ID_FIELD, row_id_name(table.columns)), (SNAPSHOT_ID_FIELD, snapshot_id_name(table.columns))]
     wider = replace(
         table, columns=(*table.columns, *(ColumnDef(number, name, "int64", nullable=False) for number, name in own))
     )
@@ -177,24 +176,25 @@ def _write_each_partition(
     COPY either keeps all partition columns in the files or none. Where a key is a column and another one is not, or is
     called like a column, the rows wait in a table that spills to disk, and each partition is copied by itself.
     """
-    numbered = [f"__ducklake_orch_key_{n}" for n in range(len(keys))]
+    numbered = [beside(f"__ducklake_orch_key_{n}", table.columns) for n in range(len(keys))]
+    group = beside("__ducklake_orch_group", table.columns)
     computed = ", ".join(f"{key.sql} AS {name}" for key, name in zip(keys, numbered, strict=True))
     names = ", ".join(identifier(column.name) for column in table.columns)
     # Numbered by the engine: not every value comes back from Python as it was.
-    group = f"dense_rank() OVER (ORDER BY {', '.join(numbered)}) AS {_GROUP}"
+    rank = f"dense_rank() OVER (ORDER BY {', '.join(numbered)}) AS {group}"
     keyed = f"SELECT *, {computed} FROM ({rows})"
-    con.execute(f"CREATE TEMP TABLE {_SPOOL} AS SELECT *, {group} FROM ({keyed}) ORDER BY {_GROUP}")
+    con.execute(f"CREATE TEMP TABLE {_SPOOL} AS SELECT *, {rank} FROM ({keyed}) ORDER BY {group}")
     try:
         files: list[NewFile] = []
         first = (f"any_value(CAST({name} AS VARCHAR))" for name in numbered)
         texts = ", ".join(f"{text}, url_encode({text})" for text in first)
-        found = con.execute(f"SELECT {_GROUP}, {texts} FROM {_SPOOL} GROUP BY {_GROUP}").fetchall()
+        found = con.execute(f"SELECT {group}, {texts} FROM {_SPOOL} GROUP BY {group}").fetchall()
         options["FILE_SIZE_BYTES"] = str(file_size(table.options))
         for number, *pairs in found:
             values, encoded = tuple(pairs[::2]), pairs[1::2]
             hive = "".join(key.folder_of(text) for key, text in zip(keys, encoded, strict=True))
             folder = table.folder + (hive if options.get("HIVE_FILE_PATTERN") != "false" else "")
-            sql = f"SELECT {names} FROM {_SPOOL} WHERE {_GROUP} = {number}{sort_sql(table)}"
+            sql = f"SELECT {names} FROM {_SPOOL} WHERE {group} = {number}{sort_sql(table)}"
             flat = {name: text for name, text in options.items() if name != "HIVE_FILE_PATTERN"}
             files += _copy(con, table, [], sql, folder, flat, values)
         return files

@@ -3,6 +3,7 @@
 import logging
 from typing import Any
 
+from ducklake_orch.catalog.column_names import free_name
 from ducklake_orch.catalog.layout import PartitionKey, partition_keys
 from ducklake_orch.catalog.model import TableDef
 from ducklake_orch.engine.quoting import folded, identifier
@@ -38,7 +39,7 @@ def distributed(frame: Any, table: TableDef, distribution: str) -> Any:
     if distribution == "none" or not keys:
         return frame
     # Spark splits what would be too much for one task, and joins what is too little; it takes names only.
-    named = {f"__ducklake_orch_group_{n}": group for n, group in enumerate(groups)}
+    named = {free_name(f"__ducklake_orch_group_{n}", frame.columns): group for n, group in enumerate(groups)}
     return frame.withColumns(named).hint("rebalance", *named).drop(*named)
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import duckdb
 
 from ducklake_orch.catalog.feed_sql import FileLife, Span, events_sql, file_versions
-from ducklake_orch.catalog.file_sql import read_columns
+from ducklake_orch.catalog.file_sql import encrypted_columns, read_columns
 from ducklake_orch.catalog.model import ColumnDef, MappedName
-from ducklake_orch.catalog.stored_columns import known_columns, stored_columns
+from ducklake_orch.catalog.stored_columns import stored_columns
 from ducklake_orch.spark.executor import EngineSpec, open_engine
 from ducklake_orch.spark.read_task import ROWS_AT_ONCE, unless_gone
 from ducklake_orch.spark.types import exported
@@ -62,10 +62,9 @@ def read_events(spec: EngineSpec, job: FeedJob, pieces: Sequence[bytes], numbers
 def _events(con: duckdb.DuckDBPyConnection, job: FeedJob, life: FileLife) -> Iterator[Any]:
     file = life.file
     if file.encryption_key:
-        # DuckDB shows no schema of an encrypted file; it is the one that the table had when the file was written.
-        found = known_columns(job.schemas[file.schema_version])
+        found = encrypted_columns(con, file, job.schemas[file.schema_version])
     else:
         (found,) = read_columns(con, [file.path]).values()
     names = None if file.mapping_id is None else job.mappings[file.mapping_id]
-    versions = file_versions(life, stored_columns(job.span.needed, found, names, file.path))
+    versions = file_versions(life, found, stored_columns(job.span.needed, found, names, file.path))
     yield from con.execute(events_sql(versions, job.span, exported)).to_arrow_reader(ROWS_AT_ONCE)

@@ -72,7 +72,7 @@ def layouts(metadata: Metadata, plan: ScanPlan) -> Layouts:
         reason = next((why for one in stored if (why := _unread(one, mapped=names is not None))), None)
         if file.path in old:
             reason = "Spark wrote it in the calendar of before 1582, and would read other dates"
-        if file.deletes or file.inlined_deletes:
+        if file.deletes or file.inlined_deletes or file.partial_max is not None:
             reason = reason or _in_the_way(stored)
         if reason is None:
             readable[stored].append(file)
@@ -121,7 +121,7 @@ def _in_the_way(stored: Sequence[StoredColumn]) -> str | None:
     """Return why Spark cannot say where the rows of a file come from."""
     names = (name for one in stored for name in (one.name, one.column.name))
     taken = next((name for name in names if name is not None and name.lower() in OWN_NAMES), None)
-    return f"a column is called `{taken}`, and it has deletions" if taken else None
+    return f"a column is called `{taken}`, and its rows have to be told apart" if taken else None
 
 
 def _unread(stored: StoredColumn, *, mapped: bool) -> str | None:

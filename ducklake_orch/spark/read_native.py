@@ -31,8 +31,8 @@ _OPTIONS = {
     "int96RebaseMode": "CORRECTED",
 }
 _PLACE, _BLOCK, _BITS = (f"__ducklake_orch_{one}" for one in ("place", "block", "bits"))
-# Columns of a table that are called so would stand in the way where deletions are taken away.
-OWN_NAMES = {"_metadata", _PLACE, _BLOCK, _BITS}
+# Columns of a table that are called so would stand in the way where rows are told apart.
+OWN_NAMES = {"_metadata", SNAPSHOT_ID, _PLACE, _BLOCK, _BITS}
 # Deletions are bits, a word of them for 64 rows: so many words at a time are looked up, and planned, quickly.
 _WORDS = 8
 _ROWS = 64 * _WORDS

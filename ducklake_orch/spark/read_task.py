@@ -10,10 +10,11 @@ from typing import Any
 
 import duckdb
 
+from ducklake_orch.catalog.column_names import position_name
 from ducklake_orch.catalog.file_columns import FileColumn
-from ducklake_orch.catalog.file_sql import POSITION, placed_rows_sql, read_columns, rows_sql
-from ducklake_orch.catalog.model import ROW_ID, ColumnDef, DataFile, MappedName
-from ducklake_orch.catalog.stored_columns import StoredColumn, known_columns, stored_columns
+from ducklake_orch.catalog.file_sql import encrypted_columns, placed_rows_sql, read_columns, rows_sql
+from ducklake_orch.catalog.model import ColumnDef, DataFile, MappedName
+from ducklake_orch.catalog.stored_columns import StoredColumn, stored_columns
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.errors import FileNotUsableError
 from ducklake_orch.spark.executor import EngineSpec, open_engine
@@ -126,18 +127,17 @@ def unless_gone(spec: EngineSpec, where: str, path: str, remedy: str) -> Iterato
 def _found(con: duckdb.DuckDBPyConnection, job: ReadJob, file: DataFile) -> tuple[FileColumn, ...]:
     """Return what columns a file has."""
     if file.encryption_key:
-        # DuckDB shows no schema of an encrypted file; it is the one that the table had when the file was written.
-        return known_columns(job.schemas[file.schema_version])
+        return encrypted_columns(con, file, job.schemas[file.schema_version])
     (found,) = read_columns(con, [file.path]).values()
     return found
 
 
 def _rows_sql(job: ReadJob, file: DataFile, found: tuple[FileColumn, ...], gone: Sequence[int]) -> str:
-    rows = rows_sql(file, job.stored(file, found), job.snapshot, gone)
+    rows = rows_sql(file, found, job.stored(file, found), job.snapshot, gone)
     return f"SELECT {job.select} FROM ({rows}){job.condition}"
 
 
 def _places_sql(job: ReadJob, file: DataFile, found: tuple[FileColumn, ...], gone: Sequence[int]) -> str:
-    has_row_ids = any(one.name == ROW_ID for one in found)
-    rows = placed_rows_sql(file, job.stored(file, found), job.snapshot, gone, has_row_ids=has_row_ids)
-    return f"SELECT {file.data_file_id}::BIGINT AS file, {POSITION} AS pos FROM ({rows}){job.condition}"
+    rows = placed_rows_sql(file, found, job.stored(file, found), job.snapshot, gone)
+    position = position_name(job.needed)
+    return f"SELECT {file.data_file_id}::BIGINT AS file, {position} AS pos FROM ({rows}){job.condition}"

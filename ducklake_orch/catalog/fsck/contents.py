@@ -5,7 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ducklake_orch.catalog.column_names import stored_name
 from ducklake_orch.catalog.file_columns import FileColumn, file_columns
+from ducklake_orch.catalog.file_sql import renamed
 from ducklake_orch.catalog.fsck.footers import for_each
 from ducklake_orch.catalog.fsck.local_copy import LocalCopy
 from ducklake_orch.catalog.layout import key_sql
@@ -13,7 +15,6 @@ from ducklake_orch.engine.quoting import exactly, identifier, literal
 
 # Types without an order that bounds could follow, or whose bounds nobody uses.
 _UNBOUND = ("HUGEINT", "UHUGEINT", "TIME WITH TIME ZONE", "INTERVAL", "GEOMETRY", "VARIANT", "BLOB")
-_FILE = "__ducklake_orch_file"
 
 
 @dataclass(frozen=True)
@@ -72,19 +73,19 @@ def read_contents(copy: LocalCopy) -> None:
         tree = file_columns(columns)
         leaves = list(_by_name(tree, mappings[mapping_id]) if mapping_id in mappings else _by_id(tree))
         if leaves:
-            sql = _values_sql(leaves, keys.get(partition_id, []))
+            sql, names = _values_sql(leaves, keys.get(partition_id, [])), renamed(tree)
             for_each(
                 copy.con,
                 copy.config,
                 list(dict.fromkeys(paths)),
-                lambda some, sql=sql: _read_values(copy, some, sql),  # type: ignore[misc]
+                lambda some, sql=sql, names=names: _read_values(copy, some, sql, names),  # type: ignore[misc]
             )
     _read_deletes(copy)
 
 
 def _by_id(columns: Sequence[FileColumn]) -> Iterator[Leaf]:
     for column in columns:
-        for one, sql, many in _leaves(column, identifier(column.name), False):
+        for one, sql, many in _leaves(column, identifier(stored_name(column.name)), False):
             # The engine's own columns have ids beyond all others.
             if one.field_id is not None and one.field_id < 2**31 - 1000:
                 yield Leaf(one.field_id, sql, many, one.type)
@@ -136,7 +137,7 @@ def _mappings(copy: LocalCopy) -> dict[int, Names]:
 def _by_name(columns: Sequence[FileColumn], names: Names) -> Iterator[Leaf]:
     for column in columns:
         if (known := names.get(column.name.lower())) is not None:
-            yield from _named_leaves(column, identifier(column.name), False, known)
+            yield from _named_leaves(column, identifier(stored_name(column.name)), False, known)
 
 
 def _named_leaves(column: FileColumn, sql: str, many: bool, known: tuple[int, Names]) -> Iterator[Leaf]:
@@ -175,12 +176,12 @@ def _values_sql(leaves: Sequence[Leaf], keys: Sequence[tuple[int, int, str]]) ->
     return f"{stats}, {f'[{chr(44).join(parts)}]' if parts else empty} AS keys"
 
 
-def _read_values(copy: LocalCopy, paths: Sequence[str], sql: str) -> None:
+def _read_values(copy: LocalCopy, paths: Sequence[str], sql: str, names: str) -> None:
     files = ", ".join(literal(exactly(path)) for path in paths)
-    source = f"read_parquet([{files}], filename = {literal(_FILE)}, hive_partitioning = false)"
+    source = f"read_parquet([{files}], hive_partitioning = false) AS {names}"
     copy.con.execute(
         "CREATE OR REPLACE TEMP TABLE facts AS SELECT p.id, q.* EXCLUDE (path)"
-        f" FROM (SELECT {_FILE} AS path, {sql} FROM {source} GROUP BY ALL) q"
+        f" FROM (SELECT filename AS path, {sql} FROM {source} GROUP BY ALL) q"
         " JOIN data_path_of p ON p.full_path = q.path"
     )
     copy.con.execute(
@@ -206,10 +207,9 @@ def _read_positions(copy: LocalCopy, paths: Sequence[str]) -> None:
         INSERT INTO real_delete
         SELECT d.id, count(*), min(pos), max(pos), count(*) FILTER (pos <= before),
                max(file_path) FILTER (parse_filename(file_path) <> parse_filename(f.full_path)), count(i.row_id)
-        FROM (SELECT {_FILE} AS path, file_path, pos,
-                     lag(pos) OVER (PARTITION BY {_FILE} ORDER BY file_row_number) AS before
-              FROM read_parquet([{files}], filename = {literal(_FILE)}, file_row_number = true,
-                                hive_partitioning = false)) q
+        FROM (SELECT filename AS path, file_path, pos,
+                     lag(pos) OVER (PARTITION BY filename ORDER BY file_row_number) AS before
+              FROM read_parquet([{files}], hive_partitioning = false)) q
         JOIN known_path d ON d.what = 'delete file' AND d.full_path = q.path
         LEFT JOIN data_path_of f ON f.id = d.data_file_id
         LEFT JOIN (SELECT DISTINCT file_id, row_id FROM inlined_delete) i
