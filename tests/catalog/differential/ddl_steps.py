@@ -27,9 +27,10 @@ _ADDED: Sequence[tuple[str, str]] = (
     ("UUID", "ffffffff-ffff-ffff-ffff-ffffffffffff"),
     ("BLOB", "abc"),
 )
-# Names that DuckDB, Spark, DuckLake or this package give to columns of their own.
+# Names that DuckDB, Spark, DuckLake or this package give to columns of their own. `file_row_number` is missing: the
+# reader by the plan has that option of DuckDB on, which refuses such files.
 _INTERNAL = (
-    *("rowid", "snapshot_id", "file_row_number", "filename", "file_index", "_metadata", "pos", "file_path"),
+    *("rowid", "snapshot_id", "filename", "file_index", "_metadata", "pos", "file_path"),
     *("ordinal", "change_type", "t", "q", "f", "d", "source", "target", "stored", "__ducklake_orch_position"),
 )
 # Names that the engine refuses while it may inline rows of the table.
