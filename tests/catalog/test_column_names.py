@@ -11,6 +11,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -20,7 +21,7 @@ from ducklake_orch.catalog.column_names import RESERVED
 from ducklake_orch.catalog.feed import OWN_COLUMNS
 from ducklake_orch.engine.extensions import load_extension
 from ducklake_orch.engine.quoting import identifier, literal
-from tests.backends import LOCAL, MYSQL, POSTGRES, SQLITE, Backend, catalogs
+from tests.backends import SQLITE, catalogs
 from tests.conftest import MakeLake
 from tests.refusal import refused
 
@@ -182,7 +183,7 @@ def steps(table: Table) -> Iterator[str]:
     kinds = [(row["change_type"], row["id"]) for row in changed.select(["change_type", "id"]).to_pylist()]
     both = [(kind, n) for n in (8, 9, 46, 47) for kind in ("update_postimage", "update_preimage")]
     assert sorted(kinds) == sorted([*both, ("insert", 60), ("delete", 11), ("insert", 11)])
-    images = changed.filter(pa.compute.equal(changed["change_type"], "update_preimage")).select(["id", *known])
+    images = changed.filter(pc.equal(changed["change_type"], "update_preimage")).select(["id", *known])
     place = [names.index(name) for name in known]
     assert as_rows(images) == {n: tuple(then[n][one] for one in place) for n in (8, 9, 46, 47)}
     if len(known) < len(names):
@@ -219,12 +220,89 @@ def go(table: Table) -> None:
     assert table.lake.fsck(deep=True, storage=True).findings == []
 
 
-@pytest.mark.parametrize("value", [text, nested])
-@pytest.mark.parametrize("case", [str.lower, str.upper])
-@catalogs(quick=[SQLITE, POSTGRES])
-def test_internal_names_go_through_every_verb(make_lake: MakeLake, case: Callable[[str], str], value: Value) -> None:
+@pytest.mark.parametrize(("case", "value"), [(str.lower, text), (str.upper, nested)])
+@catalogs(quick=[SQLITE])
+def test_columns_called_like_internal_ones_go_through_every_verb(
+    make_lake: MakeLake, case: Callable[[str], str], value: Value
+) -> None:
     # The engine makes no such table while it may inline rows, but a table may come from a lake that does not.
     names = distinct([case(name) for name in NAMES])
-    with_reserved = make_lake(data_inlining_row_limit=0)
-    with_reserved.write(Table(with_reserved, names, value).arrow({}), "t", mode="error")
+    without = make_lake(data_inlining_row_limit=0)
+    without.write(Table(without, names, value).arrow({}), "t", mode="error")
     go(Table(make_lake(), names, value))
+
+
+@pytest.mark.parametrize("case", [str.lower, str.upper])
+@catalogs(quick=[SQLITE], sql_writes=True)
+def test_few_rows_of_such_columns_go_through_every_verb(make_lake: MakeLake, case: Callable[[str], str]) -> None:
+    unfit = {*RESERVED, "rowid", "ctid", "xmin", "tableoid"}
+    names = distinct([case(name) for name in NAMES if name not in unfit and len(name) < 64])
+    lake = make_lake()
+    lake.write(Table(lake, names, text).arrow({0: 0}).slice(0, 0), "t", mode="error")
+    assert lake.write(Table(lake, names, text).arrow({0: 0}), "t", mode="append", inline="auto").files_added == 0
+    lake.truncate("t")
+    go(Table(lake, names, text))
+
+
+@pytest.mark.parametrize("name", ["row_id", "Begin_Snapshot", "END_SNAPSHOT", "_ducklake_internal_ROW_ID"])
+@catalogs()
+def test_what_the_engine_refuses_while_it_inlines_is_refused(make_lake: MakeLake, name: str) -> None:
+    lake, data = make_lake(), pa.table({"id": [1], name: ["a"]})
+    word = "data_inlining_row_limit"
+    create = f"CREATE TABLE t (id INTEGER, {identifier(name)} VARCHAR)"
+    refused(errors.StatementError, lambda: lake.execute(create).raise_for_error(), name, word)
+    lake.write(pa.table({"id": [0]}), "t", mode="error")
+    for inline in ("auto", "never"):
+        refused(errors.DataError, lambda how=inline: lake.write(data, "new", mode="append", inline=how), name, word)
+        more = {"schema_evolution": "add", "inline": inline}
+        refused(errors.DataError, lambda more=more: lake.write(data, "t", mode="append", **more), name, word)
+    merge = {"mode": "merge", "keys": ["id"], "schema_evolution": "add"}
+    refused(errors.DataError, lambda: lake.write(data, "t", **merge), name, word)
+    refused(errors.StatementError, lambda: lake.create_table("new", {"id": "INTEGER", name: "VARCHAR"}), name, word)
+    lake.set_option(word, 0)
+    lake.write(data, "new", mode="append", inline="auto")
+    lake.write(data, "t", **merge)
+    assert lake.read("t").to_pydict() == {"id": [0, 1], name: [None, "a"]}
+    with plain(lake) as query:
+        assert query(f"SELECT {identifier(name)} FROM new") == [("a",)]
+
+
+@catalogs(sql_writes=True)
+def test_rows_that_sqlite_would_confuse_by_their_rowid(lake: DuckLake) -> None:
+    lake.execute("CREATE TABLE t (id BIGINT, RowId BIGINT); INSERT INTO t VALUES (1, 1), (2, 1), (3, NULL), (4, 3)")
+    lake.delete("t", "id = 2")
+    lake.update("t", {"rowid": "7"}, "id = 3")
+    lake.write(pa.table({"id": [5], "rowid": [1]}), "t", mode="append", inline="auto")
+    with plain(lake) as query:
+        assert sorted(query("SELECT * FROM t")) == [(1, 1), (3, 7), (4, 3), (5, 1)]
+    assert lake.maintain({"flush": {"min_rows": 1}}).status == "ok"
+    with plain(lake) as query:
+        assert sorted(query("SELECT * FROM t")) == [(1, 1), (3, 7), (4, 3), (5, 1)]
+
+
+@pytest.mark.parametrize("name", ["file_row_number", "FILENAME", "rowid", "_metadata", "year", "a=b/c", "É", " ", "t"])
+@catalogs(quick=[SQLITE])
+def test_partition_keys_called_like_internal_names(lake: DuckLake, name: str) -> None:
+    quoted = identifier(name)
+    data = pa.table({"id": range(6), name: ["x", "x", "y", "y", "z", None], "é": [1, 1, 2, 2, 3, 3]})
+    lake.write(data, "t", mode="append", partition_by=[quoted, f'bucket(2, {quoted})'])
+    lake.write(pa.table({"id": [7], name: ["y"], "é": [4]}), "t", mode="overwrite_partitions")
+    lake.write(pa.table({"id": [8, 9], name: ["z", "w"], "é": [5, 5]}), "t", mode="append", inline="auto")
+    lake.delete("t", f"{quoted} = 'x' AND id = 0")
+    assert lake.maintain({"rewrite": {"delete_threshold": 0.01}, "merge": {"min_files": 2}}).status == "ok"
+    kept = [(1, "x", 1), (4, "z", 3), (5, None, 3), (7, "y", 4), (8, "z", 5), (9, "w", 5)]
+    with plain(lake) as query:
+        assert sorted(query("SELECT * FROM t")) == kept
+        assert query(f"SELECT id FROM t WHERE {quoted} = 'w'") == [(9,)]
+    assert sorted(zip(*lake.read("t").to_pydict().values(), strict=True)) == kept
+    assert lake.fsck(deep=True, storage=True).findings == []
+
+
+@catalogs(quick=[SQLITE])
+def test_names_that_no_column_can_have_are_refused(lake: DuckLake) -> None:
+    for name in ("", "__duckdb_field_id", "a\0b"):
+        refused(errors.DataError, lambda name=name: lake.write(pa.table({"id": [1], name: [2]}), "t", mode="append"))
+    fields = pa.array([{"__DuckDB_field_id": 2}])
+    refused(errors.DataError, lambda: lake.write(pa.table({"s": fields}), "t", mode="append"), "__DuckDB_field_id")
+    refused(errors.DataError, lambda: lake.write(pa.table({"a": [1], "A": [2]}), "t", mode="append"), "several")
+    assert lake.tables() == []
