@@ -6,6 +6,7 @@ The internal names are read from the source: a new one is tested as soon as it i
 import ast
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +158,7 @@ class plain:
         for extension in ("ducklake", "sqlite_scanner"):
             load_extension(self.con, extension)
         kind = "sqlite:" if catalog.type == "sqlite" else ""
-        place = literal(f"ducklake:{kind}{catalog.path}")  # type: ignore[union-attr]
+        place = literal(f"ducklake:{kind}{catalog.path}")
         self.con.execute(f"ATTACH {place} AS lake; USE lake")
         return lambda sql: self.con.execute(sql).fetchall()
 
@@ -272,10 +273,10 @@ def test_what_the_engine_refuses_while_it_inlines_is_refused(make_lake: MakeLake
     refused(errors.StatementError, lambda: lake.execute(create).raise_for_error(), name, word)
     lake.write(pa.table({"id": [0]}), "t", mode="error")
     for inline in ("auto", "never"):
-        refused(errors.DataError, lambda how=inline: lake.write(data, "new", mode="append", inline=how), name, word)
-        more = {"schema_evolution": "add", "inline": inline}
-        refused(errors.DataError, lambda more=more: lake.write(data, "t", mode="append", **more), name, word)
-    merge = {"mode": "merge", "keys": ["id"], "schema_evolution": "add"}
+        refused(errors.DataError, partial(lake.write, data, "new", mode="append", inline=inline), name, word)
+        more: dict[str, Any] = {"schema_evolution": "add", "inline": inline}
+        refused(errors.DataError, partial(lake.write, data, "t", mode="append", **more), name, word)
+    merge: dict[str, Any] = {"mode": "merge", "keys": ["id"], "schema_evolution": "add"}
     refused(errors.DataError, lambda: lake.write(data, "t", **merge), name, word)
     refused(errors.StatementError, lambda: lake.create_table("new", {"id": "INTEGER", name: "VARCHAR"}), name, word)
     lake.set_option(word, 0)
@@ -320,7 +321,7 @@ def test_partition_keys_called_like_internal_names(lake: DuckLake, name: str) ->
 @catalogs(quick=[SQLITE])
 def test_names_that_no_column_can_have_are_refused(lake: DuckLake) -> None:
     for name in ("", "__duckdb_field_id"):
-        refused(errors.DataError, lambda name=name: lake.write(pa.table({"id": [1], name: [2]}), "t", mode="append"))
+        refused(errors.DataError, partial(lake.write, pa.table({"id": [1], name: [2]}), "t", mode="append"))
     fields = pa.array([{"__DuckDB_field_id": 2}])
     refused(errors.DataError, lambda: lake.write(pa.table({"s": fields}), "t", mode="append"), "__DuckDB_field_id")
     refused(errors.DataError, lambda: lake.write(pa.table({"a": [1], "A": [2]}), "t", mode="append"), "several")
