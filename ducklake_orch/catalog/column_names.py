@@ -19,9 +19,8 @@ RESERVED = ("row_id", "begin_snapshot", "end_snapshot", ROW_ID, SNAPSHOT_ID)
 
 def free_name(name: str, taken: Iterable[str]) -> str:
     """Return a name that is not taken: this one, or a longer one."""
-    # Spark folds more letters than DuckDB; a name that is longer than it had to be does no harm.
-    known = {one.casefold() for one in taken}
-    while name.casefold() in known:
+    known = {folded(one) for one in taken}
+    while folded(name) in known:
         name += "_"
     return name
 

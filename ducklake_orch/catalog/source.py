@@ -46,6 +46,8 @@ class Source:
         self._opened = False
         self.failure: Exception | None = None
         self.schema = self._first.schema
+        if not all(self.schema.names):  # DuckDB would give it one
+            raise DataError("The data have a column without a name.", remedy="Give it one, or drop it.")
         names = [folded(name) for name in self.schema.names]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise DataError(f"The data have several columns {', '.join(twice)}.", remedy="Rename or drop all but one.")

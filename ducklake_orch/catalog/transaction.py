@@ -131,6 +131,10 @@ class MetadataTransaction:
         """Run an UPDATE or DELETE in the catalog's own SQL; `{}` stands for the table."""
         if self._kind in ("postgres", "mysql"):
             self._run(self._server_sql(statement.replace("{}", server_sql.table(self.config, table), 1)))
+        elif self._kind == "sqlite" and table.startswith("ducklake_inlined_data_"):
+            # DuckDB names the rows that it changes by SQLite's `rowid`: a user's column that is called so hides that.
+            own = f"{statement.replace('{}', server_sql.table(self.config, table), 1)} returning 1"
+            self._run(server_sql.query(self.config, own), fetch=True)
         else:
             self._run(statement.replace("{}", self.metadata.table_sql(table), 1))
 
@@ -143,10 +147,12 @@ class MetadataTransaction:
     def _server_sql(self, sql: str) -> str:
         return f"CALL {self._kind}_execute({literal(self._alias)}, {literal(sql)})"
 
-    def _run(self, sql: str) -> None:
+    def _run(self, sql: str, *, fetch: bool = False) -> None:
         self._statements += 1
         fault_point(f"statement.{self._statements}")
-        self.con.execute(sql)
+        done = self.con.execute(sql)
+        if fetch:  # a query changes rows only as it is read
+            done.fetchall()
 
 
 def _constant(value: Any) -> str:

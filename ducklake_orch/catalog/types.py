@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from ducklake_orch.catalog.model import ColumnDef
-from ducklake_orch.engine.quoting import identifier
+from ducklake_orch.engine.quoting import folded, identifier
+from ducklake_orch.errors import DataError
 
 # Types of columns that have columns inside them.
 NESTED = ("list", "struct", "map")
@@ -39,6 +40,8 @@ _DUCKDB = {
     "geometry": "GEOMETRY",
     "variant": "VARIANT",
 }
+# DuckDB's key for the id of a nested column.
+_FIELD_ID = "__duckdb_field_id"
 _DUCKLAKE = {duckdb: ducklake for ducklake, duckdb in _DUCKDB.items() if ducklake != "timestamp_us"}
 
 
@@ -67,11 +70,26 @@ def ducklake_type(duckdb: str) -> str:
 
 
 def field_ids(columns: Sequence[ColumnDef]) -> str:
-    """Return the value of COPY's FIELD_IDS that gives every column and everything inside it its id."""
+    """Return the value of COPY's FIELD_IDS that gives every column and everything inside it its id.
+
+    Raises:
+        DataError: When something has the name by which DuckDB gives nested columns their ids.
+    """
+    if any(one.name == _FIELD_ID for one in columns):
+        raise _no_field_id(_FIELD_ID)
     return "{" + ", ".join(f"{identifier(one.name)}: {_field_id(one)}" for one in columns) + "}"
 
 
 def _field_id(column: ColumnDef) -> str:
     if not column.children:
         return str(column.column_id)
-    return f"{{__duckdb_field_id: {column.column_id}, {field_ids(column.children)[1:-1]}}}"
+    for child in column.children:
+        if folded(child.name) == _FIELD_ID:
+            raise _no_field_id(f"{column.name}.{child.name}")
+    return f"{{{_FIELD_ID}: {column.column_id}, {field_ids(column.children)[1:-1]}}}"
+
+
+def _no_field_id(name: str) -> DataError:
+    return DataError(
+        f"DuckDB cannot write a column called `{name}` into the files of a lake.", remedy="Rename the column."
+    )

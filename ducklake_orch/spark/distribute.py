@@ -39,7 +39,9 @@ def distributed(frame: Any, table: TableDef, distribution: str) -> Any:
     if distribution == "none" or not keys:
         return frame
     # Spark splits what would be too much for one task, and joins what is too little; it takes names only.
-    named = {free_name(f"__ducklake_orch_group_{n}", frame.columns): group for n, group in enumerate(groups)}
+    # Spark folds more letters than those of ASCII.
+    taken = [name.lower() for name in frame.columns]
+    named = {free_name(f"__ducklake_orch_group_{n}", taken): group for n, group in enumerate(groups)}
     return frame.withColumns(named).hint("rebalance", *named).drop(*named)
 
 

@@ -1,0 +1,328 @@
+"""Columns that are called like ours or the engine's own, in any case of letters, go through every verb unharmed.
+
+The internal names are read from the source: a new one is tested as soon as it is written.
+"""
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+import ducklake_orch
+from ducklake_orch import DuckLake, errors
+from ducklake_orch.catalog.column_names import RESERVED
+from ducklake_orch.catalog.feed import OWN_COLUMNS
+from ducklake_orch.engine.extensions import load_extension
+from ducklake_orch.engine.quoting import identifier, literal
+from tests.backends import SQLITE, catalogs
+from tests.conftest import MakeLake
+from tests.refusal import refused
+
+# Columns that DuckDB, Spark, SQLite and the engine give rows, keys of folders, and words of SQL.
+FOREIGN = {
+    *("rowid", "_rowid_", "oid", "filename", "file_row_number", "file_index", "_metadata", "_tmp", "row_index"),
+    *("ordinal", "pos", "file_path", "snapshot_id", "snapshot_time", "change_type", "author", "idempotency_key"),
+    *("ducklake_internal_row_id", "column id", "id_", "select", "table", "group", "order", "key", "value", "list"),
+    *(
+        "year",
+        "month",
+        "bucket",
+        "identity",
+        "a=b",
+        "a/b",
+        "a.b",
+        'a"b',
+        "a`b",
+        "[a]",
+        "a b",
+        " ",
+        "%s",
+        "{}",
+        "é",
+        "É",
+    ),
+    *("x" * 300, "x" * 299 + "y", "ctid", "xmin", "tableoid", "1", "null", "true", "current_date", "__duckdb_field_id"),
+}
+SPARK_ALONE = "\u212aelvin"  # folded by Spark, and not by DuckDB
+_ALIAS = re.compile(r"\bAS (\w+)|(__ducklake_orch_\w+|_ducklake_internal_\w+)")
+
+
+def internal_names() -> set[str]:
+    """Return every name that SQL in the source gives something, and every table that it makes."""
+    found = set[str]()
+    for path in Path(ducklake_orch.__file__).parent.rglob("*.py"):
+        tree = ast.parse(path.read_text("utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found |= {one or other for one, other in _ALIAS.findall(node.value)}
+    # As they are completed with a number, and as they are made longer where they are taken.
+    found |= {f"{name}0" for name in found if name.endswith("_")}
+    return found | {f"{name}_" for name in found if name.startswith("_")}
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """Return names of which no two are the same to DuckDB."""
+    kept: dict[str, str] = {}
+    for name in sorted(names):
+        kept.setdefault("".join(one.lower() if one.isascii() else one for one in name), name)
+    return [name for key, name in kept.items() if key not in ("id", "__duckdb_field_id")]
+
+
+NAMES = distinct([*internal_names(), *FOREIGN, *RESERVED, *OWN_COLUMNS, SPARK_ALONE])
+# A struct that is called like a table in a query: `alias.column` must not mean a field of it.
+ALIASES = ["target", "source", "m", "f", "r", "d", "g", "s", "stored", "file", "row_id", "file_row_number", "rowid"]
+Value = Callable[[Any, str], Any]
+Rows = dict[int, tuple[Any, ...]]
+
+
+def text(word: Any, name: str) -> str:
+    return f"{word}:{name[:20]}"
+
+
+def nested(word: Any, name: str) -> dict[str, str]:
+    """Return a struct whose fields are called like columns of ours."""
+    return dict.fromkeys(("pos", "file", "n", "action", "row_id", "c1", "key", "path"), text(word, name))
+
+
+class Table:
+    """A table with many columns beside its model.
+
+    Args:
+        lake: The lake.
+        names: Its columns, beside `id`.
+        value: Makes the value of a column.
+    """
+
+    def __init__(self, lake: DuckLake, names: Sequence[str], value: Value) -> None:
+        self.lake = lake
+        self.names = names
+        self.value = value
+        self.rows: Rows = {}
+
+    def row(self, word: Any) -> tuple[Any, ...]:
+        return tuple(self.value(word, name) for name in self.names)
+
+    def arrow(self, words: dict[int, Any]) -> pa.Table:
+        kind = pa.scalar(self.value("", "")).type
+        columns = {name: pa.array([self.value(word, name) for word in words.values()], kind) for name in self.names}
+        return pa.table({"id": pa.array(list(words), pa.int64())} | columns)
+
+    def holds(self, word: Any) -> str:
+        """Return a condition that needs every column."""
+        values = ", ".join(self.literal(word, name) for name in self.names)
+        return f"[{', '.join(map(identifier, self.names))}] = [{values}]"
+
+    def literal(self, word: Any, name: str) -> str:
+        value = self.value(word, name)
+        if isinstance(value, str):
+            return literal(value)
+        return "{" + ", ".join(f"{key}: {literal(text)}" for key, text in value.items()) + "}"
+
+    def write(self, words: dict[int, Any], mode: str = "append", **options: Any) -> None:
+        self.lake.write(self.arrow(words), "t", mode=mode, **options)
+        self.rows |= {number: self.row(word) for number, word in words.items()}
+
+    def drop(self, *numbers: int) -> None:
+        for number in numbers:
+            del self.rows[number]
+
+    def check(self) -> None:
+        columns = ", ".join(map(identifier, ["id", *self.names]))
+        with plain(self.lake) as query:
+            assert {one[0]: tuple(one[1:]) for one in query(f"SELECT {columns} FROM t")} == self.rows
+
+
+def as_rows(table: pa.Table) -> Rows:
+    return {row[0]: row[1:] for row in zip(*(column.to_pylist() for column in table.columns), strict=True)}
+
+
+class plain:
+    """DuckDB with the extension, and no code of ours; on a server the engine of a session."""
+
+    def __init__(self, lake: DuckLake) -> None:
+        self.lake = lake
+        self.con = duckdb.connect()
+
+    def __enter__(self) -> Callable[[str], list[tuple[Any, ...]]]:
+        catalog = self.lake.config.catalog
+        if catalog.type not in ("sqlite", "duckdb"):
+            return lambda sql: [tuple(row.values()) for row in self.lake.execute(sql).raise_for_error().rows]
+        for extension in ("ducklake", "sqlite_scanner"):
+            load_extension(self.con, extension)
+        kind = "sqlite:" if catalog.type == "sqlite" else ""
+        place = literal(f"ducklake:{kind}{catalog.path}")
+        self.con.execute(f"ATTACH {place} AS lake; USE lake")
+        return lambda sql: self.con.execute(sql).fetchall()
+
+    def __exit__(self, *_: Any) -> None:
+        self.con.close()
+
+
+def steps(table: Table) -> Iterator[str]:
+    """Change a table with every verb; the model changes with it."""
+    lake, names, set_all = table.lake, table.names, {}
+    table.write({n: n for n in range(40)})
+    yield "append"
+    table.write({n: n for n in range(40, 45)}, inline="auto")
+    table.write({n: n for n in range(45, 48)}, inline="auto")
+    yield "append few rows"
+    assert as_rows(lake.read("t", where=table.holds(7))) == {7: table.rows[7]}
+    assert as_rows(lake.read("t", where=table.holds(46))) == {46: table.rows[46]}
+    for n in (3, 41):
+        lake.delete("t", table.holds(n))
+        table.drop(n)
+    yield "delete"
+    for n in (5, 45):
+        set_all = {name: f"{identifier(name)}" for name in names} | {names[0]: table.literal("set", names[0])}
+        lake.update("t", set_all, table.holds(n))
+        table.rows[n] = (table.value("set", names[0]), *table.row(n)[1:])
+    yield "update"
+    before, then = lake.snapshots(limit=1)[0].snapshot_id, dict(table.rows)
+    table.write({8: "merged", 46: "merged", 60: "new"}, "merge", keys=["id"])
+    yield "merge"
+    matched = {name: f"coalesce(source.{identifier(name)}, target.{identifier(name)})" for name in names}
+    where = f"source.{identifier(names[-1])} <> target.{identifier(names[-1])}"
+    table.write({9: "again", 47: "again"}, "merge", keys=["id"], when_matched=matched, matched_condition=where)
+    yield "merge by expressions"
+    if isinstance(table.value(1, "a"), str):
+        table.write({10: 10}, "merge", keys=["id", *names[::20]], when_matched="keep")
+        yield "merge by these columns"
+    table.write({11: 11}, "replace_where", where=table.holds(11))
+    yield "replace_where"
+    known = [name for name in names if name.lower() not in OWN_COLUMNS]
+    # An update gives two rows, and a row that is replaced by the same goes and comes.
+    changed = lake.changes("t", from_snapshot=before + 1, columns=["id", *known])
+    kinds = [(row["change_type"], row["id"]) for row in changed.select(["change_type", "id"]).to_pylist()]
+    both = [(kind, n) for n in (8, 9, 46, 47) for kind in ("update_postimage", "update_preimage")]
+    assert sorted(kinds) == sorted([*both, ("insert", 60), ("delete", 11), ("insert", 11)])
+    images = changed.filter(pc.equal(changed["change_type"], "update_preimage")).select(["id", *known])
+    place = [names.index(name) for name in known]
+    assert as_rows(images) == {n: tuple(then[n][one] for one in place) for n in (8, 9, 46, 47)}
+    if len(known) < len(names):
+        assert "columns=" in refused(errors.ConfigError, lambda: lake.changes("t", from_snapshot=before + 1))
+    lake.rollback("t", to_snapshot=before)
+    table.rows = then
+    yield "rollback"
+    folder = Path(str(lake.config.storage.path)).parent  # type: ignore[union-attr]
+    pq.write_table(table.arrow({70: 70, 71: 71}), folder / "added.parquet")
+    lake.add_files("t", folder / "added.parquet")
+    table.rows |= {70: table.row(70), 71: table.row(71)}
+    yield "add_files"
+    lake.delete("t", "id IN (70, 12)")
+    table.drop(70, 12)
+    table.write({80: 80}, inline="auto")
+    yield "before maintenance"
+    policy = {"rewrite": {"delete_threshold": 0.01}, "merge": {"min_files": 2}, "force": True}
+    policy |= {"expire": {"older_than": "0s", "retain_last": 1}, "cleanup": {"older_than": "0s"}}
+    report = lake.maintain(policy | {"orphans": {"action": "delete", "older_than": "0s"}})
+    assert report.status == "ok", report.operations
+    yield "maintain"
+    table.write({81: 81, 20: "last"}, "merge", keys=["id"])
+    lake.delete("t", table.holds(21))
+    table.drop(21)
+    yield "after maintenance"
+
+
+def go(table: Table) -> None:
+    for what in steps(table):
+        try:
+            table.check()
+        except AssertionError as error:
+            raise AssertionError(f"after {what}") from error
+    assert table.lake.fsck(deep=True, storage=True).findings == []
+
+
+@pytest.mark.parametrize(("case", "value"), [(str.lower, text), (str.upper, nested)])
+@catalogs(quick=[SQLITE])
+def test_columns_called_like_internal_ones_go_through_every_verb(
+    make_lake: MakeLake, case: Callable[[str], str], value: Value
+) -> None:
+    # The engine makes no such table while it may inline rows, but a table may come from a lake that does not.
+    names = distinct([case(name) for name in (NAMES if value is text else NAMES[::12] + ALIASES)])
+    without = make_lake(data_inlining_row_limit=0)
+    without.write(Table(without, names, value).arrow({}), "t", mode="error")
+    go(Table(make_lake(), names, value))
+
+
+@pytest.mark.parametrize("case", [str.lower, str.upper])
+@catalogs(quick=[SQLITE], sql_writes=True)
+def test_few_rows_of_such_columns_go_through_every_verb(make_lake: MakeLake, case: Callable[[str], str]) -> None:
+    unfit = {*RESERVED, "rowid", "ctid", "xmin", "tableoid"}
+    names = distinct([case(name) for name in NAMES if name not in unfit and len(name) < 64])
+    lake = make_lake()
+    lake.write(Table(lake, names, text).arrow({0: 0}).slice(0, 0), "t", mode="error")
+    assert lake.write(Table(lake, names, text).arrow({0: 0}), "t", mode="append", inline="auto").files_added == 0
+    lake.truncate("t")
+    go(Table(lake, names, text))
+
+
+@pytest.mark.parametrize("name", ["row_id", "Begin_Snapshot", "END_SNAPSHOT", "_ducklake_internal_ROW_ID"])
+@catalogs()
+def test_what_the_engine_refuses_while_it_inlines_is_refused(make_lake: MakeLake, name: str) -> None:
+    lake, data = make_lake(), pa.table({"id": [1], name: ["a"]})
+    word = "data_inlining_row_limit"
+    create = f"CREATE TABLE t (id INTEGER, {identifier(name)} VARCHAR)"
+    refused(errors.StatementError, lambda: lake.execute(create).raise_for_error(), name, word)
+    lake.write(pa.table({"id": [0]}), "t", mode="error")
+    for inline in ("auto", "never"):
+        refused(errors.DataError, partial(lake.write, data, "new", mode="append", inline=inline), name, word)
+        more: dict[str, Any] = {"schema_evolution": "add", "inline": inline}
+        refused(errors.DataError, partial(lake.write, data, "t", mode="append", **more), name, word)
+    merge: dict[str, Any] = {"mode": "merge", "keys": ["id"], "schema_evolution": "add"}
+    refused(errors.DataError, lambda: lake.write(data, "t", **merge), name, word)
+    refused(errors.StatementError, lambda: lake.create_table("new", {"id": "INTEGER", name: "VARCHAR"}), name, word)
+    lake.set_option(word, 0)
+    lake.write(data, "new", mode="append", inline="auto")
+    lake.write(data, "t", **merge)
+    assert lake.read("t").to_pydict() == {"id": [0, 1], name: [None, "a"]}
+    with plain(lake) as query:
+        assert query(f"SELECT {identifier(name)} FROM new") == [("a",)]
+
+
+@catalogs(sql_writes=True)
+def test_rows_that_sqlite_would_confuse_by_their_rowid(lake: DuckLake) -> None:
+    lake.execute("CREATE TABLE t (id BIGINT, RowId BIGINT); INSERT INTO t VALUES (1, 1), (2, 1), (3, NULL), (4, 3)")
+    lake.delete("t", "id = 2")
+    lake.update("t", {"rowid": "7"}, "id = 3")
+    lake.write(pa.table({"id": [5], "rowid": [1]}), "t", mode="append", inline="auto")
+    with plain(lake) as query:
+        assert sorted(query("SELECT * FROM t")) == [(1, 1), (3, 7), (4, 3), (5, 1)]
+    assert lake.maintain({"flush": {"min_rows": 1}}).status == "ok"
+    with plain(lake) as query:
+        assert sorted(query("SELECT * FROM t")) == [(1, 1), (3, 7), (4, 3), (5, 1)]
+
+
+@pytest.mark.parametrize("name", ["file_row_number", "FILENAME", "rowid", "_metadata", "year", "a=b/c", "É", " ", "t"])
+@catalogs(quick=[SQLITE])
+def test_partition_keys_called_like_internal_names(lake: DuckLake, name: str) -> None:
+    quoted = identifier(name)
+    data = pa.table({"id": range(6), name: ["x", "x", "y", "y", "z", None], "é": [1, 1, 2, 2, 3, 3]})
+    lake.write(data, "t", mode="append", partition_by=[quoted, f"bucket(2, {quoted})"])
+    lake.write(pa.table({"id": [7], name: ["y"], "é": [4]}), "t", mode="overwrite_partitions")
+    lake.write(pa.table({"id": [8, 9], name: ["z", "w"], "é": [5, 5]}), "t", mode="append", inline="auto")
+    lake.delete("t", f"{quoted} = 'x' AND id = 0")
+    assert lake.maintain({"rewrite": {"delete_threshold": 0.01}, "merge": {"min_files": 2}}).status == "ok"
+    kept = [(1, "x", 1), (4, "z", 3), (5, None, 3), (7, "y", 4), (8, "z", 5), (9, "w", 5)]
+    with plain(lake) as query:
+        assert sorted(query("SELECT * FROM t")) == kept
+        assert query(f"SELECT id FROM t WHERE {quoted} = 'w'") == [(9,)]
+    assert sorted(zip(*lake.read("t").to_pydict().values(), strict=True)) == kept
+    assert lake.fsck(deep=True, storage=True).findings == []
+
+
+@catalogs(quick=[SQLITE])
+def test_names_that_no_column_can_have_are_refused(lake: DuckLake) -> None:
+    for name in ("", "__duckdb_field_id"):
+        refused(errors.DataError, partial(lake.write, pa.table({"id": [1], name: [2]}), "t", mode="append"))
+    fields = pa.array([{"__DuckDB_field_id": 2}])
+    refused(errors.DataError, lambda: lake.write(pa.table({"s": fields}), "t", mode="append"), "__DuckDB_field_id")
+    refused(errors.DataError, lambda: lake.write(pa.table({"a": [1], "A": [2]}), "t", mode="append"), "several")
+    assert lake.tables() == []
