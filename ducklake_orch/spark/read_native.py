@@ -33,6 +33,7 @@ _OPTIONS = {
 _PLACE, _BLOCK, _BITS = (f"__ducklake_orch_{one}" for one in ("place", "block", "bits"))
 # Columns of a table that are called so would stand in the way where deletions are taken away.
 OWN_NAMES = {"_metadata", _PLACE, _BLOCK, _BITS}
+FLOATS = ("float32", "float64")
 # Deletions are bits, a word of them for 64 rows: so many words at a time are looked up, and planned, quickly.
 _WORDS = 8
 _ROWS = 64 * _WORDS
@@ -168,7 +169,10 @@ class NativeScan:
         return self._as_now(stored, f"{inside}.{name_sql(stored.name)}" if inside else name_sql(stored.name))
 
     def _as_now(self, stored: StoredColumn, sql: str) -> str:
-        if _has_its_shape(stored):
+        if stored.column.type in FLOATS:
+            # What it returns is the value itself; what Spark does not see through, no condition is pushed below.
+            return f"nanvl({sql}, {sql})"
+        if _has_its_shape(stored) and not _has_floats(stored):
             return sql  # the reader itself makes the types of today
         each = f"e{stored.column.column_id}"
         match stored.column.type:
@@ -204,6 +208,14 @@ def _has_its_shape(stored: StoredColumn) -> bool:
         and (stored.column.type != "struct" or child.name == child.column.name)
         for child in stored.children
     )
+
+
+def _has_floats(stored: StoredColumn) -> bool:
+    """Whether Spark would judge conditions on numbers in it by what files say: it does not of what is in lists and maps.
+
+    To bounds, dictionaries and Bloom filters, -0.0 and 0.0 are two values, and bounds may leave out NaN.
+    """
+    return stored.column.type in FLOATS or (stored.column.type == "struct" and any(map(_has_floats, stored.children)))
 
 
 def _type_in_file(stored: StoredColumn) -> "DataType":
