@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from ducklake_orch.catalog.model import ColumnDef
 from ducklake_orch.engine.quoting import identifier
 
-# DuckDB answers conditions on these wrongly from what a file says of its values: in Bloom filters, it looks for bytes in
-# their printed form, and for 0.0 where the file holds -0.0; the bounds of other writers leave out NaN, the highest number.
+# DuckDB answers conditions on these wrongly from what a file says of its values. In Bloom filters, it looks for bytes
+# in their printed form, and for 0.0 where the file holds -0.0. Bounds of other writers leave out NaN, the highest number.
 _MISJUDGED = re.compile(r"\b(BLOB|FLOAT|DOUBLE)\b")
 # Types of columns that have columns inside them.
 NESTED = ("list", "struct", "map")

@@ -170,7 +170,7 @@ class NativeScan:
 
     def _as_now(self, stored: StoredColumn, sql: str) -> str:
         if stored.column.type in FLOATS:
-            # What it returns is the value itself; what Spark does not see through, no condition is pushed below.
+            # The value itself, as an expression below which Spark pushes no condition.
             return f"nanvl({sql}, {sql})"
         if _has_its_shape(stored) and not _has_floats(stored):
             return sql  # the reader itself makes the types of today
@@ -211,9 +211,9 @@ def _has_its_shape(stored: StoredColumn) -> bool:
 
 
 def _has_floats(stored: StoredColumn) -> bool:
-    """Whether Spark would judge conditions on numbers in it by what files say: it does not of what is in lists and maps.
+    """Whether Spark pushes conditions on floating-point numbers in it down to files, which it does not for lists and maps.
 
-    To bounds, dictionaries and Bloom filters, -0.0 and 0.0 are two values, and bounds may leave out NaN.
+    There -0.0 and 0.0 are two values, to dictionaries, bounds and Bloom filters, and bounds may leave out NaN.
     """
     return stored.column.type in FLOATS or (stored.column.type == "struct" and any(map(_has_floats, stored.children)))
 

@@ -13,7 +13,9 @@ FILES = (
     *((-0.0, 3.5), (-0.0,), (0.0,), (1.5, NAN), (1.0, 2.0, NAN), (NAN,), (1.5, 2.5)),
     *((-INF, -1.0, 5e-324, INF), (-5e-324, -0.0, 2.5)),
 )
-SCHEMA = pa.schema([("n", pa.int32()), ("x", pa.float64()), ("f", pa.float32()), ("s", pa.struct([("x", pa.float64())]))])
+SCHEMA = pa.schema(
+    [("n", pa.int32()), ("x", pa.float64()), ("f", pa.float32()), ("s", pa.struct([("x", pa.float64())]))]
+)
 COLUMNS = "n INTEGER, x DOUBLE, f FLOAT, s STRUCT(x DOUBLE)"
 Value = Callable[[float], float]
 # How a condition names a column, and what the column makes of a number.

@@ -1,4 +1,4 @@
-"""Conditions on floating-point numbers hold for every row: signed zeros, NaN, infinities, denormals, whoever wrote them."""
+"""Conditions on signed zeros, NaN, infinities and denormals find every row, whoever wrote the files."""
 
 import math
 from collections import Counter
