@@ -7,7 +7,8 @@ from ducklake_orch.catalog.model import ColumnDef
 from ducklake_orch.engine.quoting import identifier
 
 # DuckDB answers conditions on these wrongly from what a file says of its values. In Bloom filters, it looks for bytes
-# in their printed form, and for 0.0 where the file holds -0.0. Bounds of other writers leave out NaN, the highest number.
+# in their printed form, and for 0.0 where the file holds -0.0. Bounds of other writers leave out NaN, the highest of
+# all numbers.
 _MISJUDGED = re.compile(r"\b(BLOB|FLOAT|DOUBLE)\b")
 # Types of columns that have columns inside them.
 NESTED = ("list", "struct", "map")

@@ -211,7 +211,7 @@ def _has_its_shape(stored: StoredColumn) -> bool:
 
 
 def _has_floats(stored: StoredColumn) -> bool:
-    """Whether Spark pushes conditions on floating-point numbers in it down to files, which it does not for lists and maps.
+    """Whether Spark pushes conditions on floating-point numbers in it down to files, unlike those in lists and maps.
 
     There -0.0 and 0.0 are two values, to dictionaries, bounds and Bloom filters, and bounds may leave out NaN.
     """

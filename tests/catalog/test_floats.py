@@ -159,3 +159,14 @@ def test_a_partition_of_zeros_is_one_whatever_their_sign(make_lake: MakeLake, ki
     assert _left(lake).keys() == {2, 11, 30, 31}
     assert lake.delete("t", "x >= -0.0 AND x < 1").rows_removed == 2
     assert _same(_left(lake), {2: 1.5, 11: math.nan})
+
+
+@pytest.mark.parametrize("kind", ["FLOAT", "DOUBLE"])
+def test_a_number_is_found_in_whichever_bucket_its_sign_put_it(tmp_path: Path, kind: str) -> None:
+    lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
+    rows = f"INSERT INTO t SELECT n, x::{kind} FROM (VALUES (1, '-0.0'), (2, '0.0'), (3, 'nan'), (4, '-nan')) v(n, x)"
+    made = lake.execute([f"CREATE TABLE t (n INTEGER, x {kind})", "ALTER TABLE t SET PARTITIONED BY (bucket(8, x))"])
+    assert made and lake.execute([rows])
+    for where in ("x = -0.0", "x = 'nan'"):
+        assert lake.read("t", where=where).num_rows == lake.delete("t", where).rows_removed == 2, where
+    assert _left(lake) == {}
