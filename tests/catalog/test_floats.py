@@ -166,7 +166,8 @@ def test_a_number_is_found_in_whichever_bucket_its_sign_put_it(tmp_path: Path, k
     lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
     rows = f"INSERT INTO t SELECT n, x::{kind} FROM (VALUES (1, '-0.0'), (2, '0.0'), (3, 'nan'), (4, '-nan')) v(n, x)"
     made = lake.execute([f"CREATE TABLE t (n INTEGER, x {kind})", "ALTER TABLE t SET PARTITIONED BY (bucket(8, x))"])
-    assert made and lake.execute([rows])
+    made.raise_for_error()
+    lake.execute([rows]).raise_for_error()
     for where in ("x = -0.0", "x = 'nan'"):
         assert lake.read("t", where=where).num_rows == lake.delete("t", where).rows_removed == 2, where
     assert _left(lake) == {}
