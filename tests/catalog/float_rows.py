@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -37,22 +38,28 @@ def _equal(one: float, other: float) -> bool:
     return one == other or (math.isnan(one) and math.isnan(other))
 
 
+# Comparisons of a column with a constant, and whether a constant and a number meet them.
+_COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
+    "{0} = {1}": _equal,
+    "{0} <> {1}": lambda constant, value: not _equal(constant, value),
+    "{0} < {1}": _above,
+    "{0} >= {1}": lambda constant, value: not _above(constant, value),
+    "{1} >= {0}": lambda constant, value: not _above(value, constant),
+    "{0} IN ({1}, 7)": _equal,
+}
+
+
 def conditions(place: str) -> list[Condition]:
     """Return conditions on a column, with constants of every kind."""
     constants = [
         *(("0", 0.0), ("-0.0", 0.0), ("CAST('-0' AS DOUBLE)", 0.0), ("CAST('nan' AS DOUBLE)", NAN)),
         *(("CAST('inf' AS DOUBLE)", INF), ("1.5", 1.5), ("CAST('5e-324' AS DOUBLE)", 5e-324)),
     ]
-    found = []
-    for sql, number in constants:
-        found += [
-            Condition(f"{place} = {sql}", lambda v, c=number: _equal(v, c)),
-            Condition(f"{place} <> {sql}", lambda v, c=number: not _equal(v, c)),
-            Condition(f"{place} < {sql}", lambda v, c=number: _above(c, v)),
-            Condition(f"{place} >= {sql}", lambda v, c=number: not _above(c, v)),
-            Condition(f"{sql} >= {place}", lambda v, c=number: not _above(v, c)),
-            Condition(f"{place} IN ({sql}, 7)", lambda v, c=number: _equal(v, c)),
-        ]
+    found = [
+        Condition(text.format(place, sql), partial(holds, number))
+        for sql, number in constants
+        for text, holds in _COMPARISONS.items()
+    ]
     found.append(Condition(f"{place} BETWEEN 0 AND 2", lambda v: 0 <= v <= 2))
     found.append(Condition(f"NOT ({place} BETWEEN -0.0 AND 9)", lambda v: not 0 <= v <= 9))
     return found

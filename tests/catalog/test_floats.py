@@ -75,13 +75,12 @@ def _bits(value: float) -> str:
     return "nan" if math.isnan(value) else value.hex()
 
 
-@pytest.mark.parametrize("number", range(len(WRITERS)), ids=lambda n: WRITERS[n].__name__[1:])
-def test_rows_are_read_and_found_by_what_they_hold(tmp_path: Path, number: int) -> None:
-    writer = WRITERS[number]
+@pytest.mark.parametrize("writer", WRITERS, ids=lambda one: one.__name__[1:])
+def test_rows_are_read_and_found_by_what_they_hold(tmp_path: Path, writer: Writer) -> None:
     lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=200 if writer is _inlined else 0)
     rows = _table(lake, writer, tmp_path)
-    for n, place in enumerate(PLACES, number):
-        for condition in conditions(place)[n % 8 :: 8]:
+    for n, place in enumerate(PLACES):
+        for condition in conditions(place)[n::8]:
             wanted = rows.matching(place, condition)
             assert _numbers(lake.read("t", columns=["n"], where=condition.sql)) == wanted, condition.sql
             with lake.read_batches("t", columns=["n"], where=condition.sql) as batches:
