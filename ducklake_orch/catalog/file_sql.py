@@ -20,7 +20,7 @@ from ducklake_orch.catalog.model import (
     DeleteFile,
 )
 from ducklake_orch.catalog.stored_columns import StoredColumn, known_columns
-from ducklake_orch.catalog.types import duckdb_type
+from ducklake_orch.catalog.types import duckdb_type, judged_by_rows
 from ducklake_orch.engine.quoting import exactly, identifier, literal
 from ducklake_orch.errors import UnsupportedStatementError
 
@@ -193,12 +193,9 @@ def value_sql(stored: StoredColumn, inside: str = "") -> str:
     """
     if stored.name is None:
         return f"CAST({literal(stored.text)} AS {duckdb_type(stored.column)})"
-    if stored.column.type == "blob" and not inside:
-        # DuckDB looks for the printed form of bytes in a file's Bloom filter, and leaves out rows: no condition on
-        # blobs, nor a join by them, may come so far down.
-        return f"TRY({_as_now(stored, identifier(stored_name(stored.name)))})"
-    name = identifier(stored_name(stored.name))
-    return _as_now(stored, f"struct_extract({inside}, {literal(stored.name)})" if inside else name)
+    if inside:
+        return _as_now(stored, f"struct_extract({inside}, {literal(stored.name)})")
+    return _as_now(stored, judged_by_rows(identifier(stored_name(stored.name)), duckdb_type(stored.column)))
 
 
 def _as_now(stored: StoredColumn, sql: str) -> str:

@@ -175,8 +175,10 @@ class FileConditions:
         if x.column is None or not y.constant or not self._expressions.facts.has("bucket", x.column):
             return MAYBE
         n = x.column.column_id
-        hashed = f"murmur3_32(TRY_CAST({y.low} AS {x.type}))"
-        return f"coalesce(({hashed} & 2147483647) % buckets_{n} = bucket_{n}, true)"
+        value = f"TRY_CAST({y.low} AS {x.type})"
+        # NaNs are equal, and hash by their sign.
+        anywhere = f" OR isnan({value})" if x.type in ("FLOAT", "DOUBLE") else ""
+        return f"coalesce((murmur3_32({value}) & 2147483647) % buckets_{n} = bucket_{n}{anywhere}, true)"
 
 
 def _mixed(domains: Sequence[Domain]) -> bool:

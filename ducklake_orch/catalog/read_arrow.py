@@ -17,6 +17,7 @@ from ducklake_orch.catalog.look import snapshot_of
 from ducklake_orch.catalog.metadata import reading
 from ducklake_orch.catalog.model import ColumnDef
 from ducklake_orch.catalog.predicate import parse_predicate
+from ducklake_orch.catalog.types import judged_by_rows
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.opening import catalog_queue
@@ -200,7 +201,7 @@ def _query(session: Session, selection: Selection) -> str:
     defs = [ColumnDef(n, name, kind, True) for n, (name, kind) in enumerate(known)]
     with session.instance.root.cursor() as con:
         predicate = parse_predicate(con, selection.where, defs)
-    if blobs := [f"TRY({identifier(name)}) AS {identifier(name)}" for name, kind in known if kind == "BLOB"]:
-        # DuckDB looks for the printed form of bytes in Bloom filters: no condition on blobs may come so far down.
-        source = f"(SELECT * REPLACE ({', '.join(blobs)}) FROM {source})"
+    values = [(identifier(one.name), judged_by_rows(identifier(one.name), one.type)) for one in predicate.columns]
+    if judged := [f"{value} AS {name}" for name, value in values if value != name]:
+        source = f"(SELECT * REPLACE ({', '.join(judged)}) FROM {source})"
     return f"SELECT {columns} FROM {source} WHERE {predicate.sql}"

@@ -208,7 +208,11 @@ def files_of_partitions(
 
 def _same_text(value: str, kind: str) -> str:
     """Return the one text for a partition value, whoever wrote it."""
-    return value if kind == "VARCHAR" else f"CAST(TRY_CAST({value} AS {kind}) AS VARCHAR)"
+    typed = f"TRY_CAST({value} AS {kind})"
+    if kind in ("FLOAT", "DOUBLE"):  # one partition holds -0.0 and 0.0, and one holds NaNs of either sign
+        same = " ".join(f"WHEN CAST('{one}' AS {kind}) THEN CAST('{one}' AS {kind})" for one in ("0", "nan"))
+        typed = f"CASE {typed} {same} ELSE {typed} END"
+    return value if kind == "VARCHAR" else f"CAST({typed} AS VARCHAR)"
 
 
 def _proof(n: int, unit: str) -> str:

@@ -1,11 +1,16 @@
 """DuckLake's type names, and what DuckDB calls them."""
 
+import re
 from collections.abc import Sequence
 
 from ducklake_orch.catalog.model import ColumnDef
 from ducklake_orch.engine.quoting import folded, identifier
 from ducklake_orch.errors import DataError
 
+# DuckDB answers conditions on these wrongly from what a file says of its values. In Bloom filters, it looks for bytes
+# in their printed form, and for 0.0 where the file holds -0.0. Bounds of other writers leave out NaN, the highest of
+# all numbers.
+_MISJUDGED = re.compile(r"\b(BLOB|FLOAT|DOUBLE)\b")
 # Types of columns that have columns inside them.
 NESTED = ("list", "struct", "map")
 _DUCKDB = {
@@ -57,6 +62,16 @@ def duckdb_type(column: ColumnDef) -> str:
             key, value = column.children
             return f"MAP({duckdb_type(key)}, {duckdb_type(value)})"
     return _DUCKDB.get(column.type, column.type.upper())
+
+
+def judged_by_rows(name: str, kind: str) -> str:
+    """Return the SQL of a column that keeps DuckDB from judging conditions on it, and joins by it, by what files say.
+
+    Args:
+        name: The column, as SQL.
+        kind: Its type in DuckDB's words; other types than those that DuckDB misjudges are left as they are.
+    """
+    return f"TRY({name})" if _MISJUDGED.search(kind) else name
 
 
 def storable(word: str) -> bool:

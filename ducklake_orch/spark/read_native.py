@@ -33,6 +33,7 @@ _OPTIONS = {
 _PLACE, _BLOCK, _BITS = (f"__ducklake_orch_{one}" for one in ("place", "block", "bits"))
 # Columns of a table that are called so would stand in the way where rows are told apart.
 OWN_NAMES = {"_metadata", SNAPSHOT_ID, _PLACE, _BLOCK, _BITS}
+FLOATS = ("float32", "float64")
 # Deletions are bits, a word of them for 64 rows: so many words at a time are looked up, and planned, quickly.
 _WORDS = 8
 _ROWS = 64 * _WORDS
@@ -168,7 +169,10 @@ class NativeScan:
         return self._as_now(stored, f"{inside}.{name_sql(stored.name)}" if inside else name_sql(stored.name))
 
     def _as_now(self, stored: StoredColumn, sql: str) -> str:
-        if _has_its_shape(stored):
+        if stored.column.type in FLOATS:
+            # The value itself, as an expression below which Spark pushes no condition.
+            return f"nanvl({sql}, {sql})"
+        if _has_its_shape(stored) and not _has_floats(stored):
             return sql  # the reader itself makes the types of today
         each = f"e{stored.column.column_id}"
         match stored.column.type:
@@ -204,6 +208,14 @@ def _has_its_shape(stored: StoredColumn) -> bool:
         and (stored.column.type != "struct" or child.name == child.column.name)
         for child in stored.children
     )
+
+
+def _has_floats(stored: StoredColumn) -> bool:
+    """Whether Spark pushes conditions on floating-point numbers in it down to files, unlike those in lists and maps.
+
+    There -0.0 and 0.0 are two values, to dictionaries, bounds and Bloom filters, and bounds may leave out NaN.
+    """
+    return stored.column.type in FLOATS or (stored.column.type == "struct" and any(map(_has_floats, stored.children)))
 
 
 def _type_in_file(stored: StoredColumn) -> "DataType":

@@ -40,6 +40,7 @@ UNKNOWN_PLACE = (
 )
 PROMOTED_SINCE = "F5: a condition on a column as it was before it grew is an INTERNAL error"
 BLOB_IN_FILTER = "F14: a condition `=` on a BLOB looks for its printed form in Bloom filters, and leaves out rows"
+ZERO_IN_FILTER = "F15: a condition `=` on FLOAT or DOUBLE looks for 0.0 in Bloom filters, and leaves out rows with -0.0"
 REMEMBERED = "F12: merging files spoils how the same connection sees snapshots before the table's last ALTERs"
 # The errors that fsck may find: what is left of T1 and F7, and NULLs that the engine does not count in some types.
 LEFT_BEHIND = {"delete-files-overlap", "file-without-bucket", "table-hides-nulls"}
@@ -54,6 +55,8 @@ def fault_of(model: Model, table: Table, at: int, where: Condition) -> str | Non
             return BUCKET_ADDED
         if column.type in (Scalar("FLOAT"), Scalar("DOUBLE")) and ("<>" in where.sql or "NOT" in where.sql):
             return NAN_BESIDE
+        if column.type in (Scalar("FLOAT"), Scalar("DOUBLE")) and re.search(r"(=|IN \() ?(0|CAST\('-0')", where.sql):
+            return ZERO_IN_FILTER
         if column.type == Scalar("BLOB") and ("=" in where.sql or " IN " in where.sql):
             return BLOB_IN_FILTER
         if column.type == Scalar("FLOAT") and re.search(r"\de[+-]?\d+' AS FLOAT", where.sql):

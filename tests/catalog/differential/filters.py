@@ -78,3 +78,7 @@ def _special(rng: Random, name: str, kind: Scalar, one: str) -> Iterator[str]:
         yield f"CAST({name} AS DATE) >= DATE '2024-01-01'"
     if kind.name in ("FLOAT", "DOUBLE"):
         yield f"isnan({name})"
+        for zero in ("0", "0.0", "CAST('-0' AS DOUBLE)"):
+            yield f"{name} {rng.choice(('=', '<', '<=', '>', '>=', '<>'))} {zero}"
+            yield f"{name} IN ({zero}, 7)"
+            yield f"{name} BETWEEN {zero} AND 1"

@@ -111,9 +111,9 @@ SAMPLES: Mapping[Type, tuple[Value, ...]] = {
     Scalar("UHUGEINT"): ("0", "7", "1267650600228229401496703205376"),
     Scalar("DECIMAL(9,2)"): ("-1234567.89", "0.00", "0.01", "9999999.99"),
     Scalar("DECIMAL(38,10)"): ("-1234567890123456789012345678.0123456789", "0.0000000001", "10.0000000000"),
-    # One zero only: in a column chunk's dictionary the engine does not tell them apart.
-    Scalar("FLOAT"): ("nan", "inf", "-inf", "0.1", "-0.0", "1.5", "-3e30"),
-    Scalar("DOUBLE"): ("nan", "inf", "-inf", "0.1", "-0.0", "1.5", "1e308"),
+    # One zero only, for the engine writes both as one into the dictionary of a file; conditions ask for the other.
+    Scalar("FLOAT"): ("nan", "inf", "-inf", "0.1", "-0.0", "1.5", "-3e30", "1e-45"),
+    Scalar("DOUBLE"): ("nan", "inf", "-inf", "0.1", "-0.0", "1.5", "1e308", "-5e-324"),
     _TEXT: TEXTS,
     Scalar("JSON"): ('{"a":[1,null,"it\'s"]}', "null", '"x"', "[]", "12"),
     Scalar("BLOB"): ("", "abc", "\\x00\\xFF", "\\x00", "it's"),

@@ -1,0 +1,172 @@
+"""Conditions on signed zeros, NaN, infinities and denormals find every row, whoever wrote the files."""
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ducklake_orch import DuckLake
+from ducklake_orch.errors import DataError
+from tests.backends import POSTGRES, SQLITE, catalogs
+from tests.catalog.float_rows import COLUMNS, PLACES, SCHEMA, Rows, conditions
+from tests.conftest import MakeLake
+
+Writer = Callable[[DuckLake, str, Rows, Path], object]
+
+
+def _inserted(lake: DuckLake, table: str, rows: Rows, _: Path) -> None:
+    with lake.connect() as con:
+        for one in rows.files:
+            con.register("one", one)
+            con.execute(f"INSERT INTO {table} FROM one")
+
+
+def _written(lake: DuckLake, table: str, rows: Rows, _: Path) -> None:
+    for one in rows.files:
+        lake.write(one, table, mode="append")
+
+
+def _added(lake: DuckLake, table: str, rows: Rows, folder: Path) -> None:
+    folder.mkdir()
+    for n, one in enumerate(rows.files):
+        pq.write_table(one, folder / f"{n}.parquet")
+    lake.add_files(table, sorted(map(str, folder.iterdir())))
+
+
+def _inlined(lake: DuckLake, table: str, rows: Rows, _: Path) -> None:
+    for one in rows.files:
+        lake.write(one, table, mode="append", inline="auto")
+
+
+WRITERS: list[Writer] = [_inserted, _written, _added, _inlined]
+
+
+def _table(lake: DuckLake, writer: Writer, folder: Path, name: str = "t") -> Rows:
+    rows = Rows()
+    lake.execute([f"CREATE TABLE {name} ({COLUMNS})"]).raise_for_error()
+    writer(lake, name, rows, folder / f"files of {name}")
+    return rows
+
+
+def _numbers(table: pa.Table) -> set[int]:
+    found = Counter(table.column("n").to_pylist())
+    assert set(found.values()) <= {1}, "rows came twice"
+    return set(found)
+
+
+def _left(lake: DuckLake, table: str = "t") -> dict[int, float]:
+    """Return all rows, as plain DuckDB reads them without a condition."""
+    with lake.connect() as con:
+        found = con.execute(f"SELECT n, x FROM {table}").fetchall()
+    assert len(dict(found)) == len(found), "rows came twice"
+    return dict(found)
+
+
+def _same(found: dict[int, float], wanted: dict[int, float]) -> bool:
+    """Whether rows are the same, numbers compared by their bits."""
+    return {n: _bits(v) for n, v in found.items()} == {n: _bits(v) for n, v in wanted.items()}
+
+
+def _bits(value: float) -> str:
+    return "nan" if math.isnan(value) else value.hex()
+
+
+@pytest.mark.parametrize("writer", WRITERS, ids=lambda one: one.__name__[1:])
+def test_rows_are_read_and_found_by_what_they_hold(tmp_path: Path, writer: Writer) -> None:
+    lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=200 if writer is _inlined else 0)
+    rows = _table(lake, writer, tmp_path)
+    for n, place in enumerate(PLACES):
+        for condition in conditions(place)[n::8]:
+            wanted = rows.matching(place, condition)
+            assert _numbers(lake.read("t", columns=["n"], where=condition.sql)) == wanted, condition.sql
+            with lake.read_batches("t", columns=["n"], where=condition.sql) as batches:
+                assert _numbers(batches.read_all()) == wanted, condition.sql
+            assert lake.delete("t", condition.sql, dry_run=True).rows_removed == len(wanted), condition.sql
+
+
+@catalogs(quick=[SQLITE, POSTGRES])
+@pytest.mark.parametrize("writer", [_written, _added], ids=lambda one: one.__name__[1:])
+def test_rows_change_by_what_they_hold(make_lake: MakeLake, writer: Writer, tmp_path: Path) -> None:
+    lake = make_lake(data_inlining_row_limit=0)
+    rows = _table(lake, writer, tmp_path)
+    now = dict(rows.values)
+    first = lake.snapshots(limit=1)[0].snapshot_id
+
+    updated = {n for n, v in now.items() if v == 0}
+    assert lake.update("t", {"x": "9"}, "x = 0").rows_removed == len(updated)
+    now |= dict.fromkeys(updated, 9.0)
+    assert _same(_left(lake), now)
+
+    # The other columns are as they were.
+    deleted = {n for n in now if math.isnan(rows.values[n])}
+    assert lake.delete("t", "s.x > CAST('inf' AS DOUBLE)").rows_removed == len(deleted)
+    now = {n: v for n, v in now.items() if n not in deleted}
+    assert _same(_left(lake), now)
+
+    replaced = {n for n in now if rows.values[n] == 0}
+    new = [{"n": -1, "x": -0.0, "f": -0.0, "s": {"x": 0.0}}, {"n": -2, "x": 0.0, "f": 0.0, "s": None}]
+    lake.write(pa.Table.from_pylist(new, schema=SCHEMA), "t", mode="replace_where", where="f = 0")
+    # A FLOAT holds less: 5e-324 is zero there, of either sign.
+    replaced |= {n for n in now if abs(rows.values[n]) == 5e-324}
+    now = {n: v for n, v in now.items() if n not in replaced} | {-1: -0.0, -2: 0.0}
+    assert _same(_left(lake), now)
+
+    feed = lake.changes("t", first + 1).select(["change_type", "n"]).to_pylist()
+    kinds = Counter((row["change_type"], row["n"]) for row in feed)
+    assert {n for kind, n in kinds if kind == "update_postimage"} == updated
+    assert {n for kind, n in kinds if kind == "delete"} == deleted | replaced
+    assert {n for kind, n in kinds if kind == "insert"} == {-1, -2}
+
+
+@catalogs(quick=[SQLITE, POSTGRES])
+def test_keys_are_the_same_where_the_numbers_are(make_lake: MakeLake, tmp_path: Path) -> None:
+    lake = make_lake(data_inlining_row_limit=0)
+    for key, kind in (("x", pa.float64()), ("f", pa.float32())):
+        for n, writer in enumerate((_written, _added)):
+            name = f"t_{key}_{n}"
+            rows = _table(lake, writer, tmp_path, name)
+            wanted = {n: v for n, v in rows.values.items() if not (PLACES[key](v) == 0 or math.isnan(v))}
+            # Which of two zeros is given is all the same; both at once are one key twice.
+            zeros = pa.table({key: pa.array([-0.0, 0.0], kind), "n": pa.array([1, 2], pa.int32())})
+            with pytest.raises(DataError, match="same keys"):
+                lake.write(zeros, name, mode="merge", keys=[key])
+            data = pa.table({key: pa.array([(-0.0, 0.0)[n], math.nan, 77], kind), "n": pa.array([-1] * 3, pa.int32())})
+            lake.write(data, name, mode="merge", keys=[key], when_matched="delete")
+            assert _left(lake, name).keys() == wanted.keys() | {-1}
+
+
+@catalogs(quick=[SQLITE])
+@pytest.mark.parametrize("kind", ["FLOAT", "DOUBLE"])
+def test_a_partition_of_zeros_is_one_whatever_their_sign(make_lake: MakeLake, kind: str) -> None:
+    lake = make_lake(data_inlining_row_limit=0)
+    lake.execute([f"CREATE TABLE t (n INTEGER, x {kind})", "ALTER TABLE t SET PARTITIONED BY (x)"]).raise_for_error()
+
+    def rows(first: int, *values: float) -> pa.Table:
+        kinds = pa.schema([("n", pa.int32()), ("x", pa.float32() if kind == "FLOAT" else pa.float64())])
+        return pa.table({"n": range(first, first + len(values)), "x": values}, schema=kinds)
+
+    lake.write(rows(0, -0.0, 0.0, 1.5, math.nan), "t", mode="append")
+    lake.write(rows(10, 0.0, math.nan), "t", mode="overwrite_partitions")
+    assert _same(_left(lake), {2: 1.5, 10: 0.0, 11: math.nan})
+    lake.write(rows(20, -0.0), "t", mode="overwrite_partitions")
+    assert _same(_left(lake), {2: 1.5, 11: math.nan, 20: -0.0})
+    lake.write(rows(30, 0.0, -0.0), "t", mode="replace_where", where="x = 0")
+    assert _left(lake).keys() == {2, 11, 30, 31}
+    assert lake.delete("t", "x >= -0.0 AND x < 1").rows_removed == 2
+    assert _same(_left(lake), {2: 1.5, 11: math.nan})
+
+
+@pytest.mark.parametrize("kind", ["FLOAT", "DOUBLE"])
+def test_a_number_is_found_in_whichever_bucket_its_sign_put_it(tmp_path: Path, kind: str) -> None:
+    lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
+    rows = f"INSERT INTO t SELECT n, x::{kind} FROM (VALUES (1, '-0.0'), (2, '0.0'), (3, 'nan'), (4, '-nan')) v(n, x)"
+    made = lake.execute([f"CREATE TABLE t (n INTEGER, x {kind})", "ALTER TABLE t SET PARTITIONED BY (bucket(8, x))"])
+    made.raise_for_error()
+    lake.execute([rows]).raise_for_error()
+    for where in ("x = -0.0", "x = 'nan'"):
+        assert lake.read("t", where=where).num_rows == lake.delete("t", where).rows_removed == 2, where
+    assert _left(lake) == {}
