@@ -64,10 +64,15 @@ def inlined_versions(history: TableHistory, columns: Sequence[ColumnDef], condit
         condition: Which of them, by `begin_snapshot` and `end_snapshot`.
     """
     found = [one for one in history.table.inlined if is_there(history.metadata, one.name)]
-    return tuple(
-        InlinedRows(one.name, one.schema_version, _rows_sql(history, one, condition, columns, ends=True))
-        for one in found
-    )
+    return tuple(versions_of(history, one, columns, condition) for one in found)
+
+
+def versions_of(
+    history: TableHistory, place: InlinedTable, columns: Sequence[ColumnDef], condition: str
+) -> InlinedRows:
+    """Return how to get inlined rows of one schema version, as `inlined_versions` does."""
+    sql = _rows_sql(history, place, condition, columns, ends=True)
+    return InlinedRows(place.name, place.schema_version, sql)
 
 
 def count_sql(metadata: Metadata, inlined: InlinedTable, at: int) -> str:
