@@ -9,10 +9,8 @@ import duckdb
 
 from ducklake_orch.catalog.fitting import explain
 from ducklake_orch.catalog.inlined import stored_text
-from ducklake_orch.catalog.layout import partition_keys
 from ducklake_orch.catalog.model import NewFile, TableDef
 from ducklake_orch.catalog.relation import Relation
-from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.catalog.writer import fitted, write_files
 from ducklake_orch.engine.quoting import identifier
 
@@ -47,9 +45,6 @@ def _reason_against(catalog: str, table: TableDef) -> str | None:
         return "the engine finds no place there"  # CREATE TABLE ends MySQL's transaction
     if any(column.children or column.type in ("geometry", "variant") for column in table.columns):
         return "not all such values come back as they were"  # texts in structs without their apostrophes
-    texts = (duckdb_type(key.column) == "VARCHAR" for key in partition_keys(table) if key.is_identity)
-    if catalog == "postgres" and any(texts):
-        return "a flush finds no partition by the bytes of a text"
     return None
 
 

@@ -16,6 +16,7 @@ from ducklake_orch.catalog.model import TableDef
 from ducklake_orch.catalog.partial_files import add_placed_files, recount
 from ducklake_orch.catalog.place_deletes import place_deletes
 from ducklake_orch.catalog.retire import file_states
+from ducklake_orch.catalog.table_statistics import widen_table_statistics
 from ducklake_orch.catalog.transaction import NOW, MetadataTransaction
 from ducklake_orch.engine.commit import Write, commit_through
 from ducklake_orch.engine.quoting import TableName
@@ -76,7 +77,7 @@ def commit_flushed(session: Session, write: Write, table: TableDef, flushed: Flu
 
 
 def _commit(transaction: MetadataTransaction, write: Write, table: TableDef, flushed: FlushedSlice) -> int:
-    _judge(transaction, table, flushed)
+    current = _judge(transaction, table, flushed)
     snapshot = transaction.latest.snapshot_id + 1
     first, count = transaction.latest.next_file_id, len(flushed.files)
     deletes = list(flushed.deletes)
@@ -91,13 +92,17 @@ def _commit(transaction: MetadataTransaction, write: Write, table: TableDef, flu
             transaction.change(rows.place, f"DELETE FROM {{}} WHERE {rows.condition}")
     _add_snapshot(transaction, write, table, snapshot, count + len(deletes), deleting=bool(flushed.deletes))
     recount(transaction, table.table_id, [one.placed.file for one in flushed.files])
-    add_placed_files(transaction, table, [one.placed for one in flushed.files], first)
+    ready = add_placed_files(transaction, current, [one.placed for one in flushed.files], first)
+    if ready.count:
+        # Of inlined rows the engine counts not every NULL, such as those inside a MAP.
+        known = {key for one in flushed.files for key in one.placed.file.stats}
+        widen_table_statistics(transaction, current, {key: ready.summary[key] for key in known & ready.summary.keys()})
     place_deletes(transaction, table, deletes, first + count)
     return snapshot
 
 
-def _judge(transaction: MetadataTransaction, table: TableDef, flushed: FlushedSlice) -> None:
-    """Compare what is moved with what is there now."""
+def _judge(transaction: MetadataTransaction, table: TableDef, flushed: FlushedSlice) -> TableDef:
+    """Compare what is moved with what is there now; return the table as it is now."""
     metadata, name = transaction.metadata, TableName(table.schema, table.name)
     current = metadata.find_table(name, transaction.latest.snapshot_id)
     if current is None or current.table_id != table.table_id:
@@ -112,6 +117,7 @@ def _judge(transaction: MetadataTransaction, table: TableDef, flushed: FlushedSl
     states = file_states(transaction, table, [one.file for one in flushed.lives]) if flushed.lives else {}
     if any(states.get(one.file.data_file_id) != state_of(one) for one in flushed.lives):
         raise _stale(table, "files with inlined deletions")
+    return current
 
 
 def _stale(table: TableDef, what: str) -> StalePlanError:

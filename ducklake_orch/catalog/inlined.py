@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ducklake_orch.catalog.cells import text
 from ducklake_orch.catalog.evolve import read_as
 from ducklake_orch.catalog.history import TableHistory
 from ducklake_orch.catalog.metadata import Metadata, live
@@ -13,6 +14,8 @@ from ducklake_orch.engine.quoting import identifier
 
 # What the end of an inlined row is called where it is asked for.
 END = "__ducklake_orch_end"
+# SQLite puts no more than 500 SELECTs together.
+_SELECTS_IN_ONE_QUERY = 400
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,23 @@ def count_inlined(metadata: Metadata, table: TableDef, at: int) -> int:
     """Return how many inlined rows of a table are live at a snapshot."""
     there = [one for one in table.inlined if is_there(metadata, one.name)]
     return sum(int(metadata.rows(count_sql(metadata, one, at))[0][0]) for one in there)
+
+
+def places_with_dead_rows(metadata: Metadata) -> list[str]:
+    """Return the tables of the whole lake that hold inlined rows which have ended, in a constant number of queries."""
+    config = metadata.config
+    registry = metadata.rows(f"SELECT table_name FROM {metadata.table_sql('ducklake_inlined_data_tables')}")
+    there = set(server_sql.names(metadata.con, config, "ducklake_inlined_data_"))
+    places = [name for row in registry if (name := text(row[0]) or "") in there]
+    found = []
+    for start in range(0, len(places), _SELECTS_IN_ONE_QUERY):
+        selects = [
+            f"select {number} as place, count(end_snapshot) as n from {server_sql.table(config, name)}"
+            for number, name in enumerate(places[start : start + _SELECTS_IN_ONE_QUERY], start)
+        ]
+        counted = metadata.rows(server_sql.query(config, " union all ".join(selects)))
+        found += [places[int(row[0])] for row in counted if int(row[1])]
+    return found
 
 
 def is_there(metadata: Metadata, name: str) -> bool:

@@ -165,10 +165,12 @@ def _write(
     # The keys of the sort are about the columns of now.
     then = replace(table, columns=columns, sort=table.sort if columns == table.columns else ())
     types = {one.column_id: duckdb_type(one) for one in columns}
-    fields = table.partition.fields if table.partition else ()
-    same = all(types.get(one.column_id) == duckdb_type(table.column(one.column_id)) for one in fields)
-    written = write_row_versions(con, then, _rows_sql(then), write_id) if same else _by_key(con, table, then, write_id)
-    spec = table.partition.partition_id if table.partition and fields else None
+    keys = partition_keys(table)
+    # Of bytes that are no text, COPY cannot name the partition.
+    plain = not any(one.is_identity and one.column.type == "blob" for one in keys)
+    plain = plain and all(types.get(one.column.column_id) == duckdb_type(one.column) for one in keys)
+    written = write_row_versions(con, then, _rows_sql(then), write_id) if plain else _by_key(con, table, then, write_id)
+    spec = table.partition.partition_id if table.partition and keys else None
     dead = con.execute(f"SELECT count(ended) FROM {_VERSIONS}").fetchall()[0][0]
     files = []
     for one in written:
@@ -189,7 +191,7 @@ def _rows_sql(then: TableDef, condition: str = "true") -> str:
 def _by_key(
     con: duckdb.DuckDBPyConnection, table: TableDef, then: TableDef, write_id: str
 ) -> Iterator[WrittenVersions]:
-    """Write one partition after the other, where a key is a column that has been added, or has got another type."""
+    """Write one partition after the other: where a key is of a column that was added, has another type, or is bytes."""
     known = {one.column_id: one for one in then.columns}
     keys = []
     for one in partition_keys(table):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ducklake_orch.catalog.model import DataFile, NewFile, TableDef
-from ducklake_orch.catalog.prepared import prepare, stored_path
+from ducklake_orch.catalog.prepared import PreparedFiles, prepare, stored_path
 from ducklake_orch.catalog.relation import Relation
 from ducklake_orch.catalog.transaction import MetadataTransaction
 
@@ -59,8 +59,8 @@ def unnumbered(file: NewFile) -> DataFile:
 
 def add_placed_files(
     transaction: MetadataTransaction, table: TableDef, files: Sequence[PlacedFile], first_id: int
-) -> None:
-    """Write files down, with their partition values and statistics.
+) -> PreparedFiles:
+    """Write files down, with their partition values and statistics; return what they add up to.
 
     Args:
         transaction: The commit.
@@ -88,6 +88,7 @@ def add_placed_files(
     transaction.insert("ducklake_file_partition_value", ready.values, constants=constants, shifts=numbers)
     transaction.insert("ducklake_file_column_stats", ready.stats, constants=constants, shifts=numbers)
     transaction.insert("ducklake_file_variant_stats", ready.variants, constants=constants, shifts=numbers)
+    return ready
 
 
 def recount(

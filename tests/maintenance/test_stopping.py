@@ -37,14 +37,14 @@ def test_a_signal_ends_the_run_after_the_step_that_runs(lake: DuckLake) -> None:
 def test_a_second_signal_rolls_the_running_step_back(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     worn(lake)
     wanted = contents(lake, TABLES)
-    real = LakeTransaction.commit
+    real = flush.commit_flushed
 
-    def interrupted(self: LakeTransaction) -> None:
+    def interrupted(*given: Any) -> int:
         for _ in range(2):
             signal.raise_signal(signal.SIGINT)
-        real(self)
+        return real(*given)
 
-    monkeypatch.setattr(LakeTransaction, "commit", interrupted)  # in the middle of the flush
+    monkeypatch.setattr(flush, "commit_flushed", interrupted)
     report = lake.maintain(KEEPING, tables=["i", "t"])
     monkeypatch.undo()
     told = {(step.operation, step.table): step for step in report.operations}
