@@ -2,11 +2,12 @@
 
 import os
 import signal
+from typing import Any
 
 import pytest
 
 from ducklake_orch import DuckLake
-from ducklake_orch.engine.commit import LakeTransaction
+from ducklake_orch.catalog import flush
 from ducklake_orch.maintenance.results import PlannedStep, StepReport
 from tests.maintenance.test_run import KEEPING, TABLES, on_sqlite, statuses
 from tests.maintenance.worn import contents, whole, worn
