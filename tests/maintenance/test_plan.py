@@ -146,7 +146,8 @@ def test_a_rewrite_needs_no_flush_unless_the_extension_does_it(lake: DuckLake) -
         plan = lake.plan_maintenance(asked, tables=["d"], operations=["flush", "rewrite"])
         return [(step.operation, step.action) for step in plan.operations]
 
-    for off in ({"enabled": False}, {"min_rows": 1000}):
+    offs: list[dict[str, object]] = [{"enabled": False}, {"min_rows": 1000}]
+    for off in offs:
         assert planned(off, "auto") == [("flush", "skip"), ("rewrite", "run")]
         assert planned(off, "extension") == [("flush", "skip"), ("rewrite", "skip")]
     assert planned({}, "extension") == [("flush", "run"), ("rewrite", "run")]

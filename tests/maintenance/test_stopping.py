@@ -8,6 +8,7 @@ import pytest
 
 from ducklake_orch import DuckLake
 from ducklake_orch.catalog import flush
+from ducklake_orch.catalog.flush_commit import commit_flushed
 from ducklake_orch.maintenance.results import PlannedStep, StepReport
 from tests.maintenance.test_run import KEEPING, TABLES, on_sqlite, statuses
 from tests.maintenance.worn import contents, whole, worn
@@ -38,12 +39,11 @@ def test_a_signal_ends_the_run_after_the_step_that_runs(lake: DuckLake) -> None:
 def test_a_second_signal_rolls_the_running_step_back(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     worn(lake)
     wanted = contents(lake, TABLES)
-    real = flush.commit_flushed
 
     def interrupted(*given: Any) -> int:
         for _ in range(2):
             signal.raise_signal(signal.SIGINT)
-        return real(*given)
+        return commit_flushed(*given)
 
     monkeypatch.setattr(flush, "commit_flushed", interrupted)
     report = lake.maintain(KEEPING, tables=["i", "t"])
