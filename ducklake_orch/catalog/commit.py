@@ -4,11 +4,9 @@ Data files are written before, and never again: an attempt that comes too late i
 """
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ducklake_orch.catalog import changes, conflicts, ddl, keys
-from ducklake_orch.catalog.cells import text, truth
 from ducklake_orch.catalog.change import Committed, ExactRows, NewDeleteFile, Rollback, TableChange
 from ducklake_orch.catalog.changes import Token
 from ducklake_orch.catalog.expectation import check_expected, judge_rollback
@@ -19,7 +17,7 @@ from ducklake_orch.catalog.prepared import PreparedFiles, prepare, prepare_few
 from ducklake_orch.catalog.relation import Relation
 from ducklake_orch.catalog.retire import Retired, file_states, find_retired
 from ducklake_orch.catalog.scope import judge_scope
-from ducklake_orch.catalog.statistics import TableColumnStats, widen
+from ducklake_orch.catalog.table_statistics import widen_table_statistics, write_table_statistics
 from ducklake_orch.catalog.transaction import NOW, MetadataTransaction
 from ducklake_orch.engine.commit import Write, commit_through
 from ducklake_orch.engine.session import Session
@@ -273,36 +271,15 @@ class _Commit:
         if not found:
             row = {"table_id": table_id, "record_count": ready.rows, "next_row_id": ready.new_rows}
             transaction.insert_row("ducklake_table_stats", row | {"file_size_bytes": ready.size})
-            self._write_statistics(table_id, ready.summary)
+            write_table_statistics(transaction, table_id, ready.summary)
             return 0
         transaction.change(
             "ducklake_table_stats",
             f"UPDATE {{}} SET record_count = record_count + {ready.rows}, next_row_id = next_row_id + {ready.new_rows},"
             f" file_size_bytes = file_size_bytes + {ready.size} WHERE table_id = {table_id}",
         )
-        wider = widen(transaction.con, table.leaves(), self._statistics(table_id), ready.summary)
-        mine = f"DELETE FROM {{}} WHERE table_id = {table_id} AND"
-        transaction.change_each("ducklake_table_column_stats", mine, "column_id", list(wider))
-        self._write_statistics(table_id, wider)
+        widen_table_statistics(transaction, table, ready.summary)
         return int(found[0][0])
-
-    def _statistics(self, table_id: int) -> dict[int, TableColumnStats]:
-        metadata = self.transaction.metadata
-        columns = "column_id, contains_null, contains_nan, min_value, max_value, extra_stats"
-        rows = metadata.rows(
-            f"SELECT {columns} FROM {metadata.table_sql('ducklake_table_column_stats')} WHERE table_id = {table_id}"
-        )
-        return {int(r[0]): TableColumnStats(truth(r[1]), truth(r[2]), text(r[3]), text(r[4]), text(r[5])) for r in rows}
-
-    def _write_statistics(self, table_id: int, stats: Mapping[int, TableColumnStats]) -> None:
-        rows = [
-            (column_id, one.contains_null, one.contains_nan, one.min_value, one.max_value, one.extra)
-            for column_id, one in stats.items()
-            if one.known
-        ]
-        self.transaction.insert(
-            "ducklake_table_column_stats", Relation.of(_TABLE_STATS, rows), constants={"table_id": table_id}
-        )
 
     def _finish(self, table: TableDef, snapshot: int) -> None:
         write, info = self.write, self.write.info
@@ -311,13 +288,3 @@ class _Commit:
         self.transaction.insert_row("ducklake_snapshot_changes", row)
         if self.change.key is not None:
             keys.record(self.transaction, table.table_id, self.change.key, snapshot, write.write_id)
-
-
-_TABLE_STATS = {
-    "column_id": "BIGINT",
-    "contains_null": "BOOLEAN",
-    "contains_nan": "BOOLEAN",
-    "min_value": "VARCHAR",
-    "max_value": "VARCHAR",
-    "extra_stats": "VARCHAR",
-}

@@ -4,7 +4,6 @@ Both keep the ids of rows, and so the change feed; a merge also keeps what every
 """
 
 import time
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -13,15 +12,10 @@ import duckdb
 
 from ducklake_orch.catalog.compact_bin import Bin, BinJob, compact_bin
 from ducklake_orch.catalog.compact_commit import Compacted, Placed, Way, commit_compacted
-from ducklake_orch.catalog.feed_sql import FileLife
+from ducklake_orch.catalog.file_lives import file_lives
 from ducklake_orch.catalog.history import TableHistory
-from ducklake_orch.catalog.inlined import deletions_table
-from ducklake_orch.catalog.live_files import DELETE_FILE, FILE, data_file, delete_file
 from ducklake_orch.catalog.metadata import Metadata
-from ducklake_orch.catalog.model import (
-    DeleteFile,
-    TableDef,
-)
+from ducklake_orch.catalog.model import TableDef
 from ducklake_orch.catalog.pins import pinned
 from ducklake_orch.catalog.planning import planning
 from ducklake_orch.catalog.scan import name_mappings
@@ -169,7 +163,7 @@ def _look(metadata: Metadata, way: Way, bins: Sequence[Bin], at: int) -> tuple[T
     if table.table_id != bins[0].table_id:
         raise StalePlanError(f"The table `{table}` was dropped and made anew.", remedy="Plan anew.")
     history = TableHistory(metadata, table)
-    lives = _lives(history, [number for one in bins for number in one.files])
+    lives = file_lives(history, [number for one in bins for number in one.files])
     oldest = metadata.rows(f"SELECT min(snapshot_id) FROM {metadata.table_sql('ducklake_snapshot')}")
     mapped = {life.file.mapping_id for life in lives.values() if life.file.mapping_id is not None}
     mappings = name_mappings(metadata, mapped)
@@ -187,32 +181,6 @@ def _look(metadata: Metadata, way: Way, bins: Sequence[Bin], at: int) -> tuple[T
         if all(number in lives for number in one.files)
     ]
     return table, jobs
-
-
-def _lives(history: TableHistory, ids: Sequence[int]) -> dict[int, FileLife]:
-    """Return those of some files that are live, with all that ever happened to their rows."""
-    metadata, name = history.metadata, history.metadata.table_sql
-    some = ", ".join(map(str, ids))
-    mine = f"table_id = {history.table.table_id} AND data_file_id IN ({some})"
-    deletes: dict[int, list[DeleteFile]] = defaultdict(list)
-    columns = ["data_file_id", *DELETE_FILE]
-    sql = f"SELECT {', '.join(columns)} FROM {name('ducklake_delete_file')} WHERE {mine} ORDER BY delete_file_id"
-    for row in metadata.rows(sql):
-        one = delete_file(history.table.folder, dict(zip(columns, row, strict=True)), 0)
-        deletes[int(row[0])].append(one)
-    deleted: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    if (deletions := deletions_table(metadata, history.table)) is not None:
-        sql = f"SELECT file_id, row_id, begin_snapshot FROM {name(deletions)} WHERE file_id IN ({some})"
-        for file_id, position, snapshot in metadata.rows(sql):
-            deleted[int(file_id)].append((int(position), int(snapshot)))
-    found = {}
-    sql = f"SELECT {', '.join(FILE)} FROM {name('ducklake_data_file')} WHERE {mine} AND end_snapshot IS NULL"
-    for row in metadata.rows(sql):
-        values = dict(zip(FILE, row, strict=True))
-        number = int(values["data_file_id"])
-        file = data_file(history, values, deletes=tuple(deletes[number]))
-        found[number] = FileLife(file, deleted=tuple(deleted[number]))
-    return found
 
 
 def _result(table: str, way: Way, placed: Placed) -> Compaction:

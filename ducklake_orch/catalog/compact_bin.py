@@ -15,7 +15,8 @@ from ducklake_orch.catalog.delete_files import write_delete_file
 from ducklake_orch.catalog.feed_sql import FileLife, short
 from ducklake_orch.catalog.file_sql import parquet_sql, read_columns, renamed
 from ducklake_orch.catalog.layout import sort_sql
-from ducklake_orch.catalog.model import ROW_ID, SNAPSHOT_ID, ColumnDef, DataFile, MappedName, NewFile, TableDef
+from ducklake_orch.catalog.model import ROW_ID, SNAPSHOT_ID, ColumnDef, MappedName, NewFile, TableDef
+from ducklake_orch.catalog.partial_files import unnumbered
 from ducklake_orch.catalog.versions import read_versions
 from ducklake_orch.catalog.writer import write_known_rows, write_versions
 from ducklake_orch.engine.quoting import TableName, identifier
@@ -164,7 +165,7 @@ def _merge(
         if places is None:
             return None
         if places:
-            deletes = write_delete_file(con, table, write_id, _new_file(written.file), (), new=places)
+            deletes = write_delete_file(con, table, write_id, unnumbered(written.file), (), new=places)
     return Compacted(job.files, (written.file,), written.first, written.last, job.bin.partition_id, deletes)
 
 
@@ -192,25 +193,6 @@ def _rewrite(con: duckdb.DuckDBPyConnection, job: BinJob, seen: str, write_id: s
     files = write_known_rows(con, table, f"({rows}{order})", write_id)
     spec = table.partition.partition_id if table.partition and table.partition.fields else None
     return Compacted(job.files, tuple(files), partition_id=spec)
-
-
-def _new_file(file: NewFile) -> DataFile:
-    """Return a file that has no number yet, as one of the table's."""
-    return DataFile(
-        data_file_id=0,
-        path=file.path,
-        file_size=file.file_size,
-        footer_size=file.footer_size,
-        record_count=file.record_count,
-        begin_snapshot=0,
-        row_id_start=None,
-        partition_id=None,
-        partition_values=(),
-        mapping_id=None,
-        partial_max=None,
-        encryption_key=None,
-        schema_version=0,
-    )
 
 
 def _named(columns: Sequence[ColumnDef]) -> str:

@@ -16,9 +16,8 @@ from ducklake_orch.catalog.expire import schedule
 from ducklake_orch.catalog.feed_sql import FileLife
 from ducklake_orch.catalog.inlined import deletions_table
 from ducklake_orch.catalog.model import NewFile, TableDef
+from ducklake_orch.catalog.partial_files import PlacedFile, add_placed_files, recount
 from ducklake_orch.catalog.place_deletes import delete_files_of_retired, place_deletes
-from ducklake_orch.catalog.prepared import prepare, stored_path
-from ducklake_orch.catalog.relation import Relation
 from ducklake_orch.catalog.retire import Retired, file_states
 from ducklake_orch.catalog.transaction import NOW, MetadataTransaction
 from ducklake_orch.engine.commit import Write, commit_through
@@ -26,17 +25,6 @@ from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.session import Session
 
 Way = Literal["merge", "rewrite"]
-_FILES = {
-    "ordinal": "BIGINT",
-    "path": "VARCHAR",
-    "path_is_relative": "BOOLEAN",
-    "record_count": "BIGINT",
-    "file_size_bytes": "BIGINT",
-    "footer_size": "BIGINT",
-    "begin_snapshot": "BIGINT",
-    "partial_max": "BIGINT",
-    "partition_id": "BIGINT",
-}
 
 
 @dataclass(frozen=True)
@@ -143,7 +131,7 @@ class _Commit:
             self._forget_inputs()
         else:
             self._end_inputs(snapshot)
-        self._add_files(files, first, snapshot)
+        add_placed_files(transaction, table, self._placed(snapshot), first)
         place_deletes(transaction, table, deletes, first + len(files))
         return Placed(snapshot, tuple(self.done), stale, tuple(one.path for one in deletes))
 
@@ -194,46 +182,22 @@ class _Commit:
             transaction.change_each(name, mine, "data_file_id", [file.data_file_id for file in inputs])
 
     def _recount(self, files: Sequence[NewFile]) -> None:
-        """Write down how many rows and bytes the table has; the engine takes nothing below 0 there."""
-        transaction, table_id = self.transaction, self.table.table_id
         inputs = [life.file for one in self.done for life in one.inputs]
-        name = transaction.metadata.table_sql
-        live = f"FROM {name('ducklake_data_file')} WHERE table_id = {table_id} AND end_snapshot IS NULL"
-        counts = f"(SELECT max(record_count) FROM {name('ducklake_table_stats')} WHERE table_id = {table_id})"
-        found = transaction.metadata.rows(f"SELECT coalesce(sum(file_size_bytes), 0), {counts} {live}")
-        size = int(found[0][0]) + sum(one.file_size for one in files) - sum(one.file_size for one in inputs)
-        rows = int(found[0][1] or 0)
-        if self.way == "rewrite":  # it leaves out what is gone, and is the first to say so
-            rows += sum(one.record_count for one in files) - sum(one.record_count for one in inputs)
-        transaction.change(
-            "ducklake_table_stats",
-            f"UPDATE {{}} SET record_count = {max(rows, 0)}, file_size_bytes = {max(size, 0)}"
-            f" WHERE table_id = {table_id}",
+        # A rewrite leaves out what is gone, and is the first to say so.
+        lost = sum(one.record_count for one in inputs) - sum(one.record_count for one in files)
+        recount(
+            self.transaction,
+            self.table.table_id,
+            files,
+            removed_bytes=sum(one.file_size for one in inputs),
+            rows_lost=lost if self.way == "rewrite" else 0,
         )
 
-    def _add_files(self, files: Sequence[NewFile], first: int, snapshot: int) -> None:
-        transaction = self.transaction
-        ready = prepare(transaction.con, self.table, files)
-        merged = self.way == "merge"
-        rows = [
-            (
-                *stored_path(file.path, self.table.folder),
-                file.record_count,
-                file.file_size,
-                file.footer_size,
-                one.first if merged else snapshot,
-                one.last if merged else None,
-                one.partition_id,
-            )
-            for one in self.done
-            for file in one.files
-        ]
-        mine, number = {"table_id": self.table.table_id}, {"data_file_id": ("ordinal", first)}
-        new = Relation.of(_FILES, [(n, *row) for n, row in enumerate(rows)])
-        transaction.insert("ducklake_data_file", new, constants=mine | {"file_format": "parquet"}, shifts=number)
-        transaction.insert("ducklake_file_partition_value", ready.values, constants=mine, shifts=number)
-        transaction.insert("ducklake_file_column_stats", ready.stats, constants=mine, shifts=number)
-        transaction.insert("ducklake_file_variant_stats", ready.variants, constants=mine, shifts=number)
+    def _placed(self, snapshot: int) -> list[PlacedFile]:
+        """Return where the new files belong: merged ones in the place of their inputs, rewritten ones at the end."""
+        if self.way == "rewrite":
+            return [PlacedFile(file, snapshot, None, one.partition_id) for one in self.done for file in one.files]
+        return [PlacedFile(file, one.first, one.last, one.partition_id) for one in self.done for file in one.files]
 
 
 def _other(current: TableDef, planned: TableDef) -> bool:

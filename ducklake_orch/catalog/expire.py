@@ -11,12 +11,12 @@ from fnmatch import fnmatchcase
 from itertools import pairwise
 
 from ducklake_orch.catalog.cells import text
+from ducklake_orch.catalog.inlined import places_with_dead_rows
 from ducklake_orch.catalog.known_paths import absolute_paths, table_folders
 from ducklake_orch.catalog.metadata import Metadata
 from ducklake_orch.catalog.pins import read_pins
 from ducklake_orch.catalog.prepared import stored_path
 from ducklake_orch.catalog.relation import Relation
-from ducklake_orch.catalog.revived import revived_rows
 from ducklake_orch.catalog.transaction import NOW, MetadataTransaction
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.commit import Write, commit_through, refuse_read_only
@@ -230,10 +230,9 @@ def _remove(transaction: MetadataTransaction, found: _Found) -> None:
     for name in ("ducklake_schema", "ducklake_view", "ducklake_tag", "ducklake_macro"):
         for condition in found.unseen:
             transaction.change(name, f"DELETE FROM {{}} WHERE {condition}")
-    # Only of these: the engine keeps dead rows until a flush, and a statement for each table takes its time.
-    for dead in revived_rows(metadata):
+    for place in places_with_dead_rows(metadata):
         for condition in found.unseen:
-            transaction.change(dead.place, f"DELETE FROM {{}} WHERE {condition}")
+            transaction.change(place, f"DELETE FROM {{}} WHERE {condition}")
     for name in ("ducklake_macro_impl", "ducklake_macro_parameters"):
         transaction.change_each(name, "DELETE FROM {} WHERE", "macro_id", macros)
     # At the end: with a DROP, MySQL commits all that came before it.

@@ -10,10 +10,8 @@ import duckdb
 from ducklake_orch.catalog.column_names import beside
 from ducklake_orch.catalog.fitting import explain
 from ducklake_orch.catalog.inlined import stored_text, stored_types
-from ducklake_orch.catalog.layout import partition_keys
 from ducklake_orch.catalog.model import NewFile, TableDef
 from ducklake_orch.catalog.relation import Relation
-from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.catalog.writer import fitted, write_files
 from ducklake_orch.engine.quoting import folded, identifier
 
@@ -54,9 +52,6 @@ def _reason_against(catalog: str, table: TableDef) -> str | None:
         return "no table of the catalog has such columns"
     if catalog == "sqlite" and any(folded(column.name) == "rowid" for column in table.columns):
         return "the engine takes the column for SQLite's own, and cannot flush its rows"
-    texts = (duckdb_type(key.column) == "VARCHAR" for key in partition_keys(table) if key.is_identity)
-    if catalog == "postgres" and any(texts):
-        return "a flush finds no partition by the bytes of a text"
     return None
 
 

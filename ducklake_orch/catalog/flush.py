@@ -1,136 +1,228 @@
-"""Move inlined rows into files where the extension cannot flush: on MySQL, where its own first INSERT leaves some.
+"""Move what is only in the catalog into files: inlined rows, and inlined deletions of rows in files.
 
-They keep their ids, so that the change feed shows nothing. Earlier snapshots go on reading them where they were.
+Rows keep their ids, and the snapshots that they came and went with: every snapshot and the change feed read as before.
+They move a slice at a time: each is read and written first, so that its commit holds the queue only briefly.
 """
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import duckdb
 
-from ducklake_orch.catalog.change import Rollback, TableChange
-from ducklake_orch.catalog.commit import commit_change
+from ducklake_orch.catalog.change import NewDeleteFile
+from ducklake_orch.catalog.delete_files import write_delete_file
+from ducklake_orch.catalog.feed_sql import FileLife
+from ducklake_orch.catalog.file_lives import file_lives
+from ducklake_orch.catalog.flush_commit import FlushedSlice, commit_flushed
 from ducklake_orch.catalog.history import TableHistory
-from ducklake_orch.catalog.inlined import inlined_versions
+from ducklake_orch.catalog.inlined import deletions_table, is_there
+from ducklake_orch.catalog.inlined_slice import InlinedSlice, read_slice, write_slice
 from ducklake_orch.catalog.metadata import Metadata
-from ducklake_orch.catalog.model import ROW_ID, NewFile, SnapshotRow, TableDef
+from ducklake_orch.catalog.model import TableDef
 from ducklake_orch.catalog.pins import pinned
-from ducklake_orch.catalog.planning import planning, travelling
-from ducklake_orch.catalog.types import duckdb_type
-from ducklake_orch.catalog.writer import write_known_rows
+from ducklake_orch.catalog.planning import planning
+from ducklake_orch.catalog.types import inexact_columns
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.commit import Write, refuse_read_only
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
-from ducklake_orch.engine.quoting import TableName, identifier
+from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.retry import by_plan, retrying
 from ducklake_orch.engine.session import open_session
 from ducklake_orch.engine.stored_files import removing_failed
+from ducklake_orch.errors import UnsupportedStatementError
 from ducklake_orch.results import CommitInfo
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import pyarrow as pa
-
-_INLINED, _ROWS = "__ducklake_orch_inlined", "__ducklake_orch_rows"
+_ROWS_IN_ONE_SLICE, _FILES_IN_ONE_SLICE = 50_000, 200
 
 
 @dataclass(frozen=True)
 class Flushed:
-    """What a flush did: how many rows went into how many files, and the snapshot that it made, if there were any."""
+    """What a flush did to a table.
+
+    Attributes:
+        rows: Row versions that left the catalog, those included that no snapshot sees any more.
+        deletions: Deletions of rows in files that left the catalog.
+        files: Data files that came.
+        kept: Row versions that stay in the catalog, because a file would not hold their values exactly.
+        snapshot_id: The last snapshot that it made, if it made one.
+        stopped: Why it ended early, if it did.
+    """
 
     rows: int = 0
+    deletions: int = 0
     files: int = 0
+    kept: int = 0
     snapshot_id: int | None = None
+    stopped: str | None = None
+
+    def plus(self, done: FlushedSlice, snapshot: int | None) -> "Flushed":
+        """Add what a slice did, and its snapshot."""
+        return replace(
+            self,
+            rows=self.rows + done.row_count,
+            deletions=self.deletions + done.deletion_count,
+            files=self.files + len(done.files),
+            kept=self.kept + done.kept,
+            snapshot_id=self.snapshot_id if snapshot is None else snapshot,
+        )
 
 
 @dataclass(frozen=True)
-class _Inlined:
-    """The live inlined rows of a table at a snapshot, by the tables that hold them, as they travel."""
+class _Position:
+    """What is flushed already: inlined rows by schema version and id, deletions by the id of their file."""
 
-    latest: SnapshotRow
+    version: int = -1
+    row_id: int = -1
+    file_id: int = -1
+
+
+@dataclass(frozen=True)
+class _Slice:
+    """What is moved in one commit.
+
+    Attributes:
+        snapshot: The snapshot that this was planned on.
+        rows: Inlined rows, by the table that holds them.
+        lives: Files whose deletions are inlined.
+        end: Where the next slice begins.
+    """
+
+    snapshot: int
     table: TableDef
-    rows: "Mapping[str, pa.Table]"
+    rows: tuple[InlinedSlice, ...]
+    lives: tuple[FileLife, ...]
+    end: _Position
+
+    @property
+    def is_last(self) -> bool:
+        """Whether nothing can be left after it."""
+        return sum(len(one) for one in self.rows) < _ROWS_IN_ONE_SLICE and len(self.lives) < _FILES_IN_ONE_SLICE
 
 
-def flush_inlined(config: LakeConfig, name: TableName, *, commit: CommitInfo) -> Flushed:
-    """Move the inlined rows of a table into files.
+def flush_inlined(
+    config: LakeConfig, name: TableName, *, commit: CommitInfo, stopping: Callable[[], str | None] = lambda: None
+) -> Flushed:
+    """Move the inlined rows and deletions of a table into files: those that are there when this begins.
 
     Args:
         config: The lake.
         name: The table.
-        commit: Author, message and extra of the snapshot.
+        commit: Author, message and extra of the snapshots.
+        stopping: Tells why no further slice is to begin, or None.
     """
-    purpose = f"flushing `{name}`"
-    refuse_read_only(config, purpose)
+    refuse_read_only(config, f"flushing `{name}`")
+    until: int | None = None
+    position, total = _Position(), Flushed()
+    while True:
+        part, done, snapshot = _flush_slice(config, name, commit, until, position)
+        if done is None:
+            return total
+        total, position = total.plus(done, snapshot), part.end
+        until = part.snapshot if until is None else until
+        if part.is_last:
+            return total
+        if (why := stopping()) is not None:
+            return replace(total, stopped=why)
 
-    def attempt(_: int) -> Flushed:
+
+def _flush_slice(
+    config: LakeConfig, name: TableName, commit: CommitInfo, until: int | None, start: _Position
+) -> tuple[_Slice, FlushedSlice | None, int | None]:
+    """Flush the next slice; return it, what was done, and the snapshot. Nothing was done where nothing is left."""
+    purpose = f"flushing `{name}`"
+
+    def attempt(_: int) -> tuple[_Slice, FlushedSlice | None, int | None]:
         write = Write(purpose, commit)
         with planning(config, f"Planning {purpose}") as metadata:
-            inlined = _look(metadata, name)
-        if not inlined.rows:
-            return Flushed()
-        with pinned(config, write, inlined.latest.snapshot_id):
-            return _move(config, write, inlined)
+            part = _plan(metadata, name, until, start)
+        if not (part.rows or part.lives):
+            return part, None, None
+        with pinned(config, write, part.snapshot):
+            return part, *_move(config, write, part)
 
     return retrying(config.retry, purpose, attempt, attempts_for=by_plan)
 
 
-def _look(metadata: Metadata, name: TableName) -> _Inlined:
-    latest = metadata.latest()
-    table = metadata.table(name, latest.snapshot_id)
-    select = ", ".join([*map(travelling, table.columns), ROW_ID])
-    found = {}
-    for one in inlined_versions(TableHistory(metadata, table), table.columns, "end_snapshot IS NULL"):
-        rows = metadata.con.execute(f"SELECT {select} FROM ({one.sql})").to_arrow_table()
-        if len(rows):
-            found[one.table] = rows
-    return _Inlined(latest, table, found)
+def _plan(metadata: Metadata, name: TableName, until: int | None, start: _Position) -> _Slice:
+    """Read the next slice.
+
+    Args:
+        metadata: The metadata tables.
+        name: The table.
+        until: The last snapshot whose rows and deletions are flushed; by default the latest.
+        start: Where the slice begins.
+    """
+    latest = metadata.latest().snapshot_id
+    table = metadata.table(name, latest)
+    if metadata.encrypted():
+        raise UnsupportedStatementError(f"`{table}` is encrypted.", remedy="Let the extension flush it.")
+    history, end, room = TableHistory(metadata, table), start, _ROWS_IN_ONE_SLICE
+    until = latest if until is None else until
+    rows: list[InlinedSlice] = []
+    for place in sorted(table.inlined, key=lambda one: one.schema_version):
+        if not room or place.schema_version < start.version or not is_there(metadata, place.name):
+            continue
+        if inexact_columns(history.columns(place.schema_version)):
+            continue
+        after = start.row_id if place.schema_version == start.version else -1
+        if (some := read_slice(history, place, after, until, room)) is not None:
+            rows.append(some)
+            room = max(room - len(some), 0)
+            end = replace(end, version=place.schema_version, row_id=some.range.last)
+    lives = tuple(_with_inlined_deletions(history, until, start.file_id).values()) if room else ()
+    if lives:
+        end = replace(end, file_id=max(life.file.data_file_id for life in lives))
+    return _Slice(latest, table, tuple(rows), lives, end)
 
 
-def _move(config: LakeConfig, write: Write, inlined: _Inlined) -> Flushed:
-    table, count = inlined.table, sum(map(len, inlined.rows.values()))
-    gone = Rollback(
-        snapshot=inlined.latest.snapshot_id,
-        kept=(),
-        files=(),
-        inlined={name: tuple(rows.column(ROW_ID).to_pylist()) for name, rows in inlined.rows.items()},
-        rows=count,
+def _with_inlined_deletions(history: TableHistory, until: int, after: int) -> dict[int, FileLife]:
+    """Return live files that have lost rows in the catalog, in the order of their ids.
+
+    Deletions of files that are retired stay where they are: in a delete file without an end they would hold twice.
+    """
+    metadata = history.metadata
+    if (name := deletions_table(metadata, history.table)) is None:
+        return {}
+    live = f"SELECT data_file_id FROM {metadata.table_sql('ducklake_data_file')} WHERE end_snapshot IS NULL"
+    found = metadata.rows(
+        f"SELECT DISTINCT file_id FROM {metadata.table_sql(name)}"
+        f" WHERE file_id > {after} AND begin_snapshot <= {until} AND file_id IN ({live})"
+        f" ORDER BY file_id LIMIT {_FILES_IN_ONE_SLICE}"
     )
-    with removing_failed(config, write, table.folder):
-        files = _written(config, write, inlined)
+    return file_lives(history, [int(row[0]) for row in found]) if found else {}
+
+
+def _move(config: LakeConfig, write: Write, part: _Slice) -> tuple[FlushedSlice, int | None]:
+    """Write the files of a slice, and commit them."""
+    with removing_failed(config, write, part.table.folder):
+        written = _written(config, write, part)
         fault_point("files.written")
-        name = TableName(table.schema, table.name)
-        change = TableChange(name, table, table, files, gone, planned_version=inlined.latest.schema_version)
-        with open_session(config, entering=False) as session:
-            done = commit_change(session, write, change)
-    return Flushed(count, len(files), done.snapshot_id)
+        snapshot = None
+        if written.changes_anything:
+            with open_session(config, entering=False) as session:
+                snapshot = commit_flushed(session, write, part.table, written)
+    return written, snapshot
 
 
-def _written(config: LakeConfig, write: Write, inlined: _Inlined) -> tuple[NewFile, ...]:
+def _written(config: LakeConfig, write: Write, part: _Slice) -> FlushedSlice:
     try:
         with working_connection(config) as con:
-            try:
-                return tuple(write_known_rows(con, inlined.table, _loaded(con, inlined), write.write_id))
-            finally:
-                con.execute(f"DROP TABLE IF EXISTS {_INLINED}")
+            slices = [write_slice(con, part.table, one, write.write_id) for one in part.rows]
+            deletes = [_delete_file(con, part.table, life, write) for life in part.lives]
+            return FlushedSlice(
+                ranges=tuple(one.range for one in slices),
+                files=tuple(file for one in slices for file in one.files),
+                kept=sum(len(one.range.kept) for one in slices),
+                lives=part.lives,
+                deletes=tuple(deletes),
+            )
     except duckdb.Error as error:
         failure = classify(error, config, f"{write.purpose} failed")
     raise failure
 
 
-def _loaded(con: duckdb.DuckDBPyConnection, inlined: _Inlined) -> str:
-    """Put the rows into a table of their own types; return its name."""
-    columns = inlined.table.columns
-    types = "".join(f"{identifier(one.name)} {duckdb_type(one)}, " for one in columns)
-    values = "".join(f"CAST({identifier(one.name)} AS {duckdb_type(one)}), " for one in columns)
-    con.execute(f"CREATE OR REPLACE TEMP TABLE {_INLINED} ({types}{ROW_ID} BIGINT)")
-    for rows in inlined.rows.values():
-        con.register(_ROWS, rows)
-        try:
-            con.execute(f"INSERT INTO {_INLINED} SELECT {values}{ROW_ID} FROM {_ROWS}")
-        finally:
-            con.unregister(_ROWS)
-    return _INLINED
+def _delete_file(con: duckdb.DuckDBPyConnection, table: TableDef, life: FileLife, write: Write) -> NewDeleteFile:
+    file = replace(life.file, inlined_deletes=len({position for position, _ in life.deleted}))
+    return write_delete_file(con, table, write.write_id, file, life.deleted)

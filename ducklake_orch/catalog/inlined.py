@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ducklake_orch.catalog.cells import text
 from ducklake_orch.catalog.column_names import (
     beside,
     reserved_column,
@@ -19,6 +20,8 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.quoting import identifier
 
+# SQLite puts no more than 500 SELECTs together.
+_SELECTS_IN_ONE_QUERY = 400
 # The most bytes that PostgreSQL keeps of a name, and the names that its tables have for themselves.
 _POSTGRES_BYTES = 63
 _POSTGRES_NAMES = ("ctid", "xmin", "xmax", "cmin", "cmax", "tableoid")
@@ -79,7 +82,14 @@ def inlined_versions(history: TableHistory, columns: Sequence[ColumnDef], condit
         condition: Which of them, by `begin_snapshot` and `end_snapshot`.
     """
     found = [one for one in history.table.inlined if is_there(history.metadata, one.name)]
-    return tuple(_rows(history, one, condition, columns, ends=True) for one in found)
+    return tuple(versions_of(history, one, columns, condition) for one in found)
+
+
+def versions_of(
+    history: TableHistory, place: InlinedTable, columns: Sequence[ColumnDef], condition: str
+) -> InlinedRows:
+    """Return how to get inlined rows of one schema version, as `inlined_versions` does."""
+    return _rows(history, place, condition, columns, ends=True)
 
 
 def count_sql(metadata: Metadata, inlined: InlinedTable, at: int) -> str:
@@ -91,6 +101,23 @@ def count_inlined(metadata: Metadata, table: TableDef, at: int) -> int:
     """Return how many inlined rows of a table are live at a snapshot."""
     there = [one for one in table.inlined if is_there(metadata, one.name)]
     return sum(int(metadata.rows(count_sql(metadata, one, at))[0][0]) for one in there)
+
+
+def places_with_dead_rows(metadata: Metadata) -> list[str]:
+    """Return the tables of the whole lake that hold inlined rows which have ended, in a constant number of queries."""
+    config = metadata.config
+    registry = metadata.rows(f"SELECT table_name FROM {metadata.table_sql('ducklake_inlined_data_tables')}")
+    there = set(server_sql.names(metadata.con, config, "ducklake_inlined_data_"))
+    places = [name for row in registry if (name := text(row[0]) or "") in there]
+    found = []
+    for start in range(0, len(places), _SELECTS_IN_ONE_QUERY):
+        selects = [
+            f"select {number} as place, count(end_snapshot) as n from {server_sql.table(config, name)}"
+            for number, name in enumerate(places[start : start + _SELECTS_IN_ONE_QUERY], start)
+        ]
+        counted = metadata.rows(server_sql.query(config, " union all ".join(selects)))
+        found += [places[int(row[0])] for row in counted if int(row[1])]
+    return found
 
 
 def is_there(metadata: Metadata, name: str) -> bool:

@@ -131,8 +131,9 @@ class TableDef:
         return f"{self.schema}.{self.name}"
 
     def column(self, column_id: int) -> ColumnDef:
-        """Return the top-level column of that id."""
-        return next(one for one in self.columns if one.column_id == column_id)
+        """Return the top-level column of that id; of a table as it was, also one that it only got later."""
+        known = next((one for one in self.columns if one.column_id == column_id), None)
+        return known or next(one.column for one in reversed(self.past_columns) if one.column.column_id == column_id)
 
     def leaves(self) -> dict[int, ColumnDef]:
         """Return the columns that hold values, by id."""

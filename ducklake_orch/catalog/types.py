@@ -13,6 +13,9 @@ from ducklake_orch.errors import DataError
 _MISJUDGED = re.compile(r"\b(BLOB|FLOAT|DOUBLE)\b")
 # Types of columns that have columns inside them.
 NESTED = ("list", "struct", "map")
+# Types of which a Parquet file does not keep every value: DuckDB writes 128-bit integers as DOUBLE, intervals in whole
+# milliseconds, times without their zone, and of a variant neither every value nor every type.
+INEXACT_IN_PARQUET = ("int128", "uint128", "interval", "timetz", "variant")
 _DUCKDB = {
     "boolean": "BOOLEAN",
     "int8": "TINYINT",
@@ -77,6 +80,11 @@ def judged_by_rows(name: str, kind: str) -> str:
 def storable(word: str) -> bool:
     """Whether a column can have a type of DuckLake's, and Parquet files can hold it."""
     return word in NESTED or (word in _DUCKDB and word != "time_ns") or word.startswith("decimal(")
+
+
+def inexact_columns(columns: Sequence[ColumnDef]) -> list[ColumnDef]:
+    """Return the columns of which a Parquet file would not keep every value."""
+    return [one for one in columns if any(leaf.type in INEXACT_IN_PARQUET for leaf in one.leaves())]
 
 
 def ducklake_type(duckdb: str) -> str:

@@ -100,6 +100,21 @@ def write_known_rows(con: duckdb.DuckDBPyConnection, table: TableDef, source: st
     ]
 
 
+def write_row_versions(
+    con: duckdb.DuckDBPyConnection, table: TableDef, source: str, write_id: str
+) -> list[WrittenVersions]:
+    """Write versions of rows into files, laid out as the table's rows are, each with its id and its snapshot.
+
+    Args:
+        con: A DuckDB that can reach the storage; it is used by nobody else meanwhile.
+        table: The table as it was when they were written; its partition spec is that of the files.
+        source: The query for them: the columns of the table, the row id, the snapshot.
+        write_id: Becomes part of the files' names.
+    """
+    wider = replace(table, columns=(*table.columns, *_identity(table)))
+    return [_versions(table, file) for file in _write(con, wider, source, write_id)]
+
+
 def write_versions(
     con: duckdb.DuckDBPyConnection, table: TableDef, rows: str, values: tuple[str | None, ...], write_id: str
 ) -> WrittenVersions | None:
@@ -115,10 +130,7 @@ def write_versions(
     Returns:
         The file; None when there are no rows.
     """
-    own = [(ROW_ID_FIELD, row_id_name(table.columns)), (SNAPSHOT_ID_FIELD, snapshot_id_name(table.columns))]
-    wider = replace(
-        table, columns=(*table.columns, *(ColumnDef(number, name, "int64", nullable=False) for number, name in own))
-    )
+    wider = replace(table, columns=(*table.columns, *_identity(table)))
     folder = table.folder
     if table.options.get("hive_file_pattern") != "false":
         encoded = con.execute(
@@ -131,9 +143,19 @@ def write_versions(
     files = _copy(con, wider, [], rows, folder, options, values)
     if not files:
         return None
-    file, known = files[0], {leaf.column_id for column in table.columns for leaf in column.leaves()}
-    snapshots = file.stats[SNAPSHOT_ID_FIELD]
-    file = replace(file, stats={key: one for key, one in file.stats.items() if key in known}, has_row_ids=True)
+    return _versions(table, files[0])
+
+
+def _identity(table: TableDef) -> tuple[ColumnDef, ...]:
+    """Return what a row version has beside the columns of the table."""
+    own = [(ROW_ID_FIELD, row_id_name(table.columns)), (SNAPSHOT_ID_FIELD, snapshot_id_name(table.columns))]
+    return tuple(ColumnDef(number, name, "int64", nullable=False) for number, name in own)
+
+
+def _versions(table: TableDef, file: NewFile) -> WrittenVersions:
+    """Return a file of row versions as the catalog knows it: ids and snapshots are no columns there."""
+    snapshots, leaves = file.stats[SNAPSHOT_ID_FIELD], table.leaves()
+    file = replace(file, stats={key: one for key, one in file.stats.items() if key in leaves}, has_row_ids=True)
     return WrittenVersions(file, int(snapshots.min_value or 0), int(snapshots.max_value or 0))
 
 

@@ -1,6 +1,6 @@
 """Read the state of every table in a constant number of queries: what plans and health are worked out from."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,12 +11,12 @@ from typing import Any
 from ducklake_orch.catalog.cells import maybe_int, text, truth
 from ducklake_orch.catalog.layout import key_name
 from ducklake_orch.catalog.metadata import Metadata, join_path, live
-from ducklake_orch.catalog.model import SnapshotRow
+from ducklake_orch.catalog.model import ColumnDef, SnapshotRow
 from ducklake_orch.catalog.planning import planning
-from ducklake_orch.catalog.revived import revived_rows
+from ducklake_orch.catalog.types import INEXACT_IN_PARQUET, duckdb_type
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine import server_sql
-from ducklake_orch.engine.quoting import TableName
+from ducklake_orch.engine.quoting import TableName, literal
 
 # SQLite puts no more than 500 SELECTs together.
 _SELECTS_IN_ONE_QUERY = 400
@@ -49,11 +49,17 @@ class FileState:
 
 @dataclass(frozen=True)
 class InlinedState:
-    """The rows that the catalog keeps of one schema version of a table, dead ones included."""
+    """The rows that the catalog keeps of one schema version of a table, dead ones included.
+
+    Attributes:
+        oldest: The first snapshot that one of them came with.
+        inexact: A column of theirs whose values a file would not hold exactly, with its type, if there is one.
+    """
 
     rows: int
     live_rows: int
     oldest: int
+    inexact: str | None = None
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,6 @@ class TableState:
         files: Its live files, in the order of their rows.
         inlined: The rows that are only in the catalog, by schema version, those without any left out.
         inlined_since: When the oldest of them came.
-        revived: How many deleted ones of them the extension's flush would bring back.
     """
 
     table_id: int
@@ -77,7 +82,13 @@ class TableState:
     files: Sequence[FileState]
     inlined: Sequence[InlinedState]
     inlined_since: datetime | None
-    revived: int = 0
+
+    @property
+    def staying(self) -> str | None:
+        """Why rows of it stay in the catalog whatever is flushed, if some do."""
+        rows = sum(one.rows for one in self.inlined if one.inexact)
+        column = next((one.inexact for one in self.inlined if one.inexact), None)
+        return f"{rows} inlined rows stay: a Parquet file would not hold `{column}` exactly" if rows else None
 
     @property
     def partitioned(self) -> bool:
@@ -138,9 +149,6 @@ def census(config: LakeConfig, doing: str) -> Iterator[Census]:
         inlined = _inlined(metadata, there)
         times = _times(metadata, [one.oldest for some in inlined.values() for one in some])
         keys = _keys(metadata)
-        revived = Counter[int]()
-        for one in revived_rows(metadata):
-            revived[one.table_id] += one.rows
         tables = [
             TableState(
                 table_id,
@@ -151,7 +159,6 @@ def census(config: LakeConfig, doing: str) -> Iterator[Census]:
                 files.get(table_id, ()),
                 inlined.get(table_id, ()),
                 min((times[one.oldest] for one in inlined.get(table_id, ())), default=None),
-                revived[table_id],
             )
             for table_id, name, schema_id, folder in _tables(metadata, latest.snapshot_id)
         ]
@@ -214,21 +221,43 @@ def _files(metadata: Metadata, at: int, tombstones: Sequence[str]) -> dict[int, 
 def _inlined(metadata: Metadata, there: set[str]) -> dict[int, list[InlinedState]]:
     """Count the rows in the tables that hold inlined ones, all in one question."""
     config = metadata.config
-    registry = metadata.rows(f"SELECT table_id, table_name FROM {metadata.table_sql('ducklake_inlined_data_tables')}")
-    known = [(int(row[0]), text(row[1]) or "") for row in registry]
+    registry = metadata.table_sql("ducklake_inlined_data_tables")
+    places = metadata.rows(f"SELECT table_id, table_name, schema_version FROM {registry}")
+    known = [(int(row[0]), text(row[1]) or "", int(row[2])) for row in places]
     selects = [
-        f"select {table_id} as t, count(*) as n, count(case when end_snapshot is null then 1 end) as m,"
+        f"select {table_id} as t, {version} as v, count(*) as n, count(case when end_snapshot is null then 1 end) as m,"
         f" min(begin_snapshot) as b from {server_sql.table(config, name)}"
-        for table_id, name in known
+        for table_id, name, version in known
         if name in there
     ]
+    inexact = _inexact(metadata) if selects else {}
     found: dict[int, list[InlinedState]] = defaultdict(list)
     for start in range(0, len(selects), _SELECTS_IN_ONE_QUERY):
         some = " union all ".join(selects[start : start + _SELECTS_IN_ONE_QUERY])
-        for table_id, rows, live_rows, oldest in metadata.rows(server_sql.query(config, some)):
+        for table_id, version, rows, live_rows, oldest in metadata.rows(server_sql.query(config, some)):
             if int(rows):
-                found[int(table_id)].append(InlinedState(int(rows), int(live_rows), int(oldest)))
+                place = int(table_id), int(version)
+                found[place[0]].append(InlinedState(int(rows), int(live_rows), int(oldest), inexact.get(place)))
     return found
+
+
+def _inexact(metadata: Metadata) -> dict[tuple[int, int], str]:
+    """Return a column of inlined rows that Parquet files do not hold exactly, by table and schema version."""
+    name = metadata.table_sql
+    types = ", ".join(map(literal, INEXACT_IN_PARQUET))
+    rows = metadata.rows(f"""
+        SELECT i.table_id, i.schema_version, min_by(c.column_name, c.column_id), min_by(c.column_type, c.column_id)
+        FROM (SELECT i.table_id, i.schema_version, max(v.begin_snapshot) AS begin
+              FROM {name("ducklake_inlined_data_tables")} i JOIN {name("ducklake_schema_versions")} v
+                   ON v.table_id = i.table_id AND v.schema_version <= i.schema_version
+              GROUP BY ALL) i
+        JOIN {name("ducklake_column")} c ON c.table_id = i.table_id AND c.begin_snapshot <= i.begin
+             AND (c.end_snapshot IS NULL OR c.end_snapshot > i.begin)
+        WHERE lower(c.column_type) IN ({types})
+        GROUP BY ALL""")
+    columns = (ColumnDef(0, text(row[2]) or "", (text(row[3]) or "").lower(), nullable=True) for row in rows)
+    words = (f"{column.name} {duckdb_type(column)}" for column in columns)
+    return {(int(row[0]), int(row[1])): word for row, word in zip(rows, words, strict=True)}
 
 
 def _times(metadata: Metadata, snapshots: Sequence[int]) -> dict[int, datetime]:

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from ducklake_orch.catalog.inlined import deletions_table
 from ducklake_orch.catalog.metadata import Metadata, live, reading
-from ducklake_orch.catalog.revived import revived_rows
 from ducklake_orch.engine.commit import Write, commit
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.engine.session import Session, open_session
@@ -17,29 +17,26 @@ from ducklake_orch.maintenance.work import Done, Work
 Files = dict[int, tuple[int, int]]
 
 
-def flush(work: Work) -> Done:
-    """Write the inlined rows and deletions of a table to files."""
-    with _session(work) as session, session.queue(work.purpose):
-        _refuse_to_revive(work, session)
-        return _call(work, session, [_flush_call(work)])
-
-
 def rewrite(work: Work) -> Done:
     """Write the files of a table anew that have lost many of their rows."""
     with _session(work) as session, session.queue(work.purpose):
-        _refuse_to_revive(work, session)
-        # Immediately before, in the same turn: a flush after it would add deletions to files that have ended.
-        commit(session, Write(work.purpose, work.info()), lambda one: one.con.execute(_flush_call(work)).fetchall())
+        _refuse_inlined_deletions(work, session)
         threshold = work.policy.rewrite.delete_threshold
         return _call(work, session, [_table_call(work, "rewrite_data_files", delete_threshold=threshold)])
 
 
-def _refuse_to_revive(work: Work, session: Session) -> None:
-    """Look whether a flush would still leave dead what is dead."""
+def _refuse_inlined_deletions(work: Work, session: Session) -> None:
+    """Refuse where deletions are inlined: the extension's own flush, after it, would make two delete files hold."""
     with reading(session, work.purpose) as metadata:
-        table = metadata.find_table(work.table, metadata.latest().snapshot_id)
-        if table is not None and any(one.table_id == table.table_id for one in revived_rows(metadata)):
-            raise StalePlanError(f"{work.purpose}: rows were deleted meanwhile that a flush would bring back.")
+        at = metadata.latest().snapshot_id
+        table = metadata.find_table(work.table, at)
+        name = None if table is None else deletions_table(metadata, table)
+        if name is None:
+            return
+        live_files = f"SELECT data_file_id FROM {metadata.table_sql('ducklake_data_file')} WHERE end_snapshot IS NULL"
+        inlined = f"SELECT count(*) FROM {metadata.table_sql(name)} WHERE file_id IN ({live_files})"
+        if metadata.rows(inlined)[0][0]:
+            raise StalePlanError(f"{work.purpose}: rows were deleted in the catalog meanwhile.")
 
 
 def merge(work: Work) -> Done:
@@ -76,11 +73,6 @@ def _target_file_size(session: Session, size: int | None) -> Iterator[None]:
         session.instance.root.execute("RESET ducklake_target_file_size")
 
 
-def _flush_call(work: Work) -> str:
-    name = work.table
-    return _call_sql(work, "flush_inlined_data", schema_name=name.schema, table_name=name.table)
-
-
 def _table_call(work: Work, function: str, **named: Any) -> str:
     return _call_sql(work, function, work.table.table, schema=work.table.schema, **named)
 
@@ -95,10 +87,10 @@ def _call(work: Work, session: Session, calls: Sequence[str]) -> Done:
     """Run calls, each in a transaction of its own, and find out what became of the table's files."""
     snapshot = None
     with session.queue(work.purpose):
-        before, flushed = _files(work, session), 0
+        before = _files(work, session)
         for sql in calls:
             write = Write(work.purpose, work.info())
-            flushed += commit(session, write, lambda one, sql=sql, write=write: _run(work, one, sql, write))  # type: ignore[misc]
+            commit(session, write, lambda one, sql=sql, write=write: _run(work, one, sql, write))  # type: ignore[misc]
             snapshot = write.after if write.after != write.before else snapshot
         after = _files(work, session)
     gone = [figures for file, figures in before.items() if file not in after]
@@ -108,20 +100,19 @@ def _call(work: Work, session: Session, calls: Sequence[str]) -> Done:
         files_in=len(gone),
         files_out=len(new),
         bytes=sum(size for size, _ in gone),
-        rows=flushed if work.step.operation == "flush" else sum(rows for _, rows in new),
+        rows=sum(rows for _, rows in new),
     )
     return Done(step, snapshot)
 
 
-def _run(work: Work, session: Session, sql: str, write: Write) -> int:
-    """Run a call and write down in its snapshot what it did; return how many rows it flushed."""
+def _run(work: Work, session: Session, sql: str, write: Write) -> None:
+    """Run a call, and write down in its snapshot what it did."""
     cursor = session.con.execute(sql)
     names = [str(column[0]) for column in cursor.description or []]
     rows = cursor.fetchall()
     figures = {name: sum(int(row[place]) for row in rows) for place, name in enumerate(names) if place > 1}
     write.info = work.info(**figures)
     session.con.execute(write.set_message(session.config.alias))
-    return figures.get("rows_flushed", 0)
 
 
 def _files(work: Work, session: Session) -> Files:

@@ -106,7 +106,11 @@ def _table(table: TableState, policy: MaintenancePolicy) -> TableHealth:
         "inlined_deletions": sum(file.tombstones for file in table.files),
     }
     metrics["readable_by_others"] = not metrics["inlined_rows"] + metrics["inlined_deletions"]
-    findings = list(_findings(metrics, policy.health, str(table.name)))
+    metrics["inlined_rows_staying"] = sum(one.live_rows for one in table.inlined if one.inexact)
+    metrics["staying_reason"] = table.staying
+    # No flush helps those that stay: they are told, not graded.
+    graded = metrics | {"inlined_rows": metrics["inlined_rows"] - metrics["inlined_rows_staying"]}
+    findings = list(_findings(graded, policy.health, str(table.name)))
     return TableHealth(str(table.name), worst([one.grade for one in findings]), metrics, findings)
 
 

@@ -37,8 +37,4 @@ def _of_tables(state: Census, policy: MaintenancePolicy, selection: Selection, d
 
 def _of_table(planner: TablePlanner, selection: Selection) -> list[PlannedStep]:
     found = {operation: planner.plan(operation) for operation in TABLE_OPERATIONS if selection.wants(operation)}
-    if any(one.action == "run" for one in found.get("rewrite", ())):
-        # A rewrite reads what is flushed, and a flush after it would bring deleted rows back.
-        flush = planner.flush_before_rewrite(found.pop("flush", []))
-        found = {"flush": flush} | found
     return [step for steps in found.values() for step in steps]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Status = Literal["done", "failed", "skipped", "stopped", "planned"]
 # What "does" a step that only tells.
 REPORT = "report"
-_SUMMED = ("files_in", "files_out", "bytes", "rows", "snapshots")
+_SUMMED = ("files_in", "files_out", "bytes", "rows", "deletions", "snapshots")
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class PlannedStep(Result):
         files_out: Files that are written; None where only the rows tell.
         bytes: Size of the files that are read, given up or deleted; None where nobody knows.
         rows: Rows that are written anew, or given up with their files.
+        deletions: Deletions that are only in the catalog, and are written to files.
         snapshots: Snapshots that go.
         paths: The files that are read, given up or deleted.
         snapshot_ids: The snapshots that go.
@@ -48,6 +49,7 @@ class PlannedStep(Result):
     files_out: int | None = 0
     bytes: int | None = 0
     rows: int = 0
+    deletions: int = 0
     snapshots: int = 0
     paths: Sequence[str] = field(default=(), repr=False)
     snapshot_ids: Sequence[int] = field(default=(), repr=False)
@@ -226,7 +228,9 @@ def add_up(steps: Iterable[PlannedStep]) -> dict[str, int]:
 def _figures(step: PlannedStep) -> str:
     words = [f"{step.files_in} files"] if step.files_in else []
     words[-1:] = [f"{step.files_in} files into {step.files_out}"] if step.files_in and step.files_out else words
-    words += [f"{getattr(step, name)} {name}" for name in ("rows", "snapshots", "bytes") if getattr(step, name)]
+    words += [
+        f"{getattr(step, name)} {name}" for name in ("rows", "deletions", "snapshots", "bytes") if getattr(step, name)
+    ]
     return ", ".join(words) or "nothing was left to do"
 
 

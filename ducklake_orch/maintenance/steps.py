@@ -27,8 +27,10 @@ def do(work: Work) -> Done:
 
 
 def _flush(work: Work) -> Done:
-    done = flush_inlined(work.config, work.table, commit=work.info())
-    return Done(replace(work.step, rows=done.rows, files_out=done.files), done.snapshot_id)
+    done = flush_inlined(work.config, work.table, commit=work.info(), stopping=work.stopping)
+    kept = f"; {done.kept} rows stay, because a Parquet file would not hold them exactly" if done.kept else ""
+    step = replace(work.step, rows=done.rows, deletions=done.deletions, files_out=done.files)
+    return Done(replace(step, reason=f"{step.reason}{kept}"), done.snapshot_id, done.stopped)
 
 
 def _compact(work: Work) -> Done:
@@ -127,7 +129,6 @@ def _deleted(work: Work, paths: Sequence[str], failed: Mapping[str, str], size: 
 
 
 _STEPS: dict[tuple[str, str | None], Callable[[Work], Done]] = {
-    ("flush", "extension"): extension_steps.flush,
     ("flush", "duckdb"): _flush,
     ("rewrite", "extension"): extension_steps.rewrite,
     ("merge", "extension"): extension_steps.merge,

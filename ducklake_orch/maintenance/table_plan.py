@@ -10,7 +10,7 @@ from ducklake_orch.catalog.compact_bin import Bin
 from ducklake_orch.catalog.layout import DEFAULT_FILE_SIZE
 from ducklake_orch.config.maintenance import MaintenancePolicy, MergePolicy
 from ducklake_orch.config.units import in_words, parse_size
-from ducklake_orch.maintenance.census import Census, FileState, Group, TableState
+from ducklake_orch.maintenance.census import Census, FileState, Group, InlinedState, TableState
 from ducklake_orch.maintenance.results import PlannedStep
 
 # A file that has come so close to the target is not written again for the sake of each little one that follows it.
@@ -40,6 +40,7 @@ class TablePlanner:
         self._policy = policy
         self._room = room
         self._rewritten: set[int] = set()
+        self._flushes = False
 
     def plan(self, operation: str) -> list[PlannedStep]:
         """Plan an operation."""
@@ -92,55 +93,35 @@ class TablePlanner:
     # --- flush ---------------------------------------------------------------------------------------------------
 
     def _flush(self) -> PlannedStep:
-        policy, inlined, since = self._policy.flush, self._inlined, self._table.inlined_since
-        if not inlined:
-            return self._left("flush", "nothing is inlined")
-        if inlined < policy.min_rows:
-            return self._left("flush", f"{inlined} inlined, fewer than `min_rows` = {policy.min_rows}")
+        policy, table = self._policy.flush, self._table
+        rows, deletions = sum(one.rows for one in self._movable), self._inlined_deletions
+        staying = table.staying
+        if not rows + deletions:
+            return self._left("flush", staying or "nothing is inlined")
+        if self._census.metadata.encrypted():
+            return self._left("flush", "the lake is encrypted: its inlined rows and deletions stay in the catalog")
+        if rows + deletions < policy.min_rows:
+            return self._left("flush", f"{rows + deletions} inlined, fewer than `min_rows` = {policy.min_rows}")
+        since = table.inlined_since
         if since is not None and self._census.age(since) < policy.min_age:
             return self._left("flush", f"the oldest inlined row is younger than `min_age` = {in_words(policy.min_age)}")
-        return self._flushed("") if self._can_flush else self._left("flush", self._revives)
-
-    def flush_before_rewrite(self, planned: Sequence[PlannedStep]) -> list[PlannedStep]:
-        """Return the flush that a rewrite needs, whatever the policy says of flushes."""
-        if not self._inlined or any(one.action == "run" for one in planned):
-            return list(planned)
-        return [self._flushed(", right before the rewrite")] if self._can_flush else list(planned)
-
-    @property
-    def _can_flush(self) -> bool:
-        return self._flusher != "extension" or not self._table.revived
-
-    @property
-    def _revives(self) -> str:
-        many = self._table.revived
-        return (
-            f"the extension would bring {many} deleted rows back, as their partition keys are texts that PostgreSQL"
-            " keeps as bytes: it waits until the snapshots that see them have expired"
-        )
-
-    @property
-    def _inlined(self) -> int:
-        """How many rows and deletions are only in the catalog."""
-        return self._inlined_rows + sum(file.tombstones for file in self._table.files)
-
-    @property
-    def _inlined_rows(self) -> int:
-        """How many rows a flush writes: the extension's also those that are dead."""
-        return sum(one.rows if self._flusher == "extension" else one.live_rows for one in self._table.inlined)
-
-    @property
-    def _flusher(self) -> str:
-        return "duckdb" if self._census.metadata.config.catalog.type == "mysql" else "extension"
-
-    def _flushed(self, why: str) -> PlannedStep:
-        table, rows = self._table, self._inlined_rows
-        deletions = sum(file.tombstones for file in table.files)
+        self._flushes = True
         words = [f"{rows} inlined rows"] if rows else []
         words += [f"{deletions} inlined deletions"] if deletions else []
-        files = None if table.partitioned and rows else len(table.inlined)
-        reason = " and ".join(words) + why
-        return self._step("flush", None, reason, engine=self._flusher, rows=rows, files_out=files)
+        reason = "; ".join([" and ".join(words), *([staying] if staying else [])])
+        certain = not table.partitioned and all(one.live_rows for one in self._movable)
+        files = len(self._movable) if certain or not rows else None
+        return self._step("flush", None, reason, engine="duckdb", rows=rows, deletions=deletions, files_out=files)
+
+    @property
+    def _movable(self) -> list[InlinedState]:
+        """The inlined rows that a file can hold."""
+        return [one for one in self._table.inlined if one.inexact is None]
+
+    @property
+    def _inlined_deletions(self) -> int:
+        """How many rows of files only the catalog knows to be deleted."""
+        return sum(file.tombstones for file in self._table.files)
 
     # --- rewrite -------------------------------------------------------------------------------------------------
 
@@ -156,8 +137,9 @@ class TablePlanner:
         for file in worn:
             by_partition[file.group[1:]].append(file)
         engine = self._engine(self._policy.rewrite.engine)
-        if engine == "extension" and not self._can_flush:
-            return [self._left("rewrite", f"it begins with a flush: {self._revives}")]
+        if engine == "extension" and self._inlined_deletions and not self._flushes:
+            # A flush by the extension after that would bring rows back in snapshots of the past.
+            return [self._left("rewrite", "the extension rewrites only what is flushed, and deletions are inlined")]
         return _as_one([self._rewritten_step(files, engine) for files in by_partition.values()])
 
     def _rewritten_step(self, files: Sequence[FileState], engine: str) -> PlannedStep:

@@ -136,16 +136,23 @@ def test_it_says_why_a_table_is_left_alone(lake: DuckLake) -> None:
 
 
 @catalogs(sql_writes=True)
-def test_a_flush_comes_right_before_a_rewrite_whatever_the_policy_says(lake: DuckLake) -> None:
+def test_a_rewrite_needs_no_flush_unless_the_extension_does_it(lake: DuckLake) -> None:
     worn(lake)
     lake.write(rows(2000, 2), "d", mode="append", inline="auto")
     lake.execute("DELETE FROM d WHERE k = 60").raise_for_error()  # inlined, too
-    for asked in ({"flush": {"enabled": False}}, {"flush": {"min_rows": 1000}}):
+
+    def planned(flush: dict[str, object], engine: str) -> list[tuple[str, str]]:
+        asked = {"flush": flush, "rewrite": {"engine": engine}}
         plan = lake.plan_maintenance(asked, tables=["d"], operations=["flush", "rewrite"])
-        assert [(step.operation, step.action) for step in plan.operations] == [("flush", "run"), ("rewrite", "run")]
-        assert "right before the rewrite" in plan.operations[0].reason
-    plan = lake.plan_maintenance(tables=["d"], operations=["rewrite"])
-    assert [step.operation for step in plan.operations] == ["flush", "rewrite"]
+        return [(step.operation, step.action) for step in plan.operations]
+
+    offs: list[dict[str, object]] = [{"enabled": False}, {"min_rows": 1000}]
+    for off in offs:
+        assert planned(off, "auto") == [("flush", "skip"), ("rewrite", "run")]
+        assert planned(off, "extension") == [("flush", "skip"), ("rewrite", "skip")]
+    assert planned({}, "extension") == [("flush", "run"), ("rewrite", "run")]
+    alone = lake.plan_maintenance({"rewrite": {"engine": "extension"}}, tables=["d"], operations=["rewrite"])
+    assert "deletions are inlined" in alone.operations[0].reason
 
 
 @on_sqlite

@@ -2,11 +2,13 @@
 
 import os
 import signal
+from typing import Any
 
 import pytest
 
 from ducklake_orch import DuckLake
-from ducklake_orch.engine.commit import LakeTransaction
+from ducklake_orch.catalog import flush
+from ducklake_orch.catalog.flush_commit import commit_flushed
 from ducklake_orch.maintenance.results import PlannedStep, StepReport
 from tests.maintenance.test_run import KEEPING, TABLES, on_sqlite, statuses
 from tests.maintenance.worn import contents, whole, worn
@@ -37,14 +39,13 @@ def test_a_signal_ends_the_run_after_the_step_that_runs(lake: DuckLake) -> None:
 def test_a_second_signal_rolls_the_running_step_back(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     worn(lake)
     wanted = contents(lake, TABLES)
-    real = LakeTransaction.commit
 
-    def interrupted(self: LakeTransaction) -> None:
+    def interrupted(*given: Any) -> int:
         for _ in range(2):
             signal.raise_signal(signal.SIGINT)
-        real(self)
+        return commit_flushed(*given)
 
-    monkeypatch.setattr(LakeTransaction, "commit", interrupted)  # in the middle of the flush
+    monkeypatch.setattr(flush, "commit_flushed", interrupted)
     report = lake.maintain(KEEPING, tables=["i", "t"])
     monkeypatch.undo()
     told = {(step.operation, step.table): step for step in report.operations}

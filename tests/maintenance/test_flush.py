@@ -1,0 +1,334 @@
+"""`maintain` flushes inlined rows and deletions itself: what any snapshot reads, whoever reads it, stays as it was."""
+
+from contextlib import suppress
+from typing import Any
+
+import duckdb
+import pytest
+
+from ducklake_orch import DuckLake, MaintenancePolicy
+from ducklake_orch.catalog import flush
+from ducklake_orch.catalog.types import INEXACT_IN_PARQUET, ducklake_type
+from tests.backends import LOCAL, POSTGRES, SQLITE, Backend, catalogs
+from tests.catalog.crashing import dies_at
+from tests.conftest import MakeLake
+
+on_sqlite, on_postgres, on_both = (
+    pytest.mark.parametrize("backend", [pytest.param(Backend(one, LOCAL), id=one.name) for one in some], indirect=True)
+    for some in ([SQLITE], [POSTGRES], [SQLITE, POSTGRES])
+)
+FORGETTING = MaintenancePolicy.model_validate({"expire": {"older_than": "0s", "retain_last": 1}, "force": True})
+
+
+def run(lake: DuckLake, *statements: str) -> list[tuple[Any, ...]]:
+    """Run statements of the engine, and return the rows of the last."""
+    with lake.connect() as con:
+        for statement in statements:
+            cursor = con.execute(statement)
+        return [tuple(row) for row in cursor.fetchall()]
+
+
+def past(lake: DuckLake, last: int, table: str = "t") -> dict[int, list[str]]:
+    """Return what the engine reads of a table at every snapshot up to one."""
+    found = {}
+    for at in range(last + 1):
+        with suppress(duckdb.Error):  # it was not there yet
+            rows = run(lake, f"SELECT rowid, * FROM {table} AT (VERSION => {at})")
+            found[at] = sorted(map(repr, rows))
+    return found
+
+
+def latest(lake: DuckLake) -> int:
+    return lake.snapshots(limit=1)[0].snapshot_id
+
+
+def flushes(lake: DuckLake, table: str = "t") -> list[Any]:
+    """Flush, and return the steps."""
+    return list(lake.maintain(operations=["flush"], tables=[table]).raise_for_error().operations)
+
+
+def is_whole(lake: DuckLake) -> None:
+    assert lake.fsck(deep=True, storage=True).findings == []
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+
+@on_both
+@pytest.mark.parametrize("key", ["place", "doc", "bucket(4, place)", "bucket(4, doc)"])
+def test_rows_that_were_deleted_while_inlined_stay_deleted(lake: DuckLake, key: str) -> None:
+    some = """'it''s São "x" \\', '{"a": "it''s é"}'"""
+    inserted = f"INSERT INTO t VALUES ({some}, 1), ({some}, 2)"
+    run(lake, "CREATE TABLE t (place VARCHAR, doc JSON, n INTEGER)", f"ALTER TABLE t SET PARTITIONED BY ({key})")
+    run(lake, inserted, "DELETE FROM t WHERE n = 1")
+    before = past(lake, latest(lake))
+    (step,) = flushes(lake)
+    assert (step.status, step.rows) == ("done", 2)
+    assert past(lake, max(before)) == before
+    assert run(lake, "SELECT n FROM t") == [(2,)]
+    assert run(lake, f"CALL ducklake_flush_inlined_data('{lake.config.alias}')") == []
+    is_whole(lake)
+
+
+@catalogs(sql_writes=True)
+def test_rows_that_came_before_a_bucket_key_are_found_by_it(lake: DuckLake) -> None:
+    run(
+        lake,
+        "CREATE TABLE t (id BIGINT, s VARCHAR)",
+        "INSERT INTO t SELECT range, 'x' FROM range(9)",
+        "ALTER TABLE t SET PARTITIONED BY (bucket(4, id))",
+        "INSERT INTO t VALUES (2, 'y'), (9, 'y')",
+    )
+    flushes(lake)
+    assert [run(lake, f"SELECT count(*) FROM t WHERE id = {n}") for n in (2, 7, 9)] == [[(2,)], [(1,)], [(1,)]]
+    run(lake, "DELETE FROM t WHERE id = 2")
+    assert run(lake, "SELECT count(*) FROM t") == [(9,)]
+    is_whole(lake)
+
+
+@catalogs(sql_writes=True)
+def test_keys_that_were_added_or_widened_after_the_rows_lay_them_out(lake: DuckLake) -> None:
+    run(
+        lake,
+        "CREATE TABLE t (id INTEGER, s VARCHAR)",
+        "INSERT INTO t VALUES (1, 'a'), (2, 'b'), (NULL, '')",
+        "ALTER TABLE t ALTER id TYPE BIGINT",
+        "ALTER TABLE t ADD COLUMN region VARCHAR DEFAULT 'eu é'",
+        "ALTER TABLE t RENAME s TO name",
+        "ALTER TABLE t SET PARTITIONED BY (region, bucket(3, id))",
+        "INSERT INTO t VALUES (3, 'c', 'us')",
+        "DELETE FROM t WHERE id = 2",
+    )
+    before = past(lake, latest(lake))
+    flushes(lake)
+    assert past(lake, max(before)) == before
+    assert run(lake, "SELECT name FROM t WHERE id = 1 AND region = 'eu é'") == [("a",)]
+    for _ in range(2):  # with the files of the flush, a merge finds something to do
+        run(lake, "INSERT INTO t VALUES (1, 'd', 'eu é')")
+        flushes(lake)
+    lake.maintain({"merge": {"min_files": 2}}, operations=["merge"]).raise_for_error()
+    assert past(lake, max(before)) == before
+    is_whole(lake)
+
+
+@on_both
+def test_rows_of_a_schema_version_that_no_table_names_are_flushed_with_their_values(make_lake: MakeLake) -> None:
+    lake, other = make_lake(data_inlining_row_limit=0), make_lake(data_inlining_row_limit=10)
+    run(lake, "CREATE TABLE t (id BIGINT)", "INSERT INTO t SELECT range FROM range(20)")
+    run(lake, "ALTER TABLE t ADD COLUMN s VARCHAR")
+    run(other, "UPDATE t SET s = 'known' WHERE id = 3")
+    run(lake, "ALTER TABLE t ADD COLUMN more INTEGER")
+    flushes(lake)
+    assert run(lake, "SELECT id, s FROM t WHERE s IS NOT NULL") == [(3, "known")]
+    assert run(lake, "SELECT count(*), count(DISTINCT id) FROM t") == [(20, 20)]
+
+
+# --- types -----------------------------------------------------------------------------------------------------------
+
+TYPES = {
+    "BOOLEAN": "true",
+    "TINYINT": "-128",
+    "SMALLINT": "-32768",
+    "INTEGER": "-2147483648",
+    "BIGINT": "-9223372036854775808",
+    "UTINYINT": "255",
+    "USMALLINT": "65535",
+    "UINTEGER": "4294967295",
+    "UBIGINT": "18446744073709551615",
+    "HUGEINT": "9007199254740993",
+    "UHUGEINT": "9007199254740993",
+    "DECIMAL(38,10)": "-9999999999999999999999999999.9999999999",
+    "FLOAT": "'-0.0'",
+    "DOUBLE": "5e-324",
+    "VARCHAR": "'it''s é𝒳\\' || chr(10) || chr(9)",
+    "JSON": """'{"a": "it''s"}'""",
+    "BLOB": r"'\x00\xFF\x27'::BLOB",
+    "UUID": "'ffffffff-ffff-ffff-ffff-ffffffffffff'",
+    "DATE": "'5877642-06-25 (BC)'",
+    "TIME": "'23:59:59.999999'",
+    "TIMETZ": "'12:00:00.123456+02'",
+    "INTERVAL": "INTERVAL '1 month 2 days 3.123456 seconds'",
+    "TIMESTAMP": "'290309-12-22 (BC) 00:00:00'",
+    "TIMESTAMP_S": "'290309-12-22 (BC) 00:00:00'",
+    "TIMESTAMP_MS": "'290309-12-22 (BC) 00:00:00'",
+    "TIMESTAMP_NS": "'2024-01-01 00:00:00.123456789'",
+    "TIMESTAMPTZ": "'infinity'",
+    "INTEGER[]": "[1, NULL]",
+    "STRUCT(a INTEGER, b VARCHAR)": "{'a': 1, 'b': NULL}",
+    "MAP(VARCHAR, INTEGER)": "MAP {'a': NULL}",
+}
+
+
+def test_which_types_a_parquet_file_does_not_hold_exactly(tmp_path: Any) -> None:
+    inexact = set()
+    with duckdb.connect() as con:
+        for kind, value in TYPES.items():
+            path = f"'{tmp_path}/one.parquet'"
+            con.execute(f"COPY (SELECT ({value})::{kind} AS v) TO {path}")
+            ((kept,),) = con.execute(
+                f"SELECT v::{kind}::VARCHAR IS NOT DISTINCT FROM ({value})::{kind}::VARCHAR FROM read_parquet({path})"
+            ).fetchall()
+            inexact |= set() if kept else {kind}
+    words = {"HUGEINT": "int128", "UHUGEINT": "uint128", "TIMETZ": "timetz", "INTERVAL": "interval"}
+    # A VARIANT holds values of these types, too.
+    assert {words[kind] for kind in inexact} | {ducklake_type("VARIANT")} == set(INEXACT_IN_PARQUET)
+
+
+@catalogs(sql_writes=True)
+def test_every_type_is_flushed_exactly_or_stays(lake: DuckLake) -> None:
+    names = {kind: f"t{number}" for number, kind in enumerate(TYPES)}
+    run(
+        lake,
+        "BEGIN",
+        *(f"CREATE TABLE {name} (k INTEGER, v {kind})" for kind, name in names.items()),
+        *(f"INSERT INTO {names[kind]} VALUES (1, {value}), (2, NULL)" for kind, value in TYPES.items()),
+        "COMMIT",
+    )
+    everything = " UNION ALL ".join(f"SELECT '{name}', rowid, k, v::VARCHAR FROM {name}" for name in names.values())
+    before = sorted(run(lake, everything), key=repr)
+    report = lake.maintain(operations=["flush"]).raise_for_error()
+    assert sorted(run(lake, everything), key=repr) == before
+    left = {step.table: step.reason for step in report.operations if step.status == "skipped"}
+    assert set(left) == {f"main.{names[kind]}" for kind in ("HUGEINT", "UHUGEINT", "TIMETZ", "INTERVAL")}
+    assert left[f"main.{names['HUGEINT']}"] == "2 inlined rows stay: a Parquet file would not hold `v HUGEINT` exactly"
+    (health,) = (one for one in lake.health().tables if one.table == f"main.{names['HUGEINT']}")
+    assert (health.metrics["inlined_rows"], health.metrics["inlined_rows_staying"]) == (2, 2)
+    assert "HUGEINT" in health.metrics["staying_reason"]
+    is_whole(lake)
+
+
+@on_sqlite
+def test_rows_that_stay_are_no_bad_health(lake: DuckLake) -> None:
+    run(lake, "CREATE TABLE t (v HUGEINT)", "INSERT INTO t VALUES (1), (2), (3)")
+    report = lake.health({"health": {"inlined_rows": (1, 2)}})
+    assert [(one.table, one.grade) for one in report.tables] == [("main.t", "ok")]
+
+
+@on_both
+def test_an_infinite_second_stays_and_the_rows_beside_it_go(lake: DuckLake) -> None:
+    run(lake, "CREATE TABLE t (v TIMESTAMP_S)", "INSERT INTO t VALUES ('infinity'), ('2024-01-01'), (NULL)")
+    before = past(lake, latest(lake))
+    (step,) = flushes(lake)
+    assert step.rows == 2
+    assert "1 rows stay" in step.reason
+    assert past(lake, max(before)) == before
+
+
+# --- deletions -------------------------------------------------------------------------------------------------------
+
+
+@catalogs(sql_writes=True)
+def test_a_flush_of_deletions_alone_says_how_many_there_were(lake: DuckLake) -> None:
+    run(lake, "CREATE TABLE t (i BIGINT)", "INSERT INTO t SELECT range FROM range(100)")
+    for some in ("3, 4", "5"):
+        run(lake, f"DELETE FROM t WHERE i IN ({some})")
+    before = past(lake, latest(lake))
+    (planned,) = lake.plan_maintenance(operations=["flush"]).operations
+    assert (planned.action, planned.rows, planned.deletions) == ("run", 0, 3)
+    (step,) = flushes(lake)
+    assert (step.status, step.rows, step.deletions, step.snapshot_id) == ("done", 0, 3, max(before) + 1)
+    assert "3 deletions" in str(step)
+    assert past(lake, max(before)) == before
+    assert run(lake, f"CALL ducklake_flush_inlined_data('{lake.config.alias}')") == []
+    is_whole(lake)
+
+
+@catalogs(sql_writes=True)
+def test_a_flush_that_is_off_stays_off_beside_rewrites_and_merges(lake: DuckLake) -> None:
+    run(lake, "CREATE TABLE t (i BIGINT)")
+    for start in (0, 100, 200):
+        run(lake, f"INSERT INTO t SELECT range FROM range({start}, {start + 20})")
+    run(lake, *(f"DELETE FROM t WHERE i IN ({n}, {n + 1}, {n + 2})" for n in (0, 3, 6, 9, 100)))
+    run(lake, "INSERT INTO t VALUES (1000)", "DELETE FROM t WHERE i = 1000", "INSERT INTO t VALUES (1001)")
+    before = past(lake, latest(lake))
+    off = {"flush": {"enabled": False}, "rewrite": {"delete_threshold": 0.5}, "merge": {"min_files": 2}}
+    report = lake.maintain(off, operations=["flush", "rewrite", "merge"]).raise_for_error()
+    assert [(one.operation, one.status) for one in report.operations] == [
+        ("flush", "skipped"),
+        ("rewrite", "done"),
+        ("merge", "done"),
+    ]
+    assert lake.health().tables[0].metrics["inlined_rows"] == 1
+    assert past(lake, max(before)) == before
+    flushes(lake)
+    assert past(lake, max(before)) == before
+    is_whole(lake)
+
+
+# --- beside others, in slices, and killed --------------------------------------------------------------------------
+
+
+@on_both
+def test_a_flush_in_slices_moves_everything(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flush, "_ROWS_IN_ONE_SLICE", 4)
+    monkeypatch.setattr(flush, "_FILES_IN_ONE_SLICE", 1)
+    run(lake, "CREATE TABLE t (i BIGINT)")
+    run(lake, *(f"INSERT INTO t SELECT range FROM range({start}, {start + 20})" for start in (100, 200)))
+    run(lake, "DELETE FROM t WHERE i IN (100, 200)", "INSERT INTO t SELECT range FROM range(9)")
+    run(lake, "UPDATE t SET i = 50 WHERE i = 5", "ALTER TABLE t ADD COLUMN s VARCHAR", "INSERT INTO t VALUES (9, 'x')")
+    before = past(lake, latest(lake))
+    (step,) = flushes(lake)
+    assert (step.rows, step.deletions) == (11, 2)
+    assert latest(lake) > max(before) + 2
+    assert past(lake, max(before)) == before
+    is_whole(lake)
+
+
+@on_postgres
+@pytest.mark.parametrize(
+    "statement",
+    [
+        *("DELETE FROM t WHERE i = 1", "UPDATE t SET i = -1 WHERE i = 1", "DELETE FROM t WHERE i IN (1, 101)"),
+        *("DELETE FROM t WHERE i = 101", "DELETE FROM t WHERE i BETWEEN 101 AND 150", "UPDATE t SET i = -i"),
+        *("INSERT INTO t VALUES (5000)", "INSERT INTO t SELECT range FROM range(5000, 5100)"),
+    ],
+)
+def test_no_row_is_lost_or_comes_back_where_an_engine_writes_beside_a_flush(
+    make_lake: MakeLake, statement: str
+) -> None:
+    lake, rival = make_lake(), make_lake(data_inlining_row_limit=10)
+    run(lake, "CREATE TABLE t (i BIGINT)", "INSERT INTO t SELECT range FROM range(100, 200)")
+    run(lake, "INSERT INTO t VALUES (1), (2), (3)", "DELETE FROM t WHERE i IN (2, 102)")
+    model = duckdb.connect()
+    model.execute("CREATE TABLE t AS SELECT unnest([1, 3] || range(100, 200)) AS i; DELETE FROM t WHERE i = 102")
+    with rival.connect() as con:
+        con.execute("BEGIN")
+        con.execute("FROM t").fetchall()
+        if "INSERT" in statement or ("101" in statement and "(1," not in statement):
+            con.execute(statement)  # else it would hold locks that the flush waits for
+            flushes(lake)
+        else:
+            flushes(lake)
+            with suppress(duckdb.Error):
+                con.execute(statement)
+        with suppress(duckdb.Error):
+            con.execute("COMMIT")
+            model.execute(statement)
+    wanted = sorted(model.execute("FROM t").fetchall())
+    assert run(lake, "FROM t ORDER BY i") == wanted
+    assert sorted(lake.read("t").column("i").to_pylist()) == [i for (i,) in wanted]
+    is_whole(lake)
+
+
+@on_sqlite
+def test_a_flush_that_is_killed_leaves_all_or_nothing(lake: DuckLake) -> None:
+    run(lake, "CREATE TABLE t (i BIGINT)", "INSERT INTO t SELECT range FROM range(100, 200)")
+    run(lake, "INSERT INTO t VALUES (1), (2), (3)", "DELETE FROM t WHERE i IN (2, 102)")
+    before = past(lake, latest(lake))
+    number, died = 0, True
+    while died:
+        number += 1
+        died = dies_at("files.written" if number == 1 else f"statement.{number - 1}", lambda: flushes(lake))
+        assert past(lake, max(before)) == before
+    assert number > 5
+    assert lake.plan_maintenance(operations=["flush"]).totals["steps"] == 0
+    assert lake.fsck(deep=True).findings == []
+
+
+@on_both
+def test_deleted_rows_leave_the_catalog_when_no_snapshot_sees_them(lake: DuckLake) -> None:
+    run(lake, "CREATE TABLE t (i HUGEINT)", "INSERT INTO t VALUES (1), (2)", "DELETE FROM t WHERE i = 1")
+    lake.maintain(FORGETTING, ["expire"]).raise_for_error()
+    (step,) = flushes(lake)
+    assert step.reason.startswith("1 inlined rows stay")
+    assert run(lake, "FROM t") == [(2,)]
