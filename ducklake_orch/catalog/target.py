@@ -96,6 +96,7 @@ def new_table(
         ),
         options=metadata.options(schema[0] if schema else None),
         encrypted=metadata.encrypted(),
+        lake_mark=metadata.lake_mark(),
     )
 
 

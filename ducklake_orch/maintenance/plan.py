@@ -19,8 +19,8 @@ def plan_maintenance(
         warnings = warn(policy, known, config.name)
         steps = _of_tables(state, policy, selection, distributed)
         steps += [plan_expiry(state, policy)] if selection.wants("expire") else []
-        steps += [plan_clean_up(state, policy)] if selection.wants("cleanup") else []
-    steps += [plan_orphan_search(config, policy, state.at)] if selection.wants("orphans") else []
+        steps += [plan_clean_up(state, policy, warnings)] if selection.wants("cleanup") else []
+    steps += plan_orphan_search(config, policy, state.at) if selection.wants("orphans") else []
     return MaintenancePlan(config.name, state.latest.snapshot_id, state.at, policy, steps, warnings)
 
 
