@@ -1,6 +1,7 @@
 """Questions to the metadata database in its own SQL, answered by the server: DuckDB would fetch whole tables first."""
 
 import os
+import time
 from collections.abc import Iterable
 
 import duckdb
@@ -30,6 +31,15 @@ def catalog_name(config: LakeConfig) -> str:
     if catalog.type == "postgres":
         return f"concat(current_database(), '.', {literal(config.metadata_schema or 'public')})"
     return "database()" if catalog.type == "mysql" else literal(catalog.database)
+
+
+def microseconds_now(config: LakeConfig) -> str:
+    """Return the time in microseconds, as an expression in the catalog's own SQL; of a file, the time of this host."""
+    if config.catalog.type == "postgres":
+        return "cast(extract(epoch from clock_timestamp()) * 1000000 as bigint)"
+    if config.catalog.type == "mysql":
+        return "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))"
+    return str(time.time_ns() // 1000)
 
 
 def query(config: LakeConfig, sql: str, *, alias: str | None = None) -> str:

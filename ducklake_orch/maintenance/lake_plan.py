@@ -30,11 +30,16 @@ def before(now: datetime, age: timedelta) -> datetime:
     return now - age if now - _FIRST_TIME > age else _FIRST_TIME
 
 
+def _age(age: timedelta, source: str) -> str:
+    """Return how old something has to be, and who says so."""
+    return f"{in_words(age)} ({source})"
+
+
 def _left(operation: str, reason: str) -> PlannedStep:
     return PlannedStep(operation, None, None, "skip", reason)
 
 
-def plan_expiry(census: Census, policy: MaintenancePolicy) -> PlannedStep:
+def plan_expiry(census: Census, policy: MaintenancePolicy, source: str) -> PlannedStep:
     """Plan which snapshots go."""
     part = policy.expire
     if not part.enabled:
@@ -42,7 +47,7 @@ def plan_expiry(census: Census, policy: MaintenancePolicy) -> PlannedStep:
     found = plan_expire(census.metadata, retention(policy, census.at))
     needed = f"; {found.pinned} more are needed by {found.pinned_by}" if found.pinned else ""
     if not found.snapshots:
-        why = f"none of {found.kept} snapshots is older than {in_words(part.older_than)} and not kept"
+        why = f"none of {found.kept} snapshots is older than {_age(part.older_than, source)} and not kept"
         return _left("expire", f"{why}{needed}")
     count = len(found.snapshots)
     return PlannedStep(
@@ -50,7 +55,7 @@ def plan_expiry(census: Census, policy: MaintenancePolicy) -> PlannedStep:
         None,
         None,
         "run",
-        f"{count} of {count + found.kept} snapshots are older than {in_words(part.older_than)}{needed}",
+        f"{count} of {count + found.kept} snapshots are older than {_age(part.older_than, source)}{needed}",
         engine="duckdb",
         files_in=found.data_files + found.delete_files,
         bytes=found.bytes,
@@ -61,7 +66,7 @@ def plan_expiry(census: Census, policy: MaintenancePolicy) -> PlannedStep:
     )
 
 
-def plan_clean_up(census: Census, policy: MaintenancePolicy, warnings: list[str]) -> PlannedStep:
+def plan_clean_up(census: Census, policy: MaintenancePolicy, source: str, warnings: list[str]) -> PlannedStep:
     """Plan which of the files that nobody needs are deleted; adds to the warnings of the plan."""
     part = policy.cleanup
     if not part.enabled:
@@ -75,13 +80,13 @@ def plan_clean_up(census: Census, policy: MaintenancePolicy, warnings: list[str]
             " Clean-up spares them; `fsck(repair=True)` takes them off the schedule."
         )
     if not found.files:
-        return _left("cleanup", f"no file was given up more than {in_words(part.older_than)} ago{needed}")
+        return _left("cleanup", f"no file was given up more than {_age(part.older_than, source)} ago{needed}")
     return PlannedStep(
         "cleanup",
         None,
         None,
         "run",
-        f"{found.files} files were given up more than {in_words(part.older_than)} ago{needed}",
+        f"{found.files} files were given up more than {_age(part.older_than, source)} ago{needed}",
         engine="duckdb",
         files_in=found.files,
         bytes=bytes_of(census.metadata.config, found.paths),
@@ -89,7 +94,7 @@ def plan_clean_up(census: Census, policy: MaintenancePolicy, warnings: list[str]
     )
 
 
-def plan_orphan_search(config: LakeConfig, policy: MaintenancePolicy, now: datetime) -> list[PlannedStep]:
+def plan_orphan_search(config: LakeConfig, policy: MaintenancePolicy, source: str, now: datetime) -> list[PlannedStep]:
     """Plan which of the files that the lake does not know are deleted; lists the storage."""
     part = policy.orphans
     if part.action == "off":
@@ -98,7 +103,7 @@ def plan_orphan_search(config: LakeConfig, policy: MaintenancePolicy, now: datet
     young = f"; {found.young} younger ones stay" if found.young else ""
     young += f"; {found.running} are of running writes" if found.running else ""
     if not found.files and not found.unknown:
-        why = f"no file that the lake does not know is older than {in_words(part.older_than)}"
+        why = f"no file that the lake does not know is older than {_age(part.older_than, source)}"
         return [_left("orphans", f"{why}{young}")]
     steps = []
     if found.files:
