@@ -218,7 +218,7 @@ def _run_attach(config: LakeConfig, pin: Pin, instance: Instance, *, create: boo
         try:
             _attach(config, pin, instance, create)
         except DataPathMismatchError as error:
-            if f'"file://{config.data_path}"' not in error.message:
+            if not any(f'"file://{host}{config.data_path}"' in error.message for host in ("", "localhost")):
                 raise
             # The same folder: another program has written it as a URL, and the engine compares texts.
             _attach(config.model_copy(update={"override_data_path": True}), pin, instance, create)

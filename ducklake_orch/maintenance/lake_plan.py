@@ -108,6 +108,7 @@ def plan_orphan_search(config: LakeConfig, policy: MaintenancePolicy, source: st
     steps = []
     if found.files:
         why = f"the lake does not know {found.files} files that its own writers made"
+        why += f", older than {_age(part.older_than, source)}"
         steps.append(_orphans(why, part.action == "delete", found.paths, found.bytes))
     if found.unknown:
         why = f"{len(found.unknown)} files may be another lake's or program's: {_in_short(found.unknown)}"

@@ -112,7 +112,7 @@ def test_ages_are_by_the_clock_of_the_server(lake: DuckLake, shifted: type[Shift
         assert any(f"23.0 h {words}" in one for one in plan.warnings)
         assert step(plan, "expire").action == "skip"
     shifted.off = 3 * DAYS
-    with pytest.raises(ClockError, match="72.0 h ahead"):
+    with pytest.raises(ClockError, match="ahead of that"):
         lake.plan_maintenance({})
     plan = lake.plan_maintenance({"expire": {"retain_last": 1}, "force": True})
     assert step(plan, "expire").action == "skip"
