@@ -59,7 +59,7 @@ def test_the_lakes_own_retention_holds_unless_the_policy_names_one(lake: DuckLak
     assert len(lake.snapshots()) == 1
 
 
-@catalogs(quick=[SQLITE])
+@catalogs(quick=[SQLITE], sql_writes=True)  # MySQL cannot set an option twice
 def test_files_stay_as_long_as_the_lake_says(lake: DuckLake) -> None:
     write(lake)
     told = {"expire": {"older_than": 0, "retain_last": 1}, "force": True}
