@@ -194,6 +194,14 @@ class MaintenanceFloorError(TerminalError):
     """A retention below its floor, without `force=True`."""
 
 
+class ClockError(TerminalError):
+    """The clock of this host is off by more than a day, so that ages cannot be trusted."""
+
+
+class SharedDataPathError(TerminalError):
+    """Another lake may use the data path: unknown files there may be its live files."""
+
+
 class StatementTimeoutError(TerminalError):
     """A statement ran longer than its time limit and was interrupted."""
 

@@ -217,17 +217,26 @@ class DuckLakeOrphansOperator(OneOperation):
 
     Args:
         action: `report`, `delete` or `off`.
+        unknown: `report` or `delete`: files that another lake or program may have made.
         older_than: Younger ones are left alone: they may belong to a write that runs.
         **kwargs: Those of `OneOperation`.
     """
 
     operation = "orphans"
-    settings = ("action", "older_than")
+    settings = ("action", "unknown", "older_than")
     template_fields = (*OneOperation.template_fields, *settings)
 
-    def __init__(self, *, action: str | None = None, older_than: str | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        action: str | None = None,
+        unknown: str | None = None,
+        older_than: str | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.action = action
+        self.unknown = unknown
         self.older_than = older_than
 
 

@@ -50,7 +50,7 @@ def plan_copies(table: TableDef, files: Sequence[NewFile], write_id: str) -> lis
     Raises:
         DataError: When readers would take a value that is only in the path from another folder.
     """
-    return [_planned(table, file, f"ducklake-{write_id}-{uuid4()}.parquet") for file in files]
+    return [_planned(table, file, f"{table.file_prefix(write_id)}-{uuid4()}.parquet") for file in files]
 
 
 def _planned(table: TableDef, file: NewFile, name: str) -> NewFile:

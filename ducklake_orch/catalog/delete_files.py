@@ -120,7 +120,7 @@ def write_delete_file(
     count, first, last = found[0]
     if "://" not in table.folder:
         os.makedirs(table.folder, exist_ok=True)
-    path = f"{table.folder}ducklake-{write_id}-{uuid4()}-delete.parquet"
+    path = f"{table.folder}{table.file_prefix(write_id)}-{uuid4()}-delete.parquet"
     content = f"SELECT {literal(file.path)} AS file_path, pos, since AS {SNAPSHOT_ID} FROM {_DELETED} ORDER BY pos"
     options = f"FORMAT parquet, FIELD_IDS {_FIELDS}, RETURN_STATS true"
     written = con.execute(f"COPY ({content}) TO {literal(path)} ({options})").fetchall()

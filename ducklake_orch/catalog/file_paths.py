@@ -19,6 +19,12 @@ _NAMED = 20
 _FAMILIES = [("s3", "s3a", "s3n"), ("gs", "gcs"), ("r2",), ("az", "azure")]
 _READ_ONLY = ("http", "https", "hf")
 _GLOB = re.compile(r"[*?\[]")
+_FILE_URL = re.compile(r"file:(?://localhost)?/+", re.IGNORECASE)
+
+
+def as_listed(path: str) -> str:
+    """Return a path as a listing of the storage spells it: DuckDB lists the files of `file:///data` as `/data/…`."""
+    return _FILE_URL.sub("/", path, count=1) if _FILE_URL.match(path) else path
 
 
 def canonical(path: str, data_path: str) -> str:
@@ -30,18 +36,18 @@ def canonical(path: str, data_path: str) -> str:
     """
     scheme = scheme_of(path)
     if scheme in (None, "file"):
-        return _local(path.removeprefix("file://"), data_path)
+        return _local(as_listed(path).removeprefix("file://"), as_listed(data_path))
     rest = path.partition("://")[2]
     family = next((one for one in _FAMILIES if scheme in one), (scheme,))
     parts = [part for part in rest.split("/") if part not in ("", ".")]
-    ours = scheme_of(data_path)
-    if ours == "az" and (scheme in ("abfs", "abfss") or "." in parts[0]):
+    own = scheme_of(data_path)
+    if own == "az" and (scheme in ("abfs", "abfss") or "." in parts[0]):
         raise ConfigError(
             f"`{shown(path)}` names its account; as a file of this lake it would not be recognised.",
             remedy="Write `az://container/path`.",
         )
     # The lake's own spelling, where it has one.
-    return f"{ours if ours in family else family[0]}://{'/'.join(parts)}"
+    return f"{own if own in family else family[0]}://{'/'.join(parts)}"
 
 
 def _local(path: str, data_path: str) -> str:

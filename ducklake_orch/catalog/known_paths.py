@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from ducklake_orch.catalog.cells import text, truth
+from ducklake_orch.catalog.file_paths import as_listed
 from ducklake_orch.catalog.metadata import Metadata, join_path
 from ducklake_orch.engine.quoting import literal
 
@@ -26,7 +27,7 @@ def table_folders(metadata: Metadata) -> dict[int, str]:
 def absolute_paths(rows: Sequence[tuple[Any, ...]], folders: Mapping[int, str]) -> dict[int, str]:
     """Return the absolute paths of files by their ids: of rows that begin with id, table, path, whether relative."""
     return {
-        int(number): f"{folders[int(table_id)] if truth(relative) else ''}{text(path)}"
+        int(number): _absolute(folders[int(table_id)] if truth(relative) else None, path)
         for number, table_id, path, relative, *_ in rows
     }
 
@@ -40,7 +41,8 @@ def paths_of_tables(metadata: Metadata, names: Collection[str] | None = None) ->
     """
     some = "true"
     if names is not None:
-        some = f"parse_filename(path) IN ({', '.join(map(literal, sorted(names))) or 'NULL'})"
+        # Not `parse_filename`, which also splits at backslashes: on an object store, and on a disk, they are letters.
+        some = f"split_part(path, '/', -1) IN ({', '.join(map(literal, sorted(names))) or 'NULL'})"
     parts = [
         f"SELECT {kind}_file_id, table_id, path, path_is_relative"
         f" FROM {metadata.table_sql(f'ducklake_{kind}_file')} WHERE {some}"
@@ -57,4 +59,8 @@ def scheduled_paths(metadata: Metadata, before: datetime | None = None) -> dict[
         f" FROM {metadata.table_sql('ducklake_files_scheduled_for_deletion')}{limit} ORDER BY schedule_start, 1"
     )
     root = metadata.data_path()
-    return {int(number): f"{root if truth(relative) else ''}{text(path)}" for number, path, relative in rows}
+    return {int(number): _absolute(root if truth(relative) else None, path) for number, path, relative in rows}
+
+
+def _absolute(folder: str | None, path: Any) -> str:
+    return as_listed(text(path) or "") if folder is None else f"{folder}{text(path)}"

@@ -92,7 +92,7 @@ def copy_options(table: TableDef, write_id: str) -> dict[str, str]:
         "FORMAT": "parquet",
         "FIELD_IDS": field_ids(table.columns),
         # What is written can be told from what others write, and a dead write's files from live ones.
-        "FILENAME_PATTERN": literal(f"ducklake-{write_id}-{{uuidv7}}"),
+        "FILENAME_PATTERN": literal(f"{table.file_prefix(write_id)}-{{uuidv7}}"),
         "APPEND": "true",
         "RETURN_STATS": "true",
         # Geometries have their type and box in the Parquet schema, as the engine writes them, and no other notes.

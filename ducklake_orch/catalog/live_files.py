@@ -8,6 +8,7 @@ import duckdb
 from ducklake_orch.catalog.cells import text
 from ducklake_orch.catalog.domains import Expressions
 from ducklake_orch.catalog.facts import Facts, partition_values_sql
+from ducklake_orch.catalog.file_paths import as_listed
 from ducklake_orch.catalog.history import TableHistory
 from ducklake_orch.catalog.inlined import deletions_sql
 from ducklake_orch.catalog.metadata import Metadata, live
@@ -206,7 +207,7 @@ def delete_file(folder: str, row: Mapping[str, Any], next_file_id: int) -> Delet
 
 def _path(folder: str, row: Mapping[str, Any]) -> str:
     path = text(row["path"]) or ""
-    return f"{folder}{path}" if row["path_is_relative"] else path
+    return f"{folder}{path}" if row["path_is_relative"] else as_listed(path)
 
 
 def next_file_id(metadata: Metadata, at: int) -> int:

@@ -9,6 +9,8 @@ import duckdb
 
 from ducklake_orch.catalog import changes
 from ducklake_orch.catalog.cells import maybe_int, text, truth
+from ducklake_orch.catalog.file_paths import as_listed
+from ducklake_orch.catalog.lake_mark import lake_mark
 from ducklake_orch.catalog.model import (
     SnapshotRow,
     TableDef,
@@ -116,6 +118,7 @@ class Metadata:
             inlined=known.inlined,
             options=self.options(schema_id, table_id),
             encrypted=self.encrypted(),
+            lake_mark=self.lake_mark(),
             past_columns=known.columns,
             past_specs=known.specs,
         )
@@ -124,12 +127,15 @@ class Metadata:
         """Return the root of the lake's files: the configured one where it overrides what the lake was made with."""
         if self.config.override_data_path and self.config.data_path:
             return self.config.data_path
-        stored = self._settings()[("data_path", None, None)]
-        return stored if stored.endswith("/") else f"{stored}/"
+        return join_path("", self._settings()[("data_path", None, None)], relative=False)
 
     def encrypted(self) -> bool:
         """Whether the lake's files are encrypted."""
         return bool(truth(self._settings().get(("encrypted", None, None))))
+
+    def lake_mark(self) -> str:
+        """Return what the names of the files have in them that writers of this lake make."""
+        return lake_mark(*(self._settings().get(("lake", one, None)) for one in ("main schema", "catalog")))
 
     def options(self, schema_id: int | None = None, table_id: int | None = None) -> dict[str, str]:
         """Return the options that hold for a table: its own, else its schema's, else the lake's."""
@@ -145,7 +151,15 @@ class Metadata:
         name = server_sql.table(self.config, "ducklake_metadata")
         # `key` is a word of MySQL's, unless something stands before it.
         columns = server_sql.texts(self.config, ["m.key", "m.scope", "m.scope_id", "m.value"])
-        rows = self.rows(server_sql.query(self.config, f"select {columns} from {name} m"))
+        # What makes the mark of the lake is asked for in the same question.
+        schemas = server_sql.table(self.config, "ducklake_schema")
+        main = server_sql.texts(self.config, ["'lake'", "'main schema'", "null", "s.schema_uuid"])
+        place = server_sql.texts(self.config, ["'lake'", "'catalog'", "null", server_sql.catalog_name(self.config)])
+        sql = (
+            f"select {columns} from {name} m union all select {main} from {schemas} s where s.schema_id = 0"
+            f" union all select {place}"
+        )
+        rows = self.rows(server_sql.query(self.config, sql))
         values = {(text(r[0]) or "", text(r[1]), maybe_int(r[2])): text(r[3]) or "" for r in rows}
         version = values.get(("version", None, None), "none")
         if version != FORMAT_VERSION:
@@ -233,5 +247,5 @@ def live(at: int, alias: str | None = None) -> str:
 
 def join_path(root: str, path: Any, relative: Any) -> str:
     """Return the absolute form of a folder as the catalog holds it, with its closing slash."""
-    folder = f"{root}{text(path) or ''}" if relative else (text(path) or "")
+    folder = f"{root}{text(path) or ''}" if relative else as_listed(text(path) or "")
     return folder if folder.endswith("/") else f"{folder}/"

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from ducklake_orch.catalog.lake_mark import file_prefix
+
 # What the engine calls a row's id and the snapshot it came with, where it writes them down.
 ROW_ID, SNAPSHOT_ID = "_ducklake_internal_row_id", "_ducklake_internal_snapshot_id"
 # Columns that the engine puts into files itself, by their Parquet field ids.
@@ -106,6 +108,7 @@ class TableDef:
         schema_versions: When each version of its schema began, as (snapshot, version), oldest first.
         inlined: The tables that hold its inlined rows.
         options: The persisted options that hold for it.
+        lake_mark: What the names of its lake's files have in them.
         past_columns: Every version that its columns have had, those of today included.
         past_specs: Every partition spec that one of its files may still have.
     """
@@ -124,11 +127,16 @@ class TableDef:
     inlined: tuple[InlinedTable, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     encrypted: bool = False
+    lake_mark: str = ""
     past_columns: tuple[ColumnVersion, ...] = field(default=(), compare=False, repr=False)
     past_specs: tuple[PartitionSpec, ...] = field(default=(), compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"{self.schema}.{self.name}"
+
+    def file_prefix(self, write_id: str) -> str:
+        """Return what the names of all files begin with that a write makes for it."""
+        return file_prefix(write_id, self.lake_mark)
 
     def column(self, column_id: int) -> ColumnDef:
         """Return the top-level column of that id; of a table as it was, also one that it only got later."""

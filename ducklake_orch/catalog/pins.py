@@ -89,7 +89,7 @@ def read_pins(metadata: Metadata) -> Pins:
         return Pins()
     config = metadata.config
     columns = server_sql.texts(config, ("write_id", "snapshot_id", "started_at", "host", "process", "purpose"))
-    sql = f"select {columns} from {server_sql.table(config, TABLE.name)} where lapses_at > {_now()}"
+    sql = f"select {columns} from {server_sql.table(config, TABLE.name)} where lapses_at > {_now(config)}"
     rows = [[text(cell) or "" for cell in row] for row in metadata.rows(server_sql.query(config, sql))]
     return Pins([_running(*row) for row in rows])
 
@@ -139,9 +139,10 @@ def unpin(config: LakeConfig, write: Write) -> None:
 
 
 def _note(config: LakeConfig, write: Write, snapshot: int, started: float, seconds: float) -> None:
-    now, mine = _now(), literal(write.write_id)
-    lapses = now + int(seconds * 1e6)
-    values = [literal(one) for one in (snapshot, int(started * 1e6), lapses, socket.gethostname()[:200], os.getpid())]
+    # By the catalog's clock: hosts differ, and a note must not lapse because of that.
+    now, mine = _now(config), literal(write.write_id)
+    began, lapses = f"{now} - {int((time.time() - started) * 1e6)}", f"{now} + {int(seconds * 1e6)}"
+    values = [literal(snapshot), began, lapses, literal(socket.gethostname()[:200]), literal(os.getpid())]
     purpose = server_sql.text_literal(config, write.purpose)
 
     def note(transaction: MetadataTransaction) -> None:
@@ -158,8 +159,8 @@ def _say(config: LakeConfig, write: Write, error: Exception) -> None:
     log.warning("%s (write %s): its note: %s", write.purpose, write.write_id, config.scrubber(str(error)))
 
 
-def _now() -> int:
-    return time.time_ns() // 1000
+def _now(config: LakeConfig) -> str:
+    return server_sql.microseconds_now(config)
 
 
 @dataclass(eq=False)

@@ -98,6 +98,7 @@ def new_table(
         ),
         options=metadata.options(schema[0] if schema else None),
         encrypted=metadata.encrypted(),
+        lake_mark=metadata.lake_mark(),
     )
     refuse_reserved(columns, inlines=inlines(metadata.config, table))
     return table

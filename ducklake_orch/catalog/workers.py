@@ -102,7 +102,7 @@ def integers(*names: str) -> tuple[ColumnDef, ...]:
 def staged_table(table: TableDef, columns: tuple[ColumnDef, ...]) -> TableDef:
     """Return what files are written for that belong to no table, beside those of one."""
     root = table.data_path
-    return TableDef(-1, "", -1, table.schema, table.name, f"{root}{FOLDER}", root, columns)
+    return TableDef(-1, "", -1, table.schema, table.name, f"{root}{FOLDER}", root, columns, lake_mark=table.lake_mark)
 
 
 @contextmanager

@@ -78,7 +78,13 @@ class CleanupPolicy(Model):
 class OrphansPolicy(Model):
     """Find files that the lake does not know."""
 
-    action: Literal["report", "delete", "off"] = Field(default="report", description="What to do about them.")
+    action: Literal["report", "delete", "off"] = Field(
+        default="report", description="What to do about those that this lake's writers made."
+    )
+    unknown: Literal["report", "delete"] = Field(
+        default="report",
+        description="What to do about the others when `action` is `delete`: they may be live files of another lake.",
+    )
     older_than: Duration = Field(default=timedelta(days=7), description="Younger ones may belong to a running write.")
 
 

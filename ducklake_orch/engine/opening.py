@@ -34,6 +34,7 @@ from ducklake_orch.errors import (
     AuthenticationError,
     CatalogBusyError,
     CatalogUnreachableError,
+    DataPathMismatchError,
     DuckLakeOrchError,
     LakeNotFoundError,
     OptionDriftWarning,
@@ -213,10 +214,14 @@ def _make_folder(path: Path) -> None:
 
 def _run_attach(config: LakeConfig, pin: Pin, instance: Instance, *, create: bool, entering: bool) -> None:
     """Attach and enter the lake once; engine errors become ours, told apart with the server's help."""
-    doing = f"Opening lake `{config.name}` failed"
     try:
-        for statement in attach_statements(config, pin, create=create, reveal=True):
-            run(instance.root, statement, config, doing)
+        try:
+            _attach(config, pin, instance, create)
+        except DataPathMismatchError as error:
+            if not any(f'"file://{host}{config.data_path}"' in error.message for host in ("", "localhost")):
+                raise
+            # The same folder: another program has written it as a URL, and the engine compares texts.
+            _attach(config.model_copy(update={"override_data_path": True}), pin, instance, create)
         instance.attached = True
         if entering:
             instance.entered = enter(config, instance)
@@ -228,6 +233,11 @@ def _run_attach(config: LakeConfig, pin: Pin, instance: Instance, *, create: boo
         raise
     instance.detach(config)
     raise diagnose(config, instance.root, failure)
+
+
+def _attach(config: LakeConfig, pin: Pin, instance: Instance, create: bool) -> None:
+    for statement in attach_statements(config, pin, create=create, reveal=True):
+        run(instance.root, statement, config, f"Opening lake `{config.name}` failed")
 
 
 def _still_good(config: LakeConfig, instance: Instance, entering: bool) -> bool:

@@ -1,9 +1,12 @@
 """Questions to the metadata database in its own SQL, answered by the server: DuckDB would fetch whole tables first."""
 
+import os
+import time
 from collections.abc import Iterable
 
 import duckdb
 
+from ducklake_orch.config.catalogs import FileCatalog
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.quoting import identifier, literal
 
@@ -18,6 +21,25 @@ def table(config: LakeConfig, name: str) -> str:
     if kind in ("mysql", "sqlite"):
         return name
     return f"{identifier(config.metadata_alias)}.{identifier(schema or 'main')}.{name}"
+
+
+def catalog_name(config: LakeConfig) -> str:
+    """Return what the catalog is called, as an expression in its own SQL: every host that reaches it says the same."""
+    catalog = config.catalog
+    if isinstance(catalog, FileCatalog):
+        return literal(os.path.basename(os.path.realpath(catalog.path)))
+    if catalog.type == "postgres":
+        return f"concat(current_database(), '.', {literal(config.metadata_schema or 'public')})"
+    return "database()" if catalog.type == "mysql" else literal(catalog.database)
+
+
+def microseconds_now(config: LakeConfig) -> str:
+    """Return the time in microseconds, as an expression in the catalog's own SQL; of a file, the time of this host."""
+    if config.catalog.type == "postgres":
+        return "cast(extract(epoch from clock_timestamp()) * 1000000 as bigint)"
+    if config.catalog.type == "mysql":
+        return "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))"
+    return str(time.time_ns() // 1000)
 
 
 def query(config: LakeConfig, sql: str, *, alias: str | None = None) -> str:

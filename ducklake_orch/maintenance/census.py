@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from ducklake_orch.catalog.cells import maybe_int, text, truth
+from ducklake_orch.catalog.clock import Clock, read_clock
 from ducklake_orch.catalog.layout import key_name
 from ducklake_orch.catalog.metadata import Metadata, join_path, live
 from ducklake_orch.catalog.model import ColumnDef, SnapshotRow
@@ -119,13 +120,18 @@ class Census:
 
     Attributes:
         metadata: To ask further, in the same transaction.
-        at: When that was.
+        clock: When that was, by the catalog's clock.
     """
 
     metadata: Metadata
     latest: SnapshotRow
-    at: datetime
+    clock: Clock
     tables: Sequence[TableState] = field(repr=False)
+
+    @property
+    def at(self) -> datetime:
+        """When that was."""
+        return self.clock.now
 
     def age(self, time: datetime) -> timedelta:
         """Return how long ago something was."""
@@ -162,7 +168,7 @@ def census(config: LakeConfig, doing: str) -> Iterator[Census]:
             )
             for table_id, name, schema_id, folder in _tables(metadata, latest.snapshot_id)
         ]
-        yield Census(metadata, latest, datetime.now(UTC), tables)
+        yield Census(metadata, latest, read_clock(metadata), tables)
 
 
 def _tables(metadata: Metadata, at: int) -> Iterator[tuple[int, TableName, int, str]]:

@@ -1,10 +1,12 @@
 """Plan what is to be done to the lake as a whole: snapshots to expire, files to delete."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from ducklake_orch.catalog.cleanup import plan_cleanup
 from ducklake_orch.catalog.expire import Retention, plan_expire
-from ducklake_orch.catalog.orphans import plan_orphans
+from ducklake_orch.catalog.orphans import UnknownFile, plan_orphans
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.maintenance import MaintenancePolicy
 from ducklake_orch.config.units import in_words
@@ -12,6 +14,7 @@ from ducklake_orch.engine.stored_sizes import bytes_of
 from ducklake_orch.maintenance.census import Census
 from ducklake_orch.maintenance.results import REPORT, PlannedStep
 
+_REASONS_TOLD = 5
 _ONLY_REPORTED = "; the policy says to report them, no more"
 _FIRST_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -27,11 +30,16 @@ def before(now: datetime, age: timedelta) -> datetime:
     return now - age if now - _FIRST_TIME > age else _FIRST_TIME
 
 
+def _age(age: timedelta, source: str) -> str:
+    """Return how old something has to be, and who says so."""
+    return f"{in_words(age)} ({source})"
+
+
 def _left(operation: str, reason: str) -> PlannedStep:
     return PlannedStep(operation, None, None, "skip", reason)
 
 
-def plan_expiry(census: Census, policy: MaintenancePolicy) -> PlannedStep:
+def plan_expiry(census: Census, policy: MaintenancePolicy, source: str) -> PlannedStep:
     """Plan which snapshots go."""
     part = policy.expire
     if not part.enabled:
@@ -39,7 +47,7 @@ def plan_expiry(census: Census, policy: MaintenancePolicy) -> PlannedStep:
     found = plan_expire(census.metadata, retention(policy, census.at))
     needed = f"; {found.pinned} more are needed by {found.pinned_by}" if found.pinned else ""
     if not found.snapshots:
-        why = f"none of {found.kept} snapshots is older than {in_words(part.older_than)} and not kept"
+        why = f"none of {found.kept} snapshots is older than {_age(part.older_than, source)} and not kept"
         return _left("expire", f"{why}{needed}")
     count = len(found.snapshots)
     return PlannedStep(
@@ -47,7 +55,7 @@ def plan_expiry(census: Census, policy: MaintenancePolicy) -> PlannedStep:
         None,
         None,
         "run",
-        f"{count} of {count + found.kept} snapshots are older than {in_words(part.older_than)}{needed}",
+        f"{count} of {count + found.kept} snapshots are older than {_age(part.older_than, source)}{needed}",
         engine="duckdb",
         files_in=found.data_files + found.delete_files,
         bytes=found.bytes,
@@ -58,21 +66,27 @@ def plan_expiry(census: Census, policy: MaintenancePolicy) -> PlannedStep:
     )
 
 
-def plan_clean_up(census: Census, policy: MaintenancePolicy) -> PlannedStep:
-    """Plan which of the files that nobody needs are deleted."""
+def plan_clean_up(census: Census, policy: MaintenancePolicy, source: str, warnings: list[str]) -> PlannedStep:
+    """Plan which of the files that nobody needs are deleted; adds to the warnings of the plan."""
     part = policy.cleanup
     if not part.enabled:
         return _left("cleanup", "the policy says so")
     found = plan_cleanup(census.metadata, before(census.at, part.older_than))
     needed = f"; {found.pinned} more may be read by running writes" if found.pinned else ""
+    if found.in_use:
+        needed += f"; {len(found.in_use)} more are files of tables, such as {found.in_use[0]}, and stay"
+        warnings.append(
+            f"{len(found.in_use)} files of tables are scheduled for deletion, such as {found.in_use[0]}."
+            " Clean-up spares them; `fsck(repair=True)` takes them off the schedule."
+        )
     if not found.files:
-        return _left("cleanup", f"no file was given up more than {in_words(part.older_than)} ago{needed}")
+        return _left("cleanup", f"no file was given up more than {_age(part.older_than, source)} ago{needed}")
     return PlannedStep(
         "cleanup",
         None,
         None,
         "run",
-        f"{found.files} files were given up more than {in_words(part.older_than)} ago{needed}",
+        f"{found.files} files were given up more than {_age(part.older_than, source)} ago{needed}",
         engine="duckdb",
         files_in=found.files,
         bytes=bytes_of(census.metadata.config, found.paths),
@@ -80,24 +94,54 @@ def plan_clean_up(census: Census, policy: MaintenancePolicy) -> PlannedStep:
     )
 
 
-def plan_orphan_search(config: LakeConfig, policy: MaintenancePolicy, now: datetime) -> PlannedStep:
+def plan_orphan_search(config: LakeConfig, policy: MaintenancePolicy, source: str, now: datetime) -> list[PlannedStep]:
     """Plan which of the files that the lake does not know are deleted; lists the storage."""
     part = policy.orphans
     if part.action == "off":
-        return _left("orphans", "the policy says so")
+        return [_left("orphans", "the policy says so")]
     found = plan_orphans(config, before(now, part.older_than))
     young = f"; {found.young} younger ones stay" if found.young else ""
     young += f"; {found.running} are of running writes" if found.running else ""
-    if not found.files:
-        return _left("orphans", f"no file that the lake does not know is older than {in_words(part.older_than)}{young}")
+    if not found.files and not found.unknown:
+        why = f"no file that the lake does not know is older than {_age(part.older_than, source)}"
+        return [_left("orphans", f"{why}{young}")]
+    steps = []
+    if found.files:
+        why = f"the lake does not know {found.files} files that its own writers made"
+        why += f", older than {_age(part.older_than, source)}"
+        steps.append(_orphans(why, part.action == "delete", found.paths, found.bytes))
+    if found.unknown:
+        why = f"{len(found.unknown)} files may be another lake's or program's: {_in_short(found.unknown)}"
+        delete = part.action == "delete" and part.unknown == "delete"
+        if delete and found.others:
+            why += f"; they will not be deleted: {found.others[0]}"
+        paths = tuple(one.path for one in found.unknown)
+        steps.append(_orphans(why, delete, paths, sum(one.size for one in found.unknown)))
+    return [replace(steps[0], reason=f"{steps[0].reason}{young}"), *steps[1:]]
+
+
+def _orphans(reason: str, delete: bool, paths: Sequence[str], size: int) -> PlannedStep:
     return PlannedStep(
         "orphans",
         None,
         None,
         "run",
-        f"the lake does not know {found.files} files{young}{_ONLY_REPORTED * (part.action == 'report')}",
-        engine="duckdb" if part.action == "delete" else REPORT,
-        files_in=found.files,
-        bytes=found.bytes,
-        paths=found.paths,
+        f"{reason}{_ONLY_REPORTED * (not delete)}",
+        engine="duckdb" if delete else REPORT,
+        files_in=len(paths),
+        bytes=size,
+        paths=tuple(paths),
     )
+
+
+def _in_short(files: Sequence[UnknownFile]) -> str:
+    """Return why files are unknown: each reason, for how many files of what size, and one of them."""
+    by_reason = dict[str, list[UnknownFile]]()
+    for one in files:
+        by_reason.setdefault(one.reason, []).append(one)
+    told = [
+        f"{len(some)} of {sum(one.size for one in some)} bytes, such as {some[0].path}: {reason}"
+        for reason, some in list(by_reason.items())[:_REASONS_TOLD]
+    ]
+    more = [f"{len(by_reason) - len(told)} more reasons"] if len(by_reason) > len(told) else []
+    return "; ".join(told + more)

@@ -1,12 +1,17 @@
 """`lake.plan_maintenance`: what maintenance would do, worked out from one state of the catalog, changing nothing."""
 
+import logging
+
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.maintenance import MaintenancePolicy
 from ducklake_orch.maintenance.census import Census, census
+from ducklake_orch.maintenance.lake_options import with_lake_options
 from ducklake_orch.maintenance.lake_plan import plan_clean_up, plan_expiry, plan_orphan_search
 from ducklake_orch.maintenance.results import MaintenancePlan, PlannedStep
 from ducklake_orch.maintenance.selection import Selection, warn
 from ducklake_orch.maintenance.table_plan import TABLE_OPERATIONS, TablePlanner
+
+log = logging.getLogger("ducklake_orch")
 
 
 def plan_maintenance(
@@ -16,12 +21,29 @@ def plan_maintenance(
     with census(config, f"Planning the maintenance of lake `{config.name}`") as state:
         known = [table.name for table in state.tables]
         selection.refuse_unknown(known, config.name)
-        warnings = warn(policy, known, config.name)
+        warnings = _clock_warnings(state, policy, selection)
+        policy, sources = with_lake_options(state.metadata, policy, warnings)
+        warnings += warn(policy, known, config.name)
         steps = _of_tables(state, policy, selection, distributed)
-        steps += [plan_expiry(state, policy)] if selection.wants("expire") else []
-        steps += [plan_clean_up(state, policy)] if selection.wants("cleanup") else []
-    steps += [plan_orphan_search(config, policy, state.at)] if selection.wants("orphans") else []
+        steps += [plan_expiry(state, policy, sources["expire"])] if selection.wants("expire") else []
+        steps += [plan_clean_up(state, policy, sources["cleanup"], warnings)] if selection.wants("cleanup") else []
+    steps += plan_orphan_search(config, policy, sources["orphans"], state.at) if selection.wants("orphans") else []
     return MaintenancePlan(config.name, state.latest.snapshot_id, state.at, policy, steps, warnings)
+
+
+def _clock_warnings(state: Census, policy: MaintenancePolicy, selection: Selection) -> list[str]:
+    """Return what is wrong with this host's clock, if anything goes by age."""
+    goes = {
+        "expire": policy.expire.enabled,
+        "cleanup": policy.cleanup.enabled,
+        "orphans": policy.orphans.action != "off",
+    }
+    if not any(acts and selection.wants(operation) for operation, acts in goes.items()):
+        return []
+    found = state.clock.refuse_wrong(force=policy.force)
+    for one in found:
+        log.warning("lake `%s`: %s", state.metadata.config.name, one)
+    return found
 
 
 def _of_tables(state: Census, policy: MaintenancePolicy, selection: Selection, distributed: bool) -> list[PlannedStep]:

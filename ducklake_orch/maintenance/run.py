@@ -167,5 +167,5 @@ def _orphans(report: MaintenanceReport, policy: MaintenancePolicy) -> dict[str, 
     looked = [one for one in report.operations if one.operation == "orphans" and one.status in ("done", "skipped")]
     if not looked or policy.orphans.action == "off":
         return None
-    found = looked[0] if looked[0].engine == REPORT else None
-    return {"files": found.files_in if found else 0, "bytes": (found.bytes or 0) if found else 0}
+    left = [one for one in looked if one.engine == REPORT]
+    return {"files": sum(one.files_in for one in left), "bytes": sum(one.bytes or 0 for one in left)}

@@ -113,7 +113,8 @@ def _clean_up(work: Work) -> Done:
 
 def _delete_orphans(work: Work) -> Done:
     policy, paths = work.policy.orphans, frozenset(work.step.paths)
-    done = delete_orphans(work.config, before(work.planned_at, policy.older_than), only=paths)
+    limit, unknown = before(work.planned_at, policy.older_than), policy.unknown == "delete"
+    done = delete_orphans(work.config, limit, unknown=unknown, only=paths)
     return _deleted(work, done.paths, done.failed, done.bytes)
 
 

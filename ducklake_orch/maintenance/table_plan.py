@@ -11,6 +11,7 @@ from ducklake_orch.catalog.layout import DEFAULT_FILE_SIZE
 from ducklake_orch.config.maintenance import MaintenancePolicy, MergePolicy
 from ducklake_orch.config.units import in_words, parse_size
 from ducklake_orch.maintenance.census import Census, FileState, Group, InlinedState, TableState
+from ducklake_orch.maintenance.lake_options import delete_threshold
 from ducklake_orch.maintenance.results import PlannedStep
 
 # A file that has come so close to the target is not written again for the sake of each little one that follows it.
@@ -126,7 +127,7 @@ class TablePlanner:
     # --- rewrite -------------------------------------------------------------------------------------------------
 
     def _rewrite(self) -> list[PlannedStep]:
-        table, threshold = self._table, self._policy.rewrite.delete_threshold
+        table, threshold = self._table, delete_threshold(self._policy.rewrite, self._table.options)
         worn = [file for file in table.files if file.deleted and file.deleted >= threshold * file.rows]
         if not worn:
             share = max((file.deleted / file.rows for file in table.files if file.rows), default=0)

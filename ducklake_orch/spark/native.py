@@ -113,7 +113,7 @@ def write_natively(frame: Any, job: Job) -> list[NewFile]:
     Raises:
         Exception: Spark's own, when its job fails.
     """
-    folder = Path(job.table.folder) / f"ducklake-{job.write_id}-spark"
+    folder = Path(job.table.folder) / f"{job.table.file_prefix(job.write_id)}-spark"
     try:
         # As Hadoop reads it: nothing in a path is encoded.
         _writer(frame, job.table).parquet(f"file://{folder}")

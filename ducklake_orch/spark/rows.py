@@ -210,7 +210,7 @@ def _sign(job: Job, spark: Any) -> Iterator[str | None]:
 
 def leave_sign(job: Job) -> str:
     """Leave a file beside the lake's, and return where."""
-    path = Path(job.table.data_path) / f"ducklake-{job.write_id}.driver"
+    path = Path(job.table.data_path) / f"{job.table.file_prefix(job.write_id)}.driver"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
     return str(path)

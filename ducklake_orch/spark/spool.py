@@ -97,7 +97,7 @@ class SparkSpool:
     def _staged(self) -> Iterator[Sequence[str]]:
         """Have the rows written into files, for a block."""
         with planning(self._config, f"Looking for `{self._table}`") as metadata:
-            root, encrypted = metadata.data_path(), metadata.encrypted()
+            root, encrypted, mark = metadata.data_path(), metadata.encrypted(), metadata.lake_mark()
         if encrypted:
             raise UnsupportedStatementError(
                 f"Lake `{self._config.name}` is encrypted.", remedy="Change its rows in `lake.execute`."
@@ -105,7 +105,8 @@ class SparkSpool:
         # Columns of nothing but NULLs have no type that a file could hold.
         untyped = [name for name, kind in self._columns if kind == "NULL"]
         typed = column_types([one for one in self._columns if one[1] != "NULL"])
-        staged = TableDef(-1, "", -1, *self._table, f"{root}{FOLDER}", root, columns_of(typed, count(1)))
+        columns = columns_of(typed, count(1))
+        staged = TableDef(-1, "", -1, *self._table, f"{root}{FOLDER}", root, columns, lake_mark=mark)
         write_id = uuid4().hex
         job = Job(self._config, staged, write_id, None, "error", 0, lambda: working_connection(self._config))
         try:

@@ -3,6 +3,7 @@
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pytest
@@ -12,6 +13,7 @@ from ducklake_orch.catalog.cleanup import Cleanup, clean_up, plan_cleanup
 from ducklake_orch.catalog.expire import Retention, expire
 from ducklake_orch.catalog.planning import planning
 from ducklake_orch.engine.bulk_delete import delete_files
+from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.errors import ReadOnlyError
 from tests.backends import LOCAL, POSTGRES, S3_MEMORY, SQLITE, Backend, backends, catalogs
@@ -22,6 +24,7 @@ from tests.servers.refusing import refusing_to_delete
 from tests.servers.s3 import MotoS3
 
 LATER = datetime.now(UTC) + timedelta(days=1)
+ON_BOTH = [Backend(SQLITE, LOCAL), Backend(POSTGRES, S3_MEMORY)]
 on_sqlite = pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
 
 
@@ -91,6 +94,32 @@ def test_a_file_that_a_table_has_is_never_deleted(lake: DuckLake) -> None:
     assert os.path.exists(file)
     assert scheduled(lake) == 2
     assert values(lake) == [3]
+
+
+@pytest.mark.parametrize("backend", [pytest.param(one, id=str(one)) for one in ON_BOTH], indirect=True)
+@pytest.mark.parametrize("name", ["a\\b.parquet", "p%20q.parquet", "it's.parquet", 'a "b" é.parquet'])
+def test_a_file_that_a_table_has_stays_whatever_its_name(lake: DuckLake, name: str) -> None:
+    with_old_files(lake)
+    file = lake.table("t").files()[0].path
+    odd = f"{file.rpartition('/')[0]}/{name}"
+    with working_connection(lake.config) as con:
+        con.execute(f"COPY (FROM read_parquet({literal(file)})) TO {literal(odd)} (FORMAT parquet)")
+    with lake.connect_metadata(read_only=False) as con:
+        con.execute(f"UPDATE ducklake_data_file SET path = {literal(name)} WHERE end_snapshot IS NULL")
+        columns = "data_file_id, path, path_is_relative, schedule_start"
+        row = f"(1000, {literal(odd)}, false, now())"
+        con.execute(f"INSERT INTO ducklake_files_scheduled_for_deletion ({columns}) VALUES {row}")
+    policy = {"cleanup": {"older_than": 0}, "force": True}
+    planned = lake.plan_maintenance(policy, operations=["cleanup"])
+    assert odd not in planned.operations[0].paths
+    assert any(odd in one for one in planned.warnings)
+    report = lake.maintain(planned).raise_for_error()
+    assert odd in report.operations[0].reason
+    assert any(odd in one for one in report.warnings)
+    assert clean_up(lake.config, LATER).in_use == (odd,)
+    with working_connection(lake.config) as con:
+        listed = con.execute(f"SELECT file FROM glob({literal(f'{lake.config.data_path}**')})").fetchall()
+    assert [one for (one,) in listed if unquote(one) == unquote(odd)] != []
 
 
 @catalogs()

@@ -4,23 +4,27 @@ import os
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
 
-from ducklake_orch import DuckLake
+from ducklake_orch import DuckLake, LocalStorage
 from ducklake_orch.catalog.orphans import Orphans, delete_orphans, plan_orphans
 from ducklake_orch.catalog.pins import pin, unpin
+from ducklake_orch.catalog.planning import planning
 from ducklake_orch.engine.commit import Write
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import literal
-from ducklake_orch.errors import ReadOnlyError
+from ducklake_orch.errors import ReadOnlyError, SharedDataPathError
 from tests.backends import LOCAL, SQLITE, Backend, backends, catalogs
 from tests.catalog.metadata_dump import dump
 from tests.conftest import MakeLake
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 LONG_AGO = datetime.now(UTC) - timedelta(days=1)
+ODD = "a b/é ='x.parquet"
 WRITE_ID = "0123456789abcdef0123456789abcdef"
 on_sqlite = pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
 
@@ -29,9 +33,15 @@ def rows(*values: int) -> pa.Table:
     return pa.table({"a": pa.array(values, pa.int64())})
 
 
-def stray(lake: DuckLake, name: str) -> str:
+def mark(lake: DuckLake) -> str:
+    """Return what the names of the files have in them that the lake's writers make."""
+    with planning(lake.config, "Planning") as metadata:
+        return metadata.lake_mark()
+
+
+def stray(lake: DuckLake, name: str, table: str = "t") -> str:
     """Put a file into the table's folder."""
-    path = f"{lake.config.data_path}main/t/{name}"
+    path = f"{lake.config.data_path}main/{table}/{name}"
     if "://" not in path:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
     with working_connection(lake.config) as con:
@@ -46,27 +56,71 @@ def test_files_that_nobody_knows_are_found_and_deleted(lake: DuckLake) -> None:
     lake.write(rows(4), "t", mode="append")
     lake.write(rows(9), "u", mode="append")
     lake.drop_table("u")
-    paths = {stray(lake, "other.parquet"), stray(lake, "a b/é =.parquet"), stray(lake, "x.puffin")}
-    paths.add(stray(lake, f"ducklake-{WRITE_ID}.driver"))  # of a Spark driver that was killed
+    unknown = {stray(lake, "other.parquet"), stray(lake, ODD), stray(lake, "x.puffin")}
+    unknown.add(stray(lake, f"ducklake-{uuid4()}.parquet"))  # as the extension names its files
+    unknown.add(stray(lake, f"ducklake-{WRITE_ID}-{uuid4()}.parquet"))  # as earlier versions did
+    own = {stray(lake, f"ducklake-{WRITE_ID}-{mark(lake)}-{uuid4()}{one}") for one in (".parquet", "-delete.parquet")}
+    own.add(stray(lake, f"ducklake-{WRITE_ID}-{mark(lake)}.driver"))  # of a Spark driver that was killed
+    write_id = lake.snapshots()[0].extra["ducklake_orch"]["write_id"]
+    own.add(stray(lake, f"ducklake-{write_id}-{uuid4()}.parquet"))
     stray(lake, "notes.csv")
     before = dump(lake)
     planned = plan_orphans(lake.config, LATER)
     assert dump(lake) == before
-    assert (planned.files, set(planned.paths), planned.young) == (4, paths, 0)
+    assert (planned.files, set(planned.paths), planned.young) == (4, own, 0)
     assert planned.bytes > 400
-    assert plan_orphans(lake.config, LONG_AGO) == Orphans(young=4)
-    assert delete_orphans(lake.config, LONG_AGO) == Orphans(young=4)
+    assert {one.path for one in planned.unknown} == unknown
+    assert all(one.size > 0 and one.reason for one in planned.unknown)
+    assert planned.others == ()
+    assert plan_orphans(lake.config, LONG_AGO) == Orphans(young=9)
+    assert delete_orphans(lake.config, LONG_AGO, unknown=True) == Orphans(young=9)
     assert delete_orphans(lake.config, LATER) == planned
+    assert set(delete_orphans(lake.config, LATER, unknown=True).paths) == unknown
     assert delete_orphans(lake.config, LATER) == Orphans()
     assert sorted(lake.read("t").column("a").to_pylist()) == [1, 3, 4]
     assert lake.fsck(deep=True, storage=True).counts == {}
 
 
+@backends()
+def test_files_of_other_lakes_are_never_deleted(make_lake: MakeLake, tmp_path: Path) -> None:
+    lake = make_lake()
+    lake.write(rows(1), "t", mode="append")
+    catalog = {"type": "sqlite", "path": tmp_path / "elsewhere" / "other.sqlite"}
+    root, storage = lake.config.data_path or "", lake.config.storage
+    for name, place in (("same", storage), ("nested", below(storage))):
+        other = DuckLake.from_url("other", catalog=catalog, storage=place, create_if_missing=True)
+        other.write(rows(1, 2), "t", mode="append")
+        other.execute("INSERT INTO t SELECT range FROM range(100)").raise_for_error()
+        theirs = {file.path for file in other.table("t").files()}
+        dead = stray(lake, f"ducklake-{WRITE_ID}-{mark(lake)}-{name}.parquet")
+        assert delete_orphans(lake.config, LATER).paths == (dead,)
+        planned = plan_orphans(lake.config, LATER)
+        assert planned.paths == ()
+        assert theirs <= {one.path for one in planned.unknown}
+        with pytest.raises(SharedDataPathError, match=mark(other)):
+            delete_orphans(lake.config, LATER, unknown=True)
+        found = [one for one in lake.fsck(storage=True).findings if one.file in theirs]
+        assert [one.code for one in found] == ["stray-file"] * 2
+        assert any(mark(other) in one.detail for one in found)
+        assert other.read("t").num_rows == 102
+        catalog = {"type": "sqlite", "path": tmp_path / "elsewhere" / "nested.sqlite"}
+    assert root == lake.config.data_path
+
+
+def below(storage: Any) -> Any:
+    """Return a place in the data path of a lake."""
+    if isinstance(storage, LocalStorage):
+        return storage.model_copy(update={"path": storage.path / "inside"})
+    return storage.model_copy(update={"prefix": f"{storage.prefix}/inside"})
+
+
 @catalogs(quick=[SQLITE])
 def test_files_of_running_writes_are_spared(lake: DuckLake) -> None:
     lake.write(rows(1), "t", mode="append")
-    running, dead = stray(lake, f"ducklake-{WRITE_ID}-1.parquet"), stray(lake, f"ducklake-{'f' * 32}-1.parquet")
-    native = stray(lake, f"ducklake-{WRITE_ID}-x/part-0.parquet")
+    own = mark(lake)
+    running = stray(lake, f"ducklake-{WRITE_ID}-{own}-1.parquet")
+    dead = stray(lake, f"ducklake-{'f' * 32}-{own}-1.parquet")
+    native = stray(lake, f"ducklake-{WRITE_ID}-{own}-spark/part-0.parquet")
     write = Write("writing", write_id=WRITE_ID)
     pin(lake.config, write, 1)
     done = delete_orphans(lake.config, LATER)
@@ -93,17 +147,21 @@ def test_a_file_that_a_table_has_by_another_name_is_no_orphan(lake: DuckLake) ->
 @on_sqlite
 def test_no_more_goes_than_a_plan_has_shown(lake: DuckLake) -> None:
     lake.write(rows(1), "t", mode="append")
-    first = stray(lake, "one.parquet")
+    first = stray(lake, f"ducklake-{WRITE_ID}-{mark(lake)}-1.parquet")
+    second = stray(lake, "one.parquet")
     planned = plan_orphans(lake.config, LATER)
+    stray(lake, f"ducklake-{WRITE_ID}-{mark(lake)}-2.parquet")
     stray(lake, "two.parquet")
-    assert delete_orphans(lake.config, LATER, only=planned.paths).paths == (first,)
-    assert plan_orphans(lake.config, LATER).files == 1
+    assert delete_orphans(lake.config, LATER, only=planned.paths, unknown=True).paths == (first,)
+    assert delete_orphans(lake.config, LATER, only=[second], unknown=True).paths == (second,)
+    left = plan_orphans(lake.config, LATER)
+    assert (left.files, len(left.unknown)) == (1, 1)
 
 
 @on_sqlite
 def test_the_age_is_that_of_the_file(lake: DuckLake) -> None:
     lake.write(rows(1), "t", mode="append")
-    old = stray(lake, "old.parquet")
+    old = stray(lake, f"ducklake-{WRITE_ID}-{mark(lake)}-old.parquet")
     stray(lake, "young.parquet")
     os.utime(old, (time.time() - 7200, time.time() - 7200))
     found = plan_orphans(lake.config, datetime.now(UTC) - timedelta(hours=1))

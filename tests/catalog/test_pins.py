@@ -1,6 +1,7 @@
 """Maintenance takes nothing that a running write of this package needs, and a dead writer keeps nothing for ever."""
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -195,8 +196,8 @@ def test_the_note_of_a_writer_that_was_killed_lapses(
     assert held(lake).needed_from == 1
     lake.maintain(ALL_OF_IT).raise_for_error()
     assert len(list(folder.iterdir())) == 2
-    later = pins._now() + int((pins._LAPSE_S + 1) * 1e6)
-    monkeypatch.setattr(pins, "_now", lambda: later)
+    later = time.time_ns() // 1000 + int((pins._LAPSE_S + 1) * 1e6)
+    monkeypatch.setattr(pins, "_now", lambda config: str(later))
     assert not held(lake).writes
     lake.maintain(ALL_OF_IT).raise_for_error()
     assert len(list(folder.iterdir())) == 1
@@ -213,8 +214,8 @@ def test_a_note_is_renewed_while_the_write_runs(lake: DuckLake, monkeypatch: pyt
     monkeypatch.setattr(pins, "_BRIEF_S", 0.0)
     with pinned(lake.config, Write("writing"), 1):
         pins._WATCH.look()
-        now = pins._now() + int((pins._LAPSE_S - 1) * 1e6)
-        monkeypatch.setattr(pins, "_now", lambda: now + int(2e6))
+        now = time.time_ns() // 1000 + int((pins._LAPSE_S - 1) * 1e6)
+        monkeypatch.setattr(pins, "_now", lambda config: str(now + int(2e6)))
         assert not held(lake).writes
         pins._WATCH.look()  # too early
         assert not held(lake).writes

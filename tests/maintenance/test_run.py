@@ -216,7 +216,7 @@ def test_orphans_are_only_reported_unless_the_policy_says_delete(lake: DuckLake)
     assert [list(step.paths) for step in report.operations] == [[str(stray)]]
     assert stray.exists()
     assert report.totals["bytes_freed"] == 0
-    told["orphans"] = {"older_than": 0, "action": "delete"}
+    told["orphans"] = {"older_than": 0, "action": "delete", "unknown": "delete"}
     report = lake.maintain(MaintenancePolicy(**told), operations=["orphans"])
     assert report.totals["bytes_freed"] == len(b"not known")
     assert not stray.exists()

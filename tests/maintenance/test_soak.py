@@ -29,7 +29,7 @@ POLICY = MaintenancePolicy.model_validate(
         "merge": {"min_files": 2},
         "expire": {"older_than": _EXPIRE_S, "retain_last": 5, "keep": [KEPT]},
         "cleanup": {"older_than": _CLEANUP_S},
-        "orphans": {"older_than": _CLEANUP_S, "action": "delete"},
+        "orphans": {"older_than": _CLEANUP_S, "action": "delete", "unknown": "delete"},
         "force": True,
     }
 )

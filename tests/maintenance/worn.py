@@ -14,7 +14,7 @@ Rows = list[tuple[Any, ...]]
 ALL_OF_IT = MaintenancePolicy(
     expire={"older_than": 0, "retain_last": 1},
     cleanup={"older_than": 0},
-    orphans={"older_than": 0, "action": "delete"},
+    orphans={"older_than": 0, "action": "delete", "unknown": "delete"},
     force=True,
 )
 

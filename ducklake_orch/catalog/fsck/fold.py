@@ -8,6 +8,7 @@ from uuid import uuid4
 
 from ducklake_orch.catalog.changes import Token
 from ducklake_orch.catalog.fsck.mending import Mending
+from ducklake_orch.catalog.lake_mark import file_prefix
 from ducklake_orch.catalog.model import DELETED_PATH_FIELD, DELETED_POS_FIELD, SNAPSHOT_ID_FIELD
 from ducklake_orch.catalog.prepared import stored_path
 from ducklake_orch.catalog.transaction import NOW
@@ -31,7 +32,8 @@ def fold_deletes(mending: Mending, data_file_id: int) -> None:
     inlined = f"file_id = {data_file_id}{before_its_end}"
     parts = [_positions_sql(mending, path, begin) for _, path, begin in found]
     parts.append(f"SELECT row_id, begin_snapshot FROM inlined_delete WHERE {inlined}")
-    path = f"{folder}ducklake-{mending.write_id}-{uuid4()}-delete.parquet"
+    prefix = file_prefix(mending.write_id, mending.transaction.metadata.lake_mark())
+    path = f"{folder}{prefix}-{uuid4()}-delete.parquet"
     ids = f"file_path: {DELETED_PATH_FIELD}, pos: {DELETED_POS_FIELD}, {_SNAPSHOT}: {SNAPSHOT_ID_FIELD}"
     rows = f"SELECT pos, min(since) AS since FROM ({' UNION ALL '.join(parts)}) q(pos, since) GROUP BY pos"
     con.execute(f"CREATE OR REPLACE TEMP TABLE folded AS {rows}")

@@ -13,6 +13,7 @@ import duckdb
 from ducklake_orch.catalog.cells import text
 from ducklake_orch.catalog.fsck.inlined import DELETES, copy_inlined
 from ducklake_orch.catalog.fsck.views import MACROS, VIEWS
+from ducklake_orch.catalog.metadata import join_path
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.engine.snapshots import metadata
@@ -134,8 +135,7 @@ def _data_path(con: duckdb.DuckDBPyConnection, config: LakeConfig) -> str:
     if config.override_data_path and config.data_path:
         return config.data_path
     row = con.execute("SELECT value FROM ducklake_metadata WHERE key = 'data_path' AND scope IS NULL").fetchone()
-    stored = str(row[0]) if row else ""
-    return stored if stored.endswith("/") else f"{stored}/"
+    return join_path("", row[0] if row else "", relative=False)
 
 
 def _columns(con: duckdb.DuckDBPyConnection, config: LakeConfig) -> dict[str, dict[str, str]]:

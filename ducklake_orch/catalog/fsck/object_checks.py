@@ -142,11 +142,15 @@ CHECKS = [
     Check(
         "odd-data-path",
         "warning",
-        "A relative path means another folder to every process; other odd spellings make files look like orphans.",
+        "A relative path means another folder to every process. Of other odd spellings, `file://` too, the engine's own"
+        " clean-up of orphans takes live files for orphans.",
         "Set `data_path` in ducklake_metadata to the absolute path of the same folder, in its plain spelling.",
         sql="""
-            SELECT NULL, NULL, 'DATA_PATH is ' || {data_path}
-            WHERE {data_path} <> canonical({data_path})
-                  OR NOT (starts_with({data_path}, '/') OR regexp_matches({data_path}, '^[a-z0-9]+:'))""",
+            SELECT NULL, NULL, 'DATA_PATH is ' || given
+            FROM (SELECT {data_path} AS given UNION
+                  SELECT value FROM ducklake_metadata
+                  WHERE key = 'data_path' AND scope IS NULL AND value <> as_listed(value))
+            WHERE given <> canonical(given)
+                  OR NOT (starts_with(given, '/') OR regexp_matches(given, '^[a-z0-9]+:'))""",
     ),
 ]

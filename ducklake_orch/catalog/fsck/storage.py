@@ -5,12 +5,15 @@ from collections.abc import Sequence
 
 from ducklake_orch.catalog.fsck.footers import for_each
 from ducklake_orch.catalog.fsck.local_copy import LocalCopy
+from ducklake_orch.catalog.metadata import Metadata
 from ducklake_orch.engine.failures import run
 from ducklake_orch.engine.quoting import exactly, literal
 
 
 def list_storage(copy: LocalCopy) -> None:
     """List everything below the data path; fills `listed`, `alias` and, with files that are not there, `unreadable`."""
+    mark = Metadata(copy.con, copy.config).lake_mark()
+    copy.con.execute(f"CREATE OR REPLACE TEMP MACRO lake_mark() AS {literal(mark)}")
     pattern = literal(f"{exactly(copy.data_path)}**")
     doing = f"Listing the storage of lake `{copy.config.name}` failed"
     run(copy.con, f"INSERT INTO listed SELECT file FROM glob({pattern})", copy.config, doing)

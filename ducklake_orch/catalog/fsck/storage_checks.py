@@ -1,28 +1,35 @@
 """Checks of what stands in the storage beside what the catalog knows of."""
 
 from ducklake_orch.catalog.fsck.check import Check
+from ducklake_orch.catalog.lake_mark import FILE_NAME
+from ducklake_orch.engine.quoting import literal
 
 CHECKS = [
     Check(
         "stray-file",
         "info",
-        "None. It takes up room: a write that failed left it, or one that is still running has not committed it yet.",
-        "Clean-up of orphans deletes it once it is old enough.",
+        "None for this lake, which does not list it: a failed write left it, a running one has not committed it yet, or"
+        " it belongs to another lake or program.",
+        "Clean-up of orphans deletes files that writers of this lake made, once they are old enough. Find out whose the"
+        " others are: they may be live files of another lake.",
         sql=r"""
             SELECT t.table_id, s.path, CASE
                 WHEN w.write_id = '' AND regexp_matches(parse_filename(s.path), '^ducklake-[0-9a-f]{8}-')
                     THEN 'written by the engine'
                 WHEN w.write_id = '' THEN 'written by another program'
+                WHEN w.mark NOT IN ('', lake_mark())
+                    THEN 'of write ' || w.write_id || ' of the lake with the mark ' || w.mark
                 WHEN c.snapshot_id IS NULL THEN 'of write ' || w.write_id || ', of which there is no snapshot'
                 ELSE 'of write ' || w.write_id || ', which became snapshot ' || c.snapshot_id || ' without it' END
             FROM (SELECT path, canonical(path) AS one_path FROM listed
-                  WHERE regexp_matches(path, '\.(parquet|puffin)$|ducklake-[0-9a-f]{32}\.driver$')) s
+                  WHERE regexp_matches(path, '\.(parquet|puffin)$|ducklake-[0-9a-f]{32}(-[0-9a-f]{12})?\.driver$')) s
             ANTI JOIN expected_path USING (one_path)
             ANTI JOIN alias a ON a.listed_path = s.path
             LEFT JOIN known_table t ON starts_with(s.path, t.folder) AND t.ended_at IS NULL,
-            LATERAL (SELECT regexp_extract(s.path, '(?:^|/)ducklake-([0-9a-f]{32})[-.]', 1) AS write_id) w
+            LATERAL (SELECT regexp_extract(s.path, $name, 1) AS write_id, regexp_extract(s.path, $name, 2) AS mark) w
             LEFT JOIN (SELECT regexp_extract(commit_extra_info, '"write_id": *"([0-9a-f]{32})"', 1) AS write_id,
                               max(snapshot_id) AS snapshot_id
-                       FROM ducklake_snapshot_changes GROUP BY 1) c ON c.write_id = w.write_id AND w.write_id <> ''""",
+                       FROM ducklake_snapshot_changes GROUP BY 1) c
+                      ON c.write_id = w.write_id AND w.write_id <> ''""".replace("$name", literal(FILE_NAME)),
     ),
 ]

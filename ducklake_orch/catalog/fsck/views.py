@@ -3,10 +3,12 @@
 MACROS = [
     """CREATE TEMP MACRO has_field(columns, wanted) AS
         list_contains(list_transform(columns, lambda c: c.field_id), wanted)""",
+    # As a listing spells it.
+    r"CREATE TEMP MACRO as_listed(given) AS regexp_replace(given, '^file:(//localhost)?/+', '/', 'i')",
     # One spelling for every path to the same object.
     r"""CREATE TEMP MACRO canonical(given) AS
         regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(
-            regexp_replace(given, '^s3[an]://', 's3://'), '^gcs://', 'gs://'), '^azure://', 'az://'),
+            regexp_replace(as_listed(given), '^s3[an]://', 's3://'), '^gcs://', 'gs://'), '^azure://', 'az://'),
             '([^:/])/{2,}', '\1/', 'g'), '/(\./)+', '/', 'g'),
             '/[^/]+/\.\./', '/'), '/[^/]+/\.\./', '/'), '/[^/]+/\.\./', '/')""",
     """CREATE TEMP MACRO shown(given) AS
@@ -50,8 +52,8 @@ VIEWS = [
     """CREATE TEMP TABLE known_table AS
         SELECT t.table_id, shown(coalesce(s.schema_name, '?')) || '.' || shown(t.table_name) AS name,
                t.end_snapshot AS ended_at, t.schema_id,
-               CASE WHEN NOT t.path_is_relative THEN t.path
-                    WHEN NOT s.path_is_relative THEN s.path || t.path
+               CASE WHEN NOT t.path_is_relative THEN as_listed(t.path)
+                    WHEN NOT s.path_is_relative THEN as_listed(s.path) || t.path
                     ELSE {data_path} || s.path || t.path END AS folder
         FROM (FROM ducklake_table QUALIFY row_number() OVER (
                   PARTITION BY table_id ORDER BY begin_snapshot DESC, end_snapshot NULLS FIRST) = 1) t
@@ -60,7 +62,7 @@ VIEWS = [
     """CREATE TEMP TABLE known_path AS
         SELECT *, canonical(full_path) AS one_path FROM (
             SELECT f.what, f.id, f.data_file_id, f.table_id, f.begin_snapshot, f.end_snapshot,
-                   CASE WHEN f.path_is_relative THEN t.folder || f.path ELSE f.path END AS full_path
+                   CASE WHEN f.path_is_relative THEN t.folder || f.path ELSE as_listed(f.path) END AS full_path
             FROM (SELECT 'data file' AS what, data_file_id AS id, data_file_id, table_id, begin_snapshot, end_snapshot,
                          path, path_is_relative FROM ducklake_data_file
                   UNION ALL
@@ -170,7 +172,7 @@ VIEWS = [
     """CREATE TEMP VIEW expected_path AS
         SELECT full_path, one_path FROM known_path
         UNION SELECT full_path, canonical(full_path) FROM (
-            SELECT CASE WHEN path_is_relative THEN {data_path} || path ELSE path END AS full_path
+            SELECT CASE WHEN path_is_relative THEN {data_path} || path ELSE as_listed(path) END AS full_path
             FROM ducklake_files_scheduled_for_deletion)""",
     # What a listing calls the files that the catalog calls something else.
     """CREATE TEMP VIEW odd_path AS

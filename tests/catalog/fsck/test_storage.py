@@ -1,10 +1,15 @@
 """What stands in the storage beside what the catalog knows of."""
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from ducklake_orch import DuckLake, S3Storage, errors
+from ducklake_orch.catalog.orphans import Orphans, plan_orphans
+from ducklake_orch.engine.extensions import load_extension
+from ducklake_orch.engine.quoting import literal
 from tests.backends import AZURE, GCS, POSTGRES, S3_MEMORY, Backend
 from tests.catalog.fsck.damage import damage, found, path_of, repaired, value
 from tests.catalog.fsck.damage import refused as refused_sql
@@ -53,6 +58,23 @@ def test_files_that_are_no_data_or_that_the_catalog_is_about_to_delete_are_no_st
     report = numbers.fsck(storage=True)
     assert report.findings == []
     assert report.checked["objects_listed"] == 6
+
+
+@pytest.mark.parametrize("host", ["", "localhost"])
+def test_files_below_a_path_that_is_a_url_are_neither_missing_nor_stray(tmp_path: Path, host: str) -> None:
+    files, catalog = tmp_path / "a b%20é", tmp_path / "lake.sqlite"
+    with duckdb.connect() as con:
+        for name in ("ducklake", "sqlite_scanner"):
+            load_extension(con, name)
+        attach = f"ATTACH {literal(f'ducklake:sqlite:{catalog}')} AS lake"
+        con.execute(f"{attach} (DATA_PATH {literal(f'file://{host}{files}')}, DATA_INLINING_ROW_LIMIT 0)")
+        con.execute("CREATE TABLE lake.t AS SELECT range AS i FROM range(100)")
+        con.execute("DELETE FROM lake.t WHERE i < 3")
+    lake = DuckLake.from_url(
+        "lake", catalog={"type": "sqlite", "path": catalog}, storage={"type": "local", "path": files}
+    )
+    assert {one.code for one in lake.fsck(storage=True, deep=True).findings} == {"odd-data-path"}
+    assert plan_orphans(lake.config, datetime.now(UTC) + timedelta(days=1)) == Orphans()
 
 
 def test_a_storage_that_cannot_be_reached_is_an_error_and_no_finding(tmp_path: Path) -> None:
