@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import duckdb
 
 from ducklake_orch.catalog.compact_commit import Compacted, Way
-from ducklake_orch.catalog.delete_files import write_delete_file
+from ducklake_orch.catalog.delete_file_writer import write_delete_file
 from ducklake_orch.catalog.feed_sql import FileLife, short
 from ducklake_orch.catalog.layout import sort_sql
 from ducklake_orch.catalog.model import ROW_ID, SNAPSHOT_ID, ColumnDef, DataFile, MappedName, NewFile, TableDef

@@ -151,7 +151,10 @@ def change_rows(
         # What fails for other reasons has been tried again where it failed.
         return NO_LIMIT if isinstance(error, StalePlanError) else 1
 
-    result = retrying(config.retry, purpose, attempt, attempts_for=worth)
+    try:
+        result = retrying(config.retry, purpose, attempt, attempts_for=worth)
+    finally:
+        finder.release()
     engine = changer.engine or finder.engine
     return replace(result, engine=engine, attempts=attempts, duration_s=time.monotonic() - started)
 
