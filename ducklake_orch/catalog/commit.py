@@ -7,11 +7,11 @@ import logging
 from dataclasses import dataclass, field, replace
 
 from ducklake_orch.catalog import changes, conflicts, ddl, keys
-from ducklake_orch.catalog.change import Committed, ExactRows, NewDeleteFile, Rollback, TableChange
+from ducklake_orch.catalog.change import Committed, ExactRows, Rollback, TableChange
 from ducklake_orch.catalog.changes import Token
 from ducklake_orch.catalog.expectation import check_expected, judge_rollback
 from ducklake_orch.catalog.known_files import refuse_known
-from ducklake_orch.catalog.model import TableDef
+from ducklake_orch.catalog.model import NewDeleteFile, TableDef
 from ducklake_orch.catalog.place_deletes import delete_files_of_retired, place_deletes
 from ducklake_orch.catalog.prepared import PreparedFiles, prepare, prepare_few
 from ducklake_orch.catalog.relation import Relation

@@ -11,7 +11,7 @@ import duckdb
 
 from ducklake_orch.catalog.column_names import row_id_name, snapshot_id_name
 from ducklake_orch.catalog.compact_commit import Compacted, Way
-from ducklake_orch.catalog.delete_files import write_delete_file
+from ducklake_orch.catalog.delete_file_writer import write_delete_file
 from ducklake_orch.catalog.feed_sql import FileLife, short
 from ducklake_orch.catalog.file_sql import parquet_sql, read_columns, renamed
 from ducklake_orch.catalog.layout import sort_sql

@@ -9,13 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ducklake_orch.catalog import changes
-from ducklake_orch.catalog.change import NewDeleteFile
 from ducklake_orch.catalog.changes import Token
 from ducklake_orch.catalog.conflicts import FileState
 from ducklake_orch.catalog.expire import schedule
 from ducklake_orch.catalog.feed_sql import FileLife
 from ducklake_orch.catalog.inlined import deletions_table
-from ducklake_orch.catalog.model import NewFile, TableDef
+from ducklake_orch.catalog.model import NewDeleteFile, NewFile, TableDef
 from ducklake_orch.catalog.partial_files import PlacedFile, add_placed_files, recount
 from ducklake_orch.catalog.place_deletes import delete_files_of_retired, place_deletes
 from ducklake_orch.catalog.retire import Retired, file_states

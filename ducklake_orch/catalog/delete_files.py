@@ -6,31 +6,16 @@ hold beside it. So a new delete file takes in the one before, and the rows that 
 earlier snapshots read in it what was deleted by then.
 """
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from uuid import uuid4
 
-import duckdb
-
-from ducklake_orch.catalog.change import NewDeleteFile
-from ducklake_orch.catalog.file_sql import parquet_sql
+from ducklake_orch.catalog.delete_file_writer import Loss
 from ducklake_orch.catalog.inlined import deletions_table
 from ducklake_orch.catalog.metadata import Metadata
-from ducklake_orch.catalog.model import (
-    DELETED_PATH_FIELD,
-    DELETED_POS_FIELD,
-    SNAPSHOT_ID,
-    SNAPSHOT_ID_FIELD,
-    DataFile,
-    TableDef,
-)
-from ducklake_orch.engine.quoting import literal
+from ducklake_orch.catalog.model import DataFile, NewDeleteFile, TableDef
 
 # Positions that are deleted in the catalog, with the snapshots that did it, by data file.
 InlinedDeletes = Mapping[int, Sequence[tuple[int, int]]]
-_DELETED = "__ducklake_orch_deleted"
-_FIELDS = f"{{file_path: {DELETED_PATH_FIELD}, pos: {DELETED_POS_FIELD}, {SNAPSHOT_ID}: {SNAPSHOT_ID_FIELD}}}"
 
 
 @dataclass
@@ -41,10 +26,8 @@ class DeleteFiles:
     for the next one, and again there if somebody else has come first.
 
     Args:
-        con: A connection that reaches the storage; nobody else uses it meanwhile.
-        table: The table.
-        write_id: Part of the files' names.
-        positions: The query for what is to be deleted: `file`, the id of a data file, and `pos`.
+        write: Writes delete files.
+        positions: Returns the query for the positions that a data file loses: `pos`.
         files: The data files that lose some of their rows, but not all.
         inlined: What they have lost in the catalog.
 
@@ -52,10 +35,8 @@ class DeleteFiles:
         superseded: Files that were written for a snapshot which they did not get.
     """
 
-    con: duckdb.DuckDBPyConnection
-    table: TableDef
-    write_id: str
-    positions: str
+    write: Callable[[Sequence[Loss]], Sequence[NewDeleteFile]]
+    positions: Callable[[DataFile], str]
     files: Sequence[DataFile]
     inlined: InlinedDeletes
     superseded: list[str] = field(default_factory=list)
@@ -74,59 +55,14 @@ class DeleteFiles:
         """Return the delete files as the snapshot needs them."""
         if snapshot != self._snapshot:
             self.superseded += [one.path for one in self._written]
-            self._written = tuple(self._write(file, snapshot) for file in self.files)
+            self._written, self._snapshot = (), None
+            self._written = tuple(self.write([self._loss(file, snapshot) for file in self.files]))
             self._snapshot = snapshot
         return self._written
 
-    def _write(self, file: DataFile, snapshot: int) -> NewDeleteFile:
-        of_file = f"SELECT pos, {snapshot}::BIGINT FROM ({self.positions}) WHERE file = {file.data_file_id}"
-        inlined = self.inlined.get(file.data_file_id, ())
-        return write_delete_file(self.con, self.table, self.write_id, file, inlined, new=of_file)
-
-
-def write_delete_file(
-    con: duckdb.DuckDBPyConnection,
-    table: TableDef,
-    write_id: str,
-    file: DataFile,
-    inlined: Sequence[tuple[int, int]],
-    *,
-    new: str | None = None,
-    end: int | None = None,
-) -> NewDeleteFile:
-    """Write all that a data file has lost into one delete file.
-
-    Args:
-        con: A connection that reaches the storage.
-        table: The table.
-        write_id: Part of the file's name.
-        file: The data file, with its delete files.
-        inlined: What it has lost in the catalog, as positions with snapshots.
-        new: The query for what it loses now.
-        end: The snapshot that ends the data file, if one does.
-    """
-    parts = [new] if new else []
-    for one in file.deletes:
-        known = f"SELECT NULL::BIGINT AS {SNAPSHOT_ID} WHERE false UNION ALL BY NAME"
-        source = f"({known} FROM {parquet_sql(one.path, one.encryption_key)})"
-        parts.append(f"SELECT pos, coalesce({SNAPSHOT_ID}, {one.begin_snapshot})::BIGINT FROM {source}")
-    if inlined:
-        values = ", ".join(f"({position}::BIGINT, {snapshot}::BIGINT)" for position, snapshot in inlined)
-        parts.append(f"SELECT * FROM (VALUES {values})")
-    # What was deleted twice was gone with the first of them.
-    rows = f"SELECT pos, min(since) AS since FROM ({' UNION ALL '.join(parts)}) q(pos, since) GROUP BY pos"
-    con.execute(f"CREATE OR REPLACE TEMP TABLE {_DELETED} AS {rows}")
-    found = con.execute(f"SELECT count(*), min(since), max(since) FROM {_DELETED}").fetchall()
-    count, first, last = found[0]
-    if "://" not in table.folder:
-        os.makedirs(table.folder, exist_ok=True)
-    path = f"{table.folder}{table.file_prefix(write_id)}-{uuid4()}-delete.parquet"
-    content = f"SELECT {literal(file.path)} AS file_path, pos, since AS {SNAPSHOT_ID} FROM {_DELETED} ORDER BY pos"
-    options = f"FORMAT parquet, FIELD_IDS {_FIELDS}, RETURN_STATS true"
-    written = con.execute(f"COPY ({content}) TO {literal(path)} ({options})").fetchall()
-    _, _, size, footer, *_ = written[0]
-    con.execute(f"DROP TABLE {_DELETED}")
-    return NewDeleteFile(file, path, count, size, footer, first, end, last if last > first else None)
+    def _loss(self, file: DataFile, snapshot: int) -> Loss:
+        new = f"SELECT pos, {snapshot}::BIGINT FROM ({self.positions(file)})"
+        return Loss(file, self.inlined.get(file.data_file_id, ()), new)
 
 
 def inlined_deletes(metadata: Metadata, table: TableDef, ids: Sequence[int] | None = None) -> InlinedDeletes:

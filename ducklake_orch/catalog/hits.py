@@ -1,24 +1,34 @@
 """Which rows of a table's files a change hits, as positions in the files.
 
-Whoever finds them, Spark's tasks or DuckDB in this process, puts them into the same table of a DuckDB in this process:
-positions are few bytes a row, and rows do not come along.
+DuckDB in this process puts the positions into a table. Spark's tasks put those of each data file into a file of the
+storage, where whoever needs them reads them: no position comes here.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import duckdb
 
 from ducklake_orch.catalog.column_names import position_name
+from ducklake_orch.catalog.delete_file_writer import Loss, write_delete_files
 from ducklake_orch.catalog.file_columns import FileColumn
-from ducklake_orch.catalog.file_sql import placed_rows_sql, read_columns
-from ducklake_orch.catalog.model import DataFile
+from ducklake_orch.catalog.file_sql import parquet_sql, placed_rows_sql, read_columns
+from ducklake_orch.catalog.model import DataFile, NewDeleteFile, TableDef
 from ducklake_orch.catalog.scan import ScanPlan
 from ducklake_orch.catalog.stored_columns import stored_columns
 from ducklake_orch.catalog.workers import Lent, integers
 
 # What makes a file's rows what they are: the file, and what it has lost.
 _State = tuple[int, tuple[int, ...], int]
+
+
+@dataclass(frozen=True)
+class StoredHits:
+    """The positions hit in a data file, in a file of the storage: its column `pos`, and how many there are."""
+
+    path: str
+    count: int
 
 
 class Hits:
@@ -38,6 +48,7 @@ class Hits:
         self.con = con
         self.footers: dict[str, tuple[FileColumn, ...]] = {}
         self._known: dict[int, _State] = {}
+        self._stored: dict[int, StoredHits] = {}
         con.execute(f"CREATE OR REPLACE TEMP TABLE {self.TABLE} (file BIGINT, pos BIGINT)")
 
     def forget_changed(self, files: Sequence[DataFile]) -> list[DataFile]:
@@ -46,6 +57,7 @@ class Hits:
         gone = [file_id for file_id, state in self._known.items() if now.get(file_id) != state]
         for file_id in gone:
             del self._known[file_id]
+            self._stored.pop(file_id, None)
         if gone:
             self.con.execute(f"DELETE FROM {self.TABLE} WHERE file IN ({', '.join(map(str, gone))})")
         return [file for file in files if file.data_file_id not in self._known]
@@ -56,10 +68,21 @@ class Hits:
 
     def counts(self) -> dict[int, int]:
         """Return how many hits there are, by data file."""
-        return dict(self.con.execute(f"SELECT file, count(*) FROM {self.TABLE} GROUP BY file").fetchall())
+        counts = dict(self.con.execute(f"SELECT file, count(*) FROM {self.TABLE} GROUP BY file").fetchall())
+        return counts | {file_id: one.count for file_id, one in self._stored.items()}
+
+    def add_stored(self, hits: Mapping[int, StoredHits]) -> None:
+        """Note where the positions are that are hit in data files, by their ids."""
+        self._stored |= hits
+
+    def are_stored(self, file: DataFile) -> bool:
+        """Whether the positions hit in a file are in the storage, where tasks can read them."""
+        return file.data_file_id in self._stored
 
     def positions_sql(self, file: DataFile) -> str:
-        """Return the query for the positions hit in a file."""
+        """Return the query for the positions hit in a file; one of stored positions runs anywhere."""
+        if (stored := self._stored.get(file.data_file_id)) is not None:
+            return f"SELECT pos FROM {parquet_sql(stored.path)}"
         return f"SELECT pos FROM {self.TABLE} WHERE file = {file.data_file_id}"
 
 
@@ -84,6 +107,14 @@ class Finder(Protocol):
             files: Those of its files to search.
             hits: Where the positions go.
         """
+
+    def write_deletes(
+        self, con: duckdb.DuckDBPyConnection, table: TableDef, write_id: str, losses: Sequence[Loss], hits: Hits
+    ) -> list[NewDeleteFile]:
+        """Write a delete file for each data file that loses rows that were found, in their order."""
+
+    def release(self) -> None:
+        """Remove what it keeps in the storage; nothing that it found is read any more."""
 
 
 def placed_sql(plan: ScanPlan, file: DataFile, hits: Hits) -> str:
@@ -112,3 +143,12 @@ class DuckDBFinder:
         for file in files:
             found = f"{file.data_file_id}, {position_name(plan.needed)} FROM ({placed_sql(plan, file, hits)})"
             hits.con.execute(f"INSERT INTO {hits.TABLE} SELECT {found}{condition}")
+
+    def write_deletes(
+        self, con: duckdb.DuckDBPyConnection, table: TableDef, write_id: str, losses: Sequence[Loss], hits: Hits
+    ) -> list[NewDeleteFile]:
+        """Write the delete files in this process."""
+        return write_delete_files(con, table, write_id, losses)
+
+    def release(self) -> None:
+        """Do nothing: it keeps nothing in the storage."""

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 import duckdb
 
 from ducklake_orch.catalog.column_names import position_name, row_id_name
+from ducklake_orch.catalog.delete_file_writer import Loss, write_delete_files
 from ducklake_orch.catalog.hits import Hits, placed_sql
 from ducklake_orch.catalog.merge_source import SOURCE, MergeSource, Spool
 from ducklake_orch.catalog.metadata import Metadata
-from ducklake_orch.catalog.model import ROW_ID_FIELD, ColumnDef, DataFile, TableDef
+from ducklake_orch.catalog.model import ROW_ID_FIELD, ColumnDef, DataFile, NewDeleteFile, TableDef
 from ducklake_orch.catalog.planning import RowPlan, inlined_sql, planning
 from ducklake_orch.catalog.predicate import changing_function, parse_predicate, parse_value
 from ducklake_orch.catalog.row_change import RowRequest, change_rows
@@ -230,6 +231,15 @@ class _Merge:
         self._check_once(f"FROM {_MATCHES} WHERE file IN ({searched})")
         hit = f"FROM {_MATCHES} WHERE file IN ({searched}) AND action <> {_KEEP}"
         self._con.execute(f"INSERT INTO {hits.TABLE} SELECT file, pos {hit}")
+
+    def write_deletes(
+        self, con: duckdb.DuckDBPyConnection, table: TableDef, write_id: str, losses: Sequence[Loss], hits: Hits
+    ) -> list[NewDeleteFile]:
+        """Write the delete files in this process, which has matched the rows."""
+        return write_delete_files(con, table, write_id, losses)
+
+    def release(self) -> None:
+        """Do nothing: it keeps nothing in the storage."""
 
     def _check_once(self, matches: str) -> None:
         """Refuse that a row of the table has two of the data: which of them counted would be a matter of chance."""

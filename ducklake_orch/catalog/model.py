@@ -269,3 +269,24 @@ class DataFile:
     schema_version: int
     deletes: tuple[DeleteFile, ...] = ()
     inlined_deletes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NewDeleteFile:
+    """A finished delete file; it names all deleted positions of its data file, and takes the place of what did before.
+
+    Attributes:
+        data_file: The data file, as it was when its deletions were worked out.
+        begin_snapshot: The first of the snapshots that its rows were deleted with.
+        end_snapshot: The one that retires the data file, if one does.
+        partial_max: The last of the snapshots that its rows were deleted with, where they are several.
+    """
+
+    data_file: DataFile
+    path: str
+    delete_count: int
+    file_size: int
+    footer_size: int | None
+    begin_snapshot: int
+    end_snapshot: int | None = None
+    partial_max: int | None = None

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from contextlib import closing
 
-from ducklake_orch.catalog.change import NewDeleteFile
-from ducklake_orch.catalog.delete_files import inlined_deletes, write_delete_file
+from ducklake_orch.catalog.delete_file_writer import write_delete_file
+from ducklake_orch.catalog.delete_files import inlined_deletes
 from ducklake_orch.catalog.history import TableHistory
 from ducklake_orch.catalog.inlined import deletions_table
 from ducklake_orch.catalog.live_files import LiveFiles
-from ducklake_orch.catalog.model import TableDef
+from ducklake_orch.catalog.model import NewDeleteFile, TableDef
 from ducklake_orch.catalog.prepared import stored_path
 from ducklake_orch.catalog.relation import Relation
 from ducklake_orch.catalog.retire import Retired

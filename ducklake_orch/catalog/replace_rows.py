@@ -52,7 +52,10 @@ def commit_replacement(
             with turns.attempt(number) as session:
                 return replacement.attempt(session)
 
-        return retrying(config.retry, write.purpose, attempt, attempts_for=replacement.is_worth)
+        try:
+            return retrying(config.retry, write.purpose, attempt, attempts_for=replacement.is_worth)
+        finally:
+            finder.release()
 
 
 @dataclass

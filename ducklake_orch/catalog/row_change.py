@@ -142,7 +142,10 @@ def change_rows(
         with turns.attempt(number) as session:
             return changer.run(session)
 
-    result = retrying(config.retry, purpose, attempt, attempts_for=by_plan)
+    try:
+        result = retrying(config.retry, purpose, attempt, attempts_for=by_plan)
+    finally:
+        finder.release()
     engine = changer.engine or finder.engine
     return replace(result, engine=engine, attempts=attempts, duration_s=time.monotonic() - started)
 

@@ -12,10 +12,11 @@ import duckdb
 
 from ducklake_orch.catalog.change import ExactRows
 from ducklake_orch.catalog.column_names import position_name, row_id_name
+from ducklake_orch.catalog.delete_file_writer import Loss
 from ducklake_orch.catalog.delete_files import DeleteFiles
 from ducklake_orch.catalog.fitting import explain
 from ducklake_orch.catalog.hits import Finder, Hits, placed_sql
-from ducklake_orch.catalog.model import DataFile, TableDef
+from ducklake_orch.catalog.model import DataFile, NewDeleteFile, TableDef
 from ducklake_orch.catalog.planning import RowPlan
 from ducklake_orch.catalog.positions import count_rows
 from ducklake_orch.catalog.workers import FileQuery
@@ -179,8 +180,12 @@ class RowSearch:
         """Return the delete files, written for the next snapshot."""
         if not losses.marked:
             return None
-        positions = f"SELECT file, pos FROM {Hits.TABLE}"
-        found = DeleteFiles(self.con, plan.table, write_id, positions, losses.marked, plan.inlined_deletes)
+        hits, finder, con = self.hits, self.finder, self.con
+
+        def write(lost: Sequence[Loss]) -> list[NewDeleteFile]:
+            return finder.write_deletes(con, plan.table, write_id, lost, hits)
+
+        found = DeleteFiles(write, hits.positions_sql, losses.marked, plan.inlined_deletes)
         with self.working("Writing deletions"):
             found.numbered(plan.latest.snapshot_id + 1)
         return found

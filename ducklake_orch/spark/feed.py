@@ -18,7 +18,7 @@ from ducklake_orch.catalog.metadata import Metadata, reading
 from ducklake_orch.spark.carry import carried
 from ducklake_orch.spark.executor import engine_spec
 from ducklake_orch.spark.feed_task import FeedJob, packed
-from ducklake_orch.spark.read import commented, refuse_secret_of_here, together
+from ducklake_orch.spark.read import commented, numbers, refuse_secret_of_here, together
 from ducklake_orch.spark.read_native import RETENTION
 from ducklake_orch.spark.sql_text import name_sql
 from ducklake_orch.spark.types import exported, spark_schema
@@ -84,7 +84,8 @@ def _events(
         job = FeedJob(str(plan.range.table), plan.span, plan.mappings, schemas, RETENTION)
         pieces = [packed(some) for some in together(plan.files, lambda life: life.file)]
         read = carried("ducklake_orch.spark.feed_task:read_events", engine_spec(config), job, pieces)
-        frames.append(spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(read, schema))
+        size = sum(one.file.file_size for one in plan.files)
+        frames.append(numbers(spark, len(pieces), size).mapInArrow(read, schema))
     if inlined is not None or not frames:
         frames.append(spark.createDataFrame([] if inlined is None else inlined, schema))
     return reduce(lambda one, other: one.unionAll(other), frames)

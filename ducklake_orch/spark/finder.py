@@ -1,28 +1,31 @@
 """Rows to change are looked for by Spark's tasks where there is much to read, in this process where there is little."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
-from ducklake_orch.catalog.hits import DuckDBFinder, Finder, Hits
-from ducklake_orch.catalog.model import DataFile
+import duckdb
+
+from ducklake_orch.catalog.delete_file_writer import Loss, write_delete_files
+from ducklake_orch.catalog.hits import DuckDBFinder, Finder, Hits, StoredHits
+from ducklake_orch.catalog.model import DataFile, NewDeleteFile, TableDef
 from ducklake_orch.catalog.scan import ScanPlan
+from ducklake_orch.catalog.workers import staged_table
 from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.stored_files import remove_written
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.spark.carry import carried
 from ducklake_orch.spark.executor import engine_spec
 from ducklake_orch.spark.failures import in_our_words
+from ducklake_orch.spark.hits_task import RESULT, packed, unpacked
 from ducklake_orch.spark.reach import are_reached
-from ducklake_orch.spark.read import read_job
-from ducklake_orch.spark.running import swept_if_it_fails
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from ducklake_orch.spark.read import read_job, together
+from ducklake_orch.spark.running import swept_if_it_fails, wait_for_others
 
 # Of less, DuckDB in this process has found the rows before a job of Spark's has begun.
 MUCH = 1024 * 1024 * 1024
-_FOUND = "__ducklake_orch_found"
 
 
 def finder_of(config: LakeConfig, spark: Any, engine: str) -> Finder:
@@ -39,7 +42,7 @@ def finder_of(config: LakeConfig, spark: Any, engine: str) -> Finder:
 
 
 class SparkFinder:
-    """Has Spark's tasks read the files; what comes back are positions, and no row does.
+    """Has Spark's tasks read the files, and write the positions that are hit; counts and paths come back.
 
     Args:
         config: The lake.
@@ -52,6 +55,7 @@ class SparkFinder:
         self._config = config
         self._spark = spark
         self._forced = engine == "spark"
+        self._staged: list[tuple[str, str]] = []
 
     def find(self, plan: ScanPlan, files: Sequence[DataFile], hits: Hits) -> None:
         """Have files searched, and put the positions that are hit into the table."""
@@ -62,22 +66,53 @@ class SparkFinder:
             return
         self.engine = "spark"
         job, pieces = read_job(self._config, replace(plan, columns=()), files)
-        spec = engine_spec(self._config)
-        find = carried("ducklake_orch.spark.read_task:find_rows", spec, job, pieces)
-        frame = self._spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(find, "file bigint, pos bigint")
-        hits.con.register(_FOUND, self._told(plan, frame))
-        try:
-            hits.con.execute(f"INSERT INTO {hits.TABLE} FROM {_FOUND}")
-        finally:
-            hits.con.unregister(_FOUND)
+        write_id = uuid4().hex
+        folder = staged_table(plan.table, ()).folder
+        self._staged.append((folder, write_id))
+        if "://" not in folder:
+            os.makedirs(folder, exist_ok=True)
+        spec, prefix = engine_spec(self._config), f"{folder}{plan.table.file_prefix(write_id)}-"
+        find = carried("ducklake_orch.spark.hits_task:find_rows", spec, job, pieces, prefix)
+        found = self._told(f"Looking for rows of `{plan.table}`", find, len(pieces), folder, write_id)
+        for one in found:
+            hits.add_stored({file_id: StoredHits(path, count) for file_id, (path, count) in one.items()})
+
+    def write_deletes(
+        self, con: duckdb.DuckDBPyConnection, table: TableDef, write_id: str, losses: Sequence[Loss], hits: Hits
+    ) -> list[NewDeleteFile]:
+        """Have tasks write the delete files of positions that tasks have found."""
+        there = [one for one in losses if hits.are_stored(one.file)]
+        here = [one for one in losses if not hits.are_stored(one.file)]
+        written = write_delete_files(con, table, write_id, here)
+        if there:
+            # Another attempt at the same task has files of its own. The name of this job comes after the lake's mark.
+            name = f"{table.file_prefix(write_id)}-{uuid4().hex}".removeprefix("ducklake-")
+            unmarked = replace(table, lake_mark="")
+            parts = [packed(some) for some in together(there, lambda one: one.file)]
+            spec = engine_spec(self._config)
+            work = carried("ducklake_orch.spark.hits_task:write_deletes", spec, unmarked, name, parts)
+            found = self._told(f"Writing deletions of `{table}`", work, len(parts), table.folder, name)
+            made = [file for part in found for file in part]
+            wait_for_others(self._spark, name)
+            remove_written(self._config, table.folder, name, {file.path for file in made})
+            written += made
+        by_file = {one.data_file.data_file_id: one for one in written}
+        return [by_file[one.file.data_file_id] for one in losses]
+
+    def release(self) -> None:
+        """Remove the positions from the storage."""
+        for folder, write_id in self._staged:
+            remove_written(self._config, folder, write_id)
+        self._staged.clear()
 
     def _is_worth(self, files: Sequence[DataFile]) -> bool:
         return sum(file.file_size for file in files) >= MUCH and are_reached(self._config, self._spark)
 
-    def _told(self, plan: ScanPlan, frame: Any) -> "pa.Table":
-        """Run the job; what it leaves behind when it fails is cancelled, and it has written nothing."""
+    def _told(self, doing: str, work: Any, tasks: int, folder: str, write_id: str) -> list[Any]:
+        """Run a job, and return what its tasks tell; when it fails, its files are removed."""
         with (
-            in_our_words(self._config, f"Looking for rows of `{plan.table}` in Spark"),
-            swept_if_it_fails(self._spark, uuid4().hex, lambda: 0),
+            in_our_words(self._config, f"{doing} in Spark"),
+            swept_if_it_fails(self._spark, write_id, lambda: remove_written(self._config, folder, write_id)),
         ):
-            return frame.toArrow()
+            rows = self._spark.range(0, tasks, 1, tasks).mapInArrow(work, f"{RESULT} binary").collect()
+        return [unpacked(bytes(row[0])) for row in rows]

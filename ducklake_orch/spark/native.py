@@ -17,7 +17,7 @@ from ducklake_orch.engine.quoting import folded
 from ducklake_orch.errors import DuckLakeOrchError, StorageError
 from ducklake_orch.spark.session import has_a_copy, is_local, with_settings
 from ducklake_orch.spark.sql_text import name_sql
-from ducklake_orch.spark.types import spark_type
+from ducklake_orch.spark.types import spark_type, stored_type
 
 # Types of columns that Spark writes as DuckDB would.
 _SAME = {"boolean", "int8", "int16", "int32", "int64", "float32", "float64", "date", "timestamp", "timestamptz"}
@@ -25,6 +25,8 @@ _SAME |= {"varchar", "blob"}
 # What DuckDB calls a codec, in Spark's words; brotli is in none of Spark's jars.
 _CODECS = {"uncompressed": "none"} | {name: name for name in ("snappy", "zstd", "gzip", "lz4_raw")}
 _LITTLE = 16 * 1024 * 1024
+# So many rows pass through the driver, if the estimate says they are little.
+_FEW_ROWS = 1000
 _FIELD_ID = "parquet.field.id"
 _SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -64,12 +66,30 @@ def reason_against(frame: Any, columns: list[tuple[str, str]], job: Job) -> str 
         return "few rows may go into the catalog instead of a file"
     if job.where is not None:
         return "DuckDB has to check the rows"
+    if has_own_types(frame.schema):
+        return "the data have a user-defined type"
     return _against_layout(table) or _against_columns(table, columns)
 
 
 def is_little(frame: Any) -> bool:
     """Whether Spark expects so few bytes that DuckDB, in workers that run already, is done before Spark has begun."""
     return int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())) < _LITTLE
+
+
+def has_own_types(kind: Any) -> bool:
+    """Whether a type is user-defined, or has such a type inside."""
+    parts = [getattr(kind, name, None) for name in ("elementType", "keyType", "valueType")]
+    parts += [field.dataType for field in getattr(kind, "fields", ())]
+    return stored_type(kind) is not kind or any(has_own_types(one) for one in parts if one is not None)
+
+
+def proves_few(frame: Any) -> bool:
+    """Whether the plan proves that there are few rows: its bound on their number holds, its estimate of bytes may not.
+
+    Spark takes whatever `explode` or a Python function makes of a row for as much as the row.
+    """
+    bound = frame._jdf.queryExecution().optimizedPlan().maxRows()
+    return bool(bound.isDefined()) and int(bound.get()) <= _FEW_ROWS
 
 
 def _against_layout(table: TableDef) -> str | None:

@@ -45,6 +45,10 @@ ENGINES = ("auto", "native", "duckdb")
 # What one task reads with DuckDB; a file counts at least for what opening it takes.
 _BYTES_TOGETHER = 64 * 2**20
 _BYTES_PER_FILE = 2**20
+# Empty values for which Spark reckons with 100 bytes each, beside 16 for a row with a number: 8 bytes, as the estimate
+# begins with, become so many more.
+_WIDE = 10
+_BYTES_PER_ROW = 8 * (16 + 100 * _WIDE) // 16
 # A file, with whatever else a task has to know of it.
 Read = TypeVar("Read")
 
@@ -211,7 +215,24 @@ def _with_duckdb(
     """Return the rows of files that DuckDB reads in tasks."""
     job, pieces = read_job(config, plan, files)
     read = carried("ducklake_orch.spark.read_task:read_pieces", engine_spec(config), job, pieces)
-    return spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(read, schema)
+    return numbers(spark, len(pieces), sum(file.file_size for file in files)).mapInArrow(read, schema)
+
+
+def numbers(spark: "SparkSession", pieces: int, size: int) -> "DataFrame":
+    """Return the numbers of pieces, one to a task, as a DataFrame that Spark takes for as much as their files.
+
+    Spark estimates what `mapInArrow` gives by what it takes, and a join broadcasts what seems to be little. A filter
+    does not change an estimate, and a wide row makes it larger: so each task counts a row for every half a kilobyte of
+    its files, which takes milliseconds, and one number remains.
+
+    Args:
+        spark: The session, classic or Connect.
+        pieces: How many there are.
+        size: How many bytes their files have.
+    """
+    each = max(size // (pieces * _BYTES_PER_ROW), 1)
+    rows = spark.range(0, pieces * each, 1, pieces).where(f"id % {each}L = 0")
+    return rows.selectExpr(f"id DIV {each}L AS id", *(f"X'' AS wide{n}" for n in range(_WIDE)))
 
 
 def read_job(config: LakeConfig, plan: ScanPlan, files: Sequence[DataFile]) -> tuple[ReadJob, list[bytes]]:

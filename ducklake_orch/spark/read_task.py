@@ -3,7 +3,7 @@
 import pickle
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,6 @@ from ducklake_orch.errors import FileNotUsableError
 from ducklake_orch.spark.executor import EngineSpec, open_engine
 from ducklake_orch.spark.types import exported
 
-Query = Callable[["ReadJob", DataFile, tuple[FileColumn, ...], Sequence[int]], str]
 ROWS_AT_ONCE = 16_384
 _GONE = re.compile(r"No files found|Cannot open file|No such file|HTTP\D{0,40}404|BlobNotFound|NoSuchKey")
 
@@ -86,17 +85,6 @@ def read_pieces(spec: EngineSpec, job: ReadJob, pieces: Sequence[bytes], numbers
         pieces: All pieces.
         numbers: Batches with the numbers of those that are meant.
     """
-    return _ask(spec, job, pieces, numbers, _rows_sql)
-
-
-def find_rows(spec: EngineSpec, job: ReadJob, pieces: Sequence[bytes], numbers: Iterator[Any]) -> Iterator[Any]:
-    """Return where the rows of the pieces are that meet the condition: ids of files, and positions in them."""
-    return _ask(spec, job, pieces, numbers, _places_sql)
-
-
-def _ask(
-    spec: EngineSpec, job: ReadJob, pieces: Sequence[bytes], numbers: Iterator[Any], query: Query
-) -> Iterator[Any]:
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             piece: Piece = pickle.loads(zlib.decompress(pieces[number]))  # noqa: S301 - our own, from the driver
@@ -104,7 +92,8 @@ def _ask(
                 for file in piece.files:
                     where = f"table `{job.table}` at snapshot {job.snapshot}"
                     with unless_gone(spec, where, file.path, job.remedy):
-                        sql = query(job, file, _found(con, job, file), piece.inlined_deletes.get(file.data_file_id, ()))
+                        gone = piece.inlined_deletes.get(file.data_file_id, ())
+                        sql = _rows_sql(job, file, stored_in(con, job, file), gone)
                         yield from con.execute(sql).to_arrow_reader(ROWS_AT_ONCE)
 
 
@@ -124,7 +113,7 @@ def unless_gone(spec: EngineSpec, where: str, path: str, remedy: str) -> Iterato
         raise failure from None
 
 
-def _found(con: duckdb.DuckDBPyConnection, job: ReadJob, file: DataFile) -> tuple[FileColumn, ...]:
+def stored_in(con: duckdb.DuckDBPyConnection, job: ReadJob, file: DataFile) -> tuple[FileColumn, ...]:
     """Return what columns a file has."""
     if file.encryption_key:
         return encrypted_columns(con, file, job.schemas[file.schema_version])
@@ -137,7 +126,7 @@ def _rows_sql(job: ReadJob, file: DataFile, found: tuple[FileColumn, ...], gone:
     return f"SELECT {job.select} FROM ({rows}){job.condition}"
 
 
-def _places_sql(job: ReadJob, file: DataFile, found: tuple[FileColumn, ...], gone: Sequence[int]) -> str:
+def places_sql(job: ReadJob, file: DataFile, found: tuple[FileColumn, ...], gone: Sequence[int]) -> str:
+    """Return the query for the positions of the rows of a file that meet the condition."""
     rows = placed_rows_sql(file, found, job.stored(file, found), job.snapshot, gone)
-    position = position_name(job.needed)
-    return f"SELECT {file.data_file_id}::BIGINT AS file, {position} AS pos FROM ({rows}){job.condition}"
+    return f"SELECT {position_name(job.needed)} AS pos FROM ({rows}){job.condition}"

@@ -1,7 +1,7 @@
 """The rows of a Spark DataFrame in a table of DuckDB's own, for what matches them with rows of the lake there.
 
-Few rows come at once. Others are written by Spark's tasks into a folder of the lake's storage, read once, and removed:
-none of them passes through Java's memory of the driver.
+Rows that the plan proves to be few come at once. Others are written by Spark's tasks into a folder of the lake's
+storage, read once, and removed: none of them passes through Java's memory of the driver.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from ducklake_orch.engine.quoting import TableName, exactly, folded, identifier,
 from ducklake_orch.engine.stored_files import remove_written
 from ducklake_orch.errors import UnsupportedStatementError
 from ducklake_orch.spark.failures import in_our_words
-from ducklake_orch.spark.native import is_little
+from ducklake_orch.spark.native import is_little, proves_few
 from ducklake_orch.spark.rows import SparkRows, column_types, values_of
 from ducklake_orch.spark.types import duckdb_columns
 
@@ -62,7 +62,7 @@ class SparkSpool:
 
     def spool(self, con: duckdb.DuckDBPyConnection, name: str) -> None:
         """Make a temporary table of the rows."""
-        if hasattr(self._frame, "_jdf") and is_little(self._frame):
+        if hasattr(self._frame, "_jdf") and self._is_few():
             con.register(_ARRIVING, self._collected())
             try:
                 self._make(con, name, f"FROM {_ARRIVING}", values_of(self._frame.schema))
@@ -75,6 +75,10 @@ class SparkSpool:
         with self._staged() as paths:
             files = f"read_parquet([{', '.join(literal(exactly(path)) for path in paths)}], hive_partitioning = false)"
             self._make(con, name, f"FROM {files}" if paths else "WHERE false", {})
+
+    def _is_few(self) -> bool:
+        with in_our_words(self._config, f"Planning the data for `{self._table}` in Spark"):
+            return proves_few(self._frame) and is_little(self._frame)
 
     def _collected(self) -> Any:
         return self._computed(lambda: self._frame.toArrow())

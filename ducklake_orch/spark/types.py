@@ -13,7 +13,8 @@
 |                              |                            | VARIANT                    | variant, only from Parquet |
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ducklake_orch.catalog.model import ColumnDef
@@ -112,8 +113,7 @@ def duckdb_columns(schema: "StructType") -> list[tuple[str, str]]:
     Raises:
         DataError: Names every column that no lake can hold.
     """
-    names = [folded(one.name) for one in schema.fields]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    if twice := repeated(one.name for one in schema.fields):
         raise DataError(f"The data have several columns {', '.join(twice)}.", remedy="Rename or drop all but one.")
     problems, found = [], []
     for one in schema.fields:
@@ -127,10 +127,22 @@ def duckdb_columns(schema: "StructType") -> list[tuple[str, str]]:
     return found
 
 
+def repeated(names: Iterable[str]) -> list[str]:
+    """Return the names that occur more than once; DuckDB ignores case in names."""
+    return sorted(name for name, times in Counter(map(folded, names)).items() if times > 1)
+
+
+def stored_type(kind: "DataType") -> "DataType":
+    """Return the type that Spark stores a value as: that of a user-defined type is in its `sqlType()`."""
+    from pyspark.sql.types import UserDefinedType
+
+    return stored_type(kind.sqlType()) if isinstance(kind, UserDefinedType) else kind
+
+
 def duckdb_type(kind: "DataType") -> str:
     """Return what DuckDB calls a type of Spark's."""
-    inner: Any = kind
-    match kind.typeName():
+    inner: Any = stored_type(kind)
+    match inner.typeName():
         case "array":
             return f"{duckdb_type(inner.elementType)}[]"
         case "map":
@@ -138,13 +150,13 @@ def duckdb_type(kind: "DataType") -> str:
         case "struct":
             if not inner.fields:
                 raise DataError("a struct without fields has no place in a lake.")
+            if twice := repeated(one.name for one in inner.fields):
+                raise DataError(f"a struct has several fields {', '.join(twice)}: rename all but one.")
             fields = ", ".join(f"{identifier(one.name)} {duckdb_type(one.dataType)}" for one in inner.fields)
             return f"STRUCT({fields})"
-        case "udt":
-            return duckdb_type(inner.sqlType())
         case "decimal":
             return f"DECIMAL({inner.precision},{inner.scale})"
-    word = kind.simpleString()
+    word = inner.simpleString()
     if word in _TO_DUCKDB:
         return _TO_DUCKDB[word]
     if word.startswith(("string", "char(", "varchar(")):
@@ -179,9 +191,9 @@ def imported(kind: "DataType", sql: str) -> str:
 def _imported(kind: "DataType", sql: str, depth: int) -> str:
     if not _differs(kind):
         return sql
-    inner: Any = kind
+    inner: Any = stored_type(kind)
     each = f"e{depth}"
-    match kind.typeName():
+    match inner.typeName():
         case "array":
             return f"list_transform({sql}, lambda {each}: {_imported(inner.elementType, each, depth + 1)})"
         case "map":
@@ -195,26 +207,22 @@ def _imported(kind: "DataType", sql: str, depth: int) -> str:
                 for one in inner.fields
             )
             return f"CASE WHEN {sql} IS NOT NULL THEN struct_pack({fields}) END"
-        case "udt":
-            return _imported(inner.sqlType(), sql, depth)
-    if kind.simpleString().startswith("geometry"):
+    if inner.simpleString().startswith("geometry"):
         return f"ST_GeomFromWKB(({sql}).wkb)"
     return f"CAST({sql} AS {duckdb_type(kind)})"
 
 
 def _differs(kind: "DataType") -> bool:
     """Whether Arrow batches have something else than DuckDB's type, or have it inside."""
-    inner: Any = kind
-    match kind.typeName():
+    inner: Any = stored_type(kind)
+    match inner.typeName():
         case "array":
             return _differs(inner.elementType)
         case "map":
             return _differs(inner.keyType) or _differs(inner.valueType)
         case "struct":
             return any(_differs(one.dataType) for one in inner.fields)
-        case "udt":
-            return _differs(inner.sqlType())
-    return kind.simpleString().startswith(("geometry", "time(", "interval"))
+    return bool(inner.simpleString().startswith(("geometry", "time(", "interval")))
 
 
 # --- to Spark --------------------------------------------------------------------------------------------------------

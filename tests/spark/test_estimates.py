@@ -1,0 +1,92 @@
+"""What Spark expects of frames: it joins by estimates, and they never decide what passes through the driver."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ducklake_orch import DuckLake, errors
+from tests.refusal import refused
+from tests.spark.reading import ENGINES, plan_of
+
+
+def size_of(frame: Any) -> int:
+    return int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
+
+
+def multiplied(frame: Any) -> Any:
+    """Return five thousand times the rows, which Spark takes for as many bytes as before."""
+
+    def many(batches: Iterator[Any]) -> Iterator[Any]:
+        import pandas as pd
+
+        for batch in batches:
+            for number in batch["id"]:
+                yield pd.DataFrame({"id": range(5000), "x": number, "s": "a long text" * 5})
+
+    return frame.mapInPandas(many, "id long, x long, s string")
+
+
+def test_a_join_is_done_alike_whoever_reads_the_files(tmp_path: Path, spark: SparkSession) -> None:
+    lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
+    lake.write(spark.range(100_000).selectExpr("id", "hash(id) AS x"), "t", mode="append")
+    lake.write(spark.range(10).selectExpr("id", "hash(id) AS x"), "little", mode="append")
+    files = sum(file.bytes for file in lake.table("t").files())
+    native, tasks = (lake.read("t", spark, engine=engine) for engine in ENGINES)
+    assert size_of(native) == files
+    assert files * 0.9 <= size_of(tasks) <= files
+    feed = lake.changes("t", spark=spark)
+    assert size_of(feed) >= files * 0.9
+    before = str(spark.conf.get("spark.sql.autoBroadcastJoinThreshold"))
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", str(files // 2))
+    try:
+        for frame in (native, tasks, feed.select("id", "x")):
+            joined = plan_of(frame.join(frame.withColumnRenamed("x", "y"), "id"))
+            assert "SortMergeJoin" in joined.partition("BroadcastHashJoin")[0]  # a feed is joined with its commits
+        little = lake.read("little", spark, engine="duckdb")
+        assert "BroadcastHashJoin" in plan_of(tasks.join(little, "id"))
+        assert tasks.join(native, ["id", "x"]).count() == 100_000  # broadcast, it is more than this driver takes
+    finally:
+        spark.conf.set("spark.sql.autoBroadcastJoinThreshold", before)
+    assert tasks.selectExpr("sum(id)", "count(DISTINCT id)").first() == (4_999_950_000, 100_000)
+
+
+@pytest.mark.parametrize("engine", ["auto", "spark"])
+def test_data_that_seem_little_do_not_pass_through_the_driver(tmp_path: Path, spark: SparkSession, engine: str) -> None:
+    lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
+    source = multiplied(spark.range(0, 60, 1, 6))
+    assert size_of(source) < 10_000  # and is 20 MB, of which this session's driver takes one
+    keys = ["id", "x"]
+    assert lake.write(source, "t", mode="merge", keys=keys, engine=engine).rows_written == 300_000
+    again = lake.write(source, "t", mode="merge", keys=keys, engine=engine, when_matched="keep")
+    assert (again.rows_written, again.rows_removed) == (0, 0)
+    with lake.connect() as con:
+        found = con.execute("SELECT count(*), count(DISTINCT (id, x)), sum(x) FROM t").fetchall()
+    assert found == [(300_000, 300_000, 5000 * sum(range(60)))]
+    assert lake.fsck(deep=True, storage=True).findings == []
+
+
+def test_user_defined_types_are_written_as_they_are_stored(tmp_path: Path, spark: SparkSession) -> None:
+    from pyspark.ml.linalg import Vectors
+
+    lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
+    data = [(1, Vectors.dense(1.0, -0.0), [Vectors.dense(2.0)]), (2, None, []), (3, Vectors.sparse(9, {4: 5.0}), None)]
+    frame = spark.createDataFrame(data, spark.createDataFrame(data[:1], ["id", "v", "several"]).schema)
+    lake.write(frame, "t", mode="append")
+    lake.write(frame, "m", mode="merge", keys=["id"])
+    for table in ("t", "m"):
+        with lake.connect() as con:
+            found = con.execute(f"SELECT v.type, v.size, v.indices, v.values FROM {table} ORDER BY id").fetchall()
+            inner = con.execute(f"SELECT several[1].values FROM {table} WHERE id = 1").fetchall()
+        assert found == [(1, None, None, [1.0, -0.0]), (None,) * 4, (0, 9, [4], [5.0])]
+        assert inner == [([2.0],)]
+
+
+def test_a_struct_whose_fields_differ_in_case_alone_is_refused_by_name(tmp_path: Path, spark: SparkSession) -> None:
+    lake = DuckLake.local(tmp_path / "lake")
+    frame = spark.sql("SELECT 1 AS id, array(named_struct('a', 1, 'A', 2)) AS s")
+    refused(errors.DataError, lambda: lake.write(frame, "t", mode="append"), "`s`", "several fields a")
+    merged = lambda: lake.write(frame, "t", mode="merge", keys=["id"])  # noqa: E731
+    refused(errors.DataError, merged, "`s`", "several fields a")

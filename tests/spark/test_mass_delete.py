@@ -1,0 +1,88 @@
+"""Rows are deleted by tasks of Spark: the driver sees counts and paths, and no position."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ducklake_orch import DuckLake
+from tests.catalog.row_history import row_ids
+
+# This session's driver takes a megabyte of results: 65,000 positions, as Spark brings them there.
+ROWS = 300_000
+
+
+def lake_of(folder: Path, spark: SparkSession, rows: int) -> DuckLake:
+    lake = DuckLake.local(folder / "lake", data_inlining_row_limit=0)
+    frame = spark.range(0, rows, 1, 2).selectExpr("id", "id % 7 AS x")
+    lake.write(frame, "t", mode="append", distribution="none", engine="duckdb")
+    return lake
+
+
+def count(lake: DuckLake, at: int | None = None) -> tuple[int, int, int]:
+    """Return what DuckDB itself says of the rows."""
+    version = "" if at is None else f" AT (VERSION => {at})"
+    with lake.connect() as con:
+        n, distinct, total = con.execute(f"SELECT count(*), count(DISTINCT id), sum(id) FROM t{version}").fetchall()[0]
+    return n, distinct, total
+
+
+def halve(lake: DuckLake, spark: SparkSession, rows: int) -> None:
+    """Delete a quarter of the rows, which become delete files, then another, for which files are written anew."""
+    for remainder in (1, 3):
+        done = lake.delete("t", f"id % 4 = {remainder}", spark=spark, engine="spark")
+        assert (done.engine, done.rows_removed) == ("spark", rows // 4)
+    evens = rows // 2
+    assert count(lake) == (evens, evens, evens * (evens - 1))
+
+
+def test_no_position_passes_through_the_driver(tmp_path: Path, spark: SparkSession) -> None:
+    lake = lake_of(tmp_path, spark, ROWS)
+    ids = row_ids(lake, "t")
+    before = lake.snapshots(limit=1)[0].snapshot_id
+    halve(lake, spark, ROWS)
+    assert count(lake, before) == (ROWS, ROWS, ROWS * (ROWS - 1) // 2)
+    assert row_ids(lake, "t").items() <= ids.items()
+    updated = lake.update("t", {"x": "x + 1"}, "id % 4 = 0", spark=spark, engine="spark")
+    assert (updated.engine, updated.rows_removed) == ("spark", ROWS // 4)
+    assert row_ids(lake, "t").items() <= ids.items()
+    assert lake.fsck(deep=True, storage=True).findings == []  # nor is any file of positions left
+
+
+def test_deletions_that_are_overtaken_name_the_snapshot_that_they_get(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ducklake_orch.catalog import row_change
+
+    lake = lake_of(tmp_path, spark, 10_000)
+    lake.execute("CREATE TABLE other (i INTEGER)").raise_for_error()
+    others: list[Callable[[], object]] = [
+        # After the first, the file has other deletions, and the work is planned anew; the second takes its number.
+        lambda: lake.delete("t", "id = 4", engine="duckdb"),
+        lambda: lake.execute("INSERT INTO other VALUES (1)").raise_for_error(),
+    ]
+
+    def overtake(point: str) -> None:
+        if point == "files.written" and others:
+            with pytest.MonkeyPatch.context() as undisturbed:
+                undisturbed.setattr(row_change, "fault_point", lambda _: None)
+                others.pop(0)()
+
+    monkeypatch.setattr(row_change, "fault_point", overtake)
+    done = lake.delete("t", "id % 10 = 1", spark=spark, engine="spark")
+    monkeypatch.undo()
+    assert (done.rows_removed, done.attempts, others) == (1000, 2, [])
+    model = [n for n in range(10_000) if n % 10 != 1 and n != 4]
+    assert count(lake) == (len(model), len(model), sum(model))
+    before = [n for n in range(10_000) if n != 4]
+    assert count(lake, done.snapshot_id - 1) == (len(before), len(before), sum(before))
+    assert lake.fsck(deep=True, storage=True).findings == []
+
+
+@pytest.mark.full
+def test_half_of_eight_million_rows_go_with_a_small_driver(tmp_path: Path, spark: SparkSession) -> None:
+    assert spark.conf.get("spark.driver.maxResultSize") == "1m"  # 64 MB of positions
+    lake = lake_of(tmp_path, spark, 8_000_000)
+    halve(lake, spark, 8_000_000)
+    assert lake.fsck(deep=True, storage=True).findings == []
