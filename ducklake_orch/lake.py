@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from ducklake_orch.config.catalogs import CATALOGS, Catalog, DuckDBCatalog
 from ducklake_orch.config.lake import Scalar
 from ducklake_orch.config.units import parse_duration, read_argument
+from ducklake_orch.errors import LakeNotFoundError
 from ducklake_orch.past import LakePast
 from ducklake_orch.results import (
     CommitInfo,
@@ -276,11 +277,17 @@ class DuckLake(RowVerbs, LakePast, LakeStreams, Upkeep):
         run_statements(self.config, f"truncating table `{table}`", [delete], commit)
 
     def exists(self, table: str) -> bool:
-        """Whether the lake has a table of that name."""
+        """Whether the lake has a table of that name; a lake that the first write will create has none."""
         from ducklake_orch.engine.quoting import table_name
 
         wanted = table_name(table)
-        return any(wanted.names(one.schema, one.table) for one in self.tables())
+        try:
+            tables = self.tables()
+        except LakeNotFoundError:
+            if not self.config.create_if_missing:
+                raise
+            return False
+        return any(wanted.names(one.schema, one.table) for one in tables)
 
     def tables(self, *, snapshot: int | None = None, as_of: datetime | str | None = None) -> list[Table]:
         """List the lake's tables."""

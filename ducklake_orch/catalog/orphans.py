@@ -94,12 +94,12 @@ def _report(old: Sequence[_Stored], young: int, running: int, failed: Mapping[st
 def _find(config: LakeConfig, before: datetime) -> tuple[list[_Stored], int, int]:
     """Return the orphans that are old enough, how many are not, and how many are of running writes."""
     doing = f"Looking for orphans of lake `{config.name}`"
-    with planning(config, doing) as metadata:
+    with planning(config, doing, reads=True) as metadata:
         root = metadata.data_path()
     with working_connection(config) as con:
         pattern = f"SELECT file FROM glob({literal(f'{exactly(root)}**')})"
         listed = [str(row[0]) for row in run(con, pattern, config, f"{doing} failed").fetchall()]
-    with planning(config, doing) as metadata:
+    with planning(config, doing, reads=True) as metadata:
         # Before the paths: a write that ends in between has then committed its files.
         running = read_pins(metadata).write_ids
         known = {*paths_of_tables(metadata), *scheduled_paths(metadata).values()}

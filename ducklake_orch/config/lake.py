@@ -97,7 +97,7 @@ class LakeConfig(Model):
     alias: str = Field(default="", description="Name of the attached database in SQL: `my-lake` becomes `my_lake`.")
     create_if_missing: bool = Field(
         default=False,
-        description="Make the lake when it is not there; true in `DuckLake.local`, and for `init --create` and `demo`.",
+        description="Let the first write create the lake; true in `DuckLake.local`, and for `init --create` and `demo`.",
     )
     metadata_schema: str | None = Field(
         default=None,

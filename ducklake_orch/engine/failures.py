@@ -56,6 +56,10 @@ def _http(*codes: int) -> str:
     return rf"HTTP[^\n]*(?<![\w./=-])(?:{'|'.join(map(str, codes))})(?![\w./=-])"
 
 
+MISSING_LAKE_REMEDY = (
+    "To create it, run `ducklake-orch init --create`, or set `create_if_missing=True` and write to it: reading creates"
+    " no lake."
+)
 # The first rule that matches decides; the more specific stand first.
 RULES = [
     # The engine looks in the network for an extension that a statement needs and nobody loaded
@@ -68,7 +72,7 @@ RULES = [
     Rule(
         r"creating a new DuckLake is explicitly disabled|no database/share named",
         LakeNotFoundError,
-        "Set `create_if_missing=True` (or run `ducklake-orch init --create`) if it should be made.",
+        MISSING_LAKE_REMEDY,
     ),
     Rule(
         r"DATA_PATH parameter .* does not match existing data path",

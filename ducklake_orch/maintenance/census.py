@@ -129,7 +129,7 @@ def census(config: LakeConfig, doing: str) -> Iterator[Census]:
         config: The lake.
         doing: What for, in the message of an error.
     """
-    with planning(config, doing) as metadata:
+    with planning(config, doing, reads=True) as metadata:
         latest = metadata.latest()
         deletions = "ducklake_inlined_delete_"
         there = set(server_sql.names(metadata.con, config, "ducklake_inlined_"))
