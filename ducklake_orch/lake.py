@@ -335,16 +335,13 @@ class DuckLake(RowVerbs, LakePast, LakeStreams, Upkeep):
 
         The engine looks for an option at the table, then its schema, then the lake, then ATTACH, then its setting.
         """
-        from ducklake_orch.engine.options import check_option, set_option_sql
         from ducklake_orch.engine.quoting import TableName, table_name
         from ducklake_orch.engine.tables import set_options
 
-        check_option(name)
         entry = None
         if table is not None:
             entry = table_name(table) if schema is None else TableName(schema, table)
-        sql = set_option_sql(self.config.alias, name, value, schema=schema, table=entry)
-        set_options(self.config, f"setting option `{name}`", [sql])
+        set_options(self.config, f"setting option `{name}`", {name: value}, schema=schema, table=entry)
 
     def apply_options(self) -> dict[str, tuple[str | None, Scalar]]:
         """Write the configured `options` to the lake; return what changed, as (before, after)."""

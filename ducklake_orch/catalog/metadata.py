@@ -127,6 +127,10 @@ class Metadata:
         stored = self._settings()[("data_path", None, None)]
         return stored if stored.endswith("/") else f"{stored}/"
 
+    def requires_message(self) -> bool:
+        """Whether the lake takes no commit without a message."""
+        return bool(truth(self._settings().get(("require_commit_message", None, None))))
+
     def encrypted(self) -> bool:
         """Whether the lake's files are encrypted."""
         return bool(truth(self._settings().get(("encrypted", None, None))))
