@@ -1,11 +1,16 @@
 """The connection that a user gets: DuckDB's own, except that its cursors stay in the lake."""
 
 import os
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import duckdb
 
+from ducklake_orch.engine.qualifying import run_qualified
 from ducklake_orch.errors import ForkedConnectionError
+
+_RUNS_SQL = frozenset({"execute", "executemany", "sql", "query", "from_query"})
 
 
 class LakeConnection:
@@ -17,13 +22,15 @@ class LakeConnection:
     Args:
         con: A connection that is in the lake.
         use: What its cursors run to get there.
+        alias: The lake's name in SQL, which one of its schemas may have, too; None for another database.
     """
 
-    __slots__ = ("__weakref__", "_con", "_cursors", "_pid", "_use")
+    __slots__ = ("__weakref__", "_alias", "_con", "_cursors", "_pid", "_use")
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, use: str) -> None:
+    def __init__(self, con: duckdb.DuckDBPyConnection, use: str, alias: str | None = None) -> None:
         self._con = con
         self._use = use
+        self._alias = alias
         self._cursors: list[LakeConnection] = []
         self._pid = os.getpid()
 
@@ -42,7 +49,7 @@ class LakeConnection:
 
     def cursor(self) -> "LakeConnection":
         """Return another connection to the same lake, for another thread say; it ends with this one."""
-        cursor = LakeConnection(self.unwrap().cursor().execute(self._use), self._use)
+        cursor = LakeConnection(self.unwrap().cursor().execute(self._use), self._use, self._alias)
         self._cursors.append(cursor)
         return cursor
 
@@ -63,7 +70,18 @@ class LakeConnection:
         self.close()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.unwrap(), name)
+        found = getattr(self.unwrap(), name)
+        return partial(self._run, found) if name in _RUNS_SQL and self._alias is not None else found
+
+    def _run(self, run: Callable[..., Any], sql: Any, *args: Any, **options: Any) -> Any:
+        if self._alias is None or not isinstance(sql, str):
+            return run(sql, *args, **options)
+        if ";" in sql and not (args or options):
+            # One by one: none of them may run twice.
+            *first, sql = [one.query for one in self.unwrap().extract_statements(sql)] or [sql]
+            for statement in first:
+                run_qualified(run, self._alias, statement)
+        return run_qualified(run, self._alias, sql, *args, **options)
 
     def __repr__(self) -> str:
         return f"<LakeConnection {self._use}>"

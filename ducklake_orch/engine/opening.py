@@ -68,7 +68,7 @@ def enter(config: LakeConfig, instance: Instance) -> LakeConnection:
     if entered is not None:
         return entered
     use, cursor = f"USE {identifier(config.alias)}", instance.root.cursor()
-    con = LakeConnection(cursor, use)
+    con = LakeConnection(cursor, use, config.alias)
     try:
         _use(cursor, use, config)
         if config.on_attach:

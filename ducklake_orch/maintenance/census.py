@@ -67,6 +67,7 @@ class TableState:
         inlined: The rows that are only in the catalog, by schema version, those without any left out.
         inlined_since: When the oldest of them came.
         revived: How many deleted ones of them the extension's flush would bring back.
+        vectors: Whether deletion vectors hold deletions of its files, for whatever snapshot.
     """
 
     table_id: int
@@ -78,6 +79,7 @@ class TableState:
     inlined: Sequence[InlinedState]
     inlined_since: datetime | None
     revived: int = 0
+    vectors: bool = False
 
     @property
     def partitioned(self) -> bool:
@@ -141,6 +143,10 @@ def census(config: LakeConfig, doing: str) -> Iterator[Census]:
         revived = Counter[int]()
         for one in revived_rows(metadata):
             revived[one.table_id] += one.rows
+        names = metadata.table_sql("ducklake_delete_file")
+        vectors = {
+            int(row[0]) for row in metadata.rows(f"SELECT DISTINCT table_id FROM {names} WHERE format <> 'parquet'")
+        }
         tables = [
             TableState(
                 table_id,
@@ -152,6 +158,7 @@ def census(config: LakeConfig, doing: str) -> Iterator[Census]:
                 inlined.get(table_id, ()),
                 min((times[one.oldest] for one in inlined.get(table_id, ())), default=None),
                 revived[table_id],
+                table_id in vectors,
             )
             for table_id, name, schema_id, folder in _tables(metadata, latest.snapshot_id)
         ]
