@@ -134,6 +134,7 @@ class LakeHandle:
 
         with open_session(self.config, self._pin(read_only, snapshot, as_of)) as session:
             session.dirty = True
+            session.con.qualify()
             yield session.con  # type: ignore[misc]  # everything of the real one, and cursors that stay in the lake
 
     def connect_metadata(self, *, read_only: bool = True) -> "AbstractContextManager[duckdb.DuckDBPyConnection]":

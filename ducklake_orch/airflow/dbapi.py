@@ -166,9 +166,9 @@ class HookConnection:
         if command.expanded:
             run_expanded(con.unwrap(), command.sql)
         elif parameters:
-            con.execute(command.sql, parameters)
+            con.run(command.sql, parameters)
         else:
-            con.execute(command.sql)
+            con.run(command.sql)
         return Rows(self._session, con.description or [])
 
 

@@ -201,7 +201,7 @@ def requires_message(session: Session) -> bool:
     """Whether the lake takes no commit without a message."""
     # Through the connection that is not in the lake: the transaction may be asked nothing before its own statements.
     row = session.instance.root.execute(server_sql.query(session.config, message_option_sql(session.config))).fetchone()
-    return bool(row) and str(row[0]).lower() in ("true", "1")
+    return row is not None and str(row[0]).lower() in ("true", "1")
 
 
 def message_option_sql(config: LakeConfig) -> str:

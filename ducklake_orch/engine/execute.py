@@ -325,7 +325,7 @@ class _Run:
             if command.expanded:
                 run_expanded(self._session.con.unwrap(), command.sql)
             else:
-                self._session.con.execute(command.sql, *parameters)
+                self._session.con.run(command.sql, *parameters)
             return
         except duckdb.Error as error:
             failure = classify(error, self._session.config, f"Command {index} failed")

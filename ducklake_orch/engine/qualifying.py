@@ -45,9 +45,10 @@ def run_qualified(run: Callable[..., Any], alias: str, sql: str, *args: Any, **o
         **options: Passed on.
     """
     failure: duckdb.Error | None = None
-    for text in (lambda: sql, lambda: qualified(sql, alias), lambda: qualified(sql, alias, everywhere=True)):
+    for everywhere in (None, False, True):
+        text = sql if everywhere is None else qualified(sql, alias, everywhere=everywhere)
         try:
-            return run(text(), *args, **options)
+            return run(text, *args, **options)
         except duckdb.BinderException as error:
             # What is wrong with the text as it was written is what its author can understand.
             failure = failure or error

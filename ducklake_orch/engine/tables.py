@@ -80,7 +80,7 @@ def set_options(
         held: dict[str, Any] = {}
         for scope in scopes:
             held |= {one.name: one.value for one in stored_options(session) if (one.scope, one.entry) == scope}
-        check_compression(held | options)
+        check_compression({**held, **options})
         statements = [
             set_option_sql(config.alias, name, value, schema=schema, table=table) for name, value in in_order(options)
         ]

@@ -30,7 +30,17 @@ READERS: dict[str, Callable[[DuckLake], Any]] = {
     "count": lambda lake: lake.table("orders").count(),
     "execute": lambda lake: lake.execute("FROM orders", read_only=True),
 }
-COMMANDS = ("report", "health", "fsck", "snapshots", "tables", "options", "maintain", "files orders", "changes orders")
+COMMANDS = (
+    "report --json",
+    "health",
+    "fsck",
+    "snapshots",
+    "tables",
+    "options",
+    "maintain",
+    "files orders",
+    "changes orders",
+)
 
 
 def everything_under(folder: Path) -> list[str]:
