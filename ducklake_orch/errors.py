@@ -206,6 +206,14 @@ class StatementTimeoutError(TerminalError):
     """A statement ran longer than its time limit and was interrupted."""
 
 
+class CommitMessageRequiredError(TerminalError):
+    """The lake's option `require_commit_message` is on, and a write has no commit message."""
+
+
+class EncryptionError(TerminalError):
+    """Files of an encrypted lake cannot be written, because no cryptography is loaded that can."""
+
+
 class OptionDriftWarning(UserWarning):
     """The lake's persisted options are not the configured ones."""
 

@@ -134,6 +134,7 @@ class LakeHandle:
 
         with open_session(self.config, self._pin(read_only, snapshot, as_of)) as session:
             session.dirty = True
+            session.con.qualify()
             yield session.con  # type: ignore[misc]  # everything of the real one, and cursors that stay in the lake
 
     def connect_metadata(self, *, read_only: bool = True) -> "AbstractContextManager[duckdb.DuckDBPyConnection]":
@@ -176,7 +177,7 @@ class LakeHandle:
         if isinstance(catalog, SQLiteCatalog) and not entering:
             # Its metadata can be read as they are at one moment only by who may write; see `metadata.reading`.
             read_only = read_only and not all(os.access(path, os.W_OK) for path in (catalog.path, catalog.path.parent))
-        pin = self._pin(read_only, snapshot, as_of)
+        pin = self._pin(read_only, snapshot, as_of)._replace(reads=True)
         return open_session(self.config, pin, entering=entering)
 
     def sibling(self, name: str) -> Self:

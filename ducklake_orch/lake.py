@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from ducklake_orch.config.catalogs import CATALOGS, Catalog, DuckDBCatalog
 from ducklake_orch.config.lake import Scalar
 from ducklake_orch.config.units import parse_duration, read_argument
+from ducklake_orch.errors import LakeNotFoundError
 from ducklake_orch.past import LakePast
 from ducklake_orch.results import (
     CommitInfo,
@@ -276,11 +277,17 @@ class DuckLake(RowVerbs, LakePast, LakeStreams, Upkeep):
         run_statements(self.config, f"truncating table `{table}`", [delete], commit)
 
     def exists(self, table: str) -> bool:
-        """Whether the lake has a table of that name."""
+        """Whether the lake has a table of that name; a lake that the first write will create has none."""
         from ducklake_orch.engine.quoting import table_name
 
         wanted = table_name(table)
-        return any(wanted.names(one.schema, one.table) for one in self.tables())
+        try:
+            tables = self.tables()
+        except LakeNotFoundError:
+            if not self.config.create_if_missing:
+                raise
+            return False
+        return any(wanted.names(one.schema, one.table) for one in tables)
 
     def tables(self, *, snapshot: int | None = None, as_of: datetime | str | None = None) -> list[Table]:
         """List the lake's tables."""
@@ -328,16 +335,13 @@ class DuckLake(RowVerbs, LakePast, LakeStreams, Upkeep):
 
         The engine looks for an option at the table, then its schema, then the lake, then ATTACH, then its setting.
         """
-        from ducklake_orch.engine.options import check_option, set_option_sql
         from ducklake_orch.engine.quoting import TableName, table_name
         from ducklake_orch.engine.tables import set_options
 
-        check_option(name)
         entry = None
         if table is not None:
             entry = table_name(table) if schema is None else TableName(schema, table)
-        sql = set_option_sql(self.config.alias, name, value, schema=schema, table=entry)
-        set_options(self.config, f"setting option `{name}`", [sql])
+        set_options(self.config, f"setting option `{name}`", {name: value}, schema=schema, table=entry)
 
     def apply_options(self) -> dict[str, tuple[str | None, Scalar]]:
         """Write the configured `options` to the lake; return what changed, as (before, after)."""

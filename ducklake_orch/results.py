@@ -100,9 +100,17 @@ class ExecuteResult(Result):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """Rows of the last command that ran."""
-        ran = [command for command in self.commands if command.status == "ok"]
-        return ran[-1].rows if ran else []
+        """Rows of the last command.
+
+        Raises:
+            DuckLakeOrchError: The error of the first command that failed.
+        """
+        self.raise_for_error()
+        return self.commands[-1].rows
+
+    def __bool__(self) -> bool:
+        """Whether every command succeeded."""
+        return self.status == "ok"
 
     def raise_for_error(self) -> "ExecuteResult":
         """Raise the first command's error, if there is one; else return this result."""

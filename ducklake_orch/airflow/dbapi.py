@@ -11,7 +11,7 @@ from typing import Any, Self
 import duckdb
 
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.commit import Write, commit, end_users_commit, roll_back
+from ducklake_orch.engine.commit import Write, commit, end_users_commit, requires_message, roll_back
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.floors import refuse_below_floor
 from ducklake_orch.engine.scripts import Command, run_expanded, secrets_in, split
@@ -144,7 +144,8 @@ class HookConnection:
         session.con.execute("BEGIN")
         self._write = write
         write.before = current_snapshot(session)
-        if marked:
+        write.marked = marked and (bool(write.info.message) or not requires_message(session))
+        if write.marked:  # else the engine looks whether the statements set a message, as the lake asks for
             session.con.execute(write.set_message(self._config.alias))
 
     def _maintain(self, command: Command, parameters: Parameters) -> "Rows":
@@ -165,9 +166,9 @@ class HookConnection:
         if command.expanded:
             run_expanded(con.unwrap(), command.sql)
         elif parameters:
-            con.execute(command.sql, parameters)
+            con.run(command.sql, parameters)
         else:
-            con.execute(command.sql)
+            con.run(command.sql)
         return Rows(self._session, con.description or [])
 
 

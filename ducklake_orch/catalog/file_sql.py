@@ -73,7 +73,8 @@ def refuse_vectors(files: Sequence[DataFile]) -> None:
         if deletes.format != "parquet":
             raise UnsupportedStatementError(
                 f"{deletes.path} is a deletion vector ({deletes.format}), which is not supported.",
-                remedy="Set the option `write_deletion_vectors` to false, and rewrite the files of the table.",
+                remedy="Set the option `write_deletion_vectors` to false, then let the extension rewrite the files:"
+                " `CALL ducklake_rewrite_data_files('<lake>', '<table>', delete_threshold => 0)` in `lake.execute`.",
             )
 
 

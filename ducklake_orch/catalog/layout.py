@@ -112,14 +112,14 @@ def file_size(options: Mapping[str, str]) -> int:
 def _parquet_options(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     if (compression := options.get("parquet_compression")) is not None:
         yield "COMPRESSION", literal(compression)
-    if (level := options.get("parquet_compression_level")) is not None:
+    level = options.get("parquet_compression_level")
+    if level is not None and str(compression).lower() == "zstd":  # no other compression has levels
         yield "COMPRESSION_LEVEL", str(int(level))
     if (version := options.get("parquet_version")) is not None:
         yield "PARQUET_VERSION", literal(f"V{version.lower().removeprefix('v')}")
     if (rows := options.get("parquet_row_group_size")) is not None:
         yield "ROW_GROUP_SIZE", str(int(rows))
-    if (size := options.get("parquet_row_group_size_bytes")) is not None:
-        yield "ROW_GROUP_SIZE_BYTES", literal(size)
+    # `parquet_row_group_size_bytes` is left out: COPY has it only where the order of rows is given up.
 
 
 def typed_default(column: ColumnDef) -> str:

@@ -129,6 +129,10 @@ class Metadata:
             return self.config.data_path
         return join_path("", self._settings()[("data_path", None, None)], relative=False)
 
+    def requires_message(self) -> bool:
+        """Whether the lake takes no commit without a message."""
+        return bool(truth(self._settings().get(("require_commit_message", None, None))))
+
     def encrypted(self) -> bool:
         """Whether the lake's files are encrypted."""
         return bool(truth(self._settings().get(("encrypted", None, None))))

@@ -152,12 +152,12 @@ class _Found:
 
 def _find(config: LakeConfig, before: datetime) -> _Found:
     doing = f"Looking for orphans of lake `{config.name}`"
-    with planning(config, doing) as metadata:
+    with planning(config, doing, reads=True) as metadata:
         root = metadata.data_path()
     with working_connection(config) as con:
         pattern = f"SELECT file FROM glob({literal(f'{exactly(root)}**')})"
         listed = [str(row[0]) for row in run(con, pattern, config, f"{doing} failed").fetchall()]
-    with planning(config, doing) as metadata:
+    with planning(config, doing, reads=True) as metadata:
         # Before the paths: a write that ends in between has then committed its files.
         running = read_pins(metadata).write_ids
         known = {*paths_of_tables(metadata), *scheduled_paths(metadata).values()}

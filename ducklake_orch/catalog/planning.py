@@ -16,6 +16,7 @@ from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.config.catalogs import DuckDBCatalog
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine import server_sql
+from ducklake_orch.engine.attach import Pin
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.engine.session import Session, open_session
 from ducklake_orch.errors import UnsupportedStatementError
@@ -71,13 +72,16 @@ class RowPlan:
 
 
 @contextmanager
-def planning(config: LakeConfig, doing: str, session: Session | None = None) -> Iterator[Metadata]:
+def planning(
+    config: LakeConfig, doing: str, session: Session | None = None, *, reads: bool = False
+) -> Iterator[Metadata]:
     """Read the metadata of a lake, for a block; others may read, or write, beside it.
 
     Args:
         config: The lake.
         doing: What for, in the message of an error.
         session: Where the lake is open already, if it is.
+        reads: Whether nothing is written afterwards: a lake that does not exist is then an error.
     """
     catalog = config.catalog
     if session is not None:
@@ -89,7 +93,8 @@ def planning(config: LakeConfig, doing: str, session: Session | None = None) -> 
             if server_sql.exists(metadata.con, config, "ducklake_snapshot"):  # else it is still to be made
                 yield metadata
                 return
-    with open_session(config, entering=False) as session, session.instance.one_thread():
+    pin = Pin(config.read_only, config.snapshot, config.as_of, reads)
+    with open_session(config, pin, entering=False) as session, session.instance.one_thread():
         with reading(session, doing) as metadata:
             yield metadata
 

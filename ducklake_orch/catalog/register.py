@@ -17,7 +17,7 @@ from ducklake_orch.catalog.model import NewFile, TableDef
 from ducklake_orch.catalog.pins import pinned
 from ducklake_orch.catalog.write_result import find_replay, write_result
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.commit import Write, refuse_managed, refuse_read_only
+from ducklake_orch.engine.commit import Write, refuse_managed, refuse_read_only, refuse_without_message
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import TableName
@@ -115,6 +115,8 @@ class _Registration:
         doing = f"Planning to add files to `{self._request.table}`"
         with open_session(self._config, entering=False) as session, reading(session, doing) as metadata:
             latest = metadata.latest().snapshot_id
+            required = metadata.requires_message() and not self._request.dry_run
+            refuse_without_message(self._write.purpose, self._write.info, required=required)
             table = metadata.table(self._request.table, latest)
             return table, latest, find_replay(metadata, table, self._request.idempotency_key, latest)
 

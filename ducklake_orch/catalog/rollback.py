@@ -21,7 +21,7 @@ from ducklake_orch.catalog.stored_columns import stored_columns
 from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.catalog.writer import write_known_rows
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.commit import Write, refuse_read_only
+from ducklake_orch.engine.commit import Write, refuse_read_only, refuse_without_message
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
@@ -91,6 +91,9 @@ class _Attempt:
             session.instance.one_thread(),
             reading(session, doing) as metadata,
         ):
+            purpose, dry_run = self._write.purpose, self._request.dry_run
+            required = metadata.requires_message() and not dry_run
+            refuse_without_message(purpose, self._request.commit, required=required)
             return plan_rollback(metadata, self._request.table, self._request.to_snapshot)
 
     def _restore(self, plan: RollbackPlan, con: duckdb.DuckDBPyConnection) -> RollbackResult:

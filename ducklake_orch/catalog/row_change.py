@@ -27,7 +27,7 @@ from ducklake_orch.catalog.write_result import find_replay, write_result
 from ducklake_orch.catalog.writer import write_files, write_known_rows
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
-from ducklake_orch.engine.commit import Write, refuse_read_only
+from ducklake_orch.engine.commit import Write, refuse_read_only, refuse_without_message
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.retry import by_plan, retrying
@@ -215,6 +215,7 @@ class _Changer:
         request, verb = self._request, self._verb
         with planning(self._config, f"Planning {self._purpose}", turn) as metadata:
             latest = metadata.latest()
+            refuse_without_message(self._purpose, request.commit, required=metadata.requires_message())
             if metadata.encrypted():
                 raise UnsupportedStatementError(
                     f"Lake `{self._config.name}` is encrypted.", remedy="Change its rows in `lake.execute`."

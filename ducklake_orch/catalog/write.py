@@ -26,7 +26,7 @@ from ducklake_orch.catalog.write_result import find_replay, partitions_written, 
 from ducklake_orch.config.catalogs import DuckDBCatalog, SQLiteCatalog
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine import server_sql
-from ducklake_orch.engine.commit import Write, refuse_managed, refuse_read_only
+from ducklake_orch.engine.commit import Write, refuse_managed, refuse_read_only, refuse_without_message
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.retry import by_plan, retrying
@@ -235,6 +235,7 @@ class _Writer:
     def _look(self, metadata: Metadata) -> _Plan:
         request, newest = self._request, metadata.latest()
         latest = newest.snapshot_id
+        refuse_without_message(f"writing `{request.table}`", request.commit, required=metadata.requires_message())
         if metadata.encrypted():
             raise UnsupportedStatementError(
                 f"Lake `{self._config.name}` is encrypted.", remedy="Write to it with INSERT in `lake.execute`."

@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
 from ducklake_orch.config.fields import HomePath, Milliseconds
 from ducklake_orch.config.nearest import nearest
+from ducklake_orch.config.redaction import SECRET_WORD
 from ducklake_orch.config.tables import Family, Parameters, UrlModel
 from ducklake_orch.config.urls import (
     build_url,
@@ -133,6 +134,11 @@ class PostgresCatalog(ServerCatalog):
 
     @model_validator(mode="after")
     def _known_parameters(self) -> Self:
+        if self.options and SECRET_WORD.search(self.options):
+            raise ValueError(
+                "`options` holds a password or token, which would be shown: `password` has a field of its own, and a"
+                " setting of the server belongs into `ALTER ROLE … SET`"
+            )
         for key in self.parameters:
             if key not in LIBPQ_PARAMETERS:
                 raise ValueError(f"unknown libpq parameter `{key}`. {nearest(key, LIBPQ_PARAMETERS)}")

@@ -63,6 +63,14 @@ PERSISTED_OPTIONS = frozenset(
         "write_deletion_vectors",
     }
 )
+# Options that the engine accepts and that then break writes or reads: why, and what to do instead.
+_BREAKING_OPTIONS = {
+    "parquet_row_group_size_bytes": "with it, every INSERT fails in a program that keeps the order of rows, as DuckDB"
+    " does by default. Set `parquet_row_group_size`, a number of rows",
+    "write_deletion_vectors": "deletion vectors are experimental: time travel between two of them gives wrong rows, and"
+    " `delete`, `merge`, `changes`, `rollback` and maintenance cannot read them. Leave it off: deletes then write"
+    " Parquet files",
+}
 RESERVED_ALIASES = {"memory", "system", "temp", "main", "pg_catalog", "information_schema"}
 
 
@@ -97,7 +105,7 @@ class LakeConfig(Model):
     alias: str = Field(default="", description="Name of the attached database in SQL: `my-lake` becomes `my_lake`.")
     create_if_missing: bool = Field(
         default=False,
-        description="Make the lake when it is not there; true in `DuckLake.local`, and for `init --create` and `demo`.",
+        description="Let the first write create the lake; true in `DuckLake.local`, for `init --create` and `demo`.",
     )
     metadata_schema: str | None = Field(
         default=None,
@@ -163,7 +171,9 @@ class LakeConfig(Model):
     @property
     def required_extensions(self) -> list[str]:
         """The DuckDB extensions that connecting will load, in order."""
-        names = ["ducklake", *self.catalog.extensions, *self.storage_extensions, *self.extensions]
+        # What DuckDB comes with can only decrypt; to encrypt it takes the cryptography of this extension.
+        encrypting = ["httpfs"] if self.encrypted else []
+        names = ["ducklake", *self.catalog.extensions, *self.storage_extensions, *encrypting, *self.extensions]
         return list(dict.fromkeys(names))
 
     @property
@@ -208,6 +218,7 @@ class LakeConfig(Model):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        self._check_options()
         if self.alias.lower() in RESERVED_ALIASES or not self.alias.strip() or "\x00" in self.alias:
             raise ValueError(f"`alias` = {self.alias!r} is a name that DuckDB keeps for itself")
         if self.snapshot is not None and self.as_of is not None:
@@ -216,11 +227,6 @@ class LakeConfig(Model):
             raise ValueError(f"`as_of` = {self.as_of.isoformat()} has no time zone: add one, `+00:00` say")
         if any(key.lower() == "timezone" and value != "UTC" for key, value in self.settings.items()):
             raise ValueError("`TimeZone` in `settings`: every connection runs in UTC, or partition values would shift")
-        for key in self.options:
-            if key not in PERSISTED_OPTIONS:
-                raise ValueError(f"unknown option `{key}` in `options`. {nearest(key, PERSISTED_OPTIONS)}")
-        for key in self.attach_options:
-            check_attach_option(key)
         for field in ("settings", "attach_options"):
             for key in _keys(getattr(self, field)):
                 if _SECRET_NAME.search(key):
@@ -230,6 +236,17 @@ class LakeConfig(Model):
                     )
         _refuse_pairs_that_cannot_work(self)
         return self
+
+    def _check_options(self) -> None:
+        for key in self.options:
+            if key not in PERSISTED_OPTIONS:
+                raise ValueError(f"unknown option `{key}` in `options`. {nearest(key, PERSISTED_OPTIONS)}")
+        for key in self.attach_options:
+            check_attach_option(key)
+        for field in ("options", "attach_options"):
+            for key, value in getattr(self, field).items():
+                if why := breaking_option(key, value):
+                    raise ValueError(f"`{key}` in `{field}`: {why}")
 
 
 def _keys(options: Mapping[str, Any]) -> Iterator[str]:
@@ -254,6 +271,12 @@ def default_alias(name: str) -> str:
     alias = re.sub(r"\W", "_", name)
     alias = f"_{alias}" if alias[0].isdigit() else alias
     return f"{alias}_lake" if alias.lower() in RESERVED_ALIASES else alias
+
+
+def breaking_option(name: str, value: Any) -> str | None:
+    """Say why an option that the engine accepts breaks what follows, and what to do instead; None for any other."""
+    off = str(value).lower() in ("false", "0", "")
+    return None if off else _BREAKING_OPTIONS.get(name.lower())
 
 
 def check_attach_option(key: str) -> None:

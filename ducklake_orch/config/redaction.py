@@ -14,6 +14,9 @@ _KEY_VALUE = re.compile(
     re.IGNORECASE,
 )
 
+# A setting whose name says that its value is a secret.
+SECRET_WORD = re.compile(r"(?:password|passwd|secret|token|credential)[\w.]*\s*=", re.IGNORECASE)
+
 
 def redact_url(url: str) -> str:
     """Mask the password and secret query parameters of a URL."""

@@ -125,6 +125,11 @@ class _Endpoint(BucketStorage):
     @classmethod
     def _split_endpoint(cls, data: Any) -> Any:
         endpoint = data.get("endpoint") if isinstance(data, dict) else None
+        if isinstance(endpoint, str) and "@" in endpoint:
+            raise ConfigError(
+                "`endpoint` holds a login, which would be shown and which the engine does not use.",
+                remedy="Write `host:port`, and give the keys in their own fields.",
+            )
         if isinstance(endpoint, str) and "://" in endpoint:
             scheme, _, rest = endpoint.partition("://")
             # An endpoint with its scheme says both; an explicit use_ssl still wins.

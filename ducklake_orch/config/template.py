@@ -31,7 +31,7 @@ _HEAD = """\
 """
 
 _ALTERNATIVES = """\
-# create_if_missing = true  # make the lake when it is not there
+# create_if_missing = true  # let the first write create the lake
 # metadata_schema = "lake"  # Postgres: many lakes in one database
 
 ## --- Catalogs: a lake uses one by its name, `catalog = "postgres"` ---------------------------------------------

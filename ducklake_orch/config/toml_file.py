@@ -51,8 +51,12 @@ def _parse(path: Path) -> dict[str, Any]:
         problem, remedy = f"byte {error.start} is not UTF-8.", "Save the file as UTF-8."
     except OSError as error:
         problem, remedy = f"the file cannot be read ({error.strerror}).", "Check the path and its permissions."
+    except RecursionError:
+        problem, remedy = "its values are nested too deeply.", "No setting needs nesting: correct the file."
     except tomllib.TOMLDecodeError as error:
         problem, remedy = f"invalid TOML: {error}.", "Correct the file at that place."
+    except ValueError:  # of a number with thousands of digits
+        problem, remedy = "it has a number that is too long.", "Write numbers with at most 18 digits."
     # Raised here, not in a handler: some of these errors hold the whole text, secrets included.
     raise ConfigFileError(f"{path}: {problem}", remedy=remedy)
 

@@ -29,16 +29,28 @@ APPLICATION_NAME = "ducklake-orch"
 
 
 class Pin(NamedTuple):
-    """How a connection sees the lake: writable and current, or read-only at some point in time."""
+    """How a connection sees the lake: writable and current, or read-only at some point in time.
+
+    Attributes:
+        read_only: Whether the engine refuses writes.
+        snapshot: The snapshot that is seen; None for the latest.
+        as_of: The time that is seen; None for now.
+        reads: Whether the user of the connection only reads, even where it is a writable one: a reader creates no lake.
+    """
 
     read_only: bool = False
     snapshot: int | None = None
     as_of: datetime | None = None
+    reads: bool = False
 
     @property
     def writable(self) -> bool:
         """Whether the connection can write."""
         return not self.read_only and self.snapshot is None and self.as_of is None
+
+    def creates(self, config: LakeConfig) -> bool:
+        """Whether a lake that does not exist is created."""
+        return config.create_if_missing and self.writable and not self.reads
 
 
 def preview(config: LakeConfig, pin: Pin, *, reveal: bool = False) -> str:
@@ -182,6 +194,9 @@ def storage_secret(storage: BucketStorage, *, at_motherduck: bool = False) -> di
             values = _azure_secret(storage)
         case _:  # pragma: no cover - the union is closed
             raise TypeError(type(storage).__name__)
+    if _fixed_credentials(storage) and not at_motherduck:
+        # The engine completes a secret from `AWS_ACCESS_KEY_ID` and its kin, unless each value is there, if only empty.
+        values |= {name: values.get(name) or "" for name in ("key_id", "secret", "session_token")}
     # With its closing slash: the engine matches scopes as plain prefixes, and `s3://b` would also cover `s3://b2`.
     return values | {"scope": storage.scope or storage.root_path} | dict(storage.secret_parameters)
 
@@ -207,6 +222,12 @@ def _s3_secret(storage: S3Storage, at_motherduck: bool) -> dict[str, Any]:
     values |= {"profile": storage.profile, "assume_role_arn": storage.role_arn}
     values |= {"key_id": storage.access_key_id, "secret": storage.secret_access_key}
     return values | {"session_token": storage.session_token} | _endpoint(storage)
+
+
+def _fixed_credentials(storage: BucketStorage) -> bool:
+    """Whether the configuration holds all credentials there are: an `AWS_…` variable of the process is not for them."""
+    at_amazon = isinstance(storage, S3Storage) and not storage.access_key_id
+    return not (at_amazon or storage.uses_credential_chain or isinstance(storage, AzureStorage))
 
 
 def _azure_secret(storage: AzureStorage) -> dict[str, Any]:

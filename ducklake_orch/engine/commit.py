@@ -15,7 +15,7 @@ import duckdb
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.attach import Pin
-from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.failures import MESSAGE_REMEDY, classify
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.engine.retry import by_family, retrying
@@ -25,6 +25,7 @@ from ducklake_orch.errors import (
     CatalogBusyError,
     CatalogUnreachableError,
     CommitConflictError,
+    CommitMessageRequiredError,
     DuckLakeOrchError,
     ReadOnlyError,
     UnknownOutcomeError,
@@ -36,7 +37,7 @@ log = logging.getLogger("ducklake_orch")
 T = TypeVar("T")
 X = TypeVar("X", bound="Transaction")
 # After these a COMMIT has certainly not happened: the catalog itself said no. Anything else may be a lost answer.
-_CERTAIN = (CommitConflictError, CatalogBusyError, ReadOnlyError, UnsupportedStatementError)
+_CERTAIN = (CommitConflictError, CommitMessageRequiredError, CatalogBusyError, ReadOnlyError, UnsupportedStatementError)
 
 
 @dataclass
@@ -115,6 +116,8 @@ class LakeTransaction:
         """Open it and note in `write` which snapshot it sees."""
         self.session.con.execute("BEGIN")
         write.before = current_snapshot(self.session)
+        if write.marked and not write.info.message:
+            refuse_without_message(write.purpose, write.info, required=requires_message(self.session))
 
     def mark(self, write: Write) -> None:
         """Make its snapshot carry the write id."""
@@ -198,6 +201,33 @@ def refuse_managed(config: LakeConfig, purpose: str) -> None:
         raise UnsupportedStatementError(
             f"{purpose}: lake `{config.name}` keeps its files at MotherDuck, where only MotherDuck writes.",
             remedy=remedy,
+        )
+
+
+def requires_message(session: Session) -> bool:
+    """Whether the lake takes no commit without a message."""
+    # Through the connection that is not in the lake: the transaction may be asked nothing before its own statements.
+    row = session.instance.root.execute(server_sql.query(session.config, message_option_sql(session.config))).fetchone()
+    return row is not None and str(row[0]).lower() in ("true", "1")
+
+
+def message_option_sql(config: LakeConfig) -> str:
+    """Return the query for the option that asks for commit messages."""
+    # `key` is a word of MySQL's, unless something stands before it.
+    value = server_sql.texts(config, ["max(m.value)"])
+    name = server_sql.table(config, "ducklake_metadata")
+    return f"select {value} from {name} m where m.key = 'require_commit_message' and m.scope is null"
+
+
+def refuse_without_message(purpose: str, info: CommitInfo, *, required: bool) -> None:
+    """Refuse a write without a message where the lake asks for one: the engine would let our mark count as one.
+
+    Raises:
+        CommitMessageRequiredError: Before anything is written.
+    """
+    if required and not info.message:
+        raise CommitMessageRequiredError(
+            f"{purpose}: the lake takes no commit without a message.", remedy=MESSAGE_REMEDY
         )
 
 

@@ -1,11 +1,17 @@
 """The connection that a user gets: DuckDB's own, except that its cursors stay in the lake."""
 
 import os
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import duckdb
 
+from ducklake_orch.engine.qualifying import run_qualified
+from ducklake_orch.engine.quoting import literal
 from ducklake_orch.errors import ForkedConnectionError
+
+_RUNS_SQL = frozenset({"execute", "executemany", "sql", "query", "from_query"})
 
 
 class LakeConnection:
@@ -17,13 +23,20 @@ class LakeConnection:
     Args:
         con: A connection that is in the lake.
         use: What its cursors run to get there.
+        alias: The lake's name in SQL, which one of its schemas may have, too; None for another database.
+
+    Attributes:
+        qualifies: Whether all that runs SQL puts the lake before ambiguous names; `run` always does. Else the methods
+            are DuckDB's own, which find Python variables of their caller by name.
     """
 
-    __slots__ = ("__weakref__", "_con", "_cursors", "_pid", "_use")
+    __slots__ = ("__weakref__", "_alias", "_con", "_cursors", "_pid", "_use", "qualifies")
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, use: str) -> None:
+    def __init__(self, con: duckdb.DuckDBPyConnection, use: str, alias: str | None = None) -> None:
         self._con = con
         self._use = use
+        self._alias = alias
+        self.qualifies = False
         self._cursors: list[LakeConnection] = []
         self._pid = os.getpid()
 
@@ -42,7 +55,8 @@ class LakeConnection:
 
     def cursor(self) -> "LakeConnection":
         """Return another connection to the same lake, for another thread say; it ends with this one."""
-        cursor = LakeConnection(self.unwrap().cursor().execute(self._use), self._use)
+        cursor = LakeConnection(self.unwrap().cursor().execute(self._use), self._use, self._alias)
+        cursor.qualifies = self.qualifies
         self._cursors.append(cursor)
         return cursor
 
@@ -63,7 +77,28 @@ class LakeConnection:
         self.close()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.unwrap(), name)
+        found = getattr(self.unwrap(), name)
+        return partial(self._run, found) if self.qualifies and name in _RUNS_SQL else found
+
+    def run(self, sql: str, *parameters: Any) -> None:
+        """Execute a statement; its result is this connection's."""
+        self._run(self.unwrap().execute, sql, *parameters)
+
+    def qualify(self) -> None:
+        """Put the lake before ambiguous names from here on, if one of its schemas has its name."""
+        sql = "SELECT 1 FROM duckdb_schemas() WHERE database_name = $1 AND lower(schema_name) = lower($1)"
+        wanted = literal(self._alias or "")
+        self.qualifies = self.unwrap().execute(sql.replace("$1", wanted)).fetchone() is not None
+
+    def _run(self, run: Callable[..., Any], sql: Any, *args: Any, **options: Any) -> Any:
+        if self._alias is None or not isinstance(sql, str):
+            return run(sql, *args, **options)
+        if ";" in sql and not (args or options):
+            # One by one: none of them may run twice.
+            *first, sql = [one.query for one in self.unwrap().extract_statements(sql)] or [sql]
+            for statement in first:
+                run_qualified(run, self._alias, statement)
+        return run_qualified(run, self._alias, sql, *args, **options)
 
     def __repr__(self) -> str:
         return f"<LakeConnection {self._use}>"

@@ -12,7 +12,7 @@ import duckdb
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.attach import Pin
-from ducklake_orch.engine.commit import Write, commit, end_users_commit, roll_back
+from ducklake_orch.engine.commit import Write, commit, end_users_commit, requires_message, roll_back
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.floors import refuse_below_floor
 from ducklake_orch.engine.introspection import NO_SUMMARY, summary
@@ -226,8 +226,10 @@ class _Run:
             result = self._run(index, command)
             self._open = write
             write.before = current_snapshot(session)
-            if session.pin.writable:
+            if session.pin.writable and (write.info.message or not requires_message(session)):
                 session.con.execute(write.set_message(session.config.alias))
+            else:
+                write.marked = False  # the commands must set a message themselves, and the engine looks whether they do
             return result
         self._open = None
         if command.transaction == "rollback":
@@ -323,7 +325,7 @@ class _Run:
             if command.expanded:
                 run_expanded(self._session.con.unwrap(), command.sql)
             else:
-                self._session.con.execute(command.sql, *parameters)
+                self._session.con.run(command.sql, *parameters)
             return
         except duckdb.Error as error:
             failure = classify(error, self._session.config, f"Command {index} failed")

@@ -17,10 +17,12 @@ from ducklake_orch.errors import (
     CatalogUnreachableError,
     CatalogVersionError,
     CommitConflictError,
+    CommitMessageRequiredError,
     ConfigError,
     DatabaseNotFoundError,
     DataPathMismatchError,
     DuckLakeOrchError,
+    EncryptionError,
     ExtensionMissingError,
     LakeNotFoundError,
     ObjectExistsError,
@@ -56,6 +58,13 @@ def _http(*codes: int) -> str:
     return rf"HTTP[^\n]*(?<![\w./=-])(?:{'|'.join(map(str, codes))})(?![\w./=-])"
 
 
+MESSAGE_REMEDY = (
+    "Give one: `commit=CommitInfo(author=…, message=…)`. The lake's option `require_commit_message` asks for it."
+)
+MISSING_LAKE_REMEDY = (
+    "To create it, run `ducklake-orch init --create`, or set `create_if_missing=True` and write to it: reading creates"
+    " no lake."
+)
 # The first rule that matches decides; the more specific stand first.
 RULES = [
     # The engine looks in the network for an extension that a statement needs and nobody loaded
@@ -64,11 +73,26 @@ RULES = [
         ExtensionMissingError,
         "Name the extension in `extensions` of the lake: it is then loaded from its wheel.",
     ),
+    Rule(
+        r"read-only crypto module",
+        EncryptionError,
+        "Set `encrypted=True` in the lake's configuration: it then loads `httpfs`, whose cryptography can write.",
+    ),
+    Rule(
+        r"ROW_GROUP_SIZE_BYTES does not work while preserving insertion order",
+        ConfigError,
+        "The lake's option `parquet_row_group_size_bytes` needs `preserve_insertion_order = false` in `settings`.",
+    ),
+    Rule(
+        r"Commit Information for the snapshot is required",
+        CommitMessageRequiredError,
+        MESSAGE_REMEDY,
+    ),
     # Opening a lake
     Rule(
         r"creating a new DuckLake is explicitly disabled|no database/share named",
         LakeNotFoundError,
-        "Set `create_if_missing=True` (or run `ducklake-orch init --create`) if it should be made.",
+        MISSING_LAKE_REMEDY,
     ),
     Rule(
         r"DATA_PATH parameter .* does not match existing data path",

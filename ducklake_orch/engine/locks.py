@@ -5,6 +5,7 @@ A holder that dies frees its place: the operating system drops its file lock, th
 """
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -12,6 +13,7 @@ import logging
 import os
 import random
 import socket
+import stat
 import threading
 import time
 from collections import Counter
@@ -129,12 +131,15 @@ class FileQueue:
     @contextlib.contextmanager
     def _opened(self) -> Iterator[int | None]:
         try:
-            file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            file = self._open()
         except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+                raise self._no_lock_file("it is a link, a folder or a pipe") from error
             if self._mode == fcntl.LOCK_EX:
                 raise StorageError(
                     f"The lock file {self.path} cannot be opened: {error.strerror}.",
-                    remedy="Who writes to a lake in a file must be able to write to its folder.",
+                    remedy="A writer must be able to write to the folder of the catalog and to the lock file. Remove a"
+                    " lock file that another user left behind.",
                 ) from error
             # A reader of a catalog in a read-only folder: nobody there can write either.
             yield None
@@ -146,6 +151,64 @@ class FileQueue:
             if file in _descriptors:  # not in a forked child, which has closed it
                 _descriptors.remove(file)
                 os.close(file)
+
+    def _open(self) -> int:
+        """Open the lock file, and make sure that only those who may write the catalog can lock it.
+
+        A process that can open a file, if only to read it, can hold its lock; so the file denies everything to those
+        who may not write the catalog. No link is followed: a writer empties the file.
+        """
+        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        made, mode = False, self._lock_mode()
+        while True:
+            try:
+                # Without O_CREAT where it is there: in a sticky folder Linux refuses that for a file of another user.
+                file = os.open(self.path, flags | (os.O_CREAT | os.O_EXCL if made else 0), mode)
+                break
+            except (FileNotFoundError, FileExistsError):
+                made = not made
+                if made and not self._catalog.parent.is_dir():
+                    raise
+        try:
+            found = os.fstat(file)
+            if not stat.S_ISREG(found.st_mode):
+                raise self._no_lock_file("it is no regular file")
+            if found.st_nlink > 1:
+                raise self._no_lock_file("the file has another name, too")
+            owners = {os.geteuid(), 0, *(self._owner(path) for path in (self._catalog, self._catalog.parent))}
+            if found.st_uid not in owners and not mode & 0o020:
+                raise self._no_lock_file(f"it belongs to user {found.st_uid}, who owns neither catalog nor folder")
+            if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) != mode:
+                os.fchmod(file, mode)  # the umask, or an older version, has made it otherwise
+            if made and self._catalog.exists() and self._catalog.stat().st_gid != found.st_gid:
+                with contextlib.suppress(OSError):  # not a member of the group that may write the catalog
+                    os.fchown(file, -1, self._catalog.stat().st_gid)
+        except BaseException:
+            os.close(file)
+            raise
+        return file
+
+    def _lock_mode(self) -> int:
+        """Return the mode of the lock file: all for those who may write the catalog, nothing for others."""
+        try:
+            mode = self._catalog.stat().st_mode
+        except OSError:  # the catalog is still to be made: as the folder's writers may
+            mode = self._catalog.parent.stat().st_mode if self._catalog.parent.exists() else 0
+            mode &= ~0o002 if mode & stat.S_ISVTX else ~0
+        return 0o600 | (0o060 if mode & 0o020 else 0) | (0o006 if mode & 0o002 else 0)
+
+    @staticmethod
+    def _owner(path: Path) -> int:
+        try:
+            return path.stat().st_uid
+        except OSError:
+            return -1
+
+    def _no_lock_file(self, reason: str) -> StorageError:
+        return StorageError(
+            f"The lock file {self.path} cannot be used: {reason}.",
+            remedy="Another program, or somebody else, put it there. Remove it: it is made anew.",
+        )
 
     def _wait(self, file: int, purpose: str, timeout: float, me: tuple[Path, int]) -> None:
         deadline = time.monotonic() + timeout

@@ -23,7 +23,7 @@ from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.attach import Pin, attach_statements, metadata_attach
 from ducklake_orch.engine.connection import LakeConnection
 from ducklake_orch.engine.diagnosis import diagnose
-from ducklake_orch.engine.failures import HALF_MADE, classify, run
+from ducklake_orch.engine.failures import HALF_MADE, MISSING_LAKE_REMEDY, classify, run
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import Instance
 from ducklake_orch.engine.locks import LOCK_ALIAS, FileQueue, MySQLQueue, NoQueue, PostgresQueue, Queue
@@ -69,7 +69,7 @@ def enter(config: LakeConfig, instance: Instance) -> LakeConnection:
     if entered is not None:
         return entered
     use, cursor = f"USE {identifier(config.alias)}", instance.root.cursor()
-    con = LakeConnection(cursor, use)
+    con = LakeConnection(cursor, use, config.alias)
     try:
         _use(cursor, use, config)
         if config.on_attach:
@@ -140,7 +140,7 @@ def _attach_or_create(config: LakeConfig, pin: Pin, instance: Instance, entering
             _run_attach(config, pin, instance, create=False, entering=entering)
             return
         except LakeNotFoundError:
-            if not (config.create_if_missing and pin.writable):
+            if not pin.creates(config):
                 raise
     _create(config, pin, instance)
     log.info("created lake `%s` in %s", config.name, catalog.to_url())
@@ -149,14 +149,10 @@ def _attach_or_create(config: LakeConfig, pin: Pin, instance: Instance, entering
 def refuse_missing(config: LakeConfig, pin: Pin) -> None:
     """Refuse a catalog file that is not there; the engine would leave an empty one behind."""
     catalog = config.catalog
-    if (
-        isinstance(catalog, FileCatalog)
-        and not catalog.path.exists()
-        and not (config.create_if_missing and pin.writable)
-    ):
+    if isinstance(catalog, FileCatalog) and not catalog.path.exists() and not pin.creates(config):
         raise LakeNotFoundError(
             f"There is no lake `{config.name}`: {catalog.path} does not exist.",
-            remedy="Set `create_if_missing=True` (or run `ducklake-orch init --create`) if it should be made.",
+            remedy=MISSING_LAKE_REMEDY,
         )
 
 

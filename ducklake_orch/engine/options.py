@@ -1,24 +1,60 @@
 """The lake's persisted options: write them, and compare what is configured with what the catalog says."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import duckdb
 
-from ducklake_orch.config.lake import PERSISTED_OPTIONS, LakeConfig, Scalar
+from ducklake_orch.config.lake import PERSISTED_OPTIONS, LakeConfig, Scalar, breaking_option
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.config.units import parse_size
 from ducklake_orch.engine.quoting import TableName, literal
 from ducklake_orch.errors import ConfigError
 
+# Read by the engine for the lake as a whole, wherever they are set.
+_LAKE_WIDE = frozenset({"expire_older_than", "delete_older_than", "require_commit_message"})
 
-def check_option(name: str) -> None:
-    """Refuse an option that the engine does not know.
+
+def check_option(name: str, value: Scalar, *, scoped: bool = False) -> None:
+    """Refuse an option that the engine does not know, or that it accepts and that breaks what follows.
+
+    Args:
+        name: The option.
+        value: Its value.
+        scoped: Whether it is set for a schema or a table only.
 
     Raises:
-        ConfigError: Names the nearest one.
+        ConfigError: Says what to do instead.
     """
     if name not in PERSISTED_OPTIONS:
         raise ConfigError(f"Unknown option `{name}`.", remedy=nearest(name, PERSISTED_OPTIONS))
+    if why := breaking_option(name, value):
+        problem, _, remedy = why.partition(". ")
+        raise ConfigError(f"The option `{name}` is refused: {problem}.", remedy=f"{remedy}.")
+    if scoped and name in _LAKE_WIDE:
+        raise ConfigError(
+            f"The option `{name}` holds for the whole lake: the engine ignores it on a schema or table.",
+            remedy="Set it without `schema` and `table`.",
+        )
+
+
+def check_compression(options: Mapping[str, Any]) -> None:
+    """Refuse a compression level that the compression has not: each later INSERT would fail.
+
+    Args:
+        options: All options that hold for the lake, schema or table, the new one among them.
+    """
+    level, codec = options.get("parquet_compression_level"), str(options.get("parquet_compression", "snappy"))
+    if level is not None and codec.lower() != "zstd":
+        raise ConfigError(
+            f"`parquet_compression_level` = {level} beside the compression `{codec}`: only zstd has levels.",
+            remedy="Set `parquet_compression` to `zstd`, before the level.",
+        )
+
+
+def in_order(options: Mapping[str, Scalar]) -> list[tuple[str, Scalar]]:
+    """Return options in an order in which they can be set one by one: the compression before its level."""
+    return sorted(options.items(), key=lambda option: option[0] == "parquet_compression_level")
 
 
 def set_option_sql(

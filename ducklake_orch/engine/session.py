@@ -140,7 +140,7 @@ def _one_process_at_a_time(config: LakeConfig, pin: Pin) -> Iterator[None]:
         return
     refuse_missing(config, pin)
     queue = FileQueue(catalog.path, shared=not pin.writable)
-    new = [catalog.path.parent] if config.create_if_missing and pin.writable else []
+    new = [catalog.path.parent] if pin.creates(config) else []
     with folders(*new), queue.hold(f"a connection to lake `{config.name}`", config.lock_timeout.total_seconds()):
         yield
 

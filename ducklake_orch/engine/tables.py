@@ -5,9 +5,10 @@ from typing import Any
 
 from ducklake_orch.config.lake import LakeConfig, Scalar
 from ducklake_orch.engine.commit import Write, commit, refuse_read_only, run_in
+from ducklake_orch.engine.introspection import options as stored_options
 from ducklake_orch.engine.introspection import tables
 from ducklake_orch.engine.layout import column_comments, column_types, create_table_sql
-from ducklake_orch.engine.options import check_option, drift, set_option_sql
+from ducklake_orch.engine.options import check_compression, check_option, drift, in_order, set_option_sql
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.session import Session, open_session
 from ducklake_orch.results import CommitInfo
@@ -27,8 +28,8 @@ def create_table(
 ) -> None:
     """Create a table, its schema if needed, and its layout, in one snapshot; the arguments are those of `DuckLake`."""
     refuse_read_only(config, f"creating table `{name}`")
-    for option in options:
-        check_option(option)
+    for option, value in options.items():
+        check_option(option, value, scoped=True)
     with open_session(config) as session:
         types = column_types(schema, session.instance.root)
         create = create_table_sql(
@@ -50,11 +51,7 @@ def create_table(
 
         commit(session, Write(f"creating table `{name}`", info=info), work)
     # The engine takes options only for a table that is committed. A crash in between is mended by calling again.
-    set_options(
-        config,
-        f"setting options of `{name}`",
-        [set_option_sql(config.alias, key, value, table=name) for key, value in options.items()],
-    )
+    set_options(config, f"setting options of `{name}`", options, table=name)
 
 
 def run_statements(config: LakeConfig, purpose: str, statements: Sequence[str], info: CommitInfo | None) -> None:
@@ -64,12 +61,29 @@ def run_statements(config: LakeConfig, purpose: str, statements: Sequence[str], 
         run_in(session, Write(purpose, info or CommitInfo()), statements)
 
 
-def set_options(config: LakeConfig, purpose: str, statements: Sequence[str]) -> None:
-    """Run statements that set options."""
-    if not statements:
+def set_options(
+    config: LakeConfig,
+    purpose: str,
+    options: Mapping[str, Scalar],
+    *,
+    schema: str | None = None,
+    table: TableName | None = None,
+) -> None:
+    """Set options of the lake, a schema, or a table; one that would break later writes is refused."""
+    for name, value in options.items():
+        check_option(name, value, scoped=bool(schema or table))
+    if not options:
         return
     refuse_read_only(config, purpose)
+    scopes = [("lake", None), ("schema", table.schema if table else schema), ("table", str(table) if table else None)]
     with open_session(config) as session:
+        held: dict[str, Any] = {}
+        for scope in scopes:
+            held |= {one.name: one.value for one in stored_options(session) if (one.scope, one.entry) == scope}
+        check_compression({**held, **options})
+        statements = [
+            set_option_sql(config.alias, name, value, schema=schema, table=table) for name, value in in_order(options)
+        ]
         # Options are no part of snapshots, so there is nothing to mark; setting them twice sets them once.
         run_in(session, Write(purpose, marked=False, repeatable=True), statements)
 
@@ -79,6 +93,5 @@ def apply_options(config: LakeConfig) -> dict[str, tuple[str | None, Scalar]]:
     quiet = config.model_copy(update={"options": {}})
     with open_session(quiet) as session:
         changes = drift(config, session.instance.root)
-    statements = [set_option_sql(config.alias, name, wanted) for name, wanted, _ in changes]
-    set_options(quiet, "applying options", statements)
+    set_options(quiet, "applying options", {name: wanted for name, wanted, _ in changes})
     return {name: (actual, wanted) for name, wanted, actual in changes}

@@ -73,6 +73,7 @@ class TableState:
         files: Its live files, in the order of their rows.
         inlined: The rows that are only in the catalog, by schema version, those without any left out.
         inlined_since: When the oldest of them came.
+        vectors: Whether deletion vectors hold deletions of its files, for whatever snapshot.
     """
 
     table_id: int
@@ -83,6 +84,7 @@ class TableState:
     files: Sequence[FileState]
     inlined: Sequence[InlinedState]
     inlined_since: datetime | None
+    vectors: bool = False
 
     @property
     def staying(self) -> str | None:
@@ -146,7 +148,7 @@ def census(config: LakeConfig, doing: str) -> Iterator[Census]:
         config: The lake.
         doing: What for, in the message of an error.
     """
-    with planning(config, doing) as metadata:
+    with planning(config, doing, reads=True) as metadata:
         latest = metadata.latest()
         deletions = "ducklake_inlined_delete_"
         there = set(server_sql.names(metadata.con, config, "ducklake_inlined_"))
@@ -155,6 +157,10 @@ def census(config: LakeConfig, doing: str) -> Iterator[Census]:
         inlined = _inlined(metadata, there)
         times = _times(metadata, [one.oldest for some in inlined.values() for one in some])
         keys = _keys(metadata)
+        names = metadata.table_sql("ducklake_delete_file")
+        vectors = {
+            int(row[0]) for row in metadata.rows(f"SELECT DISTINCT table_id FROM {names} WHERE format <> 'parquet'")
+        }
         tables = [
             TableState(
                 table_id,
@@ -165,6 +171,7 @@ def census(config: LakeConfig, doing: str) -> Iterator[Census]:
                 files.get(table_id, ()),
                 inlined.get(table_id, ()),
                 min((times[one.oldest] for one in inlined.get(table_id, ())), default=None),
+                table_id in vectors,
             )
             for table_id, name, schema_id, folder in _tables(metadata, latest.snapshot_id)
         ]

@@ -128,7 +128,7 @@ class _Run:
         return _report(step, "failed", duration_s=seconds, error=failure)
 
     def _is_there(self, name: TableName) -> bool:
-        with planning(self._config, "Looking for a table") as metadata:
+        with planning(self._config, "Looking for a table", reads=True) as metadata:
             return metadata.find_table(name, metadata.latest().snapshot_id) is not None
 
     def report(self, steps: Sequence[StepReport], last: int, *, dry_run: bool = False) -> MaintenanceReport:

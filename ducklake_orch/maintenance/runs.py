@@ -135,7 +135,7 @@ def _queue(config: LakeConfig) -> Iterator[Queue]:
 
 
 def _running(config: LakeConfig, error: LakeLockedError) -> MaintenanceRunningError:
-    with planning(config, "Looking for who maintains the lake") as metadata:
+    with planning(config, "Looking for who maintains the lake", reads=True) as metadata:
         last = last_run(metadata)
     owner = last.owner if last is not None and last.status == RUNNING else error.message
     return MaintenanceRunningError(

@@ -50,6 +50,8 @@ class TablePlanner:
             return [self._left(operation, "the policy says so")]
         if self._table.options.get("auto_compact", "true").lower() in ("false", "0"):
             return [self._left(operation, "its option `auto_compact` is off")]
+        if operation != "flush" and self._table.vectors:
+            return [self._left(operation, "it has deletion vectors, which only the extension can read")]
         if operation != "flush" and part.engine in ("duckdb", "spark") and self._census.metadata.encrypted():
             return [self._left(operation, f"the lake is encrypted, which the engine `{part.engine}` cannot do")]
         match operation:

@@ -94,8 +94,10 @@ def _reading(config: LakeConfig, options: Mapping[str, str]) -> tuple[TableName,
     if time is not None and time.tzinfo is None:
         raise ConfigError(f"The option `as_of` = {as_of} has no time zone.", remedy="Add one, `+00:00` say.")
     if snapshot is None and time is None:
-        return table_name(options["table"]), Pin(False, config.snapshot, config.as_of), options.get("where")
-    return table_name(options["table"]), Pin(False, _number("snapshot", snapshot), time), options.get("where")
+        pin = Pin(False, config.snapshot, config.as_of, reads=True)
+    else:
+        pin = Pin(False, _number("snapshot", snapshot), time, reads=True)
+    return table_name(options["table"]), pin, options.get("where")
 
 
 def _check(options: Mapping[str, str], known: Sequence[str]) -> None:

@@ -38,6 +38,20 @@ def test_scripts_are_split_where_the_engine_splits_them(lake: DuckLake) -> None:
     assert [row["a;b"] for row in result.rows] == ["a;b", "it's", "dollar ; quote", " ; $$ ; "]
 
 
+def test_a_failed_result_is_false_and_its_rows_raise_the_error_of_the_command(lake: DuckLake) -> None:
+    good = lake.execute("FROM t")
+    assert good
+    assert good.rows == []
+    bad = lake.execute(["SELECT 1 AS one", "FROM no_such_table", "SELECT 2"])
+    assert not bad
+    with pytest.raises(errors.ObjectNotFoundError, match="no_such_table"):
+        _ = bad.rows
+    bad = lake.execute(["SELECT 1 AS one", "FROM no_such_table", "SELECT 2"], on_error="continue")
+    assert not bad
+    with pytest.raises(errors.ObjectNotFoundError, match="no_such_table"):
+        _ = bad.rows
+
+
 @pytest.mark.parametrize(
     ("sql", "kind"),
     [

@@ -119,7 +119,7 @@ def test_a_plan_keeps_its_snapshot_and_says_so_when_its_files_are_gone(local: Du
 def test_deletion_vectors_are_refused_when_the_frame_is_made(tmp_path: Path, spark: SparkSession) -> None:
     lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
     execute(lake, "CREATE TABLE t (k INTEGER)", "INSERT INTO t SELECT range FROM range(20)")
-    lake.set_option("write_deletion_vectors", True)
+    execute(lake, "CALL ducklake_set_option('lake', 'write_deletion_vectors', true)")  # as another program does
     execute(lake, "DELETE FROM t WHERE k = 3")
     with pytest.raises(UnsupportedStatementError, match="deletion vector"):
         lake.read("t", spark)

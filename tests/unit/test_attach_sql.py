@@ -103,8 +103,8 @@ def test_a_secret_that_is_there_already_is_not_made() -> None:
         ),
         (
             f"s3a://bucket?{KEYS}&endpoint=http://127.0.0.1:9000",
-            "TYPE s3, KEY_ID 'id', SECRET '***', ENDPOINT '127.0.0.1:9000', URL_STYLE 'path', USE_SSL false,"
-            " SCOPE 's3://bucket/'",
+            "TYPE s3, KEY_ID 'id', SECRET '***', SESSION_TOKEN '', ENDPOINT '127.0.0.1:9000', URL_STYLE 'path',"
+            " USE_SSL false, SCOPE 's3://bucket/'",
         ),
         ("s3://bucket?provider=credential_chain", "TYPE s3, PROVIDER credential_chain, SCOPE 's3://bucket/'"),
         (
@@ -122,9 +122,13 @@ def test_a_secret_that_is_there_already_is_not_made() -> None:
         ),
         (
             f"r2://bucket?account_id=acc&{KEYS}",
-            "TYPE r2, ACCOUNT_ID 'acc', KEY_ID 'id', SECRET '***', SCOPE 'r2://bucket/'",
+            "TYPE r2, ACCOUNT_ID 'acc', KEY_ID 'id', SECRET '***', SESSION_TOKEN '', SCOPE 'r2://bucket/'",
         ),
-        ("gs://bucket?key_id=id&secret=canary", "TYPE gcs, KEY_ID 'id', SECRET '***', SCOPE 'gs://bucket/'"),
+        (
+            "gs://bucket?key_id=id&secret=canary",
+            "TYPE gcs, KEY_ID 'id', SECRET '***', SESSION_TOKEN '', SCOPE 'gs://bucket/'",
+        ),
+        ("gs://bucket", "TYPE gcs, KEY_ID '', SECRET '', SESSION_TOKEN '', SCOPE 'gs://bucket/'"),
         ("gcs://bucket?provider=credential_chain", "TYPE gcs, PROVIDER credential_chain, SCOPE 'gs://bucket/'"),
         (
             "az://container?account_name=acc&account_key=canary",

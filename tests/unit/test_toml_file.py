@@ -155,3 +155,37 @@ def written(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(map(written, value)) + "]"
     return toml_string(value) if isinstance(value, str) else str(value).lower()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"[lakes.x]\noptions = {'[' * 20_000}{']' * 20_000}", "nested too deeply"),
+        (f"[lakes.x]\nthreads = {'9' * 5_000}", "a number that is too long"),
+    ],
+    ids=["nesting", "digits"],
+)
+def test_what_the_parser_cannot_hold_is_an_error_of_the_file(text: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "ducklake.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigFileError, match=words) as refusal:
+        load(path=path)
+    assert str(path) in str(refusal.value)
+    assert refusal.value.remedy
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"storage": {"type": "s3", "bucket": "b", "endpoint": "https://me:canary@host:9000"}},
+        {"storage": "s3://b?endpoint=me:canary@host:9000"},
+        {"catalog": {"type": "postgres", "host": "h", "options": "-c my.password=canary"}, "storage": "/files"},
+        {"catalog": "postgresql://h/d?options=-c%20my.token%3Dcanary", "storage": "/files"},
+    ],
+    ids=str,
+)
+def test_credentials_where_they_would_be_shown_are_refused_and_not_shown(fields: dict[str, Any]) -> None:
+    with pytest.raises((ConfigError, ValueError)) as refusal:
+        LakeConfig(name="x", **fields)
+    assert "canary" not in str(refusal.value)
+    assert "would be shown" in str(refusal.value)

@@ -1,0 +1,104 @@
+"""Let a schema be called like the lake: DuckDB then takes `shop.orders` for the lake `shop` as well, and refuses it.
+
+As everywhere in this package, the first of two parts is meant to be the schema; `shop.shop.orders` says so to DuckDB.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import duckdb
+
+from ducklake_orch.engine.quoting import folded, identifier
+
+_AMBIGUOUS = "Ambiguous reference to catalog or schema"
+_NAME = re.compile(rb'"(?:[^"]|"")*"|[A-Za-z_\x80-\xff][\w$\x80-\xff]*')
+# Words that the name of a table, a view or a function follows.
+_BEFORE_A_TABLE = frozenset(
+    b"from join into update table view exists using call describe summarize replace macro function only".split()
+)
+# Functions that every lake has in its schema `main`.
+_LAKE_FUNCTIONS = frozenset(
+    "snapshots current_snapshot last_committed_snapshot table_info table_insertions table_deletions table_changes"
+    " options set_option set_commit_message".split()
+)
+
+
+class _Token(NamedTuple):
+    start: int
+    text: bytes
+
+    def names(self, alias: str) -> bool:
+        name = self.text.decode()
+        name = name[1:-1].replace('""', '"') if name.startswith('"') else name
+        return folded(name) == folded(alias)
+
+
+def run_qualified(run: Callable[..., Any], alias: str, sql: str, *args: Any, **options: Any) -> Any:
+    """Run a statement; where a schema called like the lake makes its names ambiguous, run it with full names.
+
+    Args:
+        run: What runs it. A statement that is ambiguous fails before it does anything.
+        alias: The name of the lake in SQL.
+        sql: The statement.
+        *args: Passed on.
+        **options: Passed on.
+    """
+    failure: duckdb.Error | None = None
+    for everywhere in (None, False, True):
+        text = sql if everywhere is None else qualified(sql, alias, everywhere=everywhere)
+        try:
+            return run(text, *args, **options)
+        except duckdb.BinderException as error:
+            # What is wrong with the text as it was written is what its author can understand.
+            failure = failure or error
+            if _AMBIGUOUS not in str(error):
+                failure = error
+                break
+    assert failure is not None  # noqa: S101 - else it had run
+    raise failure
+
+
+def qualified(sql: str, alias: str, *, everywhere: bool = False) -> str:
+    """Put the lake before the names of a statement that begin with a schema called like it.
+
+    Args:
+        sql: The statement.
+        alias: The name of the lake in SQL.
+        everywhere: Whether a name of two parts is taken for one of a table wherever it stands, not only behind `FROM`,
+            `JOIN` and the like, where it cannot be a column.
+    """
+    text = sql.encode()
+    tokens = [_token(text, start) for start, _ in duckdb.tokenize(sql)]
+    result, done = b"", 0
+    for index, token in enumerate(tokens):
+        before = tokens[index - 1].text.lower() if index else b""
+        if not token.names(alias) or before == b".":
+            continue
+        parts = 1
+        while index + 2 * parts < len(tokens) and tokens[index + 2 * parts - 1].text == b".":
+            parts += 1
+        if _is_meant(tokens, index, parts, everywhere=everywhere):
+            called = tokens[index + 2].text.decode() if parts == 2 else ""
+            calls = before not in (b"into", b"table") and tokens[index + 3 : index + 4]
+            of_the_lake = calls and calls[0].text == b"(" and called.lower() in _LAKE_FUNCTIONS
+            result += text[done : token.start] + identifier(alias).encode() + b"."
+            done = token.start
+            if of_the_lake:
+                result += b"main"
+                done = token.start + len(token.text)
+    return (result + text[done:]).decode()
+
+
+def _is_meant(tokens: list[_Token], index: int, parts: int, *, everywhere: bool) -> bool:
+    words = [token.text.lower() for token in tokens[max(0, index - 2) : index]]
+    if parts == 1:
+        return words == [b"tables", b"from"]
+    if parts == 3:
+        return words == [b"on", b"column"]
+    return parts == 2 and (everywhere or (words[-1:] != [] and words[-1] in _BEFORE_A_TABLE))
+
+
+def _token(text: bytes, start: int) -> _Token:
+    name = _NAME.match(text, start)
+    return _Token(start, name[0] if name else text[start : start + 1])

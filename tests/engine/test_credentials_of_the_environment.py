@@ -1,0 +1,27 @@
+"""Credentials of the process's environment stay out of a storage whose own are configured."""
+
+import pyarrow as pa
+import pytest
+
+from ducklake_orch import DuckLake
+from tests.backends import GCS, R2, S3_DISK, SQLITE, Backend
+from tests.conftest import MakeLake
+
+
+@pytest.fixture
+def lake(make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch) -> DuckLake:
+    lake = make_lake()
+    # Read by the engine's extension when it is loaded, for every secret that leaves one of them out.
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.setenv(name, "of-somebody-else")
+    return lake
+
+
+@pytest.mark.parametrize("backend", [Backend(SQLITE, one) for one in (S3_DISK, GCS, R2)], ids=str, indirect=True)
+def test_a_session_token_of_the_environment_joins_no_static_keys(lake: DuckLake) -> None:
+    lake.write(pa.table({"id": [1]}), "orders", mode="append")
+    assert lake.read("orders").to_pylist() == [{"id": 1}]
+    with lake.connect() as con:  # as the engine's own writes see it
+        con.execute("INSERT INTO orders VALUES (2)")
+        con.execute("CALL ducklake_flush_inlined_data('lake')")
+        assert sorted(con.execute("FROM orders").fetchall()) == [(1,), (2,)]

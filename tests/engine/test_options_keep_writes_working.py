@@ -1,0 +1,161 @@
+"""Every option that `set_option` accepts leaves the lake writable; what would break later work is refused."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from ducklake_orch import CommitInfo, DuckLake, errors
+from ducklake_orch.config.lake import PERSISTED_OPTIONS
+from ducklake_orch.engine.extensions import load_extension
+from tests.backends import catalogs
+from tests.conftest import MakeLake
+
+WHY = CommitInfo(author="me", message="why")
+# A value of each option that is accepted.
+VALUES: dict[str, Any] = {
+    "auto_compact": True,
+    "data_inlining_row_limit": 0,
+    "target_file_size": "1MB",
+    "rewrite_delete_threshold": 0.5,
+    "expire_older_than": "8 days",
+    "delete_older_than": "3 days",
+    "parquet_compression": "zstd",
+    "parquet_compression_level": 3,
+    "parquet_version": 2,
+    "parquet_row_group_size": 5000,
+    "parquet_row_group_size_bytes": False,
+    "hive_file_pattern": False,
+    "sort_on_insert": False,
+    "per_thread_output": True,
+    "require_commit_message": True,
+    "write_deletion_vectors": False,
+}
+
+
+def rows(start: int, stop: int) -> pa.Table:
+    return pa.table({"i": list(range(start, stop))})
+
+
+def plain(lake: DuckLake, sql: str) -> list[tuple[Any, ...]]:
+    """Ask DuckDB with the extension, as another program does."""
+    with duckdb.connect() as con:
+        for name in ("ducklake", "sqlite_scanner"):
+            load_extension(con, name)
+        con.execute(f"ATTACH 'ducklake:sqlite:{lake.config.catalog.path}' AS lake; USE lake")  # type: ignore[union-attr]
+        return con.execute(sql).fetchall()
+
+
+@pytest.mark.parametrize("name", sorted(PERSISTED_OPTIONS - {"parquet_row_group_size_bytes"}))
+def test_after_an_accepted_option_all_work_goes_on(name: str, tmp_path: Path) -> None:
+    lake = DuckLake.local(tmp_path / "lake")
+    lake.write(rows(0, 100), "t", mode="append")
+    if name == "parquet_compression_level":
+        lake.set_option("parquet_compression", "zstd")
+    lake.set_option(name, VALUES[name])
+    lake.write(rows(100, 200), "t", mode="append", commit=WHY)
+    lake.execute("INSERT INTO t FROM range(200, 300)", commit=WHY).raise_for_error()
+    lake.delete("t", where="i % 2 = 0", commit=WHY)
+    lake.execute("DELETE FROM t WHERE i % 3 = 0", commit=WHY).raise_for_error()
+    lake.maintain(operations=["flush", "rewrite", "merge"]).raise_for_error()
+    expected = [(i,) for i in range(300) if i % 2 and i % 3]
+    assert plain(lake, "FROM t ORDER BY i") == expected
+    assert sorted(lake.read("t").column(0).to_pylist()) == [i for (i,) in expected]
+    assert lake.changes("t").num_rows > 300
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "remedy"),
+    [
+        ("parquet_row_group_size_bytes", "1MB", "`parquet_row_group_size`"),
+        ("parquet_compression_level", 3, "`zstd`"),
+        ("write_deletion_vectors", True, "Leave it off"),
+    ],
+)
+def test_an_option_that_breaks_later_work_is_refused(name: str, value: Any, remedy: str, tmp_path: Path) -> None:
+    lake = DuckLake.local(tmp_path / "lake")
+    lake.create_table("t", {"i": "int"})
+    for table in (None, "t"):
+        with pytest.raises(errors.ConfigError) as refusal:
+            lake.set_option(name, value, table=table)
+        assert remedy in str(refusal.value)
+    with pytest.raises(errors.ConfigError):
+        lake.create_table("u", {"i": "int"}, options={name: value})
+    assert name not in {option.name for option in lake.options()}
+
+
+def test_deletion_vectors_of_another_program_are_left_alone_until_the_extension_rewrites_them(tmp_path: Path) -> None:
+    lake = DuckLake.local(tmp_path / "lake")
+    lake.write(rows(0, 1000), "t", mode="append")
+    with lake.connect() as con:
+        con.execute("CALL ducklake_set_option('lake', 'write_deletion_vectors', true)")
+        con.execute("DELETE FROM t WHERE i % 2 = 0")
+        con.execute("CALL ducklake_set_option('lake', 'write_deletion_vectors', false)")
+    assert lake.read("t").num_rows == 500
+    with pytest.raises(errors.UnsupportedStatementError, match="ducklake_rewrite_data_files"):
+        lake.delete("t", where="i = 1")
+    report = lake.maintain(operations=["rewrite", "merge"])
+    report.raise_for_error()
+    assert {step.status for step in report.operations if step.table == "main.t"} == {"skipped"}
+    assert any("deletion vectors" in step.reason for step in report.operations)
+    lake.execute("CALL ducklake_rewrite_data_files('lake', 't', delete_threshold => 0)").raise_for_error()
+    lake.delete("t", where="i = 1")
+    assert plain(lake, "SELECT count(*), min(i) FROM t") == [(499, 3)]
+
+
+WRITES: dict[str, Callable[[DuckLake, CommitInfo | None], Any]] = {
+    "write": lambda lake, why: lake.write(rows(0, 1), "t", mode="append", commit=why),
+    "overwrite": lambda lake, why: lake.write(rows(0, 1), "t", mode="overwrite", commit=why),
+    "new table": lambda lake, why: lake.write(rows(0, 1), "new", mode="append", commit=why),
+    "merge": lambda lake, why: lake.write(rows(0, 1), "t", mode="merge", keys=["i"], commit=why),
+    "delete": lambda lake, why: lake.delete("t", where="i = 1", commit=why),
+    "update": lambda lake, why: lake.update("t", set={"i": "i + 1"}, where="i = 1", commit=why),
+    "create_table": lambda lake, why: lake.create_table("u", {"i": "int"}, commit=why),
+    "drop_table": lambda lake, why: lake.drop_table("t", commit=why),
+    "truncate": lambda lake, why: lake.truncate("t", commit=why),
+    "rollback": lambda lake, why: lake.rollback("t", 1, commit=why),
+    "execute": lambda lake, why: lake.execute("INSERT INTO t VALUES (1)", commit=why).raise_for_error(),
+    "atomic": lambda lake, why: lake.execute(["DELETE FROM t"], atomic=True, commit=why).raise_for_error(),
+    "script": lambda lake, why: lake.execute("BEGIN; DELETE FROM t; COMMIT", commit=why).raise_for_error(),
+}
+
+
+@catalogs()
+def test_where_a_lake_asks_for_messages_every_write_without_one_is_refused(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.write(rows(0, 10), "t", mode="append")
+    lake.write(rows(10, 20), "t", mode="append")
+    lake.set_option("require_commit_message", True)
+    before = lake.snapshots()
+    for write in WRITES.values():
+        with pytest.raises(errors.CommitMessageRequiredError) as refusal:
+            write(lake, None)
+        assert "commit=CommitInfo" in (refusal.value.remedy or "")
+    assert lake.snapshots() == before
+    result = WRITES["write"](lake, WHY)
+    assert (lake.snapshots(1)[0].snapshot_id, lake.snapshots(1)[0].message) == (result.snapshot_id, "why")
+    own = ["CALL ducklake_set_commit_message('lake', 'me', 'own')", "INSERT INTO t VALUES (1)"]
+    if lake.config.catalog.type != "mysql":  # where the engine inserts once
+        lake.execute(own, atomic=True).raise_for_error()
+        lake.execute(["BEGIN", *own, "COMMIT"]).raise_for_error()
+        assert [one.message for one in lake.snapshots(2)] == ["own", "own"]
+
+
+def test_an_encrypted_lake_is_written_by_sql_without_naming_an_extension(tmp_path: Path) -> None:
+    lake = DuckLake.local(tmp_path / "lake", encrypted=True)
+    lake.create_table("t", {"i": "int"})
+    lake.execute("INSERT INTO t FROM range(100)").raise_for_error()
+    lake.execute("DELETE FROM t WHERE i % 2 = 0").raise_for_error()
+    refusal = "lake.execute"
+    for write in (WRITES["write"], WRITES["delete"], WRITES["rollback"]):
+        with pytest.raises(errors.UnsupportedStatementError, match=refusal):
+            write(lake, None)
+    lake.maintain().raise_for_error()
+    assert lake.read("t").num_rows == 50
+    assert plain(lake, "SELECT count(*), sum(i) FROM t") == [(50, 2500)]
+    unaware = DuckLake.local(tmp_path / "lake")
+    with pytest.raises(errors.EncryptionError, match="`encrypted=True`"):
+        unaware.execute("INSERT INTO t FROM range(100)").raise_for_error()
