@@ -12,6 +12,7 @@ from ducklake_orch.dagster import metadata
 from ducklake_orch.dagster.failures import failures
 from ducklake_orch.dagster.frames import nothing, wanted_kind
 from ducklake_orch.dagster.names import at_run_time, definition_of, described, described_input, table_of
+from ducklake_orch.dagster.owners import refuse_other_owners
 from ducklake_orch.dagster.partitions import slice_of
 from ducklake_orch.dagster.resource import LakeResource
 from ducklake_orch.dagster.work import commit_info, has_step, idempotency_key
@@ -72,7 +73,9 @@ class LakeIOManager(dg.IOManager):
                 raise ConfigError(
                     f"{what} returned None.", remedy="Return a frame; annotate what stores nothing with `-> None`."
                 )
-            output = _Output(context, self._resource.lake(), table, part, at_run_time(context), details)
+            lake, said = self._resource.lake(), at_run_time(context)
+            refuse_other_owners(context, lake, table, said, self._schema)
+            output = _Output(context, lake, table, part, said, details)
             result = output.write(obj)
             output.comment()
             output.report(result)
@@ -80,7 +83,7 @@ class LakeIOManager(dg.IOManager):
     def load_input(self, context: dg.InputContext) -> Any:
         """Read an input: the partitions that are mapped to it, or all of the table."""
         upstream = context.upstream_output
-        said = definition_of(upstream) if upstream is not None else {}
+        said = definition_of(upstream if upstream is not None else context)
         table, part = table_of(context, said, self._schema), slice_of(context)
         with failures(f"{described_input(context)} was not read from `{table}`", {"table": str(table)}):
             kind, lake = wanted_kind(context), self._resource.lake()

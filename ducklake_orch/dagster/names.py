@@ -5,6 +5,7 @@ from typing import Any
 
 import dagster as dg
 
+from ducklake_orch.dagster.op_outputs import SCHEMA, output_name
 from ducklake_orch.engine.quoting import TableName
 
 Assets = Sequence[dg.AssetsDefinition | dg.AssetSpec]
@@ -59,12 +60,12 @@ def table_of(context: dg.OutputContext | dg.InputContext, metadata: Mapping[str,
     """
     if context.has_asset_key:
         return table_named(context.asset_key, metadata, schema)
-    output = context if isinstance(context, dg.OutputContext) else context.upstream_output or context
-    table = output.name
-    # Each output of a dynamic op is one of its own.
-    if isinstance(output, dg.OutputContext) and output.mapping_key is not None:
-        table = f"{table}_{output.mapping_key}"
-    return TableName(str(metadata.get("schema") or schema), str(metadata.get("table") or table))
+    output = context if isinstance(context, dg.OutputContext) else context.upstream_output
+    if output is None:  # an input that nothing is connected to
+        return TableName(str(metadata.get("schema") or schema), str(metadata.get("table") or context.name))
+    if metadata.get("table"):
+        return TableName(str(metadata.get("schema") or schema), str(metadata["table"]))
+    return TableName(str(metadata.get("schema") or SCHEMA), output_name(output))
 
 
 def table_named(key: dg.AssetKey, metadata: Mapping[str, Any], schema: str) -> TableName:
@@ -87,4 +88,4 @@ def described_input(context: dg.InputContext) -> str:
     try:
         return f"Input `{context.name}`"
     except dg.DagsterInvariantViolationError:
-        return described(context)
+        return described(context) if context.has_asset_key else "An input"
