@@ -156,9 +156,7 @@ class _Upkeep:
             about = report_metadata(report, health)
             if dropped is not None:
                 about["ducklake/op_outputs_dropped"] = len(dropped)
-            return dg.MaterializeResult(
-                metadata=about, check_results=[step_check(STEPS, report), *grades]
-            )
+            return dg.MaterializeResult(metadata=about, check_results=[step_check(STEPS, report), *grades])
 
         decorate = dg.asset(
             key=self.key(operation),

@@ -1,42 +1,23 @@
 """Which asset or op a table belongs to: two that would replace each other's rows are refused before either writes."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import dagster as dg
 
 from ducklake_orch.catalog import keys
-from ducklake_orch.dagster.names import plain_metadata, table_named
+from ducklake_orch.dagster.names import (
+    plain_metadata,
+    refuse_two_keys,
+    replaces,
+    shared,
+    stores_nothing,
+    table_named,
+)
 from ducklake_orch.dagster.work import ASSET_KEY, asset_of, has_step
-from ducklake_orch.engine.quoting import TableName, folded
+from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.errors import ConfigError, LakeNotFoundError
 from ducklake_orch.lake import DuckLake
-
-_REPLACING = ("overwrite", "replace_where")
-
-
-def replaces(metadata: Mapping[str, Any]) -> bool:
-    """Whether an output replaces all rows that are there, or those of its partitions, whoever wrote them."""
-    return metadata.get("write_mode", "overwrite") in _REPLACING and metadata.get("where") is None
-
-
-def refuse_two_keys(assets: Iterable[tuple[dg.AssetKey, Mapping[str, Any]]], schema: str) -> None:
-    """Refuse assets that are one table, unless each says a write mode that leaves the rows of the others alone.
-
-    Args:
-        assets: Their keys, with what their definitions say.
-        schema: Schema of assets whose key names none.
-    """
-    found: dict[tuple[str, ...], dict[dg.AssetKey, bool]] = {}
-    tables: dict[tuple[str, ...], TableName] = {}
-    for key, metadata in assets:
-        table = table_named(key, metadata, schema)
-        name = tuple(map(folded, table))
-        found.setdefault(name, {})[key] = replaces(plain_metadata(metadata))
-        tables[name] = table
-    for name, alike in found.items():
-        if len(alike) > 1 and any(alike.values()):
-            raise _shared(tables[name], sorted(key.to_user_string() for key in alike))
 
 
 def refuse_shared_tables(definitions: dg.Definitions) -> dg.Definitions:
@@ -90,17 +71,7 @@ def refuse_other_owners(
     mine, earlier = context.asset_key.to_user_string(), said.get("renamed_from") or []
     known = [mine, *([earlier] if isinstance(earlier, str) else earlier)]
     if last is not None and asset_of(last.key) not in [name[:100] for name in known]:
-        raise _shared(table, [mine, asset_of(last.key)])
-
-
-def _shared(table: TableName, names: list[str]) -> ConfigError:
-    shown = " and ".join(f"`{name}`" for name in names)
-    return ConfigError(
-        f"The assets {shown} are one table, `{table}`: each would replace the rows of the other.",
-        remedy='Give one of them a table of its own: metadata={"schema": "…"} or {"table": "…"}. If it was renamed, add'
-        f' metadata={{"renamed_from": "{names[-1]}"}} for its next run. If all of them add rows, give each'
-        ' {"write_mode": "append"}.',
-    )
+        raise shared(table, [mine, asset_of(last.key)])
 
 
 def _graphs(context: dg.OutputContext) -> Iterator[Any]:
@@ -118,16 +89,10 @@ def _stored_by(
     """Return the assets that an IO manager stores, maybe only those that are a table."""
     for key in graph.materializable_asset_keys:
         node = graph.get(key)
-        if node.io_manager_key != io_manager_key or _stores_nothing(node.assets_def, key):
+        if node.io_manager_key != io_manager_key or stores_nothing(node.assets_def, key):
             continue
         if table is None or table.names(*table_named(key, node.metadata, schema)):
             yield key, node.metadata
-
-
-def _stores_nothing(asset: dg.AssetsDefinition, key: dg.AssetKey) -> bool:
-    """Whether an asset is annotated with `-> None`, or runs elsewhere: the IO manager never sees it."""
-    output = asset.node_def.output_def_named(asset.get_output_name_for_asset_key(key))
-    return bool(output.dagster_type.is_nothing)
 
 
 def _refuse_other_steps(context: dg.OutputContext, table: TableName) -> None:

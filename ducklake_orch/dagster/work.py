@@ -9,7 +9,6 @@ from ducklake_orch.results import CommitInfo
 from ducklake_orch.slices import Slice
 from ducklake_orch.slices.vocabulary import bounded_key
 
-
 # What the keys of writes of assets begin with: by them the catalog knows which asset wrote a table last.
 ASSET_KEY = "dagster:asset:"
 

@@ -9,8 +9,13 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
-from ducklake_orch.dagster import op_outputs
-from ducklake_orch.dagster import DuckLakeIOManager, DuckLakeResource, build_maintenance_definitions, drop_op_outputs
+from ducklake_orch.dagster import (
+    DuckLakeIOManager,
+    DuckLakeResource,
+    build_maintenance_definitions,
+    drop_op_outputs,
+    op_outputs,
+)
 from ducklake_orch.errors import MaintenanceFloorError
 from tests.dagster_host.conftest import central
 from tests.dagster_host.jobs import LAKE
