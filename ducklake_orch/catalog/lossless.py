@@ -46,6 +46,20 @@ def exact_wide(kind: str) -> str:
     return _replaced(duckdb.sqltype(kind), lambda leaf: EXACT_WIDE if leaf in _WIDE else leaf)
 
 
+def arrow_value(name: str, kind: Any) -> str:
+    """Return the SQL of a column as Arrow can hold it: a VARIANT as the text of JSON.
+
+    Args:
+        name: Its name, as it stands in SQL.
+        kind: Its type, one of DuckDB's own objects.
+    """
+    if "VARIANT" not in _leaves(kind):
+        return name
+    text = f"CAST({name} AS {_replaced(kind, lambda leaf: 'JSON' if leaf == 'VARIANT' else leaf)})"
+    # The text of a VARIANT that is NULL is `null`.
+    return f"CASE WHEN {name} IS NOT NULL THEN {text} END"
+
+
 def _leaves(kind: Any) -> set[str]:
     inner = _inner(kind)
     return {str(kind)} if inner is None else {leaf for _, child in inner for leaf in _leaves(child)}

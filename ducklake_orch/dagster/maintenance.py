@@ -10,6 +10,7 @@ import dagster as dg
 from pydantic import Field
 
 from ducklake_orch.config.maintenance import OPERATIONS, MaintenancePolicy, read_policy
+from ducklake_orch.dagster.configuration import Strict
 from ducklake_orch.dagster.failures import failures
 from ducklake_orch.dagster.grades import figures_of, of_operation
 from ducklake_orch.dagster.health import CONSISTENT, consistency_check
@@ -24,7 +25,7 @@ STEPS = "no_step_failed"
 _RETRY = dg.RetryPolicy(max_retries=3, delay=60, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.FULL)
 
 
-class MaintenanceConfig(dg.Config):
+class MaintenanceConfig(Strict, dg.Config):
     """What a run of maintenance does differently."""
 
     dry_run: bool = Field(default=False, description="Change nothing; the report is the plan.")

@@ -137,4 +137,4 @@ def described_input(context: dg.InputContext) -> str:
     try:
         return f"Input `{context.name}`"
     except dg.DagsterInvariantViolationError:
-        return described(context) if context.has_asset_key else "An input"
+        return described(context) if context.has_asset_key else "The input"
