@@ -32,7 +32,8 @@ class LakeOperator(BaseOperator):
     ui_color = "#fff4bd"
 
     def __init__(self, *, ducklake_conn_id: str = DEFAULT_CONN_ID, **kwargs: Any) -> None:
-        refuse_unknown(f"{type(self).__name__} of task `{kwargs.get('task_id')}`", kwargs, _known_to(type(self)))
+        given = (name for name in kwargs if not name.startswith("_"))  # others are Airflow's own
+        refuse_unknown(f"{type(self).__name__} of task `{kwargs.get('task_id')}`", given, _known_to(type(self)))
         policy = retry_policy()
         if policy is not None and "retry_policy" not in (kwargs.get("default_args") or {}):
             kwargs = {"retry_policy": policy} | kwargs

@@ -1,4 +1,4 @@
-"""What `insert_rows` makes of values: missing ones are NULL, what cannot be stored is refused; unknown arguments too."""
+"""Values given to `insert_rows`: missing ones are NULL, what cannot be stored is refused; so are unknown arguments."""
 
 import datetime as dt
 import enum
@@ -44,7 +44,7 @@ HALF = dt.timedelta(hours=12)
         (Decimal("12345678901234567890123456789012345.678"), "DECIMAL(38,3)", None),
         (dt.date(2024, 2, 29), "DATE", dt.date(2024, 2, 29)),
         (dt.time(12, 30, 0, 1), "TIME", dt.time(12, 30, 0, 1)),
-        (dt.datetime(2024, 2, 29, 1), "TIMESTAMP", dt.datetime(2024, 2, 29, 1)),  # noqa: DTZ001  # has no zone
+        (dt.datetime(2024, 2, 29, 1), "TIMESTAMP", dt.datetime(2024, 2, 29, 1)),
         (dt.datetime(2024, 2, 29, 1, tzinfo=dt.UTC), "TIMESTAMPTZ", dt.datetime(2024, 2, 29, 1, tzinfo=dt.UTC)),
         (pd.Timestamp("2024-02-29 00:00:00.123456789"), "TIMESTAMP_NS", None),
         (np.datetime64("2024-02-29T00:00:00.123456789"), "TIMESTAMP_NS", None),
@@ -88,21 +88,25 @@ def test_what_cannot_be_stored_is_refused_by_name(value: Any) -> None:
         sql_value(value)
 
 
-def test_rows_of_pandas_are_inserted_with_their_missing_values(hook: DuckLakeHook) -> None:
-    hook.lake().execute("CREATE TABLE t (id BIGINT, name VARCHAR, at TIMESTAMP, x DOUBLE)").raise_for_error()
+def test_rows_of_pandas_are_inserted_with_their_missing_values(conn_id: str) -> None:
+    hook = DuckLakeHook()
+    hook.lake().execute("CREATE TABLE t (id BIGINT, name VARCHAR, seen TIMESTAMP, x DOUBLE)").raise_for_error()
     frame = pd.DataFrame(
         {"id": [1, 2], "name": ["a", None], "at": [pd.Timestamp("2024-01-01"), pd.NaT], "x": [1, None]}
     )
     hook.insert_rows("t", frame.convert_dtypes().itertuples(index=False))
     with hook.lake().connect(read_only=True) as con:
-        missing = con.execute("SELECT count(*) FROM t WHERE id = 2 AND COALESCE(name, at::VARCHAR, x::VARCHAR) IS NULL")
+        missing = con.execute(
+            "SELECT count(*) FROM t WHERE id = 2 AND COALESCE(name, seen::VARCHAR, x::VARCHAR) IS NULL"
+        )
         assert missing.fetchall() == [(1,)]
     with pytest.raises(DataError, match="Row 1 for `t`: A value of type object"):
         hook.insert_rows("t", [(3, "c", None, 1.0), (4, object(), None, 1.0)])
     assert hook.lake().table("t").count() == 2
 
 
-def test_misspelt_arguments_are_refused(hook: DuckLakeHook) -> None:
+def test_misspelt_arguments_are_refused(conn_id: str) -> None:
+    hook = DuckLakeHook()
     rows: list[Any] = []
     with pytest.raises(ConfigError, match="Did you mean `commit_every`"):
         hook.insert_rows("t", rows, commit_evry=1)
@@ -112,6 +116,6 @@ def test_misspelt_arguments_are_refused(hook: DuckLakeHook) -> None:
     with pytest.raises(ConfigError, match="Did you mean `ducklake_conn_id`"):
         DuckLakeHook(ducklake_con_id="x")
     with pytest.raises(ConfigError, match="Did you mean `table`"):
-        DuckLakeWriteOperator(task_id="write", data="x", tabel="t", table="t", mode="append")
+        DuckLakeWriteOperator(task_id="write", tabel="t", table="t", mode="append", sql="SELECT 1")
     with pytest.raises(ConfigError, match="Did you mean `retries`"):
-        DuckLakeExecuteOperator(task_id="run", sql="SELECT 1", retrys=2)
+        DuckLakeExecuteOperator(task_id="run", command="SELECT 1", retrys=2)
