@@ -28,8 +28,16 @@ def source_columns(con: duckdb.DuckDBPyConnection, source: str) -> list[SourceCo
     ]
 
 
-def projection(con: duckdb.DuckDBPyConnection, table: TableDef, columns: Sequence[SourceColumn]) -> str:
+def projection(
+    con: duckdb.DuckDBPyConnection, table: TableDef, columns: Sequence[SourceColumn], *, known: bool = False
+) -> str:
     """Return the SELECT list that turns the data into rows of the table.
+
+    Args:
+        con: Any connection.
+        table: The table.
+        columns: The columns of the data.
+        known: Whether the rows are in the lake already: of their times with a zone, the engine keeps the time in UTC.
 
     Raises:
         DataError: Names every column that does not fit.
@@ -47,7 +55,7 @@ def projection(con: duckdb.DuckDBPyConnection, table: TableDef, columns: Sequenc
         given = by_name.get(folded(column.name))
         if given is not None and not fits(con, given.type, column):
             problems.append(f"`{column.name}` is {given.type} in the data and {duckdb_type(column)} in the table")
-        parts.append(f"{_value(column, given)} AS {identifier(column.name)}")
+        parts.append(f"{_value(column, given, known)} AS {identifier(column.name)}")
     if problems:
         raise DataError(
             f"The data do not fit table `{table}`: {'; '.join(problems)}.",
@@ -56,13 +64,13 @@ def projection(con: duckdb.DuckDBPyConnection, table: TableDef, columns: Sequenc
     return ", ".join(parts)
 
 
-def _value(column: ColumnDef, given: SourceColumn | None) -> str:
+def _value(column: ColumnDef, given: SourceColumn | None, known: bool) -> str:
     kind = duckdb_type(column)
     if given is None:
         value = typed_default(column)
     else:
         value = identifier(given.name) if given.type == kind else f"CAST({identifier(given.name)} AS {kind})"
-    if given is not None and (bad := _unstorable(value, column)) is not None:
+    if given is not None and not (known and _has_zone(column)) and (bad := _unstorable(value, column)) is not None:
         refusal = literal(f"{_FILE_MARK}{column.name}")
         value = f"CASE WHEN {bad} THEN error({refusal}) ELSE {value} END"
     if column.nullable:
@@ -117,6 +125,10 @@ def _unstorable(value: str, column: ColumnDef, depth: int = 0) -> str | None:
                 for child in column.children
             ]
     return " OR ".join(f"({one})" for one in inside if one is not None) or None
+
+
+def _has_zone(column: ColumnDef) -> bool:
+    return any(leaf.type == "timetz" for leaf in column.leaves())
 
 
 def _any_inside(values: str, element: ColumnDef, depth: int) -> str | None:
