@@ -43,12 +43,12 @@ def projection(
         DataError: Names every column that does not fit.
     """
     by_name = {folded(column.name): column for column in columns}
-    known = {folded(column.name) for column in table.columns}
+    there = {folded(column.name) for column in table.columns}
     names = [column.name for column in table.columns]
     problems = [
         f"`{column.name}` is no column of the table. {nearest(column.name, names)}".strip()
         for column in columns
-        if folded(column.name) not in known
+        if folded(column.name) not in there
     ]
     parts = []
     for column in table.columns:

@@ -116,6 +116,6 @@ def test_misspelt_arguments_are_refused(conn_id: str) -> None:
     with pytest.raises(ConfigError, match="Did you mean `ducklake_conn_id`"):
         DuckLakeHook(ducklake_con_id="x")
     with pytest.raises(ConfigError, match="Did you mean `table`"):
-        DuckLakeWriteOperator(task_id="write", tabl="t", table="t", mode="append", sql="SELECT 1")
+        DuckLakeWriteOperator(task_id="write", tables="t", table="t", mode="append", sql="SELECT 1")
     with pytest.raises(ConfigError, match="Did you mean `retries`"):
         DuckLakeExecuteOperator(task_id="run", command="SELECT 1", retrys=2)

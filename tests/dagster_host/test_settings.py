@@ -18,7 +18,7 @@ ONE = pa.table({"id": [1]})
 @pytest.mark.parametrize(
     ("make", "right"),
     [
-        (lambda lake: DuckLakeIOManager(lake=lake, schem="raw"), "Did you mean `schema`?"),
+        (lambda lake: DuckLakeIOManager(lake=lake, schemas="raw"), "Did you mean `schema`?"),
         (lambda lake: DuckLakeIOManager(lake=lake, write_mode="append"), "Known: `lake`, `schema`."),
         (lambda _: DuckLakeResource(name="x", create_if_mising=True), "Did you mean `create_if_missing`?"),
         (lambda _: host.DuckLakeFileResource(pth="x"), "Did you mean `path`?"),
