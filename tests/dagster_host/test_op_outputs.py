@@ -14,7 +14,6 @@ from ducklake_orch.dagster import (
     DuckLakeResource,
     build_maintenance_definitions,
     drop_op_outputs,
-    op_outputs,
 )
 from ducklake_orch.errors import MaintenanceFloorError
 from tests.dagster_host.conftest import central
@@ -170,7 +169,8 @@ def test_a_re_execution_reads_what_its_parent_run_stored(
 ) -> None:
     monkeypatch.setenv("LAKE_CATALOG", f"sqlite:///{tmp_path}/c.sqlite")
     monkeypatch.setenv("LAKE_FILES", str(tmp_path / "files"))
-    job, config = dg.reconstructable(handing_on), {"execution": {"config": {"in_process": {}}}}
+    config: dict[str, Any] = {"execution": {"config": {"in_process": {}}}}
+    job = dg.reconstructable(handing_on)
     with dg.execute_job(job, instance=instance, run_config=config) as first:
         assert not first.success
     again = dg.ReexecutionOptions.from_failure(first.run_id, instance)
@@ -184,7 +184,7 @@ def test_a_re_execution_reads_what_its_parent_run_stored(
 def aged(monkeypatch: pytest.MonkeyPatch, age: timedelta) -> None:
     """Let this process believe that it is later."""
     now = time.time() + age.total_seconds()
-    monkeypatch.setattr(op_outputs.time, "time", lambda: now)
+    monkeypatch.setattr("ducklake_orch.dagster.op_outputs.time.time", lambda: now)
 
 
 @central
