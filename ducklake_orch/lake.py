@@ -226,10 +226,11 @@ class DuckLake(RowVerbs, LakePast, LakeStreams, Upkeep):
         ignore_extra: bool = False,
         copy: bool = False,
         dry_run: bool = False,
+        verify: Literal["pages", "footer"] = "pages",
         idempotency_key: str | None = None,
         commit: CommitInfo | None = None,
     ) -> WriteResult:
-        """Add Parquet files that others wrote to a table, in one snapshot; their footers are read, their rows rarely.
+        """Add Parquet files that others wrote to a table, in one snapshot.
 
         Columns are matched by name, whatever their case, or by field id where the names agree. Files become the lake's
         own: it deletes them when no snapshot needs them any more.
@@ -241,6 +242,8 @@ class DuckLake(RowVerbs, LakePast, LakeStreams, Upkeep):
             ignore_extra: Whether files may have columns that the table does not have.
             copy: Bring in copies and leave the files themselves alone.
             dry_run: Only check the files; the result says what would be added.
+            verify: What is read first: `pages` reads all values, because a file with a broken page makes the whole
+                table unreadable; `footer` reads the footers only, which is fast, for files that are known to be whole.
             idempotency_key: The same for every attempt at the same work, which is then done once.
             commit: Author, message and extra of the snapshot.
         """
@@ -254,6 +257,7 @@ class DuckLake(RowVerbs, LakePast, LakeStreams, Upkeep):
             ignore_extra=ignore_extra,
             copy=copy,
             dry_run=dry_run,
+            verify=verify,
             idempotency_key=idempotency_key,
             commit=commit or CommitInfo(),
         )

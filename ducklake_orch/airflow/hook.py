@@ -1,6 +1,6 @@
 """The hook: a lake in tasks of one's own, and for Airflow's SQL operators, checks and sensors."""
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +12,13 @@ from ducklake_orch.airflow.assets import SCHEME
 from ducklake_orch.airflow.connection import Connected, read_connection, secrets_of
 from ducklake_orch.airflow.dbapi import HookConnection
 from ducklake_orch.airflow.spark import session_of
+from ducklake_orch.airflow.values import sql_value
 from ducklake_orch.airflow.work import Work
+from ducklake_orch.config.arguments import refuse_unknown
 from ducklake_orch.config.redaction import spellings
-from ducklake_orch.engine.quoting import identifier, literal, table_name
+from ducklake_orch.engine.quoting import identifier, table_name
 from ducklake_orch.engine.scripts import redact
-from ducklake_orch.errors import ConfigError, DuckLakeOrchError, LakeNotFoundError
+from ducklake_orch.errors import ConfigError, DataError, DuckLakeOrchError, LakeNotFoundError
 from ducklake_orch.lake import DuckLake
 from ducklake_orch.results import CommitInfo, ExecuteResult, Snapshot, WriteResult
 from ducklake_orch.slices.frames import check_kind, read_as
@@ -49,6 +51,10 @@ class DuckLakeHook(DbApiHook):
     supports_autocommit = True
     _placeholder = "?"
     ducklake_conn_id: str
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        refuse_unknown("DuckLakeHook", kwargs, ("ducklake_conn_id", "schema", "log_sql", "logger_name", "database"))
+        super().__init__(*args, **kwargs)
 
     # --- the lake ------------------------------------------------------------------------------------------------
 
@@ -163,9 +169,11 @@ class DuckLakeHook(DbApiHook):
         target_fields: Iterable[str] | None = None,
         commit_every: int = 1000,
         replace: bool = False,
-        **_: Any,
+        **ignored: Any,
     ) -> None:
         """Insert rows: one statement and one snapshot for each `commit_every`, one for all of them when that is 0.
+
+        None, NaN, and what pandas has for missing values, become NULL; what no column can hold is refused.
 
         Args:
             table: `table` or `schema.table`.
@@ -173,20 +181,27 @@ class DuckLakeHook(DbApiHook):
             target_fields: Their columns; all of the table by default.
             commit_every: Rows in one snapshot.
             replace: Not in a lake, which has no keys.
+            **ignored: What other hooks take (`executemany`, `fast_executemany`, `autocommit`); it changes nothing.
         """
+        known = ("table", "rows", "target_fields", "commit_every", "replace", *_OF_OTHER_HOOKS)
+        refuse_unknown("`insert_rows`", ignored, known)
         if replace:
             raise ConfigError("DuckLake keeps no keys that rows could replace each other by.", remedy=_MERGE)
         fields = f" ({', '.join(identifier(name) for name in target_fields)})" if target_fields else ""
         insert = f"INSERT INTO {table_name(table).sql(self.lake().config.alias)}{fields} VALUES "
         pending: list[str] = []
-        for row in rows:
-            pending.append(f"({', '.join(_sql_value(value) for value in row)})")
+        for number, row in enumerate(rows):
+            try:
+                pending.append(f"({', '.join(map(sql_value, row))})")
+            except DuckLakeOrchError as error:
+                raise DataError(f"Row {number} for `{table}`: {error.message}", remedy=error.remedy) from error
             if len(pending) == commit_every:
                 self._insert(insert, pending)
         self._insert(insert, pending)
 
-    def get_df(self, sql: str | list[str], parameters: Any = None, *, df_type: str = "pandas", **_: Any) -> Any:
+    def get_df(self, sql: str | list[str], parameters: Any = None, *, df_type: str = "pandas", **more: Any) -> Any:
         """Run a query and return a frame of pandas or Polars."""
+        refuse_unknown("`get_df`", more, ("sql", "parameters", "df_type"))
         check_kind(df_type, "`df_type`")
         with self.get_conn() as connection:
             for statement in [sql] if isinstance(sql, str) else sql:
@@ -194,9 +209,10 @@ class DuckLakeHook(DbApiHook):
             return rows.frame(df_type)
 
     def get_df_by_chunks(
-        self, sql: str | list[str], parameters: Any = None, *, chunksize: int, df_type: str = "pandas", **_: Any
+        self, sql: str | list[str], parameters: Any = None, *, chunksize: int, df_type: str = "pandas", **more: Any
     ) -> Generator[Any, None, None]:
         """Run a query and return frames of at most so many rows."""
+        refuse_unknown("`get_df_by_chunks`", more, ("sql", "parameters", "chunksize", "df_type"))
         whole = self.get_df(sql, parameters, df_type=df_type)
         for first in range(0, len(whole), chunksize):
             yield whole[first : first + chunksize]
@@ -261,6 +277,7 @@ class DuckLakeHook(DbApiHook):
         raise failure
 
 
+_OF_OTHER_HOOKS = ("executemany", "fast_executemany", "autocommit")
 _MERGE = "Write mode `merge` with `keys=…`, or MERGE INTO in SQL, keeps rows unique."
 
 
@@ -270,13 +287,3 @@ def replayed(result: WriteResult) -> str:
         f"{result.table}: an earlier attempt of this task wrote these rows as snapshot {result.snapshot_id}, so they"
         " were not written again. To write them once more, start a new run, or give another `idempotency_key`."
     )
-
-
-def _sql_value(value: Any) -> str:
-    if isinstance(value, bytes):
-        return f"from_hex('{value.hex()}')"
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{literal(str(key))}: {_sql_value(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(_sql_value(item) for item in value)}]"
-    return literal(value)

@@ -1,5 +1,6 @@
 """What all operators of this package have in common."""
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -10,6 +11,13 @@ from airflow.sdk import BaseOperator
 from ducklake_orch.airflow.failures import failures, retry_policy
 from ducklake_orch.airflow.hook import DEFAULT_CONN_ID, DuckLakeHook
 from ducklake_orch.airflow.spark import TaskSpark
+from ducklake_orch.config.arguments import refuse_unknown
+
+
+def _known_to(operator: type) -> set[str]:
+    """Return the arguments of an operator and of all that it is made of."""
+    known = {name for one in operator.__mro__ for name in inspect.signature(one.__init__).parameters}
+    return known - {"self", "args", "kwargs"}
 
 
 class LakeOperator(BaseOperator):
@@ -24,6 +32,8 @@ class LakeOperator(BaseOperator):
     ui_color = "#fff4bd"
 
     def __init__(self, *, ducklake_conn_id: str = DEFAULT_CONN_ID, **kwargs: Any) -> None:
+        given = (name for name in kwargs if not name.startswith("_"))  # others are Airflow's own
+        refuse_unknown(f"{type(self).__name__} of task `{kwargs.get('task_id')}`", given, _known_to(type(self)))
         policy = retry_policy()
         if policy is not None and "retry_policy" not in (kwargs.get("default_args") or {}):
             kwargs = {"retry_policy": policy} | kwargs

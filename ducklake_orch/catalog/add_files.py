@@ -13,6 +13,7 @@ from ducklake_orch.catalog.file_paths import Paths, canonical_paths, refuse_unow
 from ducklake_orch.catalog.folders import NULL_FOLDER, meant, path_folders, path_value
 from ducklake_orch.catalog.footers import Footer, Shape, constant_stats, read_footers
 from ducklake_orch.catalog.model import ColumnDef, NewFile, TableDef
+from ducklake_orch.catalog.pages import refuse_broken
 from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.failures import classify
@@ -34,6 +35,7 @@ def inspect_files(
     ignore_extra: bool = False,
     copied: bool = False,
     own: Sequence[str] = (),
+    verify: str = "footer",
 ) -> list[NewFile]:
     """Look at Parquet files and describe them as files of a table; reads footers, and columns only where it must.
 
@@ -46,6 +48,7 @@ def inspect_files(
         ignore_extra: Whether files may have columns that the table does not have; nobody sees them.
         copied: Whether they are only read here, and copies of them come in.
         own: Given instead of `paths`: files that this very write made. Their paths say nothing about their rows.
+        verify: `pages` to read all values, `footer` not to.
 
     Returns:
         The files, without those that have no rows.
@@ -62,12 +65,14 @@ def inspect_files(
             remedy="The engine would take them for encrypted ones, and no query would work. `lake.write` their rows.",
         )
     inspection = _Inspection(con, config, table, allow_missing, ignore_extra, bool(own))
-    files = list(own) or canonical_paths(con, config, paths, table.data_path)
+    files = list(own) or canonical_paths(con, config, paths, table.data_path, owned=not copied)
     if not copied:
         refuse_unowned(files)
     try:
         for shape in read_footers(con, config, files):
             inspection.take(shape)
+            if verify == "pages":
+                refuse_broken(con, config, [footer.path for footer in shape.files if footer.record_count])
     except duckdb.Error as error:
         failure = classify(error, config, f"Inspecting files for table `{table}` failed")
     else:

@@ -18,6 +18,7 @@ from ducklake_orch.catalog.feed_sql import (
 )
 from ducklake_orch.catalog.file_sql import encrypted_columns, read_columns
 from ducklake_orch.catalog.look import snapshot_of
+from ducklake_orch.catalog.lossless import arrow_value
 from ducklake_orch.catalog.metadata import Metadata, reading
 from ducklake_orch.catalog.stored_columns import stored_columns
 from ducklake_orch.catalog.types import duckdb_type
@@ -63,7 +64,8 @@ def _read(metadata: Metadata, plan: FeedPlan) -> pa.Table:
         some = [f"({events_sql(one, span)})" for one in versions[start : start + _FILES_AT_ONCE]]
         con.execute(f"INSERT INTO {_EVENTS} {' UNION ALL '.join(some)}")
     as_changes = inserts_sql if plan.range.only_inserts else changes_sql
-    values = "".join(f", {short(one)} AS {identifier(one.name)}" for one in span.columns)
+    kinds = {one.name: duckdb.sqltype(duckdb_type(one)) for one in span.columns}
+    values = "".join(f", {arrow_value(short(one), kinds[one.name])} AS {identifier(one.name)}" for one in span.columns)
     con.register(_COMMITS, commits_table(plan))
     try:
         return con.execute(

@@ -60,10 +60,20 @@ def _local(path: str, data_path: str) -> str:
     return data_path + os.path.relpath(real, root) if inside else real
 
 
-def canonical_paths(con: duckdb.DuckDBPyConnection, config: LakeConfig, paths: Paths, data_path: str) -> list[str]:
+def canonical_paths(
+    con: duckdb.DuckDBPyConnection, config: LakeConfig, paths: Paths, data_path: str, *, owned: bool
+) -> list[str]:
     """Return the files that paths and patterns mean, each once, in one spelling.
 
+    Args:
+        con: A connection that is not in the lake, and knows the storage's secrets.
+        config: The lake.
+        paths: The paths and patterns.
+        data_path: The root of the lake's files.
+        owned: Whether the lake will own the files, and delete them one day.
+
     Raises:
+        ConfigError: When a file that the lake would own is a link.
         FileNotUsableError: When a pattern matches nothing.
         DuplicateFileError: When a file is meant twice.
     """
@@ -72,6 +82,8 @@ def canonical_paths(con: duckdb.DuckDBPyConnection, config: LakeConfig, paths: P
     found: dict[str, list[str]] = {}
     for path in (str(path) for path in paths):
         for file in _files(con, config, path):
+            if owned:
+                _refuse_link(file)
             found.setdefault(canonical(file, data_path), []).append(path)
     twice = {path: given for path, given in found.items() if len(given) > 1}
     if twice:
@@ -81,6 +93,18 @@ def canonical_paths(con: duckdb.DuckDBPyConnection, config: LakeConfig, paths: P
             remedy="Every row would be there twice. Give each file once.",
         )
     return list(found)
+
+
+def _refuse_link(path: str) -> None:
+    """Refuse a link to a file: the lake would own its target, wherever that is, and leave the link behind."""
+    if scheme_of(path) not in (None, "file"):
+        return
+    local = os.path.expanduser(path.removeprefix("file://"))
+    if os.path.islink(local):
+        raise ConfigError(
+            f"`{path}` is a link to `{os.path.realpath(local)}`, which the lake would own and one day delete.",
+            remedy="Give the path of the file itself if it may; `copy=True` brings a copy in.",
+        )
 
 
 def _files(con: duckdb.DuckDBPyConnection, config: LakeConfig, path: str) -> list[str]:

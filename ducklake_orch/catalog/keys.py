@@ -3,7 +3,9 @@
 Its primary key is the last guard: of two processes that do the same work, one cannot commit.
 """
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from typing import NamedTuple
 
 from ducklake_orch.catalog import conflicts
 from ducklake_orch.catalog.cells import text
@@ -81,6 +83,39 @@ def committed(opened: AbstractContextManager[Session], wanted: TableName, key: s
             return None
         table = metadata.find_table(wanted, metadata.latest().snapshot_id)
         return None if table is None else find(metadata, table.table_id, key)
+
+
+class LastCommit(NamedTuple):
+    """The last write to a table that had a key.
+
+    Attributes:
+        key: The key.
+        committed_at: When, in seconds.
+    """
+
+    key: str
+    committed_at: int
+
+
+def last_commits(
+    opened: AbstractContextManager[Session], table_ids: Sequence[int], begin: str
+) -> dict[int, LastCommit]:
+    """Return the last writes to tables whose keys begin with a text, by the tables' ids.
+
+    Args:
+        opened: A session that looks into the lake; it need not be entered.
+        table_ids: The tables.
+        begin: What the keys begin with.
+    """
+    with opened as session, reading(session, "Looking for who wrote tables") as metadata:
+        if not table_ids or not exists(metadata):
+            return {}
+        name = server_sql.table(metadata.config, TABLE)
+        some = ", ".join(map(str, table_ids))
+        sql = f"select table_id, idempotency_key, committed_at from {name} where table_id in ({some})"
+        rows = metadata.rows(server_sql.query(metadata.config, f"{sql} order by snapshot_id"))
+    found = ((int(row[0]), LastCommit(text(row[1]) or "", int(row[2]))) for row in rows)
+    return {table_id: one for table_id, one in found if one.key.startswith(begin)}
 
 
 def find_in(transaction: MetadataTransaction, table_id: int, key: str) -> tuple[int, str] | None:

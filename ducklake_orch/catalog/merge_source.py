@@ -10,7 +10,7 @@ import duckdb
 from ducklake_orch.catalog.column_names import beside
 from ducklake_orch.catalog.fitting import explain, projection, source_columns
 from ducklake_orch.catalog.model import ColumnDef, TableDef
-from ducklake_orch.catalog.source import Source
+from ducklake_orch.catalog.source import source_of
 from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.quoting import folded, identifier, literal
@@ -49,7 +49,7 @@ class ArrowSpool:
     """
 
     def __init__(self, data: Any, values: Mapping[str, str] | None = None) -> None:
-        self._source = Source(data, values)
+        self._source = source_of(data, values)
         self.types = self._source.types
         self.relation = self._source.relation
 
@@ -57,7 +57,7 @@ class ArrowSpool:
         """Make a temporary table of the rows."""
         con.register(_ARRIVING, self._source.reader())
         try:
-            con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM {_ARRIVING}")
+            con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM {self._source.arriving(_ARRIVING)}")
         except duckdb.Error as error:
             raise DataError(f"The data cannot be read to their end: {self._source.failure or error}") from error
         finally:

@@ -14,6 +14,7 @@ from ducklake_orch.catalog import changes
 from ducklake_orch.catalog.cells import text
 from ducklake_orch.catalog.inlined import count_inlined, deletions_sql, deletions_table
 from ducklake_orch.catalog.look import snapshot_of
+from ducklake_orch.catalog.lossless import arrow_value
 from ducklake_orch.catalog.metadata import reading
 from ducklake_orch.catalog.model import ColumnDef
 from ducklake_orch.catalog.predicate import parse_predicate
@@ -187,14 +188,19 @@ def _check_name(session: Session, name: TableName) -> None:
 
 def _query(session: Session, selection: Selection) -> str:
     source = selection.table.sql(session.config.alias)
-    known = [(one[0], str(one[1])) for one in session.con.execute(f"FROM {source} LIMIT 0").description]
+    described = session.con.execute(f"FROM {source} LIMIT 0").description
+    known = [(one[0], str(one[1])) for one in described]
     names = {folded(name): name for name, _ in known}
     for name in selection.columns or ():
         if folded(name) not in names:
             raise ObjectNotFoundError(
                 f"`{selection.table}` has no column `{name}`.", remedy=nearest(name, list(names.values()))
             )
-    columns = ", ".join(identifier(name) for name in selection.columns or names.values())
+    kinds = {one[0].lower(): one[1] for one in described}
+    wanted = [names[name.lower()] for name in selection.columns or names.values()]
+    columns = ", ".join(
+        f"{arrow_value(identifier(name), kinds[name.lower()])} AS {identifier(name)}" for name in wanted
+    )
     if selection.where is None:
         return f"SELECT {columns} FROM {source}"
     # Of a view, only the engine knows the columns.

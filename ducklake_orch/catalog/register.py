@@ -17,6 +17,7 @@ from ducklake_orch.catalog.model import NewFile, TableDef
 from ducklake_orch.catalog.pins import pinned
 from ducklake_orch.catalog.write_result import find_replay, write_result
 from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.commit import Write, refuse_managed, refuse_read_only, refuse_without_message
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
@@ -24,8 +25,11 @@ from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.retry import by_plan, retrying
 from ducklake_orch.engine.session import open_session
 from ducklake_orch.engine.stored_files import remove_leftovers, removing_failed
+from ducklake_orch.errors import ConfigError
 from ducklake_orch.results import CommitInfo, WriteResult
 
+# What of the files is read before they are the lake's own.
+VERIFIED = ("pages", "footer")
 log = logging.getLogger("ducklake_orch")
 
 
@@ -39,8 +43,13 @@ class AddRequest:
     ignore_extra: bool = False
     copy: bool = False
     dry_run: bool = False
+    verify: str = "pages"
     idempotency_key: str | None = None
     commit: CommitInfo = field(default_factory=CommitInfo)
+
+    def __post_init__(self) -> None:
+        if self.verify not in VERIFIED:
+            raise ConfigError(f"`verify` = {self.verify!r} is unknown.", remedy=nearest(str(self.verify), VERIFIED))
 
 
 def add_files(config: LakeConfig, request: AddRequest) -> WriteResult:
@@ -132,6 +141,7 @@ class _Registration:
                 allow_missing=request.allow_missing,
                 ignore_extra=request.ignore_extra,
                 copied=request.copy,
+                verify=request.verify,
             )
 
     def _copy(self, table: TableDef, files: Sequence[NewFile]) -> list[NewFile]:

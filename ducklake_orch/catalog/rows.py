@@ -11,7 +11,7 @@ from ducklake_orch.catalog.few import FewRows, few_at_most, few_rows
 from ducklake_orch.catalog.hits import DuckDBFinder, Finder
 from ducklake_orch.catalog.model import NewFile, TableDef
 from ducklake_orch.catalog.outside import RowsInside
-from ducklake_orch.catalog.source import Source
+from ducklake_orch.catalog.source import source_of
 from ducklake_orch.catalog.workers import Workers
 from ducklake_orch.catalog.writer import write_files
 from ducklake_orch.config.lake import LakeConfig
@@ -94,7 +94,7 @@ class ArrowRows:
 
     def __init__(self, data: Any, values: Mapping[str, str] | None = None) -> None:
         self.comments: Mapping[str, str] = {}
-        self._source = Source(data, values)
+        self._source = source_of(data, values)
         self.repeatable = self._source.repeatable
         self.is_small = self._source.is_small
         self.types = self._source.types

@@ -5,11 +5,13 @@ from typing import Any
 
 import duckdb
 
+from ducklake_orch.catalog.lossless import carried, exact_wide, landed, landing, refuse_cut
 from ducklake_orch.catalog.model import TableDef
 from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.engine.quoting import folded, identifier
 from ducklake_orch.errors import ConfigError, DataError
 
+_CAST = "Cast or drop such columns."
 _SMALL = 16 * 1024 * 1024
 
 
@@ -31,7 +33,11 @@ class Source:
         import pyarrow as pa
 
         self._values = dict(values or {})
+        # The real types of columns that travel as text.
+        self._carried: Mapping[str, str] = {}
         data = _streamable(data)
+        if isinstance(data, duckdb.DuckDBPyRelation):
+            data, self._carried = carried(data)
         whose = type(data).__module__.partition(".")[0]
         # A relation may stand on a stream that is read once, and so may anything that is not known.
         self.repeatable = isinstance(data, pa.Table | pa.RecordBatch) or whose in ("pandas", "polars")
@@ -40,14 +46,13 @@ class Source:
         try:
             self._first = data if isinstance(data, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(data)
         except (OSError, pa.ArrowException) as error:  # such as a VARIANT in a relation, for which Arrow has no type
-            raise DataError(
-                f"A {type(data).__name__} cannot be read as Arrow: {error}", remedy="Cast or drop such columns."
-            ) from error
+            raise DataError(f"A {type(data).__name__} cannot be read as Arrow: {error}", remedy=_CAST) from error
         self._opened = False
         self.failure: Exception | None = None
         self.schema = self._first.schema
         if not all(self.schema.names):  # DuckDB would give it one
             raise DataError("The data have a column without a name.", remedy="Give it one, or drop it.")
+        self._landing = pa.schema([field.with_type(landing(field.type)) for field in self.schema])
         names = [folded(name) for name in self.schema.names]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise DataError(f"The data have several columns {', '.join(twice)}.", remedy="Rename or drop all but one.")
@@ -59,26 +64,21 @@ class Source:
         again = self._opened and self.repeatable
         reader = pa.RecordBatchReader.from_stream(self._data) if again else self._first
         self._opened = True
-        # DuckDB would cut such moments to microseconds without a word.
-        finer = {
-            n: pa.timestamp("us", field.type.tz)
-            for n, field in enumerate(self.schema)
-            if pa.types.is_timestamp(field.type) and field.type.unit == "ns" and field.type.tz
-        }
-        schema = self.schema
-        for n, kind in finer.items():
-            schema = schema.set(n, schema.field(n).with_type(kind))
-        return pa.RecordBatchReader.from_batches(schema, self._batches(reader, schema, finer))
+        return pa.RecordBatchReader.from_batches(self._landing, self._batches(reader))
 
-    def _batches(self, reader: Any, schema: Any, finer: Mapping[int, Any]) -> Iterator[Any]:
+    def _batches(self, reader: Any) -> Iterator[Any]:
         import pyarrow as pa
 
+        schema = self._landing
+        others = [(n, one.name, one.type) for n, one in enumerate(schema) if one.type != self.schema.field(n).type]
         try:
             for batch in reader:
                 columns = batch.columns
-                for n, kind in finer.items():
-                    columns[n] = _to_microseconds(columns[n], kind)
-                yield pa.RecordBatch.from_arrays(columns, schema=schema) if finer else batch
+                for n, name, kind in others:
+                    columns[n] = landed(name, columns[n], kind)
+                for name, column in zip(schema.names, columns, strict=True):
+                    refuse_cut(name, column)
+                yield pa.RecordBatch.from_arrays(columns, schema=schema) if others else batch
         except Exception as error:
             self.failure = error
             raise
@@ -88,8 +88,21 @@ class Source:
         import pyarrow as pa
 
         # Without batches, and not an empty table: Arrow makes none of extension types inside others.
-        relation = con.from_arrow(pa.RecordBatchReader.from_batches(self.schema, []))
-        return list(zip(relation.columns, relation.types, strict=True))
+        try:
+            relation = con.from_arrow(pa.RecordBatchReader.from_batches(self._landing, []))
+            kinds = dict(zip(relation.columns, relation.types, strict=True))
+        except duckdb.NotImplementedException as error:
+            names = ", ".join(f"`{field.name}` ({field.type})" for field in self.schema if not _is_read(field))
+            raise DataError(f"The data have columns that DuckDB cannot read: {names}.", remedy=_CAST) from error
+        kinds |= {name: duckdb.sqltype(exact_wide(kind)) for name, kind in self._carried.items()}
+        return list(kinds.items())
+
+    def arriving(self, name: str) -> str:
+        """Return what stands behind FROM to read the rows, registered as `name`, in the types that they really have."""
+        casts = [
+            f"CAST({identifier(one)} AS {exact_wide(kind)}) AS {identifier(one)}" for one, kind in self._carried.items()
+        ]
+        return f"(SELECT * REPLACE ({', '.join(casts)}) FROM {name})" if casts else name
 
     def relation(self, name: str, table: TableDef) -> str:
         """Return what stands behind FROM to read the rows, which are registered as `name`.
@@ -105,7 +118,17 @@ class Source:
             if folded(column.name) in untyped
         ]
         typed += [f"{sql} AS {identifier(column)}" for column, sql in self._values.items()]
+        known = {folded(column.name): duckdb_type(column) for column in table.columns}
+        for column, kind in self._carried.items():
+            # A column that is there may have the wide integers themselves.
+            kind = kind if known.get(folded(column)) == kind else exact_wide(kind)
+            typed.append(f"CAST({identifier(column)} AS {kind}) AS {identifier(column)}")
         return f"(SELECT * REPLACE ({', '.join(typed)}) FROM {name})" if typed else name
+
+
+def source_of(data: Any, values: Mapping[str, str] | None = None) -> "Source":
+    """Return what reads data; a source that somebody has made for it already is that."""
+    return data if isinstance(data, Source) else Source(data, values)
 
 
 def _streamable(data: Any) -> Any:
@@ -125,10 +148,12 @@ def _streamable(data: Any) -> Any:
     return data
 
 
-def _to_microseconds(moments: Any, kind: Any) -> Any:
+def _is_read(field: Any) -> bool:
     import pyarrow as pa
 
-    try:
-        return moments.cast(kind)
-    except pa.ArrowInvalid as error:
-        raise DataError(f"Moments with a zone have microseconds in a lake: {error}") from error
+    with duckdb.connect() as con:  # the error ends the transaction that is open
+        try:
+            con.from_arrow(pa.RecordBatchReader.from_batches(pa.schema([field]), []))
+        except duckdb.NotImplementedException:
+            return False
+    return True

@@ -39,7 +39,8 @@ def columns_of(types: Sequence[tuple[str, Any]], ids: Iterator[int]) -> tuple[Co
     return tuple(_column(name, kind, ids) for name, kind in types)
 
 
-def _column(name: str, kind: Any, ids: Iterator[int]) -> ColumnDef:
+def _column(name: str, kind: Any, ids: Iterator[int], outer: str = "") -> ColumnDef:
+    path = f"{outer}.{name}" if outer else name
     column_id = next(ids)
     if kind.id in ("list", "array"):
         inside = [("element", kind.children[0][1])]
@@ -53,8 +54,8 @@ def _column(name: str, kind: Any, ids: Iterator[int]) -> ColumnDef:
     else:
         inside, word = [], ducklake_type(str(kind))
     if not storable(word):
-        raise DataError(f"`{name}` is {kind} in the data, and no lake has such columns.", remedy="Cast it or drop it.")
-    children = tuple(_column(child, inner, ids) for child, inner in inside)
+        raise DataError(f"`{path}` is {kind} in the data, and no lake has such columns.", remedy="Cast it or drop it.")
+    children = tuple(_column(child, inner, ids, path) for child, inner in inside)
     return ColumnDef(
         column_id, name, word, nullable=True, children=children, default_type="" if children else "literal"
     )

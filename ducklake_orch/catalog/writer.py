@@ -51,7 +51,13 @@ class WrittenVersions:
 
 
 def write_files(
-    con: duckdb.DuckDBPyConnection, table: TableDef, source: str, write_id: str, *, only: str | None = None
+    con: duckdb.DuckDBPyConnection,
+    table: TableDef,
+    source: str,
+    write_id: str,
+    *,
+    only: str | None = None,
+    known: bool = False,
 ) -> list[NewFile]:
     """Write rows into files of a table.
 
@@ -61,6 +67,7 @@ def write_files(
         source: What stands behind FROM to read the rows; it is read once.
         write_id: Becomes part of the files' names.
         only: Leave out the rows that do not match this predicate.
+        known: Whether the rows are in the lake already.
 
     Returns:
         The files, none of them empty.
@@ -68,7 +75,7 @@ def write_files(
     Raises:
         DataError: When the data do not fit.
     """
-    rows = fitted(con, table, source, only)
+    rows = fitted(con, table, source, only, known=known)
     try:
         return _write(con, table, rows, write_id)
     except duckdb.Error as error:
@@ -96,7 +103,7 @@ def write_known_rows(con: duckdb.DuckDBPyConnection, table: TableDef, source: st
     known = {leaf.column_id for column in table.columns for leaf in column.leaves()}
     return [
         replace(file, stats={key: one for key, one in file.stats.items() if key in known}, has_row_ids=True)
-        for file in write_files(con, wider, source, write_id)
+        for file in write_files(con, wider, source, write_id, known=True)
     ]
 
 
@@ -159,13 +166,15 @@ def _versions(table: TableDef, file: NewFile) -> WrittenVersions:
     return WrittenVersions(file, int(snapshots.min_value or 0), int(snapshots.max_value or 0))
 
 
-def fitted(con: duckdb.DuckDBPyConnection, table: TableDef, source: str, only: str | None) -> str:
+def fitted(
+    con: duckdb.DuckDBPyConnection, table: TableDef, source: str, only: str | None, *, known: bool = False
+) -> str:
     """Return the query for data as rows of the table, maybe only those that match a predicate.
 
     Raises:
         DataError: When their columns do not fit.
     """
-    rows = f"SELECT {projection(con, table, source_columns(con, source))} FROM {source}"
+    rows = f"SELECT {projection(con, table, source_columns(con, source), known=known)} FROM {source}"
     return rows if only is None else f"SELECT * FROM ({rows}) WHERE (\n{only}\n) IS TRUE"
 
 

@@ -1,6 +1,6 @@
 """`ducklake-orch add-files`: Parquet files that exist become files of a table."""
 
-from typing import Annotated
+from typing import Annotated, Literal, cast
 
 import typer
 
@@ -22,6 +22,9 @@ def add_files(
     ] = False,
     copy: Annotated[bool, typer.Option("--copy", help="Bring in copies, and leave the files alone.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check the files.")] = False,
+    verify: Annotated[
+        str, typer.Option(help="What is read first: `pages` reads all values, `footer` the footers only.")
+    ] = "pages",
     idempotency_key: Annotated[
         str | None, typer.Option(help="The same for every attempt at the same work.", show_default=False)
     ] = None,
@@ -43,6 +46,7 @@ def add_files(
         ignore_extra=ignore_extra,
         copy=copy,
         dry_run=dry_run,
+        verify=cast(Literal["pages", "footer"], verify),
         idempotency_key=idempotency_key,
         commit=CommitInfo(author=author, message=message),
     )

@@ -23,6 +23,8 @@ from ducklake_orch.dagster.health import build_health_checks
 from ducklake_orch.dagster.io_manager import DuckLakeIOManager
 from ducklake_orch.dagster.maintenance import MaintenanceConfig, build_maintenance_definitions
 from ducklake_orch.dagster.names import with_table_names
+from ducklake_orch.dagster.op_outputs import drop_op_outputs
+from ducklake_orch.dagster.owners import refuse_shared_tables
 from ducklake_orch.dagster.policies import PoolPolicy, RetryPolicy
 from ducklake_orch.dagster.resource import DuckLakeFileResource, DuckLakeResource
 from ducklake_orch.dagster.sensor import ducklake_snapshot_sensor
@@ -62,8 +64,10 @@ __all__ = [
     "UrlStorage",
     "build_health_checks",
     "build_maintenance_definitions",
+    "drop_op_outputs",
     "ducklake_snapshot_sensor",
     "pipes_extras",
+    "refuse_shared_tables",
     "with_table_names",
 ]
 

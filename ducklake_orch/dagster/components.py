@@ -9,6 +9,7 @@ from pydantic import Field
 
 from ducklake_orch.config.maintenance import OPERATIONS
 from ducklake_orch.dagster.maintenance import build_maintenance_definitions
+from ducklake_orch.dagster.op_outputs import KEPT
 from ducklake_orch.dagster.resource import DuckLakeFileResource
 
 
@@ -50,11 +51,14 @@ class DuckLakeMaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
     execution_timezone: str = Field(default="UTC", description="Zone of the schedule.")
     pool: str | None = Field(default=None, description="Pool of the assets.")
     fresh_within_hours: float | None = Field(default=36, description="How old the last run of an asset may be.")
+    op_outputs_older_than_days: float | None = Field(
+        default=KEPT.days, description="Age from which `expire` drops the tables of op outputs."
+    )
     spark: bool = Field(default=False, description="Give the resource's Spark session to what is large.")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Return the definitions; see `build_maintenance_definitions`."""
-        hours = self.fresh_within_hours
+        hours, days = self.fresh_within_hours, self.op_outputs_older_than_days
         maintenance = build_maintenance_definitions(
             self.lake,
             name=self.name,
@@ -66,6 +70,7 @@ class DuckLakeMaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
             execution_timezone=self.execution_timezone,
             pool=self.pool,
             fresh_within=None if hours is None else timedelta(hours=hours),
+            op_outputs_older_than=None if days is None else timedelta(days=days),
             spark=self.spark,
         )
         return dg.Definitions.merge(maintenance, dg.Definitions(resources=self._resources(context)))

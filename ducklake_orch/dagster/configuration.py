@@ -5,14 +5,27 @@ from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
+from pydantic import BaseModel
 
+from ducklake_orch.config.arguments import refuse_unknown
 from ducklake_orch.errors import ConfigError
 
 # What the launchpad writes where it hides a value; run with it, a lake would be asked for with this password.
 HIDDEN = "********"
 
 
-class Part(dg.Config):
+class Strict(BaseModel):
+    """A model of Dagster's that refuses arguments which it has no field for; by itself Dagster ignores them."""
+
+    def __init__(self, **data: Any) -> None:
+        fields = type(self).model_fields
+        # Dagster gives the names of fields, and people their aliases.
+        given = [name for name in data if name not in fields]
+        refuse_unknown(type(self).__name__, given, (field.alias or name for name, field in fields.items()))
+        super().__init__(**data)
+
+
+class Part(Strict, dg.Config):
     """A part of a lake's configuration.
 
     Its fields are those of the model of the same name in `ducklake_orch`, checked there once values are known: while

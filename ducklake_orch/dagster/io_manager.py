@@ -9,11 +9,14 @@ from pydantic import Field
 
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.dagster import metadata
+from ducklake_orch.dagster.configuration import Strict
 from ducklake_orch.dagster.failures import failures
 from ducklake_orch.dagster.frames import nothing, wanted_kind
 from ducklake_orch.dagster.names import at_run_time, definition_of, described, described_input, table_of
+from ducklake_orch.dagster.owners import refuse_other_owners
 from ducklake_orch.dagster.partitions import slice_of
 from ducklake_orch.dagster.resource import LakeResource
+from ducklake_orch.dagster.settings import refuse_misspelt, snapshot_of
 from ducklake_orch.dagster.work import commit_info, has_step, idempotency_key
 from ducklake_orch.engine.quoting import TableName, folded, literal
 from ducklake_orch.errors import ConfigError, DataError, ObjectNotFoundError
@@ -30,14 +33,14 @@ _REPLACE_WHERE = '"write_mode": "replace_where"'
 _BESIDE_MODE = {"merge_keys": "keys", "schema_evolution": "schema_evolution", "sort_by": "sort_by"}
 
 
-class DuckLakeIOManager(dg.ConfigurableIOManagerFactory):  # type: ignore[type-arg]  # of what is below
+class DuckLakeIOManager(Strict, dg.ConfigurableIOManagerFactory):  # type: ignore[type-arg]  # of what is below
     """Stores what assets and ops return in a lake, and gives it to those that take it.
 
     The last part of an asset's key is the table, the part before it the schema. A partitioned asset says by
     `partition_expr` in its metadata which column holds its keys; one materialization replaces exactly the rows of its
     partitions, in one snapshot. Metadata of the asset say more: `schema`, `table`, `write_mode`, `merge_keys`,
     `schema_evolution`, `partition_by`, `sort_by`, `where`, `comment`, `preview`, and those of its output at run time
-    all but its name; those of an input `columns`.
+    all but its name; those of an input `columns` and `snapshot`. Misspelt ones are errors.
 
     Frames of Spark, pandas, Polars and Arrow and DuckDB relations are stored; inputs are what they are annotated with.
     """
@@ -72,7 +75,10 @@ class LakeIOManager(dg.IOManager):
                 raise ConfigError(
                     f"{what} returned None.", remedy="Return a frame; annotate what stores nothing with `-> None`."
                 )
-            output = _Output(context, self._resource.lake(), table, part, at_run_time(context), details)
+            lake, said = self._resource.lake(), at_run_time(context)
+            refuse_misspelt(what, said)
+            refuse_other_owners(context, lake, table, said, self._schema)
+            output = _Output(context, lake, table, part, said, details)
             result = output.write(obj)
             output.comment()
             output.report(result)
@@ -80,14 +86,17 @@ class LakeIOManager(dg.IOManager):
     def load_input(self, context: dg.InputContext) -> Any:
         """Read an input: the partitions that are mapped to it, or all of the table."""
         upstream = context.upstream_output
-        said = definition_of(upstream) if upstream is not None else {}
+        said = definition_of(upstream if upstream is not None else context)
         table, part = table_of(context, said, self._schema), slice_of(context)
+        what = described(context) if context.has_asset_key else described_input(context)
         with failures(f"{described_input(context)} was not read from `{table}`", {"table": str(table)}):
             kind, lake = wanted_kind(context), self._resource.lake()
-            columns = definition_of(context).get("columns")
+            given = definition_of(context)
+            refuse_misspelt(described_input(context), given, of_input=True)
+            columns, snapshot = given.get("columns"), snapshot_of(given)
             try:
-                where = _where(lake, described(context), table, part, said)
-                return read_as(lake, kind, str(table), self._session, columns=columns, where=where)
+                where = _where(lake, what, table, part, said)
+                return read_as(lake, kind, str(table), self._session, columns=columns, where=where, snapshot=snapshot)
             except ObjectNotFoundError:
                 if part is None or part.cells or lake.exists(str(table)):
                     raise

@@ -10,9 +10,11 @@ import dagster as dg
 from pydantic import Field
 
 from ducklake_orch.config.maintenance import OPERATIONS, MaintenancePolicy, read_policy
+from ducklake_orch.dagster.configuration import Strict
 from ducklake_orch.dagster.failures import failures
 from ducklake_orch.dagster.grades import figures_of, of_operation
 from ducklake_orch.dagster.health import CONSISTENT, consistency_check
+from ducklake_orch.dagster.op_outputs import KEPT, drop_op_outputs, refuse_below_floor
 from ducklake_orch.dagster.reports import plan_metadata, report_metadata, step_check
 from ducklake_orch.dagster.resource import LakeResource
 from ducklake_orch.errors import ConfigError
@@ -23,7 +25,7 @@ STEPS = "no_step_failed"
 _RETRY = dg.RetryPolicy(max_retries=3, delay=60, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.FULL)
 
 
-class MaintenanceConfig(dg.Config):
+class MaintenanceConfig(Strict, dg.Config):
     """What a run of maintenance does differently."""
 
     dry_run: bool = Field(default=False, description="Change nothing; the report is the plan.")
@@ -45,6 +47,7 @@ def build_maintenance_definitions(
     pool: str | None = None,
     retry_policy: dg.RetryPolicy | None = _RETRY,
     fresh_within: timedelta | None = timedelta(hours=36),
+    op_outputs_older_than: timedelta | None = KEPT,
     spark: bool = False,
 ) -> dg.Definitions:
     """Return the maintenance of a lake, or of some of its tables.
@@ -66,6 +69,7 @@ def build_maintenance_definitions(
         pool: The pool of the assets; by default `<name>_maintenance`.
         retry_policy: For what may go well later, the end of another run of maintenance say.
         fresh_within: How old the last run of an asset may be; None: any age.
+        op_outputs_older_than: Age from which `expire` drops the tables of op outputs; None: they stay.
         spark: Give the resource's Spark session to what is too much for one machine.
 
     Raises:
@@ -76,7 +80,9 @@ def build_maintenance_definitions(
     if not chosen:
         raise ConfigError("`operations` is empty.", remedy=f"Name some of {', '.join(OPERATIONS)}.")
     name = name or lake
-    upkeep = _Upkeep(lake, name, policy, schemas, tables, spark)
+    if op_outputs_older_than is not None:
+        refuse_below_floor(op_outputs_older_than)
+    upkeep = _Upkeep(lake, name, policy, schemas, tables, spark, op_outputs_older_than)
     pool, fresh = pool or f"{name}_maintenance", None
     if fresh_within is not None:
         fresh = dg.FreshnessPolicy.time_window(fail_window=fresh_within)
@@ -111,6 +117,7 @@ class _Upkeep:
     schemas: Sequence[str] | None
     tables: Sequence[str] | None
     spark: bool
+    op_outputs: timedelta | None
 
     def __post_init__(self) -> None:
         read_policy(self.policy, MaintenancePolicy())
@@ -133,7 +140,9 @@ class _Upkeep:
         def operate(context: dg.AssetExecutionContext, config: MaintenanceConfig) -> dg.MaterializeResult:  # type: ignore[type-arg]
             resource = self._resource(context)
             with failures(f"`{operation}` of the lake was not done", {}):
-                lake = resource.lake()
+                lake, dropped = resource.lake(), None
+                if operation == "expire" and self.op_outputs is not None and not config.dry_run:
+                    dropped = drop_op_outputs(lake, self.op_outputs)
                 report = lake.maintain(
                     self._policy(lake, config),
                     [operation],
@@ -145,9 +154,10 @@ class _Upkeep:
                 health = lake.health(self._policy(lake, config))
             selection = Selection(**self._selection(config))
             grades = [figures_of(health, metric, selection).check() for metric in of_operation(operation)]
-            return dg.MaterializeResult(
-                metadata=report_metadata(report, health), check_results=[step_check(STEPS, report), *grades]
-            )
+            about = report_metadata(report, health)
+            if dropped is not None:
+                about["ducklake/op_outputs_dropped"] = len(dropped)
+            return dg.MaterializeResult(metadata=about, check_results=[step_check(STEPS, report), *grades])
 
         decorate = dg.asset(
             key=self.key(operation),

@@ -17,7 +17,7 @@ from ducklake_orch.config.maintenance import MaintenancePolicy
 from ducklake_orch.config.storages import STORAGES
 from ducklake_orch.config.tables import Family, UrlModel
 from ducklake_orch.dagster.catalogs import AnyCatalog
-from ducklake_orch.dagster.configuration import Part, given
+from ducklake_orch.dagster.configuration import Part, Strict, given
 from ducklake_orch.dagster.policies import PoolPolicy, RetryPolicy
 from ducklake_orch.dagster.spark import session_of
 from ducklake_orch.dagster.step import Step
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class LakeResource(dg.ConfigurableResource, SQLClient):  # type: ignore[type-arg]  # what it gives is itself
+class LakeResource(Strict, dg.ConfigurableResource, SQLClient):  # type: ignore[type-arg]  # what it gives is itself
     """What every lake can do in Dagster, wherever its configuration comes from."""
 
     spark: dg.ResourceDependency[Any] = None  # type: ignore[assignment]  # a default, as of any field

@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import Field
 
+from ducklake_orch.dagster.configuration import Strict
 from ducklake_orch.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class SparkConfig(dg.ConfigurableResource):  # type: ignore[type-arg]  # what it gives is itself
+class SparkConfig(Strict, dg.ConfigurableResource):  # type: ignore[type-arg]  # what it gives is itself
     """A Spark session to start when none runs in this process; it is shared, and never stopped by Dagster."""
 
     master: str | None = Field(default=None, description="Where Spark runs: `local[*]`, or a cluster's address.")

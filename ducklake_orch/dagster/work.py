@@ -9,6 +9,9 @@ from ducklake_orch.results import CommitInfo
 from ducklake_orch.slices import Slice
 from ducklake_orch.slices.vocabulary import bounded_key
 
+# What the keys of writes of assets begin with: by them the catalog knows which asset wrote a table last.
+ASSET_KEY = "dagster:asset:"
+
 
 def idempotency_key(context: dg.OutputContext, part: Slice | None) -> str | None:
     """Return the key of the write of an output: attempts and re-executions of a step that failed share it.
@@ -20,7 +23,13 @@ def idempotency_key(context: dg.OutputContext, part: Slice | None) -> str | None
     run = beginning(_dagster_run(context), context.step_context.instance, context.step_key)
     what = context.asset_key.to_user_string() if context.has_asset_key else context.step_key
     partitions = part.texts if part else []
-    return bounded_key(f"dagster:{run}:{what[:100]}", what, context.name, context.mapping_key, partitions)
+    begin = f"{ASSET_KEY}{run}" if context.has_asset_key else f"dagster:{run}"
+    return bounded_key(f"{begin}:{what[:100]}", what, context.name, context.mapping_key, partitions)
+
+
+def asset_of(key: str) -> str:
+    """Return the asset in the key of a write, up to its first 100 characters."""
+    return key.removeprefix(ASSET_KEY).partition(":")[2].rpartition(":")[0]
 
 
 def commit_info(context: dg.OutputContext, what: str, part: Slice | None) -> CommitInfo:

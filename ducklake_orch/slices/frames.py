@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.errors import ConfigError
-from ducklake_orch.frames import is_spark, rows_of
+from ducklake_orch.frames import rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,12 +41,13 @@ def check_kind(kind: str, place: str) -> None:
 def typed(data: Any) -> tuple[Any, dict[str, str]]:
     """Return a frame that can still be read, and the types of its columns in DuckDB."""
     import duckdb
-    import pyarrow as pa
+
+    from ducklake_orch.catalog.source import Source
 
     if type(data).__module__.startswith("polars") and hasattr(data, "collect"):
         data = data.collect()  # a LazyFrame, which would be worked out twice
-    elif not is_spark(data) and not hasattr(data, "scanner") and type(data).__module__.startswith("duckdb"):
-        data = pa.RecordBatchReader.from_stream(data)  # a relation, likewise
+    elif isinstance(data, duckdb.DuckDBPyRelation):
+        data = Source(data)  # a relation, likewise
     with duckdb.connect() as con:
         return data, {name: str(kind) for name, kind in rows_of(data).types(con)}
 

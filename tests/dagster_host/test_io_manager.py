@@ -354,7 +354,7 @@ def test_it_works_in_contexts_that_a_test_builds(io_manager: DuckLakeIOManager, 
 
     named = dg.build_output_context(step_key="make", name="made")
     manager.handle_output(named, TWO)
-    assert rows(resource, "made") == TWO.to_pylist()
+    assert manager.load_input(dg.build_input_context(upstream_output=named)) == TWO
 
 
 @pytest.mark.skipif(

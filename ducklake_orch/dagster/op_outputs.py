@@ -1,0 +1,103 @@
+"""Tables of op outputs: each output of a run has its own, and old ones are dropped.
+
+An asset is a table that people know by name. What one op hands to the next is not: as with Dagster's own IO managers,
+each step of each run stores its own, and a re-execution reads that of the run that produced it.
+"""
+
+import hashlib
+import json
+import re
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from ducklake_orch.catalog import keys
+from ducklake_orch.config.units import in_words
+from ducklake_orch.engine.quoting import TableName
+from ducklake_orch.errors import ConfigError, MaintenanceFloorError
+from ducklake_orch.results import CommitInfo
+
+if TYPE_CHECKING:
+    from ducklake_orch.lake import DuckLake
+
+SCHEMA = "dagster_outputs"
+KEPT = timedelta(days=30)
+_FLOOR = timedelta(days=1)
+_NAME = re.compile(r"(?P<given>[a-z0-9_]+_[0-9a-f]{24})_(?P<check>[0-9a-f]{8})")
+
+
+def output_name(context: dg.OutputContext) -> str:
+    """Return the name of the table of one output of one step of one run.
+
+    The first part is for people. The second part tells runs, steps, outputs and mapping keys apart. The third one is
+    a checksum of the others: a name that has it was made here.
+    """
+    run, step = _known(context, "run_id"), _known(context, "step_key")
+    if run is None and _known(context, "step_context") is not None:
+        raise ConfigError(
+            f"Output `{context.name}` of step `{step}`: the run that produced it is not known.",
+            remedy="Run its step again.",
+        )
+    readable = re.sub("[^a-z0-9]+", "_", f"{step}_{context.name}".lower())[:60].strip("_")
+    whole = json.dumps([run, step, context.name, context.mapping_key])
+    given = f"{readable}_{hashlib.sha256(whole.encode()).hexdigest()[:24]}"
+    return f"{given}_{_checksum(given)}"
+
+
+def drop_op_outputs(lake: "DuckLake", older_than: timedelta = KEPT) -> list[str]:
+    """Drop the tables of op outputs that were written longer ago; return their names.
+
+    A table is dropped when its name has the checksum of such tables, and the catalog remembers that a step of a run of
+    Dagster wrote it. Its files are deleted when its snapshots have expired.
+
+    Args:
+        lake: The lake.
+        older_than: The age; a re-execution cannot read outputs that are older.
+
+    Raises:
+        MaintenanceFloorError: When a run could still be reading what is younger than that.
+    """
+    refuse_below_floor(older_than)
+    named = [one for one in lake.tables() if _is_output_name(one.table)]
+    if not named:
+        return []
+    written = keys.last_commits(lake.reading(), [one.table_id for one in named], "dagster:")
+    before = time.time() - older_than.total_seconds()
+    old = [one for one in named if one.table_id in written and written[one.table_id].committed_at < before]
+    names = [str(TableName(one.schema, one.table)) for one in old]
+    about = CommitInfo(
+        author="dagster",
+        message=f"op outputs older than {in_words(older_than)}",
+        extra={"maintenance": {"operation": "op_outputs"}},
+    )
+    for name in names:
+        lake.drop_table(name, if_exists=True, commit=about)
+    return names
+
+
+def refuse_below_floor(older_than: timedelta) -> None:
+    """Refuse an age below which a run could still be reading an output."""
+    if older_than < _FLOOR:
+        raise MaintenanceFloorError(
+            f"Op outputs of the last {in_words(older_than)} may be of a run that is not over.",
+            remedy=f"Keep them for {in_words(_FLOOR)} at least.",
+        )
+
+
+def _is_output_name(table: str) -> bool:
+    found = _NAME.fullmatch(table)
+    return found is not None and _checksum(found["given"]) == found["check"]
+
+
+def _checksum(name: str) -> str:
+    return hashlib.sha256(f"ducklake-orch op output {name}".encode()).hexdigest()[:8]
+
+
+def _known(context: dg.OutputContext, name: str) -> Any:
+    """Return what a context knows; one that a test builds knows what the test says."""
+    try:
+        return getattr(context, name)
+    except dg.DagsterInvariantViolationError:
+        return None

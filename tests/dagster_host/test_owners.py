@@ -1,0 +1,99 @@
+"""Two assets that are one table: refused when definitions load, and before a write where only the run can know."""
+
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+
+from ducklake_orch.dagster import DuckLakeIOManager, DuckLakeResource, refuse_shared_tables, with_table_names
+from ducklake_orch.errors import ConfigError
+from tests.dagster_host.conftest import central
+from tests.dagster_host.runs import failure_of
+
+ONE, TWO = pa.table({"id": [1]}), pa.table({"id": [2]})
+
+
+def asset(key: str, data: pa.Table = ONE, **options: Any) -> dg.AssetsDefinition:
+    made: dg.AssetsDefinition = dg.asset(key=key.split("/"), **options)(lambda: data)
+    return made
+
+
+def ids(resource: DuckLakeResource, table: str) -> list[int]:
+    with resource.lake().connect(read_only=True) as con:
+        return [row[0] for row in con.execute(f"SELECT id FROM lake.{table} ORDER BY 1").fetchall()]
+
+
+SAME = pytest.mark.parametrize(
+    ("first", "second", "metadata"),
+    [
+        ("eu/sales/orders", "us/sales/orders", {}),
+        ("Orders", "orders", {}),
+        ("sales/orders", "other", {"schema": "Sales", "table": "ORDERS"}),
+    ],
+)
+
+
+@SAME
+def test_two_keys_of_one_table_are_refused_when_definitions_load(
+    first: str, second: str, metadata: dict[str, Any], resource: DuckLakeResource
+) -> None:
+    assets = [asset(first), asset(second, metadata=metadata)]
+    for resources in ({"io_manager": DuckLakeIOManager(lake=resource)},):
+        with pytest.raises(ConfigError, match=f"`{first}` and `{second}`|`{second}` and `{first}`"):
+            refuse_shared_tables(dg.Definitions(assets=assets, resources=resources))
+    with pytest.raises(ConfigError, match="are one table"):
+        with_table_names(assets, alias="lake")
+
+
+@SAME
+def test_two_keys_of_one_table_are_refused_in_a_run_before_either_writes(
+    first: str, second: str, metadata: dict[str, Any], resource: DuckLakeResource, io_manager: DuckLakeIOManager
+) -> None:
+    assets = [asset(first), asset(second, TWO, metadata=metadata)]
+    result = dg.materialize(assets, resources={"io_manager": io_manager}, raise_on_error=False)
+    failures = [event.step_failure_data for event in result.all_events if event.is_step_failure]
+    assert len(failures) == 2
+    assert all("are one table" in str(one.user_failure_data) for one in failures)
+    assert resource.lake().tables() == []
+
+
+@central
+def test_a_table_is_not_taken_from_the_asset_that_wrote_it_last(
+    resource: DuckLakeResource, io_manager: DuckLakeIOManager
+) -> None:
+    def run(one: dg.AssetsDefinition) -> Any:
+        return dg.materialize([one], resources={"io_manager": io_manager}, raise_on_error=False)
+
+    assert run(asset("eu/sales/orders")).success
+    assert run(asset("eu/sales/orders")).success
+    failure = failure_of(run(asset("us/sales/orders", TWO))).user_failure_data.description
+    assert "`us/sales/orders` and `eu/sales/orders` are one table" in failure
+    assert 'metadata={"renamed_from": "eu/sales/orders"}' in failure
+    assert ids(resource, "sales.orders") == [1]
+    # A rename is said once.
+    assert run(asset("us/sales/orders", TWO, metadata={"renamed_from": "eu/sales/orders"})).success
+    assert run(asset("us/sales/orders", TWO)).success
+    assert ids(resource, "sales.orders") == [2]
+
+
+def test_assets_that_only_add_share_a_table(resource: DuckLakeResource, io_manager: DuckLakeIOManager) -> None:
+    add: dict[str, Any] = {"schema": "main", "table": "events", "write_mode": "append"}
+    assets = [asset("a", metadata=add), asset("b", TWO, metadata=add)]
+    resources = {"io_manager": io_manager}
+    assert refuse_shared_tables(dg.Definitions(assets=assets, resources=resources))
+    assert dg.materialize(assets, resources=resources).success
+    assert ids(resource, "main.events") == [1, 2]
+
+
+def test_assets_that_another_io_manager_stores_or_none_share_no_table(io_manager: DuckLakeIOManager) -> None:
+    @dg.asset(key_prefix=["raw", "sales"])
+    def orders() -> None:
+        return None
+
+    elsewhere = asset("us/sales/orders", io_manager_key="memory")
+    external = dg.AssetSpec(["theirs", "sales", "orders"])
+    resources = {"io_manager": io_manager, "memory": dg.mem_io_manager}
+    defs = dg.Definitions(assets=[asset("eu/sales/orders"), orders, elsewhere, external], resources=resources)
+    assert refuse_shared_tables(defs) is defs
+    assert dg.materialize([asset("eu/sales/orders"), orders, elsewhere], resources=resources).success

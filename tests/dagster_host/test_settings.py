@@ -1,0 +1,95 @@
+"""Misspelt arguments and metadata are errors that name the right ones; `snapshot` on an input is read."""
+
+from collections.abc import Callable
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+
+from ducklake_orch import dagster as host
+from ducklake_orch.dagster import DuckLakeIOManager, DuckLakeResource
+from ducklake_orch.errors import ConfigError
+from tests.dagster_host.runs import failure_of
+
+ONE = pa.table({"id": [1]})
+
+
+@pytest.mark.parametrize(
+    ("make", "right"),
+    [
+        (lambda lake: DuckLakeIOManager(lake=lake, schemas="raw"), "Did you mean `schema`?"),
+        (lambda lake: DuckLakeIOManager(lake=lake, write_mode="append"), "Known: `lake`, `schema`."),
+        (lambda _: DuckLakeResource(name="x", create_if_mising=True), "Did you mean `create_if_missing`?"),
+        (lambda _: host.DuckLakeFileResource(pth="x"), "Did you mean `path`?"),
+        (lambda _: host.SQLiteCatalog(path="x", busy_timout=1), "Did you mean `busy_timeout`?"),
+        (lambda _: host.S3Storage(bucket="x", regoin="eu"), "Did you mean `region`?"),
+        (lambda _: host.RetryPolicy(max_attempt=1), "Did you mean `max_attempts`?"),
+        (lambda _: host.SparkConfig(mastr="local"), "Did you mean `master`?"),
+        (lambda _: host.MaintenanceConfig(dryrun=True), "Did you mean `dry_run`?"),
+    ],
+)
+def test_misspelt_arguments_are_refused(make: Callable[[Any], Any], right: str, resource: DuckLakeResource) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make(resource)
+    assert caught.value.remedy == right
+
+
+@pytest.mark.parametrize(
+    ("name", "right"),
+    [
+        ("ducklake/write_mode", "write_mode"),
+        ("ducklake/wirte_mode", "write_mode"),
+        ("ducklake/snapshot_id", "Known: "),
+        ("write_mod", "write_mode"),
+        ("merge_key", "merge_keys"),
+        ("partition-expr", "partition_expr"),
+    ],
+)
+@pytest.mark.parametrize("at_run_time", [False, True])
+def test_misspelt_metadata_of_an_output_are_refused_before_it_is_written(
+    name: str, right: str, at_run_time: bool, io_manager: DuckLakeIOManager, resource: DuckLakeResource
+) -> None:
+    @dg.asset(metadata={} if at_run_time else {name: "append"})
+    def orders(context: dg.AssetExecutionContext) -> pa.Table:
+        if at_run_time:
+            context.add_output_metadata({name: "append"})
+        return ONE
+
+    result = dg.materialize([orders], resources={"io_manager": io_manager}, raise_on_error=False)
+    description = failure_of(result).user_failure_data.description
+    assert f"`{name}`, which is no setting" in description
+    assert right in description
+    assert resource.lake().tables() == []
+
+
+def test_metadata_of_ones_own_are_left_alone(io_manager: DuckLakeIOManager) -> None:
+    own = {"comments": "mine", "tables": 3, "owner": "me", "dagster/uri": "here", "mode": "x", "column": "id"}
+    orders = dg.asset(name="orders", metadata=own)(lambda: ONE)
+    assert dg.materialize([orders], resources={"io_manager": io_manager}).success
+
+
+def test_an_input_reads_the_snapshot_that_it_names(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
+    first = resource.lake().write(ONE, "orders", mode="overwrite").snapshot_id
+    resource.lake().write(pa.table({"id": [2]}), "orders", mode="overwrite")
+
+    def read(metadata: dict[str, Any]) -> Any:
+        seen: list[Any] = []
+
+        @dg.asset(ins={"orders": dg.AssetIn(metadata=metadata)})
+        def sink(orders: pa.Table) -> None:
+            seen.extend(orders["id"].to_pylist())
+
+        spec = dg.AssetSpec("orders")
+        result = dg.materialize([spec, sink], resources={"io_manager": io_manager}, raise_on_error=False)
+        return seen if result.success else str(failure_of(result).error) + str(failure_of(result).user_failure_data)
+
+    assert read({}) == [2]
+    assert read({"snapshot": first, "mine": "x"}) == [1]
+    for wrong, right in (
+        ({"snapshots": first}, "snapshot"),
+        ({"ducklake/snapshot": first}, "snapshot"),
+        ({"where": "id = 1"}, "no setting"),
+        ({"snapshot": "first"}, "no"),
+    ):
+        assert right in read(wrong)
