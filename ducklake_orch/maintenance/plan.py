@@ -20,8 +20,10 @@ def plan_maintenance(
         steps = _of_tables(state, policy, selection, distributed)
         steps += [plan_expiry(state, policy)] if selection.wants("expire") else []
         steps += [plan_clean_up(state, policy)] if selection.wants("cleanup") else []
+        latest = state.latest.snapshot_id
+        lake_id = state.metadata.lake_id(), state.metadata.snapshot_time(latest)
     steps += [plan_orphan_search(config, policy, state.at)] if selection.wants("orphans") else []
-    return MaintenancePlan(config.name, state.latest.snapshot_id, state.at, policy, steps, warnings)
+    return MaintenancePlan(config.name, latest, state.at, policy, steps, warnings, lake_id)
 
 
 def _of_tables(state: Census, policy: MaintenancePolicy, selection: Selection, distributed: bool) -> list[PlannedStep]:

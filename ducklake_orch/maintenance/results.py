@@ -106,6 +106,7 @@ class MaintenancePlan(Result):
         policy: The policy that it follows.
         operations: What is to be done, and what is not, in the order of the run.
         warnings: What a person should look at: overrides that name no table, floors that are passed.
+        lake_id: Identity of the lake, and when `snapshot` was made: a plan is for this lake alone.
     """
 
     lake: str
@@ -114,6 +115,7 @@ class MaintenancePlan(Result):
     policy: Any = field(repr=False)
     operations: Sequence[PlannedStep] = field(repr=False)
     warnings: Sequence[str] = ()
+    lake_id: tuple[str, int | None] = field(default=("", None), repr=False)
 
     @property
     def totals(self) -> dict[str, int]:

@@ -45,6 +45,7 @@ def maintain(
 ) -> MaintenanceReport:
     """Carry out a plan; see `DuckLake.maintain`."""
     plan.policy.refuse_below_floors()
+    _refuse_another_lake(config, plan)
     run = _Run(config, plan, progress or (lambda _: None), spark)
     if dry_run:
         steps = [_report(step, "planned" if step.action == "run" else "skipped") for step in plan.operations]
@@ -56,6 +57,23 @@ def maintain(
         )
     with only_runner(config) as still_alone, listening(run.stop):
         return run.all(still_alone)
+
+
+def _refuse_another_lake(config: LakeConfig, plan: MaintenancePlan) -> None:
+    """Refuse the plan of another lake: it names tables, files and snapshots by number, and every lake has those.
+
+    A copy of a catalog has the identity of the original; the plan's snapshot tells them apart once one has gone on.
+    """
+    with planning(config, "Comparing the plan with the lake") as metadata:
+        lake_id, made_at = metadata.lake_id(), metadata.snapshot_time(plan.snapshot)
+        ahead = plan.snapshot > metadata.latest().snapshot_id
+    planned_id, planned_time = plan.lake_id
+    # A snapshot that has expired since says nothing.
+    if lake_id != planned_id or ahead or (made_at is not None and made_at != planned_time):
+        raise ConfigError(
+            f"The plan was made for another lake (`{plan.lake}`, {planned_id}), not for `{config.name}` ({lake_id}).",
+            remedy="Plan with the lake that is maintained: `lake.maintain(lake.plan_maintenance(…))`.",
+        )
 
 
 class _Run:
