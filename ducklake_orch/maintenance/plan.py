@@ -5,6 +5,7 @@ from ducklake_orch.config.maintenance import MaintenancePolicy
 from ducklake_orch.maintenance.census import Census, census
 from ducklake_orch.maintenance.lake_plan import plan_clean_up, plan_expiry, plan_orphan_search
 from ducklake_orch.maintenance.results import MaintenancePlan, PlannedStep
+from ducklake_orch.maintenance.runs import last_served
 from ducklake_orch.maintenance.selection import Selection, warn
 from ducklake_orch.maintenance.table_plan import TABLE_OPERATIONS, TablePlanner
 
@@ -29,7 +30,9 @@ def plan_maintenance(
 def _of_tables(state: Census, policy: MaintenancePolicy, selection: Selection, distributed: bool) -> list[PlannedStep]:
     steps: list[PlannedStep] = []
     room = policy.merge.max_files_per_run
-    for table in state.tables:
+    served = last_served(state.metadata)
+    # A limit of the run must not keep the same tables waiting every time.
+    for table in sorted(state.tables, key=lambda one: served.get(str(one.name), 0)):
         if selection.wants_table(table.name):
             planner = TablePlanner(state, table, policy.of_table(*table.name), room, distributed=distributed)
             steps += _of_table(planner, selection)

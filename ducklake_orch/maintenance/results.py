@@ -36,6 +36,7 @@ class PlannedStep(Result):
         paths: The files that are read, given up or deleted.
         snapshot_ids: The snapshots that go.
         bins: The files that become one, each time.
+        waiting: Files that are left to the next run, for this one takes in no more.
     """
 
     operation: str
@@ -52,6 +53,7 @@ class PlannedStep(Result):
     paths: Sequence[str] = field(default=(), repr=False)
     snapshot_ids: Sequence[int] = field(default=(), repr=False)
     bins: "Sequence[Bin]" = field(default=(), repr=False)
+    waiting: int = 0
 
     @property
     def where(self) -> str:

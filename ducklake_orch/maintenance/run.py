@@ -96,7 +96,8 @@ class _Run:
         done = [self._next(step, still_alone) for step in self._plan.operations]
         after = figures(self._config)
         report = self.report([_with(one, before, after) for one in done], after.snapshot)
-        summary = {"totals": report.totals, "orphans": _orphans(report, self._plan.policy)}
+        served = _served(done)
+        summary = {"totals": report.totals, "orphans": _orphans(report, self._plan.policy), "served": served}
         note_end(self._config, self._id, report.status, summary)
         return report
 
@@ -108,7 +109,7 @@ class _Run:
             still_alone()
         except DuckLakeOrchError as error:
             self.stop.lost = error.message
-        if (reason := self.stop.reason) is not None:
+        if (reason := self.stop.before(step.operation)) is not None:
             return _report(replace(step, reason=reason), "stopped")
         self._progress(step)
         done = self._one(step)
@@ -178,6 +179,17 @@ def _with(step: StepReport, before: Figures, after: Figures) -> StepReport:
     if step.status == "skipped":
         return step
     return replace(step, before=before.of(step), after=after.of(step))
+
+
+def _served(steps: Sequence[StepReport]) -> list[str]:
+    """Return the tables that had their turn; one that still waits for it comes before them next time."""
+    waiting = {
+        one.table
+        for one in steps
+        if (one.status == "stopped" and one.snapshot_id is None) or (one.status == "skipped" and one.waiting)
+    }
+    tried = {one.table for one in steps if one.status not in ("skipped", "planned")}
+    return sorted(one for one in tried - waiting if one is not None)
 
 
 def _orphans(report: MaintenanceReport, policy: MaintenancePolicy) -> dict[str, int] | None:

@@ -32,7 +32,7 @@ def test_a_live_file_that_was_ended(numbers: DuckLake) -> None:
     assert ("ended-without-change", "main.t", path_of(numbers, 0)) in found(numbers.fsck())
     (finding,) = [one for one in numbers.fsck().findings if one.code == "ended-without-change"]
     assert (finding.severity, finding.repairable) == ("error", False)
-    assert finding.detail == "data file 0 ends with snapshot 4, which says of its table only: inlined_insert"
+    assert finding.detail == "data file ends with snapshot 4, which says of its table only: inlined_insert"
 
 
 def test_an_inlined_row_that_was_ended(numbers: DuckLake) -> None:
@@ -73,13 +73,13 @@ def test_every_verb_says_what_it_does(make_lake: MakeLake, tmp_path: Path) -> No
     lake.delete("t", "i < 5")
     lake.delete("t", "i = 7")
     lake.update("t", {"s": "'x'"}, "i BETWEEN 30 AND 50")
-    lake.merge(rows(100, 300), "t", on=["i"])
+    lake.write(rows(100, 300), "t", mode="merge", keys=["i"])
     lake.write(rows(0, 10), "t", mode="replace_where", where="i < 20")
     assert lake.fsck().findings == []
     keep = {"expire": {"enabled": False}}
     lake.maintain(MaintenancePolicy(**keep, rewrite={"delete_threshold": 0.01})).raise_for_error()
     assert lake.fsck().findings == []
-    lake.rollback("t", snapshot=good)
+    lake.rollback("t", good)
     lake.truncate("t")
     lake.write(rows(0, 10), "p", mode="overwrite", partition_by=["s"])
     lake.write(rows(5, 8), "p", mode="overwrite_partitions")
