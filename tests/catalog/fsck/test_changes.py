@@ -59,6 +59,29 @@ def test_counts_below_zero(numbers: DuckLake, table: str) -> None:
     assert ("negative-count", "main.t", None) in found(numbers.fsck())
 
 
+def test_the_engine_says_what_it_does_in_transactions_and_when_it_drops_and_replaces(numbers: DuckLake) -> None:
+    script = [
+        f"BEGIN; INSERT INTO t {NUMBERS}; DELETE FROM t WHERE i BETWEEN 40 AND 60; COMMIT",
+        "BEGIN; INSERT INTO t VALUES (300, 'z'); DELETE FROM t WHERE i = 300; COMMIT",
+        f"BEGIN; CREATE TABLE q AS {NUMBERS}; DELETE FROM q WHERE i < 3; ALTER TABLE q ADD COLUMN j INTEGER; COMMIT",
+        "CREATE SCHEMA z",
+        f"CREATE TABLE z.a AS {NUMBERS}",
+        "DELETE FROM z.a WHERE i < 20",
+        "CREATE TABLE z.b AS SELECT 1 AS i",
+        "DROP SCHEMA z CASCADE",
+        f"CREATE OR REPLACE TABLE r AS {NUMBERS}",
+        "CREATE OR REPLACE TABLE r AS SELECT 1 AS i",
+        "TRUNCATE q",
+        "MERGE INTO t USING (SELECT 1000 AS i) u USING (i) WHEN MATCHED THEN DELETE",
+        "CHECKPOINT",
+        "DELETE FROM t",
+    ]
+    with numbers.connect() as con:
+        for statement in script:
+            con.execute(statement)
+    assert numbers.fsck().findings == []
+
+
 @catalogs()
 def test_every_verb_says_what_it_does(make_lake: MakeLake, tmp_path: Path) -> None:
     lake = make_lake()
