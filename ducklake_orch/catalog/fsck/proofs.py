@@ -71,24 +71,29 @@ TABLES = [
                   HAVING count(*) = 1)""",
     # A delete file names the data file that it is for; what it replaced named the same one.
     """CREATE TEMP TABLE proven_delete AS
-        SELECT d.delete_file_id FROM ducklake_delete_file d
-        JOIN real_delete r USING (delete_file_id)
-        JOIN known_path p ON p.what = 'delete file' AND p.id = d.delete_file_id JOIN footer s ON s.path = p.full_path
-        JOIN ducklake_data_file f ON f.data_file_id = d.data_file_id
+        SELECT delete_file_id FROM (
+            SELECT d.*, r.positions, s.file_size, s.footer_size AS real_footer,
+                   (d.file_size_bytes = s.file_size)::INTEGER + (d.footer_size = s.footer_size)::INTEGER
+                   + (d.delete_count = r.positions)::INTEGER AS agreeing
+            FROM ducklake_delete_file d JOIN real_delete r USING (delete_file_id)
+            JOIN known_path p ON p.what = 'delete file' AND p.id = d.delete_file_id
+            JOIN footer s ON s.path = p.full_path JOIN ducklake_data_file f ON f.data_file_id = d.data_file_id
+            WHERE r.other IS NULL AND r.low >= 0 AND r.high < f.record_count) d
         ANTI JOIN ducklake_delete_file o ON o.data_file_id = d.data_file_id AND o.delete_file_id <> d.delete_file_id
-             AND o.file_size_bytes = s.file_size AND o.footer_size = s.footer_size AND o.delete_count = r.positions
-        WHERE r.other IS NULL AND r.low >= 0 AND r.high < f.record_count
-              AND (d.file_size_bytes = s.file_size)::INTEGER + (d.footer_size = s.footer_size)::INTEGER
-                  + (d.delete_count = r.positions)::INTEGER >= 2""",
+             AND o.file_size_bytes = d.file_size AND o.footer_size = d.real_footer AND o.delete_count = d.positions
+             AND d.agreeing < 3
+        WHERE d.agreeing >= 2""",
     """CREATE TEMP TABLE unproven AS
         SELECT 'data file' AS what, data_file_id AS id FROM suspect ANTI JOIN proven USING (data_file_id)
-        UNION ALL SELECT 'delete file', delete_file_id FROM ducklake_delete_file
-                  ANTI JOIN proven_delete USING (delete_file_id)""",
+        UNION ALL
+        SELECT p.what, p.id FROM known_path p ANTI JOIN proven_delete d ON d.delete_file_id = p.id
+        WHERE p.what = 'delete file' AND p.full_path IN (
+            SELECT path FROM footer WHERE columns IS NOT NULL UNION ALL SELECT path FROM unreadable)""",
     "CREATE TEMP TABLE unproven_path AS SELECT full_path FROM known_path SEMI JOIN unproven USING (what, id)",
     # The data files whose deletes cannot be put together, for one of the delete files is not proven.
     """CREATE TEMP TABLE unproven_deletes AS
         SELECT f.id AS data_file_id, f.full_path FROM known_path f WHERE f.what = 'data file' AND f.id IN (
-            SELECT d.data_file_id FROM ducklake_delete_file d ANTI JOIN proven_delete p USING (delete_file_id))""",
+            SELECT data_file_id FROM known_path SEMI JOIN unproven USING (what, id) WHERE what = 'delete file')""",
 ]
 
 
