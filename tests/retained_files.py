@@ -38,5 +38,5 @@ def check_retained_files(lake: DuckLake) -> int:
         place = Path(str(path))
         assert place.exists(), f"{kind} {path} is named by a retained snapshot, and is not there"
         assert place.stat().st_size == size, f"{kind} {path} has {place.stat().st_size} bytes, not {size}"
-        assert pq.read_metadata(place).num_rows == rows, f"{kind} {path} does not have {rows} rows"  # type: ignore[no-untyped-call]
+        assert pq.read_metadata(place).num_rows == rows, f"{kind} {path} does not have {rows} rows"
     return len(found)

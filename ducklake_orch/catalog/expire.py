@@ -86,6 +86,11 @@ def plan_expire(metadata: Metadata, retention: Retention) -> Expiry:
     return _find(metadata, retention, None).expiry
 
 
+def expirable(metadata: Metadata, retention: Retention) -> Sequence[int]:
+    """Return the snapshots that an expiry would forget."""
+    return _snapshots(metadata, retention, None).going
+
+
 def expire(config: LakeConfig, retention: Retention, *, only: Collection[int] | None = None) -> Expiry:
     """Expire snapshots.
 

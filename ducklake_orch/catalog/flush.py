@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 
 import duckdb
 
-from ducklake_orch.catalog.change import NewDeleteFile
-from ducklake_orch.catalog.delete_files import write_delete_file
+from ducklake_orch.catalog.delete_file_writer import write_delete_file
 from ducklake_orch.catalog.feed_sql import FileLife
 from ducklake_orch.catalog.file_lives import file_lives
 from ducklake_orch.catalog.flush_commit import FlushedSlice, commit_flushed
@@ -18,7 +17,7 @@ from ducklake_orch.catalog.history import TableHistory
 from ducklake_orch.catalog.inlined import deletions_table, is_there
 from ducklake_orch.catalog.inlined_slice import InlinedSlice, read_slice, write_slice
 from ducklake_orch.catalog.metadata import Metadata
-from ducklake_orch.catalog.model import TableDef
+from ducklake_orch.catalog.model import NewDeleteFile, TableDef
 from ducklake_orch.catalog.pins import pinned
 from ducklake_orch.catalog.planning import planning
 from ducklake_orch.catalog.types import inexact_columns

@@ -6,13 +6,12 @@ The files begin with the snapshots that their rows came with, so every snapshot 
 from dataclasses import dataclass, replace
 
 from ducklake_orch.catalog import changes
-from ducklake_orch.catalog.change import NewDeleteFile
 from ducklake_orch.catalog.changes import Token
 from ducklake_orch.catalog.compact_commit import state_of
 from ducklake_orch.catalog.feed_sql import FileLife
 from ducklake_orch.catalog.inlined import is_there
 from ducklake_orch.catalog.inlined_slice import FlushedFile, RowRange
-from ducklake_orch.catalog.model import TableDef
+from ducklake_orch.catalog.model import NewDeleteFile, TableDef
 from ducklake_orch.catalog.partial_files import add_placed_files, recount
 from ducklake_orch.catalog.place_deletes import place_deletes
 from ducklake_orch.catalog.retire import file_states

@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from ducklake_orch.catalog.change import NewDeleteFile
 from ducklake_orch.catalog.column_names import row_id_name, snapshot_id_name
-from ducklake_orch.catalog.delete_files import write_delete_file
+from ducklake_orch.catalog.delete_file_writer import write_delete_file
 from ducklake_orch.catalog.evolve import read_as
 from ducklake_orch.catalog.feed_sql import short
 from ducklake_orch.catalog.file_sql import parquet_sql, read_columns, renamed
 from ducklake_orch.catalog.history import TableHistory
 from ducklake_orch.catalog.inlined import versions_of
 from ducklake_orch.catalog.layout import key_sql, partition_keys
-from ducklake_orch.catalog.model import ROW_ID, SNAPSHOT_ID, ColumnDef, InlinedTable, NewFile, TableDef
+from ducklake_orch.catalog.model import NewDeleteFile, ROW_ID, SNAPSHOT_ID, ColumnDef, InlinedTable, NewFile, TableDef
 from ducklake_orch.catalog.partial_files import PlacedFile, unnumbered
 from ducklake_orch.catalog.planning import travelled
 from ducklake_orch.catalog.types import duckdb_type

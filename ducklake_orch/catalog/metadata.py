@@ -133,6 +133,18 @@ class Metadata:
         """Whether the lake takes no commit without a message."""
         return bool(truth(self._settings().get(("require_commit_message", None, None))))
 
+    def lake_id(self) -> str:
+        """Return the identity of the lake, whatever it is called: the UUID that its first schema was made with."""
+        name = server_sql.table(self.config, "ducklake_schema")
+        column = server_sql.texts(self.config, ["schema_uuid"])
+        sql = f"select {column} from {name} order by begin_snapshot, schema_id limit 1"
+        return next((text(row[0]) or "" for row in self.rows(server_sql.query(self.config, sql))), "")
+
+    def snapshot_time(self, snapshot: int) -> int | None:
+        """Return when a snapshot was made, in microseconds; None where the lake has no such snapshot."""
+        sql = f"SELECT epoch_us(snapshot_time::TIMESTAMPTZ) FROM {self.table_sql('ducklake_snapshot')}"
+        return next((int(row[0]) for row in self.rows(f"{sql} WHERE snapshot_id = {snapshot}")), None)
+
     def encrypted(self) -> bool:
         """Whether the lake's files are encrypted."""
         return bool(truth(self._settings().get(("encrypted", None, None))))

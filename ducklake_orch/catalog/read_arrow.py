@@ -196,11 +196,9 @@ def _query(session: Session, selection: Selection) -> str:
             raise ObjectNotFoundError(
                 f"`{selection.table}` has no column `{name}`.", remedy=nearest(name, list(names.values()))
             )
-    kinds = {one[0].lower(): one[1] for one in described}
-    wanted = [names[name.lower()] for name in selection.columns or names.values()]
-    columns = ", ".join(
-        f"{arrow_value(identifier(name), kinds[name.lower()])} AS {identifier(name)}" for name in wanted
-    )
+    kinds = {one[0]: one[1] for one in described}
+    wanted = [names[folded(name)] for name in selection.columns or names.values()]
+    columns = ", ".join(f"{arrow_value(identifier(name), kinds[name])} AS {identifier(name)}" for name in wanted)
     if selection.where is None:
         return f"SELECT {columns} FROM {source}"
     # Of a view, only the engine knows the columns.

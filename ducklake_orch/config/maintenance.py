@@ -92,14 +92,14 @@ class HealthPolicy(Model):
     """From where on a figure is a warning, and from where on it is bad."""
 
     small_file_ratio: tuple[float, float] = Field(
-        default=(0.5, 0.9), description="Share of a table's files that a merge would put together."
+        default=(0.5, 0.9), description="Share of a table's small files that could be one with others."
     )
     files_per_partition: tuple[int, int] = Field(default=(100, 1_000), description="Files in the fullest partition.")
     delete_share: tuple[float, float] = Field(default=(0.2, 0.5), description="Share of deleted rows in a table.")
     inlined_rows: tuple[int, int] = Field(default=(10_000, 100_000), description="Rows that are only in the catalog.")
-    snapshot_count: tuple[int, int] = Field(default=(1_000, 10_000), description="Snapshots of the lake.")
+    snapshot_count: tuple[int, int] = Field(default=(1_000, 10_000), description="Snapshots that expiry may take.")
     snapshot_age: tuple[Duration, Duration] = Field(
-        default=(timedelta(days=30), timedelta(days=90)), description="Age of the oldest snapshot."
+        default=(timedelta(days=30), timedelta(days=90)), description="Age of the oldest snapshot that expiry may take."
     )
     pending_bytes: tuple[Size, Size] = Field(
         default=(10 * 1024**3, 100 * 1024**3), description="Bytes of files that wait for clean-up."
@@ -141,8 +141,8 @@ class MaintenancePolicy(Model):
         description="What is different for tables: by name or pattern, `sales.*`, `*.raw_*`, `orders` (in `main`);"
         " what stands later wins.",
     )
-    budget_s: float | None = Field(default=None, gt=0, description="No step starts after so many seconds.")
-    budget_bytes: Size | None = Field(default=None, gt=0, description="No step starts after so many bytes were read.")
+    budget_s: float | None = Field(default=None, gt=0, description="No step of a table starts after so many seconds.")
+    budget_bytes: Size | None = Field(default=None, gt=0, description="No step of a table starts after so many bytes.")
     memory_limit: Memory = Field(default=None, description="Memory of the engine; default: the lake's.")
     threads: int | None = Field(default=None, ge=1, description="Threads of the engine; default: the lake's.")
     temp_directory: str | None = Field(default=None, description="Where the engine spills to; default: the lake's.")

@@ -4,16 +4,18 @@ import os
 import shlex
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 from ducklake_orch.catalog.cells import maybe_int
+from ducklake_orch.catalog.expire import expirable
 from ducklake_orch.catalog.known_paths import scheduled_paths
 from ducklake_orch.config.catalogs import FileCatalog
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.maintenance import HealthPolicy, MaintenancePolicy
+from ducklake_orch.config.units import in_words
 from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.engine.stored_sizes import bytes_of
@@ -27,7 +29,8 @@ from ducklake_orch.maintenance.health_report import (
     TableHealth,
     worst,
 )
-from ducklake_orch.maintenance.runs import last_run
+from ducklake_orch.maintenance.lake_plan import retention
+from ducklake_orch.maintenance.runs import known_orphans, last_run
 from ducklake_orch.maintenance.table_plan import merge_bins, target_size
 
 _MIB = 1024 * 1024
@@ -63,24 +66,61 @@ class Seen:
     Attributes:
         metrics: Of the lake as a whole.
         pending: Where the files are that wait for cleanup, by id.
+        snapshots: Those that expiry can take, sooner or later.
+        older_than: The age from which on it takes them.
     """
 
     tables: list[TableHealth]
     metrics: dict[str, Any]
     pending: Mapping[int, str]
+    snapshots: "Expirable"
+    older_than: timedelta
+
+    def remedy(self, metric: str) -> str:
+        """Return what helps with a figure of the lake."""
+        if HELPS[metric] == "expire" and not self.snapshots.now:
+            age = in_words(self.older_than)
+            return f"shorten `expire.older_than`, which is {age}: expiry takes none of them yet"
+        return _command(metric)
+
+
+@dataclass(frozen=True)
+class Expirable:
+    """The snapshots that are neither the latest ones nor kept by the policy.
+
+    Attributes:
+        count: How many there are.
+        age: Seconds since the oldest of them was made.
+        now: How many of them an expiry takes now.
+    """
+
+    count: int
+    age: float
+    now: int
 
 
 def look(state: Census, policy: MaintenancePolicy) -> Seen:
     """Work out the figures of a lake that the catalog tells."""
     tables = [_table(table, policy.of_table(*table.name)) for table in state.tables]
-    return Seen(tables, _lake_metrics(state), scheduled_paths(state.metadata))
+    pending = scheduled_paths(state.metadata)
+    return Seen(tables, _lake_metrics(state), pending, _expirable(state, policy), policy.expire.older_than)
+
+
+def _expirable(state: Census, policy: MaintenancePolicy) -> Expirable:
+    now = retention(policy, state.at)
+    some = expirable(state.metadata, replace(now, before=state.at + timedelta(days=1)))
+    oldest = state.metadata.snapshot_time(some[0] if some else -1)
+    age = 0.0 if oldest is None else state.age(moment(oldest)).total_seconds()
+    return Expirable(len(some), age, len(expirable(state.metadata, now)))
 
 
 def graded(config: LakeConfig, policy: MaintenancePolicy, seen: Seen) -> HealthReport:
     """Ask the storage for the rest, and grade what was seen."""
     pending = {"pending_files": len(seen.pending), "pending_bytes": bytes_of(config, list(seen.pending.values()))}
     metrics = seen.metrics | pending
-    findings = list(_findings({name: metrics[name] for name in _OF_LAKE}, policy.health, ""))
+    # What an expiry never takes is as old and as many as it is, and no fault.
+    judged = metrics | {"snapshot_count": seen.snapshots.count, "snapshot_age": seen.snapshots.age}
+    findings = list(_findings({name: judged[name] for name in _OF_LAKE}, policy.health, seen.remedy))
     lake = LakeHealth(config.name, worst([one.grade for one in findings]), metrics, findings)
     return HealthReport(worst([lake.grade, *(one.grade for one in seen.tables)]), lake, seen.tables)
 
@@ -91,9 +131,13 @@ def graded(config: LakeConfig, policy: MaintenancePolicy, seen: Seen) -> HealthR
 def _table(table: TableState, policy: MaintenancePolicy) -> TableHealth:
     metrics: dict[str, Any] = counted(table)
     target, rule = target_size(table, policy.merge), policy.merge.model_copy(update={"tiers": None})
-    groups = table.groups.values()
-    small = sum(len(some) for files in groups for some in merge_bins(files, target, rule, len(files)))
+    # Files that could be one, whatever `min_files` says; alone in its partition a small file is as it has to be.
+    couples = rule.model_copy(update={"min_files": 2})
+    small = sum(len(some) for files in table.groups.values() for some in merge_bins(files, target, couples, len(files)))
     partitions = Counter(file.group[1:] for file in table.files)
+    after_merge = partitions.copy()
+    for group, files in table.groups.items():
+        after_merge[group[1:]] -= sum(len(some) - 1 for some in merge_bins(files, target, rule, len(files)))
     bands = Counter(bisect_right([*_BANDS.values()], file.bytes) for file in table.files)
     rows = metrics["rows"] - metrics["inlined_rows"] + metrics["deleted_rows"]
     metrics |= {
@@ -110,21 +154,47 @@ def _table(table: TableState, policy: MaintenancePolicy) -> TableHealth:
     metrics["staying_reason"] = table.staying
     # No flush helps those that stay: they are told, not graded.
     graded = metrics | {"inlined_rows": metrics["inlined_rows"] - metrics["inlined_rows_staying"]}
-    findings = list(_findings(graded, policy.health, str(table.name)))
+
+    def remedy(metric: str) -> str:
+        fewer = max(after_merge.values(), default=0) < max(partitions.values(), default=0)
+        helps = fewer if metric == "files_per_partition" else after_merge != partitions
+        if HELPS[metric] != "merge" or helps:
+            return _command(metric, str(table.name))
+        return _no_merge(table, policy.merge.min_files, small)
+
+    findings = list(_findings(graded, policy.health, remedy))
     return TableHealth(str(table.name), worst([one.grade for one in findings]), metrics, findings)
 
 
-def _findings(metrics: Mapping[str, Any], policy: HealthPolicy, table: str) -> Iterator[HealthFinding]:
+def _no_merge(table: TableState, min_files: int, small: int) -> str:
+    """Return what helps against many files where a merge by the policy takes none of them."""
+    versions = len({version for version, *_ in table.groups})
+    if small:
+        return f"lower `merge.min_files`, which is {min_files}: no partition has so many small files"
+    if versions > 1 and len(table.groups) > len({group[1:] for group in table.groups}):
+        return (
+            f"write the table anew (mode `overwrite`): its files are of {versions} schemas, and a merge puts only files"
+            " of one schema together"
+        )
+    return "partition the table by fewer values: a merge finds no two small files in a partition"
+
+
+def _findings(
+    metrics: Mapping[str, Any], policy: HealthPolicy, remedy: Callable[[str], str]
+) -> Iterator[HealthFinding]:
     """Compare figures with their thresholds."""
     for metric in HealthPolicy.model_fields:
         value, (warn, bad) = metrics.get(metric), map(_number, getattr(policy, metric))
         if value is None or value < warn or not value:
             continue
         grade: Grade = "bad" if value >= bad else "warn"
-        command = f"ducklake-orch maintain --operation {HELPS[metric]}"
-        command += f" --table {shlex.quote(table)}" if table else ""
-        remedy = f"`{command}`{_UNREADABLE if metric == 'inlined_rows' else ''}"
-        yield HealthFinding(metric, grade, float(value), bad if grade == "bad" else warn, remedy)
+        yield HealthFinding(metric, grade, float(value), bad if grade == "bad" else warn, remedy(metric))
+
+
+def _command(metric: str, table: str = "") -> str:
+    command = f"ducklake-orch maintain --operation {HELPS[metric]}"
+    command += f" --table {shlex.quote(table)}" if table else ""
+    return f"`{command}`{_UNREADABLE if metric == 'inlined_rows' else ''}"
 
 
 def _number(threshold: float | timedelta) -> float:
@@ -141,7 +211,7 @@ def _lake_metrics(state: Census) -> dict[str, Any]:
         f" FROM {metadata.table_sql('ducklake_snapshot')}"
     )[0]
     run = last_run(metadata)
-    known = (run.summary.get("orphans") or {}) if run else {}
+    known = known_orphans(metadata)
     totals = Counter[str]()
     for table in state.tables:
         totals.update(counted(table))

@@ -8,6 +8,7 @@ from ducklake_orch.maintenance.census import Census, census
 from ducklake_orch.maintenance.lake_options import with_lake_options
 from ducklake_orch.maintenance.lake_plan import plan_clean_up, plan_expiry, plan_orphan_search
 from ducklake_orch.maintenance.results import MaintenancePlan, PlannedStep
+from ducklake_orch.maintenance.runs import last_served
 from ducklake_orch.maintenance.selection import Selection, warn
 from ducklake_orch.maintenance.table_plan import TABLE_OPERATIONS, TablePlanner
 
@@ -27,8 +28,10 @@ def plan_maintenance(
         steps = _of_tables(state, policy, selection, distributed)
         steps += [plan_expiry(state, policy, sources["expire"])] if selection.wants("expire") else []
         steps += [plan_clean_up(state, policy, sources["cleanup"], warnings)] if selection.wants("cleanup") else []
+        latest = state.latest.snapshot_id
+        lake_id = state.metadata.lake_id(), state.metadata.snapshot_time(latest)
     steps += plan_orphan_search(config, policy, sources["orphans"], state.at) if selection.wants("orphans") else []
-    return MaintenancePlan(config.name, state.latest.snapshot_id, state.at, policy, steps, warnings)
+    return MaintenancePlan(config.name, latest, state.at, policy, steps, warnings, lake_id)
 
 
 def _clock_warnings(state: Census, policy: MaintenancePolicy, selection: Selection) -> list[str]:
@@ -49,7 +52,9 @@ def _clock_warnings(state: Census, policy: MaintenancePolicy, selection: Selecti
 def _of_tables(state: Census, policy: MaintenancePolicy, selection: Selection, distributed: bool) -> list[PlannedStep]:
     steps: list[PlannedStep] = []
     room = policy.merge.max_files_per_run
-    for table in state.tables:
+    served = last_served(state.metadata)
+    # A limit of the run must not keep the same tables waiting every time.
+    for table in sorted(state.tables, key=lambda one: served.get(str(one.name), 0)):
         if selection.wants_table(table.name):
             planner = TablePlanner(state, table, policy.of_table(*table.name), room, distributed=distributed)
             steps += _of_table(planner, selection)

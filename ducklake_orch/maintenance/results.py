@@ -37,6 +37,7 @@ class PlannedStep(Result):
         paths: The files that are read, given up or deleted.
         snapshot_ids: The snapshots that go.
         bins: The files that become one, each time.
+        waiting: Files that are left to the next run, for this one takes in no more.
     """
 
     operation: str
@@ -54,6 +55,7 @@ class PlannedStep(Result):
     paths: Sequence[str] = field(default=(), repr=False)
     snapshot_ids: Sequence[int] = field(default=(), repr=False)
     bins: "Sequence[Bin]" = field(default=(), repr=False)
+    waiting: int = 0
 
     @property
     def where(self) -> str:
@@ -108,6 +110,7 @@ class MaintenancePlan(Result):
         policy: The policy that it follows.
         operations: What is to be done, and what is not, in the order of the run.
         warnings: What a person should look at: overrides that name no table, floors that are passed.
+        lake_id: Identity of the lake, and when `snapshot` was made: a plan is for this lake alone.
     """
 
     lake: str
@@ -116,6 +119,7 @@ class MaintenancePlan(Result):
     policy: Any = field(repr=False)
     operations: Sequence[PlannedStep] = field(repr=False)
     warnings: Sequence[str] = ()
+    lake_id: tuple[str, int | None] = field(default=("", None), repr=False)
 
     @property
     def totals(self) -> dict[str, int]:

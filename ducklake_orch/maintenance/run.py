@@ -45,6 +45,7 @@ def maintain(
 ) -> MaintenanceReport:
     """Carry out a plan; see `DuckLake.maintain`."""
     plan.policy.refuse_below_floors()
+    _refuse_another_lake(config, plan)
     run = _Run(config, plan, progress or (lambda _: None), spark)
     if dry_run:
         steps = [_report(step, "planned" if step.action == "run" else "skipped") for step in plan.operations]
@@ -56,6 +57,23 @@ def maintain(
         )
     with only_runner(config) as still_alone, listening(run.stop):
         return run.all(still_alone)
+
+
+def _refuse_another_lake(config: LakeConfig, plan: MaintenancePlan) -> None:
+    """Refuse the plan of another lake: it names tables, files and snapshots by number, and every lake has those.
+
+    A copy of a catalog has the identity of the original; the plan's snapshot tells them apart once one has gone on.
+    """
+    with planning(config, "Comparing the plan with the lake") as metadata:
+        lake_id, made_at = metadata.lake_id(), metadata.snapshot_time(plan.snapshot)
+        ahead = plan.snapshot > metadata.latest().snapshot_id
+    planned_id, planned_time = plan.lake_id
+    # A snapshot that has expired since says nothing.
+    if lake_id != planned_id or ahead or (made_at is not None and made_at != planned_time):
+        raise ConfigError(
+            f"The plan was made for another lake (`{plan.lake}`, {planned_id}), not for `{config.name}` ({lake_id}).",
+            remedy="Plan with the lake that is maintained: `lake.maintain(lake.plan_maintenance(…))`.",
+        )
 
 
 class _Run:
@@ -78,7 +96,8 @@ class _Run:
         done = [self._next(step, still_alone) for step in self._plan.operations]
         after = figures(self._config)
         report = self.report([_with(one, before, after) for one in done], after.snapshot)
-        summary = {"totals": report.totals, "orphans": _orphans(report, self._plan.policy)}
+        served = _served(done)
+        summary = {"totals": report.totals, "orphans": _orphans(report, self._plan.policy), "served": served}
         note_end(self._config, self._id, report.status, summary)
         return report
 
@@ -90,7 +109,7 @@ class _Run:
             still_alone()
         except DuckLakeOrchError as error:
             self.stop.lost = error.message
-        if (reason := self.stop.reason) is not None:
+        if (reason := self.stop.before(step.operation)) is not None:
             return _report(replace(step, reason=reason), "stopped")
         self._progress(step)
         done = self._one(step)
@@ -160,6 +179,17 @@ def _with(step: StepReport, before: Figures, after: Figures) -> StepReport:
     if step.status == "skipped":
         return step
     return replace(step, before=before.of(step), after=after.of(step))
+
+
+def _served(steps: Sequence[StepReport]) -> list[str]:
+    """Return the tables that had their turn; one that still waits for it comes before them next time."""
+    waiting = {
+        one.table
+        for one in steps
+        if (one.status == "stopped" and one.snapshot_id is None) or (one.status == "skipped" and one.waiting)
+    }
+    tried = {one.table for one in steps if one.status not in ("skipped", "planned")}
+    return sorted(one for one in tried - waiting if one is not None)
 
 
 def _orphans(report: MaintenanceReport, policy: MaintenancePolicy) -> dict[str, int] | None:

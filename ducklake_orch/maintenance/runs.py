@@ -35,6 +35,8 @@ _LOCK, _NOTING = "maintenance", "noting a run of maintenance"
 RUNNING = "running"
 # Runs are remembered for 90 days.
 _KEPT = 90 * 86400 * 1_000_000
+# So many runs are asked for what they left.
+_LOOKED_AT = 1000
 _COLUMNS = "run_id, host, process, started_at, ended_at, status, summary"
 
 
@@ -66,6 +68,17 @@ class LastRun(Result):
 def last_run(metadata: Metadata) -> LastRun | None:
     """Return the latest run, if there was any."""
     return next(iter(latest_runs(metadata, 1)), None)
+
+
+def known_orphans(metadata: Metadata) -> Mapping[str, int]:
+    """Return what the last run that looked for orphans left; runs of other operations do not look."""
+    return next((found for run in latest_runs(metadata, _LOOKED_AT) if (found := run.summary.get("orphans"))), {})
+
+
+def last_served(metadata: Metadata) -> dict[str, int]:
+    """Return the number of the last run that did something to a table, by table: the higher, the later."""
+    runs = reversed(latest_runs(metadata, _LOOKED_AT))
+    return {table: number for number, run in enumerate(runs, 1) for table in run.summary.get("served", ())}
 
 
 def latest_runs(metadata: Metadata, limit: int) -> list[LastRun]:

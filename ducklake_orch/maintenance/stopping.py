@@ -36,15 +36,30 @@ class Stop:
     failed: bool = False
     lost: str | None = None
 
+    def before(self, operation: str) -> str | None:
+        """Return why a step is not begun any more, or None.
+
+        Expiry and clean-up are short, and come last: no budget that others have spent keeps them from their work.
+        """
+        return self._broken if operation in ("expire", "cleanup") else self.reason
+
     @property
     def reason(self) -> str | None:
-        """Why no step is begun any more, or None."""
+        """Why a step for which the budgets hold is begun or continued no more, or None."""
+        return self._broken or self._spent
+
+    @property
+    def _broken(self) -> str | None:
         if self.lost is not None:
             return self.lost
         if self.failed:
             return "a step before it failed"
         if self.heard is not None:
             return f"{self.heard.name} came"
+        return None
+
+    @property
+    def _spent(self) -> str | None:
         spent = time.monotonic() - self.started
         if self.policy.budget_s is not None and spent >= self.policy.budget_s:
             return f"`budget_s` = {self.policy.budget_s:g} is spent"

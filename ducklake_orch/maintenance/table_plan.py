@@ -42,6 +42,8 @@ class TablePlanner:
         self._room = room
         self._rewritten: set[int] = set()
         self._flushes = False
+        # How many files a merge would take in, if the run had room for them.
+        self._waiting = 0
 
     def plan(self, operation: str) -> list[PlannedStep]:
         """Plan an operation."""
@@ -170,7 +172,13 @@ class TablePlanner:
         steps = [self._merged(group, files, target, engine) for group, files in table.groups.items()]
         todo = [one for one in steps if one.action == "run"]
         if todo:
+            if self._waiting:
+                reason = f"{todo[0].reason}; {self._waiting} more wait: {self._spent}"
+                todo[0] = replace(todo[0], reason=reason, waiting=self._waiting)
             return _as_one(todo)
+        if self._waiting:
+            left = self._left("merge", f"{self._waiting} small files wait: {self._spent}")
+            return [replace(left, waiting=self._waiting)]
         most = max((len(list(small_files(some, target))) for some in table.groups.values()), default=0)
         where = " in a partition" if table.partitioned else ""
         return [self._left("merge", f"{most} small files{where} at most, fewer than `min_files` = {policy.min_files}")]
@@ -181,6 +189,8 @@ class TablePlanner:
             left = [one for one in left if not one.deleted]  # which it leaves alone
         bins = list(merge_bins(left, target, self._policy.merge, self._room))
         taken = [one for some in bins for one in some]
+        unlimited = merge_bins(left, target, self._policy.merge, len(left))
+        self._waiting += sum(len(some) for some in unlimited) - len(taken)
         if not taken:
             return self._left("merge", "too few small files", group)
         self._room -= len(taken)
@@ -196,6 +206,11 @@ class TablePlanner:
             paths=[self._table.path(one) for one in taken],
             bins=[self._bin(some) for some in bins],
         )
+
+    @property
+    def _spent(self) -> str:
+        limit = self._policy.merge.max_files_per_run
+        return f"a run takes in at most `max_files_per_run` = {limit}, and the next one begins with those that wait"
 
     @property
     def room(self) -> int:

@@ -85,7 +85,7 @@ def test_files_that_nobody_knows_are_found_and_deleted(lake: DuckLake) -> None:
 def test_files_of_other_lakes_are_never_deleted(make_lake: MakeLake, tmp_path: Path) -> None:
     lake = make_lake()
     lake.write(rows(1), "t", mode="append")
-    catalog = {"type": "sqlite", "path": tmp_path / "elsewhere" / "other.sqlite"}
+    catalog = f"sqlite:///{tmp_path}/elsewhere/other.sqlite"
     root, storage = lake.config.data_path or "", lake.config.storage
     for name, place in (("same", storage), ("nested", below(storage))):
         other = DuckLake.from_url("other", catalog=catalog, storage=place, create_if_missing=True)

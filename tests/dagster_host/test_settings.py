@@ -18,15 +18,15 @@ ONE = pa.table({"id": [1]})
 @pytest.mark.parametrize(
     ("make", "right"),
     [
-        (lambda lake: DuckLakeIOManager(lake=lake, schemas="raw"), "Did you mean `schema`?"),
-        (lambda lake: DuckLakeIOManager(lake=lake, write_mode="append"), "Known: `lake`, `schema`."),
+        (lambda lake: DuckLakeIOManager(lake=lake, schemas="raw"), "Did you mean `schema`?"),  # type: ignore[call-arg]
+        (lambda lake: DuckLakeIOManager(lake=lake, write_mode="append"), "Known: `lake`, `schema`."),  # type: ignore[call-arg]
         (lambda _: DuckLakeResource(name="x", create_if_mising=True), "Did you mean `create_if_missing`?"),
-        (lambda _: host.DuckLakeFileResource(pth="x"), "Did you mean `path`?"),
-        (lambda _: host.SQLiteCatalog(path="x", busy_timout=1), "Did you mean `busy_timeout`?"),
-        (lambda _: host.S3Storage(bucket="x", regoin="eu"), "Did you mean `region`?"),
-        (lambda _: host.RetryPolicy(max_attempt=1), "Did you mean `max_attempts`?"),
-        (lambda _: host.SparkConfig(mastr="local"), "Did you mean `master`?"),
-        (lambda _: host.MaintenanceConfig(dryrun=True), "Did you mean `dry_run`?"),
+        (lambda _: host.DuckLakeFileResource(pth="x"), "Did you mean `path`?"),  # type: ignore[call-arg]
+        (lambda _: host.SQLiteCatalog(path="x", busy_timout=1), "Did you mean `busy_timeout`?"),  # type: ignore[call-arg]
+        (lambda _: host.S3Storage(bucket="x", regoin="eu"), "Did you mean `region`?"),  # type: ignore[call-arg]
+        (lambda _: host.RetryPolicy(max_attempt=1), "Did you mean `max_attempts`?"),  # type: ignore[call-arg]
+        (lambda _: host.SparkConfig(mastr="local"), "Did you mean `master`?"),  # type: ignore[call-arg]
+        (lambda _: host.MaintenanceConfig(dryrun=True), "Did you mean `dry_run`?"),  # type: ignore[call-arg]
     ],
 )
 def test_misspelt_arguments_are_refused(make: Callable[[Any], Any], right: str, resource: DuckLakeResource) -> None:

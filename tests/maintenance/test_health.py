@@ -2,11 +2,14 @@
 
 import json
 import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ducklake_orch import DuckLake, MaintenancePolicy
+from ducklake_orch import CommitInfo, DuckLake, MaintenancePolicy
 from ducklake_orch.maintenance.health_report import HealthFinding
 from tests.backends import LOCAL, MYSQL, POSTGRES, SQLITE, Backend, catalogs
 from tests.maintenance.worn import ALL_OF_IT, metadata, rows, small_files, worn
@@ -175,3 +178,73 @@ def test_the_number_of_queries_does_not_grow_with_the_tables(lake: DuckLake, mon
     for number in range(1, 6):
         small_files(lake, f"t{number}", files=2)
     assert queries() == few
+
+
+def aged(lake: DuckLake, days: int) -> None:
+    """Let all snapshots have been made so many days ago."""
+    assert lake.config.catalog.type == "sqlite"
+    with closing(sqlite3.connect(lake.config.catalog.path)) as catalog:
+        time = f"strftime('%Y-%m-%d %H:%M:%S', 'now', '-{days} days') || '+00'"
+        catalog.execute(f"UPDATE ducklake_snapshot SET snapshot_time = {time}")
+        catalog.commit()
+
+
+@on_sqlite
+def test_what_expiry_never_takes_is_no_fault(lake: DuckLake) -> None:
+    lake.write(rows(0, 3), "t", mode="append", commit=CommitInfo(message="release 1"))
+    lake.write(rows(3, 3), "t", mode="append")
+    lake.write(rows(6, 3), "t", mode="append")
+    aged(lake, 100)
+    policy = MaintenancePolicy(expire={"keep": ["release *"], "retain_last": 1})
+    (finding,) = lake.health(policy).lake.findings
+    assert (finding.metric, finding.grade) == ("snapshot_age", "bad")
+    assert finding.remedy == "`ducklake-orch maintain --operation expire`"
+    lake.maintain(policy, operations=["expire"]).raise_for_error()
+    assert [one.message for one in lake.snapshots()][1:] == ["release 1"]
+    report = lake.health(policy)
+    assert (report.grade, report.lake.metrics["snapshot_age"] > 99 * 86400) == ("ok", True)
+
+
+@on_sqlite
+def test_where_the_policy_keeps_snapshots_the_remedy_is_the_policy(lake: DuckLake) -> None:
+    small_files(lake, "t", files=3)
+    aged(lake, 100)
+    (finding,) = lake.health(MaintenancePolicy(expire={"older_than": "365 days", "retain_last": 1})).lake.findings
+    assert "shorten `expire.older_than`" in finding.remedy
+
+
+@on_sqlite
+def test_files_that_a_merge_leaves_alone_have_another_remedy(lake: DuckLake) -> None:
+    for n in range(4):  # 60 small files, 4 in each partition
+        data = rows(n * 15, 15).append_column("part", [list(range(15))])
+        lake.write(data, "p", mode="append", partition_by=["part"])
+    few = next(one for one in lake.health().tables if one.table == "main.p")
+    assert (few.grade, few.metrics["small_files"]) == ("bad", 60)
+    assert "lower `merge.min_files`, which is 5" in few.findings[0].remedy
+    helped = MaintenancePolicy(merge={"min_files": 4})
+    assert "--operation merge" in lake.health(helped).tables[0].findings[0].remedy
+    lake.maintain(helped, operations=["merge"]).raise_for_error()
+    assert lake.health(helped).tables[0].grade == "ok"
+
+
+@on_sqlite
+def test_a_merge_is_no_remedy_for_files_of_different_schemas(lake: DuckLake) -> None:
+    lake.write(rows(0, 3), "t", mode="append")
+    for n in range(6):
+        lake.execute(f"ALTER TABLE t ADD COLUMN c{n} INTEGER").raise_for_error()
+        lake.write(rows(3 * n, 3), "t", mode="append")
+    found = findings(lake, "main.t")
+    assert list(found) == ["files_per_partition"]
+    assert "write the table anew (mode `overwrite`)" in found["files_per_partition"].remedy
+    assert lake.maintain(ALL_OF_IT, operations=["merge"]).totals["done"] == 0
+    lake.write(lake.read("t"), "t", mode="overwrite")
+    assert findings(lake, "main.t") == {}
+
+
+@on_sqlite
+def test_orphans_stay_known_after_a_run_that_did_not_look(lake: DuckLake) -> None:
+    worn(lake)
+    Path(lake.table("t").files()[0].path).with_name("stray.parquet").write_bytes(b"?")
+    lake.maintain(MaintenancePolicy(orphans={"older_than": 0}, force=True), operations=["orphans"])
+    lake.maintain(ALL_OF_IT, operations=["merge"]).raise_for_error()
+    assert lake.health().lake.metrics["orphan_files"] == 1

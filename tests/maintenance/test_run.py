@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import shutil
 import signal
 import threading
 from pathlib import Path
@@ -373,3 +374,29 @@ def test_the_lake_s_own_policy_is_used_by_default(make_lake: MakeLake) -> None:
     lake = make_lake(maintenance={"merge": {"min_files": 2}})
     small_files(lake, "t", files=2)
     assert statuses(lake.maintain(operations=["merge"]))["merge", "main.t"] == "done"
+
+
+@catalogs()
+def test_the_plan_of_another_lake_is_refused(make_lake: MakeLake) -> None:
+    one, other = make_lake("one"), make_lake("other")
+    for lake in (one, other):
+        small_files(lake, "t", files=6)
+    plan = one.plan_maintenance(KEEPING)
+    before = metadata(other)
+    for dry_run in (True, False):
+        with pytest.raises(ConfigError, match="another lake"):
+            other.maintain(plan, dry_run=dry_run)
+    assert metadata(other) == before
+    assert statuses(one.maintain(plan))["merge", "main.t"] == "done"
+
+
+@on_sqlite
+def test_so_is_the_plan_of_the_lake_that_a_catalog_was_copied_from(lake: DuckLake, tmp_path: Path) -> None:
+    small_files(lake, "t", files=6)
+    assert lake.config.catalog.type == "sqlite"
+    shutil.copy(lake.config.catalog.path, tmp_path / "copy.sqlite")
+    copy = DuckLake.from_url("copy", catalog=f"sqlite:///{tmp_path}/copy.sqlite", storage=lake.config.storage)
+    for one in (lake, copy):  # the same number of a snapshot, but not the same snapshot
+        one.write(rows(200, 3), "t", mode="append")
+    with pytest.raises(ConfigError, match="another lake"):
+        copy.maintain(lake.plan_maintenance(KEEPING))

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from ducklake_orch import DuckLake
+from ducklake_orch import DuckLake, MaintenancePolicy
 from ducklake_orch.catalog import flush
 from ducklake_orch.catalog.flush_commit import commit_flushed
+from ducklake_orch.engine.commit import LakeTransaction
 from ducklake_orch.maintenance.results import PlannedStep, StepReport
 from tests.maintenance.test_run import KEEPING, TABLES, on_sqlite, statuses
-from tests.maintenance.worn import contents, whole, worn
+from tests.maintenance.worn import ALL_OF_IT, contents, small_files, whole, worn
 
 
 @on_sqlite
@@ -67,3 +68,36 @@ def test_a_run_stops_at_its_budget(lake: DuckLake, budget: dict[str, float]) -> 
         f"`{name}` = {value:g} is spent" for name, value in budget.items()
     }
     assert statuses(lake.maintain(KEEPING))["merge", "main.t"] == "done"
+
+
+@on_sqlite
+def test_no_table_keeps_the_others_waiting_night_after_night(lake: DuckLake) -> None:
+    for name in ("a", "b", "c"):
+        small_files(lake, name, files=12)
+    policy = MaintenancePolicy(merge={"max_files_per_run": 6}, expire={"enabled": False})
+    nights = []
+    for _ in range(3):
+        plan = lake.plan_maintenance(policy, operations=["merge"])
+        reasons = {step.table: step.reason for step in plan.operations if step.action == "skip"}
+        assert len(reasons) == 2
+        assert all("`max_files_per_run` = 6" in reason for reason in reasons.values()), reasons
+        report = lake.maintain(plan).raise_for_error()
+        nights += [str(step.table) for step in report.operations if step.status == "done"]
+    assert sorted(nights) == ["main.a", "main.b", "main.c"]
+    # One that was not reached within the time is served before those that were.
+    lake.maintain(MaintenancePolicy(), operations=["merge"], tables=["a", "b"]).raise_for_error()
+    small_files(lake, "a", files=6)
+    assert lake.plan_maintenance(policy, operations=["merge"]).operations[0].table == "main.c"
+
+
+@on_sqlite
+def test_a_budget_that_tables_have_spent_leaves_expiry_and_clean_up_their_share(lake: DuckLake) -> None:
+    worn(lake)
+    report = lake.maintain(ALL_OF_IT.model_copy(update={"budget_s": 1e-9}))
+    told = statuses(report)
+    assert {told["rewrite", "main.d"], told["merge", "main.t"]} == {"stopped"}
+    assert told["expire", None] == "done"
+    assert len(lake.snapshots()) == 1
+    lake.maintain(ALL_OF_IT, operations=["merge"]).raise_for_error()
+    assert statuses(lake.maintain(ALL_OF_IT.model_copy(update={"budget_bytes": 1})))["cleanup", None] == "done"
+    whole(lake)

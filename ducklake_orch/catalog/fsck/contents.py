@@ -8,7 +8,7 @@ from typing import Any
 from ducklake_orch.catalog.column_names import stored_name
 from ducklake_orch.catalog.file_columns import FileColumn, file_columns
 from ducklake_orch.catalog.file_sql import renamed
-from ducklake_orch.catalog.fsck.footers import for_each
+from ducklake_orch.catalog.fsck.footers import for_each, read_footers
 from ducklake_orch.catalog.fsck.local_copy import LocalCopy
 from ducklake_orch.catalog.layout import key_sql
 from ducklake_orch.engine.quoting import exactly, identifier, literal
@@ -61,14 +61,19 @@ class Leaf:
 
 
 def read_contents(copy: LocalCopy) -> None:
-    """Read all live data files, and all Parquet delete files; fills `real_stats`, `real_partition`, `real_delete`."""
+    """Read the live data files, the ended ones that are suspect, and all Parquet delete files.
+
+    Fills `real_stats`, `real_partition`, `real_delete`.
+    """
     mappings = _mappings(copy)
     keys = _partition_keys(copy)
     groups = copy.con.execute("""
         SELECT columns, f.mapping_id, f.partition_id, list(p.full_path)
         FROM ducklake_data_file f JOIN data_path_of p ON p.id = f.data_file_id
         JOIN footer ON footer.path = p.full_path
-        WHERE f.end_snapshot IS NULL AND columns IS NOT NULL GROUP BY ALL""").fetchall()
+        WHERE columns IS NOT NULL AND (f.end_snapshot IS NULL OR f.file_size_bytes <> footer.file_size
+              OR f.footer_size <> footer.footer_size OR f.record_count <> footer.record_count)
+        GROUP BY ALL""").fetchall()
     for columns, mapping_id, partition_id, paths in groups:
         tree = file_columns(columns)
         leaves = list(_by_name(tree, mappings[mapping_id]) if mapping_id in mappings else _by_id(tree))
@@ -80,6 +85,13 @@ def read_contents(copy: LocalCopy) -> None:
                 list(dict.fromkeys(paths)),
                 lambda some, sql=sql, names=names: _read_values(copy, some, sql, names),  # type: ignore[misc]
             )
+    _read_deletes(copy)
+
+
+def read_shared_deletes(copy: LocalCopy) -> None:
+    """Read the delete files that share a data file, and no others: what a repair puts together."""
+    mine = "data_file_id IN (SELECT data_file_id FROM shared_delete)"
+    read_footers(copy, f"what = 'delete file' AND p.{mine}")
     _read_deletes(copy)
 
 

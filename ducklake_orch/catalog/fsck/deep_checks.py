@@ -19,6 +19,7 @@ def _stats(code: str, effect: str, detail: str, condition: str) -> Check:
         effect,
         _BOUNDS_REMEDY,
         repairable=True,
+        proof="unproven_path",
         sql=f"""
             SELECT s.table_id, p.full_path, 'column ' || s.column_name || ': ' || {detail}
             FROM wrong_stats s JOIN data_path_of p ON p.id = s.data_file_id WHERE s.{condition}""",
@@ -30,8 +31,9 @@ def _size(code: str, severity: str, column: str, real: str, effect: str) -> Chec
         code,
         severity,  # type: ignore[arg-type]
         effect,
-        "`repair=True` writes what the file says, when the file is the one that was meant.",
+        "`repair=True` writes what the file says: all else that the catalog knows of it agrees.",
         repairable=True,
+        proof="unproven_path",
         sql=f"""
             SELECT p.table_id, p.full_path, p.what || ' ' || p.id || ': {column} is ' || f.{column} || ', the file has '
                    || r.{real}
@@ -53,13 +55,26 @@ PRESENCE_CHECKS = [
     ),
     Check(
         "missing-old-file",
-        "warning",
-        "Time travel and change feeds that need the file fail.",
-        "Bring the file back, or expire the snapshots that need it.",
+        "error",
+        "Time travel to these snapshots fails, and so do change feeds and rollbacks that need the file.",
+        "Bring the file back from a backup, or expire the snapshots that need it.",
+        sql="""
+            SELECT p.table_id, p.full_path, p.what || ' ' || p.id || ' of snapshots ' || min(s.snapshot_id) || ' to '
+                   || max(s.snapshot_id)
+            FROM known_path p JOIN unreadable u ON u.path = p.full_path AND u.absent
+            JOIN ducklake_snapshot s ON s.snapshot_id >= p.begin_snapshot AND s.snapshot_id < p.end_snapshot
+            WHERE p.end_snapshot IS NOT NULL GROUP BY p.table_id, p.full_path, p.what, p.id""",
+    ),
+    Check(
+        "missing-expired-file",
+        "info",
+        "None: no snapshot that is still there needs the file.",
+        "Nothing. The next expiry removes it from the catalog.",
         sql="""
             SELECT p.table_id, p.full_path, p.what || ' ' || p.id || ' of snapshots before ' || p.end_snapshot
             FROM known_path p JOIN unreadable u ON u.path = p.full_path AND u.absent
-            WHERE p.end_snapshot IS NOT NULL""",
+            WHERE p.end_snapshot IS NOT NULL AND NOT EXISTS (
+                FROM ducklake_snapshot s WHERE s.snapshot_id >= p.begin_snapshot AND s.snapshot_id < p.end_snapshot)""",
     ),
 ]
 
@@ -73,6 +88,18 @@ CHECKS = [
             SELECT p.table_id, p.full_path, p.what || ' ' || p.id || ': ' || u.reason FROM known_path p
             JOIN (SELECT path, min(reason) AS reason FROM unreadable WHERE NOT absent GROUP BY path) u
                  ON u.path = p.full_path""",
+    ),
+    Check(
+        "misplaced-file",
+        "error",
+        "Rows of another file are read, or none; deletions hit the wrong rows.",
+        "Bring back each file under its own name, from a backup. Delete no rows of the table and repair nothing by hand"
+        " before.",
+        sql="""
+            SELECT f.table_id, p.full_path, 'its size, rows and values are those of data file ' || v.rival_id || ', '
+                   || o.full_path
+            FROM rival v JOIN ducklake_data_file f USING (data_file_id) JOIN data_path_of p ON p.id = f.data_file_id
+            JOIN data_path_of o ON o.id = v.rival_id""",
     ),
     _size(
         "wrong-file-size",
@@ -96,6 +123,7 @@ CHECKS = [
         "`count(*)`, answered from the catalog, disagrees with the rows; row ids of two files may be the same.",
         "`repair=True` writes the number that the file has.",
         repairable=True,
+        proof="unproven_path",
         sql=f"""
             SELECT p.table_id, p.full_path, 'record_count is ' || f.record_count || ', the file has ' || r.record_count
             FROM {_FOOTER} JOIN ducklake_data_file f ON f.data_file_id = p.id
@@ -121,6 +149,16 @@ CHECKS = [
             SELECT p.table_id, p.full_path, 'inside ' || (SELECT any_value(detail) FROM nesting WHERE path = r.path)
             FROM {_FILE_FOOTER}
             AND r.path IN (SELECT path FROM nesting) AND f.mapping_id IS NULL AND f.end_snapshot IS NULL""",
+    ),
+    Check(
+        "column-narrower-than-file",
+        "error",
+        "Reads fail where a value of the file does not fit the column's type, or the value changes.",
+        "Set `column_type` in the live row of ducklake_column back to the type that the file has: columns are widened,"
+        " never narrowed.",
+        sql="""
+            SELECT p.table_id, p.full_path, 'column ' || n.detail FROM narrowed n
+            JOIN data_path_of d ON d.full_path = n.path JOIN known_path p ON p.what = 'data file' AND p.id = d.id""",
     ),
     Check(
         "file-without-row-ids",
@@ -180,6 +218,7 @@ CHECKS = [
         "`repair=True` writes the value that all rows have. A file that holds several partitions: write its rows anew"
         " (`UPDATE` them).",
         repairable=True,
+        proof="unproven_path",
         sql="""
             SELECT v.table_id, p.full_path, 'key ' || v.partition_key_index || ' (' || k.transform || ' of '
                    || l.column_name || ') is ' || coalesce(v.partition_value, 'NULL') || ', the rows have '
@@ -198,6 +237,7 @@ CHECKS = [
         "`count(*)`, answered from the catalog, disagrees with the rows.",
         "`repair=True` writes the number of positions that the delete file names.",
         repairable=True,
+        proof="unproven_path",
         sql="""
             SELECT p.table_id, p.full_path, 'delete_count is ' || d.delete_count || ', the file names ' || r.positions
             FROM real_delete r JOIN ducklake_delete_file d USING (delete_file_id)
@@ -228,13 +268,29 @@ CHECKS = [
             WHERE r.high >= f.record_count OR r.low < 0""",
     ),
     Check(
+        "delete-file-of-other-data-file",
+        "error",
+        "Rows that were deleted are back, and others are missing: the deletes of one data file are applied to another.",
+        "Set `data_file_id` in ducklake_delete_file to that of the data file which the delete file names, if that has"
+        " no delete file; or bring the right delete file back from a backup.",
+        sql="""
+            SELECT p.table_id, p.full_path, 'it deletes rows of data file ' || p.data_file_id || ', it names data file '
+                   || min(f.id)
+            FROM real_delete r JOIN known_path p ON p.what = 'delete file' AND p.id = r.delete_file_id
+            JOIN known_path f ON f.what = 'data file' AND f.id <> p.data_file_id
+                 AND parse_filename(f.full_path) = parse_filename(r.other)
+            GROUP BY p.table_id, p.full_path, p.data_file_id""",
+    ),
+    Check(
         "delete-file-names-other-file",
         "warning",
         "The engine does not look at the name; readers of Iceberg's kind do, and do not delete the rows.",
         "Write the delete file again with the path of its data file.",
         sql="""
             SELECT p.table_id, p.full_path, 'it names ' || r.other FROM real_delete r
-            JOIN known_path p ON p.what = 'delete file' AND p.id = r.delete_file_id WHERE r.other IS NOT NULL""",
+            JOIN known_path p ON p.what = 'delete file' AND p.id = r.delete_file_id
+            WHERE r.other IS NOT NULL AND parse_filename(r.other) NOT IN (
+                SELECT parse_filename(full_path) FROM data_path_of WHERE full_path IS NOT NULL)""",
     ),
     Check(
         "deleted-twice",
@@ -243,6 +299,7 @@ CHECKS = [
         " in a delete file and in the catalog.",
         "`repair=True` puts all deletes of the data file into one delete file.",
         repairable=True,
+        proof="unproven_deletes",
         sql="""
             SELECT f.table_id, f.full_path, r.also_inlined || ' positions are in delete file ' || d.delete_file_id
                    || ' and in ducklake_inlined_delete_' || d.table_id

@@ -10,6 +10,7 @@ CHECKS = [
         "`repair=True` puts all deletes of the data file into one delete file. Let one program at a time delete from a"
         " table.",
         repairable=True,
+        proof="unproven_deletes",
         sql="""
             SELECT d.table_id, p.full_path, 'delete files ' || d.one || ' and ' || d.other
             FROM shared_delete d JOIN data_path_of p ON p.id = d.data_file_id WHERE d.live""",
@@ -21,6 +22,7 @@ CHECKS = [
         "`repair=True` puts all deletes of the data file into one delete file. The engine makes such a state when it"
         " flushes after a rewrite: flush before.",
         repairable=True,
+        proof="unproven_deletes",
         sql="""
             SELECT d.table_id, p.full_path, 'delete files ' || d.one || ' and ' || d.other
                    || ' both hold at snapshot ' || d.since

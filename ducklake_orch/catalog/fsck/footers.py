@@ -1,12 +1,13 @@
 """Read the footers of the lake's files into the copy: whether they are there, how long, and with what columns."""
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 
 import duckdb
 
 from ducklake_orch.catalog.file_columns import FileColumn, file_columns
+from ducklake_orch.catalog.file_types import holds
 from ducklake_orch.catalog.fsck.local_copy import LocalCopy
-from ducklake_orch.catalog.model import ROW_ID_FIELD
+from ducklake_orch.catalog.model import ROW_ID_FIELD, ColumnDef
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.quoting import exactly, literal
@@ -33,12 +34,19 @@ _LOAD = """
 
 
 _VARIANTS = "SELECT DISTINCT column_id FROM ducklake_column WHERE column_type = 'variant'"
+# Types that Parquet does not have: DuckDB stores numbers of 128 bits as DOUBLE, and variants and geometries in parts.
+_STORED_OTHERWISE = ("int128", "uint128", "variant", "geometry")
 
 
-def read_footers(copy: LocalCopy) -> None:
-    """Read the footers of all files that the catalog keeps, live or ended; fills `footer`, `unreadable`, `nesting`."""
+def read_footers(copy: LocalCopy, which: str = "true") -> None:
+    """Read the footers of the files that the catalog keeps, live or ended; fills `footer`, `unreadable`, `nesting`.
+
+    Args:
+        copy: The copy of the catalog.
+        which: A condition for the files.
+    """
     con = copy.con
-    readable = "FROM known_path p JOIN known_file k USING (what, id) WHERE full_path IS NOT NULL AND"
+    readable = f"FROM known_path p JOIN known_file k USING (what, id) WHERE {which} AND full_path IS NOT NULL AND"
     paths = con.execute(f"SELECT DISTINCT full_path {readable} k.encryption_key IS NULL AND k.format = 'parquet'")
     for_each(con, copy.config, [str(row[0]) for row in paths.fetchall()], lambda some: con.execute(_load(some)))
     for path, key in con.execute(
@@ -50,6 +58,7 @@ def read_footers(copy: LocalCopy) -> None:
         f" WHERE p.what = 'data file' AND NOT has_field(footer.columns, {ROW_ID_FIELD})"
     )
     _judge_nesting(con)
+    _judge_types(con)
 
 
 def for_each(
@@ -113,3 +122,25 @@ def _without_id(column: FileColumn, variants: Set[int]) -> list[str]:
         return []  # nobody has ids for what a variant is made of
     missing = [column.name for child in column.children if child.field_id is None]
     return missing + [f"{column.name}.{name}" for child in column.children for name in _without_id(child, variants)]
+
+
+def _judge_types(con: duckdb.DuckDBPyConnection) -> None:
+    """Note the live files whose columns are wider than those of the table."""
+    sql = "SELECT table_id, column_id, column_name, column_type FROM ducklake_column WHERE end_snapshot IS NULL"
+    known = {(int(row[0]), int(row[1])): ColumnDef(row[1], row[2], row[3], True) for row in con.execute(sql).fetchall()}
+    shapes = con.execute("""
+        SELECT r.columns, p.table_id, list(r.path) FROM footer r JOIN known_path p ON p.full_path = r.path
+        WHERE p.what = 'data file' AND p.end_snapshot IS NULL AND r.columns IS NOT NULL GROUP BY ALL""").fetchall()
+    for columns, table_id, paths in shapes:
+        for column in _all_columns(file_columns(columns)):
+            target = known.get((table_id, -1 if column.field_id is None else column.field_id))
+            if target is None or target.type in _STORED_OTHERWISE or holds(target, column):
+                continue
+            detail = f"{target.name} is {target.type}, the file has {column.type}"
+            con.executemany("INSERT INTO narrowed VALUES (?, ?)", [(path, detail) for path in paths])
+
+
+def _all_columns(columns: Sequence[FileColumn]) -> Iterator[FileColumn]:
+    for column in columns:
+        yield column
+        yield from _all_columns(column.children)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import duckdb
 
 from ducklake_orch.catalog.cells import text
+from ducklake_orch.catalog.fsck import change_checks
 from ducklake_orch.catalog.fsck.inlined import DELETES, copy_inlined
 from ducklake_orch.catalog.fsck.views import MACROS, VIEWS
 from ducklake_orch.catalog.metadata import join_path
@@ -43,7 +44,7 @@ TABLES = {
     "file_column_stats": "data_file_id BIGINT, table_id BIGINT, column_id BIGINT, value_count BIGINT,"
     f" null_count BIGINT, {_BOUNDS}",
     "file_variant_stats": "data_file_id BIGINT, table_id BIGINT",
-    "table_stats": "table_id BIGINT, record_count BIGINT, next_row_id BIGINT",
+    "table_stats": "table_id BIGINT, record_count BIGINT, next_row_id BIGINT, file_size_bytes BIGINT",
     "table_column_stats": f"table_id BIGINT, column_id BIGINT, contains_null BOOLEAN, {_BOUNDS}",
     "partition_info": f"partition_id BIGINT, table_id BIGINT, {_LIFE}",
     "partition_column": "partition_id BIGINT, partition_key_index BIGINT, column_id BIGINT, transform VARCHAR",
@@ -70,6 +71,7 @@ _OWN = {
     " field_id BIGINT, duckdb_type VARCHAR)[]",
     "unreadable": "path VARCHAR, absent BOOLEAN, reason VARCHAR",
     "nesting": "path VARCHAR, detail VARCHAR",
+    "narrowed": "path VARCHAR, detail VARCHAR",
     "surely_numbered": "data_file_id BIGINT",
     "real_stats": "data_file_id BIGINT, column_id BIGINT, min_value VARCHAR, max_value VARCHAR, value_count BIGINT,"
     " null_count BIGINT, contains_nan BOOLEAN",
@@ -126,7 +128,7 @@ def copy_metadata(con: duckdb.DuckDBPyConnection, config: LakeConfig) -> LocalCo
         _copy_table(con, config, f"ducklake_{one}", columns, there.get(f"ducklake_{one}"))
     copy_inlined(con, config, there)
     path = _data_path(con, config)
-    for statement in [*MACROS, *VIEWS]:
+    for statement in [*MACROS, *VIEWS, *change_checks.VIEWS]:
         con.execute(statement.replace("{data_path}", literal(path)))
     return LocalCopy(con, config, path)
 

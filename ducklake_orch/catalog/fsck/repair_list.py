@@ -8,11 +8,12 @@ from ducklake_orch.catalog.fsck.snapshot_checks import CHECKS as SNAPSHOT_CHECKS
 _SNAPSHOT = {check.code: check.sql for check in SNAPSHOT_CHECKS}
 _SIZES = """
     SELECT what, id, r.{real} FROM known_path p JOIN footer r ON r.path = p.full_path
-    JOIN known_file f USING (what, id) WHERE f.{column} <> r.{real}"""
+    JOIN known_file f USING (what, id) ANTI JOIN unproven USING (what, id) WHERE f.{column} <> r.{real}"""
 # Deletes that this package cannot write again: encrypted, or deletion vectors.
 _FOLDABLE = (
     "ANTI JOIN (FROM ducklake_delete_file WHERE encryption_key <> '' OR format <> 'parquet') x USING (data_file_id)"
 )
+_PROVEN = "ANTI JOIN unproven_deletes p USING (data_file_id)"
 _LIVE = "SEMI JOIN (FROM ducklake_data_file WHERE end_snapshot IS NULL) f USING (data_file_id)"
 
 REPAIRS = [
@@ -73,21 +74,23 @@ REPAIRS = [
         ("wrong-record-count",),
         """SELECT p.what, p.id, r.record_count FROM known_path p JOIN footer r ON r.path = p.full_path
            JOIN ducklake_data_file f ON f.data_file_id = p.id
-           WHERE p.what = 'data file' AND f.record_count <> r.record_count""",
+           WHERE p.what = 'data file' AND f.record_count <> r.record_count
+                 AND p.id IN (SELECT data_file_id FROM proven)""",
         repairs.set_file("record_count"),
         from_files=True,
     ),
     Repair(
         ("wrong-delete-count",),
         """SELECT 'delete file', delete_file_id, positions FROM real_delete r JOIN ducklake_delete_file d
-           USING (delete_file_id) WHERE d.delete_count <> r.positions""",
+           USING (delete_file_id) SEMI JOIN proven_delete USING (delete_file_id)
+           WHERE d.delete_count <> r.positions""",
         repairs.set_file("delete_count"),
         from_files=True,
     ),
     Repair(
         ("wrong-partition-value",),
         """SELECT data_file_id, partition_key_index, r.low FROM wrong_partition w
-           JOIN real_partition r USING (data_file_id, partition_key_index)
+           JOIN real_partition r USING (data_file_id, partition_key_index) SEMI JOIN proven USING (data_file_id)
            WHERE r.low IS NULL OR (r.low = r.high AND r.nulls = 0)""",
         repairs.set_partition,
         from_files=True,
@@ -100,14 +103,15 @@ REPAIRS = [
     ),
     Repair(
         ("two-live-delete-files", "delete-files-overlap"),
-        f"""SELECT DISTINCT data_file_id FROM shared_delete {_FOLDABLE}""",
+        f"""SELECT DISTINCT data_file_id FROM shared_delete {_FOLDABLE} {_PROVEN}""",
         repairs.fold,
+        from_files=True,
         folds=True,
     ),
     Repair(
         ("deleted-twice",),
         f"""SELECT DISTINCT data_file_id FROM real_delete r JOIN ducklake_delete_file d USING (delete_file_id)
-            {_LIVE} {_FOLDABLE} WHERE r.also_inlined > 0 AND d.end_snapshot IS NULL""",
+            {_LIVE} {_FOLDABLE} {_PROVEN} WHERE r.also_inlined > 0 AND d.end_snapshot IS NULL""",
         repairs.fold,
         from_files=True,
         folds=True,
@@ -120,7 +124,8 @@ REPAIRS = [
     Repair(
         ("file-bounds-exclude-values", "file-hides-nulls", "file-hides-nan"),
         """SELECT data_file_id, column_id, min_value, max_value, value_count, null_count, contains_nan
-           FROM real_stats SEMI JOIN wrong_stats USING (data_file_id, column_id)""",
+           FROM real_stats SEMI JOIN wrong_stats USING (data_file_id, column_id)
+           SEMI JOIN proven USING (data_file_id)""",
         repairs.write_real,
         from_files=True,
     ),

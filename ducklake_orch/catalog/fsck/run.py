@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 
 from ducklake_orch.catalog.fsck import (
+    change_checks,
     deep_checks,
     delete_checks,
     file_checks,
@@ -18,10 +19,11 @@ from ducklake_orch.catalog.fsck import (
     statistics_checks,
     storage_checks,
 )
-from ducklake_orch.catalog.fsck.check import Check
-from ducklake_orch.catalog.fsck.contents import read_contents
+from ducklake_orch.catalog.fsck.check import UNPROVEN, Check
+from ducklake_orch.catalog.fsck.contents import read_contents, read_shared_deletes
 from ducklake_orch.catalog.fsck.footers import read_footers
 from ducklake_orch.catalog.fsck.local_copy import LocalCopy, copy_metadata
+from ducklake_orch.catalog.fsck.proofs import judge_files
 from ducklake_orch.catalog.fsck.repair import ask_files, mend
 from ducklake_orch.catalog.fsck.repairs import Rows
 from ducklake_orch.catalog.fsck.storage import list_storage
@@ -37,6 +39,7 @@ EXAMPLES = 20
 FORMAT = snapshot_checks.FORMAT_CHECKS
 CATALOG = [
     *snapshot_checks.CHECKS,
+    *change_checks.CHECKS,
     *object_checks.CHECKS,
     *file_checks.CHECKS,
     *delete_checks.CHECKS,
@@ -60,35 +63,55 @@ class Findings:
         """Run checks over the copy, all in one query."""
         rows = copy.con.execute(_examples_sql(copy, checks)).fetchall()
         for check in checks:
-            told = (check.effect, check.remedy, check.repairable)
             mine = [row for row in rows if row[0] == check.code]
             if mine:
-                self.counts[check.code] = int(mine[0][4])
-            self.listed += [
-                Finding(check.code, check.severity, table, file, *told, detail=str(detail))
-                for _, table, file, detail, _ in mine
-            ]
+                self.counts[check.code] = int(mine[0][5])
+            self.listed += [_finding(check, *row[1:5]) for row in mine]
         return self
 
 
+def _finding(check: Check, table: str | None, file: str | None, detail: str, unproven: bool) -> Finding:
+    remedy = UNPROVEN if unproven else check.remedy
+    repairable = check.repairable and not unproven
+    return Finding(check.code, check.severity, table, file, check.effect, remedy, repairable, detail=str(detail))
+
+
 def _examples_sql(copy: LocalCopy, checks: Sequence[Check]) -> str:
-    parts = [f"SELECT {literal(check.code)}, * FROM ({check.sql}) q(table_id, file, detail)" for check in checks]
+    parts = [
+        f"SELECT {literal(check.code)}, *, {_unproven_sql(check)} FROM ({check.sql}) q(table_id, file, detail)"
+        for check in checks
+    ]
     all_of_them = " UNION ALL ".join(parts).replace("{data_path}", literal(copy.data_path))
     return f"""
-        SELECT code, coalesce(t.name, 'table ' || table_id) AS name, file, detail, count(*) OVER (PARTITION BY code)
-        FROM ({all_of_them}) q(code, table_id, file, detail) LEFT JOIN known_table t USING (table_id)
+        SELECT code, coalesce(t.name, 'table ' || table_id) AS name, file, detail, unproven,
+               count(*) OVER (PARTITION BY code)
+        FROM ({all_of_them}) q(code, table_id, file, detail, unproven) LEFT JOIN known_table t USING (table_id)
         QUALIFY row_number() OVER (PARTITION BY code ORDER BY name, file, detail) <= {EXAMPLES}
         ORDER BY name, file, detail"""
 
 
-def inspect(copy: LocalCopy, *, deep: bool = False, storage: bool = False) -> Findings:
-    """Check a lake through a copy of its catalog."""
+def _unproven_sql(check: Check) -> str:
+    return f"file IN (SELECT full_path FROM {check.proof})" if check.proof else "false"
+
+
+def inspect(copy: LocalCopy, *, deep: bool = False, storage: bool = False, repair: bool = False) -> Findings:
+    """Check a lake through a copy of its catalog.
+
+    Args:
+        copy: The copy.
+        deep: Whether to read the files.
+        storage: Whether to list the storage.
+        repair: Whether to read the few files that a repair would take something from, even if not `deep`.
+    """
     found = Findings().look(copy, FORMAT)
     if found.counts:
         return found
     if deep:
         read_footers(copy)
         read_contents(copy)
+    elif repair and copy.count("shared_delete"):
+        read_shared_deletes(copy)
+    judge_files(copy)
     if storage:
         list_storage(copy)
     found.look(copy, CATALOG)
@@ -124,20 +147,22 @@ def fsck(config: LakeConfig, *, deep: bool = False, storage: bool = False, repai
 def _fsck(config: LakeConfig, deep: bool, storage: bool, repair: bool) -> FsckReport:
     if repair:
         refuse_read_only(config, "repairing")
-    report, known = _report(config, deep, storage, ask=repair)
+    report, known = _report(config, deep, storage, repair, ask=repair)
     if not repair or not any(finding.repairable for finding in report.findings):
         return report
     snapshot = mend(config, known)
-    after, _ = _report(config, deep, storage, ask=False)
+    after, _ = _report(config, deep, storage, repair, ask=False)
     left = set(after.findings)
     repaired = [one for one in report.findings if one.repairable and one not in left]
     return replace(after, repaired=repaired, repair_snapshot=snapshot)
 
 
-def _report(config: LakeConfig, deep: bool, storage: bool, *, ask: bool) -> tuple[FsckReport, dict[str, Rows]]:
+def _report(
+    config: LakeConfig, deep: bool, storage: bool, repair: bool, *, ask: bool
+) -> tuple[FsckReport, dict[str, Rows]]:
     started = time.monotonic()
     with open_copy(config) as copy:
-        found = inspect(copy, deep=deep, storage=storage)
+        found = inspect(copy, deep=deep, storage=storage, repair=repair)
         checked: dict[str, Any] = {
             "snapshot": copy.number("SELECT max(snapshot_id) FROM ducklake_snapshot"),
             "tables": copy.count("known_table WHERE ended_at IS NULL"),

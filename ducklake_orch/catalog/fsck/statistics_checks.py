@@ -41,6 +41,39 @@ CHECKS = [
             FROM ducklake_table_column_stats GROUP BY table_id, column_id HAVING count(*) > 1""",
     ),
     Check(
+        "negative-count",
+        "error",
+        "The engine takes the number for a very large one or fails; row ids below 0 are not unique.",
+        "Write the right number: `next_row_id` above every row id of the table, the others as the files have them."
+        " `fsck(deep=True)` tells those of files.",
+        sql=" UNION ALL ".join(
+            f"""
+            SELECT table_id, {file}, '{name}: {column} is ' || {column} FROM {name} {join} WHERE {column} < 0"""
+            for name, file, join, columns in (
+                ("ducklake_table_stats", "NULL", "", ("record_count", "next_row_id", "file_size_bytes")),
+                (
+                    "ducklake_data_file",
+                    "full_path",
+                    "JOIN data_path_of p ON p.id = data_file_id",
+                    ("record_count", "file_size_bytes", "footer_size", "row_id_start"),
+                ),
+                (
+                    "ducklake_delete_file",
+                    "NULL",
+                    "",
+                    ("delete_count", "file_size_bytes", "footer_size"),
+                ),
+                (
+                    "ducklake_file_column_stats",
+                    "full_path",
+                    "JOIN data_path_of p ON p.id = data_file_id",
+                    ("value_count", "null_count"),
+                ),
+            )
+            for column in columns
+        ),
+    ),
+    Check(
         "record-count-behind",
         "error",
         "The engine's estimates are too low; and when the number happens to equal that of the rows left, MIN and MAX"

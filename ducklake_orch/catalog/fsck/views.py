@@ -28,6 +28,11 @@ MACROS = [
         WHEN NOT starts_with(kind, 'decimal') THEN NULL
         WHEN regexp_matches(kind, ',\s*\d\)') THEN TRY_CAST(one AS DECIMAL(38, 9)) < TRY_CAST(other AS DECIMAL(38, 9))
         ELSE TRY_CAST(one AS DECIMAL(38, 18)) < TRY_CAST(other AS DECIMAL(38, 18)) END""",
+    # Whether two bounds are one value; the catalog has only the beginning of a long text.
+    """CREATE TEMP MACRO same_bound(kind, one, other) AS
+        coalesce(one = other OR NOT (is_less(kind, one, other) OR is_less(kind, other, one))
+                 OR (kind IN ('varchar', 'json') AND length(one) > 200 AND left(one, 200) = left(other, 200)),
+                 false)""",
 ]
 
 VIEWS = [
@@ -152,14 +157,16 @@ VIEWS = [
                    ELSE is_less(l.column_type, r.low, v.partition_value)
                         OR is_less(l.column_type, v.partition_value, r.high) END""",
     # The statistics of a file that its values contradict. NULLs of elements inside lists are not counted here: DuckDB
-    # counts absent lists among them, and then no values.
+    # counts absent lists among them, and then no values. Of TIMETZ and INTERVAL the engine counts neither.
     """CREATE TEMP VIEW wrong_stats AS
         SELECT s.table_id, s.data_file_id, s.column_id, l.column_name, s.min_value, s.max_value,
                r.min_value AS real_min, r.max_value AS real_max, r.null_count AS real_nulls,
                is_less(l.column_type, r.min_value, s.min_value) OR is_less(l.column_type, s.max_value, r.max_value)
                OR (s.value_count = 0 AND r.value_count > 0 AND r.null_count IS NOT NULL
                    AND l.column_type NOT IN ('interval', 'timetz')) AS bounds,
-               s.null_count = 0 AND r.null_count > 0 AS nulls, NOT s.contains_nan AND r.contains_nan AS nan
+               s.null_count = 0 AND r.null_count > 0
+               AND NOT (s.value_count = 0 AND l.column_type IN ('interval', 'timetz')) AS nulls,
+               NOT s.contains_nan AND r.contains_nan AS nan
         FROM real_stats r JOIN ducklake_file_column_stats s USING (data_file_id, column_id)
         JOIN leaf l ON l.table_id = s.table_id AND l.column_id = s.column_id WHERE bounds OR nulls OR nan""",
     # Columns whose table-wide bounds exclude a value of a file.
@@ -167,7 +174,8 @@ VIEWS = [
         SELECT t.*, r.data_file_id, r.min_value AS real_min, r.max_value AS real_max
         FROM real_stats r JOIN known_path p ON p.what = 'data file' AND p.id = r.data_file_id
         JOIN bounded t ON t.table_id = p.table_id AND t.column_id = r.column_id
-        WHERE is_less(t.column_type, r.min_value, t.min_value) OR is_less(t.column_type, t.max_value, r.max_value)""",
+        WHERE p.end_snapshot IS NULL AND (is_less(t.column_type, r.min_value, t.min_value)
+                                          OR is_less(t.column_type, t.max_value, r.max_value))""",
     # Every path that the storage may have.
     """CREATE TEMP VIEW expected_path AS
         SELECT full_path, one_path FROM known_path

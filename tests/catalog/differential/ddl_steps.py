@@ -86,9 +86,8 @@ def _rename(world: World, table: Table, column: Column) -> None:
     taken = {one.name.lower() for one in table.columns}
     # What was added keeps a name by which it is known.
     prefix = "x" if column in extra_columns(table) else ""
-    names = _AWKWARD if prefix or world.chance(0.4) else _INTERNAL
-    if names is _INTERNAL and not world.inlines(table):
-        names += _RESERVED
+    internal = _INTERNAL if world.inlines(table) else (*_INTERNAL, *_RESERVED)
+    names: Sequence[str] = _AWKWARD if prefix or world.chance(0.4) else internal
     wanted = next(
         name
         for n in range(100)

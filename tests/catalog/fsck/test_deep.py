@@ -51,13 +51,19 @@ class TestFilesThatCannotBeRead:
         assert value(numbers, "SELECT count(*) FROM t") == 80
         assert "No such file" in refused(numbers, "SELECT sum(i) FROM t")
 
-    def test_a_file_that_only_history_needs_is_a_warning(self, numbers: DuckLake) -> None:
+    def test_a_file_that_a_retained_snapshot_needs_is_an_error(self, numbers: DuckLake) -> None:
         path, deletes = path_of(numbers, 0), path_of(numbers, 1, "delete")
         numbers.truncate("t")
         Path(path).unlink()
         Path(deletes).unlink()
         assert [one[0] for one in deep(numbers)] == ["missing-file", "missing-old-file"]
+        assert {one.severity for one in numbers.fsck(storage=True).findings} == {"error"}
         assert value(numbers, "SELECT count(*) FROM t") == 0
+        assert "No such file" in refused(numbers, "SELECT sum(i) FROM t AT (VERSION => 2)")
+        damage(numbers, "DELETE FROM ducklake_snapshot WHERE snapshot_id IN (1, 2)")
+        assert {(one.code, one.severity) for one in numbers.fsck(deep=True).findings} >= {
+            ("missing-expired-file", "info")
+        }
 
     def test_files_that_are_cut_off_or_something_else_are_named_and_no_others(self, own: DuckLake) -> None:
         own.execute(
@@ -131,6 +137,33 @@ class TestFieldIds:
         ]
         assert rows(own, "FROM t0 LIMIT 1") == [([None, None],)]
         assert "key" in refused(own, "FROM t1")
+
+    def test_a_type_that_was_narrowed(self, own: DuckLake) -> None:
+        values = "range + 3000000000 AS i, {'x': range::DOUBLE} AS s, range::DECIMAL(18, 2) AS d"
+        own.execute(f"CREATE TABLE t AS SELECT {values} FROM range(50)").raise_for_error()
+        assert deep(own) == []
+        for narrow, wide in (("int32", "int64"), ("float32", "float64"), ("decimal(9,2)", "decimal(18,2)")):
+            damage(own, f"UPDATE ducklake_column SET column_type = '{narrow}' WHERE column_type = '{wide}'")
+        found = [(one.code, one.detail) for one in own.fsck(deep=True).findings if one.code.startswith("column")]
+        assert found == [
+            ("column-narrower-than-file", "column d is decimal(9,2), the file has DECIMAL(18,2)"),
+            ("column-narrower-than-file", "column i is int32, the file has BIGINT"),
+            ("column-narrower-than-file", "column x is float32, the file has DOUBLE"),
+        ]
+        assert refused(own, "SELECT sum(i) FROM t")
+
+    def test_types_that_a_file_holds_differently_are_no_finding(self, own: DuckLake) -> None:
+        kinds = (
+            "BOOLEAN, TINYINT, SMALLINT, INTEGER, BIGINT, UTINYINT, USMALLINT, UINTEGER, UBIGINT, HUGEINT, UHUGEINT,"
+            " FLOAT, DOUBLE, DATE, TIME, TIMETZ, TIMESTAMP, TIMESTAMP_S, TIMESTAMP_MS, TIMESTAMP_NS, TIMESTAMPTZ,"
+            " INTERVAL, VARCHAR, JSON, BLOB, UUID, VARCHAR[], VARIANT"
+        ).split(", ")
+        columns = ", ".join(f"c{n} {kind}" for n, kind in enumerate(kinds))
+        own.execute([f"CREATE TABLE t ({columns})", f"INSERT INTO t SELECT {'NULL, ' * len(kinds)} FROM range(50)"])
+        own.execute(["CREATE TABLE w (i INTEGER, f FLOAT)", "INSERT INTO w SELECT range, range FROM range(50)"])
+        own.execute(["ALTER TABLE w ALTER i TYPE BIGINT", "ALTER TABLE w ALTER f TYPE DOUBLE"]).raise_for_error()
+        assert own.fsck(deep=True).checked["files_read"] == 2
+        assert deep(own) == []
 
     def test_what_a_variant_is_made_of_has_none(self, own: DuckLake) -> None:
         rows = "SELECT {'a': 1, 'l': [1, 2]}::VARIANT FROM range(50)"
@@ -328,6 +361,98 @@ class TestDeleteFiles:
         assert value(moved, "SELECT sum(i) FROM t") == sum(range(20, 100))
         assert moved.fsck(deep=True, storage=True).findings == []
 
+    def test_the_deletes_of_one_data_file_hung_on_another(self, numbers: DuckLake) -> None:
+        numbers.execute("INSERT INTO t SELECT range + 1000, 'v' || range FROM range(100)").raise_for_error()
+        damage(
+            numbers,
+            "UPDATE ducklake_delete_file SET data_file_id = (SELECT max(data_file_id) FROM ducklake_data_file)",
+        )
+        assert value(numbers, "SELECT count(*) FROM t WHERE i < 20") == 20  # which are deleted
+        (finding,) = numbers.fsck(deep=True).findings
+        assert (finding.code, finding.severity) == ("delete-file-of-other-data-file", "error")
+        assert finding.file == path_of(numbers, 1, "delete")
+
     def test_what_is_no_delete_file(self, numbers: DuckLake) -> None:
         path = replace(numbers, 1, "SELECT 1 AS other FROM range(20)", None, "delete")
         assert deep(numbers) == [("unreadable-file", "main.t", path)]
+
+
+class TestFilesInTheWrongPlace:
+    """A restore that mixes up names: what a file says of itself is then true of another one."""
+
+    @pytest.mark.parametrize("counts", [(100, 60), (100, 100)], ids=["other size", "same size"])
+    def test_nothing_is_taken_from_files_that_were_swapped(self, own: DuckLake, counts: tuple[int, int]) -> None:
+        one, other = (
+            f"SELECT {n} + range AS i, 'v' || range AS s FROM range({count})"
+            for n, count in zip((1000, 2000), counts, strict=True)
+        )
+        own.execute([f"CREATE TABLE t AS {one}", f"INSERT INTO t {other}"]).raise_for_error()
+        paths = [Path(path_of(own, n)) for n in (0, 1)]
+        contents = [path.read_bytes() for path in paths]
+        for path, content in zip(paths, reversed(contents), strict=True):
+            path.write_bytes(content)
+        facts = "SELECT group_concat(data_file_id || record_count || file_size_bytes || footer_size) FROM"
+        before = meta(own, f"{facts} ducklake_data_file")
+        report = own.fsck(deep=True, repair=True)
+        assert {"misplaced-file", "file-bounds-exclude-values"} <= set(report.counts)
+        assert (report.repaired, report.repair_snapshot) == ([], None)
+        assert not any(one.repairable for one in report.findings)
+        assert "Bring the right file back" in next(
+            one.remedy for one in report.findings if one.code == "file-bounds-exclude-values"
+        )
+        assert meta(own, f"{facts} ducklake_data_file") == before
+        for path, content in zip(paths, contents, strict=True):
+            path.write_bytes(content)
+        assert deep(own) == []
+        assert value(own, "SELECT sum(i) FROM t") == sum(range(1000, 1100)) + sum(range(2000, 2000 + counts[1]))
+
+    def test_nor_from_a_file_that_the_catalog_never_had(self, numbers: DuckLake) -> None:
+        write(path_of(numbers, 0), "SELECT range + 500 AS i, 'w' || range AS s FROM range(90)", "{i: 1, s: 2}")
+        report = numbers.fsck(deep=True, repair=True)
+        assert {"wrong-file-size", "wrong-record-count"} <= set(report.counts)
+        assert report.repaired == []
+
+    def test_nor_from_delete_files_that_were_swapped(self, numbers: DuckLake) -> None:
+        more = [
+            "INSERT INTO t SELECT range + 1000, 'v' || range FROM range(100)",
+            "DELETE FROM t WHERE i BETWEEN 1030 AND 1099",
+        ]
+        numbers.execute(more).raise_for_error()
+        last = meta(numbers, "SELECT max(delete_file_id) FROM ducklake_delete_file")
+        paths = [Path(path_of(numbers, n, "delete")) for n in (1, last)]
+        contents = [path.read_bytes() for path in paths]
+        for path, content in zip(paths, reversed(contents), strict=True):
+            path.write_bytes(content)
+        report = numbers.fsck(deep=True, repair=True)
+        assert {"wrong-delete-count", "delete-file-of-other-data-file"} <= set(report.counts)
+        assert report.repaired == []
+
+    def test_deletes_are_not_put_together_with_a_file_that_is_not_proven(self, numbers: DuckLake) -> None:
+        path = Path(path_of(numbers, 1, "delete"))
+        copy = path.with_name("copy-delete.parquet")
+        content = f"SELECT '{path_of(numbers, 0)}' AS file_path, range + 50 AS pos FROM range(5)"
+        write(str(copy), content, IDS)
+        columns = "data_file_id, path_is_relative, format, encryption_key, partial_max"
+        damage(
+            numbers,
+            f"INSERT INTO ducklake_delete_file (delete_file_id, table_id, begin_snapshot, path, delete_count,"
+            f" file_size_bytes, footer_size, {columns}) SELECT 7, table_id, begin_snapshot, 'copy-delete.parquet', 9,"
+            f" 1, 1, {columns} FROM ducklake_delete_file",
+            "UPDATE ducklake_snapshot SET next_file_id = 8 WHERE snapshot_id = (SELECT max(snapshot_id)"
+            " FROM ducklake_snapshot)",
+        )
+        (seen,) = [one for one in numbers.fsck().findings if one.code == "two-live-delete-files"]
+        assert seen.repairable  # as far as the catalog alone tells
+        report = numbers.fsck(repair=True)
+        finding = next(one for one in report.findings if one.code == "two-live-delete-files")
+        assert (finding.repairable, report.repaired) == (False, [])
+
+
+def test_a_flush_of_times_with_a_zone_and_intervals_hides_no_nulls(own: DuckLake) -> None:
+    rows_of_both = "(NULL, NULL, 1), ('10:00:00+01', INTERVAL 1 DAY, 2)"
+    own.execute(["CREATE TABLE t (c TIMETZ, v INTERVAL, i INTEGER)", f"INSERT INTO t VALUES {rows_of_both}"])
+    own.execute("CALL ducklake_flush_inlined_data('lake')").raise_for_error()
+    assert deep(own) == []
+    assert value(own, "SELECT i FROM t WHERE c IS NULL AND v IS NULL") == 1
+    damage(own, "UPDATE ducklake_file_column_stats SET value_count = 2 WHERE column_id = 1")
+    assert [one[0] for one in deep(own)] == ["file-hides-nulls"]

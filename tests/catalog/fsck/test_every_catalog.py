@@ -132,7 +132,8 @@ def test_damage_is_found_and_mended_in_one_snapshot(make_lake: MakeLake, backend
         "INSERT INTO ducklake_snapshot_changes VALUES (99, 'inserted_into_table:1', NULL, NULL, NULL)",
         "UPDATE ducklake_snapshot_changes SET changes_made = 'new:1,' || changes_made WHERE snapshot_id = 1"
         if backend.catalog.sql_writes
-        else "UPDATE ducklake_snapshot_changes SET changes_made = 'new:1,inserted_into_table:1' WHERE snapshot_id = 1",
+        else "UPDATE ducklake_snapshot_changes SET changes_made ="
+        ' \'new:1,created_table:"main"."t",inserted_into_table:1\' WHERE snapshot_id = 1',
         "UPDATE ducklake_snapshot SET next_file_id = 1 WHERE snapshot_id >= 2",
         f"INSERT INTO ducklake_files_scheduled_for_deletion VALUES (0, '{path}', false, '2020-01-01')",
         "UPDATE ducklake_table_stats SET next_row_id = 3, record_count = 4",

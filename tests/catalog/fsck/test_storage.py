@@ -70,9 +70,7 @@ def test_files_below_a_path_that_is_a_url_are_neither_missing_nor_stray(tmp_path
         con.execute(f"{attach} (DATA_PATH {literal(f'file://{host}{files}')}, DATA_INLINING_ROW_LIMIT 0)")
         con.execute("CREATE TABLE lake.t AS SELECT range AS i FROM range(100)")
         con.execute("DELETE FROM lake.t WHERE i < 3")
-    lake = DuckLake.from_url(
-        "lake", catalog={"type": "sqlite", "path": catalog}, storage={"type": "local", "path": files}
-    )
+    lake = DuckLake.from_url("lake", catalog=f"sqlite:///{catalog}", storage=str(files))
     assert {one.code for one in lake.fsck(storage=True, deep=True).findings} == {"odd-data-path"}
     assert plan_orphans(lake.config, datetime.now(UTC) + timedelta(days=1)) == Orphans()
 

@@ -1,0 +1,101 @@
+"""Checks of `changes_made` against what begins and ends with each snapshot: nothing comes or goes untold."""
+
+from ducklake_orch.catalog.fsck.check import Check
+
+# What each change tells of rows: what begins with its snapshot, and what ends.
+_DELETING = ("file ends", "row ends", "deletion begins", "deletion ends")
+_MOVING = ("file begins", *_DELETING)
+_TELLS = {
+    "inserted_into_table": ("file begins", "row begins"),
+    "inlined_insert": ("file begins", "row begins"),
+    "deleted_from_table": _DELETING,
+    "inlined_delete": _DELETING,
+    "dropped_table": ("file ends", "row ends", "deletion ends"),
+    **dict.fromkeys(
+        ("inline_flush", "flushed_inlined", "merge_adjacent", "rewrite_delete", "compacted_table"), _MOVING
+    ),
+}
+_VALUES = ", ".join(f"('{kind}', '{event}')" for kind, events in _TELLS.items() for event in events)
+
+VIEWS = [
+    # The changes of the snapshots, by table. A name in quotes may look like a change.
+    r"""CREATE TEMP TABLE change_token AS
+        SELECT snapshot_id, split_part(change, ':', 1) AS kind, TRY_CAST(split_part(change, ':', 2) AS BIGINT) AS id
+        FROM (SELECT snapshot_id, unnest(regexp_extract_all(
+                  regexp_replace(lower(changes_made), '"[^"]*"', '', 'g'), '[a-z_]+:\d*')) AS change
+              FROM ducklake_snapshot_changes SEMI JOIN ducklake_snapshot USING (snapshot_id))""",
+    # Everything that begins or ends with a snapshot which is still there and says what it did.
+    """CREATE TEMP VIEW event AS
+        SELECT snapshot_id, table_id, file, what, CASE WHEN ddl THEN 'definition' WHEN what = 'data file' THEN 'file'
+               WHEN starts_with(what, 'inlined row') THEN 'row' ELSE 'deletion' END || how AS event
+        FROM (SELECT *, begin_snapshot AS snapshot_id, ' begins' AS how FROM life
+              UNION ALL SELECT *, end_snapshot, ' ends' FROM life WHERE end_snapshot IS NOT NULL)
+        SEMI JOIN ducklake_snapshot USING (snapshot_id) SEMI JOIN ducklake_snapshot_changes USING (snapshot_id)
+        WHERE snapshot_id > 0""",
+    f"""CREATE TEMP VIEW told_event AS
+        SELECT DISTINCT snapshot_id, id AS table_id, event FROM change_token JOIN (VALUES {_VALUES}) v(kind, event)
+               USING (kind)
+        UNION SELECT c.snapshot_id, t.table_id, v.event FROM change_token c
+              JOIN known_table t ON t.schema_id = c.id AND c.kind = 'dropped_schema'
+              JOIN (VALUES {_VALUES}) v(kind, event) ON v.kind = 'dropped_table'
+        -- What a transaction deletes of its own rows is part of its insert.
+        UNION SELECT d.begin_snapshot, d.table_id, 'deletion begins' FROM ducklake_delete_file d
+              JOIN ducklake_data_file f USING (data_file_id) WHERE f.begin_snapshot = d.begin_snapshot""",
+    """CREATE TEMP VIEW untold AS
+        SELECT * FROM event ANTI JOIN told_event USING (snapshot_id, table_id, event)
+        WHERE NOT starts_with(event, 'definition')
+        UNION ALL SELECT * FROM event ANTI JOIN (
+            FROM change_token WHERE regexp_matches(kind, '^(created|altered|dropped)_')) c USING (snapshot_id)
+        WHERE starts_with(event, 'definition')""",
+    # The deletions of which nothing is left, though the snapshot before is still there, and sees the rows. A write of
+    # this package that replaces rows names a deletion also where it found none, and a flush one that it only moves.
+    """CREATE TEMP VIEW lost_deletion AS
+        SELECT c.snapshot_id, c.id AS table_id FROM change_token c
+        SEMI JOIN ducklake_snapshot before ON before.snapshot_id = c.snapshot_id - 1
+        ANTI JOIN (FROM change_token WHERE kind IN ('inserted_into_table', 'inlined_insert', 'inline_flush',
+                                                      'flushed_inlined')) i
+             ON i.snapshot_id = c.snapshot_id AND i.id = c.id
+        ANTI JOIN event e ON e.snapshot_id = c.snapshot_id AND e.table_id = c.id
+             AND e.event IN ('file ends', 'row ends', 'deletion begins')
+        -- One of several snapshots may hold it; beside other commits the engine writes down an earlier one.
+        ANTI JOIN ducklake_delete_file d ON d.table_id = c.id AND d.begin_snapshot <= c.snapshot_id
+             AND d.partial_max IS NOT NULL
+        WHERE c.kind = 'deleted_from_table'""",
+]
+
+CHECKS = [
+    Check(
+        "ended-without-change",
+        "error",
+        "Rows are gone that no commit says it deleted, and change feeds do not tell of it.",
+        "Set `end_snapshot` to NULL if the rows are still meant to be there; else add the change to `changes_made` of"
+        " the snapshot.",
+        sql="""
+            SELECT table_id, file, what || ' ends with snapshot ' || snapshot_id || ', which says of its table only: '
+                   || coalesce((SELECT string_agg(kind, ', ' ORDER BY kind) FROM change_token c
+                                WHERE c.snapshot_id = u.snapshot_id AND c.id = u.table_id), 'nothing')
+            FROM untold u WHERE event IN ('file ends', 'row ends')""",
+    ),
+    Check(
+        "begun-without-change",
+        "warning",
+        "Conflicts with the snapshot went unnoticed, and change feeds may not tell of it.",
+        "Find the program that writes metadata without saying so in `changes_made`, and add the change there.",
+        sql="""
+            SELECT table_id, file, what || ': ' || event || ' with snapshot ' || snapshot_id
+                   || ', which does not say so'
+            FROM untold WHERE event NOT IN ('file ends', 'row ends')
+                  AND snapshot_id IN (SELECT snapshot_id FROM change_token)""",
+    ),
+    Check(
+        "deletion-without-delete-file",
+        "error",
+        "Rows that a commit deleted are back.",
+        "Delete the rows again, or bring the row of ducklake_delete_file back from a backup of the catalog: the"
+        " snapshot before still sees the rows.",
+        sql="""
+            SELECT table_id, NULL, 'snapshot ' || snapshot_id || ' deleted rows; there is no delete file of it, and no'
+                   || ' data file ends with it'
+            FROM lost_deletion SEMI JOIN known_table USING (table_id)""",
+    ),
+]
