@@ -16,7 +16,11 @@ from ducklake_orch.config.arguments import refuse_unknown
 
 def _known_to(operator: type) -> set[str]:
     """Return the arguments of an operator and of all that it is made of."""
-    known = {name for one in operator.__mro__ for name in inspect.signature(vars(one).get("__init__", object.__init__)).parameters}
+    known = {
+        name
+        for one in operator.__mro__
+        for name in inspect.signature(vars(one).get("__init__", object.__init__)).parameters
+    }
     return known - {"self", "args", "kwargs"}
 
 

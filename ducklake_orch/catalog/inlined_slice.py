@@ -14,7 +14,7 @@ from ducklake_orch.catalog.file_sql import parquet_sql, read_columns, renamed
 from ducklake_orch.catalog.history import TableHistory
 from ducklake_orch.catalog.inlined import versions_of
 from ducklake_orch.catalog.layout import key_sql, partition_keys
-from ducklake_orch.catalog.model import NewDeleteFile, ROW_ID, SNAPSHOT_ID, ColumnDef, InlinedTable, NewFile, TableDef
+from ducklake_orch.catalog.model import ROW_ID, SNAPSHOT_ID, ColumnDef, InlinedTable, NewDeleteFile, NewFile, TableDef
 from ducklake_orch.catalog.partial_files import PlacedFile, unnumbered
 from ducklake_orch.catalog.planning import travelled
 from ducklake_orch.catalog.types import duckdb_type
