@@ -103,7 +103,7 @@ def test_files_of_other_lakes_are_never_deleted(make_lake: MakeLake, tmp_path: P
         assert [one.code for one in found] == ["stray-file"] * 2
         assert any(mark(other) in one.detail for one in found)
         assert other.read("t").num_rows == 102
-        catalog = {"type": "sqlite", "path": tmp_path / "elsewhere" / "nested.sqlite"}
+        catalog = f"sqlite:///{tmp_path}/elsewhere/nested.sqlite"
     assert root == lake.config.data_path
 
 
