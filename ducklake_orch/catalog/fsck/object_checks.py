@@ -67,7 +67,10 @@ CHECKS = [
                    || any_value(column_name)
             FROM (SELECT DISTINCT table_id, parent_column, column_id, column_name FROM ducklake_column
                   WHERE end_snapshot IS NULL)
-            GROUP BY table_id, parent_column, lower(column_name) HAVING count(*) > 1""",
+            -- Names are the same in any case of ASCII letters; `É` and `é` are two columns.
+            GROUP BY table_id, parent_column,
+                     translate(column_name, 'ABCDEFGHIJKLMNOPQRSTUVWXYZ', 'abcdefghijklmnopqrstuvwxyz')
+            HAVING count(*) > 1""",
     ),
     Check(
         "object-without-schema",
