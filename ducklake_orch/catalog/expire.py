@@ -242,7 +242,7 @@ def _remove(transaction: MetadataTransaction, found: _Found) -> None:
         transaction.change_each(name, "DELETE FROM {} WHERE", "macro_id", macros)
     # At the end: with a DROP, MySQL commits all that came before it.
     for name in inlined:
-        transaction.change(name, "DROP TABLE IF EXISTS {}")
+        transaction.drop(name)
 
 
 def schedule(transaction: MetadataTransaction, files: Sequence[tuple[int, str]]) -> None:

@@ -138,6 +138,13 @@ class MetadataTransaction:
         else:
             self._run(statement.replace("{}", self.metadata.table_sql(table), 1))
 
+    def drop(self, table: str) -> None:
+        """Drop a metadata table, if it is there."""
+        if self._kind in ("postgres", "mysql"):
+            self._run(self._server_sql(f"DROP TABLE IF EXISTS {server_sql.table(self.config, table)}"))
+        else:
+            self._run(f"DROP TABLE IF EXISTS {self.metadata.table_sql(table)}")
+
     def change_each(self, table: str, statement: str, column: str, ids: Sequence[int]) -> None:
         """Run an UPDATE or DELETE for the rows whose `column` is one of many ids."""
         for start in range(0, len(ids), _IDS_IN_ONE_STATEMENT):
