@@ -107,10 +107,6 @@ class SettingError(TerminalError):
     """A DuckDB setting was refused or did not take."""
 
 
-class LakeNotFoundError(TerminalError):
-    """The catalog holds no lake (and `create_if_missing` is off)."""
-
-
 class DatabaseNotFoundError(TerminalError):
     """The catalog server is there, the database is not."""
 
@@ -164,6 +160,10 @@ class StatementError(TerminalError):
 
 class ObjectNotFoundError(StatementError):
     """A schema, table or column that is not there."""
+
+
+class LakeNotFoundError(ObjectNotFoundError):
+    """The catalog holds no lake: only a write creates one, where `create_if_missing` is on."""
 
 
 class ObjectExistsError(StatementError):

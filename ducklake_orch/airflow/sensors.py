@@ -13,7 +13,7 @@ from ducklake_orch.airflow.partitions import Keys, Partitioning, given_keys
 from ducklake_orch.airflow.triggers import DuckLakeSnapshotTrigger
 from ducklake_orch.airflow.watch import is_newer, latest_change, previous_start
 from ducklake_orch.engine.quoting import table_name
-from ducklake_orch.errors import ConfigError, LakeNotFoundError, ObjectNotFoundError, TransientError
+from ducklake_orch.errors import ConfigError, ObjectNotFoundError, TransientError
 from ducklake_orch.lake import DuckLake
 from ducklake_orch.slices import condition, partition_columns
 
@@ -216,7 +216,7 @@ class DuckLakePartitionSensor(LakeSensor):
         part = partitioning.slice(what, given_keys(self.partition_key, self._has_key), context)
         try:
             types = {column.name: column.type for column in lake.table(self.table).schema()}
-        except (ObjectNotFoundError, LakeNotFoundError):
+        except ObjectNotFoundError:
             return None, []
         terms = [f"({self.where})"] if self.where else []
         if part is not None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ducklake_orch.errors import LakeNotFoundError, ObjectNotFoundError
+from ducklake_orch.errors import ObjectNotFoundError
 from ducklake_orch.lake import DuckLake
 
 
@@ -39,7 +39,7 @@ def latest_change(lake: DuckLake, table: str | None) -> Change | None:
             found = lake.table(table).history(limit=1, rows=True)
             if not found:
                 return _before_history(lake, table)
-    except (ObjectNotFoundError, LakeNotFoundError):
+    except ObjectNotFoundError:
         return None
     return Change(found[0].snapshot_id, found[0].snapshot_time) if found else None
 
