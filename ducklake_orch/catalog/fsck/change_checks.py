@@ -57,9 +57,9 @@ VIEWS = [
              ON i.snapshot_id = c.snapshot_id AND i.id = c.id
         ANTI JOIN event e ON e.snapshot_id = c.snapshot_id AND e.table_id = c.id
              AND e.event IN ('file ends', 'row ends', 'deletion begins')
-        -- One of several snapshots may hold it; beside other commits the engine writes down an earlier one.
+        -- A delete file of several snapshots may hold it. And the engine's flush of inlined deletions says that it
+        -- deletes, while its delete file begins with the snapshot that did.
         ANTI JOIN ducklake_delete_file d ON d.table_id = c.id AND d.begin_snapshot <= c.snapshot_id
-             AND d.partial_max IS NOT NULL
         WHERE c.kind = 'deleted_from_table'""",
 ]
 
