@@ -8,7 +8,7 @@ import duckdb
 
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.failures import KEYS_REMEDY
-from ducklake_orch.engine.quoting import TableName, identifier, literal
+from ducklake_orch.engine.quoting import TableName, folded, identifier, literal
 from ducklake_orch.errors import ConfigError, MissingExtraError, UnsupportedStatementError
 
 TRANSFORMS = ("identity", "year", "month", "day", "hour", "bucket")
@@ -76,8 +76,8 @@ def _column(text: str, columns: Iterable[str]) -> str | None:
     wanted = text.strip()
     if wanted.startswith('"') and wanted.endswith('"') and len(wanted) > 1:
         wanted = wanted[1:-1].replace('""', '"')
-    by_lower = {column.lower(): column for column in columns}
-    return by_lower.get(wanted.lower())
+    by_name = {folded(column): column for column in columns}
+    return by_name.get(folded(wanted))
 
 
 class SortTerm(NamedTuple):
