@@ -131,11 +131,20 @@ class LakeHandle:
             as_of: See the lake as of this time, which must have a zone.
         """
         from ducklake_orch.engine.session import open_session
+        from ducklake_orch.engine.snapshots import has_schema
 
         with open_session(self.config, self._pin(read_only, snapshot, as_of)) as session:
             session.dirty = True
-            session.con.qualify()
+            session.con.qualifies = has_schema(session, self.config.alias)
             yield session.con  # type: ignore[misc]  # everything of the real one, and cursors that stay in the lake
+
+    def ensure_exists(self) -> None:
+        """Create the lake if it does not exist yet and the configuration says `create_if_missing`."""
+        from ducklake_orch.engine.session import open_session
+
+        if self.config.create_if_missing and not self.config.read_only:
+            with open_session(self.config, entering=False):
+                pass
 
     def connect_metadata(self, *, read_only: bool = True) -> "AbstractContextManager[duckdb.DuckDBPyConnection]":
         """Open the metadata database itself, for inspection."""

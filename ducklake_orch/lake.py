@@ -281,24 +281,23 @@ class DuckLake(RowVerbs, LakePast, LakeStreams, Upkeep):
         run_statements(self.config, f"truncating table `{table}`", [delete], commit)
 
     def exists(self, table: str) -> bool:
-        """Whether the lake has a table of that name; a lake that the first write will create has none."""
+        """Whether the lake has a table of that name."""
         from ducklake_orch.engine.quoting import table_name
 
         wanted = table_name(table)
+        return any(wanted.names(one.schema, one.table) for one in self.tables())
+
+    def tables(self, *, snapshot: int | None = None, as_of: datetime | str | None = None) -> list[Table]:
+        """List the lake's tables; a lake that the first write will create has none."""
+        from ducklake_orch.engine import introspection
+
         try:
-            tables = self.tables()
+            with self.reading(snapshot, as_of) as session:
+                return introspection.tables(session)
         except LakeNotFoundError:
             if not self.config.create_if_missing:
                 raise
-            return False
-        return any(wanted.names(one.schema, one.table) for one in tables)
-
-    def tables(self, *, snapshot: int | None = None, as_of: datetime | str | None = None) -> list[Table]:
-        """List the lake's tables."""
-        from ducklake_orch.engine import introspection
-
-        with self.reading(snapshot, as_of) as session:
-            return introspection.tables(session)
+            return []
 
     def table(self, name: str) -> "LakeTable":
         """Return a handle on one table."""
@@ -309,11 +308,16 @@ class DuckLake(RowVerbs, LakePast, LakeStreams, Upkeep):
     # --- the lake itself -----------------------------------------------------------------------------------------
 
     def snapshots(self, limit: int | None = None) -> list[Snapshot]:
-        """List the lake's snapshots, newest first."""
+        """List the lake's snapshots, newest first; a lake that the first write will create has none."""
         from ducklake_orch.engine import introspection
 
-        with self.reading() as session:
-            return introspection.snapshots(session, limit)
+        try:
+            with self.reading() as session:
+                return introspection.snapshots(session, limit)
+        except LakeNotFoundError:
+            if not self.config.create_if_missing:
+                raise
+            return []
 
     def fsck(self, *, deep: bool = False, storage: bool = False, repair: bool = False) -> FsckReport:
         """Find and explain every broken state of the lake; reads only the catalog, unless told more.

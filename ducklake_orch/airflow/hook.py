@@ -15,6 +15,7 @@ from ducklake_orch.airflow.spark import session_of
 from ducklake_orch.airflow.values import sql_value
 from ducklake_orch.airflow.work import Work
 from ducklake_orch.config.arguments import refuse_unknown
+from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.redaction import spellings
 from ducklake_orch.engine.quoting import identifier, table_name
 from ducklake_orch.engine.scripts import redact
@@ -53,7 +54,9 @@ class DuckLakeHook(DbApiHook):
     ducklake_conn_id: str
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        refuse_unknown("DuckLakeHook", kwargs, ("ducklake_conn_id", "schema", "log_sql", "logger_name", "database"))
+        # Airflow's own operators give a hook the extra of its connection, too: the fields of the lake.
+        known = ("ducklake_conn_id", "schema", "log_sql", "logger_name", "database", *LakeConfig.model_fields)
+        refuse_unknown("DuckLakeHook", kwargs, known)
         super().__init__(*args, **kwargs)
 
     # --- the lake ------------------------------------------------------------------------------------------------
@@ -133,11 +136,15 @@ class DuckLakeHook(DbApiHook):
 
     def maintain(self, policy: Any = None, **more: Any) -> "MaintenanceReport":
         """Keep the lake in shape, as `DuckLake.maintain` does."""
-        return self.lake().maintain(policy, **more)
+        lake = self.lake()
+        lake.ensure_exists()
+        return lake.maintain(policy, **more)
 
     def health(self, policy: Any = None) -> "HealthReport":
         """Say how the lake and its tables are."""
-        return self.lake().health(policy)
+        lake = self.lake()
+        lake.ensure_exists()
+        return lake.health(policy)
 
     def snapshots(self, limit: int | None = None) -> list[Snapshot]:
         """List the lake's snapshots, newest first."""

@@ -64,6 +64,7 @@ class DuckLakeMaintenanceOperator(LakeOperator):
         """Plan, and do what is planned."""
         with self.working("Maintenance failed"), TaskSpark(lambda: self.hook.connected.spark) as spark:
             lake = self.hook.lake()
+            lake.ensure_exists()
             session = spark.session() if self.engine in ("auto", "spark") else None
             chosen = {"operations": self.operations, "schemas": self.schemas, "tables": self.tables}
             plan = lake.plan_maintenance(self._policy(lake.config.maintenance), **chosen, spark=session)

@@ -10,7 +10,7 @@ from ducklake_orch.catalog.delete_file_writer import Loss, write_delete_files
 from ducklake_orch.catalog.hits import Hits, placed_sql
 from ducklake_orch.catalog.merge_source import SOURCE, MergeSource, Spool
 from ducklake_orch.catalog.metadata import Metadata
-from ducklake_orch.catalog.model import ROW_ID_FIELD, ColumnDef, DataFile, NewDeleteFile, TableDef
+from ducklake_orch.catalog.model import ColumnDef, DataFile, NewDeleteFile, TableDef
 from ducklake_orch.catalog.planning import RowPlan, inlined_sql, planning
 from ducklake_orch.catalog.predicate import changing_function, parse_predicate, parse_value
 from ducklake_orch.catalog.row_change import RowRequest, change_rows
@@ -34,6 +34,8 @@ from ducklake_orch.results import WriteResult
 _MATCHES = "__ducklake_orch_matches"
 _MATCH_COLUMNS = integers("file", "pos", "n", "action")
 _UPDATE, _DELETE, _KEEP = 1, 2, 0
+# The field id of rows' numbers in staged files: no column of a table has it, nor one of DuckLake's own.
+_NUMBER_FIELD = 2_000_000_000
 
 
 @dataclass(frozen=True)
@@ -254,7 +256,7 @@ class _Merge:
     def _data(self) -> Lent:
         """The data, as rows of the table."""
         name = self._source.number
-        number = ColumnDef(ROW_ID_FIELD, name, "int64", nullable=False)  # an id that no column has
+        number = ColumnDef(_NUMBER_FIELD, name, "int64", nullable=False)
         return Lent(SOURCE, (*self._source.columns, number), name, whole=True)
 
     @property

@@ -49,6 +49,7 @@ def build_health_checks(
     def healthy(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         with failures("The health of the lake was not looked at", {}):
             found: DuckLake = getattr(context.resources, lake).lake()
+            found.ensure_exists()
             health = found.health()
             for key, metrics in _chosen(context).items():
                 selection = Selection()

@@ -141,6 +141,7 @@ class _Upkeep:
             resource = self._resource(context)
             with failures(f"`{operation}` of the lake was not done", {}):
                 lake, dropped = resource.lake(), None
+                lake.ensure_exists()
                 if operation == "expire" and self.op_outputs is not None and not config.dry_run:
                     dropped = drop_op_outputs(lake, self.op_outputs)
                 report = lake.maintain(
@@ -189,6 +190,7 @@ class _Upkeep:
         def plan(context: dg.OpExecutionContext, config: MaintenanceConfig) -> None:
             with failures("The maintenance of the lake was not planned", {}):
                 lake = self._resource(context).lake()
+                lake.ensure_exists()
                 selection = self._selection(config)
                 found = lake.plan_maintenance(self._policy(lake, config), operations, **selection)
             for step in found.operations:

@@ -56,7 +56,9 @@ def ducklake_snapshot_sensor(
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         found: DuckLake = getattr(context.resources, lake).lake()
-        newest, before = found.snapshots(1)[0].snapshot_id, Cursor.read(context.cursor)
+        if not (latest := found.snapshots(1)):
+            return dg.SkipReason(f"The lake `{found.config.name}` does not exist yet: the first write creates it.")
+        newest, before = latest[0].snapshot_id, Cursor.read(context.cursor)
         if before is None or newest < before.snapshot:
             # A lake that was made anew begins from its first snapshot.
             context.update_cursor(str(Cursor(newest)))

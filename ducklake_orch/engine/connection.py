@@ -8,7 +8,6 @@ from typing import Any
 import duckdb
 
 from ducklake_orch.engine.qualifying import run_qualified
-from ducklake_orch.engine.quoting import literal
 from ducklake_orch.errors import ForkedConnectionError
 
 _RUNS_SQL = frozenset({"execute", "executemany", "sql", "query", "from_query"})
@@ -83,12 +82,6 @@ class LakeConnection:
     def run(self, sql: str, *parameters: Any) -> None:
         """Execute a statement; its result is this connection's."""
         self._run(self.unwrap().execute, sql, *parameters)
-
-    def qualify(self) -> None:
-        """Put the lake before ambiguous names from here on, if one of its schemas has its name."""
-        sql = "SELECT 1 FROM duckdb_schemas() WHERE database_name = $1 AND lower(schema_name) = lower($1)"
-        wanted = literal(self._alias or "")
-        self.qualifies = self.unwrap().execute(sql.replace("$1", wanted)).fetchone() is not None
 
     def _run(self, run: Callable[..., Any], sql: Any, *args: Any, **options: Any) -> Any:
         if self._alias is None or not isinstance(sql, str):

@@ -17,6 +17,12 @@ def metadata(config: LakeConfig, table: str) -> str:
     return f"{identifier(config.metadata_alias)}.{schema}{identifier(table)}"
 
 
+def has_schema(session: Session, name: str) -> bool:
+    """Whether the lake has a schema of a name now, in any case of letters."""
+    sql = f"SELECT 1 FROM {metadata(session.config, 'ducklake_schema')} WHERE end_snapshot IS NULL"
+    return bool(session.con.execute(f"{sql} AND lower(schema_name) = lower({literal(name)})").fetchall())
+
+
 def current_snapshot(session: Session) -> int:
     """Return the snapshot that the running transaction sees: the pinned one, else the latest when it began."""
     row = session.con.execute(f"SELECT id FROM ducklake_current_snapshot({literal(session.config.alias)})").fetchone()

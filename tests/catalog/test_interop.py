@@ -97,7 +97,8 @@ class Shared:
         assert findings is None or self.findings() == set(findings)
 
     def findings(self) -> set[str]:
-        return {one.code for one in self.lake.fsck(deep=True, storage=True).findings}
+        found = {one.code for one in self.lake.fsck(deep=True, storage=True).findings}
+        return found - {"odd-data-path"}  # lakes that the sdk makes have a `file://` URL there
 
 
 # The folders of its partitions have other names than the extension's, which merges no files of one partition in two.

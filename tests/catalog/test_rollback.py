@@ -242,6 +242,7 @@ def test_writes_to_other_tables_are_not_in_the_way(lake: DuckLake, monkeypatch: 
 
 @on_sqlite
 def test_snapshots_that_have_no_such_rows_are_refused(lake: DuckLake) -> None:
+    lake.execute("SELECT 1").raise_for_error()  # this creates the lake
     start = latest(lake)
     lake.write(rows_of((1, "a")), "t", mode="append")
     then = latest(lake)

@@ -54,7 +54,7 @@ class Watch:
 
 
 def watch(assets: Any, resource: DuckLakeResource, instance: dg.DagsterInstance, **options: Any) -> Watch:
-    resource.lake().tables()
+    resource.lake().ensure_exists()
     watching = Watch(ducklake_snapshot_sensor(assets, **options), resource, instance)
     assert "begins at snapshot" in watching.skipped()
     return watching

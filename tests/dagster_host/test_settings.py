@@ -60,7 +60,7 @@ def test_misspelt_metadata_of_an_output_are_refused_before_it_is_written(
     description = failure_of(result).user_failure_data.description
     assert f"`{name}`, which is no setting" in description
     assert right in description
-    assert resource.lake().tables() == []
+    assert not resource.lake().exists("orders")
 
 
 def test_metadata_of_ones_own_are_left_alone(io_manager: DuckLakeIOManager) -> None:

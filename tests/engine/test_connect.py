@@ -180,17 +180,17 @@ def test_what_one_user_changes_the_next_does_not_see(embedded: DuckLake) -> None
 class TestPool:
     """Connections to server catalogs stay open between uses."""
 
-    def test_the_second_use_takes_the_same_server_connection(self, make_lake: MakeLake) -> None:
+    def test_further_uses_take_the_same_server_connections(self, make_lake: MakeLake) -> None:
         lake = make_lake()
         lake.execute("SELECT 1").raise_for_error()
         backends = []
-        for _ in range(2):
+        for _ in range(6):
             with lake.connect(read_only=True) as con:
                 kind = lake.config.catalog.type
                 ask = {"postgres": "select pg_backend_pid()", "mysql": "select connection_id()"}[kind]
                 query = f"SELECT * FROM {kind}_query('{lake.config.metadata_alias}', ?)"
                 backends.append(con.execute(query, [ask]).fetchone())
-        assert backends[0] == backends[1]
+        assert len(set(backends)) <= 2  # DuckDB uses them in turn
 
     def test_an_idle_connection_that_the_server_dropped_is_replaced(
         self, make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch

@@ -19,8 +19,6 @@ READERS: dict[str, Callable[[DuckLake], Any]] = {
     "fsck": lambda lake: lake.fsck(),
     "plan_maintenance": lambda lake: lake.plan_maintenance(),
     "maintain": lambda lake: lake.maintain(),
-    "snapshots": lambda lake: lake.snapshots(),
-    "tables": lambda lake: lake.tables(),
     "options": lambda lake: lake.options(),
     "read": lambda lake: lake.read("orders"),
     "read_batches": lambda lake: lake.read_batches("orders"),
@@ -34,8 +32,6 @@ COMMANDS = (
     "report --json",
     "health",
     "fsck",
-    "snapshots",
-    "tables",
     "options",
     "maintain",
     "files orders",
@@ -63,7 +59,7 @@ class TestALakeThatTheFirstWriteCreates:
 
     def test_exists_says_no_and_the_first_write_creates_it(self, make_lake: MakeLake, tmp_path: Path) -> None:
         lake = make_lake()
-        assert not lake.exists("orders")
+        assert (lake.exists("orders"), lake.tables(), lake.snapshots()) == (False, [], [])
         assert everything_under(tmp_path) == []
         lake.write(pa.table({"id": [1]}), "orders", mode="append")
         assert lake.exists("orders")
@@ -74,6 +70,16 @@ def metadata_tables(lake: DuckLake) -> list[str]:
     with lake.connect_metadata() as con:
         rows = con.execute("SELECT schema_name, table_name FROM duckdb_tables()").fetchall()
     return [name for schema, name in rows if schema in own and name.startswith("ducklake")]
+
+
+@pytest.mark.parametrize("command", ["tables", "snapshots"])
+def test_a_lake_that_the_first_write_will_create_lists_nothing(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("ducklake.toml").write_text("[lakes.shop]\ncreate_if_missing = true\n")
+    assert run(command).code == 0
+    assert everything_under(tmp_path) == ["ducklake.toml"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

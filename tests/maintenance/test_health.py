@@ -149,6 +149,7 @@ def test_prometheus_reads_it_whatever_tables_are_called(lake: DuckLake) -> None:
 
 @on_sqlite
 def test_an_empty_lake_is_well(lake: DuckLake) -> None:
+    lake.ensure_exists()
     report = lake.health()
     assert (report.grade, report.tables) == ("ok", [])
     assert "ducklake_tables{" in report.to_prometheus()

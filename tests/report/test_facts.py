@@ -104,6 +104,7 @@ def test_a_lake_of_forty_tables_takes_no_more_queries_than_one_of_two(
 
 @on_sqlite
 def test_a_negative_number_of_snapshots_is_refused(lake: DuckLake) -> None:
+    lake.ensure_exists()
     with pytest.raises(ConfigError, match="negative"):
         lake.report(snapshots=-1)
     assert lake.report(snapshots=0).history.recent == []
