@@ -15,7 +15,7 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.quoting import TableName, literal
 from ducklake_orch.engine.session import Session
-from ducklake_orch.errors import ConfigError
+from ducklake_orch.errors import ConfigError, LakeNotFoundError
 
 TABLE = "ducklake_orch_commits"
 # A primary key on MySQL takes 3072 bytes.
@@ -78,11 +78,14 @@ def committed(opened: AbstractContextManager[Session], wanted: TableName, key: s
         wanted: The table.
         key: The key.
     """
-    with opened as session, reading(session, f"Looking for what was done to `{wanted}`") as metadata:
-        if not exists(metadata):
-            return None
-        table = metadata.find_table(wanted, metadata.latest().snapshot_id)
-        return None if table is None else find(metadata, table.table_id, key)
+    try:
+        with opened as session, reading(session, f"Looking for what was done to `{wanted}`") as metadata:
+            if not exists(metadata):
+                return None
+            table = metadata.find_table(wanted, metadata.latest().snapshot_id)
+            return None if table is None else find(metadata, table.table_id, key)
+    except LakeNotFoundError:  # the write that comes next creates it, or says why not
+        return None
 
 
 class LastCommit(NamedTuple):

@@ -24,7 +24,7 @@ from tests.conftest import MakeLake
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 LONG_AGO = datetime.now(UTC) - timedelta(days=1)
-ODD = "a b/é ='x.parquet"
+ODD = "a b/é =x.parquet"
 WRITE_ID = "0123456789abcdef0123456789abcdef"
 on_sqlite = pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
 

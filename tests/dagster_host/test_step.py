@@ -108,6 +108,7 @@ def test_snapshots_name_the_step_and_the_sensor_knows_them(
         lake.execute("INSERT INTO orders VALUES (3)", commit=CommitInfo(author="ann", extra={"dagster": {}}))
 
     lake, sensor = resource.lake(), ducklake_snapshot_sensor([dg.AssetSpec("orders")])
+    lake.ensure_exists()
     cursor = str(lake.snapshots(1)[0].snapshot_id)
     result = dg.materialize([orders], resources={"lake": resource}, instance=instance, partition_key="eu")
     mine, executed, written = lake.snapshots(3)
