@@ -34,6 +34,7 @@ _PLANNED = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("inlining", ["default", "another program"])
 @catalogs(quick=[SQLITE])
