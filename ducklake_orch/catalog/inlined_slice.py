@@ -25,6 +25,7 @@ from ducklake_orch.errors import DataError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_SAYS_INFINITY = "CAST({} AS VARCHAR) LIKE '%infinity%'"
 _ARRIVED, _VERSIONS = "__ducklake_orch_arrived", "__ducklake_orch_versions"
 
 
@@ -152,7 +153,12 @@ def _kept_sql(columns: tuple[ColumnDef, ...]) -> str:
     DuckDB writes no infinite TIMESTAMP_S into Parquet. And where two versions of a row came with one snapshot, and one
     of them has ended, a file would not tell which.
     """
-    infinite = [f"coalesce(isinf({short(one)}), false)" for one in columns if one.type == "timestamp_s"]
+    # Inside other values there is only their text to look at; a text of that word keeps a row that could have moved.
+    infinite = [
+        f"coalesce({f'isinf({short(one)})' if one.type == 'timestamp_s' else _SAYS_INFINITY.format(short(one))}, false)"
+        for one in columns
+        if any(leaf.type == "timestamp_s" for leaf in one.leaves())
+    ]
     alike = f"SELECT row_id FROM {_VERSIONS} GROUP BY row_id, began HAVING count(*) > 1 AND count(ended) > 0"
     return " UNION ".join([alike, *(f"SELECT row_id FROM {_VERSIONS} WHERE {one}" for one in infinite)])
 
