@@ -14,7 +14,7 @@ from ducklake_orch.catalog.expire import expirable
 from ducklake_orch.catalog.known_paths import scheduled_paths
 from ducklake_orch.config.catalogs import FileCatalog
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.config.maintenance import HealthPolicy, MaintenancePolicy
+from ducklake_orch.config.maintenance import HealthPolicy, MaintenancePolicy, MergePolicy
 from ducklake_orch.config.units import in_words
 from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.quoting import literal
@@ -37,6 +37,7 @@ _MIB = 1024 * 1024
 _BANDS = {"under_1_mib": _MIB, "under_10_mib": 10 * _MIB, "under_64_mib": 64 * _MIB, "under_512_mib": 512 * _MIB}
 # So few files cost a reader nothing, however small they are.
 _HARMLESS = 20
+_MANY = 50
 _UNREADABLE = "; other engines cannot read or count this table until a flush"
 # The figures that are graded for the lake as a whole; the others are for each table.
 _OF_LAKE = ("snapshot_count", "snapshot_age", "pending_bytes")
@@ -131,9 +132,14 @@ def graded(config: LakeConfig, policy: MaintenancePolicy, seen: Seen) -> HealthR
 def _table(table: TableState, policy: MaintenancePolicy) -> TableHealth:
     metrics: dict[str, Any] = counted(table)
     target, rule = target_size(table, policy.merge), policy.merge.model_copy(update={"tiers": None})
-    # Files that could be one, whatever `min_files` says; alone in its partition a small file is as it has to be.
-    couples = rule.model_copy(update={"min_files": 2})
-    small = sum(len(some) for files in table.groups.values() for some in merge_bins(files, target, couples, len(files)))
+
+    def could_merge(rule: MergePolicy) -> int:
+        return sum(len(some) for files in table.groups.values() for some in merge_bins(files, target, rule, len(files)))
+
+    # Files that could be one if `min_files` were lower count only where they are many; alone in its partition a small
+    # file is as it has to be.
+    small, smallest = could_merge(rule), could_merge(rule.model_copy(update={"min_files": 2}))
+    small = smallest if smallest >= _MANY else small
     partitions = Counter(file.group[1:] for file in table.files)
     after_merge = partitions.copy()
     for group, files in table.groups.items():

@@ -70,8 +70,8 @@ def test_a_run_says_what_it_does_differently(busy: DuckLakeResource) -> None:
     result = run("lake_maintenance", definitions, busy, run_config=configured("merge", given))
     assert metadata_of(result, "lake/maintenance/merge")["ducklake/files_in"] == 0
     assert len(busy.lake().table("orders").files()) > 20
-    # The files stay many whatever the policy merges; the check says which setting keeps them so.
-    assert "`merge.min_files`, which is 1000" in str(checks_of(result)["small_file_ratio"])
+    # A policy with other sizes of groups finds other files small.
+    assert checks_of(result)["small_file_ratio"].passed
 
 
 def configured(operation: str, config: dict[str, Any]) -> dict[str, Any]:
