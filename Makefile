@@ -56,7 +56,7 @@ $(VENV)/.release: $(VENV)/.base
 # Its versions of some packages are not those of constraints.txt, where Airflow's are; the engine is the same.
 .venv-dbt/.dbt: pyproject.toml constraints.txt
 	@mkdir -p build
-	@grep -E '^duckdb' constraints.txt > build/constraints-dbt.txt
+	@grep -E '^(duckdb|pip==)' constraints.txt > build/constraints-dbt.txt
 	$(call install,.venv-dbt,build/constraints-dbt.txt,--group dbt)
 	@touch $@
 

@@ -28,7 +28,7 @@ def lake(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> DuckLake
         "storage": storage_fields(S3_MEMORY, servers, folder, "lake"),
     }
     made = DuckLake.from_url("ducklake_default", create_if_missing=True, **places)
-    made.snapshots()
+    made.ensure_exists()
     return made
 
 
