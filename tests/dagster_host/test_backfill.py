@@ -55,7 +55,7 @@ def test_partitions_that_are_written_side_by_side_are_one_snapshot_each(
     environment = {"LAKE_CATALOG": url, "LAKE_FILES": f"{tmp_path}/files", "DIES_ON": keys[arrow // 2]}
     environment["DIED"] = str(tmp_path / "died")
     lake = DuckLake.from_url("lake", catalog=url, storage=environment["LAKE_FILES"], create_if_missing=True)
-    lake.tables()
+    lake.ensure_exists()
     wanted = {"one_dies": keys[:arrow], "by_spark": keys[:spark]}
     work = [(job, key) for job, some in wanted.items() for key in some]
     with dg.DagsterInstance.from_config(str(home)), ProcessPoolExecutor(AT_ONCE, get_context("spawn")) as pool:
