@@ -56,7 +56,10 @@ def reserved_column(columns: Iterable[ColumnDef]) -> str | None:
 
 
 def refuse_reserved(columns: Sequence[ColumnDef], *, inlines: bool) -> None:
-    """Refuse new columns as the engine does, which refuses some names while it may inline rows.
+    """Refuse new columns whose names the engine refuses while it may inline rows, or breaks tables with.
+
+    The engine writes row ids and snapshots into data files as columns `ROW_ID` and `SNAPSHOT_ID`. It gives them the
+    field id of a user's column of that name, and can then read neither row ids nor earlier snapshots.
 
     Args:
         columns: The new columns.
@@ -65,6 +68,13 @@ def refuse_reserved(columns: Sequence[ColumnDef], *, inlines: bool) -> None:
     Raises:
         DataError: Names the first.
     """
+    broken = next((one.name for one in columns if folded(one.name) in (ROW_ID, SNAPSHOT_ID)), None)
+    if broken is not None:
+        raise DataError(
+            f"The name of column `{broken}` is reserved by DuckLake: an UPDATE or a rewrite by the engine would make"
+            " the table unreadable.",
+            remedy="Rename the column.",
+        )
     if inlines and (name := reserved_column(columns)) is not None:
         raise DataError(
             f"The name of column `{name}` is reserved by DuckLake while the lake inlines rows.",

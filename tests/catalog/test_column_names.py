@@ -20,6 +20,7 @@ import ducklake_orch
 from ducklake_orch import DuckLake, errors
 from ducklake_orch.catalog.column_names import RESERVED
 from ducklake_orch.catalog.feed import OWN_COLUMNS
+from ducklake_orch.catalog.model import ROW_ID, SNAPSHOT_ID
 from ducklake_orch.engine.extensions import load_extension
 from ducklake_orch.engine.quoting import identifier, literal
 from tests.backends import SQLITE, catalogs
@@ -248,7 +249,9 @@ def test_columns_called_like_internal_ones_go_through_every_verb(
     # The engine makes no such table while it may inline rows, but a table may come from a lake that does not.
     names = distinct([case(name) for name in (NAMES if value is text else NAMES[::12] + ALIASES)])
     without = make_lake(data_inlining_row_limit=0)
-    without.write(Table(without, names, value).arrow({}), "t", mode="error")
+    kind = "VARCHAR" if value is text else f"STRUCT({', '.join(f'{one} VARCHAR' for one in nested('', ''))})"
+    columns = ", ".join(f"{identifier(name)} {kind}" for name in names)
+    without.execute(f"CREATE TABLE t (id BIGINT, {columns})").raise_for_error()
     go(Table(make_lake(), names, value))
 
 
@@ -264,7 +267,37 @@ def test_few_rows_of_such_columns_go_through_every_verb(make_lake: MakeLake, cas
     go(Table(lake, names, text))
 
 
-@pytest.mark.parametrize("name", ["row_id", "Begin_Snapshot", "END_SNAPSHOT", "_ducklake_internal_ROW_ID"])
+@pytest.mark.parametrize("name", ["_ducklake_internal_ROW_ID", "_ducklake_internal_snapshot_id", SNAPSHOT_ID.upper()])
+def test_a_name_that_makes_the_engine_break_the_table_is_refused(tmp_path: Path, name: str) -> None:
+    lake, data = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0), pa.table({"id": [1], name: ["a"]})
+    refused(errors.DataError, lambda: lake.write(data, "new", mode="append"), name, "Rename")
+    lake.write(pa.table({"id": [0]}), "t", mode="append")
+    refused(errors.DataError, lambda: lake.write(data, "t", mode="append", schema_evolution="add"), name, "Rename")
+
+
+@pytest.mark.parametrize(
+    ("name", "commands", "query"),
+    [
+        (
+            ROW_ID,
+            ["DELETE FROM t WHERE id = 3", "CALL ducklake_rewrite_data_files('lake', 't', delete_threshold => 0)"],
+            "SELECT rowid FROM t",
+        ),
+        (SNAPSHOT_ID, ["CALL ducklake_merge_adjacent_files('lake', 't')"], "FROM t AT (VERSION => 2)"),
+    ],
+)
+def test_the_engine_still_breaks_tables_with_such_a_column(
+    tmp_path: Path, name: str, commands: list[str], query: str
+) -> None:
+    lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
+    insert = "INSERT INTO t SELECT range, 'a' FROM range(9)"
+    for sql in (f"CREATE TABLE t (id BIGINT, {name} VARCHAR)", insert, insert, *commands):
+        lake.execute(sql.replace("'lake'", literal(lake.config.alias)), force=True).raise_for_error()
+    with plain(lake) as ask, pytest.raises(duckdb.Error, match="row id could not be read|not present in file"):
+        ask(query)
+
+
+@pytest.mark.parametrize("name", ["row_id", "Begin_Snapshot", "END_SNAPSHOT"])
 @catalogs()
 def test_what_the_engine_refuses_while_it_inlines_is_refused(make_lake: MakeLake, name: str) -> None:
     lake, data = make_lake(), pa.table({"id": [1], name: ["a"]})
