@@ -12,6 +12,10 @@ The plan reader is asked in any case. Some faults never happen here:
   narrow do worse than to leave out rows: a sort packs values by them, so a rewrite of a sorted table makes 255 of -1.
 - F11: Postgres keeps inlined texts as bytes, and a flush brings those deleted rows back whose partition keys are texts
   that look different as bytes. Tables that inline rows have no such keys there.
+- F16: an ALTER by a program that inlines nothing makes no place for inlined rows of the new version. Another program
+  then puts its rows into the place of the version before: its INSERT fails, or its values are lost. It alters here.
+- F17: with a column called `_ducklake_internal_row_id` or `_ducklake_internal_snapshot_id`, the engine's own files have
+  two columns of that name, both with the column's field id: row ids and earlier snapshots are unreadable.
 """
 
 import re

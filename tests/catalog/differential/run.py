@@ -155,12 +155,16 @@ class Run:
         if self._working is None or point not in _BETWEEN or not self._world.chance(0.4):
             return
         busy, self._working = self._working, None
+        # A second run of maintenance is refused while the first one is at work.
+        kept_out = "lake.maintain" if "lake.maintain" in self._doing else None
         table = self._model.tables[self._world.rng.choice(sorted(self._model.tables))]
         steps = _REARRANGING if table.name == busy else _ELSEWHERE
         possible = [
             step
             for step in steps
-            if (step.on_mysql or self._world.catalog.sql_writes) and step.possible(self._world, table)
+            if step.name != kept_out
+            and (step.on_mysql or self._world.catalog.sql_writes)
+            and step.possible(self._world, table)
         ]
         step = self._world.rng.choice(possible)
         self._world.log.append(f"    --- meanwhile: {step.name} on `{table.name}`")
