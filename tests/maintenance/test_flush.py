@@ -204,9 +204,20 @@ def test_rows_that_stay_are_no_bad_health(lake: DuckLake) -> None:
     assert [(one.table, one.grade) for one in report.tables] == [("main.t", "ok")]
 
 
+@pytest.mark.parametrize(
+    ("kind", "infinite", "finite"),
+    [
+        ("TIMESTAMP_S", "'infinity'", "'2024-01-01'"),
+        ("TIMESTAMP_S[]", "['2024-01-01', 'infinity']", "['2024-01-01']"),
+        ("MAP(VARCHAR, TIMESTAMP_S)", "MAP {'a': '-infinity'}", "MAP {'a': '2024-01-01'}"),
+        ("STRUCT(a TIMESTAMP_S)[]", "[{a: '-infinity'}]", "[{a: '2024-01-01'}]"),
+    ],
+)
 @on_both
-def test_an_infinite_second_stays_and_the_rows_beside_it_go(lake: DuckLake) -> None:
-    run(lake, "CREATE TABLE t (v TIMESTAMP_S)", "INSERT INTO t VALUES ('infinity'), ('2024-01-01'), (NULL)")
+def test_an_infinite_second_stays_and_the_rows_beside_it_go(
+    lake: DuckLake, kind: str, infinite: str, finite: str
+) -> None:
+    run(lake, f"CREATE TABLE t (v {kind})", f"INSERT INTO t VALUES ({infinite}), ({finite}), (NULL)")
     before = past(lake, latest(lake))
     (step,) = flushes(lake)
     assert step.rows == 2
