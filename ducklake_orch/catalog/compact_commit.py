@@ -118,7 +118,11 @@ class _Commit:
         name = TableName(table.schema, table.name)
         current = transaction.metadata.find_table(name, transaction.latest.snapshot_id) if self.done else None
         # A rewritten file has the columns and the layout of when it was planned.
-        if current is None or current.table_id != table.table_id or (self.way == "rewrite" and _other(current, table)):
+        if (
+            current is None
+            or current.table_id != table.table_id
+            or (self.way == "rewrite" and is_laid_out_differently(current, table))
+        ):
             return Placed(stale=tuple(self.compacted))
         snapshot = transaction.latest.snapshot_id + 1
         files = [file for one in self.done for file in one.files]
@@ -199,5 +203,6 @@ class _Commit:
         return [PlacedFile(file, one.first, one.last, one.partition_id) for one in self.done for file in one.files]
 
 
-def _other(current: TableDef, planned: TableDef) -> bool:
+def is_laid_out_differently(current: TableDef, planned: TableDef) -> bool:
+    """Whether the columns or the partition keys of a table have changed since it was planned."""
     return current.columns != planned.columns or current.partition != planned.partition

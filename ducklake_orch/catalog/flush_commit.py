@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ducklake_orch.catalog import changes
 from ducklake_orch.catalog.changes import Token
-from ducklake_orch.catalog.compact_commit import state_of
+from ducklake_orch.catalog.compact_commit import is_laid_out_differently, state_of
 from ducklake_orch.catalog.feed_sql import FileLife
 from ducklake_orch.catalog.inlined import is_there
 from ducklake_orch.catalog.inlined_slice import FlushedFile, RowRange
@@ -113,6 +113,9 @@ def _judge(transaction: MetadataTransaction, table: TableDef, flushed: FlushedSl
     current = metadata.find_table(name, transaction.latest.snapshot_id)
     if current is None or current.table_id != table.table_id:
         raise TableDroppedError(f"The table `{table}` was dropped while it was flushed.")
+    # The files are laid out for the partition keys of the plan, and engines look for rows by the keys of today only.
+    if flushed.files and is_laid_out_differently(current, table):
+        raise _stale(table, "the columns or partition keys")
     for rows in flushed.ranges:
         # Versions only come with later snapshots, and an end is never taken back: equal counts mean equal rows.
         counted = "SELECT count(*), count(end_snapshot) FROM"

@@ -225,6 +225,23 @@ def test_an_infinite_second_stays_and_the_rows_beside_it_go(
     assert past(lake, max(before)) == before
 
 
+@on_both
+def test_a_flush_is_planned_anew_when_the_partition_keys_change_before_its_commit(
+    lake: DuckLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(lake, "CREATE TABLE t (i BIGINT)", "INSERT INTO t SELECT range FROM range(9)")
+    keys = iter(["bucket(4, i)"])
+
+    def altered(_: str) -> None:
+        for key in keys:
+            run(lake, f"ALTER TABLE t SET PARTITIONED BY ({key})")
+
+    monkeypatch.setattr(flush, "fault_point", altered)
+    assert sum(step.rows for step in flushes(lake)) == 9
+    assert [run(lake, f"SELECT i FROM t WHERE i = {i}") for i in range(9)] == [[(i,)] for i in range(9)]
+    is_whole(lake)
+
+
 # --- deletions -------------------------------------------------------------------------------------------------------
 
 
