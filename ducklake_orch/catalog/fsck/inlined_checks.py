@@ -49,4 +49,25 @@ CHECKS = [
             FROM inlined_row SEMI JOIN ducklake_inlined_data_tables r USING (table_name)
             WHERE end_snapshot IS NULL GROUP BY table_id, row_id HAVING count(*) > 1""",
     ),
+    Check(
+        "inlined-table-of-former-columns",
+        "warning",
+        "A small INSERT by a program that inlines rows fails, or loses the values of new columns.",
+        "`repair=True` adds a table for the columns of today. Alter tables with the `data_inlining_row_limit` of the"
+        " programs that insert into them.",
+        repairable=True,
+        sql="SELECT table_id, NULL, table_name || ' is the newest, and older than the columns' FROM former_place",
+    ),
+    Check(
+        "inlined-row-of-former-columns",
+        "error",
+        "The row is where rows of former columns are kept: its values of new columns are lost.",
+        "Write the row again. Alter tables with the `data_inlining_row_limit` of the programs that insert into them.",
+        sql="""
+            SELECT i.table_id, NULL,
+                   count(*) || ' rows in ' || table_name || ', from snapshot ' || min(i.begin_snapshot)
+            FROM inlined_row i JOIN inlined_place USING (table_name)
+            WHERE i.end_snapshot IS NULL AND columns_at(i.table_id, i.begin_snapshot) <> columns_at(i.table_id, since)
+            GROUP BY i.table_id, table_name""",
+    ),
 ]

@@ -16,6 +16,8 @@ from ducklake_orch.results import CommitInfo
 
 # What holds the caches of other engines to their tables; a database attached earlier may not know of newer ones.
 _FORGET = {"postgres": "pg_clear_cache", "mysql": "mysql_clear_cache"}
+# What clients look up anew only when the schema version is another.
+_SHAPES = {"schema-version-not-bumped", "inlined-table-of-former-columns"}
 
 
 def ask_files(copy: LocalCopy) -> dict[str, Rows]:
@@ -82,7 +84,7 @@ def _add_snapshot(
     latest = transaction.latest
     first_file = max(latest.next_file_id, copy.number("SELECT max(id) + 1 FROM file_number"))
     version = max(latest.schema_version, copy.number("SELECT max(schema_version) FROM ducklake_schema_versions"))
-    changed = any("schema-version-not-bumped" in one.codes for one in todo)
+    changed = any(_SHAPES.intersection(one.codes) for one in todo)
     row = {"snapshot_id": snapshot, "snapshot_time": NOW, "schema_version": version + int(changed)}
     row |= {"next_catalog_id": max(latest.next_catalog_id, copy.number("SELECT max(id) + 1 FROM catalog_number"))}
     transaction.insert_row("ducklake_snapshot", row | {"next_file_id": first_file + max(files, 1)})

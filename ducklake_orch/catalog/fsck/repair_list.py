@@ -189,4 +189,11 @@ REPAIRS = [
         ),
         repairs.drop_statistics,
     ),
+    Repair(
+        ("inlined-table-of-former-columns",),
+        """SELECT s.schema_name, t.table_name FROM former_place f
+           JOIN (FROM ducklake_table WHERE end_snapshot IS NULL) t USING (table_id)
+           JOIN (FROM ducklake_schema WHERE end_snapshot IS NULL) s USING (schema_id)""",
+        repairs.add_inlined_place,
+    ),
 ]

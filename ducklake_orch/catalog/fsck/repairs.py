@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ducklake_orch.catalog.ddl import add_inlined_table
 from ducklake_orch.catalog.fsck.fold import fold_deletes
 from ducklake_orch.catalog.fsck.mending import Mending
 from ducklake_orch.catalog.fsck.snapshot_checks import readable
 from ducklake_orch.catalog.model import ColumnDef
 from ducklake_orch.catalog.prepared import stored_path
 from ducklake_orch.catalog.types import duckdb_type
-from ducklake_orch.engine.quoting import literal
+from ducklake_orch.engine.quoting import TableName, literal
 
 Rows = Sequence[tuple[Any, ...]]
 
@@ -205,3 +206,14 @@ def drop_statistics(mending: Mending, rows: Rows) -> None:
         ids[name, table_id].append(number)
     for (name, table_id), numbers in ids.items():
         mending.delete_each(name, "data_file_id", numbers, f" table_id = {table_id} AND")
+
+
+# --- inlined rows ------------------------------------------------------------------------------------------------
+
+
+def add_inlined_place(mending: Mending, rows: Rows) -> None:
+    """Make a place for inlined rows with the columns of today."""
+    transaction = mending.transaction
+    for schema, name in rows:
+        table = transaction.metadata.table(TableName(schema, name), transaction.latest.snapshot_id)
+        add_inlined_table(transaction, table, table.schema_versions[-1][1])

@@ -13,6 +13,11 @@ MACROS = [
             '/[^/]+/\.\./', '/'), '/[^/]+/\.\./', '/'), '/[^/]+/\.\./', '/')""",
     """CREATE TEMP MACRO shown(given) AS
         CASE WHEN regexp_matches(given, '[."]') THEN '"' || replace(given, '"', '""') || '"' ELSE given END""",
+    # What tells the columns of a table at one snapshot from those at another; a name does not.
+    """CREATE TEMP MACRO columns_at(wanted, moment) AS (
+        SELECT list_sort(list(DISTINCT (column_id, column_type))) FROM ducklake_column
+        WHERE table_id = wanted AND begin_snapshot <= moment
+              AND (end_snapshot IS NULL OR end_snapshot > moment))""",
     # Whether one bound is below another, as values of the column's type; NULL where that cannot be said.
     r"""CREATE TEMP MACRO is_less(kind, one, other) AS CASE
         WHEN regexp_full_match(kind, 'u?int\d+') THEN TRY_CAST(one AS HUGEINT) < TRY_CAST(other AS HUGEINT)
@@ -97,6 +102,18 @@ VIEWS = [
     """CREATE TEMP VIEW bounded AS FROM stated
         WHERE column_type NOT IN ('blob', 'int128', 'uint128', 'timetz', 'interval', 'geometry', 'variant')
               AND (column_type NOT IN ('float32', 'float64') OR NOT contains_nan)""",
+    # The tables that hold inlined rows, and since when they have their columns.
+    """CREATE TEMP VIEW inlined_place AS
+        SELECT r.table_id, r.table_name, r.schema_version, max(v.begin_snapshot) AS since
+        FROM ducklake_inlined_data_tables r JOIN ducklake_schema_versions v
+             ON v.table_id = r.table_id AND v.schema_version <= r.schema_version
+        GROUP BY ALL""",
+    # The newest of them, where the columns are others by now.
+    """CREATE TEMP VIEW former_place AS
+        SELECT p.table_id, table_name FROM (FROM inlined_place QUALIFY row_number() OVER (
+            PARTITION BY table_id ORDER BY schema_version DESC) = 1) p
+        SEMI JOIN (FROM known_table WHERE ended_at IS NULL) t USING (table_id), latest
+        WHERE columns_at(p.table_id, latest.snapshot_id) <> columns_at(p.table_id, since)""",
     # The snapshots that did nothing but insert into a table. A name in quotes may look like a change.
     r"""CREATE TEMP TABLE insertion AS
         SELECT snapshot_id, split_part(change, ':', 2)::BIGINT AS table_id

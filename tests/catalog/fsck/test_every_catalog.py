@@ -182,3 +182,27 @@ def test_lakes_that_share_a_database_are_told_apart(make_lake: MakeLake) -> None
     damage(one, "UPDATE one.ducklake_table_stats SET next_row_id = 0")
     assert other.fsck(deep=True).findings == []
     assert repaired(one) == [("next-row-id-behind", "main.t", None)]
+
+
+@catalogs(sql_writes=True)
+def test_a_table_altered_without_a_place_for_its_inlined_rows_gets_one(make_lake: MakeLake) -> None:
+    inlines, alters = make_lake(data_inlining_row_limit=10), make_lake(data_inlining_row_limit=0)
+    inlines.execute(["CREATE TABLE t (a INTEGER, b INTEGER)", "INSERT INTO t VALUES (1, 1)"]).raise_for_error()
+    alters.execute("ALTER TABLE t RENAME COLUMN b TO c").raise_for_error()
+    assert inlines.fsck().findings == []  # read by id, not by name
+    alters.execute(["ALTER TABLE t DROP COLUMN c", "ALTER TABLE t ADD COLUMN d INTEGER"]).raise_for_error()
+    assert repaired(inlines) == [("inlined-table-of-former-columns", "main.t", None)]
+    inlines.execute("INSERT INTO t VALUES (2, 5)").raise_for_error()
+    assert value(inlines, "SELECT list((a, d) ORDER BY a) FROM t") == [(1, None), (2, 5)]
+    assert inlines.fsck().findings == []
+
+
+@catalogs(sql_writes=True)
+def test_rows_that_were_put_where_former_columns_are_have_lost_values(make_lake: MakeLake) -> None:
+    inlines, alters = make_lake(data_inlining_row_limit=10), make_lake(data_inlining_row_limit=0)
+    inlines.execute(["CREATE TABLE t (a INTEGER, b INTEGER)", "INSERT INTO t VALUES (1, 1)"]).raise_for_error()
+    alters.execute(["ALTER TABLE t DROP COLUMN b", "ALTER TABLE t ADD COLUMN d INTEGER"]).raise_for_error()
+    inlines.execute("INSERT INTO t VALUES (2, 5)").raise_for_error()
+    assert value(inlines, "SELECT list((a, d) ORDER BY a) FROM t") == [(1, None), (2, None)]
+    codes = {one.code: one.detail for one in inlines.fsck().findings}
+    assert codes["inlined-row-of-former-columns"] == "1 rows in ducklake_inlined_data_1_1, from snapshot 5"
