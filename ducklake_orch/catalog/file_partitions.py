@@ -158,7 +158,7 @@ def _apply(
     if not (key.is_identity or transform.startswith("bucket(")):
         # Between two days of March there is nothing else, unless a year lies between them.
         same = f"date_trunc({literal(transform)}, low) = date_trunc({literal(transform)}, high)"
-    low, high = (f"CAST({key_sql(transform, side)} AS VARCHAR)" for side in ("low", "high"))
+    low, high = (f"CAST({key_sql(transform, side, kind)} AS VARCHAR)" for side in ("low", "high"))
     sql = f"SELECT n, {low}, {high}, {same} FROM (SELECT n, {typed} FROM (VALUES {rows}) AS v(n, low, high))"
     return {
         ordered[n]: Span(first, last) for n, first, last, alike in con.execute(sql).fetchall() if alike or first != last
@@ -179,7 +179,10 @@ def _read(
     columns = files[0].match.columns
     read_keys = [(n, key) for n, key in enumerate(keys) if key.column.column_id in columns]
     read_columns = [column for column in required if column.column_id in columns]
-    inner = [f"{key_sql(key.field.transform, _cast(key.column, columns))} AS k{n}" for n, key in read_keys]
+    inner = [
+        f"{key_sql(key.field.transform, _cast(key.column, columns), duckdb_type(key.column))} AS k{n}"
+        for n, key in read_keys
+    ]
     inner += [f"{_column(column, columns)} AS c{n}" for n, column in enumerate(read_columns)]
     outer = [f"CAST(min(k{n}) AS VARCHAR), CAST(max(k{n}) AS VARCHAR), count(k{n})" for n, _ in read_keys]
     outer += [f"count(c{n})" for n in range(len(read_columns))]

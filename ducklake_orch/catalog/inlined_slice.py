@@ -202,7 +202,8 @@ def _by_key(
     keys = []
     for one in partition_keys(table):
         old = known.get(one.column.column_id)
-        keys.append(key_sql(one.field.transform, f"({read_as(short(old) if old else 'NULL', old, one.column)})"))
+        value = read_as(short(old) if old else "NULL", old, one.column)
+        keys.append(key_sql(one.field.transform, f"({value})", duckdb_type(one.column)))
     con.execute(f"ALTER TABLE {_VERSIONS} ADD COLUMN part BIGINT")
     ranked = f"SELECT rowid AS place, dense_rank() OVER (ORDER BY {', '.join(keys)}) AS part FROM {_VERSIONS}"
     con.execute(f"UPDATE {_VERSIONS} v SET part = r.part FROM ({ranked}) r WHERE v.rowid = r.place")

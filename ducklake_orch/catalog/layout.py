@@ -1,5 +1,6 @@
 """How a table's rows are laid out in files: partition keys as SQL, their folders, and the options of COPY."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -10,6 +11,12 @@ from ducklake_orch.config.units import parse_size
 from ducklake_orch.engine.quoting import folded, identifier, literal
 
 DEFAULT_FILE_SIZE = 512 * 1024 * 1024
+# The types of which the extension hashes the text, as DuckDB writes them.
+_HASHED_AS_TEXT = re.compile(
+    r"U(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|UID)|HUGEINT|DECIMAL\((19|[23]\d),.*|INTERVAL|VARIANT"
+    r"|(STRUCT|MAP)\(.*|.*\[\d*\]",
+    re.DOTALL,
+)
 _MOMENTS = ("year", "month", "day", "hour")
 # Names of the files that this package writes: the id of the write, then one for the file.
 OWN_FILES = f"%ducklake-{'_' * 32}-%"
@@ -32,7 +39,7 @@ class PartitionKey:
     @property
     def sql(self) -> str:
         """The key's value for a row."""
-        return key_sql(self.field.transform, identifier(self.column.name))
+        return key_sql(self.field.transform, identifier(self.column.name), duckdb_type(self.column))
 
     @property
     def is_identity(self) -> bool:
@@ -44,13 +51,33 @@ class PartitionKey:
         return folder(self.folder, encoded)
 
 
-def key_sql(transform: str, column: str) -> str:
-    """Return the SQL of a transform of a column."""
+def key_sql(transform: str, value: str, kind: str) -> str:
+    """Return the SQL of a transform of a value.
+
+    Args:
+        transform: Of the key.
+        value: The SQL of the value.
+        kind: The value's type, as DuckDB writes it.
+    """
     if transform == "identity":
-        return column
+        return value
     if transform.startswith("bucket("):
-        return f"((murmur3_32({column}) & 2147483647) % {int(transform[7:-1])})"
-    return f"{transform}({column})"
+        return bucket_sql(value, kind, str(int(transform[7:-1])))
+    return f"{transform}({value})"
+
+
+def bucket_sql(value: str, kind: str, buckets: str) -> str:
+    """Return the SQL of the bucket that a value of a type belongs to."""
+    hashed = f"CAST({value} AS VARCHAR)" if hashed_as_text(kind) else value
+    return f"((murmur3_32({hashed}) & 2147483647) % {buckets})"
+
+
+def hashed_as_text(kind: str) -> bool:
+    """Whether the extension hashes the text of values of a type.
+
+    Where rows were filtered before, it takes the text of another row, or crashes; so it is given texts instead.
+    """
+    return _HASHED_AS_TEXT.fullmatch(kind) is not None
 
 
 def depends_on_zone(table: TableDef, field: PartitionField) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ducklake_orch.catalog.domains import MAYBE, TRUTH, Domain, Expressions, comparable, constant, join, text_of
+from ducklake_orch.catalog.layout import bucket_sql, hashed_as_text
 from ducklake_orch.catalog.predicate import COMPARISONS, Node
 from ducklake_orch.engine.quoting import literal
 
@@ -174,11 +175,13 @@ class FileConditions:
         """Return whether files of a column's bucket may hold a constant."""
         if x.column is None or not y.constant or not self._expressions.facts.has("bucket", x.column):
             return MAYBE
+        if hashed_as_text(x.type):
+            return MAYBE  # where the engine wrote the file, it may be in any
         n = x.column.column_id
         value = f"TRY_CAST({y.low} AS {x.type})"
         # NaNs are equal, and hash by their sign.
         anywhere = f" OR isnan({value})" if x.type in ("FLOAT", "DOUBLE") else ""
-        return f"coalesce((murmur3_32({value}) & 2147483647) % buckets_{n} = bucket_{n}{anywhere}, true)"
+        return f"coalesce({bucket_sql(value, x.type, f'buckets_{n}')} = bucket_{n}{anywhere}, true)"
 
 
 def _mixed(domains: Sequence[Domain]) -> bool:

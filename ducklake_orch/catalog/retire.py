@@ -234,9 +234,9 @@ def _key_condition(table: TableDef, key: Key) -> str:
     parts = []
     for one, value in zip(table.partition.fields if table.partition else (), key, strict=True):
         column = table.column(one.column_id)
-        kind = duckdb_type(column) if one.transform == "identity" else "BIGINT"
-        wanted = f"CAST({literal(value)} AS {kind})"
-        parts.append(f"{key_sql(one.transform, identifier(column.name))} IS NOT DISTINCT FROM {wanted}")
+        kind = duckdb_type(column)
+        wanted = f"CAST({literal(value)} AS {kind if one.transform == 'identity' else 'BIGINT'})"
+        parts.append(f"{key_sql(one.transform, identifier(column.name), kind)} IS NOT DISTINCT FROM {wanted}")
     return " AND ".join(parts)
 
 

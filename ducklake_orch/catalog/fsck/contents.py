@@ -11,6 +11,8 @@ from ducklake_orch.catalog.file_sql import renamed
 from ducklake_orch.catalog.fsck.footers import for_each, read_footers
 from ducklake_orch.catalog.fsck.local_copy import LocalCopy
 from ducklake_orch.catalog.layout import key_sql
+from ducklake_orch.catalog.model import ColumnDef
+from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.engine.quoting import exactly, identifier, literal
 
 # Types without an order that bounds could follow, or whose bounds nobody uses.
@@ -165,24 +167,42 @@ def _named_leaves(column: FileColumn, sql: str, many: bool, known: tuple[int, Na
             yield from _named_leaves(child, inner, in_list, found)
 
 
-def _partition_keys(copy: LocalCopy) -> dict[int, list[tuple[int, int, str]]]:
-    rows = copy.con.execute(
-        "SELECT partition_id, partition_key_index, column_id, transform FROM ducklake_partition_column"
-    ).fetchall()
-    found: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
-    for partition_id, index, column_id, transform in rows:
-        found[int(partition_id)].append((int(index), int(column_id), str(transform)))
+@dataclass(frozen=True)
+class _Key:
+    """A partition key: its place in the spec, and a column of some type in the catalog."""
+
+    index: int
+    column_id: int
+    transform: str
+    type: str
+
+    def sql(self, leaf: Leaf) -> str:
+        """Return the key of a row of a file."""
+        if self.type in ("int128", "uint128"):  # in files they are DOUBLE, which has other buckets
+            kind = duckdb_type(ColumnDef(self.column_id, "", self.type, nullable=True))
+            return key_sql(self.transform, f"TRY_CAST({leaf.sql} AS {kind})", kind)
+        return key_sql(self.transform, leaf.sql, leaf.type)
+
+
+def _partition_keys(copy: LocalCopy) -> dict[int, list[_Key]]:
+    rows = copy.con.execute("""
+        SELECT partition_id, partition_key_index, column_id, transform, coalesce(column_type, '')
+        FROM ducklake_partition_column JOIN ducklake_partition_info USING (partition_id)
+        LEFT JOIN leaf USING (table_id, column_id)""").fetchall()
+    found: dict[int, list[_Key]] = defaultdict(list)
+    for partition_id, index, column_id, transform, kind in rows:
+        found[int(partition_id)].append(_Key(int(index), int(column_id), str(transform), str(kind)))
     return found
 
 
-def _values_sql(leaves: Sequence[Leaf], keys: Sequence[tuple[int, int, str]]) -> str:
+def _values_sql(leaves: Sequence[Leaf], keys: Sequence[_Key]) -> str:
     by_id: Mapping[int, Leaf] = {leaf.column_id: leaf for leaf in leaves if not leaf.many}
     parts = []
-    for index, column_id, transform in keys:
-        if column_id in by_id:
-            value = key_sql(transform, by_id[column_id].sql)
+    for key in keys:
+        if key.column_id in by_id:
+            value = key.sql(by_id[key.column_id])
             ends = f"least: min({value})::VARCHAR, most: max({value})::VARCHAR"
-            parts.append(f"{{key: {index}, {ends}, nulls: (count(*) - count({value}))::BIGINT}}")
+            parts.append(f"{{key: {key.index}, {ends}, nulls: (count(*) - count({value}))::BIGINT}}")
     stats = f"[{', '.join(leaf.facts for leaf in leaves)}] AS stats"
     empty = "NULL::STRUCT(key INTEGER, least VARCHAR, most VARCHAR, nulls BIGINT)[]"
     return f"{stats}, {f'[{chr(44).join(parts)}]' if parts else empty} AS keys"
