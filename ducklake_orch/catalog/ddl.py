@@ -114,10 +114,10 @@ def add_inlined_table(transaction: MetadataTransaction, table: TableDef, version
 
     The engine would take the place of the version before. Where there is none it makes one, under a version that no
     table knows, and once the next ALTER has come a flush reads those rows by the columns of some older version.
-    Not on MySQL: there CREATE TABLE ends the transaction, and the engine inserts nothing after our rows anyway.
     """
     catalog = transaction.config.catalog.type
-    if catalog == "mysql" or not (table.inlined or inlines(transaction.config, table)):
+    # On MySQL the engine inserts nothing into a table that was made with rows.
+    if not table.inlined and (catalog == "mysql" or not inlines(transaction.config, table)):
         return None
     if (types := stored_types(catalog, table.columns)) is None:
         return None

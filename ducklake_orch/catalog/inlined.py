@@ -186,7 +186,7 @@ def _stored_type(catalog: str, column: ColumnDef) -> str | None:
     small = column.type in ("boolean", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
     if catalog == "sqlite":
         return "BIGINT" if small else "BLOB" if column.type == "blob" else "VARCHAR"
-    if column.type in ("varchar", "json", "blob"):
+    if column.type == "blob" or (catalog == "postgres" and column.type in ("varchar", "json")):
         return "BLOB"
     if column.type in ("uint8", "uint16"):
         return "INTEGER"

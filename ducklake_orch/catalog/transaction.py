@@ -5,6 +5,7 @@ Every statement that writes passes `_run`, so that a test can kill the process b
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import duckdb
@@ -125,7 +126,15 @@ class MetadataTransaction:
     def create(self, table: str, columns: Mapping[str, str]) -> None:
         """Make a metadata table, its columns in DuckDB's types."""
         parts = ", ".join(f"{identifier(name)} {kind}" for name, kind in columns.items())
-        self._run(f"CREATE TABLE {self.metadata.table_sql(table)} ({parts})")
+        create = f"CREATE TABLE {self.metadata.table_sql(table)} ({parts})"
+        if self._kind != "mysql":
+            self._run(create)
+            return
+        # CREATE TABLE commits the transaction that runs it, so another one does. An attempt that failed may have left
+        # the table behind, with other columns.
+        with closing(self.con.cursor()) as own:
+            own.execute(f"DROP TABLE IF EXISTS {self.metadata.table_sql(table)}")
+            self._run(create, con=own)
 
     def change(self, table: str, statement: str) -> None:
         """Run an UPDATE or DELETE in the catalog's own SQL; `{}` stands for the table."""
@@ -154,10 +163,10 @@ class MetadataTransaction:
     def _server_sql(self, sql: str) -> str:
         return f"CALL {self._kind}_execute({literal(self._alias)}, {literal(sql)})"
 
-    def _run(self, sql: str, *, fetch: bool = False) -> None:
+    def _run(self, sql: str, *, fetch: bool = False, con: duckdb.DuckDBPyConnection | None = None) -> None:
         self._statements += 1
         fault_point(f"statement.{self._statements}")
-        done = self.con.execute(sql)
+        done = (con or self.con).execute(sql)
         if fetch:  # a query changes rows only as it is read
             done.fetchall()
 

@@ -58,6 +58,40 @@ def test_its_columns_are_those_that_the_engine_would_give_it(lake: DuckLake) -> 
     assert ours[:-1] == by_engine
 
 
+VALUES = {
+    "BOOLEAN": "true",
+    "UBIGINT": "18446744073709551615",
+    "HUGEINT": "170141183460469231731687303715884105727",
+    "DECIMAL(38,10)": "1234567890123456789012345678.0123456789",
+    "DOUBLE": "0.1",
+    "VARCHAR": "'it''s \\ \"é\"'",
+    "JSON": """'{"a": "it''s"}'""",
+    "BLOB": r"'\x00\xFF\x27'",
+    "DATE": "'0001-01-01'",
+    "TIME": "'23:59:59.123456'",
+    "TIMETZ": "'12:00:00+02'",
+    "INTERVAL": "INTERVAL 3 MONTH",
+    "TIMESTAMP": "'2024-01-02 03:04:05.123456'",
+    "TIMESTAMPTZ": "'2024-01-02 03:04:05.123456+00'",
+}
+
+
+@catalogs()
+def test_a_table_that_got_columns_while_empty_keeps_the_first_row_that_the_engine_inserts(lake: DuckLake) -> None:
+    typed = [f"CAST({value} AS {kind})" for kind, value in VALUES.items()]
+    columns = ", ".join(f"c{n} {kind}" for n, kind in enumerate(VALUES))
+    lake.execute(f"CREATE TABLE t ({columns})").raise_for_error()
+    added = pa.table({"more": pa.array([], pa.string())})
+    lake.write(added, "t", mode="append", schema_evolution="add")
+    assert lake.fsck(deep=True).findings == []
+    lake.execute(f"INSERT INTO t VALUES ({', '.join(typed)}, 'x')").raise_for_error()
+    assert lake.snapshots()[0].changes == ["inlined_insert:1"]
+    same = " AND ".join(f"c{n} = {value}" for n, value in enumerate(typed))
+    assert rows(lake, f"SELECT {same}, more FROM t") == [(True, "x")]
+    assert lake.read("t").num_rows == 1
+    assert lake.fsck(deep=True).findings == []
+
+
 @catalogs(sql_writes=True)
 def test_several_partitions_are_replaced_whose_rows_are_inlined(lake: DuckLake) -> None:
     create = "CREATE TABLE t (p INTEGER, q BOOLEAN)"
