@@ -7,7 +7,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from ducklake_orch.config.catalogs import FileCatalog, SQLiteCatalog
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.units import read_argument
 from ducklake_orch.errors import ConfigError
@@ -177,15 +176,16 @@ class LakeHandle:
         self, snapshot: int | None = None, as_of: datetime | str | None = None, *, entering: bool = True
     ) -> "AbstractContextManager[Session]":
         """Open a session that looks into the lake; what the package's own reading verbs run in."""
+        from ducklake_orch.engine.dialects import dialect_of
         from ducklake_orch.engine.session import open_session
 
         # Read-only lets several processes look into a file at once, and needs no right to write; on a server one kind
         # of connection serves reading and writing.
-        catalog = self.config.catalog
-        read_only = isinstance(catalog, FileCatalog) and catalog.path.exists()
-        if isinstance(catalog, SQLiteCatalog) and not entering:
-            # Its metadata can be read as they are at one moment only by who may write; see `metadata.reading`.
-            read_only = read_only and not all(os.access(path, os.W_OK) for path in (catalog.path, catalog.path.parent))
+        file = self.config.catalog_file
+        read_only = file is not None and file.exists()
+        if file is not None and not entering and not dialect_of(self.config).reads_one_moment:
+            # Only a session that may write can read such metadata as of one moment; see `metadata.reading`.
+            read_only = read_only and not all(os.access(path, os.W_OK) for path in (file, file.parent))
         pin = self._pin(read_only, snapshot, as_of)._replace(reads=True)
         return open_session(self.config, pin, entering=entering)
 

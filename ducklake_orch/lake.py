@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from ducklake_orch.config.catalogs import CATALOGS, Catalog, DuckDBCatalog
+from ducklake_orch.config.catalogs import CATALOGS, Catalog
 from ducklake_orch.config.lake import Scalar
 from ducklake_orch.config.units import parse_duration, read_argument
 from ducklake_orch.errors import LakeNotFoundError
@@ -82,13 +82,14 @@ class DuckLake(RowVerbs, LakePast, LakeStreams, Upkeep):
         Raises:
             DuckLakeOrchError: Only when the lake cannot be opened; a failing command is reported in the result.
         """
+        from ducklake_orch.engine.dialects import dialect_of
         from ducklake_orch.engine.execute import Request, execute, only_reads
 
         lake = self.sibling(use) if use is not None and use != self.config.name else self
         seconds = None if timeout is None else read_argument("timeout", parse_duration, timeout).total_seconds()
         request = Request(atomic, on_error, max_rows, params, seconds, force, commit)
-        catalog = lake.config.catalog
-        if isinstance(catalog, DuckDBCatalog) and catalog.path.exists():
+        file = lake.config.catalog_file
+        if file is not None and file.exists() and dialect_of(lake.config).attached_by_one_process:
             # The file is open to one writer or to many readers.
             read_only = read_only or only_reads(commands)
         return execute(lake.config, commands, request, lake._pin(read_only, snapshot, as_of))

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from ducklake_orch.catalog.metadata import Metadata
-from ducklake_orch.engine import server_sql
 from ducklake_orch.errors import ClockError
 
 _WARNED, _REFUSED = timedelta(hours=1), timedelta(days=1)
@@ -49,10 +48,10 @@ def read_clock(metadata: Metadata) -> Clock:
     A catalog in a file has no clock. Its newest snapshot only tells whether this host's clock is behind: a lake that is
     long not written looks like a clock that is ahead. Where it is behind, it still holds: everything seems younger.
     """
-    asked = server_sql.query(metadata.config, f"select {server_sql.microseconds_now(metadata.config)} as now")
-    ((microseconds,),) = metadata.rows(asked) if metadata.config.catalog.type in ("postgres", "mysql") else ((None,),)
     local = datetime.now(UTC)
-    if microseconds is not None:
+    if (clock := metadata.dialect.clock_sql()) is not None:
+        ((microseconds,),) = metadata.rows(metadata.dialect.query(f"select {clock} as now"))
+        local = datetime.now(UTC)
         now = _EPOCH + timedelta(microseconds=int(microseconds))
         return Clock(now, local - now, "that of the catalog's server")
     snapshots = metadata.table_sql("ducklake_snapshot")

@@ -115,11 +115,11 @@ def add_inlined_table(transaction: MetadataTransaction, table: TableDef, version
     The engine would take the place of the version before. Where there is none it makes one, under a version that no
     table knows, and once the next ALTER has come a flush reads those rows by the columns of some older version.
     """
-    catalog = transaction.config.catalog.type
-    # On MySQL the engine inserts nothing into a table that was made with rows.
-    if not table.inlined and (catalog == "mysql" or not inlines(transaction.config, table)):
+    dialect = transaction.dialect
+    # Where CREATE TABLE commits, on MySQL, the engine inserts nothing into a table that was created with rows.
+    if not table.inlined and (dialect.create_commits or not inlines(transaction.config, table)):
         return None
-    if (types := stored_types(catalog, table.columns)) is None:
+    if (types := stored_types(dialect, table.columns)) is None:
         return None
     name = f"ducklake_inlined_data_{table.table_id}_{version}"
     transaction.create(name, {"row_id": "BIGINT", "begin_snapshot": "BIGINT", "end_snapshot": "BIGINT"} | types)

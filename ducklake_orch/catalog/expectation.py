@@ -12,7 +12,7 @@ from ducklake_orch.catalog.predicate import parse_predicate
 from ducklake_orch.catalog.retire import files_of_partitions, partitions_condition
 from ducklake_orch.catalog.scan import classify
 from ducklake_orch.catalog.transaction import MetadataTransaction
-from ducklake_orch.engine import server_sql
+from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.errors import SnapshotChangedError, SnapshotNotFoundError, StalePlanError
 
 
@@ -51,7 +51,7 @@ def judge_rollback(transaction: MetadataTransaction, back: Rollback, table: Tabl
     Raises:
         StalePlanError: When somebody did.
     """
-    name = server_sql.table(transaction.config, "ducklake_snapshot_changes")
+    name = transaction.dialect.table("ducklake_snapshot_changes")
     rows = transaction.ask(f"select snapshot_id, changes_made from {name} where snapshot_id > {back.snapshot}")
     if len(rows) != transaction.latest.snapshot_id - back.snapshot:
         raise StalePlanError(
@@ -69,7 +69,7 @@ def judge_rollback(transaction: MetadataTransaction, back: Rollback, table: Tabl
 def _refuse_other_table(
     transaction: MetadataTransaction, change: TableChange, table: TableDef | None, expected: int
 ) -> None:
-    snapshots = server_sql.table(transaction.config, "ducklake_snapshot")
+    snapshots = transaction.dialect.table("ducklake_snapshot")
     if not transaction.ask(f"select 1 from {snapshots} where snapshot_id = {expected}"):
         raise SnapshotNotFoundError(
             f"`expect_snapshot` = {expected}: there is no such snapshot (any more).",
@@ -85,7 +85,7 @@ def _refuse_other_table(
 
 def _changed_since(transaction: MetadataTransaction, table: TableDef, expected: int) -> list[int]:
     config = transaction.config
-    name = server_sql.table(config, "ducklake_snapshot_changes")
+    name = dialect_of(config).table("ducklake_snapshot_changes")
     latest = transaction.latest.snapshot_id
     rows = transaction.ask(f"select snapshot_id, changes_made from {name} where snapshot_id > {expected}")
     if len(rows) != latest - expected:

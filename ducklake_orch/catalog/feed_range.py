@@ -9,7 +9,6 @@ from ducklake_orch.catalog import changes, keys
 from ducklake_orch.catalog.cells import text
 from ducklake_orch.catalog.metadata import Metadata
 from ducklake_orch.catalog.model import TableDef
-from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.errors import ConfigError, HistoryExpiredError, SnapshotNotFoundError
 
@@ -169,9 +168,9 @@ def _commits(
     own = {}
     if keys.exists(metadata):
         # Asked of the server itself: DuckDB may not have seen yet that somebody made the table.
-        name = server_sql.table(metadata.config, keys.TABLE)
+        name = metadata.dialect.table(keys.TABLE)
         sql = f"select snapshot_id, idempotency_key from {name} where table_id = {table.table_id}"
-        rows = metadata.rows(server_sql.query(metadata.config, sql))
+        rows = metadata.rows(metadata.dialect.query(sql))
         own = {int(row[0]): text(row[1]) for row in rows}
     name = metadata.table_sql("ducklake_snapshot_changes")
     between = f"snapshot_id BETWEEN {first} AND {last}"

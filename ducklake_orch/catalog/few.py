@@ -9,11 +9,12 @@ import duckdb
 
 from ducklake_orch.catalog.column_names import beside
 from ducklake_orch.catalog.fitting import explain
-from ducklake_orch.catalog.inlined import stored_text, stored_types
+from ducklake_orch.catalog.inlined import stored_types
 from ducklake_orch.catalog.model import NewFile, TableDef
 from ducklake_orch.catalog.relation import Relation
 from ducklake_orch.catalog.writer import fitted, write_files
-from ducklake_orch.engine.quoting import folded, identifier
+from ducklake_orch.engine.dialects import Dialect, dialect_of
+from ducklake_orch.engine.quoting import identifier
 
 if TYPE_CHECKING:
     from ducklake_orch.config.lake import LakeConfig
@@ -40,18 +41,18 @@ class FewRows:
 def row_limit(config: "LakeConfig", table: TableDef) -> int:
     """Return up to how many rows at once the catalog keeps of a table; none where they would not come back whole."""
     limit = table.options.get("data_inlining_row_limit", config.data_inlining_row_limit)
-    return 0 if _reason_against(config.catalog.type, table) else int(_DEFAULT_LIMIT if limit is None else limit)
+    return 0 if _reason_against(dialect_of(config), table) else int(_DEFAULT_LIMIT if limit is None else limit)
 
 
-def _reason_against(catalog: str, table: TableDef) -> str | None:
-    if catalog in ("mysql", "motherduck"):
-        return "the engine finds no place there"  # CREATE TABLE ends MySQL's transaction
+def _reason_against(dialect: Dialect[Any], table: TableDef) -> str | None:
+    if not dialect.keeps_rows:
+        return "the catalog takes no rows from this package"
     if any(column.children or column.type in ("geometry", "variant") for column in table.columns):
         return "not all such values come back as they were"  # texts in structs without their apostrophes
-    if stored_types(catalog, table.columns) is None:
+    if stored_types(dialect, table.columns) is None:
         return "no table of the catalog has such columns"
-    if catalog == "sqlite" and any(folded(column.name) == "rowid" for column in table.columns):
-        return "the engine takes the column for SQLite's own, and cannot flush its rows"
+    if not all(dialect.flushes_column(column.name) for column in table.columns):
+        return "the engine cannot flush rows with such a column"
     return None
 
 
@@ -70,12 +71,14 @@ def few_at_most(limit: int, reader: Any) -> tuple[bool, Any]:
     return count <= limit, pa.RecordBatchReader.from_batches(reader.schema, chain(seen, reader))
 
 
-def few_rows(con: duckdb.DuckDBPyConnection, catalog: str, table: TableDef, source: str, only: str | None) -> FewRows:
+def few_rows(
+    con: duckdb.DuckDBPyConnection, dialect: Dialect[Any], table: TableDef, source: str, only: str | None
+) -> FewRows:
     """Make a few rows ready for the catalog.
 
     Args:
         con: A DuckDB.
-        catalog: The kind of catalog.
+        dialect: Of the catalog.
         table: What they are for.
         source: What stands behind FROM to read them; it is read once.
         only: Leave out the rows that do not match this predicate.
@@ -90,7 +93,8 @@ def few_rows(con: duckdb.DuckDBPyConnection, catalog: str, table: TableDef, sour
     try:
         with tempfile.TemporaryDirectory() as folder:
             files = write_files(con, replace(table, folder=f"{folder}/", data_path=f"{folder}/"), _FEW, "few")
-        texts = ", ".join(f"{stored_text(catalog, one)} AS {identifier(one.name)}" for one in table.columns)
+        named = ((one.type, identifier(one.name)) for one in table.columns)
+        texts = ", ".join(f"{dialect.inlined_text(kind, name)} AS {name}" for kind, name in named)
         ordinal = beside("ordinal", table.columns)
         rows = con.execute(f"SELECT row_number() OVER () - 1 AS {ordinal}, {texts} FROM {_FEW}").to_arrow_table()
     finally:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ducklake_orch.catalog.cells import text
 from ducklake_orch.catalog.column_names import (
@@ -17,14 +18,11 @@ from ducklake_orch.catalog.metadata import Metadata, live
 from ducklake_orch.catalog.model import ColumnDef, InlinedTable, TableDef
 from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine import server_sql
+from ducklake_orch.engine.dialects import Dialect, dialect_of
 from ducklake_orch.engine.quoting import identifier
 
 # SQLite puts no more than 500 SELECTs together.
 _SELECTS_IN_ONE_QUERY = 400
-# The most bytes that PostgreSQL keeps of a name, and the names that its tables have for themselves.
-_POSTGRES_BYTES = 63
-_POSTGRES_NAMES = ("ctid", "xmin", "xmax", "cmin", "cmax", "tableoid")
 
 
 @dataclass(frozen=True)
@@ -107,26 +105,24 @@ def places_with_dead_rows(metadata: Metadata) -> list[str]:
     """Return the tables of the whole lake that hold inlined rows which have ended, in a constant number of queries."""
     config = metadata.config
     registry = metadata.rows(f"SELECT table_name FROM {metadata.table_sql('ducklake_inlined_data_tables')}")
-    there = set(server_sql.names(metadata.con, config, "ducklake_inlined_data_"))
+    there = set(dialect_of(config).names(metadata.con, "ducklake_inlined_data_"))
     places = [name for row in registry if (name := text(row[0]) or "") in there]
     found = []
     for start in range(0, len(places), _SELECTS_IN_ONE_QUERY):
         selects = [
-            f"select {number} as place, count(end_snapshot) as n from {server_sql.table(config, name)}"
+            f"select {number} as place, count(end_snapshot) as n from {dialect_of(config).table(name)}"
             for number, name in enumerate(places[start : start + _SELECTS_IN_ONE_QUERY], start)
         ]
-        counted = metadata.rows(server_sql.query(config, " union all ".join(selects)))
+        counted = metadata.rows(dialect_of(config).query(" union all ".join(selects)))
         found += [places[int(row[0])] for row in counted if int(row[1])]
     return found
 
 
 def is_there(metadata: Metadata, name: str) -> bool:
     """Whether the metadata database has a table that other sessions make and drop as they need it."""
-    if not server_sql.exists(metadata.con, metadata.config, name):
+    if not metadata.dialect.exists(metadata.con, name):
         return False
-    if metadata.config.catalog.type == "mysql":
-        # DuckDB keeps the list of a MySQL server's tables for as long as it is attached.
-        metadata.con.execute("CALL mysql_clear_cache()")
+    metadata.dialect.refresh_tables(metadata.con)
     return True
 
 
@@ -152,24 +148,18 @@ def _rows(
     return InlinedRows(inlined.name, inlined.schema_version, sql, row_id, snapshot, end)
 
 
-def stored_types(catalog: str, columns: Sequence[ColumnDef]) -> dict[str, str] | None:
-    """Return the types that the catalog keeps inlined rows in; None when it cannot keep such columns.
+def stored_types(dialect: Dialect[Any], columns: Sequence[ColumnDef]) -> dict[str, str] | None:
+    """Return the types in which the catalog stores inlined rows; None when it cannot store such columns.
 
     Args:
-        catalog: The kind of catalog.
+        dialect: Of the catalog.
         columns: The table's columns.
     """
-    if reserved_column(columns) is not None:
+    if reserved_column(columns) is not None or not all(dialect.takes_inlined_column(one.name) for one in columns):
         return None
-    if catalog == "postgres" and any(_is_unlike_in_postgres(one.name) for one in columns):
-        return None
-    found = {one.name: _stored_type(catalog, one) for one in columns}
-    kept = {name: kind for name, kind in found.items() if kind is not None}
-    return kept if len(kept) == len(found) else None
-
-
-def _is_unlike_in_postgres(name: str) -> bool:
-    return len(name.encode()) > _POSTGRES_BYTES or name in _POSTGRES_NAMES
+    found = {one.name: dialect.inlined_type(one.type, duckdb_type(one)) for one in columns}
+    stored = {name: kind for name, kind in found.items() if kind is not None}
+    return stored if len(stored) == len(found) else None
 
 
 def inlines(config: LakeConfig, table: TableDef) -> bool:
@@ -178,37 +168,7 @@ def inlines(config: LakeConfig, table: TableDef) -> bool:
     return limit is None or int(limit) > 0
 
 
-def _stored_type(catalog: str, column: ColumnDef) -> str | None:
-    if column.type == "geometry" or (column.type == "variant" and catalog != "duckdb"):
-        return None
-    if catalog == "duckdb":
-        return duckdb_type(column)
-    small = column.type in ("boolean", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
-    if catalog == "sqlite":
-        return "BIGINT" if small else "BLOB" if column.type == "blob" else "VARCHAR"
-    if column.type == "blob" or (catalog == "postgres" and column.type in ("varchar", "json")):
-        return "BLOB"
-    if column.type in ("uint8", "uint16"):
-        return "INTEGER"
-    same = small or column.type.startswith(("decimal", "float", "time_", "timetz", "interval", "uuid"))
-    return duckdb_type(column) if same or column.type == "time" else "VARCHAR"
-
-
-def stored_text(catalog: str, column: ColumnDef) -> str:
-    """Return the SQL of a value as the text, or the bytes, that its place in the catalog is cast from."""
-    name = identifier(column.name)
-    if column.type == "blob":
-        return name
-    if catalog == "postgres" and column.type in ("varchar", "json"):
-        return f"encode(CAST({name} AS VARCHAR))"
-    if catalog == "sqlite" and column.type == "boolean":
-        name = f"CAST({name} AS BIGINT)"
-    return f"CAST({name} AS VARCHAR)"
-
-
 def stored_value(metadata: Metadata, column: ColumnDef) -> str:
     """Return the SQL of an inlined value, in the type of its column; catalogs keep much as text."""
-    name = identifier(stored_name(column.name))
-    if metadata.config.catalog.type == "postgres" and column.type in ("varchar", "json"):
-        name = f"decode({name})"  # kept as bytes, which may hold what Postgres takes in no text
-    return f"CAST({name} AS {duckdb_type(column)})"
+    stored = metadata.dialect.inlined_value(column.type, identifier(stored_name(column.name)))
+    return f"CAST({stored} AS {duckdb_type(column)})"

@@ -5,14 +5,14 @@ Its primary key is the last guard: of two processes that do the same work, one c
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ducklake_orch.catalog import conflicts
 from ducklake_orch.catalog.cells import text
 from ducklake_orch.catalog.metadata import Metadata, reading
+from ducklake_orch.catalog.own_table import create_before, create_within
 from ducklake_orch.catalog.transaction import MetadataTransaction
-from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine import server_sql
+from ducklake_orch.engine.dialects import Dialect, dialect_of
 from ducklake_orch.engine.quoting import TableName, literal
 from ducklake_orch.engine.session import Session
 from ducklake_orch.errors import ConfigError, LakeNotFoundError
@@ -20,8 +20,6 @@ from ducklake_orch.errors import ConfigError, LakeNotFoundError
 TABLE = "ducklake_orch_commits"
 # A primary key on MySQL takes 3072 bytes.
 _LONGEST_KEY = 1024
-# MySQL compares texts without case and without spaces at their end; bytes are compared as they are.
-_KEY_TYPES = {"mysql": f"VARBINARY({_LONGEST_KEY})", "postgres": "TEXT"}
 
 
 def check(key: str) -> None:
@@ -35,38 +33,32 @@ def check(key: str) -> None:
 
 def exists(metadata: Metadata) -> bool:
     """Whether the table of keys is there; it is made by the first write that has a key."""
-    return server_sql.exists(metadata.con, metadata.config, TABLE)
+    return metadata.dialect.exists(metadata.con, TABLE)
 
 
 def make_table(session: Session) -> None:
-    """Make the table of keys where that cannot be part of the commit: MySQL commits what is open at every CREATE."""
-    config = session.config
-    if config.catalog.type == "mysql" and not exists(Metadata(session.instance.root, config)):
-        sql = _create_sql(config).replace("{}", server_sql.table(config, TABLE))
-        session.instance.root.execute(f"CALL mysql_execute({literal(config.metadata_alias)}, {literal(sql)})")
+    """Create the table of keys before the commit, where it cannot be part of it."""
+    create_before(session, TABLE, _columns(dialect_of(session.config)))
 
 
 def make_table_in(transaction: MetadataTransaction) -> None:
-    """Make the table of keys with the first key."""
-    if transaction.config.catalog.type != "mysql":
-        transaction.change(TABLE, _create_sql(transaction.config))
+    """Create the table of keys with the first key."""
+    create_within(transaction, TABLE, _columns(transaction.dialect))
 
 
-def _create_sql(config: LakeConfig) -> str:
-    kind = _KEY_TYPES.get(config.catalog.type, "VARCHAR")
+def _columns(dialect: Dialect[Any]) -> str:
     return (
-        f"CREATE TABLE IF NOT EXISTS {{}} (table_id BIGINT NOT NULL, idempotency_key {kind} NOT NULL,"
+        f"table_id BIGINT NOT NULL, idempotency_key {dialect.key_type(_LONGEST_KEY)} NOT NULL,"
         " snapshot_id BIGINT NOT NULL, write_id VARCHAR(64) NOT NULL, committed_at BIGINT NOT NULL,"
-        " PRIMARY KEY (table_id, idempotency_key))"
+        " PRIMARY KEY (table_id, idempotency_key)"
     )
 
 
 def find(metadata: Metadata, table_id: int, key: str) -> int | None:
     """Return the snapshot that committed a key, if one did; the table of keys must be there."""
-    config = metadata.config
-    name = server_sql.table(config, TABLE)
-    sql = f"select snapshot_id from {name} where table_id = {table_id} and idempotency_key = {_literal(config, key)}"
-    rows = metadata.rows(server_sql.query(config, sql))
+    dialect = metadata.dialect
+    same = f"table_id = {table_id} and idempotency_key = {dialect.text_literal(key)}"
+    rows = metadata.rows(dialect.query(f"select snapshot_id from {dialect.table(TABLE)} where {same}"))
     return int(rows[0][0]) if rows else None
 
 
@@ -113,45 +105,37 @@ def last_commits(
     with opened as session, reading(session, "Looking for who wrote tables") as metadata:
         if not table_ids or not exists(metadata):
             return {}
-        name = server_sql.table(metadata.config, TABLE)
+        name = metadata.dialect.table(TABLE)
         some = ", ".join(map(str, table_ids))
         sql = f"select table_id, idempotency_key, committed_at from {name} where table_id in ({some})"
-        rows = metadata.rows(server_sql.query(metadata.config, f"{sql} order by snapshot_id"))
+        rows = metadata.rows(metadata.dialect.query(f"{sql} order by snapshot_id"))
     found = ((int(row[0]), LastCommit(text(row[1]) or "", int(row[2]))) for row in rows)
     return {table_id: one for table_id, one in found if one.key.startswith(begin)}
 
 
 def find_in(transaction: MetadataTransaction, table_id: int, key: str) -> tuple[int, str] | None:
     """Return the snapshot that committed a key, and the write that it came from, as the transaction sees it."""
-    config = transaction.config
-    name = server_sql.table(config, TABLE)
-    same = f"table_id = {table_id} and idempotency_key = {_literal(config, key)}"
-    rows = transaction.ask(f"select snapshot_id, write_id from {name} where {same}")
+    dialect = transaction.dialect
+    same = f"table_id = {table_id} and idempotency_key = {dialect.text_literal(key)}"
+    rows = transaction.ask(f"select snapshot_id, write_id from {dialect.table(TABLE)} where {same}")
     return (int(rows[0][0]), text(rows[0][1]) or "") if rows else None
 
 
 def record(transaction: MetadataTransaction, table_id: int, key: str, snapshot_id: int, write_id: str) -> None:
     """Write a key beside its snapshot; forget those of the table that are too old."""
-    config = transaction.config
-    kept = int(config.keep_keys.total_seconds())
-    now = transaction.epoch()
-    same = f"idempotency_key = {_literal(config, key)} OR committed_at < {now - kept}"
+    kept = int(transaction.config.keep_keys.total_seconds())
+    now, stored_key = transaction.epoch(), transaction.dialect.text_literal(key)
+    same = f"idempotency_key = {stored_key} OR committed_at < {now - kept}"
     transaction.change(TABLE, f"DELETE FROM {{}} WHERE table_id = {table_id} AND ({same})")
-    values = f"{table_id}, {_literal(config, key)}, {snapshot_id}, {literal(write_id)}, {now}"
+    values = f"{table_id}, {stored_key}, {snapshot_id}, {literal(write_id)}, {now}"
     columns = "table_id, idempotency_key, snapshot_id, write_id, committed_at"
     transaction.change(TABLE, f"INSERT INTO {{}} ({columns}) VALUES ({values})")
 
 
-def _literal(config: LakeConfig, key: str) -> str:
-    # As bytes it means the same in every SQL mode.
-    return f"X'{key.encode().hex()}'" if config.catalog.type == "mysql" else literal(key)
-
-
 def undone_by(metadata: Metadata, table_id: int, snapshot: int) -> int | None:
     """Return the first snapshot after one that removed rows of a table, if there is any."""
-    config = metadata.config
-    name = server_sql.table(config, "ducklake_snapshot_changes")
+    name = metadata.dialect.table("ducklake_snapshot_changes")
     sql = f"select snapshot_id, changes_made from {name} where snapshot_id > {snapshot} order by snapshot_id"
-    rows = metadata.rows(server_sql.query(config, sql))
+    rows = metadata.rows(metadata.dialect.query(sql))
     found = conflicts.data_changes(((int(r[0]), text(r[1])) for r in rows), table_id, deleting=True)
     return found[0] if found else None

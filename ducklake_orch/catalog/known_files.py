@@ -7,7 +7,7 @@ from typing import Any
 from ducklake_orch.catalog.cells import text, truth
 from ducklake_orch.catalog.metadata import Metadata, join_path
 from ducklake_orch.catalog.model import TableDef
-from ducklake_orch.engine import server_sql
+from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.errors import DuplicateFileError
 
 _PATHS_IN_ONE_QUERY = 2000
@@ -94,6 +94,6 @@ def _look_up(metadata: Metadata, name: str, columns: str, paths: Iterable[str]) 
     config, ordered = metadata.config, sorted(paths)
     for start in range(0, len(ordered), _PATHS_IN_ONE_QUERY):
         some = ordered[start : start + _PATHS_IN_ONE_QUERY]
-        texts = ", ".join(server_sql.text_literal(config, path) for path in some)
-        sql = f"SELECT {columns} FROM {server_sql.table(config, name)} WHERE path IN ({texts})"
-        yield from metadata.con.execute(server_sql.query(config, sql)).fetchall()
+        texts = ", ".join(dialect_of(config).text_literal(path) for path in some)
+        sql = f"SELECT {columns} FROM {dialect_of(config).table(name)} WHERE path IN ({texts})"
+        yield from metadata.con.execute(dialect_of(config).query(sql)).fetchall()

@@ -15,7 +15,6 @@ from ducklake_orch.catalog.metadata import Metadata, live
 from ducklake_orch.catalog.model import DataFile, DeleteFile
 from ducklake_orch.catalog.predicate import OrderKey, Predicate
 from ducklake_orch.catalog.pruning import FileConditions
-from ducklake_orch.engine import server_sql
 from ducklake_orch.errors import StatementError
 
 FILE = (
@@ -212,7 +211,7 @@ def _path(folder: str, row: Mapping[str, Any]) -> str:
 
 def next_file_id(metadata: Metadata, at: int) -> int:
     """Return the id that the first file after a snapshot got; 0 when the catalog has forgotten the snapshot."""
-    name = server_sql.table(metadata.config, "ducklake_snapshot")
+    name = metadata.dialect.table("ducklake_snapshot")
     sql = f"select next_file_id from {name} where snapshot_id = {at}"
-    rows = metadata.rows(server_sql.query(metadata.config, sql))
+    rows = metadata.rows(metadata.dialect.query(sql))
     return int(rows[0][0]) if rows else 0

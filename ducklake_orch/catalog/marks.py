@@ -3,7 +3,6 @@
 from contextlib import AbstractContextManager
 
 from ducklake_orch.catalog.metadata import reading
-from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.engine.session import Session
 
@@ -16,7 +15,7 @@ def marked_snapshot(opened: AbstractContextManager[Session], mark: str) -> int |
         mark: Letters and digits.
     """
     with opened as session, reading(session, "Looking for what was done before") as metadata:
-        name = server_sql.table(metadata.config, "ducklake_snapshot_changes")
+        name = metadata.dialect.table("ducklake_snapshot_changes")
         found = f"select max(snapshot_id) from {name} where commit_extra_info like {literal(f'%{mark}%')}"
-        rows = metadata.rows(server_sql.query(metadata.config, found))
+        rows = metadata.rows(metadata.dialect.query(found))
         return None if rows[0][0] is None else int(rows[0][0])

@@ -18,7 +18,7 @@ from ducklake_orch.catalog.model import (
 from ducklake_orch.catalog.table_rows import build_columns, read_table_rows
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
-from ducklake_orch.engine import server_sql
+from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.session import Session, open_metadata
@@ -41,6 +41,7 @@ class Metadata:
     def __init__(self, con: duckdb.DuckDBPyConnection, config: LakeConfig) -> None:
         self.con = con
         self.config = config
+        self.dialect = dialect_of(config)
         self._values: dict[tuple[str, str | None, int | None], str] | None = None
 
     def table_sql(self, name: str) -> str:
@@ -54,9 +55,9 @@ class Metadata:
     def latest(self) -> SnapshotRow:
         """Return the latest snapshot, asked of the catalog itself."""
         columns = "snapshot_id, schema_version, next_catalog_id, next_file_id"
-        name = server_sql.table(self.config, "ducklake_snapshot")
+        name = self.dialect.table("ducklake_snapshot")
         sql = f"select {columns} from {name} order by snapshot_id desc limit 1"
-        row = self.rows(server_sql.query(self.config, sql))[0]
+        row = self.rows(self.dialect.query(sql))[0]
         return SnapshotRow(*(int(value) for value in row))
 
     def table(self, wanted: TableName, at: int) -> TableDef:
@@ -135,10 +136,10 @@ class Metadata:
 
     def lake_id(self) -> str:
         """Return the identity of the lake, whatever it is called: the UUID that its first schema was made with."""
-        name = server_sql.table(self.config, "ducklake_schema")
-        column = server_sql.texts(self.config, ["schema_uuid"])
+        name = self.dialect.table("ducklake_schema")
+        column = self.dialect.texts(["schema_uuid"])
         sql = f"select {column} from {name} order by begin_snapshot, schema_id limit 1"
-        return next((text(row[0]) or "" for row in self.rows(server_sql.query(self.config, sql))), "")
+        return next((text(row[0]) or "" for row in self.rows(self.dialect.query(sql))), "")
 
     def snapshot_time(self, snapshot: int) -> int | None:
         """Return when a snapshot was made, in microseconds; None where the lake has no such snapshot."""
@@ -164,18 +165,18 @@ class Metadata:
     def _settings(self) -> dict[tuple[str, str | None, int | None], str]:
         if self._values is not None:
             return self._values
-        name = server_sql.table(self.config, "ducklake_metadata")
+        name = self.dialect.table("ducklake_metadata")
         # `key` is a word of MySQL's, unless something stands before it.
-        columns = server_sql.texts(self.config, ["m.key", "m.scope", "m.scope_id", "m.value"])
+        columns = self.dialect.texts(["m.key", "m.scope", "m.scope_id", "m.value"])
         # What makes the mark of the lake is asked for in the same question.
-        schemas = server_sql.table(self.config, "ducklake_schema")
-        main = server_sql.texts(self.config, ["'lake'", "'main schema'", "null", "s.schema_uuid"])
-        place = server_sql.texts(self.config, ["'lake'", "'catalog'", "null", server_sql.catalog_name(self.config)])
+        schemas = self.dialect.table("ducklake_schema")
+        main = self.dialect.texts(["'lake'", "'main schema'", "null", "s.schema_uuid"])
+        place = self.dialect.texts(["'lake'", "'catalog'", "null", self.dialect.catalog_name()])
         sql = (
             f"select {columns} from {name} m union all select {main} from {schemas} s where s.schema_id = 0"
             f" union all select {place}"
         )
-        rows = self.rows(server_sql.query(self.config, sql))
+        rows = self.rows(self.dialect.query(sql))
         values = {(text(r[0]) or "", text(r[1]), maybe_int(r[2])): text(r[3]) or "" for r in rows}
         version = values.get(("version", None, None), "none")
         if version != FORMAT_VERSION:
@@ -189,12 +190,12 @@ class Metadata:
     def _table_row(self, wanted: TableName, at: int) -> tuple[Any, ...] | None:
         columns = ["t.table_id", "t.table_uuid", "s.schema_id", "s.schema_name", "s.path", "s.path_is_relative"]
         columns += ["t.table_name", "t.path", "t.path_is_relative"]
-        tables, schemas = (server_sql.table(self.config, name) for name in ("ducklake_table", "ducklake_schema"))
+        tables, schemas = (self.dialect.table(name) for name in ("ducklake_table", "ducklake_schema"))
         sql = (
-            f"select {server_sql.texts(self.config, columns)} from {tables} t"
+            f"select {self.dialect.texts(columns)} from {tables} t"
             f" join {schemas} s on s.schema_id = t.schema_id where {live(at, 't')} and {live(at, 's')}"
         )
-        rows = self.rows(server_sql.query(self.config, sql))
+        rows = self.rows(self.dialect.query(sql))
         return next((row for row in rows if wanted.names(text(row[3]) or "", text(row[6]) or "")), None)
 
     def first_free_column(self, table_id: int) -> int:
@@ -216,10 +217,8 @@ def reading(session: Session, doing: str) -> Iterator[Metadata]:
         try:
             con.execute("BEGIN")
             found = Metadata(con, session.config)
-            if session.config.catalog.type == "sqlite" and not session.pin.read_only:
-                # DuckDB scans tables of SQLite beside the transaction, each as it is just then, until the transaction
-                # has changed something; with a change of nothing all of them are as they were at one moment.
-                con.execute(f"DELETE FROM {found.table_sql('ducklake_metadata')} WHERE false")
+            if (statement := found.dialect.one_moment_statement()) and not session.pin.read_only:
+                con.execute(statement)
             yield found
         except duckdb.Error as error:
             failure = classify(error, session.config, f"{doing} failed")
@@ -233,12 +232,21 @@ def reading(session: Session, doing: str) -> Iterator[Metadata]:
 
 
 @contextmanager
-def reading_file(config: LakeConfig, doing: str) -> Iterator[Metadata]:
-    """Read the metadata of a DuckDB catalog, beside others who only read: a lake is attached by one process alone."""
+def reading_shared(config: LakeConfig, doing: str) -> Iterator[Metadata | None]:
+    """Read the metadata of a catalog that only one process can write, beside others that read it.
+
+    Gives None where the lake itself has to be opened: other catalogs are shared anyway, and this one may have to be
+    created or migrated first.
+    """
+    path = config.catalog_file
+    if not dialect_of(config).attached_by_one_process or config.automatic_migration or not (path and path.exists()):
+        yield None
+        return
     failure: DuckLakeOrchError | None = None
     with open_metadata(config, trusted=True) as con:
         try:
-            yield Metadata(con.unwrap(), config)
+            found = Metadata(con.unwrap(), config)
+            yield found if found.dialect.exists(con.unwrap(), "ducklake_snapshot") else None
         except duckdb.Error as error:
             failure = classify(error, config, f"{doing} failed")
     if failure is not None:

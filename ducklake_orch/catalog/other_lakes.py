@@ -13,9 +13,8 @@ from ducklake_orch.catalog.file_paths import as_listed, canonical
 from ducklake_orch.catalog.lake_mark import origin
 from ducklake_orch.catalog.metadata import Metadata
 from ducklake_orch.catalog.planning import planning
-from ducklake_orch.config.catalogs import FileCatalog, PostgresCatalog
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine import server_sql
+from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.errors import DuckLakeOrchError
 
@@ -60,45 +59,39 @@ def _by_files(config: LakeConfig, listed: Sequence[str], root: str) -> Iterator[
 
 def _by_catalogs(config: LakeConfig, root: str) -> Iterator[str]:
     """Find the lakes that one finds by the catalog: in the same folder, or on the same server."""
-    catalog = config.catalog
-    if isinstance(catalog, FileCatalog):
-        for path in sorted(catalog.path.absolute().parent.iterdir()):
+    if (catalog := config.catalog_file) is not None:
+        for path in sorted(catalog.absolute().parent.iterdir()):
             if path.is_file() and not _is_own(config, str(path)) and _shares(str(path), root):
                 yield f"the lake of the catalog {path} may use the same data path"
         return
-    if catalog.type not in ("postgres", "mysql"):
+    if not dialect_of(config).is_server:
         return
     try:
         with planning(config, "Looking for other lakes on the server") as metadata:
-            for name, other in _on_server(metadata, isinstance(catalog, PostgresCatalog)):
+            for name, other in _on_server(metadata):
                 if _overlap(other, root):
                     yield f"the lake in `{name}` of the same server uses {other}"
     except DuckLakeOrchError as error:
         yield f"the lakes on the same server cannot be read: {error.message}"
 
 
-def _on_server(metadata: Metadata, has_schemas: bool) -> Iterator[tuple[str, str]]:
-    config = metadata.config
-    names = server_sql.texts(config, ["table_schema"])
-    here = literal(config.metadata_schema or "public") if has_schemas else "database()"
+def _on_server(metadata: Metadata) -> Iterator[tuple[str, str]]:
+    dialect = metadata.dialect
     sql = (
-        f"select {names} from information_schema.tables"
-        f" where table_name = 'ducklake_metadata' and table_schema <> {here} order by 1"
+        f"select {dialect.texts(['table_schema'])} from information_schema.tables"
+        f" where table_name = 'ducklake_metadata' and table_schema <> {dialect.current_schema()} order by 1"
     )
-    for row in metadata.rows(server_sql.query(config, sql)):
+    for row in metadata.rows(dialect.query(sql)):
         name = text(row[0]) or ""
-        quoted = identifier(name) if has_schemas else f"`{name.replace('`', '``')}`"
-        value = server_sql.texts(config, ["m.value"])
-        sql = f"select {value} from {quoted}.ducklake_metadata m where m.key = 'data_path' and m.scope is null"
-        for (path,) in metadata.rows(server_sql.query(config, sql)):
+        table = f"{dialect.quoted(name)}.ducklake_metadata"
+        sql = f"select {dialect.texts(['m.value'])} from {table} m where m.key = 'data_path' and m.scope is null"
+        for (path,) in metadata.rows(dialect.query(sql)):
             yield name, text(path) or ""
 
 
 def _is_own(config: LakeConfig, path: str) -> bool:
-    catalog = config.catalog
-    if "://" in path or not isinstance(catalog, FileCatalog):
-        return False
-    return os.path.realpath(path) == os.path.realpath(catalog.path)
+    catalog = config.catalog_file
+    return catalog is not None and "://" not in path and os.path.realpath(path) == os.path.realpath(catalog)
 
 
 def _kind(path: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Tables of this package beside the lake's own, written in transactions that make no snapshot."""
+"""Tables of ducklake-orch in the metadata database, created on first write and changed without a snapshot."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from ducklake_orch.catalog.metadata import Metadata
 from ducklake_orch.catalog.transaction import MetadataTransaction
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.commit import Write, commit_through
-from ducklake_orch.engine.quoting import literal
-from ducklake_orch.engine.session import open_session
+from ducklake_orch.engine.dialects import dialect_of
+from ducklake_orch.engine.session import Session, open_session
 
 
 @dataclass(frozen=True)
 class OwnTable:
-    """A table of ours in the metadata database; it is made by the first who writes to it.
+    """A table of ducklake-orch in the metadata database.
 
     Attributes:
         name: Its name.
@@ -25,26 +24,34 @@ class OwnTable:
     columns: str
 
     def is_there(self, metadata: Metadata) -> bool:
-        """Whether anybody has made it yet."""
-        return server_sql.exists(metadata.con, metadata.config, self.name)
+        """Whether the table exists."""
+        return metadata.dialect.exists(metadata.con, self.name)
 
     def write(self, config: LakeConfig, purpose: str, work: Callable[[MetadataTransaction], None]) -> None:
-        """Write to it; `work` is called again on every attempt, and doing it twice must be the same as once."""
+        """Write to it; `work` runs again on every attempt, and running it twice must have the effect of once."""
 
         def attempt(transaction: MetadataTransaction) -> None:
-            if config.catalog.type != "mysql":
-                transaction.change(self.name, self._create_sql)
+            create_within(transaction, self.name, self.columns)
             work(transaction)
 
         write = Write(purpose, marked=False, repeatable=True)
         with open_session(config, entering=False) as session:
-            root = session.instance.root
-            if config.catalog.type == "mysql" and not server_sql.exists(root, config, self.name):
-                # MySQL commits what is open at every CREATE.
-                sql = self._create_sql.replace("{}", server_sql.table(config, self.name))
-                root.execute(f"CALL mysql_execute({literal(config.metadata_alias)}, {literal(sql)})")
+            create_before(session, self.name, self.columns)
             commit_through(MetadataTransaction, session, write, attempt, settle=False)
 
-    @property
-    def _create_sql(self) -> str:
-        return f"CREATE TABLE IF NOT EXISTS {{}} ({self.columns})"
+
+def create_before(session: Session, name: str, columns: str) -> None:
+    """Create a table before a transaction begins, where CREATE TABLE would commit that transaction."""
+    dialect, root = dialect_of(session.config), session.instance.root
+    if dialect.create_commits and not dialect.exists(root, name):
+        root.execute(dialect.change(name, _create_sql(columns)))
+
+
+def create_within(transaction: MetadataTransaction, name: str, columns: str) -> None:
+    """Create a table in the transaction that writes to it, where `create_before` left that to it."""
+    if not transaction.dialect.create_commits:
+        transaction.change(name, _create_sql(columns))
+
+
+def _create_sql(columns: str) -> str:
+    return f"CREATE TABLE IF NOT EXISTS {{}} ({columns})"

@@ -22,8 +22,8 @@ from ducklake_orch.catalog.metadata import Metadata
 from ducklake_orch.catalog.own_table import OwnTable
 from ducklake_orch.catalog.transaction import MetadataTransaction
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.commit import Write
+from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.errors import DuckLakeOrchError
 
@@ -88,9 +88,9 @@ def read_pins(metadata: Metadata) -> Pins:
     if not TABLE.is_there(metadata):
         return Pins()
     config = metadata.config
-    columns = server_sql.texts(config, ("write_id", "snapshot_id", "started_at", "host", "process", "purpose"))
-    sql = f"select {columns} from {server_sql.table(config, TABLE.name)} where lapses_at > {_now(config)}"
-    rows = [[text(cell) or "" for cell in row] for row in metadata.rows(server_sql.query(config, sql))]
+    columns = dialect_of(config).texts(("write_id", "snapshot_id", "started_at", "host", "process", "purpose"))
+    sql = f"select {columns} from {dialect_of(config).table(TABLE.name)} where lapses_at > {_now(config)}"
+    rows = [[text(cell) or "" for cell in row] for row in metadata.rows(dialect_of(config).query(sql))]
     return Pins([_running(*row) for row in rows])
 
 
@@ -143,7 +143,7 @@ def _note(config: LakeConfig, write: Write, snapshot: int, started: float, secon
     now, mine = _now(config), literal(write.write_id)
     began, lapses = f"{now} - {int((time.time() - started) * 1e6)}", f"{now} + {int(seconds * 1e6)}"
     values = [literal(snapshot), began, lapses, literal(socket.gethostname()[:200]), literal(os.getpid())]
-    purpose = server_sql.text_literal(config, write.purpose)
+    purpose = dialect_of(config).text_literal(write.purpose)
 
     def note(transaction: MetadataTransaction) -> None:
         transaction.change(TABLE.name, f"DELETE FROM {{}} WHERE write_id = {mine} OR lapses_at <= {now}")
@@ -160,7 +160,7 @@ def _say(config: LakeConfig, write: Write, error: Exception) -> None:
 
 
 def _now(config: LakeConfig) -> str:
-    return server_sql.microseconds_now(config)
+    return dialect_of(config).now_sql()
 
 
 @dataclass(eq=False)

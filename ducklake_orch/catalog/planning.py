@@ -9,13 +9,11 @@ import duckdb
 
 from ducklake_orch.catalog.column_names import row_id_name, snapshot_id_name
 from ducklake_orch.catalog.delete_files import InlinedDeletes, inlined_deletes
-from ducklake_orch.catalog.metadata import Metadata, reading, reading_file
+from ducklake_orch.catalog.metadata import Metadata, reading, reading_shared
 from ducklake_orch.catalog.model import ColumnDef, SnapshotRow, TableDef
 from ducklake_orch.catalog.scan import ScanPlan, plan_scan
 from ducklake_orch.catalog.types import duckdb_type
-from ducklake_orch.config.catalogs import DuckDBCatalog
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.attach import Pin
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.engine.session import Session, open_session
@@ -83,16 +81,14 @@ def planning(
         session: Where the lake is open already, if it is.
         reads: Whether nothing is written afterwards: a lake that does not exist is then an error.
     """
-    catalog = config.catalog
     if session is not None:
         with session.instance.one_thread(), reading(session, doing) as metadata:
             yield metadata
         return
-    if isinstance(catalog, DuckDBCatalog) and catalog.path.exists() and not config.automatic_migration:
-        with reading_file(config, doing) as metadata:
-            if server_sql.exists(metadata.con, config, "ducklake_snapshot"):  # else it is still to be made
-                yield metadata
-                return
+    with reading_shared(config, doing) as shared:
+        if shared is not None:
+            yield shared
+            return
     pin = Pin(config.read_only, config.snapshot, config.as_of, reads)
     with open_session(config, pin, entering=False) as session, session.instance.one_thread():
         with reading(session, doing) as metadata:

@@ -20,6 +20,7 @@ from ducklake_orch.catalog.model import ColumnDef
 from ducklake_orch.catalog.predicate import parse_predicate
 from ducklake_orch.catalog.types import judged_by_rows
 from ducklake_orch.config.nearest import nearest
+from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.opening import catalog_queue
 from ducklake_orch.engine.quoting import TableName, folded, identifier
@@ -59,10 +60,10 @@ class Selection:
 def read_arrow(lake: "DuckLake", selection: Selection) -> pa.Table:
     """Return the rows as a table in memory."""
     with _opened(lake, selection) as session:
-        if lake.config.catalog.type != "sqlite":
+        if dialect_of(lake.config).reads_one_moment:
             return _table(session, selection)
-        # There the engine looks at one table of the metadata after the other, each as it is just then: of a snapshot
-        # that somebody compacts it can see files without their deletions.
+        # Elsewhere the engine reads one metadata table after the other, each as it is just then: of a snapshot that is
+        # being compacted it can see files without their deletions.
         for _ in range(_ATTEMPTS):
             before = _newest(session)
             rows = _table(session, selection)
@@ -95,7 +96,7 @@ def read_batches(lake: "DuckLake", selection: Selection, batch_size: int) -> pa.
 def _batches(lake: "DuckLake", selection: Selection, batch_size: int) -> Generator[pa.RecordBatch, None, None]:
     """Return the rows in batches, at least one."""
     with _opened(lake, selection) as session:
-        start = _Start.of(session, selection) if lake.config.catalog.type == "sqlite" else None
+        start = _Start.of(session, selection) if not dialect_of(lake.config).reads_one_moment else None
         with _run(session, selection) as con:
             reader = con.to_arrow_reader(batch_size)
             yield pa.RecordBatch.from_pylist([], schema=reader.schema)

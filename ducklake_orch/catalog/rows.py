@@ -15,6 +15,7 @@ from ducklake_orch.catalog.source import source_of
 from ducklake_orch.catalog.workers import Workers
 from ducklake_orch.catalog.writer import write_files
 from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.errors import DuckLakeOrchError
 
@@ -118,7 +119,7 @@ class ArrowRows:
             try:
                 rows = source.relation(_ROWS, table)
                 if is_few:
-                    return Written([], few_rows(con, job.config.catalog.type, table, rows, only))
+                    return Written([], few_rows(con, dialect_of(job.config), table, rows, only))
                 return Written(write_files(con, table, rows, job.write_id, only=only))
             except duckdb.Error as error:
                 failure = classify(error, job.config, f"Writing files of `{table}` failed")

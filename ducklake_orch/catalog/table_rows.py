@@ -11,7 +11,7 @@ import duckdb
 from ducklake_orch.catalog.cells import maybe_int, text, truth
 from ducklake_orch.catalog.model import ColumnDef, ColumnVersion, InlinedTable, PartitionField, PartitionSpec, SortKey
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine import server_sql
+from ducklake_orch.engine.dialects import dialect_of
 
 # What is asked for: the columns of each part, the first of them a number to sort by, and where they come from.
 _PARTS = {
@@ -64,7 +64,7 @@ class TableRows:
 def read_table_rows(con: duckdb.DuckDBPyConnection, config: LakeConfig, table_id: int, at: int) -> TableRows:
     """Read what the catalog says about a table."""
     parts: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
-    for part, place, *values in con.execute(server_sql.query(config, _query(config, table_id))).fetchall():
+    for part, place, *values in con.execute(dialect_of(config).query(_query(config, table_id))).fetchall():
         parts[text(part) or ""].append((int(place), *values))
     for rows in parts.values():
         rows.sort(key=lambda row: row[0])
@@ -94,8 +94,8 @@ def _query(config: LakeConfig, table_id: int) -> str:
     for part, (columns, source) in _PARTS.items():
         values = [f"'{part}'", *columns.split(", ")]
         values += ["null"] * (1 + _WIDTH - len(values))
-        tables = re.sub(r"ducklake_\w+", lambda name: server_sql.table(config, name[0]), source)
-        selects.append(f"select {server_sql.texts(config, values)} from {tables} = {table_id}")
+        tables = re.sub(r"ducklake_\w+", lambda name: dialect_of(config).table(name[0]), source)
+        selects.append(f"select {dialect_of(config).texts(values)} from {tables} = {table_id}")
     return " union all ".join(selects)
 
 

@@ -13,7 +13,6 @@ import duckdb
 from ducklake_orch.catalog.metadata import Metadata
 from ducklake_orch.catalog.model import SnapshotRow
 from ducklake_orch.catalog.relation import Relation
-from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.commit import Write
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.quoting import identifier, literal
@@ -42,8 +41,7 @@ class MetadataTransaction:
         self.con = session.instance.root.cursor()
         self.metadata = Metadata(self.con, session.config)
         self.latest = SnapshotRow(0, 0, 0, 0)
-        self._alias = session.config.metadata_alias
-        self._kind = session.config.catalog.type
+        self.dialect = self.metadata.dialect
         self._statements = 0
 
     # --- beginning and end ---------------------------------------------------------------------------------------
@@ -51,14 +49,8 @@ class MetadataTransaction:
     def begin(self, write: Write) -> None:
         """Open it, and see the newest state."""
         self.con.execute("BEGIN")
-        if self._kind == "sqlite":
-            # DuckDB begins with a read, which SQLite does not let grow into a write while others write: so write first.
-            touch = "update ducklake_metadata set value = value where key = 'version' returning 1"
-            self.con.execute(server_sql.query(self.config, touch)).fetchall()
-        if self._kind == "postgres":
-            # Somebody who changes inlined rows and does not end their transaction must not stop all writers for ever.
-            limit = max(1, int(self.config.lock_timeout.total_seconds() * 1000))
-            self.con.execute(self._server_sql(f"set local lock_timeout = {limit}"))
+        for statement in self.dialect.first_statements():
+            self.con.execute(statement).fetchall()
         self.latest = self.metadata.latest()
         write.before = self.latest.snapshot_id
 
@@ -87,7 +79,7 @@ class MetadataTransaction:
 
     def ask(self, sql: str) -> list[tuple[Any, ...]]:
         """Ask the catalog in its own SQL: fast, but blind on MySQL to what this transaction wrote."""
-        return self.con.execute(server_sql.query(self.config, sql)).fetchall()
+        return self.con.execute(self.dialect.query(sql)).fetchall()
 
     def insert(
         self,
@@ -127,32 +119,22 @@ class MetadataTransaction:
         """Make a metadata table, its columns in DuckDB's types."""
         parts = ", ".join(f"{identifier(name)} {kind}" for name, kind in columns.items())
         create = f"CREATE TABLE {self.metadata.table_sql(table)} ({parts})"
-        if self._kind != "mysql":
+        if not self.dialect.create_commits:
             self._run(create)
             return
-        # CREATE TABLE commits the transaction that runs it, so another one does. An attempt that failed may have left
+        # Another transaction creates it, since CREATE TABLE would commit this one. An attempt that failed may have left
         # the table behind, with other columns.
         with closing(self.con.cursor()) as own:
             own.execute(f"DROP TABLE IF EXISTS {self.metadata.table_sql(table)}")
             self._run(create, con=own)
 
     def change(self, table: str, statement: str) -> None:
-        """Run an UPDATE or DELETE in the catalog's own SQL; `{}` stands for the table."""
-        if self._kind in ("postgres", "mysql"):
-            self._run(self._server_sql(statement.replace("{}", server_sql.table(self.config, table), 1)))
-        elif self._kind == "sqlite" and table.startswith("ducklake_inlined_data_"):
-            # DuckDB names the rows that it changes by SQLite's `rowid`: a user's column that is called so hides that.
-            own = f"{statement.replace('{}', server_sql.table(self.config, table), 1)} returning 1"
-            self._run(server_sql.query(self.config, own), fetch=True)
-        else:
-            self._run(statement.replace("{}", self.metadata.table_sql(table), 1))
+        """Run an UPDATE or DELETE in SQL that every catalog takes; `{}` stands for the table."""
+        self._run(self.dialect.change(table, statement))
 
     def drop(self, table: str) -> None:
         """Drop a metadata table, if it is there."""
-        if self._kind in ("postgres", "mysql"):
-            self._run(self._server_sql(f"DROP TABLE IF EXISTS {server_sql.table(self.config, table)}"))
-        else:
-            self._run(f"DROP TABLE IF EXISTS {self.metadata.table_sql(table)}")
+        self._run(self.dialect.change(table, "DROP TABLE IF EXISTS {}"))
 
     def change_each(self, table: str, statement: str, column: str, ids: Sequence[int]) -> None:
         """Run an UPDATE or DELETE for the rows whose `column` is one of many ids."""
@@ -160,15 +142,10 @@ class MetadataTransaction:
             some = ", ".join(map(str, ids[start : start + _IDS_IN_ONE_STATEMENT]))
             self.change(table, f"{statement} {column} IN ({some})")
 
-    def _server_sql(self, sql: str) -> str:
-        return f"CALL {self._kind}_execute({literal(self._alias)}, {literal(sql)})"
-
-    def _run(self, sql: str, *, fetch: bool = False, con: duckdb.DuckDBPyConnection | None = None) -> None:
+    def _run(self, sql: str, *, con: duckdb.DuckDBPyConnection | None = None) -> None:
         self._statements += 1
         fault_point(f"statement.{self._statements}")
-        done = (con or self.con).execute(sql)
-        if fetch:  # a query changes rows only as it is read
-            done.fetchall()
+        (con or self.con).execute(sql).fetchall()  # a query that changes rows does so only as it is read
 
 
 def _constant(value: Any) -> str:

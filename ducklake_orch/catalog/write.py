@@ -1,7 +1,6 @@
 """`lake.write`: plan, write the files, commit them; what fails leaves nothing behind."""
 
 import logging
-import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -13,7 +12,7 @@ import duckdb
 from ducklake_orch.catalog.change import Committed, Everything, Matching, Partitions, Removal, TableChange
 from ducklake_orch.catalog.commit import commit_change
 from ducklake_orch.catalog.few import row_limit
-from ducklake_orch.catalog.metadata import Metadata, reading, reading_file
+from ducklake_orch.catalog.metadata import Metadata, reading, reading_shared
 from ducklake_orch.catalog.model import NewFile, SnapshotRow, TableDef
 from ducklake_orch.catalog.pins import pin, pinned, unpin
 from ducklake_orch.catalog.predicate import parse_predicate, refuse_changing
@@ -23,10 +22,9 @@ from ducklake_orch.catalog.rows import Job, Rows, Written
 from ducklake_orch.catalog.target import check_layout, columns_of, commented, evolved, new_table
 from ducklake_orch.catalog.write_request import WriteRequest
 from ducklake_orch.catalog.write_result import find_replay, partitions_written, write_result
-from ducklake_orch.config.catalogs import DuckDBCatalog, SQLiteCatalog
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.commit import Write, refuse_managed, refuse_read_only, refuse_without_message
+from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.retry import by_plan, retrying
@@ -41,7 +39,6 @@ from ducklake_orch.errors import (
 from ducklake_orch.results import WriteResult
 
 log = logging.getLogger("ducklake_orch")
-_LOG_WAITS_UP_TO = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -164,9 +161,8 @@ class _Writer:
 
     @contextmanager
     def _kept_open(self) -> Iterator[None]:
-        """Keep a SQLite catalog open: who leaves last takes its log along, and who comes just then waits a second."""
-        catalog = self._config.catalog
-        if not (isinstance(catalog, SQLiteCatalog) and self._rows.is_small and _log_is_short(catalog)):
+        """Keep the catalog open throughout a small write, where that is faster."""
+        if not (self._rows.is_small and dialect_of(self._config).stays_open_for_small_writes()):
             yield
             return
         with open_session(self._config, entering=False) as self._session:
@@ -224,11 +220,9 @@ class _Writer:
     def _plan(self) -> _Plan:
         """Look the table up; no lock is held when this returns."""
         doing = f"Planning to write `{self._request.table}`"
-        catalog = self._config.catalog
-        if isinstance(catalog, DuckDBCatalog) and catalog.path.exists() and not self._config.automatic_migration:
-            with reading_file(self._config, doing) as metadata:
-                if server_sql.exists(metadata.con, self._config, "ducklake_snapshot"):  # else it is still to be made
-                    return self._look(metadata)
+        with reading_shared(self._config, doing) as shared:
+            if shared is not None:
+                return self._look(shared)
         with self._opened() as session, session.instance.one_thread(), reading(session, doing) as metadata:
             return self._look(metadata)
 
@@ -321,14 +315,6 @@ class _Writer:
         rows = sum(file.record_count for file in written.as_files)
         kept = [replace(one, files=0, bytes=0) for one in partitions_written(table, written.as_files)]
         return replace(result, rows_written=rows, partitions=kept)
-
-
-def _log_is_short(catalog: SQLiteCatalog) -> bool:
-    """Whether SQLite's log may wait: while somebody reads, it only grows."""
-    try:
-        return os.stat(f"{catalog.path}-wal").st_size < _LOG_WAITS_UP_TO
-    except OSError:
-        return True
 
 
 def _check_partitioned(table: TableDef) -> None:

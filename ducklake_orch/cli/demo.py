@@ -84,11 +84,7 @@ def _with_duckdb(lake: "DuckLake", first: int) -> tuple["WriteResult", list[dict
 
 
 def _places(lake: "DuckLake") -> dict[str, str]:
-    from ducklake_orch.config.catalogs import FileCatalog
-
-    catalog = lake.config.catalog
-    assert isinstance(catalog, FileCatalog)  # noqa: S101 - an embedded lake
-    return {"catalog": str(catalog.path), "data": str(lake.config.data_path)}
+    return {"catalog": str(lake.config.catalog_file), "data": str(lake.config.data_path)}
 
 
 def _show(lake: "DuckLake", result: "ExecuteResult", travel: "ExecuteResult", story: dict[str, Any]) -> None:

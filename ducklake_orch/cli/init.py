@@ -59,13 +59,13 @@ def _create_from(path: Path, options: LakeOptions) -> None:
 
 def _places(name: str, folder: Path, options: LakeOptions) -> tuple[Any, Any]:
     """Return catalog and storage as given, else beside the new file."""
-    from ducklake_orch.config.catalogs import CATALOGS, MotherDuckCatalog
+    from ducklake_orch.config.catalogs import CATALOGS
     from ducklake_orch.config.lake import default_catalog, default_storage
     from ducklake_orch.config.storages import STORAGES
 
     catalog = CATALOGS.read(options.catalog) or default_catalog(name, folder)
     storage = STORAGES.read(options.storage)
-    if storage is None and not isinstance(catalog, MotherDuckCatalog):
+    if storage is None and catalog.needs_storage:
         storage = default_storage(name, folder)
     return catalog, storage
 

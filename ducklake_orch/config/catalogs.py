@@ -46,6 +46,7 @@ class FileCatalog(UrlModel):
     """A catalog in one file: attached only while it is used, so that many processes can share it."""
 
     is_file: ClassVar[bool] = True
+    needs_storage: ClassVar[bool] = True
     scheme: ClassVar[str]
     extensions: ClassVar[tuple[str, ...]] = ()
 
@@ -103,6 +104,7 @@ class ServerCatalog(UrlModel):
     """A catalog on a database server."""
 
     is_file: ClassVar[bool] = False
+    needs_storage: ClassVar[bool] = True
     extensions: ClassVar[tuple[str, ...]] = ()
 
     host: str | None = Field(default=None, description="Host name, or the folder of the server's Unix socket.")
@@ -211,6 +213,7 @@ class MotherDuckCatalog(UrlModel):
     """A DuckLake database at MotherDuck: managed, on your own bucket, or with your own compute too."""
 
     is_file: ClassVar[bool] = False
+    needs_storage: ClassVar[bool] = False  # MotherDuck may keep the files itself
     extensions: ClassVar[tuple[str, ...]] = ("motherduck",)
     type: Literal["motherduck"] = Field(default="motherduck", description="Which catalog this is.")
     database: str = Field(min_length=1, description="Name of the database at MotherDuck.")

@@ -164,6 +164,11 @@ class LakeConfig(Model):
         return self.storage.data_path if self.storage else None
 
     @property
+    def catalog_file(self) -> Path | None:
+        """The path of the catalog, or None where a server holds it."""
+        return self.catalog.path if isinstance(self.catalog, FileCatalog) else None
+
+    @property
     def metadata_alias(self) -> str:
         """Name under which the extension attaches the metadata database."""
         return str(self.attach_options.get("metadata_catalog", f"__ducklake_metadata_{self.alias}"))
@@ -203,7 +208,7 @@ class LakeConfig(Model):
             return data  # refused by the field itself
         catalog = CATALOGS.read(data.get("catalog")) or default_catalog(data["name"])
         storage = STORAGES.read(data.get("storage"))
-        if storage is None and not isinstance(catalog, MotherDuckCatalog):
+        if storage is None and catalog.needs_storage:
             storage = default_storage(data["name"])
         # Absolute from here on: a later chdir, or another process, must not open another lake.
         if isinstance(catalog, FileCatalog):

@@ -18,6 +18,7 @@ from ducklake_orch.dagster.partitions import slice_of
 from ducklake_orch.dagster.resource import LakeResource
 from ducklake_orch.dagster.settings import refuse_misspelt, snapshot_of
 from ducklake_orch.dagster.work import commit_info, has_step, idempotency_key
+from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.quoting import TableName, folded, literal
 from ducklake_orch.errors import ConfigError, DataError, ObjectNotFoundError
 from ducklake_orch.lake import DuckLake
@@ -162,8 +163,8 @@ class _Output:
         """Say in the lake what the table is for: a snapshot of its own, where that is not said yet."""
         if (comment := self.said.get("comment")) is not None:
             there = next(one for one in self.lake.tables() if self.table.names(one.schema, one.table))
-            if there.comment != comment and self.lake.config.catalog.type == "mysql":
-                self.context.log.warning("The engine cannot comment tables of a MySQL catalog: `comment` is left out.")
+            if there.comment != comment and not dialect_of(self.lake.config).stores_comments:
+                self.context.log.warning("The engine stores no comments in this catalog: `comment` is left out.")
             elif there.comment != comment:
                 sql = f"COMMENT ON TABLE {self.table.sql(self.lake.config.alias)} IS {literal(comment)}"
                 self.lake.execute(sql, commit=self._commit()).raise_for_error()

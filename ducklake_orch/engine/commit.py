@@ -13,8 +13,8 @@ from uuid import uuid4
 import duckdb
 
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.attach import Pin
+from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.failures import MESSAGE_REMEDY, classify
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.quoting import literal
@@ -207,15 +207,15 @@ def refuse_managed(config: LakeConfig, purpose: str) -> None:
 def requires_message(session: Session) -> bool:
     """Whether the lake takes no commit without a message."""
     # Through the connection that is not in the lake: the transaction may be asked nothing before its own statements.
-    row = session.instance.root.execute(server_sql.query(session.config, message_option_sql(session.config))).fetchone()
+    row = session.instance.root.execute(dialect_of(session.config).query(message_option_sql(session.config))).fetchone()
     return row is not None and str(row[0]).lower() in ("true", "1")
 
 
 def message_option_sql(config: LakeConfig) -> str:
     """Return the query for the option that asks for commit messages."""
     # `key` is a word of MySQL's, unless something stands before it.
-    value = server_sql.texts(config, ["max(m.value)"])
-    name = server_sql.table(config, "ducklake_metadata")
+    value = dialect_of(config).texts(["max(m.value)"])
+    name = dialect_of(config).table("ducklake_metadata")
     return f"select {value} from {name} m where m.key = 'require_commit_message' and m.scope is null"
 
 
@@ -362,10 +362,10 @@ def roll_back(session: Session) -> None:
 
 def find_write(session: Session, write: Write) -> int | None:
     """Return the snapshot that carries a write id, if it was committed; asks for the newest state there is."""
-    table = server_sql.table(session.config, "ducklake_snapshot_changes")
+    table = dialect_of(session.config).table("ducklake_snapshot_changes")
     found = f"select max(snapshot_id) from {table} where commit_extra_info like {literal(f'%{write.write_id}%')}"
     # Through the connection that is not in the lake: the transaction may see an older state.
-    row = session.instance.root.execute(server_sql.query(session.config, found)).fetchone()
+    row = session.instance.root.execute(dialect_of(session.config).query(found)).fetchone()
     return int(row[0]) if row and row[0] is not None else None
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import duckdb
 
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.attach import metadata_path
+from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.errors import (
     AuthenticationError,
     CatalogBusyError,
@@ -288,7 +288,7 @@ def classify(error: BaseException, config: LakeConfig, doing: str) -> DuckLakeOr
 
 def _readable(text: str, config: LakeConfig) -> str:
     """Return the part of an engine's message that a person can act on."""
-    path = config.scrubber(metadata_path(config))
+    path = config.scrubber(dialect_of(config).metadata_path())
     # The engine glues its own prefix and the cause together.
     text = text.rpartition(f'at path + "{path}"')[2]
     # Where in its own code it noticed an INTERNAL error is of no use to who reads this.
@@ -302,8 +302,7 @@ def _readable(text: str, config: LakeConfig) -> str:
 def create_database(config: LakeConfig) -> str:
     """Return the remedy for a database that is not there, in its server's SQL."""
     database = getattr(config.catalog, "database", None) or ""
-    mark = "`" if config.catalog.type == "mysql" else '"'
-    return f"Create it: CREATE DATABASE {mark}{database.replace(mark, 2 * mark)}{mark};"
+    return f"Create it: CREATE DATABASE {dialect_of(config).quoted(database)};"
 
 
 def _fill(remedy: str | None, config: LakeConfig) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import duckdb
 
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine import server_sql
+from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.quoting import TableName, literal
 from ducklake_orch.engine.session import Session
 from ducklake_orch.engine.snapshots import current_snapshot, last_committed_sql, metadata
@@ -24,11 +24,11 @@ def summary(session: Session) -> tuple[dict[str, int | None], int | None]:
     """Return the counts that `execute` reports about the lake, and the snapshot this session committed last."""
     config = session.config
     counts = (
-        f"SELECT (SELECT count(*) FROM {server_sql.table(config, 'ducklake_snapshot')}) AS s,"
-        f" (SELECT max(snapshot_id) FROM {server_sql.table(config, 'ducklake_snapshot')}) AS m,"
-        f" (SELECT count(*) FROM {server_sql.table(config, 'ducklake_table')} WHERE end_snapshot IS NULL) AS t"
+        f"SELECT (SELECT count(*) FROM {dialect_of(config).table('ducklake_snapshot')}) AS s,"
+        f" (SELECT max(snapshot_id) FROM {dialect_of(config).table('ducklake_snapshot')}) AS m,"
+        f" (SELECT count(*) FROM {dialect_of(config).table('ducklake_table')} WHERE end_snapshot IS NULL) AS t"
     )
-    sql = f"SELECT s, m, t, ({last_committed_sql(config)}) FROM ({server_sql.query(config, counts)})"
+    sql = f"SELECT s, m, t, ({last_committed_sql(config)}) FROM ({dialect_of(config).query(counts)})"
     row = _one(session, sql)
     return dict(zip(NO_SUMMARY, map(int, row[:3]), strict=True)), row[3]
 

@@ -2,11 +2,11 @@
 
 import duckdb
 
-from ducklake_orch.config.catalogs import Catalog, MySQLCatalog, PostgresCatalog
+from ducklake_orch.config.catalogs import Catalog
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine import instances, server_sql
-from ducklake_orch.engine.attach import metadata_attach
+from ducklake_orch.engine import instances
 from ducklake_orch.engine.diagnosis import diagnose
+from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.failures import run
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.errors import ConfigError, DuckLakeOrchError
@@ -21,29 +21,27 @@ def list_lakes(catalog: Catalog) -> list[LakeEntry]:
     Raises:
         ConfigError: For catalogs that hold one lake each.
     """
-    if not isinstance(catalog, PostgresCatalog | MySQLCatalog):
-        raise ConfigError(f"A {catalog.type} catalog holds one lake.", remedy="Listing is for Postgres and MySQL.")
     config = LakeConfig(name="listing", catalog=catalog)
+    sql = dialect_of(config).lakes_sql()
+    if sql is None:
+        raise ConfigError(f"A {catalog.type} catalog holds one lake.", remedy="Listing is for Postgres and MySQL.")
     instance = instances.start_instance(config)
     try:
         con = instance.root
         try:
-            run(con, metadata_attach(config, _ALIAS, read_only=True), config, "Listing the lakes failed")
+            run(con, dialect_of(config).metadata_attach(_ALIAS, read_only=True), config, "Listing the lakes failed")
         except DuckLakeOrchError as error:
             raise diagnose(config, con, error) from None
-        found = _lakes(con, config)
+        found = _lakes(con, dialect_of(config).query(sql, alias=_ALIAS))
         con.execute(f"DETACH {identifier(_ALIAS)}")
         return found
     finally:
         instance.root.close()
 
 
-def _lakes(con: duckdb.DuckDBPyConnection, config: LakeConfig) -> list[LakeEntry]:
-    # On MySQL a schema is a database of its own, and this one is asked for.
-    here = " and table_schema = database()" if config.catalog.type == "mysql" else ""
-    sql = f"select table_schema from information_schema.tables where table_name = 'ducklake_metadata'{here} order by 1"
+def _lakes(con: duckdb.DuckDBPyConnection, sql: str) -> list[LakeEntry]:
     lakes = []
-    for (schema,) in con.execute(server_sql.query(config, sql, alias=_ALIAS)).fetchall():
+    for (schema,) in con.execute(sql).fetchall():
         rows = con.execute(
             f"SELECT key, value FROM {identifier(_ALIAS)}.{identifier(str(schema))}.ducklake_metadata"
             " WHERE scope IS NULL AND key IN ('data_path', 'version')"

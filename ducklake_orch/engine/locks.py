@@ -20,14 +20,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import duckdb
 
-from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.errors import CatalogUnreachableError, LakeLockedError, StorageError
+
+if TYPE_CHECKING:
+    from ducklake_orch.engine.dialects.base import Dialect
 
 log = logging.getLogger("ducklake_orch")
 LOCK_ALIAS = "__ducklake_orch_queue"
@@ -258,12 +259,12 @@ class PostgresQueue:
     Not by the writing transaction: its snapshot would be older than the end of the wait, and read stale data.
     """
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, config: LakeConfig, *, name: str = "") -> None:
+    def __init__(self, con: duckdb.DuckDBPyConnection, dialect: "Dialect[Any]", *, name: str = "") -> None:
         self._con = con
-        self._config = config
+        self._dialect = dialect
         self._name = name
         # The server keeps advisory locks apart by database; a schema is a lake.
-        lake = f"ducklake-orch:{config.metadata_schema or 'public'}{f':{name}' if name else ''}"
+        lake = f"ducklake-orch:{dialect.config.metadata_schema or 'public'}{f':{name}' if name else ''}"
         digest = hashlib.sha256(lake.encode()).digest()
         self.key = int.from_bytes(digest[:8], "big", signed=True)
 
@@ -305,16 +306,16 @@ class PostgresQueue:
         )
         with contextlib.suppress(Exception):  # only words for a message: the lock itself does not depend on them
             cursor.execute("ROLLBACK")
-        row = cursor.execute(server_sql.query(self._config, sql, alias=LOCK_ALIAS)).fetchone()
+        row = cursor.execute(self._dialect.query(sql, alias=LOCK_ALIAS)).fetchone()
         return str(row[0]) if row else None
 
 
 class MySQLQueue:
     """A named lock of the server, held by a connection of its own; with a `name` another one than the writers'."""
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, config: LakeConfig, *, name: str = "") -> None:
+    def __init__(self, con: duckdb.DuckDBPyConnection, dialect: "Dialect[Any]", *, name: str = "") -> None:
         self._con = con
-        self._config = config
+        self._dialect = dialect
         self._name = name
         # The server keeps named locks for all databases together, and each of them is a lake. It names the database,
         # since the configuration may only know a secret's name. Such a name has 64 characters at most.
@@ -354,7 +355,7 @@ class MySQLQueue:
             "select concat('connection ', p.id, ' of ', p.user, '@', p.host) as holder"
             f" from information_schema.processlist p where p.id = is_used_lock({self._key})"
         )
-        row = cursor.execute(server_sql.query(self._config, sql, alias=LOCK_ALIAS)).fetchone()
+        row = cursor.execute(self._dialect.query(sql, alias=LOCK_ALIAS)).fetchone()
         return str(row[0]) if row else None
 
 

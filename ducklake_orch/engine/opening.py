@@ -10,23 +10,16 @@ from pathlib import Path
 
 import duckdb
 
-from ducklake_orch.config.catalogs import (
-    DuckDBCatalog,
-    FileCatalog,
-    MotherDuckCatalog,
-    MySQLCatalog,
-    PostgresCatalog,
-)
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.storages import LocalStorage
-from ducklake_orch.engine import server_sql
-from ducklake_orch.engine.attach import Pin, attach_statements, metadata_attach
+from ducklake_orch.engine.attach import Pin, attach_statements
 from ducklake_orch.engine.connection import LakeConnection
 from ducklake_orch.engine.diagnosis import diagnose
+from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.failures import HALF_MADE, MISSING_LAKE_REMEDY, classify, run
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import Instance
-from ducklake_orch.engine.locks import LOCK_ALIAS, FileQueue, MySQLQueue, NoQueue, PostgresQueue, Queue
+from ducklake_orch.engine.locks import LOCK_ALIAS, Queue
 from ducklake_orch.engine.options import drift
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.engine.retry import by_family, retrying
@@ -49,18 +42,16 @@ _TRUSTED_IDLE_S = 1.0
 
 def catalog_queue(config: LakeConfig, instance: Instance) -> Queue:
     """Return the queue of a lake's catalog; a server's gets its own connection, attached on first use."""
-    catalog = config.catalog
-    if isinstance(catalog, DuckDBCatalog | MotherDuckCatalog):
-        return NoQueue()  # a DuckDB file is locked for as long as it is attached
-    if isinstance(catalog, FileCatalog):
-        return FileQueue(catalog.path)
-    if not instance.queue_attached:
-        doing = f"Opening the queue of lake `{config.name}` failed"
-        run(instance.root, metadata_attach(config, LOCK_ALIAS, read_only=False), config, doing)
-        instance.queue_attached = True
-    if isinstance(catalog, PostgresCatalog):
-        return PostgresQueue(instance.root, config)
-    return MySQLQueue(instance.root, config)
+    dialect = dialect_of(config)
+
+    def connect() -> duckdb.DuckDBPyConnection:
+        if not instance.queue_attached:
+            doing = f"Opening the queue of lake `{config.name}` failed"
+            run(instance.root, dialect.metadata_attach(LOCK_ALIAS, read_only=False), config, doing)
+            instance.queue_attached = True
+        return instance.root
+
+    return dialect.writer_queue(connect)
 
 
 def enter(config: LakeConfig, instance: Instance) -> LakeConnection:
@@ -133,9 +124,9 @@ def _warn_of_drift(config: LakeConfig, instance: Instance) -> None:
 
 def _attach_or_create(config: LakeConfig, pin: Pin, instance: Instance, entering: bool) -> None:
     refuse_missing(config, pin)
-    catalog = config.catalog
+    file = config.catalog_file
     # Attaching a file that is not there would make an empty one, whatever the options say.
-    if not isinstance(catalog, FileCatalog) or catalog.path.exists():
+    if file is None or file.exists():
         try:
             _run_attach(config, pin, instance, create=False, entering=entering)
             return
@@ -143,34 +134,34 @@ def _attach_or_create(config: LakeConfig, pin: Pin, instance: Instance, entering
             if not pin.creates(config):
                 raise
     _create(config, pin, instance)
-    log.info("created lake `%s` in %s", config.name, catalog.to_url())
+    log.info("created lake `%s` in %s", config.name, config.catalog.to_url())
 
 
 def refuse_missing(config: LakeConfig, pin: Pin) -> None:
     """Refuse a catalog file that is not there; the engine would leave an empty one behind."""
-    catalog = config.catalog
-    if isinstance(catalog, FileCatalog) and not catalog.path.exists() and not pin.creates(config):
+    file = config.catalog_file
+    if file is not None and not file.exists() and not pin.creates(config):
         raise LakeNotFoundError(
-            f"There is no lake `{config.name}`: {catalog.path} does not exist.",
+            f"There is no lake `{config.name}`: {file} does not exist.",
             remedy=MISSING_LAKE_REMEDY,
         )
 
 
 def _create(config: LakeConfig, pin: Pin, instance: Instance) -> None:
-    catalog = config.catalog
-    new = [catalog.path.parent] if isinstance(catalog, FileCatalog) else []
+    file = config.catalog_file
+    new = [] if file is None else [file.parent]
     new += [Path(config.storage.data_path)] if isinstance(config.storage, LocalStorage) else []
     timeout = config.lock_timeout.total_seconds()
     # Two first writers must not both make the lake.
     with folders(*new), catalog_queue(config, instance).hold(f"creating lake `{config.name}`", timeout):
-        made_here = isinstance(catalog, FileCatalog) and not catalog.path.exists()
+        made_here = file is not None and not file.exists()
         try:
             _run_attach(config, pin, instance, create=True, entering=True)
             fault_point("lake.created")
         except BaseException:
             instance.detach(config)
-            if made_here and isinstance(catalog, FileCatalog):
-                _remove_half_made(catalog.path)
+            if file is not None and made_here:
+                _remove_half_made(file)
             raise
 
 
@@ -238,14 +229,15 @@ def _attach(config: LakeConfig, pin: Pin, instance: Instance, create: bool) -> N
 
 def _still_good(config: LakeConfig, instance: Instance, entering: bool) -> bool:
     """Whether an attached instance still reaches its server."""
+    dialect = dialect_of(config)
     try:
         if time.monotonic() - instance.idle_since > _TRUSTED_IDLE_S:
             for alias in [config.metadata_alias] + [LOCK_ALIAS] * instance.queue_attached:
-                instance.root.execute(server_sql.query(config, "select 1", alias=alias)).fetchall()
-        if entering and isinstance(config.catalog, MySQLCatalog):
-            # DuckDB keeps the list of a MySQL server's tables, and would not see the first rows that others delete
-            # in a new one. To list them anew takes 15 ms: who only needs the metadata looks for such tables itself.
-            instance.root.execute("CALL mysql_clear_cache()")
+                instance.root.execute(dialect.query("select 1", alias=alias)).fetchall()
+        if entering:
+            # DuckDB would not see the first rows that others delete in a new table. Listing the tables anew takes
+            # 15 ms, so sessions that only need the metadata look for such tables themselves.
+            dialect.refresh_tables(instance.root)
         instance.entered = enter(config, instance)
     except (duckdb.Error, TransientError) as error:
         log.info("the idle connection to lake `%s` has ended: %s", config.name, config.scrubber(str(error)))

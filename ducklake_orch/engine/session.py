@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 import duckdb
 
-from ducklake_orch.config.catalogs import DuckDBCatalog
 from ducklake_orch.config.lake import LakeConfig, RetryPolicy
 from ducklake_orch.engine import instances
-from ducklake_orch.engine.attach import Pin, metadata_attach
+from ducklake_orch.engine.attach import Pin
 from ducklake_orch.engine.connection import LakeConnection
 from ducklake_orch.engine.diagnosis import diagnose
+from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.failures import run
 from ducklake_orch.engine.instances import Instance
-from ducklake_orch.engine.locks import Check, FileQueue
+from ducklake_orch.engine.locks import Check
 from ducklake_orch.engine.opening import attach, catalog_queue, enter, folders, refuse_missing
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.errors import DuckLakeOrchError
@@ -133,15 +133,15 @@ def open_session(config: LakeConfig, pin: Pin | None = None, *, entering: bool =
 
 @contextlib.contextmanager
 def _one_process_at_a_time(config: LakeConfig, pin: Pin) -> Iterator[None]:
-    """Hold the lock file of a DuckDB catalog while it is attached: only one process can, unless all only read."""
-    catalog = config.catalog
-    if not isinstance(catalog, DuckDBCatalog):
+    """Hold the lock of a catalog that only one process can have attached, unless all of them only read."""
+    dialect, file = dialect_of(config), config.catalog_file
+    if not dialect.attached_by_one_process or file is None:
         yield
         return
     refuse_missing(config, pin)
-    queue = FileQueue(catalog.path, shared=not pin.writable)
-    new = [catalog.path.parent] if pin.creates(config) else []
-    with folders(*new), queue.hold(f"a connection to lake `{config.name}`", config.lock_timeout.total_seconds()):
+    new = [file.parent] if pin.creates(config) else []
+    lock = dialect.attach_lock(shared=not pin.writable)
+    with folders(*new), lock.hold(f"a connection to lake `{config.name}`", config.lock_timeout.total_seconds()):
         yield
 
 
@@ -182,7 +182,7 @@ def open_metadata(config: LakeConfig, *, read_only: bool = True, trusted: bool =
     with _one_process_at_a_time(config, Pin(read_only=read_only)), _unattached(config, trusted) as instance:
         try:
             doing = f"Opening the metadata of lake `{config.name}` failed"
-            run(instance.root, metadata_attach(config, alias, read_only=read_only), config, doing)
+            run(instance.root, dialect_of(config).metadata_attach(alias, read_only=read_only), config, doing)
         except DuckLakeOrchError as error:
             raise diagnose(config, instance.root, error) from None
         try:

@@ -16,7 +16,7 @@ from ducklake_orch.catalog.model import ColumnDef, SnapshotRow
 from ducklake_orch.catalog.planning import planning
 from ducklake_orch.catalog.types import INEXACT_IN_PARQUET, duckdb_type
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine import server_sql
+from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.quoting import TableName, literal
 
 # SQLite puts no more than 500 SELECTs together.
@@ -151,7 +151,7 @@ def census(config: LakeConfig, doing: str) -> Iterator[Census]:
     with planning(config, doing, reads=True) as metadata:
         latest = metadata.latest()
         deletions = "ducklake_inlined_delete_"
-        there = set(server_sql.names(metadata.con, config, "ducklake_inlined_"))
+        there = set(dialect_of(config).names(metadata.con, "ducklake_inlined_"))
         tombstones = [one for one in sorted(there) if one.startswith(deletions)]
         files = _files(metadata, latest.snapshot_id, tombstones)
         inlined = _inlined(metadata, there)
@@ -239,7 +239,7 @@ def _inlined(metadata: Metadata, there: set[str]) -> dict[int, list[InlinedState
     known = [(int(row[0]), text(row[1]) or "", int(row[2])) for row in places]
     selects = [
         f"select {table_id} as t, {version} as v, count(*) as n, count(case when end_snapshot is null then 1 end) as m,"
-        f" min(begin_snapshot) as b from {server_sql.table(config, name)}"
+        f" min(begin_snapshot) as b from {dialect_of(config).table(name)}"
         for table_id, name, version in known
         if name in there
     ]
@@ -247,7 +247,7 @@ def _inlined(metadata: Metadata, there: set[str]) -> dict[int, list[InlinedState
     found: dict[int, list[InlinedState]] = defaultdict(list)
     for start in range(0, len(selects), _SELECTS_IN_ONE_QUERY):
         some = " union all ".join(selects[start : start + _SELECTS_IN_ONE_QUERY])
-        for table_id, version, rows, live_rows, oldest in metadata.rows(server_sql.query(config, some)):
+        for table_id, version, rows, live_rows, oldest in metadata.rows(dialect_of(config).query(some)):
             if int(rows):
                 place = int(table_id), int(version)
                 found[place[0]].append(InlinedState(int(rows), int(live_rows), int(oldest), inexact.get(place)))

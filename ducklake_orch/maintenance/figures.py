@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine import server_sql
+from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.maintenance.census import TableState, census
 from ducklake_orch.maintenance.results import PlannedStep
 
@@ -34,10 +34,10 @@ def figures(config: LakeConfig) -> Figures:
     """Count what there is."""
     with census(config, f"Counting what is in lake `{config.name}`") as state:
         snapshots, pending = (
-            f"select count(*) as n from {server_sql.table(config, name)}"
+            f"select count(*) as n from {dialect_of(config).table(name)}"
             for name in ("ducklake_snapshot", "ducklake_files_scheduled_for_deletion")
         )
-        counts = [state.metadata.rows(server_sql.query(config, sql))[0][0] for sql in (snapshots, pending)]
+        counts = [state.metadata.rows(dialect_of(config).query(sql))[0][0] for sql in (snapshots, pending)]
         tables = {str(one.name): counted(one) for one in state.tables}
         lake = {name: sum(some[name] for some in tables.values()) for name in COUNTED}
         lake |= {"snapshots": int(counts[0]), "pending_files": int(counts[1])}

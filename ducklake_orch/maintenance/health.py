@@ -12,12 +12,10 @@ from typing import Any
 from ducklake_orch.catalog.cells import maybe_int
 from ducklake_orch.catalog.expire import expirable
 from ducklake_orch.catalog.known_paths import scheduled_paths
-from ducklake_orch.config.catalogs import FileCatalog
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.maintenance import HealthPolicy, MaintenancePolicy, MergePolicy
 from ducklake_orch.config.units import in_words
-from ducklake_orch.engine import server_sql
-from ducklake_orch.engine.quoting import literal
+from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.stored_sizes import bytes_of
 from ducklake_orch.maintenance.census import Census, TableState, census, moment
 from ducklake_orch.maintenance.figures import counted
@@ -250,33 +248,18 @@ def _lake_metrics(state: Census) -> dict[str, Any]:
 def _debris(state: Census) -> int:
     """Count the statistics of files that the catalog does not have any more."""
     config = state.metadata.config
-    stats, files = (server_sql.table(config, f"ducklake_{one}") for one in ("file_column_stats", "data_file"))
+    stats, files = (dialect_of(config).table(f"ducklake_{one}") for one in ("file_column_stats", "data_file"))
     sql = (
         f"select count(*) as n from {stats} s"
         f" where not exists (select 1 from {files} f where f.data_file_id = s.data_file_id)"
     )
-    return int(state.metadata.rows(server_sql.query(config, sql))[0][0])
+    return int(state.metadata.rows(dialect_of(config).query(sql))[0][0])
 
 
 def catalog_bytes(state: Census) -> int | None:
     """Return how much room the catalog takes, where it can be told."""
-    config, catalog = state.metadata.config, state.metadata.config.catalog
-    if isinstance(catalog, FileCatalog):
-        return os.path.getsize(catalog.path)
-    pattern = literal("ducklake!_%")
-    match catalog.type:
-        case "postgres":
-            sql = (
-                "select cast(sum(pg_total_relation_size(c.oid)) as bigint) as n from pg_class c"
-                " join pg_namespace s on s.oid = c.relnamespace where c.relkind = 'r'"
-                f" and s.nspname = {literal(config.metadata_schema or 'public')}"
-                f" and c.relname like {pattern} escape '!'"
-            )
-        case "mysql":
-            sql = (
-                "select cast(sum(data_length + index_length) as signed) as n from information_schema.tables"
-                f" where table_schema = database() and table_name like {pattern} escape '!'"
-            )
-        case _:
-            return None
-    return maybe_int(state.metadata.rows(server_sql.query(config, sql))[0][0])
+    config, dialect = state.metadata.config, state.metadata.dialect
+    if config.catalog_file is not None:
+        return os.path.getsize(config.catalog_file)
+    sql = dialect.size_sql()
+    return None if sql is None else maybe_int(state.metadata.rows(dialect.query(sql))[0][0])

@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import duckdb
+
 from ducklake_orch.catalog.cells import text
 from ducklake_orch.catalog.metadata import Metadata
 from ducklake_orch.catalog.own_table import OwnTable
 from ducklake_orch.catalog.planning import planning
 from ducklake_orch.catalog.transaction import MetadataTransaction
-from ducklake_orch.config.catalogs import FileCatalog, MotherDuckCatalog, PostgresCatalog
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine import server_sql
-from ducklake_orch.engine.attach import metadata_attach
+from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.failures import run
 from ducklake_orch.engine.instances import start_instance
-from ducklake_orch.engine.locks import LOCK_ALIAS, Check, FileQueue, MySQLQueue, NoQueue, PostgresQueue, Queue
+from ducklake_orch.engine.locks import LOCK_ALIAS, Check, Queue
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.errors import LakeLockedError, MaintenanceRunningError
 from ducklake_orch.results import Result
@@ -85,10 +85,10 @@ def latest_runs(metadata: Metadata, limit: int) -> list[LastRun]:
     """Return runs, the latest first."""
     if not TABLE.is_there(metadata):
         return []
-    name = server_sql.table(metadata.config, TABLE.name)
-    columns = server_sql.texts(metadata.config, _COLUMNS.split(", "))
+    name = metadata.dialect.table(TABLE.name)
+    columns = metadata.dialect.texts(_COLUMNS.split(", "))
     sql = f"select {columns} from {name} order by started_at desc limit {limit}"
-    return [_run([text(cell) for cell in row]) for row in metadata.rows(server_sql.query(metadata.config, sql))]
+    return [_run([text(cell) for cell in row]) for row in metadata.rows(metadata.dialect.query(sql))]
 
 
 def _run(row: Sequence[str | None]) -> LastRun:
@@ -115,7 +115,7 @@ def only_runner(config: LakeConfig) -> Iterator[Check]:
         MaintenanceRunningError: When somebody else does; says who, and since when.
     """
     with ExitStack() as held:
-        queue = held.enter_context(_queue(config))
+        queue = _maintenance_lock(config, held)
         try:
             still_held = held.enter_context(queue.hold("maintenance", 0))
         except LakeLockedError as error:
@@ -126,25 +126,19 @@ def only_runner(config: LakeConfig) -> Iterator[Check]:
     raise failure
 
 
-@contextmanager
-def _queue(config: LakeConfig) -> Iterator[Queue]:
-    """Give a lock of its own; on a server on a connection that nothing else goes through."""
-    catalog = config.catalog
-    if isinstance(catalog, FileCatalog):
-        yield FileQueue(catalog.path, name=_LOCK)
-        return
-    if isinstance(catalog, MotherDuckCatalog):
-        yield NoQueue()  # it has no locks
-        return
-    instance = start_instance(config)
-    try:
-        attach = metadata_attach(config, LOCK_ALIAS, read_only=False)
+def _maintenance_lock(config: LakeConfig, held: ExitStack) -> Queue:
+    """Return the lock of maintenance; on a server, on a connection that nothing else uses."""
+    dialect = dialect_of(config)
+
+    def connect() -> duckdb.DuckDBPyConnection:
+        instance = start_instance(config)
+        held.callback(instance.close, config)
+        attach = dialect.metadata_attach(LOCK_ALIAS, read_only=False)
         run(instance.root, attach, config, f"Opening the lock of lake `{config.name}` failed")
         instance.queue_attached = True
-        kind = PostgresQueue if isinstance(catalog, PostgresCatalog) else MySQLQueue
-        yield kind(instance.root, config, name=_LOCK)
-    finally:
-        instance.close(config)
+        return instance.root
+
+    return dialect.named_lock(connect, _LOCK)
 
 
 def _running(config: LakeConfig, error: LakeLockedError) -> MaintenanceRunningError:
@@ -172,7 +166,7 @@ def note_begin(config: LakeConfig, run_id: str) -> None:
 
 def note_end(config: LakeConfig, run_id: str, status: str, summary: Mapping[str, Any]) -> None:
     """Write down how a run ended."""
-    told = server_sql.text_literal(config, json.dumps(summary))
+    told = dialect_of(config).text_literal(json.dumps(summary))
 
     def work(transaction: MetadataTransaction) -> None:
         values = f"ended_at = {_now()}, status = {literal(status)}, summary = {told}"

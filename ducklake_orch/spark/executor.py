@@ -55,7 +55,7 @@ class EngineSpec:
 
 def engine_spec(config: "LakeConfig") -> EngineSpec:
     """Return what tasks need to reach the storage of a lake; the catalog's secrets stay here."""
-    from ducklake_orch.engine.attach import storage_secret_statements
+    from ducklake_orch.engine.storage_secrets import storage_secret_statements
 
     settings = {name: value for name, value in config.settings.items() if name.lower() not in _LIMITS}
     return EngineSpec(

@@ -11,7 +11,7 @@ import pytest
 
 from ducklake_orch import DuckLake, errors
 from ducklake_orch.config.storages import STORAGES
-from ducklake_orch.engine.attach import STORAGE_SECRET
+from ducklake_orch.engine.storage_secrets import STORAGE_SECRET
 from tests.backends import catalogs
 from tests.conftest import CANARY, MakeLake
 

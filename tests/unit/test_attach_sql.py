@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from ducklake_orch import DuckLake, LakeConfig
-from ducklake_orch.engine.attach import Pin, metadata_attach, preview
+from ducklake_orch.engine.attach import Pin, preview
+from ducklake_orch.engine.dialects import dialect_of
 
 SQLITE = "sqlite:////data/lake.sqlite"
 KEYS = "access_key_id=id&secret_access_key=canary"
@@ -259,7 +260,7 @@ class TestMotherDuck:
 
     def test_the_metadata_database_is_attached_for_inspection(self) -> None:
         config = LakeConfig(name="my_ducklake", catalog="md:my_ducklake")
-        sql = metadata_attach(config, "meta", read_only=True)
+        sql = dialect_of(config).metadata_attach("meta", read_only=True)
         assert sql == "ATTACH 'md:__ducklake_metadata_my_ducklake' AS \"meta\""
 
 

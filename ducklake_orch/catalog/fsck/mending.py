@@ -43,7 +43,4 @@ class Mending:
 
     def text(self, value: str | None) -> str:
         """Write a text in the catalog's own SQL."""
-        if value is not None and self.copy.config.catalog.type == "mysql":
-            # Whether a backslash means itself depends on the server's mode; digits mean the same in all.
-            return f"CAST(X'{value.encode().hex()}' AS CHAR CHARACTER SET utf8mb4)"
-        return literal(value)
+        return literal(value) if value is None else self.transaction.dialect.typed_text(value)

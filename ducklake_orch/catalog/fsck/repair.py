@@ -10,12 +10,11 @@ from ducklake_orch.catalog.fsck.repairs import Repair, Rows
 from ducklake_orch.catalog.transaction import NOW, MetadataTransaction
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.commit import Write, commit_through
+from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.engine.session import open_session
 from ducklake_orch.results import CommitInfo
 
-# What holds the caches of other engines to their tables; a database attached earlier may not know of newer ones.
-_FORGET = {"postgres": "pg_clear_cache", "mysql": "mysql_clear_cache"}
 # What clients look up anew only when the schema version is another.
 _SHAPES = {"schema-version-not-bumped", "inlined-table-of-former-columns"}
 
@@ -33,8 +32,9 @@ def mend(config: LakeConfig, known: Mapping[str, Rows]) -> int | None:
         known: What files and storage said.
     """
     with open_session(config, entering=False) as session:
-        if (function := _FORGET.get(config.catalog.type)) is not None:
-            session.instance.root.execute(f"CALL {function}()")
+        if (statement := dialect_of(config).cache_reset) is not None:
+            # A catalog that was attached earlier may not show newer tables.
+            session.instance.root.execute(statement)
         write = Write("repairing the lake", CommitInfo(message="ducklake-orch fsck --repair"))
         return commit_through(
             MetadataTransaction, session, write, lambda transaction: _mend(transaction, write, known), settle=False

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ducklake_orch.cli.checks.check import Check
-from ducklake_orch.config.catalogs import FileCatalog, ServerCatalog
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.storages import LocalStorage
 from ducklake_orch.errors import DuckLakeOrchError, LakeNotFoundError
@@ -44,9 +43,9 @@ def catalog_checks(config: LakeConfig, seen: Seen) -> Iterator[Check]:
     from ducklake_orch.engine.failures import classify
     from ducklake_orch.engine.session import open_session
 
-    if isinstance(config.catalog, FileCatalog) and config.catalog.path.exists():
-        yield _permissions(config.catalog.path)
-        yield _file_lock(config.catalog.path)
+    if (file := config.catalog_file) is not None and file.exists():
+        yield _permissions(file)
+        yield _file_lock(file)
     patient = config.model_copy(update={"lock_timeout": _PATIENCE, "options": {}})
     pin = Pin(read_only=True, snapshot=config.snapshot, as_of=config.as_of)
     started = time.monotonic()
@@ -65,6 +64,7 @@ def catalog_checks(config: LakeConfig, seen: Seen) -> Iterator[Check]:
 
 
 def _inside(session: "Session", config: LakeConfig, started: float, seen: Seen) -> Iterator[Check]:
+    from ducklake_orch.engine.dialects import dialect_of
     from ducklake_orch.engine.introspection import tables
     from ducklake_orch.engine.quoting import literal
     from ducklake_orch.engine.snapshots import current_snapshot, metadata
@@ -79,7 +79,7 @@ def _inside(session: "Session", config: LakeConfig, started: float, seen: Seen) 
     yield Check("catalog format", "ok", f"{known.get('version')}, last written by {known.get('created_by')}")
     if config.options:
         yield _option_drift(session, config)
-    if isinstance(config.catalog, ServerCatalog):
+    if dialect_of(config).is_server:
         yield _server_lock(session)
     filled = [table for table in tables(session) if table.file_count]
     if filled:

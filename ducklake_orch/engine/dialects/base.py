@@ -1,0 +1,294 @@
+"""What differs between the databases that can hold a lake's metadata.
+
+Each catalog has one class that overrides what differs there. No module outside this package and `config/` asks which
+catalog a lake has. The defaults are those of a catalog that DuckDB itself stores.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+
+from ducklake_orch.engine.quoting import identifier, literal
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from ducklake_orch.config.lake import LakeConfig
+    from ducklake_orch.engine.locks import Queue
+    from ducklake_orch.errors import DuckLakeOrchError
+
+CATALOG_SECRET = "ducklake_orch_catalog"  # noqa: S105 - a name, not a secret
+CatalogT = TypeVar("CatalogT")
+Connect = Callable[[], "duckdb.DuckDBPyConnection"]
+
+
+class Dialect(Generic[CatalogT]):
+    """How one lake's catalog is opened, queried, locked and written.
+
+    Attributes:
+        config: The lake.
+        catalog: Its catalog.
+        is_server: Whether the catalog is a database server, which several lakes can share.
+        attached_by_one_process: Whether only one process can have the catalog attached, unless all of them only read.
+        reads_one_moment: Whether a transaction that only reads sees all metadata tables as of one moment.
+        create_commits: Whether CREATE TABLE commits the transaction that runs it.
+        stores_comments: Whether the engine can store comments of tables and columns.
+        keeps_rows: Whether `inline="auto"` may keep rows in the catalog.
+        cache_reset: The statement that makes DuckDB forget what it knows about the catalog's tables, if there is one.
+    """
+
+    is_server: ClassVar[bool] = False
+    attached_by_one_process: ClassVar[bool] = False
+    reads_one_moment: ClassVar[bool] = True
+    create_commits: ClassVar[bool] = False
+    stores_comments: ClassVar[bool] = True
+    keeps_rows: ClassVar[bool] = True
+    cache_reset: ClassVar[str | None] = None
+
+    def __init__(self, config: "LakeConfig") -> None:
+        self.config = config
+        self.catalog = cast("CatalogT", config.catalog)
+
+    # --- opening -------------------------------------------------------------------------------------------------
+
+    def metadata_path(self) -> str:
+        """Return what follows `ducklake:` in ATTACH; credentials are in the secret, never here."""
+        raise NotImplementedError
+
+    def metadata_attach(self, alias: str, *, read_only: bool) -> str:
+        """Return the ATTACH that opens the metadata database itself under a name."""
+        raise NotImplementedError
+
+    def attach_options(self, *, writable: bool) -> dict[str, Any]:
+        """Return the options of the lake's ATTACH that only this catalog has."""
+        return {}
+
+    def secret(self) -> dict[str, Any] | None:
+        """Return the parameters of the secret that reaches the catalog; None where it needs none."""
+        return None
+
+    @property
+    def uses_storage_secret(self) -> bool:
+        """Whether this process reads and writes the files, and so needs the storage's secret."""
+        return True
+
+    def login_statements(self, *, reveal: bool) -> list[str]:
+        """Return the settings that log in to the catalog, for catalogs that use no secret."""
+        return []
+
+    def database_statements(self, *, create: bool, reveal: bool) -> list[str]:
+        """Return what runs before the lake's own ATTACH."""
+        return []
+
+    @property
+    def attaches_lake(self) -> bool:
+        """Whether the lake has an ATTACH of its own, with the extension in this process."""
+        return True
+
+    # --- diagnosis -----------------------------------------------------------------------------------------------
+
+    # The database to connect to where the lake's own may be missing; None for the server's default.
+    home_database: ClassVar[str | None] = None
+
+    def refused(self, failure: "DuckLakeOrchError") -> bool:
+        """Whether a failed ATTACH is a refusal by the server, in words that depend on the server's language."""
+        return False
+
+    def database_exists_sql(self) -> str:
+        """Return the query that has a row if the lake's database exists."""
+        raise NotImplementedError
+
+    def lakes_sql(self) -> str | None:
+        """Return the query for the schemas that hold a lake; None where a catalog holds one lake."""
+        return None
+
+    # --- the catalog's own SQL -----------------------------------------------------------------------------------
+
+    def attached(self, name: str) -> str:
+        """Return a metadata table as DuckDB's SQL names it."""
+        schema = f"{identifier(self.config.metadata_schema)}." if self.config.metadata_schema else ""
+        return f"{identifier(self.config.metadata_alias)}.{schema}{identifier(name)}"
+
+    def table(self, name: str) -> str:
+        """Return a metadata table as the catalog's own SQL names it."""
+        return f"{identifier(self.config.metadata_alias)}.{identifier(self.config.metadata_schema or 'main')}.{name}"
+
+    def current_schema(self) -> str:
+        """Return the expression for the schema that holds the metadata tables."""
+        return literal(self.config.metadata_schema or "main")
+
+    def quoted(self, name: str) -> str:
+        """Return a name in the catalog's own quotes."""
+        return identifier(name)
+
+    def catalog_name(self) -> str:
+        """Return the expression for the catalog's name, which is the same on every host that reaches it."""
+        raise NotImplementedError
+
+    def query(self, sql: str, *, alias: str | None = None) -> str:
+        """Return the DuckDB SELECT that runs a query in the catalog and gives its rows.
+
+        It runs in the transaction of the connection that asks, except on MySQL: there it runs beside it and does not
+        see what that transaction wrote. SQLite answers with texts only.
+
+        Args:
+            sql: The query, in the catalog's own SQL.
+            alias: Name under which the catalog is attached; by default the extension's own.
+        """
+        return sql
+
+    def texts(self, values: Iterable[str]) -> str:
+        """Return expressions as texts for a SELECT in the catalog's own SQL, each under a name of its own."""
+        return ", ".join(f"{self.as_text(value)} as v{n}" for n, value in enumerate(values))
+
+    def as_text(self, expression: str) -> str:
+        """Return an expression converted to text."""
+        return f"cast({expression} as varchar)"
+
+    def text_literal(self, text: str) -> str:
+        """Return a text in the catalog's own SQL, to be compared with what `key_type` and paths hold."""
+        return literal(text)
+
+    def typed_text(self, text: str) -> str:
+        """Return a text in the catalog's own SQL, as a value of a text column."""
+        return literal(text)
+
+    def key_type(self, length: int) -> str:
+        """Return the type of a column that is part of a primary key and compares texts exactly."""
+        return "VARCHAR"
+
+    def names(self, con: "duckdb.DuckDBPyConnection", prefix: str) -> list[str]:
+        """List the metadata tables whose names begin with a prefix."""
+        # The engine hides what the extension has attached from its lists, but the file itself tells.
+        sql = (
+            "SELECT table_name FROM duckdb_tables()"
+            f" WHERE database_name = {literal(self.config.metadata_alias)} AND schema_name = {self.current_schema()}"
+            f" AND starts_with(table_name, {literal(prefix)})"
+        )
+        return [str(row[0]) for row in con.execute(sql).fetchall()]
+
+    def exists(self, con: "duckdb.DuckDBPyConnection", name: str) -> bool:
+        """Whether the metadata database has a table; other sessions create and drop some as they need them."""
+        import duckdb
+
+        # The engine hides this database from all lists of tables. Where there is no table, DuckDB looks for the nearest
+        # name among all it can reach, lakes too, unless told not to: that is nine tenths of the time.
+        con.execute("SET catalog_error_max_schemas = 0")
+        try:
+            con.execute(f"SELECT NULL FROM {self.table(name)} LIMIT 0")
+        except duckdb.CatalogException:
+            return False
+        finally:
+            con.execute("RESET catalog_error_max_schemas")
+        return True
+
+    def refresh_tables(self, con: "duckdb.DuckDBPyConnection") -> None:
+        """Make DuckDB see the tables that others have created since it attached the catalog."""
+
+    # --- time and size -------------------------------------------------------------------------------------------
+
+    def clock_sql(self) -> str | None:
+        """Return the expression for the server's time in microseconds; None where the catalog has no clock."""
+        return None
+
+    def now_sql(self) -> str:
+        """Return the expression for the time in microseconds, by the catalog's clock if it has one."""
+        return self.clock_sql() or str(time.time_ns() // 1000)
+
+    def size_sql(self) -> str | None:
+        """Return the query for the bytes that the metadata tables take on a server."""
+        return None
+
+    # --- transactions --------------------------------------------------------------------------------------------
+
+    def first_statements(self) -> Sequence[str]:
+        """Return what a transaction that writes runs right after BEGIN."""
+        return ()
+
+    def one_moment_statement(self) -> str | None:
+        """Return what makes a reading transaction see all metadata tables as of one moment, if it takes a statement."""
+        return None
+
+    def change(self, name: str, statement: str) -> str:
+        """Return the DuckDB statement that runs an UPDATE, DELETE, INSERT or DROP on a metadata table.
+
+        Args:
+            name: The table.
+            statement: In SQL that every catalog takes; `{}` stands for the table.
+        """
+        return statement.replace("{}", self.attached(name), 1)
+
+    # --- locks ---------------------------------------------------------------------------------------------------
+
+    def writer_queue(self, connect: Connect) -> "Queue":
+        """Return the queue in which writers wait.
+
+        Args:
+            connect: Gives a connection that has the catalog attached as `LOCK_ALIAS`; only servers need one.
+        """
+        from ducklake_orch.engine.locks import NoQueue
+
+        return NoQueue()
+
+    def named_lock(self, connect: Connect, name: str) -> "Queue":
+        """Return a lock of this lake other than the writers' queue; `connect` as for `writer_queue`."""
+        from ducklake_orch.engine.locks import NoQueue
+
+        return NoQueue()
+
+    def attach_lock(self, *, shared: bool) -> "Queue":
+        """Return the lock that is held while the catalog is attached."""
+        from ducklake_orch.engine.locks import NoQueue
+
+        return NoQueue()
+
+    def stays_open_for_small_writes(self) -> bool:
+        """Whether a small write is faster if it keeps the catalog open throughout."""
+        return False
+
+    # --- inlined rows --------------------------------------------------------------------------------------------
+
+    def inlined_type(self, kind: str, sql_type: str) -> str | None:
+        """Return the type in which the engine stores inlined values; None where it cannot store them.
+
+        Args:
+            kind: The column's type as the catalog names it.
+            sql_type: The column's type as DuckDB names it.
+        """
+        return None if kind == "geometry" else sql_type
+
+    def takes_inlined_column(self, name: str) -> bool:
+        """Whether a table of inlined rows can have a column of this name."""
+        return True
+
+    def inlined_text(self, kind: str, column: str) -> str:
+        """Return the SQL of an inlined value as the text, or the bytes, from which the catalog's type is cast."""
+        return column if kind == "blob" else f"CAST({column} AS VARCHAR)"
+
+    def inlined_value(self, kind: str, stored: str) -> str:
+        """Return the SQL of a stored value, to be cast to the column's type."""
+        return stored
+
+    def flushes_column(self, name: str) -> bool:
+        """Whether the engine can flush inlined rows with a column of this name."""
+        return True
+
+
+class FileDialect(Dialect[CatalogT]):
+    """A catalog in one file, attached only while it is used."""
+
+    @property
+    def path(self) -> Path:
+        """The catalog file."""
+        path = self.config.catalog_file
+        assert path is not None  # noqa: S101 - the catalog is a file
+        return path
+
+    def catalog_name(self) -> str:
+        return literal(self.path.resolve().name)
+
+    def named_lock(self, connect: Connect, name: str) -> "Queue":
+        from ducklake_orch.engine.locks import FileQueue
+
+        return FileQueue(self.path, name=name)

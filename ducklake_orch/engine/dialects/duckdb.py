@@ -1,0 +1,32 @@
+"""DuckDB files as catalogs: one process at a time, or several that only read."""
+
+from typing import TYPE_CHECKING, Any
+
+from ducklake_orch.config.catalogs import DuckDBCatalog
+from ducklake_orch.engine.dialects.base import FileDialect
+from ducklake_orch.engine.quoting import identifier, literal, options
+
+if TYPE_CHECKING:
+    from ducklake_orch.engine.locks import Queue
+
+
+class DuckDBDialect(FileDialect[DuckDBCatalog]):
+    """A DuckDB file. Its lock is held for as long as it is attached, so writers need no other queue."""
+
+    attached_by_one_process = True
+
+    def metadata_path(self) -> str:
+        return str(self.path)
+
+    def metadata_attach(self, alias: str, *, read_only: bool) -> str:
+        values = {"type": "duckdb"} | ({"read_only": True} if read_only else {})
+        return f"ATTACH {literal(str(self.path))} AS {identifier(alias)} {options(values)}"
+
+    def attach_options(self, *, writable: bool) -> dict[str, Any]:
+        # Without it the engine looks into the file, and for a SQLite file it would fetch an extension.
+        return {"meta_type": "duckdb"}
+
+    def attach_lock(self, *, shared: bool) -> "Queue":
+        from ducklake_orch.engine.locks import FileQueue
+
+        return FileQueue(self.path, shared=shared)

@@ -1,0 +1,103 @@
+"""MySQL and MariaDB as catalogs: a database is a lake."""
+
+from typing import TYPE_CHECKING, Any
+
+from ducklake_orch.config.catalogs import MySQLCatalog
+from ducklake_orch.engine.dialects.base import Connect
+from ducklake_orch.engine.dialects.server import ServerDialect
+from ducklake_orch.engine.quoting import literal
+from ducklake_orch.errors import StatementError
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from ducklake_orch.engine.locks import Queue
+    from ducklake_orch.errors import DuckLakeOrchError
+
+
+class MySQLDialect(ServerDialect[MySQLCatalog]):
+    """A database of a MySQL or MariaDB server.
+
+    DuckDB's MySQL extension writes less than it reads: it updates by no join, so the engine's own INSERT fails on a
+    table that has rows already.
+    """
+
+    extension = "mysql"
+    create_commits = True
+    stores_comments = False
+    keeps_rows = False
+    cache_reset = "CALL mysql_clear_cache()"
+
+    def metadata_path(self) -> str:
+        return "mysql:"
+
+    def secret(self) -> dict[str, Any] | None:
+        values = super().secret()
+        if values is None:
+            return None
+        values["ssl_mode"] = self.catalog.ssl_mode
+        if self.catalog.host and self.catalog.host.startswith("/"):
+            values["host"], values["socket"] = None, self.catalog.host
+        return values
+
+    def refused(self, failure: "DuckLakeOrchError") -> bool:
+        if not self.catalog.database or self.catalog.secret_name:
+            return False
+        return type(failure) is StatementError and "Attempted host" in failure.message  # the client names who answered
+
+    def database_exists_sql(self) -> str:
+        name = (self.catalog.database or "").replace("\\", "\\\\")
+        return f"select 1 from information_schema.schemata where schema_name = {literal(name)}"
+
+    def lakes_sql(self) -> str | None:
+        # A schema is a database of its own there, and only this one is asked for.
+        found = "select table_schema from information_schema.tables where table_name = 'ducklake_metadata'"
+        return f"{found} and table_schema = database() order by 1"
+
+    def table(self, name: str) -> str:
+        return name
+
+    def current_schema(self) -> str:
+        return "database()"
+
+    def quoted(self, name: str) -> str:
+        return f"`{name.replace('`', '``')}`"
+
+    def catalog_name(self) -> str:
+        return "database()"
+
+    def as_text(self, expression: str) -> str:
+        return f"convert({expression} using utf8mb4)"
+
+    def text_literal(self, text: str) -> str:
+        # Whether a backslash stands for itself depends on the server's SQL mode; bytes mean the same in all modes.
+        return f"X'{text.encode().hex()}'"
+
+    def typed_text(self, text: str) -> str:
+        return f"CAST({self.text_literal(text)} AS CHAR CHARACTER SET utf8mb4)"
+
+    def key_type(self, length: int) -> str:
+        # MySQL compares texts without case and without spaces at their end; bytes are compared as they are.
+        return f"VARBINARY({length})"
+
+    def refresh_tables(self, con: "duckdb.DuckDBPyConnection") -> None:
+        con.execute("CALL mysql_clear_cache()")  # DuckDB keeps the list of a server's tables while it is attached
+
+    def clock_sql(self) -> str | None:
+        return "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))"
+
+    def size_sql(self) -> str | None:
+        return (
+            "select cast(sum(data_length + index_length) as signed) as n from information_schema.tables"
+            f" where table_schema = database() and table_name like {literal('ducklake!_%')} escape '!'"
+        )
+
+    def writer_queue(self, connect: Connect) -> "Queue":
+        from ducklake_orch.engine.locks import MySQLQueue
+
+        return MySQLQueue(connect(), self)
+
+    def named_lock(self, connect: Connect, name: str) -> "Queue":
+        from ducklake_orch.engine.locks import MySQLQueue
+
+        return MySQLQueue(connect(), self, name=name)

@@ -1,0 +1,90 @@
+"""SQLite files as catalogs: shared by the processes of one machine."""
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ducklake_orch.config.catalogs import SQLiteCatalog
+from ducklake_orch.engine.dialects.base import Connect, FileDialect
+from ducklake_orch.engine.quoting import folded, identifier, literal, options
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from ducklake_orch.engine.locks import Queue
+
+# While a connection is open, SQLite's write-ahead log only grows; up to this size it may.
+_LONGEST_LOG = 4 * 1024 * 1024
+_INTEGERS = ("boolean", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
+
+
+class SQLiteDialect(FileDialect[SQLiteCatalog]):
+    """A SQLite file in WAL mode."""
+
+    reads_one_moment = False
+
+    def metadata_path(self) -> str:
+        return f"sqlite:{self.path}"
+
+    def metadata_attach(self, alias: str, *, read_only: bool) -> str:
+        values = {"type": "sqlite"} | ({"read_only": True} if read_only else {})
+        return f"ATTACH {literal(str(self.path))} AS {identifier(alias)} {options(values)}"
+
+    def attach_options(self, *, writable: bool) -> dict[str, Any]:
+        # The plain BUSY_TIMEOUT option never reaches the pragma; these two do, and WAL lets readers and a writer meet.
+        values: dict[str, Any] = {"meta_busy_timeout": self.catalog.busy_timeout}
+        return values | {"meta_journal_mode": "WAL" if writable else None}
+
+    def table(self, name: str) -> str:
+        return name
+
+    def query(self, sql: str, *, alias: str | None = None) -> str:
+        return f"SELECT * FROM sqlite_query({literal(alias or self.config.metadata_alias)}, {literal(sql)})"
+
+    def names(self, con: "duckdb.DuckDBPyConnection", prefix: str) -> list[str]:
+        pattern = literal(prefix.replace("_", "!_") + "%")
+        sql = f"select name from sqlite_master where type = 'table' and name like {pattern} escape '!'"
+        return [str(row[0]) for row in con.execute(self.query(sql)).fetchall()]
+
+    def exists(self, con: "duckdb.DuckDBPyConnection", name: str) -> bool:
+        sql = f"select 1 from sqlite_master where type = 'table' and name = {literal(name)}"
+        return con.execute(self.query(sql)).fetchone() is not None
+
+    def first_statements(self) -> Sequence[str]:
+        # DuckDB begins with a read, which SQLite does not let grow into a write while others write: so write first.
+        return [self.query("update ducklake_metadata set value = value where key = 'version' returning 1")]
+
+    def one_moment_statement(self) -> str | None:
+        # DuckDB scans tables of SQLite beside the transaction, each as it is just then, until the transaction has
+        # changed something. After a change of nothing, all tables are read as of one moment.
+        return f"DELETE FROM {self.attached('ducklake_metadata')} WHERE false"
+
+    def change(self, name: str, statement: str) -> str:
+        if not name.startswith("ducklake_inlined_data_"):
+            return super().change(name, statement)
+        # DuckDB identifies the rows that it changes by SQLite's `rowid`, which a user's column of that name hides.
+        return self.query(f"{statement.replace('{}', self.table(name), 1)} returning 1")
+
+    def writer_queue(self, connect: Connect) -> "Queue":
+        from ducklake_orch.engine.locks import FileQueue
+
+        return FileQueue(self.path)
+
+    def stays_open_for_small_writes(self) -> bool:
+        # Closing the last connection checkpoints the WAL and deletes it, and a connection that opens at that moment
+        # stalls for up to a second.
+        try:
+            return os.stat(f"{self.path}-wal").st_size < _LONGEST_LOG
+        except OSError:
+            return True
+
+    def inlined_type(self, kind: str, sql_type: str) -> str | None:
+        if kind in ("geometry", "variant"):
+            return None
+        return "BIGINT" if kind in _INTEGERS else "BLOB" if kind == "blob" else "VARCHAR"
+
+    def inlined_text(self, kind: str, column: str) -> str:
+        return super().inlined_text(kind, f"CAST({column} AS BIGINT)" if kind == "boolean" else column)
+
+    def flushes_column(self, name: str) -> bool:
+        return folded(name) != "rowid"
