@@ -301,8 +301,8 @@ def _readable(text: str, config: LakeConfig) -> str:
 
 def create_database(config: LakeConfig) -> str:
     """Return the remedy for a database that is not there, in its server's SQL."""
-    database = getattr(config.catalog, "database", None) or ""
-    return f"Create it: CREATE DATABASE {dialect_of(config).quoted(database)};"
+    database = getattr(config.catalog, "database", None)
+    return f"Create it: CREATE DATABASE {dialect_of(config).quoted(database)};" if database else "Create it."
 
 
 def _fill(remedy: str | None, config: LakeConfig) -> str | None:
