@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from ducklake_orch.catalog.metadata import Metadata
     from ducklake_orch.catalog.model import TableDef
-    from ducklake_orch.lake import DuckLake
+    from ducklake_orch.facade.handle import LakeHandle
 
 
 class LakeTable:
@@ -22,14 +22,23 @@ class LakeTable:
         name: `table` or `schema.table`.
     """
 
-    def __init__(self, lake: "DuckLake", name: str) -> None:
+    def __init__(self, lake: "LakeHandle", name: str) -> None:
         from ducklake_orch.engine.quoting import table_name
 
         self.lake = lake
         self.name = table_name(name)
 
     def schema(self, *, snapshot: int | None = None, as_of: datetime | str | None = None) -> list[Column]:
-        """Return the columns, in order, with types, defaults, comments and partition transforms."""
+        """Return the columns, in order, with types, defaults, comments and partition transforms.
+
+        Args:
+            snapshot: As of this snapshot.
+            as_of: As of this time.
+
+        Examples:
+            >>> [(column.name, column.type) for column in lake.table("orders").schema()]
+            [('id', 'BIGINT'), ('region', 'VARCHAR'), ('price', 'DOUBLE')]
+        """
         from ducklake_orch.catalog import look
 
         with self._looking(snapshot, as_of) as (metadata, table, _):
@@ -40,7 +49,11 @@ class LakeTable:
 
         Args:
             limit: How many at most.
-            rows: Only those after which it has other rows: neither ALTERs nor what flushes and compactions moved.
+            rows: Only snapshots that changed rows: no ALTERs, and no flushes or compactions, which move rows.
+
+        Examples:
+            >>> [snapshot.snapshot_id for snapshot in lake.table("orders").history(rows=True)]
+            [1]
         """
         from ducklake_orch.catalog.changes import changes_rows
         from ducklake_orch.catalog.look import looking
@@ -57,30 +70,68 @@ class LakeTable:
     def files(
         self, *, snapshot: int | None = None, as_of: datetime | str | None = None, where: str | None = None
     ) -> list[TableFile]:
-        """List the data files; with `where` (DuckDB's SQL) only those that may hold rows that meet it."""
+        """List the data files.
+
+        Args:
+            snapshot: As of this snapshot.
+            as_of: As of this time.
+            where: Only files that may hold rows that meet this condition, in DuckDB's SQL.
+
+        Examples:
+            >>> [file.rows for file in lake.table("orders").files(where="price > 25")]
+            [3]
+        """
         from ducklake_orch.catalog import look
 
         with self._looking(snapshot, as_of) as found:
             return look.files(*found, where)
 
     def partitions(self, *, snapshot: int | None = None, as_of: datetime | str | None = None) -> list[Partition]:
-        """List the partitions that hold files, by the keys that these were written with."""
+        """List the partitions that hold files, by the keys with which the files were written.
+
+        Args:
+            snapshot: As of this snapshot.
+            as_of: As of this time.
+
+        Examples:
+            >>> _ = lake.write(orders, "by_region", mode="append", partition_by=["region"])
+            >>> [(partition.values, partition.rows) for partition in lake.table("by_region").partitions()]
+            [({'region': 'eu'}, 2), ({'region': 'us'}, 1)]
+        """
         from ducklake_orch.catalog import look
 
         with self._looking(snapshot, as_of) as found:
             return look.partitions(*found)
 
     def stats(self, *, snapshot: int | None = None, as_of: datetime | str | None = None) -> TableStats:
-        """Return what the catalog says about the files and their columns; no file is read."""
+        """Return what the catalog says about the files and their columns. No file is read.
+
+        Args:
+            snapshot: As of this snapshot.
+            as_of: As of this time.
+
+        Examples:
+            >>> stats = lake.table("orders").stats()
+            >>> [(column.name, column.min, column.max) for column in stats.columns]
+            [('id', '1', '3'), ('region', 'eu', 'us'), ('price', '10.0', '30.0')]
+        """
         from ducklake_orch.catalog import look
 
         with self._looking(snapshot, as_of) as found:
             return look.stats(*found)
 
     def count(self, snapshot: int | None = None, as_of: datetime | str | None = None) -> int:
-        """Return the number of rows, which the catalog knows.
+        """Return the number of rows, as the catalog counts them.
 
-        Only at an earlier snapshot, files that hold rows of several commits around it are asked when these came.
+        For an earlier snapshot, it reads those files that hold rows of several commits around that snapshot.
+
+        Args:
+            snapshot: As of this snapshot.
+            as_of: As of this time.
+
+        Examples:
+            >>> lake.table("orders").count()
+            3
         """
         from ducklake_orch.catalog.scan import count
 

@@ -25,7 +25,7 @@ from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.engine.quoting import identifier
 
 if TYPE_CHECKING:
-    from ducklake_orch.handle import LakeHandle
+    from ducklake_orch.facade.handle import LakeHandle
 
 _EVENTS, _COMMITS = "__ducklake_orch_events", "__ducklake_orch_snapshots"
 # Queries that name many files take long to plan.

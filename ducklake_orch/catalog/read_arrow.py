@@ -28,7 +28,7 @@ from ducklake_orch.engine.session import Session
 from ducklake_orch.errors import CatalogBusyError, ConfigError, ObjectNotFoundError
 
 if TYPE_CHECKING:
-    from ducklake_orch.lake import DuckLake
+    from ducklake_orch.facade.handle import LakeHandle
 
 # Of reads that others commit beside; the next one makes them wait.
 _ATTEMPTS = 3
@@ -57,7 +57,7 @@ class Selection:
             raise ConfigError(f"`columns` = {self.columns!r} is no list of names.", remedy="Leave it out to read all.")
 
 
-def read_arrow(lake: "DuckLake", selection: Selection) -> pa.Table:
+def read_arrow(lake: "LakeHandle", selection: Selection) -> pa.Table:
     """Return the rows as a table in memory."""
     with _opened(lake, selection) as session:
         if dialect_of(lake.config).reads_one_moment:
@@ -85,7 +85,7 @@ def _newest(session: Session) -> int:
         return metadata.latest().snapshot_id
 
 
-def read_batches(lake: "DuckLake", selection: Selection, batch_size: int) -> pa.RecordBatchReader:
+def read_batches(lake: "LakeHandle", selection: Selection, batch_size: int) -> pa.RecordBatchReader:
     """Return the rows as a stream; its connection ends with it."""
     batches = _batches(lake, selection, batch_size)
     first = next(batches)
@@ -93,7 +93,7 @@ def read_batches(lake: "DuckLake", selection: Selection, batch_size: int) -> pa.
     return pa.RecordBatchReader.from_stream(pa.RecordBatchReader.from_batches(first.schema, chain([first], batches)))
 
 
-def _batches(lake: "DuckLake", selection: Selection, batch_size: int) -> Generator[pa.RecordBatch, None, None]:
+def _batches(lake: "LakeHandle", selection: Selection, batch_size: int) -> Generator[pa.RecordBatch, None, None]:
     """Return the rows in batches, at least one."""
     with _opened(lake, selection) as session:
         start = _Start.of(session, selection) if not dialect_of(lake.config).reads_one_moment else None
@@ -160,7 +160,7 @@ class _Start:
 
 
 @contextmanager
-def _opened(lake: "DuckLake", selection: Selection) -> Iterator[Session]:
+def _opened(lake: "LakeHandle", selection: Selection) -> Iterator[Session]:
     """Open the lake where it is to be read, and look whether there is what is to be read."""
     with lake.reading(selection.snapshot, selection.as_of) as session:
         _check_name(session, selection.table)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from ducklake_orch.config.lake import LakeConfig
-    from ducklake_orch.handle import LakeHandle
+    from ducklake_orch.facade.handle import LakeHandle
 
 
 def changes_frame(lake: "LakeHandle", spark: "SparkSession", request: FeedRequest) -> "DataFrame":

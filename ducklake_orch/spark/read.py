@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from ducklake_orch.lake import DuckLake
+    from ducklake_orch.facade.handle import LakeHandle
 
 log = logging.getLogger("ducklake_orch")
 ENGINES = ("auto", "native", "duckdb")
@@ -72,7 +72,7 @@ class _Planned:
     inlined: pa.Table | None
 
 
-def read_table(lake: "DuckLake", spark: "SparkSession", selection: Selection, engine: str) -> "DataFrame":
+def read_table(lake: "LakeHandle", spark: "SparkSession", selection: Selection, engine: str) -> "DataFrame":
     """Return the rows of a table as a DataFrame that reads them when it runs.
 
     Args:
@@ -112,7 +112,7 @@ def commented(frame: "DataFrame", schema: "StructType") -> "DataFrame":
 # --- what the catalog tells ------------------------------------------------------------------------------------------
 
 
-def _plan(lake: "DuckLake", selection: Selection, engine: str) -> _Planned:
+def _plan(lake: "LakeHandle", selection: Selection, engine: str) -> _Planned:
     name = selection.table
     with (
         lake.reading(selection.snapshot, selection.as_of, entering=False) as session,

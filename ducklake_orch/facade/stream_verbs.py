@@ -1,4 +1,4 @@
-"""What Spark is given to work with a lake by itself: writers of streams, and a data source."""
+"""Verbs that give Spark what it runs by itself: a writer of streaming batches, and a data source."""
 
 from dataclasses import dataclass, field, replace
 from inspect import signature
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.errors import ConfigError
-from ducklake_orch.handle import LakeHandle
+from ducklake_orch.facade.handle import LakeHandle
+from ducklake_orch.facade.write_verbs import MergeArguments
 from ducklake_orch.results import CommitInfo
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 _QUERY_ID = "sql.streaming.queryId"
 # Of `lake.write`, what a stream says itself.
-_OWN = {"self", "data", "table", "mode", "idempotency_key", "commit"}
+_OWN = {"self", "data", "table", "mode", "idempotency_key", "commit", "merging"}
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,8 @@ def _query_id(batch: "DataFrame") -> str:
     return str(found)
 
 
-class LakeStreams(LakeHandle):
-    """The verbs that hand something to Spark."""
+class StreamVerbs(LakeHandle):
+    """Give Spark a writer of streams and a data source."""
 
     def stream_writer(
         self,
@@ -98,12 +99,22 @@ class LakeStreams(LakeHandle):
                 needs a new one, as it begins to count its batches anew.
             commit: Author, message and extra of the snapshots.
             **how: Further arguments of `lake.write`, such as `partition_by`, `where`, `inline`.
+
+        Examples:
+            >>> writer = lake.stream_writer("clicks", partition_by=["day(at)"])
+            >>> stream.writeStream.foreachBatch(writer).start()  # doctest: +SKIP
+            >>> writer.table
+            'clicks'
         """
         from ducklake_orch.engine.quoting import table_name
         from ducklake_orch.lake import DuckLake
 
         table_name(table)
-        known = [name for name in signature(DuckLake.write).parameters if name not in _OWN]
+        known = [
+            name
+            for name in (*signature(DuckLake.write).parameters, *MergeArguments.__annotations__)
+            if name not in _OWN
+        ]
         for name in how:
             if name not in known:
                 raise ConfigError(f"`stream_writer` takes no `{name}`.", remedy=nearest(name, known))
@@ -122,6 +133,11 @@ class LakeStreams(LakeHandle):
         Args:
             spark: The session, classic or Connect.
             name: What the source is called; another one for each lake that the session has.
+
+        Examples:
+            >>> lake.register(spark)  # doctest: +SKIP
+            >>> spark.read.format("ducklake").option("table", "orders").load().count()  # doctest: +SKIP
+            3
         """
         from ducklake_orch.spark.source import data_source
 

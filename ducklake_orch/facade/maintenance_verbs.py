@@ -1,11 +1,12 @@
-"""The facade's verbs that keep a lake in shape."""
+"""Verbs that keep a lake fast, small and correct."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ducklake_orch.config.maintenance import MaintenancePolicy, read_policy
 from ducklake_orch.errors import ConfigError
-from ducklake_orch.handle import LakeHandle
+from ducklake_orch.facade.handle import LakeHandle
+from ducklake_orch.results import FsckReport
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from ducklake_orch.report.facts import LakeReport
 
 
-class Upkeep(LakeHandle):
-    """What is done to a lake so that it stays fast, small and whole."""
+class MaintenanceVerbs(LakeHandle):
+    """Maintain, grade, check and report on a lake."""
 
     def plan_maintenance(
         self,
@@ -28,7 +29,7 @@ class Upkeep(LakeHandle):
         *,
         spark: "SparkSession | None" = None,
     ) -> "MaintenancePlan":
-        """Say what maintenance would do, per table and partition, and why it would leave others alone; changes nothing.
+        """Return what maintenance would do for each table and partition, and why it would skip the others.
 
         Args:
             policy: What may be done; by default what the configuration says of the lake, `maintenance`.
@@ -39,7 +40,12 @@ class Upkeep(LakeHandle):
 
         Raises:
             MaintenanceFloorError: When a retention is below its floor, without `force` in the policy.
-            ObjectNotFoundError: When nothing has one of the names.
+            ObjectNotFoundError: When no table or schema matches one of the names.
+
+        Examples:
+            >>> plan = lake.plan_maintenance(operations=["merge"])
+            >>> [(step.operation, step.table) for step in plan.operations if step.action == "run"]
+            []
         """
         from ducklake_orch.maintenance.plan import plan_maintenance
         from ducklake_orch.maintenance.selection import Selection
@@ -78,6 +84,12 @@ class Upkeep(LakeHandle):
         Raises:
             MaintenanceRunningError: When somebody else maintains the lake right now.
             MaintenanceFloorError: When a retention is below its floor, without `force` in the policy.
+
+        Examples:
+            >>> _ = lake.execute("INSERT INTO orders VALUES (4, 'us', 40.0)")  # a small INSERT is inlined
+            >>> report = lake.maintain(operations=["flush"])
+            >>> [(step.operation, step.rows, step.status) for step in report.operations]
+            [('flush', 1, 'done')]
         """
         from ducklake_orch.maintenance.results import MaintenancePlan
         from ducklake_orch.maintenance.run import maintain
@@ -89,11 +101,31 @@ class Upkeep(LakeHandle):
             raise ConfigError(f"`{given[0]}` beside a plan.", remedy="Give it to `plan_maintenance`.")
         return maintain(self.config, plan_or_policy, dry_run=dry_run, progress=progress, spark=spark)
 
-    def health(self, policy: MaintenancePolicy | Mapping[str, Any] | None = None) -> "HealthReport":
-        """Say how the lake and its tables are, graded against the thresholds of a policy, and what would help.
+    def fsck(self, *, deep: bool = False, storage: bool = False, repair: bool = False) -> FsckReport:
+        """Find and explain broken states of the lake. By default it reads only the catalog.
 
         Args:
-            policy: Its thresholds, and what counts as a small file; by default what the configuration says.
+            deep: Read the files, too: the footers of all files, and the contents of the live ones.
+            storage: List the storage, too.
+            repair: Repair what can be repaired without guessing, in one snapshot.
+
+        Examples:
+            >>> lake.fsck(deep=True).findings
+            []
+        """
+        from ducklake_orch.catalog.fsck.run import fsck
+
+        return fsck(self.config, deep=deep, storage=storage, repair=repair)
+
+    def health(self, policy: MaintenancePolicy | Mapping[str, Any] | None = None) -> "HealthReport":
+        """Grade the lake and its tables against the thresholds of a policy, and name remedies.
+
+        Args:
+            policy: Its thresholds, and what counts as a small file; by default that of the configuration.
+
+        Examples:
+            >>> lake.health().grade
+            'ok'
         """
         from ducklake_orch.maintenance.health import health
 
@@ -102,11 +134,15 @@ class Upkeep(LakeHandle):
     def report(
         self, policy: MaintenancePolicy | Mapping[str, Any] | None = None, *, snapshots: int = 200
     ) -> "LakeReport":
-        """Say for people what is in the lake: its tables, partitions, health and history; `.to_html()` is a page of it.
+        """Describe the lake for people: tables, partitions, health and history. `.to_html()` renders it as a page.
 
         Args:
             policy: Its thresholds grade the health; by default what the configuration says.
             snapshots: How many of the latest snapshots to list.
+
+        Examples:
+            >>> lake.report().to_html()[:15]
+            '<!doctype html>'
         """
         from ducklake_orch.report.facts import report
 

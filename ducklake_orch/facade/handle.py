@@ -1,23 +1,28 @@
-"""Which lake, and how it is opened: what every verb of the facade stands on."""
+"""The lake's configuration and its connections, which every verb uses."""
 
 import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.units import read_argument
-from ducklake_orch.errors import ConfigError
+from ducklake_orch.errors import ConfigError, LakeNotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import duckdb
+    from pyspark.sql import SparkSession
 
+    from ducklake_orch.catalog.hits import Finder
+    from ducklake_orch.catalog.workers import Workers
     from ducklake_orch.engine.attach import Pin
     from ducklake_orch.engine.session import Session
+
+T = TypeVar("T")
 
 
 class LakeHandle:
@@ -43,7 +48,16 @@ class LakeHandle:
 
     @classmethod
     def local(cls, path: str | Path = "./lake", **fields: Any) -> Self:
-        """Return an embedded lake: a SQLite catalog `<path>.sqlite` with its files in `<path>.files/` beside it."""
+        """Return an embedded lake: a SQLite catalog `<path>.sqlite` with its files in `<path>.files/` beside it.
+
+        Args:
+            path: Where the lake is; the first write creates it.
+            **fields: Further fields of `LakeConfig`.
+
+        Examples:
+            >>> DuckLake.local("other/lake", threads=2).config.name
+            'lake'
+        """
         base = Path(os.path.expanduser(path))
         base = base.with_suffix("") if base.suffix == ".sqlite" else base  # the catalog itself is meant
         name = fields.pop("name", None) or base.resolve().name
@@ -62,7 +76,18 @@ class LakeHandle:
 
     @classmethod
     def from_url(cls, name: str, *, catalog: str, storage: Any = None, **fields: Any) -> Self:
-        """Return a lake given by the URLs of its catalog and storage."""
+        """Return the lake whose catalog and storage have these URLs.
+
+        Args:
+            name: The lake's name.
+            catalog: URL of the catalog.
+            storage: URL or path of the storage.
+            **fields: Further fields of `LakeConfig`.
+
+        Examples:
+            >>> DuckLake.from_url("shop", catalog="postgresql://etl@db/lakes", storage="s3://bucket/shop").config.alias
+            'shop'
+        """
         return cls(LakeConfig(name=name, catalog=catalog, storage=storage, **fields))
 
     @classmethod
@@ -74,7 +99,19 @@ class LakeHandle:
         lake: str | None = None,
         **fields: Any,
     ) -> Self:
-        """Return a lake of a TOML file; the environment and `fields` override what stands there."""
+        """Return a lake of a TOML file; the environment and `fields` override the file.
+
+        Args:
+            path: The file.
+            profile: The profile of the file to apply.
+            lake: The lake's name in the file; needed if the file has several.
+            **fields: Fields of `LakeConfig` that override the file.
+
+        Examples:
+            >>> _ = Path("ducklake.toml").write_text("[lakes.sales]")
+            >>> DuckLake.from_toml("ducklake.toml").config.name
+            'sales'
+        """
         from ducklake_orch.config.loading import load
 
         loaded = load(path=path, profile=profile, lake=lake, **fields)
@@ -84,7 +121,16 @@ class LakeHandle:
 
     @classmethod
     def from_env(cls, **fields: Any) -> Self:
-        """Return the lake that the environment describes (`DUCKLAKE_CATALOG`, `DUCKLAKE_STORAGE` and so on)."""
+        """Return the lake that the environment describes (`DUCKLAKE_CATALOG`, `DUCKLAKE_STORAGE` and so on).
+
+        Args:
+            **fields: Fields of `LakeConfig` that override the environment.
+
+        Examples:
+            >>> os.environ |= lake.environment()
+            >>> DuckLake.from_env().table("orders").count()
+            3
+        """
         from ducklake_orch.config.loading import load
 
         loaded = load(**fields)
@@ -97,7 +143,11 @@ class LakeHandle:
     def environment(self) -> dict[str, str]:
         """Return the `DUCKLAKE_…` variables by which `from_env` opens this lake, for a process that is started for it.
 
-        The lake's secrets are among them: they belong into its environment, not on a command line.
+        The lake's secrets are among them: pass them in the environment, never on a command line.
+
+        Examples:
+            >>> lake.environment()["DUCKLAKE_NAME"]
+            'shop'
         """
         from ducklake_orch.config.environment import environment_of
 
@@ -105,13 +155,28 @@ class LakeHandle:
 
     @property
     def required_extensions(self) -> list[str]:
-        """The DuckDB extensions that connecting loads."""
+        """The DuckDB extensions that connecting loads.
+
+        Examples:
+            >>> lake.required_extensions
+            ['ducklake', 'sqlite_scanner']
+        """
         return self.config.required_extensions
 
     def preview_sql(
         self, *, read_only: bool = False, snapshot: int | None = None, as_of: datetime | str | None = None
     ) -> str:
-        """Return the SQL that connecting runs, secrets masked; needs neither engine nor network."""
+        """Return the SQL that connecting runs, with secrets masked. It needs neither the engine nor a network.
+
+        Args:
+            read_only: Refuse writes.
+            snapshot: See the lake as of this snapshot.
+            as_of: See the lake as of this time.
+
+        Examples:
+            >>> lake.preview_sql().splitlines()[-1]
+            'USE "shop";'
+        """
         from ducklake_orch.engine.attach import preview
 
         return preview(self.config, self._pin(read_only, snapshot, as_of))
@@ -128,6 +193,11 @@ class LakeHandle:
             read_only: Refuse writes.
             snapshot: See the lake as of this snapshot.
             as_of: See the lake as of this time, which must have a zone.
+
+        Examples:
+            >>> with lake.connect(read_only=True) as con:
+            ...     con.sql("SELECT max(price) FROM orders").fetchall()
+            [(30.0,)]
         """
         from ducklake_orch.engine.session import open_session
         from ducklake_orch.engine.snapshots import has_schema
@@ -138,7 +208,13 @@ class LakeHandle:
             yield session.con  # type: ignore[misc]  # everything of the real one, and cursors that stay in the lake
 
     def ensure_exists(self) -> None:
-        """Create the lake if it does not exist yet and the configuration says `create_if_missing`."""
+        """Create the lake if it does not exist and the configuration allows it (`create_if_missing`).
+
+        Examples:
+            >>> DuckLake.local("new").ensure_exists()
+            >>> Path("new.sqlite").exists()
+            True
+        """
         from ducklake_orch.engine.session import open_session
 
         if self.config.create_if_missing and not self.config.read_only:
@@ -146,7 +222,16 @@ class LakeHandle:
                 pass
 
     def connect_metadata(self, *, read_only: bool = True) -> "AbstractContextManager[duckdb.DuckDBPyConnection]":
-        """Open the metadata database itself, for inspection."""
+        """Open the metadata database itself, for inspection.
+
+        Args:
+            read_only: Refuse writes.
+
+        Examples:
+            >>> with lake.connect_metadata() as con:
+            ...     con.sql("SELECT table_name FROM ducklake_table").fetchall()
+            [('orders',)]
+        """
         from ducklake_orch.engine.session import open_metadata
 
         return open_metadata(self.config, read_only=read_only)  # type: ignore[return-value]  # see connect()
@@ -175,7 +260,7 @@ class LakeHandle:
     def reading(
         self, snapshot: int | None = None, as_of: datetime | str | None = None, *, entering: bool = True
     ) -> "AbstractContextManager[Session]":
-        """Open a session that looks into the lake; what the package's own reading verbs run in."""
+        """Open the session in which the verbs that only read run; internal to the package."""
         from ducklake_orch.engine.dialects import dialect_of
         from ducklake_orch.engine.session import open_session
 
@@ -189,8 +274,51 @@ class LakeHandle:
         pin = self._pin(read_only, snapshot, as_of)._replace(reads=True)
         return open_session(self.config, pin, entering=entering)
 
+    def _workers(self, spark: "SparkSession | None", engine: str) -> "Workers | None":
+        if spark is None and engine == "spark":
+            raise ConfigError('`engine="spark"` needs a session, or the data as a Spark DataFrame.')
+        if spark is None or engine == "duckdb":
+            return None
+        from ducklake_orch.spark.row_workers import SparkWorkers
+
+        return SparkWorkers(self.config, spark, forced=engine == "spark")
+
+    def _finder(self, spark: "SparkSession | None", engine: str) -> "Finder":
+        if spark is None and engine != "spark":
+            from ducklake_orch.catalog.hits import DuckDBFinder
+
+            return DuckDBFinder()
+        from ducklake_orch.spark.finder import finder_of
+
+        return finder_of(self.config, spark, engine)
+
+    def read_if_created(
+        self,
+        read: "Callable[[Session], T]",
+        otherwise: T,
+        snapshot: int | None = None,
+        as_of: datetime | str | None = None,
+    ) -> T:
+        """Return what is read in the lake, or `otherwise` if the first write is still to create it."""
+        try:
+            with self.reading(snapshot, as_of) as session:
+                return read(session)
+        except LakeNotFoundError:
+            if not self.config.create_if_missing:
+                raise
+            return otherwise
+
     def sibling(self, name: str) -> Self:
-        """Return another lake of the configuration file that this one came from."""
+        """Return another lake of the configuration file that this lake came from.
+
+        Args:
+            name: The other lake's name in the file.
+
+        Examples:
+            >>> _ = Path("ducklake.toml").write_text("lakes = {raw = {}, clean = {}}")
+            >>> DuckLake.from_toml("ducklake.toml", lake="raw").sibling("clean").config.name
+            'clean'
+        """
         if self._file is None:
             raise ConfigError(
                 f"Lake `{self.config.name}` came from no configuration file that could hold a lake `{name}`.",

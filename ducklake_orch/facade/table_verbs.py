@@ -1,0 +1,172 @@
+"""Verbs that define tables and options, and look them up."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from ducklake_orch.config.lake import Scalar
+from ducklake_orch.facade.handle import LakeHandle
+from ducklake_orch.results import CommitInfo, Option, Table
+
+if TYPE_CHECKING:
+    from ducklake_orch.table import LakeTable
+
+
+class TableVerbs(LakeHandle):
+    """Create, find, configure and drop tables."""
+
+    def create_table(
+        self,
+        table: str,
+        schema: Any,
+        *,
+        partition_by: Sequence[str] | None = None,
+        sort_by: Sequence[str] | None = None,
+        comment: str | None = None,
+        options: Mapping[str, Scalar] | None = None,
+        if_not_exists: bool = False,
+        commit: CommitInfo | None = None,
+    ) -> None:
+        """Create a table with its layout, and its schema if needed, in one snapshot.
+
+        Args:
+            table: `table` or `schema.table`.
+            schema: A pyarrow.Schema, a Spark StructType, or `{name: DuckDB type}`; ` NOT NULL` may follow a type.
+            partition_by: Keys such as `year(ts)`, `bucket(16, id)`, `region`.
+            sort_by: Keys such as `ts desc nulls last`, `lower(region)`.
+            comment: A description of the table.
+            options: Persisted options of this table.
+            if_not_exists: Leave an existing table of that name as it is.
+            commit: Author, message and extra of the snapshot.
+
+        Examples:
+            >>> lake.create_table("events", {"id": "BIGINT NOT NULL", "at": "TIMESTAMP"}, partition_by=["day(at)"])
+            >>> [column.partition for column in lake.table("events").schema()]
+            [None, 'day']
+        """
+        from ducklake_orch.engine.quoting import table_name
+        from ducklake_orch.engine.tables import create_table
+
+        create_table(
+            self.config,
+            table_name(table),
+            schema,
+            partition_by=partition_by,
+            sort_by=sort_by,
+            comment=comment,
+            options=options or {},
+            if_not_exists=if_not_exists,
+            info=commit or CommitInfo(),
+        )
+
+    def drop_table(self, table: str, *, if_exists: bool = False, commit: CommitInfo | None = None) -> None:
+        """Drop a table. Its history stays until its snapshots expire.
+
+        Args:
+            table: `table` or `schema.table`.
+            if_exists: Do nothing if there is no such table.
+            commit: Author, message and extra of the snapshot.
+
+        Examples:
+            >>> lake.drop_table("orders")
+            >>> lake.exists("orders")
+            False
+        """
+        from ducklake_orch.engine.quoting import table_name
+        from ducklake_orch.engine.tables import run_statements
+
+        maybe = "IF EXISTS " if if_exists else ""
+        drop = f"DROP TABLE {maybe}{table_name(table).sql(self.config.alias)}"
+        run_statements(self.config, f"dropping table `{table}`", [drop], commit)
+
+    def tables(self, *, snapshot: int | None = None, as_of: datetime | str | None = None) -> list[Table]:
+        """List the lake's tables. A lake that the first write will create has none.
+
+        Args:
+            snapshot: As of this snapshot.
+            as_of: As of this time.
+
+        Examples:
+            >>> [f"{table.schema}.{table.table}" for table in lake.tables()]
+            ['main.orders']
+        """
+        from ducklake_orch.engine import introspection
+
+        return self.read_if_created(introspection.tables, [], snapshot, as_of)
+
+    def exists(self, table: str) -> bool:
+        """Whether the lake has a table of that name.
+
+        Args:
+            table: `table` or `schema.table`.
+
+        Examples:
+            >>> lake.exists("orders")
+            True
+        """
+        from ducklake_orch.engine.quoting import table_name
+
+        wanted = table_name(table)
+        return any(wanted.names(one.schema, one.table) for one in self.tables())
+
+    def table(self, name: str) -> "LakeTable":
+        """Return a handle on one table, which looks nothing up until it is asked.
+
+        Args:
+            name: `table` or `schema.table`.
+
+        Examples:
+            >>> lake.table("orders").count()
+            3
+        """
+        from ducklake_orch.table import LakeTable
+
+        return LakeTable(self, name)
+
+    def options(self) -> list[Option]:
+        """List the persisted options of the lake, its schemas and tables.
+
+        Examples:
+            >>> next(option.value for option in lake.options() if option.name == "created_by")[:6]
+            'DuckDB'
+        """
+        from ducklake_orch.engine import introspection
+
+        with self.reading() as session:
+            return introspection.options(session)
+
+    def set_option(self, name: str, value: Scalar, *, schema: str | None = None, table: str | None = None) -> None:
+        """Set a persisted option, for the lake, a schema, or a table.
+
+        The engine looks for an option at the table, then its schema, then the lake, then ATTACH, then its setting.
+
+        Args:
+            name: The option, such as `parquet_compression`.
+            value: Its value.
+            schema: The schema that it is for.
+            table: The table that it is for.
+
+        Examples:
+            >>> lake.set_option("parquet_compression", "zstd", table="orders")
+            >>> next(str(option) for option in lake.options() if option.scope == "table")
+            'parquet_compression = zstd of table main.orders'
+        """
+        from ducklake_orch.engine.quoting import TableName, table_name
+        from ducklake_orch.engine.tables import set_options
+
+        entry = None
+        if table is not None:
+            entry = table_name(table) if schema is None else TableName(schema, table)
+        set_options(self.config, f"setting option `{name}`", {name: value}, schema=schema, table=entry)
+
+    def apply_options(self) -> dict[str, tuple[str | None, Scalar]]:
+        """Write the configured `options` to the lake; return the changes, as (before, after).
+
+        Examples:
+            >>> sized = DuckLake.local("shop", options={"target_file_size": "64MB"})
+            >>> sized.apply_options()
+            {'target_file_size': (None, '64MB')}
+        """
+        from ducklake_orch.engine.tables import apply_options
+
+        return apply_options(self.config)
