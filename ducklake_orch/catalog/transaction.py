@@ -125,7 +125,7 @@ class MetadataTransaction:
         # Another transaction creates it, since CREATE TABLE would commit this one. An attempt that failed may have left
         # the table behind, with other columns.
         with closing(self.con.cursor()) as own:
-            own.execute(f"DROP TABLE IF EXISTS {self.metadata.table_sql(table)}")
+            own.execute(self.dialect.drop(table))
             self._run(create, con=own)
 
     def change(self, table: str, statement: str) -> None:
@@ -134,7 +134,7 @@ class MetadataTransaction:
 
     def drop(self, table: str) -> None:
         """Drop a metadata table, if it is there."""
-        self._run(self.dialect.change(table, "DROP TABLE IF EXISTS {}"))
+        self._run(self.dialect.drop(table))
 
     def change_each(self, table: str, statement: str, column: str, ids: Sequence[int]) -> None:
         """Run an UPDATE or DELETE for the rows whose `column` is one of many ids."""

@@ -21,7 +21,7 @@ from zipimport import zipimporter
 _PACKAGE = "ducklake_orch"
 _OF_SPARK = ("pyspark.zip", "py4j-", "spark-core_")
 # What runs in a task; the rest of the package stays at home.
-_PARTS = ("", "catalog", "config", "engine", "spark")
+_PARTS = ("", "catalog", "config", "engine", "engine/dialects", "spark")
 
 
 def carried(function: str, *arguments: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:

@@ -211,13 +211,17 @@ class Dialect(Generic[CatalogT]):
         return None
 
     def change(self, name: str, statement: str) -> str:
-        """Return the DuckDB statement that runs an UPDATE, DELETE, INSERT or DROP on a metadata table.
+        """Return the DuckDB statement that runs an UPDATE, DELETE or INSERT on a metadata table, or creates it.
 
         Args:
             name: The table.
             statement: In SQL that every catalog takes; `{}` stands for the table.
         """
         return statement.replace("{}", self.attached(name), 1)
+
+    def drop(self, name: str) -> str:
+        """Return the DuckDB statement that drops a metadata table, if it exists."""
+        return f"DROP TABLE IF EXISTS {self.attached(name)}"
 
     # --- locks ---------------------------------------------------------------------------------------------------
 

@@ -56,6 +56,9 @@ class ServerDialect(Dialect[ServerT]):
     def change(self, name: str, statement: str) -> str:
         return self.execute(statement.replace("{}", self.table(name), 1))
 
+    def drop(self, name: str) -> str:
+        return self.execute(f"DROP TABLE IF EXISTS {self.table(name)}")
+
     def names(self, con: "duckdb.DuckDBPyConnection", prefix: str) -> list[str]:
         pattern = literal(prefix.replace("_", "!_") + "%")
         sql = (
