@@ -15,6 +15,7 @@ from ducklake_orch.catalog.model import SnapshotRow
 from ducklake_orch.catalog.relation import Relation
 from ducklake_orch.engine import server_sql
 from ducklake_orch.engine.commit import Write
+from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.engine.session import Session
@@ -123,18 +124,34 @@ class MetadataTransaction:
         texts = ", ".join(map(_constant, values.values()))
         self._run(f"INSERT INTO {self.metadata.table_sql(table)} ({names}) VALUES ({texts})")
 
-    def create(self, table: str, columns: Mapping[str, str]) -> None:
-        """Make a metadata table, its columns in DuckDB's types."""
-        parts = ", ".join(f"{identifier(name)} {kind}" for name, kind in columns.items())
-        create = f"CREATE TABLE {self.metadata.table_sql(table)} ({parts})"
+    def create(self, table: str, columns: Mapping[str, str]) -> bool:
+        """Make a metadata table, its columns in DuckDB's types; return whether there is one now.
+
+        MySQL has its own idea of what a column may be called, and of how many there may be.
+        """
+        name = self.metadata.table_sql(table)
+        parts = ", ".join(f"{identifier(column)} {kind}" for column, kind in columns.items())
+        create = f"CREATE TABLE {name} ({parts})"
         if self._kind != "mysql":
             self._run(create)
-            return
+            return True
         # CREATE TABLE commits the transaction that runs it, so another one does. An attempt that failed may have left
-        # the table behind, with other columns.
+        # the table behind, with other columns, and DuckDB keeps the list of the server's tables.
         with closing(self.con.cursor()) as own:
-            own.execute(f"DROP TABLE IF EXISTS {self.metadata.table_sql(table)}")
-            self._run(create, con=own)
+            own.execute(f"CALL mysql_clear_cache(); DROP TABLE IF EXISTS {name}")
+            try:
+                self._run(create, con=own)
+                own.execute("CALL mysql_clear_cache()")
+                made = own.execute(f"SELECT * FROM {name} LIMIT 0").description
+            except duckdb.Error as error:
+                if classify(error, self.config, f"making {table}").retryable:
+                    raise
+                log.info("%s cannot be made: %s", table, type(error).__name__)
+                return False
+            if [one[0] for one in made] == list(columns):
+                return True
+            own.execute(f"DROP TABLE {name}")
+            return False
 
     def change(self, table: str, statement: str) -> None:
         """Run an UPDATE or DELETE in the catalog's own SQL; `{}` stands for the table."""
