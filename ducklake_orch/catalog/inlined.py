@@ -1,5 +1,6 @@
 """Rows and deletions that are kept in the metadata database instead of in files."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,6 +26,8 @@ _SELECTS_IN_ONE_QUERY = 400
 # The most bytes that PostgreSQL keeps of a name, and the names that its tables have for themselves.
 _POSTGRES_BYTES = 63
 _POSTGRES_NAMES = ("ctid", "xmin", "xmax", "cmin", "cmax", "tableoid")
+# The most columns that a table may have there, row id and snapshots included.
+_MOST_COLUMNS = {"sqlite": 2000, "postgres": 1600}
 
 
 @dataclass(frozen=True)
@@ -159,7 +162,7 @@ def stored_types(catalog: str, columns: Sequence[ColumnDef]) -> dict[str, str] |
         catalog: The kind of catalog.
         columns: The table's columns.
     """
-    if reserved_column(columns) is not None:
+    if reserved_column(columns) is not None or len(columns) + 3 > _MOST_COLUMNS.get(catalog, sys.maxsize):
         return None
     if catalog == "postgres" and any(_is_unlike_in_postgres(one.name) for one in columns):
         return None

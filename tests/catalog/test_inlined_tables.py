@@ -7,7 +7,7 @@ import pyarrow as pa
 from ducklake_orch import DuckLake
 from ducklake_orch.catalog.metadata import Metadata
 from ducklake_orch.engine.quoting import identifier, table_name
-from tests.backends import catalogs
+from tests.backends import SQLITE, catalogs
 from tests.catalog.crashing import dies_at
 
 TYPES = (
@@ -91,6 +91,16 @@ def test_a_table_that_got_columns_while_empty_keeps_the_first_row_that_the_engin
     assert rows(lake, f"SELECT {same}, more FROM t") == [(True, "x")]
     assert lake.read("t").num_rows == 1
     assert lake.fsck(deep=True).findings == []
+
+
+@catalogs(quick=[SQLITE], sql_writes=True)
+def test_more_columns_than_the_catalog_has_are_written(lake: DuckLake) -> None:
+    wide = pa.table({f"c{n}": [n] for n in range(2100 if lake.config.catalog.type == "sqlite" else 1700)})
+    lake.write(wide, "new", mode="append")
+    lake.write(wide.select(["c0"]), "old", mode="append")
+    lake.write(wide, "old", mode="append", schema_evolution="add")
+    assert lake.read("new").equals(wide)
+    assert lake.table("old").count() == 2
 
 
 @catalogs(sql_writes=False)
