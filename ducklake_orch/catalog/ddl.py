@@ -122,7 +122,13 @@ def add_inlined_table(transaction: MetadataTransaction, table: TableDef, version
     if (types := stored_types(dialect, table.columns)) is None:
         return None
     name = f"ducklake_inlined_data_{table.table_id}_{version}"
-    transaction.create(name, {"row_id": "BIGINT", "begin_snapshot": "BIGINT", "end_snapshot": "BIGINT"} | types)
+    if dialect.create_commits:
+        # A process that dies before it commits leaves the table behind. Under this name the engine's next ALTER does
+        # not take it for its own, whatever columns it has.
+        name = f"{name}_own"
+    columns = {"row_id": "BIGINT", "begin_snapshot": "BIGINT", "end_snapshot": "BIGINT"} | types
+    if not transaction.create(name, columns):
+        return None
     row = {"table_id": table.table_id, "table_name": name, "schema_version": version}
     transaction.insert_row("ducklake_inlined_data_tables", row)
     return name

@@ -23,6 +23,8 @@ from ducklake_orch.engine.quoting import identifier
 
 # SQLite puts no more than 500 SELECTs together.
 _SELECTS_IN_ONE_QUERY = 400
+# The row id and the two snapshots, beside the columns of an inlined row.
+_INTERNAL_COLUMNS = 3
 
 
 @dataclass(frozen=True)
@@ -156,6 +158,8 @@ def stored_types(dialect: Dialect[Any], columns: Sequence[ColumnDef]) -> dict[st
         columns: The table's columns.
     """
     if reserved_column(columns) is not None or not all(dialect.takes_inlined_column(one.name) for one in columns):
+        return None
+    if dialect.most_columns is not None and len(columns) + _INTERNAL_COLUMNS > dialect.most_columns:
         return None
     found = {one.name: dialect.inlined_type(one.type, duckdb_type(one)) for one in columns}
     stored = {name: kind for name, kind in found.items() if kind is not None}

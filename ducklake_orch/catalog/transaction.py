@@ -14,6 +14,7 @@ from ducklake_orch.catalog.metadata import Metadata
 from ducklake_orch.catalog.model import SnapshotRow
 from ducklake_orch.catalog.relation import Relation
 from ducklake_orch.engine.commit import Write
+from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.engine.session import Session
@@ -115,18 +116,34 @@ class MetadataTransaction:
         texts = ", ".join(map(_constant, values.values()))
         self._run(f"INSERT INTO {self.metadata.table_sql(table)} ({names}) VALUES ({texts})")
 
-    def create(self, table: str, columns: Mapping[str, str]) -> None:
-        """Make a metadata table, its columns in DuckDB's types."""
+    def create(self, table: str, columns: Mapping[str, str]) -> bool:
+        """Create a metadata table, its columns in DuckDB's types; return whether it exists now.
+
+        MySQL refuses some column names and numbers of columns that DuckDB allows, and changes others.
+        """
         parts = ", ".join(f"{identifier(name)} {kind}" for name, kind in columns.items())
         create = f"CREATE TABLE {self.metadata.table_sql(table)} ({parts})"
         if not self.dialect.create_commits:
             self._run(create)
-            return
+            return True
         # Another transaction creates it, since CREATE TABLE would commit this one. An attempt that failed may have left
         # the table behind, with other columns.
         with closing(self.con.cursor()) as own:
             own.execute(self.dialect.drop(table))
-            self._run(create, con=own)
+            self.dialect.refresh_tables(own)
+            try:
+                self._run(create, con=own)
+                self.dialect.refresh_tables(own)
+                made = own.execute(f"SELECT * FROM {self.metadata.table_sql(table)} LIMIT 0").description
+            except duckdb.Error as error:
+                if classify(error, self.config, f"creating {table}").retryable:
+                    raise
+                log.info("%s cannot be created: %s", table, type(error).__name__)
+                return False
+            if [one[0] for one in made] == list(columns):
+                return True
+            own.execute(self.dialect.drop(table))
+            return False
 
     def change(self, table: str, statement: str) -> None:
         """Run an UPDATE or DELETE in SQL that every catalog takes; `{}` stands for the table."""

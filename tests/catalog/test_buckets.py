@@ -23,6 +23,10 @@ VALUES = {
     # Hashed as they are.
     "DECIMAL(18,2)": "n::DECIMAL(18, 2)",
     "DATE": "DATE '2024-01-01' + n::INTEGER",
+    "TIME": "TIME '00:00:00' + to_seconds(n)",
+    "TIMESTAMP_S": "(TIMESTAMP '2024-01-01' + to_seconds(n))::TIMESTAMP_S",
+    "TIMESTAMP_MS": "(TIMESTAMP '2024-01-01' + to_milliseconds(n))::TIMESTAMP_MS",
+    "TIMESTAMP_NS": "(TIMESTAMP '2024-01-01' + to_seconds(n))::TIMESTAMP_NS",
     "VARCHAR": "'it''s ' || n",
     "BLOB": "('\\x00' || n)::BLOB",
 }
@@ -52,3 +56,14 @@ def test_rows_that_were_filtered_lie_in_their_buckets(tmp_path: Path, kind: str)
             found = con.execute(f"SELECT n FROM t WHERE v = CAST({literal(one)} AS {kind})").fetchall()
             assert found == [(n,)], (n, one)
     assert lake.fsck(deep=True).findings == []
+
+
+@pytest.mark.parametrize("kind", ["TIMESTAMP_S", "TIMESTAMP_MS"])
+def test_a_repair_leaves_a_right_bucket_as_it_is(tmp_path: Path, kind: str) -> None:
+    """A file holds such a moment in other units, which have another bucket."""
+    lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
+    key = "ALTER TABLE t SET PARTITIONED BY (bucket(1000, v))"
+    lake.execute([f"CREATE TABLE t (v {kind})", key, "INSERT INTO t VALUES ('2024-01-01')"]).raise_for_error()
+    assert lake.fsck(deep=True, repair=True).repair_snapshot is None
+    with lake.connect() as con:
+        assert con.execute(f"SELECT count(*) FROM t WHERE v = CAST('2024-01-01' AS {kind})").fetchone() == (1,)

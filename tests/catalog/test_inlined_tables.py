@@ -7,7 +7,8 @@ import pyarrow as pa
 from ducklake_orch import DuckLake
 from ducklake_orch.catalog.metadata import Metadata
 from ducklake_orch.engine.quoting import identifier, table_name
-from tests.backends import catalogs
+from tests.backends import SQLITE, catalogs
+from tests.catalog.crashing import dies_at
 
 TYPES = (
     *("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"),
@@ -90,6 +91,45 @@ def test_a_table_that_got_columns_while_empty_keeps_the_first_row_that_the_engin
     assert rows(lake, f"SELECT {same}, more FROM t") == [(True, "x")]
     assert lake.read("t").num_rows == 1
     assert lake.fsck(deep=True).findings == []
+
+
+@catalogs(quick=[SQLITE], sql_writes=True)
+def test_more_columns_than_the_catalog_has_are_written(lake: DuckLake) -> None:
+    wide = pa.table({f"c{n}": [n] for n in range(2100 if lake.config.catalog.type == "sqlite" else 1700)})
+    lake.write(wide, "new", mode="append")
+    lake.write(wide.select(["c0"]), "old", mode="append")
+    lake.write(wide, "old", mode="append", schema_evolution="add")
+    assert lake.read("new").equals(wide)
+    assert lake.table("old").count() == 2
+
+
+@catalogs(sql_writes=False)
+def test_columns_that_mysql_cannot_have_are_added(lake: DuckLake) -> None:
+    for number, names in enumerate((["x" * 65], ["a`b"], ["a\\b"], ["ends "], ["\N{GRINNING FACE}"], ["É", "é"])):
+        lake.execute(f"CREATE TABLE t{number} (i INTEGER)").raise_for_error()
+        new = pa.table({"i": pa.array([1], pa.int32())} | {name: ["x"] for name in names})
+        lake.write(new, f"t{number}", mode="append", schema_evolution="add")
+        assert rows(lake, f"FROM t{number}") == [(1, *("x" for _ in names))]
+        assert lake.read(f"t{number}") == new
+    assert {one.severity for one in lake.fsck(deep=True).findings} == {"warning"}
+
+
+@catalogs(sql_writes=False)
+def test_a_place_that_a_dead_process_has_left_is_in_nobodys_way(lake: DuckLake) -> None:
+    empty = pa.table({"i": pa.array([], pa.int32())})
+    for table in "tu":
+        lake.execute(f"CREATE TABLE {table} (i INTEGER)").raise_for_error()
+        lake.write(empty, table, mode="append")  # now DuckDB knows the server's tables
+        left = empty.append_column("left", pa.array([], pa.int64()))
+        assert dies_at("commit.before", lambda: lake.write(left, table, mode="append", schema_evolution="add"))  # noqa: B023
+        if table == "t":
+            lake.write(empty.append_column("s", pa.array([], pa.string())), "t", mode="append", schema_evolution="add")
+        else:
+            lake.execute("ALTER TABLE u ADD COLUMN s VARCHAR").raise_for_error()
+        lake.execute(f"INSERT INTO {table} VALUES (1, 'x')").raise_for_error()
+        assert rows(lake, f"FROM {table}") == [(1, "x")]
+        assert lake.read(table).to_pylist() == [{"i": 1, "s": "x"}]
+    assert [one.code for one in lake.fsck(deep=True).findings] == ["inlined-table-left-behind"]
 
 
 @catalogs(sql_writes=True)

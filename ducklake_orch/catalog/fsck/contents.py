@@ -178,7 +178,8 @@ class _Key:
 
     def sql(self, leaf: Leaf) -> str:
         """Return the key of a row of a file."""
-        if self.type in ("int128", "uint128"):  # in files they are DOUBLE, which has other buckets
+        # In files they are of types that have other buckets.
+        if self.type in ("int128", "uint128", "timestamp_s", "timestamp_ms"):
             kind = duckdb_type(ColumnDef(self.column_id, "", self.type, nullable=True))
             return key_sql(self.transform, f"TRY_CAST({leaf.sql} AS {kind})", kind)
         return key_sql(self.transform, leaf.sql, leaf.type)

@@ -25,7 +25,7 @@ def copy_inlined(con: duckdb.DuckDBPyConnection, config: LakeConfig, there: Mapp
         there: The types of the columns of all metadata tables, by table and column.
     """
     for name in sorted(there):
-        data, delete = name.removeprefix(_DATA), name.removeprefix(DELETES)
+        data, delete = name.removeprefix(_DATA).removesuffix("_own"), name.removeprefix(DELETES)
         source, table = metadata(config, name), literal(name)
         if data != name and (parts := data.split("_"))[0].isdigit() and parts[-1].isdigit() and len(parts) == 2:
             con.execute(f"INSERT INTO inlined_table VALUES ({table}, {parts[0]})")

@@ -35,6 +35,7 @@ class Dialect(Generic[CatalogT]):
         create_commits: Whether CREATE TABLE commits the transaction that runs it.
         stores_comments: Whether the engine can store comments of tables and columns.
         keeps_rows: Whether `inline="auto"` may keep rows in the catalog.
+        most_columns: How many columns a metadata table can have, if that is limited and DuckDB does not check it.
         cache_reset: The statement that makes DuckDB forget what it knows about the catalog's tables, if there is one.
     """
 
@@ -44,6 +45,7 @@ class Dialect(Generic[CatalogT]):
     create_commits: ClassVar[bool] = False
     stores_comments: ClassVar[bool] = True
     keeps_rows: ClassVar[bool] = True
+    most_columns: ClassVar[int | None] = None
     cache_reset: ClassVar[str | None] = None
 
     def __init__(self, config: "LakeConfig") -> None:

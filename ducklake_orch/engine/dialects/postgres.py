@@ -32,6 +32,7 @@ class PostgresDialect(ServerDialect[PostgresCatalog]):
 
     extension = "postgres"
     home_database = "postgres"
+    most_columns = 1600
     cache_reset = "CALL pg_clear_cache()"
 
     def metadata_path(self) -> str:

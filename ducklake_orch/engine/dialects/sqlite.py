@@ -22,6 +22,7 @@ class SQLiteDialect(FileDialect[SQLiteCatalog]):
     """A SQLite file in WAL mode."""
 
     reads_one_moment = False
+    most_columns = 2000
 
     def metadata_path(self) -> str:
         return f"sqlite:{self.path}"
