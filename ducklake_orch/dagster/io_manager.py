@@ -20,7 +20,7 @@ from ducklake_orch.dagster.settings import refuse_misspelt, snapshot_of
 from ducklake_orch.dagster.work import commit_info, has_step, idempotency_key
 from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.quoting import TableName, folded, literal
-from ducklake_orch.errors import ConfigError, DataError, ObjectNotFoundError
+from ducklake_orch.errors import ConfigError, DataError, ObjectNotFoundError, SnapshotChangedError
 from ducklake_orch.lake import DuckLake
 from ducklake_orch.results import CommitInfo, WriteResult
 from ducklake_orch.slices import PartitionColumn, Slice, condition, partition_columns, partition_transforms
@@ -78,9 +78,13 @@ class LakeIOManager(dg.IOManager):
                 )
             lake, said = self._resource.lake(), at_run_time(context)
             refuse_misspelt(what, said)
-            refuse_other_owners(context, lake, table, said, self._schema)
+            unowned_at = refuse_other_owners(context, lake, table, said, self._schema)
             output = _Output(context, lake, table, part, said, details)
-            result = output.write(obj)
+            try:
+                result = output.write(obj, unowned_at)
+            except SnapshotChangedError:  # by another asset, which is refused, or by another run of this one
+                refuse_other_owners(context, lake, table, said, self._schema)
+                result = output.write(obj)
             output.comment()
             output.report(result)
 
@@ -127,8 +131,8 @@ class _Output:
     details: dict[str, Any]
     columns: Mapping[str, PartitionColumn] | None = None
 
-    def write(self, data: Any) -> WriteResult:
-        """Write the frame."""
+    def write(self, data: Any, expect_snapshot: int | None = None) -> WriteResult:
+        """Write the frame; refuse it when what it replaces has changed since a snapshot."""
         mode, more = self._mode(), {name: self.said[key] for key, name in _BESIDE_MODE.items() if key in self.said}
         if "partition_by" in self.said:
             more["partition_by"] = self.said["partition_by"]
@@ -148,6 +152,7 @@ class _Output:
                 str(self.table),
                 mode="replace_where" if where is not None else mode,
                 where=where,
+                expect_snapshot=expect_snapshot,
                 idempotency_key=idempotency_key(self.context, self.part),
                 commit=self._commit(),
                 **more,

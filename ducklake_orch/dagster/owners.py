@@ -40,7 +40,7 @@ def refuse_shared_tables(definitions: dg.Definitions) -> dg.Definitions:
 
 def refuse_other_owners(
     context: dg.OutputContext, lake: DuckLake, table: TableName, said: Mapping[str, Any], schema: str
-) -> None:
+) -> int | None:
     """Refuse an output whose table is also that of another asset or op; nothing has been written yet.
 
     Other assets are those of the code location, as far as the run knows it, and the one that wrote the table last.
@@ -51,27 +51,40 @@ def refuse_other_owners(
         table: Its table.
         said: What its definition and its run say.
         schema: Schema of assets whose key names none.
+
+    Returns:
+        Where no asset has written the table yet, the snapshot at which that was so: until the write, one may.
     """
     if not has_step(context):
-        return
+        return None
     if not context.has_asset_key:
         if said.get("table") and replaces(said):
             _refuse_other_steps(context, table)
-        return
+        return None
     for graph in _graphs(context):
         if graph.has(context.asset_key):
             refuse_two_keys(_stored_by(graph, graph.get(context.asset_key).io_manager_key, table, schema), schema)
     if not replaces(said):
-        return
+        return None
+    mine, earlier = context.asset_key.to_user_string(), said.get("renamed_from") or []
+    known = [name[:100] for name in (mine, *([earlier] if isinstance(earlier, str) else earlier))]
+    if (last := _last_asset(lake, table)) is None:
+        at = next((one.snapshot_id for one in lake.snapshots(1)), 0)
+        if (last := _last_asset(lake, table)) is None:
+            return at
+    if last not in known:
+        raise shared(table, [mine, last])
+    return None
+
+
+def _last_asset(lake: DuckLake, table: TableName) -> str | None:
+    """Return the asset that wrote a table last, up to its first 100 characters."""
     try:
         there = next(one.table_id for one in lake.tables() if table.names(one.schema, one.table))
     except (StopIteration, LakeNotFoundError):
-        return
+        return None
     last = keys.last_commits(lake.reading(), [there], ASSET_KEY).get(there)
-    mine, earlier = context.asset_key.to_user_string(), said.get("renamed_from") or []
-    known = [mine, *([earlier] if isinstance(earlier, str) else earlier)]
-    if last is not None and asset_of(last.key) not in [name[:100] for name in known]:
-        raise shared(table, [mine, asset_of(last.key)])
+    return None if last is None else asset_of(last.key)
 
 
 def _graphs(context: dg.OutputContext) -> Iterator[Any]:

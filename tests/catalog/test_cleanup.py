@@ -16,15 +16,16 @@ from ducklake_orch.engine.bulk_delete import delete_files
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.errors import ReadOnlyError
-from tests.backends import LOCAL, POSTGRES, S3_MEMORY, SQLITE, Backend, backends, catalogs
+from tests.backends import CATALOGS, LOCAL, POSTGRES, S3_MEMORY, SQLITE, Backend, backends, catalogs
 from tests.catalog.crashing import dies_at
+from tests.catalog.fsck.damage import damage
 from tests.catalog.metadata_dump import dump
 from tests.conftest import MakeLake, Servers
 from tests.servers.refusing import refusing_to_delete
 from tests.servers.s3 import MotoS3
 
 LATER = datetime.now(UTC) + timedelta(days=1)
-ON_BOTH = [Backend(SQLITE, LOCAL), Backend(POSTGRES, S3_MEMORY)]
+ODD_NAMES = [*(Backend(one, LOCAL) for one in CATALOGS), Backend(POSTGRES, S3_MEMORY)]
 on_sqlite = pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
 
 
@@ -96,19 +97,26 @@ def test_a_file_that_a_table_has_is_never_deleted(lake: DuckLake) -> None:
     assert values(lake) == [3]
 
 
-@pytest.mark.parametrize("backend", [pytest.param(one, id=str(one)) for one in ON_BOTH], indirect=True)
+@pytest.mark.parametrize("backend", [pytest.param(one, id=str(one)) for one in ODD_NAMES], indirect=True)
 @pytest.mark.parametrize("name", ["a\\b.parquet", "p%20q.parquet", "it's.parquet", 'a "b" é.parquet'])
 def test_a_file_that_a_table_has_stays_whatever_its_name(lake: DuckLake, name: str) -> None:
     with_old_files(lake)
     file = lake.table("t").files()[0].path
     odd = f"{file.rpartition('/')[0]}/{name}"
     with working_connection(lake.config) as con:
-        con.execute(f"COPY (FROM read_parquet({literal(file)})) TO {literal(odd)} (FORMAT parquet)")
-    with lake.connect_metadata(read_only=False) as con:
-        con.execute(f"UPDATE ducklake_data_file SET path = {literal(name)} WHERE end_snapshot IS NULL")
-        columns = "data_file_id, path, path_is_relative, schedule_start"
-        row = f"(1000, {literal(odd)}, false, now())"
-        con.execute(f"INSERT INTO ducklake_files_scheduled_for_deletion ({columns}) VALUES {row}")
+        copy = f"COPY (FROM read_parquet({literal(file)})) TO {literal(odd)} (FORMAT parquet, RETURN_STATS true)"
+        ((_, _, size, footer, *_),) = con.execute(copy).fetchall()
+    stored, listed_as = literal(name), literal(odd)
+    if lake.config.catalog.type == "mysql":
+        stored, listed_as = stored.replace("\\", "\\\\"), listed_as.replace("\\", "\\\\")
+    facts = f"path = {stored}, file_size_bytes = {size}, footer_size = {footer}"
+    columns = "data_file_id, path, path_is_relative, schedule_start"
+    row = f"(1000, {listed_as}, false, CURRENT_TIMESTAMP)"
+    damage(
+        lake,
+        f"UPDATE ducklake_data_file SET {facts} WHERE end_snapshot IS NULL",
+        f"INSERT INTO ducklake_files_scheduled_for_deletion ({columns}) VALUES {row}",
+    )
     policy = {"cleanup": {"older_than": 0}, "force": True}
     planned = lake.plan_maintenance(policy, operations=["cleanup"])
     assert odd not in planned.operations[0].paths
@@ -120,6 +128,7 @@ def test_a_file_that_a_table_has_stays_whatever_its_name(lake: DuckLake, name: s
     with working_connection(lake.config) as con:
         listed = con.execute(f"SELECT file FROM glob({literal(f'{lake.config.data_path}**')})").fetchall()
     assert [one for (one,) in listed if unquote(one) == unquote(odd)] != []
+    assert lake.execute("FROM t").rows == [{"a": 3}]
 
 
 @catalogs()

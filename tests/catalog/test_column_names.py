@@ -1,10 +1,5 @@
-"""Columns that are called like ours or the engine's own, in any case of letters, go through every verb unharmed.
+"""Columns that are called like ours or the engine's own, in any case of letters, go through every verb unharmed."""
 
-The internal names are read from the source: a new one is tested as soon as it is written.
-"""
-
-import ast
-import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,155 +11,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-import ducklake_orch
 from ducklake_orch import DuckLake, errors
 from ducklake_orch.catalog.column_names import RESERVED
 from ducklake_orch.catalog.feed import OWN_COLUMNS
 from ducklake_orch.catalog.model import ROW_ID, SNAPSHOT_ID
-from ducklake_orch.engine.extensions import load_extension
 from ducklake_orch.engine.quoting import identifier, literal
 from tests.backends import SQLITE, catalogs
+from tests.catalog.internal_names import ALIASES, NAMES, Table, Value, as_rows, distinct, nested, plain, text
 from tests.conftest import MakeLake
 from tests.refusal import refused
-
-# Columns that DuckDB, Spark, SQLite and the engine give rows, keys of folders, and words of SQL.
-FOREIGN = {
-    *("rowid", "_rowid_", "oid", "filename", "file_row_number", "file_index", "_metadata", "_tmp", "row_index"),
-    *("ordinal", "pos", "file_path", "snapshot_id", "snapshot_time", "change_type", "author", "idempotency_key"),
-    *("ducklake_internal_row_id", "column id", "id_", "select", "table", "group", "order", "key", "value", "list"),
-    *(
-        "year",
-        "month",
-        "bucket",
-        "identity",
-        "a=b",
-        "a/b",
-        "a.b",
-        'a"b',
-        "a`b",
-        "[a]",
-        "a b",
-        " ",
-        "%s",
-        "{}",
-        "é",
-        "É",
-    ),
-    *("x" * 300, "x" * 299 + "y", "ctid", "xmin", "tableoid", "1", "null", "true", "current_date", "__duckdb_field_id"),
-}
-SPARK_ALONE = "\u212aelvin"  # folded by Spark, and not by DuckDB
-_ALIAS = re.compile(r"\bAS (\w+)|(__ducklake_orch_\w+|_ducklake_internal_\w+)")
-
-
-def internal_names() -> set[str]:
-    """Return every name that SQL in the source gives something, and every table that it makes."""
-    found = set[str]()
-    for path in Path(ducklake_orch.__file__).parent.rglob("*.py"):
-        tree = ast.parse(path.read_text("utf-8"))
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                found |= {one or other for one, other in _ALIAS.findall(node.value)}
-    # As they are completed with a number, and as they are made longer where they are taken.
-    found |= {f"{name}0" for name in found if name.endswith("_")}
-    return found | {f"{name}_" for name in found if name.startswith("_")}
-
-
-def distinct(names: Sequence[str]) -> list[str]:
-    """Return names of which no two are the same to DuckDB."""
-    kept: dict[str, str] = {}
-    for name in sorted(names):
-        kept.setdefault("".join(one.lower() if one.isascii() else one for one in name), name)
-    return [name for key, name in kept.items() if key not in ("id", "__duckdb_field_id")]
-
-
-NAMES = distinct([*internal_names(), *FOREIGN, *RESERVED, *OWN_COLUMNS, SPARK_ALONE])
-# A struct that is called like a table in a query: `alias.column` must not mean a field of it.
-ALIASES = ["target", "source", "m", "f", "r", "d", "g", "s", "stored", "file", "row_id", "file_row_number", "rowid"]
-Value = Callable[[Any, str], Any]
-Rows = dict[int, tuple[Any, ...]]
-
-
-def text(word: Any, name: str) -> str:
-    return f"{word}:{name[:20]}"
-
-
-def nested(word: Any, name: str) -> dict[str, str]:
-    """Return a struct whose fields are called like columns of ours."""
-    return dict.fromkeys(("pos", "file", "n", "action", "row_id", "c1", "key", "path"), text(word, name))
-
-
-class Table:
-    """A table with many columns beside its model.
-
-    Args:
-        lake: The lake.
-        names: Its columns, beside `id`.
-        value: Makes the value of a column.
-    """
-
-    def __init__(self, lake: DuckLake, names: Sequence[str], value: Value) -> None:
-        self.lake = lake
-        self.names = names
-        self.value = value
-        self.rows: Rows = {}
-
-    def row(self, word: Any) -> tuple[Any, ...]:
-        return tuple(self.value(word, name) for name in self.names)
-
-    def arrow(self, words: dict[int, Any]) -> pa.Table:
-        kind = pa.scalar(self.value("", "")).type
-        columns = {name: pa.array([self.value(word, name) for word in words.values()], kind) for name in self.names}
-        return pa.table({"id": pa.array(list(words), pa.int64())} | columns)
-
-    def holds(self, word: Any) -> str:
-        """Return a condition that needs every column."""
-        values = ", ".join(self.literal(word, name) for name in self.names)
-        return f"[{', '.join(map(identifier, self.names))}] = [{values}]"
-
-    def literal(self, word: Any, name: str) -> str:
-        value = self.value(word, name)
-        if isinstance(value, str):
-            return literal(value)
-        return "{" + ", ".join(f"{key}: {literal(text)}" for key, text in value.items()) + "}"
-
-    def write(self, words: dict[int, Any], mode: str = "append", **options: Any) -> None:
-        self.lake.write(self.arrow(words), "t", mode=mode, **options)
-        self.rows |= {number: self.row(word) for number, word in words.items()}
-
-    def drop(self, *numbers: int) -> None:
-        for number in numbers:
-            del self.rows[number]
-
-    def check(self) -> None:
-        columns = ", ".join(map(identifier, ["id", *self.names]))
-        with plain(self.lake) as query:
-            assert {one[0]: tuple(one[1:]) for one in query(f"SELECT {columns} FROM t")} == self.rows
-
-
-def as_rows(table: pa.Table) -> Rows:
-    return {row[0]: row[1:] for row in zip(*(column.to_pylist() for column in table.columns), strict=True)}
-
-
-class plain:
-    """DuckDB with the extension, and no code of ours; on a server the engine of a session."""
-
-    def __init__(self, lake: DuckLake) -> None:
-        self.lake = lake
-        self.con = duckdb.connect()
-
-    def __enter__(self) -> Callable[[str], list[tuple[Any, ...]]]:
-        catalog = self.lake.config.catalog
-        if catalog.type not in ("sqlite", "duckdb"):
-            return lambda sql: [tuple(row.values()) for row in self.lake.execute(sql).raise_for_error().rows]
-        for extension in ("ducklake", "sqlite_scanner"):
-            load_extension(self.con, extension)
-        kind = "sqlite:" if catalog.type == "sqlite" else ""
-        place = literal(f"ducklake:{kind}{catalog.path}")
-        self.con.execute(f"ATTACH {place} AS lake; USE lake")
-        return lambda sql: self.con.execute(sql).fetchall()
-
-    def __exit__(self, *_: Any) -> None:
-        self.con.close()
 
 
 def steps(table: Table) -> Iterator[str]:
@@ -246,13 +101,23 @@ def go(table: Table) -> None:
 def test_columns_called_like_internal_ones_go_through_every_verb(
     make_lake: MakeLake, case: Callable[[str], str], value: Value
 ) -> None:
-    # The engine makes no such table while it may inline rows, but a table may come from a lake that does not.
     names = distinct([case(name) for name in (NAMES if value is text else NAMES[::12] + ALIASES)])
-    without = make_lake(data_inlining_row_limit=0)
     kind = "VARCHAR" if value is text else f"STRUCT({', '.join(f'{one} VARCHAR' for one in nested('', ''))})"
-    columns = ", ".join(f"{identifier(name)} {kind}" for name in names)
-    without.execute(f"CREATE TABLE t (id BIGINT, {columns})").raise_for_error()
+    make_table(make_lake, names, kind)
     go(Table(make_lake(), names, value))
+
+
+@catalogs()
+def test_some_of_them_do_on_every_catalog(make_lake: MakeLake) -> None:
+    names = distinct([name.title() for name in (*NAMES[::16], *ALIASES, *RESERVED, *OWN_COLUMNS)])
+    make_table(make_lake, names, "VARCHAR")
+    go(Table(make_lake(), names, text))
+
+
+def make_table(make_lake: MakeLake, names: Sequence[str], kind: str) -> None:
+    """Make a table that the engine makes in no lake that may inline rows; but it may come from one that does not."""
+    columns = ", ".join(f"{identifier(name)} {kind}" for name in names)
+    make_lake(data_inlining_row_limit=0).execute(f"CREATE TABLE t (id BIGINT, {columns})").raise_for_error()
 
 
 @pytest.mark.parametrize("case", [str.lower, str.upper])

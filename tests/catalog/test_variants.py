@@ -1,20 +1,21 @@
 """VARIANT columns are read as the text of JSON: by `read`, `read_batches` and `changes`."""
 
 import json
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from ducklake_orch import DuckLake
+from tests.backends import SQLITE, catalogs
+from tests.conftest import MakeLake
 
 VALUES = ["{'a': 1, 'b': DATE '2020-01-01'}::VARIANT", "NULL", "'null'::VARIANT", "5::VARIANT", "[1, 2]::VARIANT"]
 READ = [{"a": 1, "b": "2020-01-01"}, None, "null", 5, [1, 2]]
 
 
+@catalogs(quick=[SQLITE], sql_writes=True)
 @pytest.mark.parametrize("limit", [0, 10])
-def test_variants_are_read_as_json(limit: int, tmp_path: Path) -> None:
-    lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=limit)
+def test_variants_are_read_as_json(limit: int, make_lake: MakeLake) -> None:
+    lake = make_lake(data_inlining_row_limit=limit)
     made = [f"({n}, {value})" for n, value in enumerate(VALUES)]
     sql = ["CREATE TABLE t (id INTEGER, v VARIANT)", f"INSERT INTO t VALUES {', '.join(made)}"]
     lake.execute(sql).raise_for_error()

@@ -74,22 +74,21 @@ def test_runs_of_two_partitions_read_their_own_rows(io_manager: DuckLakeIOManage
 
     @dg.op
     def make(context: dg.OpExecutionContext) -> pa.Table:
-        key = int(context.partition_key)
-        if key == 1:  # the other run writes between this output and the op that reads it
+        return number(int(context.partition_key))
+
+    @dg.op(out=dg.Out(dg.Nothing), ins={"after": dg.In(dg.Nothing)})
+    def overtake(context: dg.OpExecutionContext) -> None:
+        if context.partition_key == "1":  # the other run writes between this run's output and the op that reads it
             assert job.execute_in_process(partition_key="2").success
-        return number(key)
 
-    @dg.op
-    def between(context: dg.OpExecutionContext, given: pa.Table) -> pa.Table:
-        return given
-
-    @dg.op
+    @dg.op(ins={"after": dg.In(dg.Nothing)})
     def take(context: dg.OpExecutionContext, given: pa.Table) -> None:
         seen[context.partition_key] = numbers(given)
 
     @dg.job(resource_defs={"io_manager": io_manager}, partitions_def=partitions)
     def job() -> None:
-        take(between(make()))
+        made = make()
+        take(made, after=overtake(made))
 
     assert job.execute_in_process(partition_key="1").success
     assert seen == {"1": [1], "2": [2]}

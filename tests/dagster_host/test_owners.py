@@ -77,6 +77,32 @@ def test_a_table_is_not_taken_from_the_asset_that_wrote_it_last(
     assert ids(resource, "sales.orders") == [2]
 
 
+@central
+@pytest.mark.parametrize("rival", ["us/sales/orders", "eu/sales/orders"])
+def test_the_first_writes_of_a_table_do_not_replace_each_other(
+    resource: DuckLakeResource, io_manager: DuckLakeIOManager, rival: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(one: dg.AssetsDefinition) -> Any:
+        return dg.materialize([one], resources={"io_manager": io_manager}, raise_on_error=False)
+
+    others = [asset(rival, TWO)]  # of another code location, or of another run
+
+    def overtake(_: str) -> None:
+        if others:
+            assert run(others.pop()).success
+
+    monkeypatch.setattr("ducklake_orch.catalog.write.fault_point", overtake)
+    result = run(asset("eu/sales/orders"))
+    assert others == []
+    if rival == "eu/sales/orders":
+        assert result.success
+        assert ids(resource, "sales.orders") == [1]
+    else:
+        assert "are one table" in failure_of(result).user_failure_data.description
+        assert ids(resource, "sales.orders") == [2]
+    assert resource.lake().fsck(deep=True, storage=True).findings == []
+
+
 def test_assets_that_only_add_share_a_table(resource: DuckLakeResource, io_manager: DuckLakeIOManager) -> None:
     add: dict[str, Any] = {"schema": "main", "table": "events", "write_mode": "append"}
     assets = [asset("a", metadata=add), asset("b", TWO, metadata=add)]

@@ -4,14 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
 
 from ducklake_orch import CommitInfo, DuckLake, errors
 from ducklake_orch.config.lake import PERSISTED_OPTIONS
-from ducklake_orch.engine.extensions import load_extension
-from tests.backends import catalogs
+from tests.backends import SQLITE, catalogs
+from tests.catalog.internal_names import plain
 from tests.conftest import MakeLake
 
 WHY = CommitInfo(author="me", message="why")
@@ -40,18 +39,10 @@ def rows(start: int, stop: int) -> pa.Table:
     return pa.table({"i": list(range(start, stop))})
 
 
-def plain(lake: DuckLake, sql: str) -> list[tuple[Any, ...]]:
-    """Ask DuckDB with the extension, as another program does."""
-    with duckdb.connect() as con:
-        for name in ("ducklake", "sqlite_scanner"):
-            load_extension(con, name)
-        con.execute(f"ATTACH 'ducklake:sqlite:{lake.config.catalog.path}' AS lake; USE lake")  # type: ignore[union-attr]
-        return con.execute(sql).fetchall()
-
-
+@catalogs(quick=[SQLITE], sql_writes=True)
 @pytest.mark.parametrize("name", sorted(PERSISTED_OPTIONS - {"parquet_row_group_size_bytes"}))
-def test_after_an_accepted_option_all_work_goes_on(name: str, tmp_path: Path) -> None:
-    lake = DuckLake.local(tmp_path / "lake")
+def test_after_an_accepted_option_all_work_goes_on(name: str, make_lake: MakeLake) -> None:
+    lake = make_lake()
     lake.write(rows(0, 100), "t", mode="append")
     if name == "parquet_compression_level":
         lake.set_option("parquet_compression", "zstd")
@@ -62,7 +53,8 @@ def test_after_an_accepted_option_all_work_goes_on(name: str, tmp_path: Path) ->
     lake.execute("DELETE FROM t WHERE i % 3 = 0", commit=WHY).raise_for_error()
     lake.maintain(operations=["flush", "rewrite", "merge"]).raise_for_error()
     expected = [(i,) for i in range(300) if i % 2 and i % 3]
-    assert plain(lake, "FROM t ORDER BY i") == expected
+    with plain(lake) as query:
+        assert query("FROM t ORDER BY i") == expected
     assert sorted(lake.read("t").column(0).to_pylist()) == [i for (i,) in expected]
     assert lake.changes("t").num_rows > 300
 
@@ -103,7 +95,8 @@ def test_deletion_vectors_of_another_program_are_left_alone_until_the_extension_
     assert any("deletion vectors" in step.reason for step in report.operations)
     lake.execute("CALL ducklake_rewrite_data_files('lake', 't', delete_threshold => 0)").raise_for_error()
     lake.delete("t", where="i = 1")
-    assert plain(lake, "SELECT count(*), min(i) FROM t") == [(499, 3)]
+    with plain(lake) as query:
+        assert query("SELECT count(*), min(i) FROM t") == [(499, 3)]
 
 
 WRITES: dict[str, Callable[[DuckLake, CommitInfo | None], Any]] = {
@@ -155,7 +148,8 @@ def test_an_encrypted_lake_is_written_by_sql_without_naming_an_extension(tmp_pat
             write(lake, None)
     lake.maintain().raise_for_error()
     assert lake.read("t").num_rows == 50
-    assert plain(lake, "SELECT count(*), sum(i) FROM t") == [(50, 2500)]
+    with plain(lake) as query:
+        assert query("SELECT count(*), sum(i) FROM t") == [(50, 2500)]
     unaware = DuckLake.local(tmp_path / "lake")
     with pytest.raises(errors.EncryptionError, match="`encrypted=True`"):
         unaware.execute("INSERT INTO t FROM range(100)").raise_for_error()

@@ -54,7 +54,7 @@ def is_whole(lake: DuckLake) -> None:
 # --- rows ------------------------------------------------------------------------------------------------------------
 
 
-@on_both
+@catalogs(quick=[SQLITE, POSTGRES], sql_writes=True)
 @pytest.mark.parametrize("key", ["place", "doc", "bucket(4, place)", "bucket(4, doc)"])
 def test_rows_that_were_deleted_while_inlined_stay_deleted(lake: DuckLake, key: str) -> None:
     some = """'it''s São "x" \\', '{"a": "it''s é"}'"""
@@ -111,7 +111,7 @@ def test_keys_that_were_added_or_widened_after_the_rows_lay_them_out(lake: DuckL
     is_whole(lake)
 
 
-@on_both
+@catalogs(sql_writes=True)
 def test_rows_of_a_schema_version_that_no_table_names_are_flushed_with_their_values(make_lake: MakeLake) -> None:
     lake, other = make_lake(data_inlining_row_limit=0), make_lake(data_inlining_row_limit=10)
     run(lake, "CREATE TABLE t (id BIGINT)", "INSERT INTO t SELECT range FROM range(20)")

@@ -48,12 +48,13 @@ def test_the_lakes_own_retention_holds_unless_the_policy_names_one(lake: DuckLak
     few = {"retain_last": 1}
     by_default = step(lake.plan_maintenance({"expire": few}), "expire")
     assert by_default.snapshots == len(lake.snapshots()) - 1
-    assert "7 days (the default)" in by_default.reason
     option(lake, "expire_older_than", "365 days")
     report = lake.maintain({"expire": few}, operations=["expire"]).raise_for_error()
     assert report.operations[0].status == "skipped"
-    assert "365 days (the lake's option `expire_older_than`)" in report.operations[0].reason
     assert len(lake.snapshots()) > 3
+    assert lake.execute("SELECT a FROM t AT (VERSION => 1)").rows == [{"a": 0}]
+    assert "7 days (the default)" in by_default.reason
+    assert "365 days (the lake's option `expire_older_than`)" in report.operations[0].reason
     report = lake.maintain({"expire": few | {"older_than": "10 days"}}, operations=["expire"]).raise_for_error()
     assert "10 days (the policy)" in report.operations[0].reason
     assert len(lake.snapshots()) == 1
