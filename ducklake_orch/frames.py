@@ -6,8 +6,7 @@ from ducklake_orch.config.nearest import nearest
 from ducklake_orch.errors import ConfigError
 
 if TYPE_CHECKING:
-    from ducklake_orch.catalog.merge_source import Spool
-    from ducklake_orch.catalog.rows import Rows
+    from ducklake_orch.catalog.verbs import Rows, Spool
     from ducklake_orch.config.lake import LakeConfig
     from ducklake_orch.engine.quoting import TableName
 
@@ -24,7 +23,7 @@ def rows_of(data: Any, *, engine: str = "auto", distribution: str = "auto") -> "
         from ducklake_orch.spark.rows import SparkRows
 
         return SparkRows(data, engine=engine, distribution=distribution)
-    from ducklake_orch.catalog.rows import ArrowRows
+    from ducklake_orch.catalog.verbs import ArrowRows
 
     if engine == "native" or distribution not in ("auto", "none"):
         raise ConfigError("`engine` and `distribution` say how Spark writes, and this is no Spark DataFrame.")
@@ -37,7 +36,7 @@ def spool_of(config: "LakeConfig", data: Any, table: "TableName") -> "Spool":
         from ducklake_orch.spark.spool import SparkSpool
 
         return SparkSpool(config, data, table)
-    from ducklake_orch.catalog.merge_source import ArrowSpool
+    from ducklake_orch.catalog.verbs import ArrowSpool
 
     return ArrowSpool(data)
 

@@ -9,8 +9,7 @@ from ducklake_orch.results import Column, Partition, Snapshot, TableFile, TableS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ducklake_orch.catalog.metadata import Metadata
-    from ducklake_orch.catalog.model import TableDef
+    from ducklake_orch.catalog.metadata import Metadata, TableDef
     from ducklake_orch.facade.handle import LakeHandle
 
 
@@ -39,10 +38,10 @@ class LakeTable:
             >>> [(column.name, column.type) for column in lake.table("orders").schema()]
             [('id', 'BIGINT'), ('region', 'VARCHAR'), ('price', 'DOUBLE')]
         """
-        from ducklake_orch.catalog import look
+        from ducklake_orch.catalog.scan import table_columns
 
         with self._looking(snapshot, as_of) as (metadata, table, _):
-            return look.columns(metadata, table)
+            return table_columns(metadata, table)
 
     def history(self, limit: int | None = None, *, rows: bool = False) -> list[Snapshot]:
         """List the snapshots that changed this table, newest first.
@@ -55,8 +54,8 @@ class LakeTable:
             >>> [snapshot.snapshot_id for snapshot in lake.table("orders").history(rows=True)]
             [1]
         """
-        from ducklake_orch.catalog.changes import changes_rows
-        from ducklake_orch.catalog.look import looking
+        from ducklake_orch.catalog.metadata import changes_rows
+        from ducklake_orch.catalog.scan import looking
         from ducklake_orch.engine import introspection
         from ducklake_orch.engine.quoting import TableName
 
@@ -81,10 +80,10 @@ class LakeTable:
             >>> [file.rows for file in lake.table("orders").files(where="price > 25")]
             [3]
         """
-        from ducklake_orch.catalog import look
+        from ducklake_orch.catalog.scan import table_files
 
         with self._looking(snapshot, as_of) as found:
-            return look.files(*found, where)
+            return table_files(*found, where)
 
     def partitions(self, *, snapshot: int | None = None, as_of: datetime | str | None = None) -> list[Partition]:
         """List the partitions that hold files, by the keys with which the files were written.
@@ -98,10 +97,10 @@ class LakeTable:
             >>> [(partition.values, partition.rows) for partition in lake.table("by_region").partitions()]
             [({'region': 'eu'}, 2), ({'region': 'us'}, 1)]
         """
-        from ducklake_orch.catalog import look
+        from ducklake_orch.catalog.scan import table_partitions
 
         with self._looking(snapshot, as_of) as found:
-            return look.partitions(*found)
+            return table_partitions(*found)
 
     def stats(self, *, snapshot: int | None = None, as_of: datetime | str | None = None) -> TableStats:
         """Return what the catalog says about the files and their columns. No file is read.
@@ -115,10 +114,10 @@ class LakeTable:
             >>> [(column.name, column.min, column.max) for column in stats.columns]
             [('id', '1', '3'), ('region', 'eu', 'us'), ('price', '10.0', '30.0')]
         """
-        from ducklake_orch.catalog import look
+        from ducklake_orch.catalog.scan import table_stats
 
         with self._looking(snapshot, as_of) as found:
-            return look.stats(*found)
+            return table_stats(*found)
 
     def count(self, snapshot: int | None = None, as_of: datetime | str | None = None) -> int:
         """Return the number of rows, as the catalog counts them.
@@ -142,7 +141,7 @@ class LakeTable:
     def _looking(
         self, snapshot: int | None, as_of: datetime | str | None
     ) -> "Iterator[tuple[Metadata, TableDef, int]]":
-        from ducklake_orch.catalog.look import looking
+        from ducklake_orch.catalog.scan import looking
 
         with self.lake.reading(snapshot, as_of, entering=False) as session, looking(session, self.name) as found:
             yield found

@@ -11,7 +11,7 @@ from airflow.sdk import Context
 from ducklake_orch.airflow.commands import digest, is_one_write, replace_what_they_wrote
 from ducklake_orch.airflow.operator import LakeOperator
 from ducklake_orch.airflow.work import Work
-from ducklake_orch.catalog.marks import marked_snapshot
+from ducklake_orch.catalog.metadata import marked_snapshot
 
 log = logging.getLogger("ducklake_orch")
 

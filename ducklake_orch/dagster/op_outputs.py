@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from ducklake_orch.catalog import keys
+from ducklake_orch.catalog.commit import last_commits
 from ducklake_orch.config.units import in_words
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.errors import ConfigError, MaintenanceFloorError
@@ -63,7 +63,7 @@ def drop_op_outputs(lake: "DuckLake", older_than: timedelta = KEPT) -> list[str]
     named = [one for one in lake.tables() if _is_output_name(one.table)]
     if not named:
         return []
-    written = keys.last_commits(lake.reading(), [one.table_id for one in named], "dagster:")
+    written = last_commits(lake.reading(), [one.table_id for one in named], "dagster:")
     before = time.time() - older_than.total_seconds()
     old = [one for one in named if one.table_id in written and written[one.table_id].committed_at < before]
     names = [str(TableName(one.schema, one.table)) for one in old]

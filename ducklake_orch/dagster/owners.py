@@ -5,7 +5,7 @@ from typing import Any
 
 import dagster as dg
 
-from ducklake_orch.catalog import keys
+from ducklake_orch.catalog.commit import last_commits
 from ducklake_orch.dagster.names import (
     plain_metadata,
     refuse_two_keys,
@@ -83,7 +83,7 @@ def _last_asset(lake: DuckLake, table: TableName) -> str | None:
         there = next(one.table_id for one in lake.tables() if table.names(one.schema, one.table))
     except (StopIteration, LakeNotFoundError):
         return None
-    last = keys.last_commits(lake.reading(), [there], ASSET_KEY).get(there)
+    last = last_commits(lake.reading(), [there], ASSET_KEY).get(there)
     return None if last is None else asset_of(last.key)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import dagster as dg
 
-from ducklake_orch.catalog.changes import changes_rows, parse, quoted
+from ducklake_orch.catalog.metadata import changes_rows, parse_tokens, quoted_path
 from ducklake_orch.dagster.changed import changed_keys, may_become
 from ducklake_orch.dagster.cursor import LIMIT, Cursor, bounded
 from ducklake_orch.dagster.names import Assets, plain_metadata, specs_of, table_named
@@ -186,7 +186,7 @@ def _is_known(snapshot: Snapshot) -> bool:
 
 def _changes(snapshot: Snapshot, table: Table) -> bool:
     """Whether a snapshot changed rows of a table, or made it."""
-    made = quoted(table.schema, table.table).lower()
-    tokens = parse(",".join(snapshot.changes))
+    made = quoted_path(table.schema, table.table).lower()
+    tokens = parse_tokens(",".join(snapshot.changes))
     is_new = any(one.kind == "created_table" and (one.name or "").lower() == made for one in tokens)
     return is_new or changes_rows(snapshot.changes, table.table_id)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import duckdb
     from pyspark.sql import SparkSession
 
-    from ducklake_orch.catalog.hits import Finder
-    from ducklake_orch.catalog.workers import Workers
+    from ducklake_orch.catalog.search import Finder
+    from ducklake_orch.catalog.writing import Workers
     from ducklake_orch.engine.attach import Pin
     from ducklake_orch.engine.session import Session
 
@@ -285,7 +285,7 @@ class LakeHandle:
 
     def _finder(self, spark: "SparkSession | None", engine: str) -> "Finder":
         if spark is None and engine != "spark":
-            from ducklake_orch.catalog.hits import DuckDBFinder
+            from ducklake_orch.catalog.search import DuckDBFinder
 
             return DuckDBFinder()
         from ducklake_orch.spark.finder import finder_of

@@ -113,7 +113,7 @@ class MaintenanceVerbs(LakeHandle):
             >>> lake.fsck(deep=True).findings
             []
         """
-        from ducklake_orch.catalog.fsck.run import fsck
+        from ducklake_orch.catalog.fsck import fsck
 
         return fsck(self.config, deep=deep, storage=storage, repair=repair)
 

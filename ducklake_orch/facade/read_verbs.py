@@ -68,7 +68,7 @@ class ReadVerbs(LakeHandle):
             >>> lake.read("orders", where="region = 'eu'", columns=["id", "price"]).to_pylist()
             [{'id': 1, 'price': 10.0}, {'id': 3, 'price': 30.0}]
         """
-        from ducklake_orch.catalog.read_arrow import Selection, read_arrow
+        from ducklake_orch.catalog.scan import Selection, read_arrow
         from ducklake_orch.engine.quoting import table_name
 
         selection = Selection(table_name(table), columns, where, snapshot, as_of)
@@ -102,7 +102,7 @@ class ReadVerbs(LakeHandle):
             >>> sum(batch.num_rows for batch in lake.read_batches("orders", batch_size=2))
             3
         """
-        from ducklake_orch.catalog.read_arrow import Selection, read_batches
+        from ducklake_orch.catalog.scan import Selection, read_batches
         from ducklake_orch.engine.quoting import table_name
 
         return read_batches(self, Selection(table_name(table), columns, where, snapshot, as_of), batch_size)
@@ -167,7 +167,7 @@ class ReadVerbs(LakeHandle):
             >>> lake.changes("orders", snapshot, columns=["price"]).select(["change_type", "price"]).to_pylist()
             [{'change_type': 'update_preimage', 'price': 20.0}, {'change_type': 'update_postimage', 'price': 21.0}]
         """
-        from ducklake_orch.catalog.feed_range import FeedRequest
+        from ducklake_orch.catalog.feed import FeedRequest
         from ducklake_orch.engine.quoting import table_name
 
         request = FeedRequest(
@@ -179,7 +179,7 @@ class ReadVerbs(LakeHandle):
             columns=None if columns is None else tuple(columns),
         )
         if spark is None:
-            from ducklake_orch.catalog.feed_arrow import read_changes
+            from ducklake_orch.catalog.feed import read_changes
 
             return read_changes(self, request)
         from ducklake_orch.spark.feed import changes_frame

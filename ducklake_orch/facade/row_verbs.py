@@ -41,7 +41,7 @@ class RowVerbs(LakeHandle):
             >>> lake.delete("orders", "price >= 20").rows_removed
             2
         """
-        from ducklake_orch.catalog.delete import DeleteRequest, delete_rows
+        from ducklake_orch.catalog.verbs import DeleteRequest, delete_rows
         from ducklake_orch.engine.quoting import table_name
 
         request = DeleteRequest(
@@ -86,7 +86,7 @@ class RowVerbs(LakeHandle):
             >>> lake.update("orders", {"price": "price * 2"}, "region = 'eu'").rows_written
             2
         """
-        from ducklake_orch.catalog.update import UpdateRequest, update_rows
+        from ducklake_orch.catalog.verbs import UpdateRequest, update_rows
         from ducklake_orch.engine.quoting import table_name
 
         request = UpdateRequest(
@@ -144,7 +144,7 @@ class RowVerbs(LakeHandle):
             >>> lake.table("orders").count()
             3
         """
-        from ducklake_orch.catalog.rollback import RollbackRequest, roll_back
+        from ducklake_orch.catalog.verbs import RollbackRequest, roll_back
         from ducklake_orch.engine.quoting import table_name
 
         request = RollbackRequest(table_name(table), to_snapshot, dry_run, commit or CommitInfo())

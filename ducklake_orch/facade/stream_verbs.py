@@ -43,7 +43,7 @@ class StreamWriter:
 
     def __call__(self, batch: "DataFrame", batch_id: int) -> "WriteResult | None":
         """Write a batch, unless it is in the table already; then return None, or what the write says about that."""
-        from ducklake_orch.catalog.keys import committed
+        from ducklake_orch.catalog.commit import snapshot_of_key
         from ducklake_orch.engine.quoting import table_name
         from ducklake_orch.lake import DuckLake
 
@@ -52,7 +52,10 @@ class StreamWriter:
         # An append looks itself. Other modes would do the same once more: harmless to the batch, but not to what others
         # have done to its rows since.
         lake = DuckLake(self.config)
-        if self.mode != "append" and committed(lake.reading(entering=False), table_name(self.table), key) is not None:
+        if (
+            self.mode != "append"
+            and snapshot_of_key(lake.reading(entering=False), table_name(self.table), key) is not None
+        ):
             return None
         about = {"query": query, "batch": batch_id}
         commit = replace(self.commit, extra={**self.commit.extra, "stream": about})

@@ -83,8 +83,7 @@ class WriteVerbs(LakeHandle):
             >>> lake.write(more, "orders", mode="replace_where", where="region = 'us'").rows_removed
             2
         """
-        from ducklake_orch.catalog.write import write_table
-        from ducklake_orch.catalog.write_request import WriteRequest
+        from ducklake_orch.catalog.verbs import WriteRequest, write_table
         from ducklake_orch.engine.quoting import table_name
         from ducklake_orch.frames import refuse_for_merge, rows_of
 
@@ -174,7 +173,7 @@ class WriteVerbs(LakeHandle):
             >>> sorted(lake.read("orders")["price"].to_pylist())
             [10.0, 20.0, 33.0, 44.0]
         """
-        from ducklake_orch.catalog.merge import MergeRequest, merge_rows
+        from ducklake_orch.catalog.verbs import MergeRequest, merge_rows
         from ducklake_orch.engine.quoting import table_name
         from ducklake_orch.frames import is_spark, spool_of
 
@@ -236,7 +235,7 @@ class WriteVerbs(LakeHandle):
             >>> lake.add_files("orders", "old.parquet", copy=True).rows_written
             3
         """
-        from ducklake_orch.catalog.register import AddRequest, add_files
+        from ducklake_orch.catalog.ingest import AddRequest, add_data_files
         from ducklake_orch.engine.quoting import table_name
 
         request = AddRequest(
@@ -250,4 +249,4 @@ class WriteVerbs(LakeHandle):
             idempotency_key=idempotency_key,
             commit=commit or CommitInfo(),
         )
-        return add_files(self.config, request)
+        return add_data_files(self.config, request)

@@ -8,13 +8,22 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
-from ducklake_orch.catalog.cells import maybe_int, text, truth
-from ducklake_orch.catalog.clock import Clock, read_clock
-from ducklake_orch.catalog.layout import key_name
-from ducklake_orch.catalog.metadata import Metadata, join_path, live
-from ducklake_orch.catalog.model import ColumnDef, SnapshotRow
-from ducklake_orch.catalog.planning import planning
-from ducklake_orch.catalog.types import INEXACT_IN_PARQUET, duckdb_type
+from ducklake_orch.catalog.metadata import (
+    INEXACT_IN_PARQUET,
+    Clock,
+    ColumnDef,
+    Metadata,
+    SnapshotRow,
+    duckdb_type,
+    join_path,
+    live,
+    maybe_int,
+    read_clock,
+    text,
+    truth,
+)
+from ducklake_orch.catalog.parquet import key_name
+from ducklake_orch.catalog.search import planning
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.quoting import TableName, literal

@@ -5,8 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from ducklake_orch.catalog.inlined import deletions_table
-from ducklake_orch.catalog.metadata import Metadata, live, reading
+from ducklake_orch.catalog.metadata import Metadata, deletions_table, live, reading
 from ducklake_orch.engine.commit import Write, commit
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.engine.session import Session, open_session

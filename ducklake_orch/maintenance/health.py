@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from ducklake_orch.catalog.cells import maybe_int
-from ducklake_orch.catalog.expire import expirable
-from ducklake_orch.catalog.known_paths import scheduled_paths
+from ducklake_orch.catalog.lifecycle import expirable
+from ducklake_orch.catalog.metadata import maybe_int, scheduled_paths
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.maintenance import HealthPolicy, MaintenancePolicy, MergePolicy
 from ducklake_orch.config.units import in_words

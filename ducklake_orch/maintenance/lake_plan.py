@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from ducklake_orch.catalog.cleanup import plan_cleanup
-from ducklake_orch.catalog.expire import Retention, plan_expire
-from ducklake_orch.catalog.orphans import UnknownFile, plan_orphans
+from ducklake_orch.catalog.lifecycle import Retention, UnknownFile, plan_cleanup, plan_expire, plan_orphans
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.maintenance import MaintenancePolicy
 from ducklake_orch.config.units import in_words

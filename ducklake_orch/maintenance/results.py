@@ -9,7 +9,7 @@ from ducklake_orch.errors import DuckLakeOrchError
 from ducklake_orch.results import Result
 
 if TYPE_CHECKING:
-    from ducklake_orch.catalog.compact_bin import Bin
+    from ducklake_orch.catalog.lifecycle import Bin
 
 Status = Literal["done", "failed", "skipped", "stopped", "planned"]
 # What "does" a step that only tells.

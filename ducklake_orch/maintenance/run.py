@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 from uuid import uuid4
 
-from ducklake_orch.catalog.planning import planning
+from ducklake_orch.catalog.search import planning
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.maintenance import MaintenancePolicy
 from ducklake_orch.engine.commit import refuse_read_only

@@ -12,11 +12,8 @@ from typing import Any
 
 import duckdb
 
-from ducklake_orch.catalog.cells import text
-from ducklake_orch.catalog.metadata import Metadata
-from ducklake_orch.catalog.own_table import OwnTable
-from ducklake_orch.catalog.planning import planning
-from ducklake_orch.catalog.transaction import MetadataTransaction
+from ducklake_orch.catalog.metadata import Metadata, MetadataTransaction, OwnTable, text
+from ducklake_orch.catalog.search import planning
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.failures import run

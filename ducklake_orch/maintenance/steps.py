@@ -4,13 +4,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ducklake_orch.catalog.cleanup import clean_up
-from ducklake_orch.catalog.compact import Compactor, compact
-from ducklake_orch.catalog.compact_bin import Bin
-from ducklake_orch.catalog.compact_commit import Way
-from ducklake_orch.catalog.expire import expire
-from ducklake_orch.catalog.flush import flush_inlined
-from ducklake_orch.catalog.orphans import delete_orphans
+from ducklake_orch.catalog.lifecycle import (
+    Bin,
+    Compactor,
+    Way,
+    clean_up,
+    compact,
+    delete_orphans,
+    expire,
+    flush_inlined,
+)
 from ducklake_orch.errors import StorageBusyError
 from ducklake_orch.maintenance import extension_steps
 from ducklake_orch.maintenance.lake_plan import before, retention

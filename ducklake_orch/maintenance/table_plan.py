@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ducklake_orch.catalog.compact_bin import Bin
-from ducklake_orch.catalog.layout import DEFAULT_FILE_SIZE
+from ducklake_orch.catalog.lifecycle import Bin
+from ducklake_orch.catalog.parquet import DEFAULT_FILE_SIZE
 from ducklake_orch.config.maintenance import MaintenancePolicy, MergePolicy
 from ducklake_orch.config.units import in_words, parse_size
 from ducklake_orch.maintenance.census import Census, FileState, Group, InlinedState, TableState

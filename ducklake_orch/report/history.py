@@ -5,9 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from ducklake_orch.catalog.cells import maybe_int, text
-from ducklake_orch.catalog.changes import DATA, MOVES
-from ducklake_orch.catalog.metadata import Metadata
+from ducklake_orch.catalog.metadata import DATA_CHANGES, MOVING_CHANGES, Metadata, maybe_int, text
 from ducklake_orch.engine.introspection import snapshot_of, snapshots_sql
 from ducklake_orch.maintenance.census import Census, moment
 from ducklake_orch.results import Result, Snapshot
@@ -16,7 +14,7 @@ from ducklake_orch.results import Result, Snapshot
 PERIODS = 48
 KINDS = ("data", "definitions", "maintenance")
 # `flushed_inlined` is another token that the engine reads.
-_UPKEEP, _DATA = "|".join(sorted(MOVES | {"flushed_inlined"})), "|".join(sorted(DATA))
+_UPKEEP, _DATA = "|".join(sorted(MOVING_CHANGES | {"flushed_inlined"})), "|".join(sorted(DATA_CHANGES))
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ def typed(data: Any) -> tuple[Any, dict[str, str]]:
     """Return a frame that can still be read, and the types of its columns in DuckDB."""
     import duckdb
 
-    from ducklake_orch.catalog.source import Source
+    from ducklake_orch.catalog.writing import Source
 
     if type(data).__module__.startswith("polars") and hasattr(data, "collect"):
         data = data.collect()  # a LazyFrame, which would be worked out twice

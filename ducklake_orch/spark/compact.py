@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ducklake_orch.catalog.compact_bin import BinJob
-from ducklake_orch.catalog.compact_commit import Compacted
+from ducklake_orch.catalog.lifecycle import BinJob, Compacted
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.stored_files import remove_written
 from ducklake_orch.spark.carry import carried

@@ -6,8 +6,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ducklake_orch.catalog.compact_bin import BinJob, compact_bin
-from ducklake_orch.catalog.compact_commit import Compacted
+from ducklake_orch.catalog.lifecycle import BinJob, Compacted, compact_bin
 from ducklake_orch.spark.executor import EngineSpec, open_engine
 
 RESULT = "result"

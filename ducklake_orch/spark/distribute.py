@@ -3,9 +3,8 @@
 import logging
 from typing import Any
 
-from ducklake_orch.catalog.column_names import free_name
-from ducklake_orch.catalog.layout import PartitionKey, partition_keys
-from ducklake_orch.catalog.model import TableDef
+from ducklake_orch.catalog.metadata import TableDef, free_name
+from ducklake_orch.catalog.parquet import PartitionKey, partition_keys
 from ducklake_orch.engine.quoting import folded, identifier
 from ducklake_orch.spark.murmur import bucket_of
 from ducklake_orch.spark.sql_text import name_sql

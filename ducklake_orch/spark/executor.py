@@ -20,7 +20,7 @@ from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.errors import StorageError
 
 if TYPE_CHECKING:
-    from ducklake_orch.catalog.model import TableDef
+    from ducklake_orch.catalog.metadata import TableDef
     from ducklake_orch.config.lake import LakeConfig, Scalar
 
 # Those that are about this process, and not about a task.
@@ -70,7 +70,7 @@ def engine_spec(config: "LakeConfig") -> EngineSpec:
 
 def writing_spec(config: "LakeConfig", table: "TableDef") -> EngineSpec:
     """Return what tasks need to write files of a table."""
-    from ducklake_orch.catalog.layout import partition_keys
+    from ducklake_orch.catalog.parquet import partition_keys
 
     spec = engine_spec(config)
     if not any(key.field.transform.startswith("bucket(") for key in partition_keys(table)):

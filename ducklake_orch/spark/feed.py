@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ducklake_orch.catalog.feed import FeedPlan, plan_feed
-from ducklake_orch.catalog.feed_arrow import commits_table
-from ducklake_orch.catalog.feed_range import FeedRequest
-from ducklake_orch.catalog.feed_sql import changes_sql, events_sql, inlined_versions_sql, inserts_sql, short
-from ducklake_orch.catalog.file_sql import refuse_vectors
-from ducklake_orch.catalog.look import snapshot_of
+from ducklake_orch.catalog.feed import FeedPlan, FeedRequest, commits_table, plan_feed
 from ducklake_orch.catalog.metadata import Metadata, reading
+from ducklake_orch.catalog.parquet import (
+    changes_sql,
+    events_sql,
+    inlined_versions_sql,
+    inserts_sql,
+    refuse_vectors,
+    short,
+)
+from ducklake_orch.catalog.scan import snapshot_of
 from ducklake_orch.spark.carry import carried
 from ducklake_orch.spark.executor import engine_spec
 from ducklake_orch.spark.feed_task import FeedJob, packed

@@ -8,10 +8,16 @@ from typing import Any
 
 import duckdb
 
-from ducklake_orch.catalog.feed_sql import FileLife, Span, events_sql, file_versions
-from ducklake_orch.catalog.file_sql import encrypted_columns, read_columns
-from ducklake_orch.catalog.model import ColumnDef, MappedName
-from ducklake_orch.catalog.stored_columns import stored_columns
+from ducklake_orch.catalog.metadata import ColumnDef, MappedName
+from ducklake_orch.catalog.parquet import (
+    FileLife,
+    Span,
+    encrypted_columns,
+    events_sql,
+    file_versions,
+    read_columns,
+    stored_columns,
+)
 from ducklake_orch.spark.executor import EngineSpec, open_engine
 from ducklake_orch.spark.read_task import ROWS_AT_ONCE, unless_gone
 from ducklake_orch.spark.types import exported

@@ -8,11 +8,10 @@ from uuid import uuid4
 
 import duckdb
 
-from ducklake_orch.catalog.delete_file_writer import Loss, write_delete_files
-from ducklake_orch.catalog.hits import DuckDBFinder, Finder, Hits, StoredHits
-from ducklake_orch.catalog.model import DataFile, NewDeleteFile, TableDef
+from ducklake_orch.catalog.metadata import DataFile, NewDeleteFile, TableDef
 from ducklake_orch.catalog.scan import ScanPlan
-from ducklake_orch.catalog.workers import staged_table
+from ducklake_orch.catalog.search import DuckDBFinder, Finder, Hits, StoredHits
+from ducklake_orch.catalog.writing import Loss, staged_table, write_delete_files
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.stored_files import remove_written
 from ducklake_orch.errors import ConfigError

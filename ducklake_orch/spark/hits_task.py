@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from uuid import uuid4
 
-from ducklake_orch.catalog.delete_file_writer import Loss, write_delete_files
-from ducklake_orch.catalog.model import TableDef
+from ducklake_orch.catalog.metadata import TableDef
+from ducklake_orch.catalog.writing import Loss, write_delete_files
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.spark.executor import EngineSpec, open_engine
 from ducklake_orch.spark.read_task import Piece, ReadJob, places_sql, stored_in, unless_gone

@@ -9,10 +9,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from ducklake_orch.catalog.add_files import inspect_files
-from ducklake_orch.catalog.model import ColumnDef, NewFile, TableDef
-from ducklake_orch.catalog.rows import Job
-from ducklake_orch.catalog.types import duckdb_type
+from ducklake_orch.catalog.ingest import inspect_files
+from ducklake_orch.catalog.metadata import ColumnDef, NewFile, TableDef, duckdb_type
+from ducklake_orch.catalog.verbs import Job
 from ducklake_orch.engine.quoting import folded
 from ducklake_orch.errors import DuckLakeOrchError, StorageError
 from ducklake_orch.spark.session import has_a_copy, is_local, with_settings

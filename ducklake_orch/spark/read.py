@@ -12,13 +12,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from ducklake_orch.catalog.file_sql import refuse_vectors
-from ducklake_orch.catalog.look import snapshot_of
-from ducklake_orch.catalog.metadata import Metadata, reading
-from ducklake_orch.catalog.model import DataFile
-from ducklake_orch.catalog.read_arrow import Selection
-from ducklake_orch.catalog.scan import ScanPlan, plan_scan
-from ducklake_orch.catalog.stored_columns import StoredColumn
+from ducklake_orch.catalog.metadata import DataFile, Metadata, reading
+from ducklake_orch.catalog.parquet import StoredColumn, refuse_vectors
+from ducklake_orch.catalog.scan import ScanPlan, Selection, plan_scan, snapshot_of
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.config.storages import BucketStorage

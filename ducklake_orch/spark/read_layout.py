@@ -14,13 +14,9 @@ from functools import cached_property
 
 import duckdb
 
-from ducklake_orch.catalog.file_columns import FileColumn
-from ducklake_orch.catalog.file_sql import read_columns
-from ducklake_orch.catalog.metadata import Metadata
-from ducklake_orch.catalog.model import ColumnDef, DataFile
+from ducklake_orch.catalog.metadata import NESTED, ColumnDef, DataFile, Metadata, duckdb_type
+from ducklake_orch.catalog.parquet import FileColumn, StoredColumn, known_columns, read_columns, stored_columns
 from ducklake_orch.catalog.scan import ScanPlan
-from ducklake_orch.catalog.stored_columns import StoredColumn, known_columns, stored_columns
-from ducklake_orch.catalog.types import NESTED, duckdb_type
 from ducklake_orch.engine.quoting import exactly, literal
 from ducklake_orch.errors import FileNotUsableError
 from ducklake_orch.spark.read_native import OWN_NAMES, RETENTION

@@ -8,9 +8,9 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from ducklake_orch.catalog.model import SNAPSHOT_ID, DataFile
+from ducklake_orch.catalog.metadata import SNAPSHOT_ID, DataFile
+from ducklake_orch.catalog.parquet import StoredColumn
 from ducklake_orch.catalog.scan import ScanPlan
-from ducklake_orch.catalog.stored_columns import StoredColumn
 from ducklake_orch.errors import FileNotUsableError
 from ducklake_orch.spark.sql_text import name_sql
 from ducklake_orch.spark.types import spark_type

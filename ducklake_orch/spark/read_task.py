@@ -10,11 +10,16 @@ from typing import Any
 
 import duckdb
 
-from ducklake_orch.catalog.column_names import position_name
-from ducklake_orch.catalog.file_columns import FileColumn
-from ducklake_orch.catalog.file_sql import encrypted_columns, placed_rows_sql, read_columns, rows_sql
-from ducklake_orch.catalog.model import ColumnDef, DataFile, MappedName
-from ducklake_orch.catalog.stored_columns import StoredColumn, stored_columns
+from ducklake_orch.catalog.metadata import ColumnDef, DataFile, MappedName, position_name
+from ducklake_orch.catalog.parquet import (
+    FileColumn,
+    StoredColumn,
+    encrypted_columns,
+    placed_rows_sql,
+    read_columns,
+    rows_sql,
+    stored_columns,
+)
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.errors import FileNotUsableError
 from ducklake_orch.spark.executor import EngineSpec, open_engine

@@ -10,8 +10,8 @@ from typing import Any
 
 import duckdb
 
-from ducklake_orch.catalog.model import NewFile, TableDef
-from ducklake_orch.catalog.writer import write_files, write_known_rows
+from ducklake_orch.catalog.metadata import NewFile, TableDef
+from ducklake_orch.catalog.writing import write_files, write_known_rows
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.errors import DuckLakeOrchError, TerminalError
 from ducklake_orch.spark.executor import EngineSpec, open_engine

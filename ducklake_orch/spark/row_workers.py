@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import duckdb
 
-from ducklake_orch.catalog.model import ColumnDef, DataFile, NewFile, TableDef
-from ducklake_orch.catalog.workers import FileQuery, Lent, staged, staged_sql, staged_table
+from ducklake_orch.catalog.metadata import ColumnDef, DataFile, NewFile, TableDef
+from ducklake_orch.catalog.writing import FileQuery, Lent, staged, staged_sql, staged_table
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.stored_files import remove_written
 from ducklake_orch.errors import DuckLakeOrchError

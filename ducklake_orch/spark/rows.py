@@ -9,12 +9,10 @@ from typing import Any, TypeVar
 
 import duckdb
 
-from ducklake_orch.catalog.fitting import SourceColumn, projection
-from ducklake_orch.catalog.hits import Finder
-from ducklake_orch.catalog.model import NewFile
-from ducklake_orch.catalog.outside import rows_outside
-from ducklake_orch.catalog.rows import ArrowRows, Job, Written
-from ducklake_orch.catalog.workers import Workers
+from ducklake_orch.catalog.metadata import NewFile
+from ducklake_orch.catalog.search import Finder
+from ducklake_orch.catalog.verbs import ArrowRows, Job, Written
+from ducklake_orch.catalog.writing import SourceColumn, Workers, projection, rows_outside
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.layout import column_comments
 from ducklake_orch.engine.quoting import identifier

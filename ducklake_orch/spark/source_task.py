@@ -12,17 +12,12 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 
-from ducklake_orch.catalog.file_sql import refuse_vectors
-from ducklake_orch.catalog.hits import DuckDBFinder, Finder
-from ducklake_orch.catalog.look import snapshot_of
-from ducklake_orch.catalog.metadata import reading
-from ducklake_orch.catalog.model import NewFile
-from ducklake_orch.catalog.outside import rows_outside
-from ducklake_orch.catalog.rows import Job, Written
-from ducklake_orch.catalog.scan import plan_scan
-from ducklake_orch.catalog.workers import Workers
-from ducklake_orch.catalog.write import PlannedWrite
-from ducklake_orch.catalog.write_request import WriteRequest
+from ducklake_orch.catalog.metadata import NewFile, reading
+from ducklake_orch.catalog.parquet import refuse_vectors
+from ducklake_orch.catalog.scan import plan_scan, snapshot_of
+from ducklake_orch.catalog.search import DuckDBFinder, Finder
+from ducklake_orch.catalog.verbs import Job, PlannedWrite, WriteRequest, Written
+from ducklake_orch.catalog.writing import Workers, rows_outside
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.attach import Pin

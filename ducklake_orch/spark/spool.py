@@ -12,12 +12,10 @@ from uuid import uuid4
 
 import duckdb
 
-from ducklake_orch.catalog.model import TableDef
-from ducklake_orch.catalog.planning import planning
-from ducklake_orch.catalog.rows import Job
-from ducklake_orch.catalog.target import columns_of
-from ducklake_orch.catalog.types import duckdb_type
-from ducklake_orch.catalog.workers import FOLDER
+from ducklake_orch.catalog.metadata import TableDef, duckdb_type
+from ducklake_orch.catalog.search import planning
+from ducklake_orch.catalog.verbs import Job
+from ducklake_orch.catalog.writing import FOLDER, columns_of
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import TableName, exactly, folded, identifier, literal

@@ -4,8 +4,7 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from ducklake_orch.catalog.model import ColumnDef
-from ducklake_orch.catalog.types import duckdb_type
+from ducklake_orch.catalog.metadata import ColumnDef, duckdb_type
 from ducklake_orch.engine.quoting import literal
 
 if TYPE_CHECKING:

@@ -13,11 +13,8 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
-from ducklake_orch.catalog.few import few_at_most
-from ducklake_orch.catalog.model import NewFile, TableDef
-from ducklake_orch.catalog.outside import RowsInside
-from ducklake_orch.catalog.source import Source
-from ducklake_orch.catalog.writer import write_files
+from ducklake_orch.catalog.metadata import NewFile, TableDef
+from ducklake_orch.catalog.writing import RowsInside, Source, few_at_most, write_files
 from ducklake_orch.errors import DuckLakeOrchError, StorageError, TerminalError
 from ducklake_orch.spark.executor import EngineSpec, open_engine
 

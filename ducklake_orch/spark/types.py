@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ducklake_orch.catalog.model import ColumnDef
+from ducklake_orch.catalog.metadata import ColumnDef
 from ducklake_orch.engine.quoting import folded, identifier
 from ducklake_orch.errors import DataError, UnsupportedStatementError
 

@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from ducklake_orch.catalog.model import ColumnDef
-from ducklake_orch.catalog.predicate import COMPARISONS, Node, Predicate
+from ducklake_orch.catalog.metadata import ColumnDef
+from ducklake_orch.catalog.scan import COMPARISONS, Node, Predicate
 from ducklake_orch.engine.quoting import folded
 from ducklake_orch.spark.sql_text import date_sql, moment_sql, name_sql, text_sql
 

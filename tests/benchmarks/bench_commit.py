@@ -25,7 +25,7 @@ import duckdb
 import pyarrow as pa
 
 from ducklake_orch import DuckLake, LakeConfig
-from ducklake_orch.catalog import keys
+from ducklake_orch.catalog.commit import idempotency
 from ducklake_orch.catalog.metadata import Metadata
 from ducklake_orch.engine.commit import commit_through
 from ducklake_orch.engine.session import open_session
@@ -67,7 +67,7 @@ def bulk(lake: DuckLake, folder: Path, count: int) -> tuple[float, float, float]
     for name in (f"ours_{count}", f"theirs_{count}"):
         lake.create_table(name, columns)
     mine = make_files(folder / f"ours-{count}", count)
-    with mock.patch("ducklake_orch.catalog.commit.commit_through", measured):
+    with mock.patch("ducklake_orch.catalog.commit.native_commit.commit_through", measured):
         ours = timed(lambda: lake.add_files(f"ours_{count}", mine))
     make_files(folder / f"theirs-{count}", count)
     glob = f"{folder}/theirs-{count}/*.parquet"
@@ -95,7 +95,7 @@ def key_look_up(lake: DuckLake, snapshots: int = 100_000) -> float:
         )
     with open_session(lake.config, entering=False) as session:
         metadata = Metadata(session.instance.root, lake.config)
-        found = [timed(lambda: keys.find(metadata, 1, "the key")) for _ in range(30)]
+        found = [timed(lambda: idempotency.find(metadata, 1, "the key")) for _ in range(30)]
     return statistics.median(found)
 
 

@@ -32,8 +32,8 @@ PLANS: dict[str, dict[str, Any]] = {
 CHILD = """
 import json, resource, sys, time
 from ducklake_orch import DuckLake
-from ducklake_orch.catalog.look import looking
-from ducklake_orch.catalog.scan import plan_scan
+from ducklake_orch.catalog.scan.table_summary import looking
+from ducklake_orch.catalog.scan.scan_plan import plan_scan
 from ducklake_orch.engine.quoting import table_name
 
 job = json.loads(sys.argv[1])

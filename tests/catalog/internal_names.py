@@ -14,8 +14,8 @@ import pyarrow as pa
 
 import ducklake_orch
 from ducklake_orch import DuckLake
-from ducklake_orch.catalog.column_names import RESERVED
 from ducklake_orch.catalog.feed import OWN_COLUMNS
+from ducklake_orch.catalog.metadata.reserved_names import RESERVED
 from ducklake_orch.engine.extensions import load_extension
 from ducklake_orch.engine.quoting import identifier, literal
 

@@ -8,10 +8,8 @@ from urllib.parse import unquote
 import duckdb
 
 from ducklake_orch import DuckLake
-from ducklake_orch.catalog.metadata import Metadata
-from ducklake_orch.catalog.model import ColumnDef, DataFile, DeleteFile, MappedName
+from ducklake_orch.catalog.metadata import ColumnDef, DataFile, DeleteFile, MappedName, Metadata, duckdb_type
 from ducklake_orch.catalog.scan import ScanPlan, plan_scan
-from ducklake_orch.catalog.types import duckdb_type
 from ducklake_orch.engine.quoting import identifier, literal, table_name
 
 SNAPSHOT = "_ducklake_internal_snapshot_id"

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake, errors
-from ducklake_orch.catalog.file_paths import canonical
+from ducklake_orch.catalog.metadata import canonical
 from tests.catalog.adding import (
     Rows,
     catalog,

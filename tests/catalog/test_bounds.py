@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake
-from ducklake_orch.catalog.model import ColumnDef, ColumnStats, NewFile
-from ducklake_orch.catalog.statistics import file_stats, summarize
+from ducklake_orch.catalog.metadata import ColumnDef, ColumnStats, NewFile
+from ducklake_orch.catalog.parquet import file_stats, summarize
 from tests.backends import catalogs
 from tests.conftest import MakeLake
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake
-from ducklake_orch.catalog.cleanup import Cleanup, clean_up, plan_cleanup
-from ducklake_orch.catalog.expire import Retention, expire
-from ducklake_orch.catalog.planning import planning
+from ducklake_orch.catalog.lifecycle import Retention, clean_up, expire, plan_cleanup
+from ducklake_orch.catalog.lifecycle.cleanup import Cleanup
+from ducklake_orch.catalog.search import planning
 from ducklake_orch.engine.bulk_delete import delete_files
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import literal

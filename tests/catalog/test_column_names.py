@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from ducklake_orch import DuckLake, errors
-from ducklake_orch.catalog.column_names import RESERVED
 from ducklake_orch.catalog.feed import OWN_COLUMNS
-from ducklake_orch.catalog.model import ROW_ID, SNAPSHOT_ID
+from ducklake_orch.catalog.metadata import ROW_ID, SNAPSHOT_ID
+from ducklake_orch.catalog.metadata.reserved_names import RESERVED
 from ducklake_orch.engine.quoting import identifier, literal
 from tests.backends import SQLITE, catalogs
 from tests.catalog.internal_names import ALIASES, NAMES, Table, Value, as_rows, distinct, nested, plain, text

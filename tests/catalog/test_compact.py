@@ -12,12 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from ducklake_orch import CommitInfo, DuckLake
-from ducklake_orch.catalog.compact import Compaction, DuckDBCompactor, compact
-from ducklake_orch.catalog.compact_bin import Bin
-from ducklake_orch.catalog.compact_commit import Way
-from ducklake_orch.catalog.expire import Retention, expire
+from ducklake_orch.catalog.lifecycle import Bin, Retention, Way, compact, delete_orphans, expire
+from ducklake_orch.catalog.lifecycle.compaction import Compaction, DuckDBCompactor
 from ducklake_orch.catalog.metadata import Metadata
-from ducklake_orch.catalog.orphans import delete_orphans
 from ducklake_orch.catalog.scan import plan_scan
 from ducklake_orch.engine.quoting import TableName, table_name
 from ducklake_orch.errors import ObjectNotFoundError, StatementError, UnsupportedStatementError

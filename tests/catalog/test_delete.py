@@ -35,7 +35,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> None:
             done.append(point)
             work()
 
-    monkeypatch.setattr("ducklake_orch.catalog.row_change.fault_point", at)
+    monkeypatch.setattr("ducklake_orch.catalog.verbs.row_change.fault_point", at)
 
 
 @catalogs()

@@ -30,7 +30,14 @@ def test_every_reader_sees_what_the_model_holds_after_many_steps(
 
 _PLANNED = [
     f"ducklake_orch.catalog.{module}.fault_point"
-    for module in ("write", "row_change", "replace_rows", "rollback", "compact", "flush")
+    for module in (
+        "verbs.write",
+        "verbs.row_change",
+        "verbs.replace_rows",
+        "verbs.rollback",
+        "lifecycle.compaction",
+        "lifecycle.flush",
+    )
 ]
 
 

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import CommitInfo, DuckLake
-from ducklake_orch.catalog.expire import Expiry, Retention, expire, plan_expire
-from ducklake_orch.catalog.planning import planning
+from ducklake_orch.catalog.lifecycle import Retention, expire, plan_expire
+from ducklake_orch.catalog.lifecycle.expiry import Expiry
+from ducklake_orch.catalog.search import planning
 from ducklake_orch.errors import ReadOnlyError
 from tests.backends import MYSQL, SQLITE, catalogs
 from tests.catalog.crashing import dies_at

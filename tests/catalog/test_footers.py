@@ -12,10 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from ducklake_orch import DuckLake, errors
-from ducklake_orch.catalog.file_columns import FileColumn
-from ducklake_orch.catalog.footers import LeafStats, read_footers
-from ducklake_orch.catalog.metadata import Metadata
-from ducklake_orch.catalog.model import ColumnDef, ColumnStats, TableDef
+from ducklake_orch.catalog.metadata import ColumnDef, ColumnStats, Metadata, TableDef
+from ducklake_orch.catalog.parquet import FileColumn, LeafStats, read_footers
 from ducklake_orch.engine.extensions import load_extension
 from ducklake_orch.engine.quoting import literal, table_name
 from ducklake_orch.engine.session import open_session

@@ -31,7 +31,7 @@ def between_plan_and_commit(monkeypatch: pytest.MonkeyPatch, work: Callable[[], 
             done.append(point)
             work()
 
-    monkeypatch.setattr("ducklake_orch.catalog.write.fault_point", at)
+    monkeypatch.setattr("ducklake_orch.catalog.verbs.write.fault_point", at)
 
 
 def test_an_interrupt_right_after_commit_leaves_the_files(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +53,7 @@ def test_an_interrupt_before_commit_leaves_none(lake: DuckLake, monkeypatch: pyt
         if point == "statement.3":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("ducklake_orch.catalog.transaction.fault_point", interrupt)
+    monkeypatch.setattr("ducklake_orch.catalog.metadata.transaction.fault_point", interrupt)
     with pytest.raises(KeyboardInterrupt):
         lake.write(query("SELECT 2 AS i"), "t", mode="append")
     assert files_of(lake) == []

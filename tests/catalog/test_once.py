@@ -13,10 +13,9 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake, RetryPolicy, errors
-from ducklake_orch.catalog import keys, transaction
-from ducklake_orch.catalog.change import Everything, TableChange
-from ducklake_orch.catalog.commit import _Commit, commit_change
-from ducklake_orch.catalog.metadata import Metadata
+from ducklake_orch.catalog.commit import Everything, TableChange, commit_change, idempotency
+from ducklake_orch.catalog.commit.native_commit import _Commit
+from ducklake_orch.catalog.metadata import Metadata, transaction
 from ducklake_orch.engine import session as sessions
 from ducklake_orch.engine.commit import Write
 from ducklake_orch.engine.locks import NoQueue
@@ -230,8 +229,8 @@ def test_without_the_look_for_its_key_an_append_is_doubled(lake: DuckLake, monke
     lake.write(ROW, "t", mode="append", idempotency_key="k")
     lake.write(ROW, "t", mode="append", idempotency_key="k")
     assert rows(lake, "FROM t") == [(1,)]
-    monkeypatch.setattr(keys, "find", lambda *_: None)
-    monkeypatch.setattr(keys, "find_in", lambda *_: None)
+    monkeypatch.setattr(idempotency, "find", lambda *_: None)
+    monkeypatch.setattr(idempotency, "find_in", lambda *_: None)
     lake.write(ROW, "t", mode="append", idempotency_key="k")
     assert rows(lake, "FROM t") == [(1,), (1,)]
 

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake, LocalStorage
-from ducklake_orch.catalog.orphans import Orphans, delete_orphans, plan_orphans
-from ducklake_orch.catalog.pins import pin, unpin
-from ducklake_orch.catalog.planning import planning
+from ducklake_orch.catalog.commit import pin, unpin
+from ducklake_orch.catalog.lifecycle import delete_orphans, plan_orphans
+from ducklake_orch.catalog.lifecycle.orphans import Orphans
+from ducklake_orch.catalog.search import planning
 from ducklake_orch.engine.commit import Write
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import literal

@@ -43,7 +43,7 @@ def interrupt(patch: pytest.MonkeyPatch, other: Callable[[], Any]) -> list[str]:
             seen.append(point)
             other()
 
-    patch.setattr("ducklake_orch.catalog.write.fault_point", at)
+    patch.setattr("ducklake_orch.catalog.verbs.write.fault_point", at)
     return seen
 
 

@@ -10,14 +10,11 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake
-from ducklake_orch.catalog import pins
-from ducklake_orch.catalog.compact import DuckDBCompactor
-from ducklake_orch.catalog.pins import TABLE, Pins, pinned, read_pins
-from ducklake_orch.catalog.planning import planning
-from ducklake_orch.catalog.row_search import RowSearch
-from ducklake_orch.catalog.rows import ArrowRows
-from ducklake_orch.catalog.write import PlannedWrite
-from ducklake_orch.catalog.write_request import WriteRequest
+from ducklake_orch.catalog.commit import active_writes, pinned, read_pins
+from ducklake_orch.catalog.commit.active_writes import TABLE, Pins
+from ducklake_orch.catalog.lifecycle.compaction import DuckDBCompactor
+from ducklake_orch.catalog.search import RowSearch, planning
+from ducklake_orch.catalog.verbs import ArrowRows, PlannedWrite, WriteRequest
 from ducklake_orch.engine.commit import Write
 from ducklake_orch.engine.quoting import table_name
 from ducklake_orch.errors import LakeLockedError
@@ -43,8 +40,8 @@ def reasons(lake: DuckLake) -> dict[str, str]:
 @pytest.fixture
 def noted_at_once(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Let a write that has just begun be one that takes long; gives what the thread does now and then."""
-    monkeypatch.setattr(pins, "_BRIEF_S", 0.0)
-    return lambda: pins._WATCH.look()
+    monkeypatch.setattr(active_writes, "_BRIEF_S", 0.0)
+    return lambda: active_writes._WATCH.look()
 
 
 def clear_away(lake: DuckLake) -> None:
@@ -196,8 +193,8 @@ def test_the_note_of_a_writer_that_was_killed_lapses(
     assert held(lake).needed_from == 1
     lake.maintain(ALL_OF_IT).raise_for_error()
     assert len(list(folder.iterdir())) == 2
-    later = time.time_ns() // 1000 + int((pins._LAPSE_S + 1) * 1e6)
-    monkeypatch.setattr(pins, "_now", lambda config: str(later))
+    later = time.time_ns() // 1000 + int((active_writes._LAPSE_S + 1) * 1e6)
+    monkeypatch.setattr(active_writes, "_now", lambda config: str(later))
     assert not held(lake).writes
     lake.maintain(ALL_OF_IT).raise_for_error()
     assert len(list(folder.iterdir())) == 1
@@ -211,16 +208,16 @@ def test_the_note_of_a_writer_that_was_killed_lapses(
 @catalogs(quick=[SQLITE])
 def test_a_note_is_renewed_while_the_write_runs(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.write(rows(1), "t", mode="append")
-    monkeypatch.setattr(pins, "_BRIEF_S", 0.0)
+    monkeypatch.setattr(active_writes, "_BRIEF_S", 0.0)
     with pinned(lake.config, Write("writing"), 1):
-        pins._WATCH.look()
-        now = time.time_ns() // 1000 + int((pins._LAPSE_S - 1) * 1e6)
-        monkeypatch.setattr(pins, "_now", lambda config: str(now + int(2e6)))
+        active_writes._WATCH.look()
+        now = time.time_ns() // 1000 + int((active_writes._LAPSE_S - 1) * 1e6)
+        monkeypatch.setattr(active_writes, "_now", lambda config: str(now + int(2e6)))
         assert not held(lake).writes
-        pins._WATCH.look()  # too early
+        active_writes._WATCH.look()  # too early
         assert not held(lake).writes
-        monkeypatch.setattr(pins, "_RENEW_S", 0.0)
-        pins._WATCH.look()
+        monkeypatch.setattr(active_writes, "_RENEW_S", 0.0)
+        active_writes._WATCH.look()
         assert held(lake).needed_from == 1
 
 
@@ -257,5 +254,5 @@ def test_a_forked_child_knows_nothing_of_the_writes_of_its_parent(tmp_path: Path
     with pinned(lake.config, Write("writing"), 0):
         child = os.fork()
         if child == 0:
-            os._exit(len(pins._WATCH._writes))
+            os._exit(len(active_writes._WATCH._writes))
         assert os.waitpid(child, 0)[1] == 0

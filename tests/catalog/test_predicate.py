@@ -6,8 +6,9 @@ from contextlib import closing
 import duckdb
 import pytest
 
-from ducklake_orch.catalog.model import ColumnDef
-from ducklake_orch.catalog.predicate import parse_order, parse_predicate
+from ducklake_orch.catalog.metadata import ColumnDef
+from ducklake_orch.catalog.scan import parse_predicate
+from ducklake_orch.catalog.scan.predicate import parse_order
 from ducklake_orch.errors import ObjectNotFoundError, StatementError
 
 COLUMNS = (

@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ducklake_orch import DuckLake
-from ducklake_orch.catalog.metadata import Metadata
-from ducklake_orch.catalog.model import TableDef
+from ducklake_orch.catalog.metadata import Metadata, TableDef
 from ducklake_orch.catalog.scan import classify, plan_scan
 from ducklake_orch.engine.quoting import literal, table_name
 from ducklake_orch.engine.session import open_session

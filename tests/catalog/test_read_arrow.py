@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake
-from ducklake_orch.catalog import read_arrow
 from ducklake_orch.catalog.metadata import reading
+from ducklake_orch.catalog.scan import arrow_reader
 from ducklake_orch.engine.instances import pool
 from ducklake_orch.errors import StorageError
 from tests.backends import LOCAL, POSTGRES, SQLITE, Backend, catalogs
@@ -48,7 +48,7 @@ def test_a_table_is_read_again_where_others_committed_beside_it(
     lake: DuckLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake.write(ROWS, "t", mode="append")
-    real, reads = read_arrow._table, count(1)
+    real, reads = arrow_reader._table, count(1)
     writers = ThreadPoolExecutor()
 
     def beside(*given: Any) -> pa.Table:
@@ -57,7 +57,7 @@ def test_a_table_is_read_again_where_others_committed_beside_it(
             writers.submit(lake.write, ROWS, "t", mode="append").result()
         return rows
 
-    monkeypatch.setattr(read_arrow, "_table", beside)
+    monkeypatch.setattr(arrow_reader, "_table", beside)
     with writers:
         assert lake.read("t", snapshot=1) == ROWS
     # The fourth one has kept writers waiting.

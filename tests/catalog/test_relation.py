@@ -9,8 +9,7 @@ import duckdb
 import pytest
 
 from ducklake_orch import DuckLake
-from ducklake_orch.catalog import relation
-from ducklake_orch.catalog.relation import Relation
+from ducklake_orch.catalog.metadata import Relation, staged_rows
 from ducklake_orch.errors import ConfigError
 
 COLUMNS = {"number": "BIGINT", 'te"xt': "VARCHAR", "flag": "BOOLEAN"}
@@ -35,7 +34,7 @@ ROWS += [(number, text, number % 2 == 0) for number, text in enumerate(TEXTS)]
 
 @pytest.mark.parametrize("as_text", [5_000, 0])
 def test_rows_arrive_as_they_are(as_text: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relation, "_ROWS_AS_TEXT", as_text)
+    monkeypatch.setattr(staged_rows, "_ROWS_AS_TEXT", as_text)
     with duckdb.connect() as con, Relation.of(COLUMNS, ROWS).source(con) as source:
         read = con.execute(f"SELECT * FROM {source}")
         assert [(name, str(kind)) for name, kind, *_ in read.description or ()] == [

@@ -203,7 +203,7 @@ def test_what_is_replaced_is_looked_for_again_where_somebody_came_first(
             lake.delete("t", "id = 1 OR id = 30")
             lake.write(pa.table({"id": [2, 100]}), "t", mode="append")
 
-    monkeypatch.setattr("ducklake_orch.catalog.replace_rows.fault_point", at)
+    monkeypatch.setattr("ducklake_orch.catalog.verbs.replace_rows.fault_point", at)
     result = lake.write(pa.table({"id": [0]}), "t", mode="replace_where", where="id < 3")
     assert (result.rows_removed, result.attempts) == (3, 1)
     assert sorted(rows(lake, "FROM t")) == [(n,) for n in (0, *range(3, 30), *range(31, 40), 100)]

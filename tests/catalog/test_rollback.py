@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import CommitInfo, DuckLake
-from ducklake_orch.catalog import rollback
-from ducklake_orch.catalog.writer import write_known_rows
+from ducklake_orch.catalog.verbs import rollback
+from ducklake_orch.catalog.writing import write_known_rows
 from ducklake_orch.errors import (
     ConfigError,
     DataError,

@@ -91,7 +91,7 @@ def test_the_first_writes_of_a_table_do_not_replace_each_other(
         if others:
             assert run(others.pop()).success
 
-    monkeypatch.setattr("ducklake_orch.catalog.write.fault_point", overtake)
+    monkeypatch.setattr("ducklake_orch.catalog.verbs.write.fault_point", overtake)
     result = run(asset("eu/sales/orders"))
     assert others == []
     if rival == "eu/sales/orders":

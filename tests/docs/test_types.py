@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake
-from ducklake_orch.catalog import types as lake_types
 from ducklake_orch.catalog.metadata import reading
+from ducklake_orch.catalog.metadata import type_names as lake_types
 from ducklake_orch.engine.quoting import table_name
 from ducklake_orch.errors import DataError, DuckLakeOrchError, UnsupportedStatementError
 from tests.docs.pages import REPOSITORY

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ducklake_orch import DuckLake
-from ducklake_orch.catalog.compact import DuckDBCompactor
+from ducklake_orch.catalog.lifecycle.compaction import DuckDBCompactor
 from ducklake_orch.errors import SnapshotNotFoundError, StorageBusyError
 from tests.backends import LOCAL, POSTGRES, SQLITE, Backend, catalogs
 from tests.catalog.test_compact import wide_rows

@@ -7,8 +7,8 @@ import duckdb
 import pytest
 
 from ducklake_orch import DuckLake, MaintenancePolicy
-from ducklake_orch.catalog import flush
-from ducklake_orch.catalog.types import INEXACT_IN_PARQUET, ducklake_type
+from ducklake_orch.catalog.lifecycle import flush
+from ducklake_orch.catalog.metadata import INEXACT_IN_PARQUET, ducklake_type
 from tests.backends import LOCAL, POSTGRES, SQLITE, Backend, catalogs
 from tests.catalog.crashing import dies_at
 from tests.conftest import MakeLake

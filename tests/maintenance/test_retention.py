@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake, MaintenancePolicy
-from ducklake_orch.catalog import clock
+from ducklake_orch.catalog.metadata import catalog_clock
 from ducklake_orch.errors import ClockError
 from ducklake_orch.maintenance.results import MaintenancePlan, PlannedStep
 from tests.backends import DUCKDB, LOCAL, MYSQL, POSTGRES, SQLITE, Backend, catalogs
@@ -97,7 +97,7 @@ class ShiftedClock(datetime):
 
 @pytest.fixture
 def shifted(monkeypatch: pytest.MonkeyPatch) -> type[ShiftedClock]:
-    monkeypatch.setattr(clock, "datetime", ShiftedClock)
+    monkeypatch.setattr(catalog_clock, "datetime", ShiftedClock)
     monkeypatch.setattr(ShiftedClock, "off", timedelta(0))
     return ShiftedClock
 

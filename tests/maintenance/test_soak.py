@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ducklake_orch import DuckLake, LakeConfig, MaintenancePolicy
-from ducklake_orch.catalog import pins
+from ducklake_orch.catalog.commit import active_writes
 from ducklake_orch.engine import session
 from ducklake_orch.engine.locks import Check
 from ducklake_orch.errors import DuckLakeOrchError
@@ -53,7 +53,7 @@ def measure_waits() -> list[float]:
 
 def hurry() -> None:
     """Let writes of this process note themselves as early as ages are short here."""
-    pins._BRIEF_S, pins._LOOK_S = 1.0, 0.5
+    active_writes._BRIEF_S, active_writes._LOOK_S = 1.0, 0.5
 
 
 def write(config: LakeConfig, number: int, seed: int, seconds: float) -> tuple[dict[int, Model], Counter[str], float]:
@@ -120,7 +120,7 @@ def soak(lake: DuckLake, seconds: float, seed: int = 1) -> tuple[Counter[str], f
     lake.maintain(POLICY).raise_for_error()
     _check(lake, [states for states, *_ in found])
     assert metadata(lake)["ducklake_metadata"] == options
-    assert not metadata(lake).get(pins.TABLE.name)
+    assert not metadata(lake).get(active_writes.TABLE.name)
     return maintained, longest
 
 

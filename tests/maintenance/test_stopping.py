@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ducklake_orch import DuckLake, MaintenancePolicy
-from ducklake_orch.catalog import flush
-from ducklake_orch.catalog.flush_commit import commit_flushed
+from ducklake_orch.catalog.lifecycle import flush
+from ducklake_orch.catalog.lifecycle.flush_commit import commit_flushed
 from ducklake_orch.maintenance.results import PlannedStep, StepReport
 from tests.maintenance.test_run import KEEPING, TABLES, on_sqlite, statuses
 from tests.maintenance.worn import ALL_OF_IT, contents, small_files, whole, worn

@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from ducklake_orch import DuckLake
-from ducklake_orch.catalog.column_names import RESERVED
 from ducklake_orch.catalog.feed import OWN_COLUMNS
+from ducklake_orch.catalog.metadata.reserved_names import RESERVED
 from ducklake_orch.engine.quoting import identifier
 from tests.catalog.internal_names import NAMES, SPARK_ALONE, Table, as_rows, distinct, text
 from tests.spark.reading import ENGINES, latest

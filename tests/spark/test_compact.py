@@ -7,8 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ducklake_orch import DuckLake
-from ducklake_orch.catalog.compact import compact
-from ducklake_orch.catalog.compact_commit import Way
+from ducklake_orch.catalog.lifecycle import Way, compact
 from ducklake_orch.errors import DuckLakeOrchError
 from ducklake_orch.spark.compact import SparkCompactor
 from tests.backends import LOCAL, POSTGRES, S3_DISK, SQLITE, Backend

@@ -53,7 +53,7 @@ def test_no_position_passes_through_the_driver(tmp_path: Path, spark: SparkSessi
 def test_deletions_that_are_overtaken_name_the_snapshot_that_they_get(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ducklake_orch.catalog import row_change
+    from ducklake_orch.catalog.verbs import row_change
 
     lake = lake_of(tmp_path, spark, 10_000)
     lake.execute("CREATE TABLE other (i INTEGER)").raise_for_error()

@@ -114,8 +114,8 @@ def test_tasks_look_for_what_a_frame_replaces_and_write_what_stays(
 
     monkeypatch.setattr("ducklake_orch.spark.finder.MUCH", 1)
     monkeypatch.setattr("ducklake_orch.spark.row_workers.MUCH", 1)
-    monkeypatch.setattr("ducklake_orch.catalog.hits.DuckDBFinder.find", here)
-    monkeypatch.setattr("ducklake_orch.catalog.replace_rows.write_known_rows", here)
+    monkeypatch.setattr("ducklake_orch.catalog.search.row_positions.DuckDBFinder.find", here)
+    monkeypatch.setattr("ducklake_orch.catalog.verbs.replace_rows.write_known_rows", here)
     lake = make_lake("one")
     lake.write(spark.range(0, 1000, 1, 2).selectExpr("id", "id % 10 AS part"), "t", mode="append")
     ids = row_ids(lake, "t")

@@ -5,14 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ducklake_orch.catalog.column_names import stored_name
-from ducklake_orch.catalog.file_columns import FileColumn, file_columns
-from ducklake_orch.catalog.file_sql import renamed
 from ducklake_orch.catalog.fsck.footers import for_each, read_footers
 from ducklake_orch.catalog.fsck.local_copy import LocalCopy
-from ducklake_orch.catalog.layout import key_sql
-from ducklake_orch.catalog.model import ColumnDef
-from ducklake_orch.catalog.types import duckdb_type
+from ducklake_orch.catalog.metadata import ColumnDef, duckdb_type, stored_name
+from ducklake_orch.catalog.parquet import FileColumn, file_columns, key_sql, renamed
 from ducklake_orch.engine.quoting import exactly, identifier, literal
 
 # Types without an order that bounds could follow, or whose bounds nobody uses.

@@ -1,7 +1,7 @@
 """Checks of what the catalog says about files against the files themselves."""
 
 from ducklake_orch.catalog.fsck.check import Check
-from ducklake_orch.catalog.model import ROW_ID_FIELD, SNAPSHOT_ID_FIELD
+from ducklake_orch.catalog.metadata import ROW_ID_FIELD, SNAPSHOT_ID_FIELD
 
 _FOOTER = "known_path p JOIN footer r ON r.path = p.full_path"
 _FILE_FOOTER = f"""{_FOOTER} JOIN ducklake_data_file f ON f.data_file_id = p.id

@@ -6,12 +6,16 @@ or bring them back. Nothing has to be guessed: every row was deleted with the fi
 
 from uuid import uuid4
 
-from ducklake_orch.catalog.changes import Token
+from ducklake_orch.catalog.commit import stored_path
 from ducklake_orch.catalog.fsck.mending import Mending
-from ducklake_orch.catalog.lake_mark import file_prefix
-from ducklake_orch.catalog.model import DELETED_PATH_FIELD, DELETED_POS_FIELD, SNAPSHOT_ID_FIELD
-from ducklake_orch.catalog.prepared import stored_path
-from ducklake_orch.catalog.transaction import NOW
+from ducklake_orch.catalog.metadata import (
+    DELETED_PATH_FIELD,
+    DELETED_POS_FIELD,
+    NOW,
+    SNAPSHOT_ID_FIELD,
+    Token,
+    file_prefix,
+)
 from ducklake_orch.engine.quoting import exactly, literal
 
 _SNAPSHOT = "_ducklake_internal_snapshot_id"

@@ -4,10 +4,9 @@ from collections.abc import Callable, Iterator, Sequence, Set
 
 import duckdb
 
-from ducklake_orch.catalog.file_columns import FileColumn, file_columns
-from ducklake_orch.catalog.file_types import holds
 from ducklake_orch.catalog.fsck.local_copy import LocalCopy
-from ducklake_orch.catalog.model import ROW_ID_FIELD, ColumnDef
+from ducklake_orch.catalog.metadata import ROW_ID_FIELD, ColumnDef
+from ducklake_orch.catalog.parquet import FileColumn, file_columns, holds
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.quoting import exactly, literal

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 
 import duckdb
 
-from ducklake_orch.catalog.model import ColumnDef
-from ducklake_orch.catalog.types import duckdb_type
+from ducklake_orch.catalog.metadata import ColumnDef, duckdb_type
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.engine.snapshots import metadata

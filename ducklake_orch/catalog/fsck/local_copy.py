@@ -10,11 +10,10 @@ from dataclasses import dataclass
 
 import duckdb
 
-from ducklake_orch.catalog.cells import text
 from ducklake_orch.catalog.fsck import change_checks
 from ducklake_orch.catalog.fsck.inlined import DELETES, copy_inlined
 from ducklake_orch.catalog.fsck.views import MACROS, VIEWS
-from ducklake_orch.catalog.metadata import join_path
+from ducklake_orch.catalog.metadata import join_path, text
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.engine.snapshots import metadata

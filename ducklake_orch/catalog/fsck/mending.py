@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ducklake_orch.catalog.changes import Token
 from ducklake_orch.catalog.fsck.local_copy import LocalCopy
-from ducklake_orch.catalog.transaction import MetadataTransaction
+from ducklake_orch.catalog.metadata import MetadataTransaction, Token
 from ducklake_orch.engine.quoting import literal
 
 

@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping
 
-from ducklake_orch.catalog import changes
 from ducklake_orch.catalog.fsck.local_copy import LocalCopy, copy_metadata
 from ducklake_orch.catalog.fsck.mending import Mending
 from ducklake_orch.catalog.fsck.repair_list import REPAIRS
 from ducklake_orch.catalog.fsck.repairs import Repair, Rows
-from ducklake_orch.catalog.transaction import NOW, MetadataTransaction
+from ducklake_orch.catalog.metadata import NOW, MetadataTransaction, format_tokens
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.commit import Write, commit_through
 from ducklake_orch.engine.dialects import dialect_of
@@ -54,7 +53,7 @@ def _mend(transaction: MetadataTransaction, write: Write, known: Mapping[str, Ro
         # Asked again: what was done before may have changed the answer.
         if rows := _rows(copy, one, known):
             one.act(mending, rows)
-    row = {"snapshot_id": snapshot, "changes_made": changes.write(mending.tokens), "author": write.info.author}
+    row = {"snapshot_id": snapshot, "changes_made": format_tokens(mending.tokens), "author": write.info.author}
     row |= {"commit_message": write.info.message, "commit_extra_info": write.extra}
     transaction.insert_row("ducklake_snapshot_changes", row)
     return snapshot

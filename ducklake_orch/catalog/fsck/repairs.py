@@ -9,13 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ducklake_orch.catalog.ddl import add_inlined_table
+from ducklake_orch.catalog.commit import add_inlined_table, stored_path
 from ducklake_orch.catalog.fsck.fold import fold_deletes
 from ducklake_orch.catalog.fsck.mending import Mending
 from ducklake_orch.catalog.fsck.snapshot_checks import readable
-from ducklake_orch.catalog.model import ColumnDef
-from ducklake_orch.catalog.prepared import stored_path
-from ducklake_orch.catalog.types import duckdb_type
+from ducklake_orch.catalog.metadata import ColumnDef, duckdb_type
 from ducklake_orch.engine.quoting import TableName, literal
 
 Rows = Sequence[tuple[Any, ...]]

@@ -1,7 +1,7 @@
 """Checks of what stands in the storage beside what the catalog knows of."""
 
 from ducklake_orch.catalog.fsck.check import Check
-from ducklake_orch.catalog.lake_mark import FILE_NAME
+from ducklake_orch.catalog.metadata import FILE_NAME
 from ducklake_orch.engine.quoting import literal
 
 CHECKS = [

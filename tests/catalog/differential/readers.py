@@ -6,8 +6,7 @@ from typing import Any
 
 import duckdb
 
-from ducklake_orch.catalog.metadata import Metadata, live
-from ducklake_orch.catalog.model import TableDef
+from ducklake_orch.catalog.metadata import Metadata, TableDef, live
 from ducklake_orch.catalog.scan import count, plan_scan
 from ducklake_orch.engine.connection import LakeConnection
 from ducklake_orch.engine.quoting import TableName, identifier

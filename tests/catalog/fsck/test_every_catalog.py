@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from ducklake_orch.catalog.cells import text
+from ducklake_orch.catalog.metadata import text
 from tests.backends import LOCAL, MYSQL, POSTGRES, SQLITE, Backend, catalogs
 from tests.catalog.fsck.damage import damage, repaired, value
 from tests.conftest import MakeLake

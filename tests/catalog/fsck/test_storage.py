@@ -7,7 +7,8 @@ import duckdb
 import pytest
 
 from ducklake_orch import DuckLake, S3Storage, errors
-from ducklake_orch.catalog.orphans import Orphans, plan_orphans
+from ducklake_orch.catalog.lifecycle import plan_orphans
+from ducklake_orch.catalog.lifecycle.orphans import Orphans
 from ducklake_orch.engine.extensions import load_extension
 from ducklake_orch.engine.quoting import literal
 from tests.backends import AZURE, GCS, POSTGRES, S3_MEMORY, Backend

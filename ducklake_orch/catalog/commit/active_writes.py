@@ -1,0 +1,251 @@
+"""What running writes still need: long ones note themselves in a table of ours, and maintenance leaves that alone.
+
+Most writes never do. Maintenance spares whatever is younger than an hour, so a write that is over within a minute needs
+no note; a thread of this process looks now and then which ones have taken longer, notes them, and renews the notes. The
+note of a writer that was killed lapses.
+"""
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import duckdb
+
+from ducklake_orch.catalog.metadata import Metadata, MetadataTransaction, OwnTable, text
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.commit import Write
+from ducklake_orch.engine.dialects import dialect_of
+from ducklake_orch.engine.quoting import literal
+from ducklake_orch.errors import DuckLakeOrchError
+
+log = logging.getLogger("ducklake_orch")
+TABLE = OwnTable(
+    "ducklake_orch_writers",
+    "write_id VARCHAR(64) NOT NULL PRIMARY KEY, snapshot_id BIGINT NOT NULL, started_at BIGINT NOT NULL,"
+    " lapses_at BIGINT NOT NULL, host VARCHAR(255) NOT NULL, process BIGINT NOT NULL, purpose TEXT",
+)
+# Seconds: how often running writes are looked at, after how long one notes itself, and how often it renews the note.
+_LOOK_S, _BRIEF_S, _RENEW_S = 20.0, 60.0, 300.0
+# A writer that was not heard of for so long is dead; one whose processes hand the write over is not asked.
+_LAPSE_S, _HANDED_OVER_S = 1800.0, 86400.0
+# Clocks of hosts differ: what was given up a little before a write began may have been given up after it.
+_CLOCKS_DIFFER = timedelta(minutes=10)
+
+
+@dataclass(frozen=True)
+class RunningWrite:
+    """A write that is known to run.
+
+    Attributes:
+        snapshot_id: What it was planned on.
+        owner: What it does, who runs it, and since when.
+    """
+
+    write_id: str
+    snapshot_id: int
+    started_at: datetime
+    owner: str
+
+
+@dataclass(frozen=True)
+class Pins:
+    """What the running writes of a lake need."""
+
+    writes: Sequence[RunningWrite] = ()
+
+    @property
+    def oldest(self) -> RunningWrite | None:
+        """The write that was planned on the oldest snapshot."""
+        return min(self.writes, key=lambda one: one.snapshot_id, default=None)
+
+    @property
+    def needed_from(self) -> int | None:
+        """The first snapshot that has to stay."""
+        return None if self.oldest is None else self.oldest.snapshot_id
+
+    @property
+    def needed_since(self) -> datetime | None:
+        """Files that were given up at this time or later may still be read."""
+        return min((one.started_at - _CLOCKS_DIFFER for one in self.writes), default=None)
+
+    @property
+    def write_ids(self) -> frozenset[str]:
+        """What is in the names of the files that they write."""
+        return frozenset(one.write_id for one in self.writes)
+
+
+def read_pins(metadata: Metadata) -> Pins:
+    """Return what running writes need; of a writer that is long not heard of, nothing."""
+    if not TABLE.is_there(metadata):
+        return Pins()
+    config = metadata.config
+    columns = dialect_of(config).texts(("write_id", "snapshot_id", "started_at", "host", "process", "purpose"))
+    sql = f"select {columns} from {dialect_of(config).table(TABLE.name)} where lapses_at > {_now(config)}"
+    rows = [[text(cell) or "" for cell in row] for row in metadata.rows(dialect_of(config).query(sql))]
+    return Pins([_running(*row) for row in rows])
+
+
+def _running(write_id: str, snapshot: str, started: str, host: str, process: str, purpose: str) -> RunningWrite:
+    at = datetime.fromtimestamp(int(started) / 1e6, UTC)
+    owner = f"{purpose}, by process {process} on {host} since {at:%Y-%m-%d %H:%M:%S} UTC"
+    return RunningWrite(write_id, int(snapshot), at, owner)
+
+
+@contextmanager
+def pinned(config: LakeConfig, write: Write, snapshot: int) -> Iterator[None]:
+    """Keep what a write needs from maintenance, for a block that must not hold the queue.
+
+    Args:
+        config: The lake.
+        write: The write.
+        snapshot: What it was planned on.
+    """
+    running = _Running(config, write, snapshot)
+    _WATCH.add(running)
+    try:
+        yield
+    finally:
+        _WATCH.remove(running)
+        running.end()
+
+
+def pin(config: LakeConfig, write: Write, snapshot: int) -> None:
+    """Note a write at once that one process begins and another one ends, until `unpin`, or for a day."""
+    try:
+        _note(config, write, snapshot, time.time(), _HANDED_OVER_S)
+    except (duckdb.Error, DuckLakeOrchError) as error:
+        _say(config, write, error)
+
+
+def unpin(config: LakeConfig, write: Write) -> None:
+    """Forget the note of a write."""
+
+    def forget(transaction: MetadataTransaction) -> None:
+        transaction.change(TABLE.name, f"DELETE FROM {{}} WHERE write_id = {literal(write.write_id)}")
+
+    try:
+        TABLE.write(config, f"ending the note of {write.purpose}", forget)
+    except (duckdb.Error, DuckLakeOrchError) as error:
+        _say(config, write, error)
+
+
+def _note(config: LakeConfig, write: Write, snapshot: int, started: float, seconds: float) -> None:
+    # By the catalog's clock: hosts differ, and a note must not lapse because of that.
+    now, mine = _now(config), literal(write.write_id)
+    began, lapses = f"{now} - {int((time.time() - started) * 1e6)}", f"{now} + {int(seconds * 1e6)}"
+    values = [literal(snapshot), began, lapses, literal(socket.gethostname()[:200]), literal(os.getpid())]
+    purpose = dialect_of(config).text_literal(write.purpose)
+
+    def note(transaction: MetadataTransaction) -> None:
+        transaction.change(TABLE.name, f"DELETE FROM {{}} WHERE write_id = {mine} OR lapses_at <= {now}")
+        columns = "write_id, snapshot_id, started_at, lapses_at, host, process, purpose"
+        row = ", ".join([mine, *values, purpose])
+        transaction.change(TABLE.name, f"INSERT INTO {{}} ({columns}) VALUES ({row})")
+
+    TABLE.write(config, f"noting {write.purpose}", note)
+
+
+def _say(config: LakeConfig, write: Write, error: Exception) -> None:
+    # The write itself goes on: age protects what it needs, and a note that is left lapses.
+    log.warning("%s (write %s): its note: %s", write.purpose, write.write_id, config.scrubber(str(error)))
+
+
+def _now(config: LakeConfig) -> str:
+    return dialect_of(config).now_sql()
+
+
+@dataclass(eq=False)
+class _Running:
+    """A write of this process.
+
+    Attributes:
+        noted: When its note was last renewed; None when it has none.
+    """
+
+    config: LakeConfig
+    write: Write
+    snapshot: int
+    started: float = field(default_factory=time.time)
+    begun: float = field(default_factory=time.monotonic)
+    noted: float | None = None
+    ended: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def look(self) -> None:
+        """Note it, or renew its note, if it is time to."""
+        now = time.monotonic()
+        if now < (self.begun + _BRIEF_S if self.noted is None else self.noted + _RENEW_S):
+            return
+        with self.lock:
+            if self.ended:
+                return
+            try:
+                _note(self.config, self.write, self.snapshot, self.started, _LAPSE_S)
+                self.noted = now
+            except (duckdb.Error, DuckLakeOrchError) as error:
+                _say(self.config, self.write, error)
+
+    def end(self) -> None:
+        """Forget its note, if it has one."""
+        with self.lock:
+            self.ended = True
+        if self.noted is not None:
+            unpin(self.config, self.write)
+
+
+class _Watch:
+    """The running writes of this process, and the thread that looks at them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._writes: set[_Running] = set()
+        self._thread: threading.Thread | None = None
+
+    def add(self, running: _Running) -> None:
+        with self._lock:
+            self._writes.add(running)
+            if self._thread is None:
+                self._start()
+
+    def remove(self, running: _Running) -> None:
+        with self._lock:
+            self._writes.discard(running)
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._run, name="ducklake-orch writers", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # while the interpreter ends, say: the write goes on without a note
+            log.debug("running writes are not noted: %s", error)
+            return
+        self._thread = thread
+
+    def look(self) -> None:
+        """Note those that it is time to note."""
+        with self._lock:
+            writes = list(self._writes)
+        for one in writes:
+            one.look()
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(_LOOK_S)
+            self.look()
+
+
+_WATCH = _Watch()
+
+
+def _begin_anew_after_fork() -> None:
+    # The writes are the parent's, and its thread is not here.
+    global _WATCH
+    _WATCH = _Watch()
+
+
+os.register_at_fork(after_in_child=_begin_anew_after_fork)

@@ -1,0 +1,206 @@
+"""Tables made and altered natively, in the snapshot of the rows that need them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from uuid import uuid4
+
+from ducklake_orch.catalog.metadata import (
+    ColumnDef,
+    MetadataTransaction,
+    Relation,
+    TableDef,
+    Token,
+    folder_name,
+    inlines,
+    is_there,
+    quoted_path,
+    stored_types,
+)
+
+_COLUMN = {
+    "column_id": "BIGINT",
+    "column_order": "BIGINT",
+    "column_name": "VARCHAR",
+    "column_type": "VARCHAR",
+    "initial_default": "VARCHAR",
+    "default_value": "VARCHAR",
+    "nulls_allowed": "BOOLEAN",
+    "parent_column": "BIGINT",
+    "default_value_type": "VARCHAR",
+    "default_value_dialect": "VARCHAR",
+}
+
+
+@dataclass(frozen=True)
+class NewTable:
+    """A table to be made, with all ids it takes.
+
+    Attributes:
+        table: The table.
+        makes_schema: Whether its schema is to be made too.
+        sort_id: Of its sort spec, if it has one.
+        next_id: The next free id after it.
+    """
+
+    table: TableDef
+    makes_schema: bool
+    sort_id: int
+    next_id: int
+
+
+def number_table(transaction: MetadataTransaction, table: TableDef) -> NewTable:
+    """Give a new table, and its schema if need be, the next ids."""
+    next_id = transaction.latest.next_catalog_id
+    schema = transaction.metadata.find_schema(table.schema, transaction.latest.snapshot_id)
+    schema_id = schema[0] if schema else next_id
+    next_id += schema is None
+    made = replace(table, table_id=next_id, schema_id=schema_id)
+    next_id += 1
+    if table.partition is not None:
+        made = replace(made, partition=replace(table.partition, partition_id=next_id))
+        next_id += 1
+    return NewTable(made, schema is None, next_id, next_id + bool(table.sort))
+
+
+def create_table(transaction: MetadataTransaction, new: NewTable, snapshot: int) -> list[Token]:
+    """Make a table, and its schema if need be."""
+    table, tokens = new.table, []
+    if new.makes_schema:
+        row = {"schema_id": table.schema_id, "schema_uuid": str(uuid4()), "begin_snapshot": snapshot}
+        row |= {"schema_name": table.schema, "path": folder_name(table.schema), "path_is_relative": True}
+        transaction.insert_row("ducklake_schema", row)
+        tokens.append(Token("created_schema", name=quoted_path(table.schema)))
+    row = {"table_id": table.table_id, "table_uuid": table.uuid, "begin_snapshot": snapshot}
+    row |= {"schema_id": table.schema_id, "table_name": table.name}
+    row |= {"path": folder_name(table.schema, table.name), "path_is_relative": True}
+    transaction.insert_row("ducklake_table", row)
+    tokens.append(Token("created_table", name=quoted_path(table.schema, table.name)))
+    _add_columns(transaction, table.table_id, snapshot, list(_flat(table.columns)))
+    _add_comments(transaction, table.table_id, snapshot, table.columns)
+    _add_partition(transaction, table, snapshot)
+    if table.sort:
+        _add_sort(transaction, table, snapshot, new.sort_id)
+    return tokens
+
+
+def alter_columns(transaction: MetadataTransaction, known: TableDef, target: TableDef, snapshot: int) -> Token:
+    """Add and promote columns, in any depth."""
+    before = {column.column_id: (column, parent, order) for column, parent, order in _flat(known.columns)}
+    changed = [
+        (column, parent, order)
+        for column, parent, order in _flat(target.columns)
+        if column.column_id not in before or before[column.column_id][0].type != column.type
+    ]
+    promoted = [column.column_id for column, _, _ in changed if column.column_id in before]
+    end = f"UPDATE {{}} SET end_snapshot = {snapshot} WHERE table_id = {known.table_id} AND end_snapshot IS NULL AND"
+    transaction.change_each("ducklake_column", end, "column_id", promoted)
+    _add_columns(transaction, known.table_id, snapshot, changed)
+    _add_comments(transaction, known.table_id, snapshot, [one for one in target.columns if one.column_id not in before])
+    return Token("altered_table", known.table_id)
+
+
+def inlined_table(transaction: MetadataTransaction, table: TableDef) -> str | None:
+    """Return the place for inlined rows of the table as it is now, if there is one; flushes drop those before it."""
+    metadata = transaction.metadata
+    places, versions = (
+        metadata.table_sql(name) for name in ("ducklake_inlined_data_tables", "ducklake_schema_versions")
+    )
+    mine = f"table_id = {table.table_id}"
+    newest = f"SELECT max(schema_version) FROM {versions} WHERE {mine}"
+    found = metadata.rows(
+        f"SELECT table_name FROM {places} WHERE {mine} AND schema_version >= ({newest})"
+        " ORDER BY schema_version DESC LIMIT 1"
+    )
+    return str(found[0][0]) if found and is_there(metadata, str(found[0][0])) else None
+
+
+def add_inlined_table(transaction: MetadataTransaction, table: TableDef, version: int) -> str | None:
+    """Make a place for inlined rows of a new schema version, where there may be some, and return its name.
+
+    The engine would take the place of the version before. Where there is none it makes one, under a version that no
+    table knows, and once the next ALTER has come a flush reads those rows by the columns of some older version.
+    """
+    dialect = transaction.dialect
+    # Where CREATE TABLE commits, on MySQL, the engine inserts nothing into a table that was created with rows.
+    if not table.inlined and (dialect.create_commits or not inlines(transaction.config, table)):
+        return None
+    if (types := stored_types(dialect, table.columns)) is None:
+        return None
+    name = f"ducklake_inlined_data_{table.table_id}_{version}"
+    if dialect.create_commits:
+        # A process that dies before it commits leaves the table behind. Under this name the engine's next ALTER does
+        # not take it for its own, whatever columns it has.
+        name = f"{name}_own"
+    columns = {"row_id": "BIGINT", "begin_snapshot": "BIGINT", "end_snapshot": "BIGINT"} | types
+    if not transaction.create(name, columns):
+        return None
+    row = {"table_id": table.table_id, "table_name": name, "schema_version": version}
+    transaction.insert_row("ducklake_inlined_data_tables", row)
+    return name
+
+
+def _flat(columns: Sequence[ColumnDef], parent: int | None = None) -> Iterator[tuple[ColumnDef, int | None, int]]:
+    """Return all columns with their parents; the engine orders them by id."""
+    for column in columns:
+        yield column, parent, column.column_id
+        yield from _flat(column.children, column.column_id)
+
+
+def _add_columns(
+    transaction: MetadataTransaction,
+    table_id: int,
+    snapshot: int,
+    columns: Sequence[tuple[ColumnDef, int | None, int]],
+) -> None:
+    rows = [
+        (
+            column.column_id,
+            order,
+            column.name,
+            column.type,
+            column.initial_default,
+            # "No default" is the text NULL.
+            column.default if column.default is not None else "NULL",
+            column.nullable,
+            parent,
+            column.default_type if not column.children else "",
+            "duckdb",
+        )
+        for column, parent, order in columns
+    ]
+    constants = {"table_id": table_id, "begin_snapshot": snapshot}
+    transaction.insert("ducklake_column", Relation.of(_COLUMN, rows), constants=constants)
+
+
+def _add_comments(transaction: MetadataTransaction, table_id: int, snapshot: int, columns: Sequence[ColumnDef]) -> None:
+    rows = [(one.column_id, one.comment) for one in columns if one.comment is not None]
+    if rows:
+        relation = Relation.of({"column_id": "BIGINT", "value": "VARCHAR"}, rows)
+        constants = {"table_id": table_id, "begin_snapshot": snapshot, "key": "comment"}
+        transaction.insert("ducklake_column_tag", relation, constants=constants)
+
+
+def _add_partition(transaction: MetadataTransaction, table: TableDef, snapshot: int) -> None:
+    spec = table.partition
+    if spec is None:
+        return
+    row = {"partition_id": spec.partition_id, "table_id": table.table_id, "begin_snapshot": snapshot}
+    transaction.insert_row("ducklake_partition_info", row)
+    columns = {"partition_key_index": "BIGINT", "column_id": "BIGINT", "transform": "VARCHAR"}
+    rows = [(index, one.column_id, one.transform) for index, one in enumerate(spec.fields)]
+    constants = {"partition_id": spec.partition_id, "table_id": table.table_id}
+    transaction.insert("ducklake_partition_column", Relation.of(columns, rows), constants=constants)
+
+
+def _add_sort(transaction: MetadataTransaction, table: TableDef, snapshot: int, sort_id: int) -> None:
+    row = {"sort_id": sort_id, "table_id": table.table_id, "begin_snapshot": snapshot}
+    transaction.insert_row("ducklake_sort_info", row)
+    columns = {
+        "sort_key_index": "BIGINT",
+        "expression": "VARCHAR",
+        "sort_direction": "VARCHAR",
+        "null_order": "VARCHAR",
+    }
+    rows = [(index, key.expression, key.direction, key.nulls) for index, key in enumerate(table.sort)]
+    constants = {"sort_id": sort_id, "table_id": table.table_id, "dialect": "duckdb"}
+    transaction.insert("ducklake_sort_expression", Relation.of(columns, rows), constants=constants)

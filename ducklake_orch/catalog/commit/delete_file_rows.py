@@ -1,0 +1,100 @@
+"""Put delete files into the catalog, in the place of all that deleted rows of their data files before."""
+
+from collections.abc import Sequence
+from contextlib import closing
+
+from ducklake_orch.catalog.commit.retire import Retired
+from ducklake_orch.catalog.commit.staged_deletes import inlined_deletes
+from ducklake_orch.catalog.commit.staged_files import stored_path
+from ducklake_orch.catalog.metadata import (
+    NOW,
+    MetadataTransaction,
+    NewDeleteFile,
+    Relation,
+    TableDef,
+    TableHistory,
+    deletions_table,
+)
+from ducklake_orch.catalog.scan import LiveFiles
+from ducklake_orch.catalog.writing import write_delete_file
+
+_DELETES = {
+    "ordinal": "BIGINT",
+    "data_file_id": "BIGINT",
+    "path": "VARCHAR",
+    "path_is_relative": "BOOLEAN",
+    "delete_count": "BIGINT",
+    "file_size_bytes": "BIGINT",
+    "footer_size": "BIGINT",
+    "begin_snapshot": "BIGINT",
+    "end_snapshot": "BIGINT",
+    "partial_max": "BIGINT",
+}
+_SCHEDULED = {"data_file_id": "BIGINT", "path": "VARCHAR", "path_is_relative": "BOOLEAN"}
+
+
+def delete_files_of_retired(
+    transaction: MetadataTransaction, table: TableDef, retired: Retired, snapshot: int, write_id: str
+) -> list[NewDeleteFile]:
+    """Return delete files, ended with their data files, for those retired files that have lost rows in the catalog.
+
+    A flush would write such rows down for a file that is gone, beside the delete file that it had: from then on, both
+    would hold at the snapshots in between.
+    """
+    found = inlined_deletes(transaction.metadata, table, None if retired.all_files else retired.file_ids)
+    if not found or not retired.file_count:
+        return []
+    history, at = TableHistory(transaction.metadata, table), transaction.latest.snapshot_id
+    files = [file for file, _ in LiveFiles(history, at, deletions_table(transaction.metadata, table)).fetch()]
+    with closing(transaction.session.instance.root.cursor()) as con:
+        return [
+            write_delete_file(con, table, write_id, file, found[file.data_file_id], end=snapshot)
+            for file in files
+            if file.data_file_id in found
+        ]
+
+
+def place_deletes(
+    transaction: MetadataTransaction, table: TableDef, deletes: Sequence[NewDeleteFile], first_id: int
+) -> None:
+    """Write delete files down; what they take in goes, and its files are scheduled for deletion.
+
+    Args:
+        transaction: The commit.
+        table: The table.
+        deletes: The delete files.
+        first_id: The number of the first of them.
+    """
+    if not deletes:
+        return
+    old = [one for new in deletes for one in new.data_file.deletes]
+    mine = f"DELETE FROM {{}} WHERE table_id = {table.table_id} AND"
+    transaction.change_each("ducklake_delete_file", mine, "delete_file_id", [one.delete_file_id for one in old])
+    inlined = [one.data_file.data_file_id for one in deletes if one.data_file.inlined_deletes]
+    if inlined and (name := deletions_table(transaction.metadata, table)) is not None:
+        transaction.change_each(name, "DELETE FROM {} WHERE", "file_id", inlined)
+    transaction.insert(
+        "ducklake_files_scheduled_for_deletion",
+        Relation.of(_SCHEDULED, [(one.delete_file_id, *stored_path(one.path, table.data_path)) for one in old]),
+        constants={"schedule_start": NOW},
+    )
+    rows = [
+        (
+            n,
+            one.data_file.data_file_id,
+            *stored_path(one.path, table.folder),
+            one.delete_count,
+            one.file_size,
+            one.footer_size,
+            one.begin_snapshot,
+            one.end_snapshot,
+            one.partial_max,
+        )
+        for n, one in enumerate(deletes)
+    ]
+    transaction.insert(
+        "ducklake_delete_file",
+        Relation.of(_DELETES, rows),
+        constants={"table_id": table.table_id, "format": "parquet"},
+        shifts={"delete_file_id": ("ordinal", first_id)},
+    )

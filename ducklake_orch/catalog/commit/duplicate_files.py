@@ -1,0 +1,97 @@
+"""Files that the lake has already: added again, their rows would be there twice, or go with the older entry."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ducklake_orch.catalog.metadata import Metadata, TableDef, join_path, text, truth
+from ducklake_orch.engine.dialects import dialect_of
+from ducklake_orch.errors import DuplicateFileError
+
+_PATHS_IN_ONE_QUERY = 2000
+_FILES_NAMED = 20
+
+
+def refuse_known(metadata: Metadata, table: TableDef, paths: Sequence[str], *, copied: bool = False) -> None:
+    """Refuse files that the lake has already.
+
+    Args:
+        metadata: The metadata tables.
+        table: What the files are to be added to.
+        paths: The files, in the lake's spelling.
+        copied: Whether copies of them come in; only a table that has the rows already is then in the way.
+
+    Raises:
+        DuplicateFileError: Names them, and says where they are.
+    """
+    known = _known(metadata, table, paths, copied=copied)
+    if not known:
+        return
+    lines = [f"  {path}: {why}" for path, why in list(known.items())[:_FILES_NAMED]]
+    if len(known) > _FILES_NAMED:
+        lines.append(f"  and {len(known) - _FILES_NAMED} more")
+    count = "One file is" if len(known) == 1 else f"{len(known)} files are"
+    raise DuplicateFileError(
+        f"{count} in the lake already:\n" + "\n".join(lines),
+        remedy="Nothing was added. Leave them out; `copy=True` brings in copies of what other tables have or had.",
+    )
+
+
+def _known(metadata: Metadata, table: TableDef, paths: Sequence[str], *, copied: bool) -> dict[str, str]:
+    wanted, folders = set(paths), _table_folders(metadata)
+    root = metadata.data_path()
+    by_id = defaultdict(list)
+    for folder, tables in folders.items():
+        for table_id, name in tables:
+            by_id[table_id].append((folder, name))
+    found: dict[str, str] = {}
+    spellings = {spelling for path in paths for spelling in _spellings(path, {*folders, root})}
+    columns = "table_id, path, path_is_relative, end_snapshot"
+    for row in _look_up(metadata, "ducklake_data_file", columns, spellings):
+        table_id, path, end = int(row[0]), text(row[1]) or "", row[3]
+        for folder, name in by_id[table_id]:
+            whole = f"{folder}{path}" if truth(row[2]) else path
+            if whole not in wanted or (copied and (table_id != table.table_id or end is not None)):
+                continue
+            found[whole] = f"table `{name}` has it" + (
+                f" up to snapshot {end}, and deletes it when that expires" if end is not None else ""
+            )
+    if not copied:
+        for row in _look_up(metadata, "ducklake_files_scheduled_for_deletion", "path, path_is_relative", spellings):
+            whole = f"{root if truth(row[1]) else ''}{text(row[0])}"
+            if whole in wanted:
+                found[whole] = "the lake is about to delete it"
+    return found
+
+
+def _table_folders(metadata: Metadata) -> Mapping[str, list[tuple[int, str]]]:
+    """Return the tables that have, or had, their files in a folder."""
+    columns = "t.table_id, t.table_name, t.path, t.path_is_relative, s.schema_name, s.path, s.path_is_relative"
+    tables, schemas = metadata.table_sql("ducklake_table"), metadata.table_sql("ducklake_schema")
+    rows = metadata.rows(f"SELECT DISTINCT {columns} FROM {tables} t JOIN {schemas} s USING (schema_id)")
+    root, folders = metadata.data_path(), defaultdict(list)
+    for row in rows:
+        schema_folder = join_path(root, row[5], truth(row[6]))
+        folder = join_path(schema_folder, row[2], truth(row[3]))
+        folders[folder].append((int(row[0]), f"{text(row[4])}.{text(row[1])}"))
+    return folders
+
+
+def _spellings(path: str, folders: set[str]) -> Iterator[str]:
+    """Return how the catalog may hold a path: whole, or relative to a folder above it."""
+    yield path
+    position = path.rfind("/")
+    while position > 0:
+        if path[: position + 1] in folders:
+            yield path[position + 1 :]
+        position = path.rfind("/", 0, position)
+
+
+def _look_up(metadata: Metadata, name: str, columns: str, paths: Iterable[str]) -> Iterator[tuple[Any, ...]]:
+    """Ask the server: DuckDB would fetch the whole table."""
+    config, ordered = metadata.config, sorted(paths)
+    for start in range(0, len(ordered), _PATHS_IN_ONE_QUERY):
+        some = ordered[start : start + _PATHS_IN_ONE_QUERY]
+        texts = ", ".join(dialect_of(config).text_literal(path) for path in some)
+        sql = f"SELECT {columns} FROM {dialect_of(config).table(name)} WHERE path IN ({texts})"
+        yield from metadata.con.execute(dialect_of(config).query(sql)).fetchall()

@@ -1,0 +1,160 @@
+"""`expect_snapshot`: whether what a change replaces is still what its author had read."""
+
+from collections.abc import Sequence
+
+from ducklake_orch.catalog.commit import conflicts
+from ducklake_orch.catalog.commit.retire import files_of_partitions, partitions_condition
+from ducklake_orch.catalog.commit.table_change import ExactRows, Matching, Partitions, Rollback, TableChange
+from ducklake_orch.catalog.metadata import (
+    MetadataTransaction,
+    TableDef,
+    TableHistory,
+    deletions_table,
+    inlined_rows,
+    parse_tokens,
+    text,
+)
+from ducklake_orch.catalog.scan import classify, parse_predicate
+from ducklake_orch.engine.dialects import dialect_of
+from ducklake_orch.errors import SnapshotChangedError, SnapshotNotFoundError, StalePlanError
+
+
+def check_expected(transaction: MetadataTransaction, change: TableChange, table: TableDef | None) -> None:
+    """Refuse a replacement when somebody has changed rows of what it replaces since the expected snapshot.
+
+    Compactions and flushes move rows without changing them, and are not in the way.
+
+    Raises:
+        SnapshotChangedError: When they have.
+        SnapshotNotFoundError: When the snapshot has expired, or never was: nobody can tell.
+    """
+    expected, latest = change.expect_snapshot, transaction.latest.snapshot_id
+    if expected is None or expected == latest or change.remove is None:
+        return
+    _refuse_other_table(transaction, change, table, expected)
+    changed = _changed_since(transaction, table, expected) if table else []
+    if table is None or not changed:
+        return
+    where = _condition(change, table)
+    if where is not None:
+        files = _touched_files(transaction, table, changed, expected) & _files_in_scope(
+            transaction, change, table, where
+        )
+        if not files and not _inlined_rows_differ(transaction, table, where, expected):
+            return
+    raise SnapshotChangedError(
+        f"What is to be replaced in `{table}` has changed since snapshot {expected}, first by snapshot {changed[0]}.",
+        remedy="Read it again, and write what follows from that.",
+    )
+
+
+def judge_rollback(transaction: MetadataTransaction, back: Rollback, table: TableDef) -> None:
+    """Look whether anybody did anything to a table since a rollback of it was planned; also what only moved rows.
+
+    Raises:
+        StalePlanError: When somebody did.
+    """
+    name = transaction.dialect.table("ducklake_snapshot_changes")
+    rows = transaction.ask(f"select snapshot_id, changes_made from {name} where snapshot_id > {back.snapshot}")
+    if len(rows) != transaction.latest.snapshot_id - back.snapshot:
+        raise StalePlanError(
+            f"Snapshots that were made since the rollback of `{table}` was planned have expired.",
+            remedy="The same rollback, planned anew, can pass.",
+        )
+    for row in rows:
+        if any(token.id == table.table_id for token in parse_tokens(text(row[1]))):
+            raise StalePlanError(
+                f"Somebody else changed `{table}` meanwhile, with snapshot {row[0]}.",
+                remedy="The same rollback, planned anew, can pass.",
+            )
+
+
+def _refuse_other_table(
+    transaction: MetadataTransaction, change: TableChange, table: TableDef | None, expected: int
+) -> None:
+    snapshots = transaction.dialect.table("ducklake_snapshot")
+    if not transaction.ask(f"select 1 from {snapshots} where snapshot_id = {expected}"):
+        raise SnapshotNotFoundError(
+            f"`expect_snapshot` = {expected}: there is no such snapshot (any more).",
+            remedy="`ducklake-orch snapshots` lists those that are left.",
+        )
+    then = transaction.metadata.find_table(change.table, expected)
+    if then is not None and (table is None or table.table_id != then.table_id):
+        raise SnapshotChangedError(
+            f"The table `{then}` was dropped since snapshot {expected}.",
+            remedy="Read again, and write what follows from that.",
+        )
+
+
+def _changed_since(transaction: MetadataTransaction, table: TableDef, expected: int) -> list[int]:
+    config = transaction.config
+    name = dialect_of(config).table("ducklake_snapshot_changes")
+    latest = transaction.latest.snapshot_id
+    rows = transaction.ask(f"select snapshot_id, changes_made from {name} where snapshot_id > {expected}")
+    if len(rows) != latest - expected:
+        raise SnapshotNotFoundError(
+            f"`expect_snapshot` = {expected}: snapshots since then have expired, and nobody can tell what they did.",
+            remedy="Read again, and expect the snapshot that you read then.",
+        )
+    return sorted(conflicts.data_changes(((int(row[0]), text(row[1])) for row in rows), table.table_id))
+
+
+def _condition(change: TableChange, table: TableDef) -> str | None:
+    """Return the condition for the rows that are replaced; None when it is all of them."""
+    match change.remove:
+        case Partitions(keys):
+            return partitions_condition(table, keys)
+        case Matching(where):
+            return where
+        case ExactRows():
+            return change.remove.where
+    return None
+
+
+def _touched_files(
+    transaction: MetadataTransaction, table: TableDef, changed: Sequence[int], expected: int
+) -> set[int]:
+    """Return the files that came, went, or lost rows in the snapshots that changed rows."""
+    metadata = transaction.metadata
+    ids = ", ".join(map(str, changed))
+    # What was merged from several snapshots may hold rows of these; what a flush wrote since says nothing of the sort.
+    touched = f"begin_snapshot IN ({ids}) OR end_snapshot IN ({ids}) OR partial_max > {expected}"
+    snapshots = metadata.table_sql("ducklake_snapshot")
+    later = f"delete_file_id >= (SELECT next_file_id FROM {snapshots} WHERE snapshot_id = {expected})"
+    mine = f"WHERE table_id = {table.table_id} AND"
+    parts = [
+        f"SELECT data_file_id FROM {metadata.table_sql('ducklake_data_file')} {mine} ({touched})",
+        f"SELECT data_file_id FROM {metadata.table_sql('ducklake_delete_file')} {mine} ({touched} OR {later})",
+    ]
+    if (deletions := deletions_table(metadata, table)) is not None:
+        parts.append(f"SELECT file_id FROM {metadata.table_sql(deletions)} WHERE begin_snapshot > {expected}")
+    return {int(row[0]) for row in metadata.rows(" UNION ".join(parts))}
+
+
+def _files_in_scope(transaction: MetadataTransaction, change: TableChange, table: TableDef, where: str) -> set[int]:
+    """Return the files that hold, or held when they were expected, rows that are replaced."""
+    metadata = transaction.metadata
+    found, unclear = set[int](), None  # type: tuple[set[int], set[int] | None]
+    if isinstance(change.remove, Partitions):
+        # With a key for each partition the catalog tells exactly; statistics are for the other files.
+        keyed, unclear = files_of_partitions(transaction, table, change.remove.keys, ended=True)
+        found.update(keyed)
+    for at in (change.expect_snapshot or 0, transaction.latest.snapshot_id):
+        if unclear is None or unclear:
+            files = {file.data_file_id for file, _ in classify(metadata, table, at, where)}
+            found |= files if unclear is None else files & unclear
+    return found
+
+
+def _inlined_rows_differ(transaction: MetadataTransaction, table: TableDef, where: str, expected: int) -> bool:
+    metadata = transaction.metadata
+    predicate = parse_predicate(metadata.con, where, table.columns)
+
+    def rows(at: int) -> set[tuple[object, ...]]:
+        return {
+            row
+            for one in inlined_rows(TableHistory(metadata, table), at, table.columns)
+            for row in metadata.rows(f"SELECT {one.row_id}, {one.snapshot} FROM ({one.sql}) WHERE {predicate.sql}")
+        }
+
+    return rows(expected) != rows(transaction.latest.snapshot_id)

@@ -1,0 +1,138 @@
+"""The callers' idempotency keys, in a table of ours beside the lake's own: written in the commit they belong to.
+
+Its primary key is the last guard: of two processes that do the same work, one cannot commit.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+from ducklake_orch.catalog.commit import conflicts
+from ducklake_orch.catalog.metadata import Metadata, MetadataTransaction, create_before, create_within, reading, text
+from ducklake_orch.engine.dialects import Dialect, dialect_of
+from ducklake_orch.engine.quoting import TableName, literal
+from ducklake_orch.engine.session import Session
+from ducklake_orch.errors import ConfigError, LakeNotFoundError
+
+KEYS_TABLE = "ducklake_orch_commits"
+# A primary key on MySQL takes 3072 bytes.
+_LONGEST_KEY = 1024
+
+
+def check_key(key: str) -> None:
+    """Refuse a key that cannot be stored."""
+    if not isinstance(key, str) or not key or "\0" in key or len(key.encode()) > _LONGEST_KEY:
+        raise ConfigError(
+            f"The idempotency key {str(key)[:80]!r} cannot be used.",
+            remedy=f"Give a text of 1 to {_LONGEST_KEY} bytes, the same for every attempt at the same work.",
+        )
+
+
+def has_keys(metadata: Metadata) -> bool:
+    """Whether the table of keys is there; it is made by the first write that has a key."""
+    return metadata.dialect.exists(metadata.con, KEYS_TABLE)
+
+
+def make_table(session: Session) -> None:
+    """Create the table of keys before the commit, where it cannot be part of it."""
+    create_before(session, KEYS_TABLE, _columns(dialect_of(session.config)))
+
+
+def make_table_in(transaction: MetadataTransaction) -> None:
+    """Create the table of keys with the first key."""
+    create_within(transaction, KEYS_TABLE, _columns(transaction.dialect))
+
+
+def _columns(dialect: Dialect[Any]) -> str:
+    return (
+        f"table_id BIGINT NOT NULL, idempotency_key {dialect.key_type(_LONGEST_KEY)} NOT NULL,"
+        " snapshot_id BIGINT NOT NULL, write_id VARCHAR(64) NOT NULL, committed_at BIGINT NOT NULL,"
+        " PRIMARY KEY (table_id, idempotency_key)"
+    )
+
+
+def find(metadata: Metadata, table_id: int, key: str) -> int | None:
+    """Return the snapshot that committed a key, if one did; the table of keys must be there."""
+    dialect = metadata.dialect
+    same = f"table_id = {table_id} and idempotency_key = {dialect.text_literal(key)}"
+    rows = metadata.rows(dialect.query(f"select snapshot_id from {dialect.table(KEYS_TABLE)} where {same}"))
+    return int(rows[0][0]) if rows else None
+
+
+def snapshot_of_key(opened: AbstractContextManager[Session], wanted: TableName, key: str) -> int | None:
+    """Return the snapshot that committed a key to the table of a name, if there is one and it did.
+
+    Args:
+        opened: A session that looks into the lake; it need not be entered.
+        wanted: The table.
+        key: The key.
+    """
+    try:
+        with opened as session, reading(session, f"Looking for what was done to `{wanted}`") as metadata:
+            if not has_keys(metadata):
+                return None
+            table = metadata.find_table(wanted, metadata.latest().snapshot_id)
+            return None if table is None else find(metadata, table.table_id, key)
+    except LakeNotFoundError:  # the write that comes next creates it, or says why not
+        return None
+
+
+class LastCommit(NamedTuple):
+    """The last write to a table that had a key.
+
+    Attributes:
+        key: The key.
+        committed_at: When, in seconds.
+    """
+
+    key: str
+    committed_at: int
+
+
+def last_commits(
+    opened: AbstractContextManager[Session], table_ids: Sequence[int], begin: str
+) -> dict[int, LastCommit]:
+    """Return the last writes to tables whose keys begin with a text, by the tables' ids.
+
+    Args:
+        opened: A session that looks into the lake; it need not be entered.
+        table_ids: The tables.
+        begin: What the keys begin with.
+    """
+    with opened as session, reading(session, "Looking for who wrote tables") as metadata:
+        if not table_ids or not has_keys(metadata):
+            return {}
+        name = metadata.dialect.table(KEYS_TABLE)
+        some = ", ".join(map(str, table_ids))
+        sql = f"select table_id, idempotency_key, committed_at from {name} where table_id in ({some})"
+        rows = metadata.rows(metadata.dialect.query(f"{sql} order by snapshot_id"))
+    found = ((int(row[0]), LastCommit(text(row[1]) or "", int(row[2]))) for row in rows)
+    return {table_id: one for table_id, one in found if one.key.startswith(begin)}
+
+
+def find_in(transaction: MetadataTransaction, table_id: int, key: str) -> tuple[int, str] | None:
+    """Return the snapshot that committed a key, and the write that it came from, as the transaction sees it."""
+    dialect = transaction.dialect
+    same = f"table_id = {table_id} and idempotency_key = {dialect.text_literal(key)}"
+    rows = transaction.ask(f"select snapshot_id, write_id from {dialect.table(KEYS_TABLE)} where {same}")
+    return (int(rows[0][0]), text(rows[0][1]) or "") if rows else None
+
+
+def record(transaction: MetadataTransaction, table_id: int, key: str, snapshot_id: int, write_id: str) -> None:
+    """Write a key beside its snapshot; forget those of the table that are too old."""
+    kept = int(transaction.config.keep_keys.total_seconds())
+    now, stored_key = transaction.epoch(), transaction.dialect.text_literal(key)
+    same = f"idempotency_key = {stored_key} OR committed_at < {now - kept}"
+    transaction.change(KEYS_TABLE, f"DELETE FROM {{}} WHERE table_id = {table_id} AND ({same})")
+    values = f"{table_id}, {stored_key}, {snapshot_id}, {literal(write_id)}, {now}"
+    columns = "table_id, idempotency_key, snapshot_id, write_id, committed_at"
+    transaction.change(KEYS_TABLE, f"INSERT INTO {{}} ({columns}) VALUES ({values})")
+
+
+def undone_by(metadata: Metadata, table_id: int, snapshot: int) -> int | None:
+    """Return the first snapshot after one that removed rows of a table, if there is any."""
+    name = metadata.dialect.table("ducklake_snapshot_changes")
+    sql = f"select snapshot_id, changes_made from {name} where snapshot_id > {snapshot} order by snapshot_id"
+    rows = metadata.rows(metadata.dialect.query(sql))
+    found = conflicts.data_changes(((int(r[0]), text(r[1])) for r in rows), table_id, deleting=True)
+    return found[0] if found else None

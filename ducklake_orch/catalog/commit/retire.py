@@ -1,0 +1,270 @@
+"""Work out, inside the commit, which rows a change retires: from the files and inlined rows that are live just then."""
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field, replace
+
+from ducklake_orch.catalog.commit import conflicts
+from ducklake_orch.catalog.commit.table_change import (
+    Everything,
+    ExactFiles,
+    ExactRows,
+    Matching,
+    Partitions,
+    Rollback,
+    TableChange,
+)
+from ducklake_orch.catalog.metadata import (
+    DataFile,
+    MetadataTransaction,
+    TableDef,
+    TableHistory,
+    count_sql,
+    deletions_sql,
+    deletions_table,
+    duckdb_type,
+    inlined_rows,
+    is_there,
+)
+from ducklake_orch.catalog.parquet import OWN_FILES, depends_on_zone, key_sql
+from ducklake_orch.catalog.scan import classify, parse_predicate
+from ducklake_orch.engine.quoting import identifier, literal
+from ducklake_orch.errors import TerminalError
+
+Key = tuple[str | None, ...]
+_INTEGERS = {f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG")} | {"INTEGER", "UINTEGER"}
+
+
+class NotAlignedError(TerminalError):
+    """A file may hold rows that go and rows that stay: whoever commits has to look for them one by one."""
+
+
+@dataclass(frozen=True)
+class Retired:
+    """What goes.
+
+    Attributes:
+        all_files: Whether all live files of the table go; then they need no list.
+        file_ids: The data files that go.
+        file_count: How many they are.
+        rows: Live rows that go, in files and inlined.
+        inlined: Tables of inlined rows that lose some, with the rows' ids; None for all of them.
+    """
+
+    all_files: bool = False
+    file_ids: Sequence[int] = ()
+    file_count: int = 0
+    rows: int = 0
+    inlined: dict[str, Sequence[int] | None] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.file_count or self.inlined)
+
+
+def find_retired(transaction: MetadataTransaction, change: TableChange, table: TableDef) -> Retired:
+    """Return what a change retires of a table as it is now.
+
+    Raises:
+        NotAlignedError: When a file holds rows that go and rows that stay.
+    """
+    match change.remove:
+        case Everything():
+            return _everything(transaction, table)
+        case Partitions(keys):
+            return _partitions(transaction, table, keys)
+        case Matching(where):
+            return _with_inlined(transaction, table, where, _whole_files(transaction, table, where))
+        case ExactFiles(files):
+            return _these(transaction, table, [file.data_file_id for file in files])
+        case ExactRows() as exact:
+            ids = [file.data_file_id for file in exact.whole]
+            inlined: dict[str, Sequence[int] | None] = {name: some for name, some in exact.inlined.items() if some}
+            return Retired(False, ids, len(ids), exact.rows, inlined)
+        case Rollback() as back:
+            ids = [file.data_file_id for file in back.files]
+            return Retired(False, ids, len(ids), back.rows, dict(back.inlined))
+    return Retired()
+
+
+def _everything(transaction: MetadataTransaction, table: TableDef) -> Retired:
+    metadata = transaction.metadata
+    files, rows = _count(transaction, table, None)
+    inlined: dict[str, Sequence[int] | None] = {}
+    for one in table.inlined:
+        if is_there(metadata, one.name):
+            found = metadata.rows(count_sql(metadata, one, transaction.latest.snapshot_id))[0][0]
+            if found:
+                inlined[one.name] = None
+                rows += int(found)
+    return Retired(True, (), files, rows, inlined)
+
+
+def _these(transaction: MetadataTransaction, table: TableDef, ids: Sequence[int]) -> Retired:
+    if not ids:
+        return Retired()
+    files, rows = _count(transaction, table, ids)
+    return Retired(False, tuple(ids), files, rows)
+
+
+def _count(transaction: MetadataTransaction, table: TableDef, ids: Sequence[int] | None) -> tuple[int, int]:
+    """Return how many files there are, and how many live rows they hold; None stands for all files."""
+    metadata = transaction.metadata
+    some = "" if ids is None else f" AND data_file_id IN ({', '.join(map(str, ids))})"
+    live = f"table_id = {table.table_id} AND end_snapshot IS NULL{some}"
+    deletes = f"SELECT data_file_id, delete_count FROM {metadata.table_sql('ducklake_delete_file')} WHERE {live}"
+    files, rows = metadata.rows(f"""
+        SELECT count(*), coalesce(sum(f.record_count - coalesce(d.delete_count, 0)), 0)
+        FROM (SELECT * FROM {metadata.table_sql("ducklake_data_file")} WHERE {live}) f
+        LEFT JOIN ({deletes}) d USING (data_file_id)""")[0]
+    if (deletions := deletions_table(metadata, table)) is not None:
+        of_live = f"SELECT data_file_id FROM {metadata.table_sql('ducklake_data_file')} WHERE {live}"
+        deleted = deletions_sql(metadata, deletions, transaction.latest.snapshot_id)
+        rows -= metadata.rows(f"SELECT count(*) FROM ({deleted}) WHERE data_file_id IN ({of_live})")[0][0]
+    return int(files), int(rows)
+
+
+def file_states(
+    transaction: MetadataTransaction, table: TableDef, files: Sequence[DataFile]
+) -> dict[int, conflicts.FileState]:
+    """Return which of some files are live, and their deletions."""
+    metadata = transaction.metadata
+    live = f"end_snapshot IS NULL AND data_file_id IN ({', '.join(str(file.data_file_id) for file in files)})"
+    inlined = "SELECT NULL::BIGINT AS data_file_id, 0 AS count"
+    if (deletions := deletions_table(metadata, table)) is not None:
+        deleted = deletions_sql(metadata, deletions, transaction.latest.snapshot_id)
+        inlined = f"SELECT data_file_id, count(*) AS count FROM ({deleted}) GROUP BY data_file_id"
+    rows = metadata.rows(f"""
+        SELECT f.data_file_id, d.ids, coalesce(i.count, 0)
+        FROM (SELECT data_file_id FROM {metadata.table_sql("ducklake_data_file")} WHERE {live}) f
+        LEFT JOIN (SELECT data_file_id, list(delete_file_id ORDER BY delete_file_id) AS ids
+                   FROM {metadata.table_sql("ducklake_delete_file")} WHERE {live} GROUP BY data_file_id) d
+            USING (data_file_id)
+        LEFT JOIN ({inlined}) i USING (data_file_id)""")
+    return {int(row[0]): (tuple(map(int, row[1] or ())), int(row[2])) for row in rows}
+
+
+def _partitions(transaction: MetadataTransaction, table: TableDef, keys: frozenset[Key]) -> Retired:
+    """Retire whole partitions: files of the table's spec that carry their keys, and what else has rows of theirs."""
+    metadata, spec = transaction.metadata, table.partition
+    assert spec is not None  # noqa: S101 - where there are keys there is a spec
+    where = partitions_condition(table, keys)
+    types = [
+        set(TableHistory(metadata, table).types[one.column_id]) for one in spec.fields if one.transform == "identity"
+    ]
+    if any(len(some) > 1 and not some <= _INTEGERS for some in types):
+        # Keys are texts of the type that the column had then; of all that grow, only integers keep theirs.
+        return _with_inlined(transaction, table, where, _whole_files(transaction, table, where))
+    ids, unclear = files_of_partitions(transaction, table, keys)
+    if unclear:
+        ids += _whole_files(transaction, table, where, among=unclear)
+    return _with_inlined(transaction, table, where, ids)
+
+
+def files_of_partitions(
+    transaction: MetadataTransaction, table: TableDef, keys: frozenset[Key], *, ended: bool = False
+) -> tuple[list[int], set[int]]:
+    """Return the files that carry some keys of the table's spec, and those of which no key tells what they hold.
+
+    The latter were laid out before the spec changed, or by a program that takes days in a time zone which nobody knows,
+    or have keys that are missing or no values of their columns: what is in them, only their statistics can tell.
+
+    Args:
+        transaction: Where to look.
+        table: The table.
+        keys: The keys.
+        ended: Also files that are retired already.
+    """
+    metadata, fields = transaction.metadata, table.partition.fields if table.partition else ()
+    kinds = [duckdb_type(table.column(one.column_id)) if one.transform == "identity" else "BIGINT" for one in fields]
+    mine = f"WHERE table_id = {table.table_id} AND"
+    values = f"SELECT data_file_id, partition_value FROM {metadata.table_sql('ducklake_file_partition_value')} {mine}"
+    joins = " ".join(
+        f"LEFT JOIN ({values} partition_key_index = {n}) k{n} USING (data_file_id)" for n in range(len(kinds))
+    )
+    # As values of their columns: other writers have other texts for them.
+    texts = [_same_text(f"k{n}.partition_value", kind) for n, kind in enumerate(kinds)]
+    wanted = ", ".join(
+        f"[{', '.join(_same_text(f'{literal(value)}::VARCHAR', kind) for value, kind in zip(key, kinds, strict=True))}]"
+        for key in keys
+    )
+    zoned = [(n, one) for n, one in enumerate(fields) if depends_on_zone(table, one)]
+    statistics = metadata.table_sql("ducklake_file_column_stats")
+    for n, one in zoned:
+        joins += f" LEFT JOIN (SELECT * FROM {statistics} {mine} column_id = {one.column_id}) s{n} USING (data_file_id)"
+    clear = [f"partition_id IS NOT DISTINCT FROM {table.partition.partition_id if table.partition else -1}"]
+    if zoned:
+        proofs = " AND ".join(_proof(n, one.transform) for n, one in zoned)
+        clear.append(f"(f.path LIKE {literal(OWN_FILES)} OR coalesce({proofs}, false))")
+    clear += [
+        f"k{n}.data_file_id IS NOT NULL AND (k{n}.partition_value IS NULL OR {text} IS NOT NULL)"
+        for n, text in enumerate(texts)
+    ]
+    rows = metadata.rows(f"""
+        SELECT data_file_id, {" AND ".join(clear)} AS clear
+        FROM (SELECT * FROM {metadata.table_sql("ducklake_data_file")}
+              {mine} {"true" if ended else "end_snapshot IS NULL"}) f {joins}
+        WHERE NOT clear OR [{", ".join(texts)}] IN ({wanted})""")
+    return [int(row[0]) for row in rows if row[1]], {int(row[0]) for row in rows if not row[1]}
+
+
+def _same_text(value: str, kind: str) -> str:
+    """Return the one text for a partition value, whoever wrote it."""
+    typed = f"TRY_CAST({value} AS {kind})"
+    if kind in ("FLOAT", "DOUBLE"):  # one partition holds -0.0 and 0.0, and one holds NaNs of either sign
+        same = " ".join(f"WHEN CAST('{one}' AS {kind}) THEN CAST('{one}' AS {kind})" for one in ("0", "nan"))
+        typed = f"CASE {typed} {same} ELSE {typed} END"
+    return value if kind == "VARCHAR" else f"CAST({typed} AS VARCHAR)"
+
+
+def _proof(n: int, unit: str) -> str:
+    """Return the condition under which a file's values have the part of a date in UTC that its key says."""
+    low, high = (f"TRY_CAST(s{n}.{end}_value AS TIMESTAMPTZ)" for end in ("min", "max"))
+    same = f"TRY(date_trunc('{unit}', {low})) = TRY(date_trunc('{unit}', {high}))"
+    told = f"{same} AND TRY({unit}({low})) = TRY_CAST(k{n}.partition_value AS BIGINT) AND s{n}.null_count = 0"
+    # NULL and infinity have no parts in any zone.
+    return f"(k{n}.partition_value IS NULL OR {told})"
+
+
+def partitions_condition(table: TableDef, keys: frozenset[Key]) -> str:
+    """Return the condition for the rows of some partitions."""
+    return " OR ".join(f"({_key_condition(table, key)})" for key in keys)
+
+
+def _key_condition(table: TableDef, key: Key) -> str:
+    """Return the condition for the rows of a partition."""
+    parts = []
+    for one, value in zip(table.partition.fields if table.partition else (), key, strict=True):
+        column = table.column(one.column_id)
+        kind = duckdb_type(column)
+        wanted = f"CAST({literal(value)} AS {kind if one.transform == 'identity' else 'BIGINT'})"
+        parts.append(f"{key_sql(one.transform, identifier(column.name), kind)} IS NOT DISTINCT FROM {wanted}")
+    return " AND ".join(parts)
+
+
+def _whole_files(
+    transaction: MetadataTransaction, table: TableDef, where: str, *, among: Set[int] | None = None
+) -> list[int]:
+    """Return the files all of whose rows match; refuses when one may hold both, or nobody can tell."""
+    whole = []
+    for file, all_match in classify(transaction.metadata, table, transaction.latest.snapshot_id, where):
+        if among is not None and file.data_file_id not in among:
+            continue
+        if not all_match:
+            raise NotAlignedError(f"Of the rows in {file.path} some may match `{where}` and others not.")
+        whole.append(file.data_file_id)
+    return whole
+
+
+def _with_inlined(transaction: MetadataTransaction, table: TableDef, where: str, ids: Sequence[int]) -> Retired:
+    """Add the inlined rows that match."""
+    metadata, at = transaction.metadata, transaction.latest.snapshot_id
+    retired = _these(transaction, table, ids)
+    if not table.inlined:
+        return retired
+    predicate = parse_predicate(metadata.con, where, table.columns)
+    matching: dict[str, Sequence[int] | None] = {}
+    for one in inlined_rows(TableHistory(metadata, table), at, table.columns):
+        rows = metadata.rows(f"SELECT {one.row_id} FROM ({one.sql}) WHERE {predicate.sql}")
+        if rows:
+            matching[one.table] = [int(row[0]) for row in rows]
+    count = sum(len(some) for some in matching.values() if some is not None)
+    return replace(retired, rows=retired.rows + count, inlined=matching)

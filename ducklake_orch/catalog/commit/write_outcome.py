@@ -1,0 +1,63 @@
+"""What the caller of a write gets to know: what it did, or that it was done before."""
+
+import logging
+from collections import defaultdict
+from collections.abc import Sequence
+
+from ducklake_orch.catalog.commit import idempotency
+from ducklake_orch.catalog.commit.table_change import Committed
+from ducklake_orch.catalog.metadata import Metadata, NewFile, TableDef
+from ducklake_orch.catalog.parquet import key_name, partition_keys
+from ducklake_orch.engine.commit import Write
+from ducklake_orch.results import PartitionWritten, WriteResult
+
+log = logging.getLogger("ducklake_orch")
+
+
+def find_replay(metadata: Metadata, table: TableDef, key: str | None, latest: int) -> Committed | None:
+    """Look for the key before any work is done; the commit looks again."""
+    if key is None or not idempotency.has_keys(metadata):
+        return None
+    if (found := idempotency.find(metadata, table.table_id, key)) is None:
+        return None
+    undone = idempotency.undone_by(metadata, table.table_id, found)
+    return Committed(found, latest, table.table_id, replayed=True, undone_by=undone)
+
+
+def write_result(write: Write, table: TableDef, mode: str, files: Sequence[NewFile], done: Committed) -> WriteResult:
+    """Return what the caller of a write gets to know; how long it took is added by who counted."""
+    if done.replayed:
+        later = f"; snapshot {done.undone_by} has removed rows since" if done.undone_by else ""
+        log.warning("%s was done before, as snapshot %d%s", write.purpose, done.snapshot_id, later)
+    written = files if done.files_added else []
+    return WriteResult(
+        table=str(table),
+        mode=mode,
+        snapshot_id=done.snapshot_id,
+        previous_snapshot_id=done.previous_snapshot_id,
+        rows_written=sum(file.record_count for file in written),
+        rows_removed=done.rows_removed,
+        files_added=done.files_added,
+        files_removed=done.files_removed,
+        bytes_written=sum(file.file_size for file in written),
+        partitions=partitions_written(table, written),
+        replayed=done.replayed,
+    )
+
+
+def partitions_written(table: TableDef, files: Sequence[NewFile]) -> list[PartitionWritten]:
+    """Return what was written to each partition of a table; nothing where it has none."""
+    names = [key_name(key.field.transform, key.column.name) for key in partition_keys(table)]
+    by_values: dict[tuple[str | None, ...], list[NewFile]] = defaultdict(list)
+    for file in files:
+        by_values[file.partition_values].append(file)
+    return [
+        PartitionWritten(
+            dict(zip(names, values, strict=True)),
+            sum(file.record_count for file in some),
+            len(some),
+            sum(file.file_size for file in some),
+        )
+        for values, some in by_values.items()
+        if names
+    ]

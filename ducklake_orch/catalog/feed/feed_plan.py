@@ -1,0 +1,137 @@
+"""Plan a change feed: the files and inlined rows that tell what became of a table's rows in some snapshots.
+
+A feed is the difference of states, snapshot by snapshot. It is worked out from when each version of a row began and
+ended, and not from what files came and went: compactions, flushes and rewrites move rows, and change none.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ducklake_orch.catalog.feed.snapshot_range import FeedRange, FeedRequest, find_range
+from ducklake_orch.catalog.metadata import (
+    ColumnDef,
+    DeleteFile,
+    InlinedRows,
+    MappedName,
+    Metadata,
+    TableHistory,
+    deletions_table,
+    inlined_versions,
+)
+from ducklake_orch.catalog.parquet import FileLife, Span
+from ducklake_orch.catalog.scan import DELETE_FILE, FILE, choose, data_file, delete_file, name_mappings, next_file_id
+from ducklake_orch.engine.quoting import folded
+from ducklake_orch.errors import ConfigError
+
+OWN_COLUMNS = ("snapshot_id", "snapshot_time", "rowid", "change_type", "author", "idempotency_key")
+
+
+@dataclass(frozen=True)
+class FeedPlan:
+    """Everything a reader of changes needs.
+
+    Attributes:
+        range: The snapshots.
+        span: What is to be read of them.
+        files: The files that may have rows that came or went.
+        inlined: How to get the inlined rows that did.
+        mappings: Names of the columns in files that have a `mapping_id`, by that.
+        schemas: The table's columns as they were when files were written, by the version of the schema.
+    """
+
+    range: FeedRange
+    span: Span
+    files: tuple[FileLife, ...]
+    inlined: tuple[InlinedRows, ...]
+    mappings: Mapping[int, tuple[MappedName, ...]]
+    schemas: Mapping[int, tuple[ColumnDef, ...]]
+
+
+def plan_feed(metadata: Metadata, request: FeedRequest, newest: int) -> FeedPlan:
+    """Plan a change feed.
+
+    Args:
+        metadata: The metadata tables.
+        request: What is asked for.
+        newest: The latest snapshot that is looked at.
+    """
+    span_of = find_range(metadata, request, newest)
+    history = TableHistory(metadata, span_of.table)
+    columns = choose(span_of.table, request.columns)
+    _check_names(span_of, columns)
+    compared = () if span_of.only_inserts else span_of.table.columns
+    span = Span(span_of.first, span_of.last, columns, compared)
+    if not span_of.commits:
+        return FeedPlan(span_of, span, (), (), {}, {})
+    files = _files(history, span_of)
+    within = f"BETWEEN {span.first} AND {span.last}"
+    return FeedPlan(
+        span_of,
+        span,
+        files,
+        inlined_versions(history, span.needed, f"(begin_snapshot {within} OR end_snapshot {within})"),
+        name_mappings(metadata, {one.file.mapping_id for one in files if one.file.mapping_id is not None}),
+        {one.file.schema_version: history.columns(one.file.schema_version) for one in files},
+    )
+
+
+def _check_names(found: FeedRange, columns: tuple[ColumnDef, ...]) -> None:
+    taken = [one.name for one in columns if folded(one.name) in OWN_COLUMNS]
+    if taken:
+        raise ConfigError(
+            f"`{found.table}` has a column `{taken[0]}`, and so has every change feed.",
+            remedy="Name the columns to return with `columns=`, without it.",
+        )
+
+
+def _files(history: TableHistory, found: FeedRange) -> tuple[FileLife, ...]:
+    """Return the files of which a row came or went in these snapshots."""
+    metadata, table_id = history.metadata, history.table.table_id
+    first, last = found.first, found.last
+    # What was written before the first snapshot names no row that went since.
+    written_since = next_file_id(metadata, first - 1)
+    gone = metadata.table_sql("ducklake_delete_file")
+    of_deletes = f"FROM {gone} WHERE table_id = {table_id} AND begin_snapshot <= {last}"
+    touched = [f"SELECT data_file_id {of_deletes} AND delete_file_id >= {written_since}"]
+    deletions = deletions_table(metadata, history.table)
+    if deletions is not None:
+        between = f"begin_snapshot BETWEEN {first} AND {last}"
+        touched.append(f"SELECT file_id FROM {metadata.table_sql(deletions)} WHERE {between}")
+    files = f"""
+        SELECT * FROM {metadata.table_sql("ducklake_data_file")} WHERE table_id = {table_id}
+        AND begin_snapshot <= {last} AND (
+            coalesce(partial_max, begin_snapshot) >= {first} OR end_snapshot BETWEEN {first} AND {last}
+            OR data_file_id IN ({" UNION ".join(touched)}))"""
+    columns = [*FILE, "end_snapshot"]
+    rows = metadata.rows(f"SELECT {', '.join(columns)} FROM ({files}) ORDER BY data_file_id")
+    of_these = f"data_file_id IN (SELECT data_file_id FROM ({files}))"
+    deletes: dict[int, list[DeleteFile]] = defaultdict(list)
+    names = ["data_file_id", *DELETE_FILE]
+    for row in metadata.rows(f"SELECT {', '.join(names)} {of_deletes} AND {of_these} ORDER BY delete_file_id"):
+        one = delete_file(history.table.folder, dict(zip(names, row, strict=True)), written_since)
+        deletes[int(row[0])].append(one)
+    deleted: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    if deletions is not None:
+        source = f"SELECT file_id AS data_file_id, row_id, begin_snapshot FROM {metadata.table_sql(deletions)}"
+        for row in metadata.rows(f"SELECT * FROM ({source}) WHERE begin_snapshot <= {last} AND {of_these}"):
+            deleted[int(row[0])].append((int(row[1]), int(row[2])))
+    lives = []
+    for row in rows:
+        values = dict(zip(columns, row, strict=True))
+        number = int(values["data_file_id"])
+        file = data_file(history, values, deletes=tuple(deletes[number]))
+        end = None if values["end_snapshot"] is None else int(values["end_snapshot"])
+        lives.append(FileLife(file, end, tuple(deleted[number])))
+    return tuple(one for one in lives if _matters(one, found))
+
+
+def _matters(life: FileLife, found: FeedRange) -> bool:
+    """Whether rows of a file changed, and were not only moved."""
+    file = life.file
+    return (
+        found.meets(file.begin_snapshot, file.partial_max or file.begin_snapshot)
+        or (life.end_snapshot is not None and found.meets(life.end_snapshot, life.end_snapshot))
+        or any(one.later for one in file.deletes)
+        or any(found.meets(snapshot, snapshot) for _, snapshot in life.deleted)
+    )

@@ -1,0 +1,88 @@
+"""Read a change feed in this process, as Arrow: each file once, and what came and went is matched by DuckDB."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import duckdb
+import pyarrow as pa
+
+from ducklake_orch.catalog.feed.feed_plan import FeedPlan, plan_feed
+from ducklake_orch.catalog.feed.snapshot_range import FeedRequest
+from ducklake_orch.catalog.metadata import Metadata, duckdb_type, reading
+from ducklake_orch.catalog.parquet import (
+    arrow_value,
+    changes_sql,
+    encrypted_columns,
+    events_sql,
+    file_versions,
+    inlined_versions_sql,
+    inserts_sql,
+    read_columns,
+    short,
+    stored_columns,
+)
+from ducklake_orch.catalog.scan import snapshot_of
+from ducklake_orch.engine.quoting import identifier
+
+if TYPE_CHECKING:
+    from ducklake_orch.facade.handle import LakeHandle
+
+_EVENTS, _COMMITS = "__ducklake_orch_events", "__ducklake_orch_snapshots"
+# Queries that name many files take long to plan.
+_FILES_AT_ONCE = 50
+
+
+def read_changes(lake: "LakeHandle", request: FeedRequest) -> pa.Table:
+    """Return the changes as a table in memory, in the order in which they happened."""
+    with (
+        lake.reading(entering=False) as session,
+        reading(session, f"Reading the changes of `{request.table}`") as metadata,
+    ):
+        return _read(metadata, plan_feed(metadata, request, snapshot_of(session, metadata)))
+
+
+def commits_table(plan: FeedPlan) -> pa.Table:
+    """Return the snapshots that rows of the feed may be of."""
+    commits = plan.range.commits
+    return pa.table(
+        {
+            "snapshot_id": pa.array([one.snapshot_id for one in commits], pa.int64()),
+            "snapshot_time": pa.array([one.time for one in commits], pa.timestamp("us", "UTC")),
+            "author": pa.array([one.author for one in commits], pa.string()),
+            "idempotency_key": pa.array([one.key for one in commits], pa.string()),
+        }
+    )
+
+
+def _read(metadata: Metadata, plan: FeedPlan) -> pa.Table:
+    con, span = metadata.con, plan.span
+    types = "".join(f", {short(one)} {duckdb_type(one)}" for one in span.columns)
+    # It is gone when the transaction is rolled back.
+    con.execute(f"CREATE TEMP TABLE {_EVENTS} (came BOOLEAN, snapshot BIGINT, row_id BIGINT, same VARCHAR{types})")
+    versions = [*_file_versions(con, plan), *(inlined_versions_sql(one, span.needed) for one in plan.inlined)]
+    for start in range(0, len(versions), _FILES_AT_ONCE):
+        some = [f"({events_sql(one, span)})" for one in versions[start : start + _FILES_AT_ONCE]]
+        con.execute(f"INSERT INTO {_EVENTS} {' UNION ALL '.join(some)}")
+    as_changes = inserts_sql if plan.range.only_inserts else changes_sql
+    kinds = {one.name: duckdb.sqltype(duckdb_type(one)) for one in span.columns}
+    values = "".join(f", {arrow_value(short(one), kinds[one.name])} AS {identifier(one.name)}" for one in span.columns)
+    con.register(_COMMITS, commits_table(plan))
+    try:
+        return con.execute(
+            "SELECT s.snapshot_id, s.snapshot_time, c.row_id AS rowid, c.kind AS change_type, s.author,"
+            f" s.idempotency_key{values} FROM ({as_changes(_EVENTS, span.columns)}) c"
+            f" JOIN {_COMMITS} s ON s.snapshot_id = c.snapshot ORDER BY c.snapshot, c.row_id, c.came"
+        ).to_arrow_table()
+    finally:
+        con.unregister(_COMMITS)
+
+
+def _file_versions(con: duckdb.DuckDBPyConnection, plan: FeedPlan) -> Iterator[str]:
+    readable = [one.file.path for one in plan.files if not one.file.encryption_key]
+    footers = read_columns(con, list(dict.fromkeys(readable)))
+    for life in plan.files:
+        file = life.file
+        encrypted = file.encryption_key is not None
+        found = encrypted_columns(con, file, plan.schemas[file.schema_version]) if encrypted else footers[file.path]
+        names = None if file.mapping_id is None else plan.mappings[file.mapping_id]
+        yield file_versions(life, found, stored_columns(plan.span.needed, found, names, file.path))

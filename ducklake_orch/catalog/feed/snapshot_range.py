@@ -1,0 +1,188 @@
+"""Which snapshots a change feed is about, and whether all is still known that happened in them."""
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+
+from ducklake_orch.catalog.commit import KEYS_TABLE, has_keys
+from ducklake_orch.catalog.metadata import DELETING_CHANGES, MOVING_CHANGES, Metadata, TableDef, parse_tokens, text
+from ducklake_orch.engine.quoting import TableName
+from ducklake_orch.errors import ConfigError, HistoryExpiredError, SnapshotNotFoundError
+
+
+@dataclass(frozen=True)
+class FeedRequest:
+    """What the caller of `lake.changes` asked for."""
+
+    table: TableName
+    from_snapshot: int | None = None
+    to_snapshot: int | None = None
+    from_time: datetime | None = None
+    to_time: datetime | None = None
+    columns: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for end, snapshot, time in (
+            ("from", self.from_snapshot, self.from_time),
+            ("to", self.to_snapshot, self.to_time),
+        ):
+            if snapshot is not None and time is not None:
+                raise ConfigError(f"`{end}_snapshot` and `{end}_time` say the same.", remedy="Give one of them.")
+            if snapshot is not None and (not isinstance(snapshot, int) or isinstance(snapshot, bool) or snapshot < 0):
+                raise ConfigError(f"`{end}_snapshot` = {snapshot!r} is no number of a snapshot.")
+            if time is not None and time.tzinfo is None:
+                raise ConfigError(
+                    f"`{end}_time` = {time.isoformat()} has no time zone.", remedy="Add one, `+00:00` say."
+                )
+        if None not in (self.from_snapshot, self.to_snapshot) and self.from_snapshot > self.to_snapshot:  # type: ignore[operator]
+            raise ConfigError(f"`from_snapshot` = {self.from_snapshot} is after `to_snapshot` = {self.to_snapshot}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A snapshot, as the feed shows it.
+
+    Attributes:
+        time: In microseconds since 1970, in UTC.
+    """
+
+    snapshot_id: int
+    time: int
+    author: str | None
+    key: str | None
+
+
+@dataclass(frozen=True)
+class FeedRange:
+    """The snapshots of a feed.
+
+    Attributes:
+        table: The table, as it is at the last of them.
+        commits: Those that may have changed rows of the table, in order.
+        only_inserts: Whether all of them only added rows, as far as they say.
+    """
+
+    table: TableDef
+    first: int
+    last: int
+    commits: tuple[Commit, ...]
+    only_inserts: bool
+
+    def meets(self, begin: int, end: int) -> bool:
+        """Whether a snapshot between these two may have changed rows."""
+        return bisect_left(self._ids, begin) < bisect_right(self._ids, end)
+
+    @cached_property
+    def _ids(self) -> list[int]:
+        return [one.snapshot_id for one in self.commits]
+
+
+def find_range(metadata: Metadata, request: FeedRequest, newest: int) -> FeedRange:
+    """Find the snapshots that a request is about.
+
+    Args:
+        metadata: The metadata tables.
+        request: What is asked for.
+        newest: The latest snapshot that is looked at.
+
+    Raises:
+        HistoryExpiredError: When the catalog has forgotten what became of the table then.
+        ObjectNotFoundError: When there is no such table at the end of the range.
+    """
+    times = {
+        int(row[0]): int(row[1])
+        for row in metadata.rows(
+            f"SELECT snapshot_id, epoch_us(snapshot_time::TIMESTAMPTZ) FROM {metadata.table_sql('ducklake_snapshot')}"
+            f" WHERE snapshot_id <= {newest} ORDER BY snapshot_id"
+        )
+    }
+    last = _last(request, times, newest)
+    table = metadata.table(request.table, last)
+    born = _born(metadata, table)
+    known_from = _known_from(times, born, last)
+    first = _first(request, times, known_from)
+    if max(first, born) < known_from and first <= last:
+        raise HistoryExpiredError(
+            f"What became of `{table}` before snapshot {known_from} has expired, and changes since {first} are wanted.",
+            remedy=f"Ask for changes from snapshot {known_from} on, and expire snapshots later.",
+        )
+    first = max(first, born)
+    found, only_inserts = _commits(metadata, table, first, last, times) if first <= last else ((), True)
+    return FeedRange(table, first, last, found, only_inserts)
+
+
+def _last(request: FeedRequest, times: dict[int, int], newest: int) -> int:
+    if request.to_time is not None:
+        end = _micros(request.to_time)
+        found = [one for one, time in times.items() if time <= end]
+        if not found:
+            raise SnapshotNotFoundError(f"There was no snapshot yet, or is none any more, of {request.to_time}.")
+        return max(found)
+    last = newest if request.to_snapshot is None else request.to_snapshot
+    if last > newest:
+        raise SnapshotNotFoundError(f"There is no snapshot {last}: the latest one is {newest}.")
+    if last not in times:
+        raise HistoryExpiredError(
+            f"Snapshot {last} has expired.", remedy="`ducklake-orch snapshots` lists those that are left."
+        )
+    return last
+
+
+def _first(request: FeedRequest, times: dict[int, int], known_from: int) -> int:
+    if request.from_time is not None:
+        begin = _micros(request.from_time)
+        return min((one for one, time in times.items() if time >= begin), default=max(times) + 1)
+    return known_from if request.from_snapshot is None else request.from_snapshot
+
+
+def _micros(time: datetime) -> int:
+    delta = time.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+
+
+def _born(metadata: Metadata, table: TableDef) -> int:
+    """Return the snapshot that made a table; of names that it had before, the catalog may have forgotten."""
+    name = metadata.table_sql("ducklake_table")
+    rows = metadata.rows(f"SELECT min(begin_snapshot) FROM {name} WHERE table_id = {table.table_id}")
+    begins = [one.begin_snapshot for one in table.past_columns] + [begin for begin, _ in table.schema_versions]
+    return min(int(rows[0][0]), *begins)
+
+
+def _known_from(times: dict[int, int], born: int, last: int) -> int:
+    """Return the first snapshot from which on all changes are known.
+
+    What a snapshot took away is known only as long as the one before it is there, which still had it.
+    """
+    first = last
+    while first > born and first - 1 in times:
+        first -= 1
+    return first if first == born else first + 1
+
+
+def _commits(
+    metadata: Metadata, table: TableDef, first: int, last: int, times: dict[int, int]
+) -> tuple[tuple[Commit, ...], bool]:
+    own = {}
+    if has_keys(metadata):
+        # Asked of the server itself: DuckDB may not have seen yet that somebody made the table.
+        name = metadata.dialect.table(KEYS_TABLE)
+        sql = f"select snapshot_id, idempotency_key from {name} where table_id = {table.table_id}"
+        rows = metadata.rows(metadata.dialect.query(sql))
+        own = {int(row[0]): text(row[1]) for row in rows}
+    name = metadata.table_sql("ducklake_snapshot_changes")
+    between = f"snapshot_id BETWEEN {first} AND {last}"
+    said = {
+        int(row[0]): (text(row[1]), text(row[2]))
+        for row in metadata.rows(f"SELECT snapshot_id, changes_made, author FROM {name} WHERE {between}")
+    }
+    found, only_inserts = [], True
+    for snapshot in range(first, last + 1):
+        tokens, author = said.get(snapshot, (None, None))
+        kinds = {one.kind for one in parse_tokens(tokens) if one.id == table.table_id}
+        if kinds and kinds <= MOVING_CHANGES:
+            continue
+        # Who says nothing may have done anything.
+        only_inserts = only_inserts and tokens is not None and kinds.isdisjoint(DELETING_CHANGES)
+        found.append(Commit(snapshot, times[snapshot], author, own.get(snapshot)))
+    return tuple(found), only_inserts

@@ -1,0 +1,178 @@
+"""`lake.add_files`: look at files that others wrote, bring copies in where asked to, and commit them."""
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from ducklake_orch.catalog.commit import (
+    Committed,
+    TableChange,
+    check_key,
+    commit_change,
+    find_replay,
+    pinned,
+    refuse_known,
+    write_result,
+)
+from ducklake_orch.catalog.ingest.copy_in import copy_into, plan_copies
+from ducklake_orch.catalog.ingest.file_inspection import inspect_files
+from ducklake_orch.catalog.metadata import NewFile, Paths, TableDef, reading
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.config.nearest import nearest
+from ducklake_orch.engine.commit import Write, refuse_managed, refuse_read_only, refuse_without_message
+from ducklake_orch.engine.fault_points import fault_point
+from ducklake_orch.engine.instances import working_connection
+from ducklake_orch.engine.quoting import TableName
+from ducklake_orch.engine.retry import by_plan, retrying
+from ducklake_orch.engine.session import open_session
+from ducklake_orch.engine.stored_files import remove_leftovers, removing_failed
+from ducklake_orch.errors import ConfigError
+from ducklake_orch.results import CommitInfo, WriteResult
+
+# What of the files is read before they are the lake's own.
+VERIFIED = ("pages", "footer")
+log = logging.getLogger("ducklake_orch")
+
+
+@dataclass(frozen=True)
+class AddRequest:
+    """What the caller of `lake.add_files` asked for."""
+
+    table: TableName
+    paths: Paths
+    allow_missing: bool = False
+    ignore_extra: bool = False
+    copy: bool = False
+    dry_run: bool = False
+    verify: str = "pages"
+    idempotency_key: str | None = None
+    commit: CommitInfo = field(default_factory=CommitInfo)
+
+    def __post_init__(self) -> None:
+        if self.verify not in VERIFIED:
+            raise ConfigError(f"`verify` = {self.verify!r} is unknown.", remedy=nearest(str(self.verify), VERIFIED))
+
+
+def add_data_files(config: LakeConfig, request: AddRequest) -> WriteResult:
+    """Add files that others wrote to a table.
+
+    Args:
+        config: The lake.
+        request: Which files, and where to.
+    """
+    started, attempts = time.monotonic(), 0
+    refuse_read_only(config, f"adding files to `{request.table}`")
+    refuse_managed(config, f"adding files to `{request.table}`")
+    if request.idempotency_key is not None:
+        check_key(request.idempotency_key)
+
+    def attempt(number: int) -> WriteResult:
+        nonlocal attempts
+        attempts = number
+        return _Registration(config, request).run()
+
+    result = retrying(config.retry, f"adding files to `{request.table}`", attempt, attempts_for=by_plan)
+    return replace(result, attempts=attempts, duration_s=time.monotonic() - started)
+
+
+class _Registration:
+    """One attempt, planned on the table as it is now."""
+
+    def __init__(self, config: LakeConfig, request: AddRequest) -> None:
+        self._config = config
+        self._request = request
+        self._write = Write(f"adding files to `{request.table}`", request.commit)
+
+    def run(self) -> WriteResult:
+        doing = f"planning to add files to `{self._request.table}`"
+        table, latest, done = retrying(self._config.retry, doing, lambda _: self._plan())
+        if done is not None:
+            return self._result(table, [], done)
+        if self._request.dry_run:
+            return self._look(table)
+        with pinned(self._config, self._write, latest):
+            return self._add(table)
+
+    def _look(self, table: TableDef) -> WriteResult:
+        """Say what would be added, after all checks that come before a commit and in it."""
+        files = self._inspect(table)
+        if self._request.copy:
+            plan_copies(table, files, self._write.write_id)
+        paths = [file.path for file in files]
+        doing = f"looking for files that `{table}` has already"
+
+        def check(_: int) -> int:
+            with open_session(self._config, entering=False) as session, reading(session, doing) as metadata:
+                refuse_known(metadata, table, paths, copied=self._request.copy)
+                return metadata.latest().snapshot_id
+
+        latest = retrying(self._config.retry, doing, check)
+        would = Committed(latest, latest, table.table_id, files_added=len(files))
+        return write_result(self._write, table, "add_files", files, would)
+
+    def _add(self, table: TableDef) -> WriteResult:
+        found = self._inspect(table)
+        # Files that were not copied are not ours to delete, and none of their names has this write's id.
+        with removing_failed(self._config, self._write, table.folder):
+            files = self._copy(table, found) if self._request.copy else found
+            fault_point("files.added")
+            done = self._commit(table, files, [file.path for file in found])
+        if done.files_added < len(files):
+            remove_leftovers(self._config, self._write, table.folder)
+        return self._result(table, files, done)
+
+    def _plan(self) -> tuple[TableDef, int, Committed | None]:
+        doing = f"Planning to add files to `{self._request.table}`"
+        with open_session(self._config, entering=False) as session, reading(session, doing) as metadata:
+            latest = metadata.latest().snapshot_id
+            required = metadata.requires_message() and not self._request.dry_run
+            refuse_without_message(self._write.purpose, self._write.info, required=required)
+            table = metadata.table(self._request.table, latest)
+            return table, latest, find_replay(metadata, table, self._request.idempotency_key, latest)
+
+    def _inspect(self, table: TableDef) -> list[NewFile]:
+        """Look at the files; nothing of the catalog is held meanwhile, however long it takes."""
+        request = self._request
+        with working_connection(self._config) as con:
+            return inspect_files(
+                con,
+                self._config,
+                table,
+                request.paths,
+                allow_missing=request.allow_missing,
+                ignore_extra=request.ignore_extra,
+                copied=request.copy,
+                verify=request.verify,
+            )
+
+    def _copy(self, table: TableDef, files: Sequence[NewFile]) -> list[NewFile]:
+        with working_connection(self._config) as con:
+            return copy_into(con, self._config, table, files, self._write.write_id)
+
+    def _commit(self, table: TableDef, files: Sequence[NewFile], sources: Sequence[str]) -> Committed:
+        request = self._request
+        change = TableChange(
+            request.table,
+            table,
+            table,
+            tuple(files),
+            key=request.idempotency_key,
+            replays=True,
+            adopted=tuple(sources),
+        )
+        with open_session(self._config, entering=False) as session:
+            return commit_change(session, self._write, change)
+
+    def _result(self, table: TableDef, files: Sequence[NewFile], done: Committed) -> WriteResult:
+        outside = [file.path for file in files if file.outside]
+        if outside and done.files_added:
+            log.warning(
+                "%d files outside of the folder of table `%s` belong to the lake now, which deletes them when nothing"
+                " needs them any more: %s%s",
+                len(outside),
+                table,
+                outside[0],
+                ", …" if len(outside) > 1 else "",
+            )
+        return write_result(self._write, table, "add_files", files, done)

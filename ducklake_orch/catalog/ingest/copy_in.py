@@ -1,0 +1,108 @@
+"""Copy files that others wrote into the table's folder: byte for byte, under names that tell who brought them."""
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from urllib.parse import quote
+from uuid import uuid4
+
+import duckdb
+
+from ducklake_orch.catalog.metadata import NULL_FOLDER, NewFile, TableDef, path_text
+from ducklake_orch.catalog.parquet import partition_keys
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.quoting import exactly, literal
+from ducklake_orch.errors import DataError, StorageError
+
+
+def copy_into(
+    con: duckdb.DuckDBPyConnection, config: LakeConfig, table: TableDef, files: Sequence[NewFile], write_id: str
+) -> list[NewFile]:
+    """Copy files into a table's folder, where the engine would have put them.
+
+    One at a time, and a file that is not local on either side is in memory meanwhile.
+
+    Args:
+        con: A connection that is not in the lake, and knows the storage's secrets.
+        config: The lake.
+        table: The table.
+        files: As they were inspected.
+        write_id: Becomes part of the copies' names, so that those of a dead write can be found.
+
+    Returns:
+        The copies, in the same order.
+
+    Raises:
+        DataError: When readers would take a value that is only in the path from another folder.
+    """
+    copies = plan_copies(table, files, write_id)
+    for file, copy in zip(files, copies, strict=True):
+        _copy(con, config, file.path, copy.path)
+    return copies
+
+
+def plan_copies(table: TableDef, files: Sequence[NewFile], write_id: str) -> list[NewFile]:
+    """Return the copies of files that are to be made.
+
+    Raises:
+        DataError: When readers would take a value that is only in the path from another folder.
+    """
+    return [_planned(table, file, f"{table.file_prefix(write_id)}-{uuid4()}.parquet") for file in files]
+
+
+def _planned(table: TableDef, file: NewFile, name: str) -> NewFile:
+    folders = list(_folders(table, file))
+    path = f"{table.folder}{''.join(f'{key}={text}/' for _, key, text in folders)}{name}"
+    keys = {column_id: (key, text) for column_id, key, text in folders if column_id is not None}
+    names = []
+    for one in file.mapping or ():
+        if one.is_partition:
+            key, text = keys[one.column_id]
+            if (read := path_text(path, key)) != text:
+                raise DataError(
+                    f"{file.path} cannot be copied to {path}: readers would take `{key}={read}` for `{key}={text}`.",
+                    remedy=f"They go by the first folder that says what `{key}` is. `lake.write` the rows.",
+                )
+            one = replace(one, source=key)
+        names.append(one)
+    return replace(file, path=path, outside=False, mapping=None if file.mapping is None else tuple(names))
+
+
+def _folders(table: TableDef, file: NewFile) -> Iterator[tuple[int | None, str, str]]:
+    """Return the folders of a copy: its partition's, and those that hold what is in no file.
+
+    Returns:
+        Of each its key, its text, and the column whose value that is.
+    """
+    taken = set()
+    if table.options.get("hive_file_pattern") != "false":
+        for key, value in zip(partition_keys(table), file.partition_values, strict=True):
+            column = key.column.column_id if key.is_identity else None
+            taken.add(column)
+            yield column, quote(key.folder, safe=""), NULL_FOLDER if value is None else quote(value, safe="")
+    for one in file.mapping or ():
+        if one.is_partition and one.column_id not in taken:
+            yield one.column_id, one.source, path_text(file.path, one.source) or ""
+
+
+def _copy(con: duckdb.DuckDBPyConnection, config: LakeConfig, source: str, target: str) -> None:
+    doing = f"Copying {source} to {target} failed"
+    if "://" not in target:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+    if "://" not in source and "://" not in target:
+        try:
+            shutil.copyfile(source, target)
+            return
+        except OSError as error:
+            reason = error.strerror or str(error)
+        raise StorageError(f"{doing}: {reason}.", remedy="Check permissions, and room on the disk.")
+    try:
+        con.execute(
+            f"COPY (SELECT content FROM read_blob({literal(exactly(source))})) TO {literal(target)} (FORMAT blob)"
+        )
+        return
+    except duckdb.Error as error:
+        failure = classify(error, config, doing)
+    raise failure

@@ -1,0 +1,239 @@
+"""Which partition a file that others wrote belongs to: proved by its statistics, else by reading the column.
+
+What a path says is compared with that and never believed; only a column that is nowhere else has its value there.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import duckdb
+
+from ducklake_orch.catalog.ingest.column_matching import Match
+from ducklake_orch.catalog.metadata import (
+    ColumnDef,
+    TableDef,
+    duckdb_type,
+    meant,
+    path_folders,
+    path_value,
+    stored_name,
+)
+from ducklake_orch.catalog.parquet import FileColumn, Footer, LeafStats, PartitionKey, key_sql, partition_keys, renamed
+from ducklake_orch.engine.quoting import exactly, folded, identifier, literal
+
+# No statistics tell of NaN, and those of blobs are digits.
+_UNPROVED = ("float32", "float64", "blob")
+
+
+@dataclass
+class Candidate:
+    """A file on its way into the table.
+
+    Attributes:
+        match: How its columns fit.
+        stats: By column id.
+        constants: The values of columns that are not in the file, by column id: from its path, or the default.
+        values: Of the partition it belongs to.
+        misplaced: Why it belongs to none.
+        misfits: What its rows have that the table does not take.
+    """
+
+    footer: Footer
+    match: Match
+    stats: Mapping[int, LeafStats]
+    constants: dict[int, str | None] = field(default_factory=dict)
+    values: tuple[str | None, ...] = ()
+    misplaced: list[str] = field(default_factory=list)
+    misfits: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The values of a partition key in a file, as text: the least, the greatest, and whether NULLs are beside them."""
+
+    low: str | None
+    high: str | None
+    nulls: bool = False
+
+    @property
+    def single(self) -> bool:
+        """Whether all rows are in one partition."""
+        return self.low == self.high and not self.nulls
+
+    def __str__(self) -> str:
+        values = [self.low, *([self.high] if self.high != self.low else []), *([None] if self.nulls else [])]
+        return " and ".join(map(_text, values))
+
+
+def _text(value: str | None) -> str:
+    return "NULL" if value is None else f"`{value}`"
+
+
+def place(con: duckdb.DuckDBPyConnection, table: TableDef, files: Sequence[Candidate]) -> None:
+    """Find the partition of each file, or note what is wrong with it, NULLs where the table has none included.
+
+    Args:
+        con: A connection that is not in the lake, and knows the storage's secrets.
+        table: The table.
+        files: Files whose columns fit in the same way.
+    """
+    keys = partition_keys(table)
+    spans = [_proved(con, key, files) for key in keys]
+    required = [column for column in table.columns if not column.nullable]
+    unread = [
+        file
+        for file in files
+        if any(file.footer.path not in known for known in spans)
+        or any(_may_be_null(column, file) for column in required)
+    ]
+    if unread:
+        _read(con, keys, required, unread, spans)
+    said = [_said(con, table, key, files) for key in keys]
+    for file in files:
+        path = file.footer.path
+        found = [known[path] for known in spans]
+        file.misplaced += [
+            problem
+            for key, span, texts in zip(keys, found, said, strict=True)
+            if (problem := _problem(key, span, texts.get(path, span.low)))
+        ]
+        file.values = tuple(span.low for span in found)
+
+
+def _problem(key: PartitionKey, span: Span, said: str | None) -> str | None:
+    if not span.single:
+        return f"it has rows of several partitions: {_shown(key)} is {span}"
+    if said != span.low:
+        return f"its path says that {_shown(key)} is {_text(said)}, its rows say {_text(span.low)}"
+    return None
+
+
+def _shown(key: PartitionKey) -> str:
+    transform, _, count = key.field.transform.partition("(")
+    if key.is_identity:
+        return f"`{key.column.name}`"
+    return f"`{transform}({count.rstrip(')') + ', ' if count else ''}{key.column.name})`"
+
+
+def _may_be_null(column: ColumnDef, file: Candidate) -> bool:
+    known = file.stats.get(column.column_id)
+    # A column that is absent was judged when the columns were compared.
+    return column.column_id in file.match.columns and (known is None or known.stats.null_count != 0)
+
+
+# --- what statistics prove ---------------------------------------------------------------------------------------
+
+
+def _proved(con: duckdb.DuckDBPyConnection, key: PartitionKey, files: Iterable[Candidate]) -> dict[str, Span]:
+    """Return what is known of a key without reading, by path."""
+    found: dict[str, Span] = {}
+    bounds: dict[str, tuple[str, str]] = {}
+    for file in files:
+        path, column_id = file.footer.path, key.column.column_id
+        if column_id in file.constants:
+            text = file.constants[column_id]
+            if text is None:
+                found[path] = Span(None, None)
+            else:
+                bounds[path] = (text, text)
+        elif (known := file.stats.get(column_id)) is not None:
+            stats, provable = known.stats, known.exact and key.column.type not in _UNPROVED
+            if stats.value_count == 0 and stats.null_count:
+                found[path] = Span(None, None)
+            elif provable and stats.null_count == 0 and stats.min_value is not None and stats.max_value is not None:
+                bounds[path] = (stats.min_value, stats.max_value)
+    answers = _apply(con, key, set(bounds.values()))
+    return found | {path: answers[pair] for path, pair in bounds.items() if pair in answers}
+
+
+def _apply(
+    con: duckdb.DuckDBPyConnection, key: PartitionKey, pairs: Collection[tuple[str, str]]
+) -> dict[tuple[str, str], Span]:
+    """Return the key of rows whose least and greatest value are known, where that tells how many keys there are."""
+    kind, transform = duckdb_type(key.column), key.field.transform
+    if not pairs:
+        return {}
+    ordered = sorted(pairs)
+    rows = ", ".join(f"({n}, {literal(low)}, {literal(high)})" for n, (low, high) in enumerate(ordered))
+    typed = ", ".join(f"TRY_CAST({side} AS {kind}) AS {side}" for side in ("low", "high"))
+    same = "low = high"
+    if not (key.is_identity or transform.startswith("bucket(")):
+        # Between two days of March there is nothing else, unless a year lies between them.
+        same = f"date_trunc({literal(transform)}, low) = date_trunc({literal(transform)}, high)"
+    low, high = (f"CAST({key_sql(transform, side, kind)} AS VARCHAR)" for side in ("low", "high"))
+    sql = f"SELECT n, {low}, {high}, {same} FROM (SELECT n, {typed} FROM (VALUES {rows}) AS v(n, low, high))"
+    return {
+        ordered[n]: Span(first, last) for n, first, last, alike in con.execute(sql).fetchall() if alike or first != last
+    }
+
+
+# --- what the rows say -------------------------------------------------------------------------------------------
+
+
+def _read(
+    con: duckdb.DuckDBPyConnection,
+    keys: Sequence[PartitionKey],
+    required: Sequence[ColumnDef],
+    files: Sequence[Candidate],
+    spans: Sequence[dict[str, Span]],
+) -> None:
+    """Read the columns of keys and those that take no NULL; add what is found."""
+    columns = files[0].match.columns
+    read_keys = [(n, key) for n, key in enumerate(keys) if key.column.column_id in columns]
+    read_columns = [column for column in required if column.column_id in columns]
+    inner = [
+        f"{key_sql(key.field.transform, _cast(key.column, columns), duckdb_type(key.column))} AS k{n}"
+        for n, key in read_keys
+    ]
+    inner += [f"{_column(column, columns)} AS c{n}" for n, column in enumerate(read_columns)]
+    outer = [f"CAST(min(k{n}) AS VARCHAR), CAST(max(k{n}) AS VARCHAR), count(k{n})" for n, _ in read_keys]
+    outer += [f"count(c{n})" for n in range(len(read_columns))]
+    paths = ", ".join(literal(exactly(file.footer.path)) for file in files)
+    rows = f"read_parquet([{paths}], hive_partitioning = false) AS {renamed(files[0].match.found)}"
+    rows = f"SELECT filename, {', '.join(inner)} FROM {rows}"
+    sql = f"SELECT filename, count(*), {', '.join(outer)} FROM ({rows}) GROUP BY 1"
+    by_path = {file.footer.path: file for file in files}
+    for path, count, *values in con.execute(sql).fetchall():
+        answers = iter(values)
+        for n, _ in read_keys:
+            low, high, present = next(answers), next(answers), next(answers)
+            spans[n].setdefault(path, Span(low, high, 0 < present < count))
+        for column, present in zip(read_columns, answers, strict=True):
+            if present < count:
+                nulls = f"column `{column.name}`: {count - present} rows are NULL, and the table allows none"
+                by_path[path].misfits.append(nulls)
+
+
+def _cast(column: ColumnDef, columns: Mapping[int, FileColumn]) -> str:
+    return f"CAST({_column(column, columns)} AS {duckdb_type(column)})"
+
+
+def _column(column: ColumnDef, columns: Mapping[int, FileColumn]) -> str:
+    return identifier(stored_name(columns[column.column_id].name))
+
+
+# --- what the path says ------------------------------------------------------------------------------------------
+
+
+def _said(
+    con: duckdb.DuckDBPyConnection, table: TableDef, key: PartitionKey, files: Iterable[Candidate]
+) -> dict[str, str | None]:
+    """Return what the folders inside the table's own say of a key, in the catalog's text form, by path."""
+    texts: dict[str, str | None] = {}
+    for file in files:
+        path = file.footer.path
+        folders = {meant(name): text for name, text in path_folders(path.removeprefix(table.folder))}
+        if (name := folded(key.folder)) in folders and key.column.column_id in file.match.columns:
+            texts[path] = path_value(folders[name], key.column if key.is_identity else None)
+    kind = duckdb_type(key.column) if key.is_identity else "BIGINT"
+    form = canonical_texts(con, kind, {text for text in texts.values() if text is not None})
+    return {path: None if text is None else form[text] or text for path, text in texts.items()}
+
+
+def canonical_texts(con: duckdb.DuckDBPyConnection, kind: str, texts: Collection[str]) -> dict[str, str | None]:
+    """Return each text as the catalog writes the value of a partition; None for what is no value of the type."""
+    if not texts:
+        return {}
+    rows = ", ".join(f"({literal(text)})" for text in sorted(texts))
+    sql = f"SELECT t, CAST(TRY_CAST(t AS {kind}) AS VARCHAR) FROM (VALUES {rows}) AS v(t)"
+    return {str(text): form for text, form in con.execute(sql).fetchall()}

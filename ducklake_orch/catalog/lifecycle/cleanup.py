@@ -1,0 +1,99 @@
+"""Clean-up: delete the files that the catalog has scheduled for it, and forget those that are gone.
+
+What could not be deleted stays scheduled. A crash between the two halves is made good by the next clean-up: a file that
+is not there any more counts as deleted.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from ducklake_orch.catalog.commit import read_pins
+from ducklake_orch.catalog.metadata import Metadata, MetadataTransaction, canonical, paths_of_tables, scheduled_paths
+from ducklake_orch.catalog.search import planning
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.bulk_delete import delete_files
+from ducklake_orch.engine.commit import Write, commit_through, refuse_read_only
+from ducklake_orch.engine.fault_points import fault_point
+from ducklake_orch.engine.session import open_session
+
+
+@dataclass(frozen=True)
+class Cleanup:
+    """What a clean-up deletes.
+
+    Attributes:
+        files: How many files are deleted.
+        paths: Which ones.
+        pinned: How many more are spared because a running write may read them.
+        in_use: Files that are scheduled, and that a table still has: they stay, and fsck repairs the schedule.
+        failed: Why some could not be deleted; they stay scheduled.
+    """
+
+    files: int = 0
+    paths: tuple[str, ...] = field(default=(), repr=False)
+    pinned: int = 0
+    in_use: tuple[str, ...] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+
+def plan_cleanup(metadata: Metadata, before: datetime) -> Cleanup:
+    """Return what a clean-up would delete; changes nothing.
+
+    Args:
+        metadata: The metadata tables.
+        before: Only files that were scheduled before this time.
+    """
+    found = _find(metadata, before)
+    return Cleanup(len(found.going), tuple(found.going.values()), found.pinned, found.in_use)
+
+
+def clean_up(config: LakeConfig, before: datetime, *, only: Collection[str] | None = None) -> Cleanup:
+    """Delete files that were scheduled before a time.
+
+    Args:
+        config: The lake.
+        before: The time.
+        only: No files but these: those that a plan has shown.
+    """
+    purpose = "cleaning up old files"
+    refuse_read_only(config, purpose)
+    with planning(config, purpose) as metadata:
+        found = _find(metadata, before)
+    going = {number: path for number, path in found.going.items() if only is None or path in only}
+    failed = delete_files(config, list(going.values()))
+    fault_point("files.deleted")
+    gone = {number: path for number, path in going.items() if path not in failed}
+    if gone:
+        with open_session(config, entering=False) as session, session.instance.one_thread():
+            commit_through(
+                MetadataTransaction,
+                session,
+                Write(purpose, marked=False, repeatable=True),
+                lambda transaction: transaction.change_each(
+                    "ducklake_files_scheduled_for_deletion", "DELETE FROM {} WHERE", "data_file_id", list(gone)
+                ),
+                settle=False,
+            )
+    return Cleanup(len(gone), tuple(gone.values()), found.pinned, found.in_use, failed)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The files that are to go, by their ids, and those that must not."""
+
+    going: dict[int, str]
+    pinned: int
+    in_use: tuple[str, ...]
+
+
+def _find(metadata: Metadata, before: datetime) -> _Found:
+    scheduled, root, pinned = scheduled_paths(metadata, before), metadata.data_path(), 0
+    since = read_pins(metadata).needed_since
+    if since is not None and since < before:
+        old = scheduled_paths(metadata, since)
+        scheduled, pinned = old, len(scheduled) - len(old)
+    names = {path.rpartition("/")[2] for path in scheduled.values()}
+    known = {canonical(path, root) for path in paths_of_tables(metadata, names)} if names else set()
+    going = {number: path for number, path in scheduled.items() if not known or canonical(path, root) not in known}
+    return _Found(going, pinned, tuple(path for number, path in scheduled.items() if number not in going))

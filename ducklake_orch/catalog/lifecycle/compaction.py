@@ -1,0 +1,200 @@
+"""Compact files of a table: look at them, have new ones written, and commit these.
+
+Both keep the ids of rows, and so the change feed; a merge also keeps what every snapshot reads.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import duckdb
+
+from ducklake_orch.catalog.commit import pinned
+from ducklake_orch.catalog.lifecycle.compaction_bin import Bin, BinJob, compact_bin
+from ducklake_orch.catalog.lifecycle.compaction_commit import Compacted, Placed, Way, commit_compacted
+from ducklake_orch.catalog.lifecycle.file_history import file_lives
+from ducklake_orch.catalog.metadata import Metadata, TableDef, TableHistory
+from ducklake_orch.catalog.scan import name_mappings
+from ducklake_orch.catalog.search import planning
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.commit import Write, refuse_read_only
+from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.fault_points import fault_point
+from ducklake_orch.engine.instances import working_connection
+from ducklake_orch.engine.session import open_session
+from ducklake_orch.engine.stored_files import remove_leftovers, removing_failed
+from ducklake_orch.errors import StalePlanError, UnsupportedStatementError
+from ducklake_orch.results import CommitInfo
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """What a compaction did to a table.
+
+    Attributes:
+        snapshot_id: The snapshot that it made, if it made one.
+        bins: How many bins of files were compacted.
+        files_in: The files that went.
+        files_out: The files that came.
+        delete_files_in: The delete files that went with them.
+        delete_files_out: The delete files that came, for merged files that hold rows which are gone.
+        rows_in: How many rows were in the files that went, deleted ones included.
+        rows_out: How many rows are in the files that came.
+        bytes_in: Size of the files that went, without delete files.
+        bytes_out: Size of the files that came, without delete files.
+        changed: How many bins were left alone, because somebody else changed their files meanwhile.
+        unfit: How many more were left alone, because their files are not as they have to be; the log says why.
+    """
+
+    table: str
+    way: Way
+    snapshot_id: int | None = None
+    bins: int = 0
+    files_in: int = 0
+    files_out: int = 0
+    delete_files_in: int = 0
+    delete_files_out: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    changed: int = 0
+    unfit: int = 0
+    duration_s: float = 0.0
+
+
+class Compactor(Protocol):
+    """Who reads and writes the files."""
+
+    def write(self, jobs: Sequence[BinJob], write_id: str) -> list[Compacted]:
+        """Write the new files of bins, of large ones in parts.
+
+        Unfit ones are left out, and what was written for them is removed later.
+        """
+
+
+class DuckDBCompactor:
+    """Reads and writes the files in this process, one bin after the other.
+
+    Args:
+        config: The lake.
+    """
+
+    def __init__(self, config: LakeConfig) -> None:
+        self._config = config
+
+    def write(self, jobs: Sequence[BinJob], write_id: str) -> list[Compacted]:
+        """Write the new files of bins."""
+        try:
+            with working_connection(self._config) as con:
+                return [one for job in jobs for one in compact_bin(con, job, write_id)]
+        except duckdb.Error as error:
+            failure = classify(error, self._config, f"Compacting files of `{jobs[0].bin.table}` failed")
+        raise failure
+
+
+def compact(
+    config: LakeConfig,
+    way: Way,
+    bins: Sequence[Bin],
+    *,
+    commit: CommitInfo | None = None,
+    engine: Compactor | None = None,
+) -> Compaction:
+    """Merge or rewrite bins of files of one table, in one snapshot.
+
+    A bin whose files somebody else has changed, since it was planned or while it is compacted, is left alone; planned
+    anew, it can pass.
+
+    Args:
+        config: The lake.
+        way: `merge` or `rewrite`.
+        bins: The bins, at least one, as they were planned for this way; all of one table.
+        commit: Author, message and extra of the snapshot.
+        engine: Who reads and writes the files; by default DuckDB in this process.
+    """
+    started, name = time.monotonic(), bins[0].table
+    purpose = f"{'merging' if way == 'merge' else 'rewriting'} files of `{name}`"
+    refuse_read_only(config, purpose)
+    write = Write(purpose, commit or CommitInfo())
+    with planning(config, f"Planning {purpose}") as metadata:
+        snapshot = metadata.latest().snapshot_id
+        table, jobs = _look(metadata, way, bins, snapshot)
+    with pinned(config, write, snapshot):
+        compacted, placed = _place(config, write, way, table, jobs, engine or DuckDBCompactor(config))
+    made, done = _inputs(compacted), _inputs(placed.done)
+    unfit = sum(made.isdisjoint(job.bin.files) for job in jobs)
+    changed = sum(not done.issuperset(one.files) for one in bins) - unfit
+    result = replace(_result(str(name), way, placed), changed=changed, unfit=unfit)
+    return replace(result, duration_s=time.monotonic() - started)
+
+
+def _inputs(compacted: Sequence[Compacted]) -> set[int]:
+    return {life.file.data_file_id for one in compacted for life in one.inputs}
+
+
+def _place(
+    config: LakeConfig, write: Write, way: Way, table: TableDef, jobs: Sequence[BinJob], engine: Compactor
+) -> tuple[Sequence[Compacted], Placed]:
+    """Have the new files written, and commit them; what is of no use is removed."""
+    with removing_failed(config, write, table.folder):
+        compacted = engine.write(jobs, write.write_id) if jobs else []
+        fault_point("files.written")
+        placed = Placed()
+        if compacted:
+            with open_session(config, entering=False) as session:
+                placed = commit_compacted(session, write, way, table, compacted)
+    stray = not all(one.files and not one.again for one in compacted)
+    if stray or len(placed.done) < len(jobs) or placed.delete_files:
+        # Of bins that were changed meanwhile, are unfit, or ran out of memory; of no rows, of which COPY makes an empty
+        # file; delete files of an attempt that came too late.
+        remove_leftovers(config, write, table.folder)
+    return compacted, placed
+
+
+def _look(metadata: Metadata, way: Way, bins: Sequence[Bin], at: int) -> tuple[TableDef, list[BinJob]]:
+    """Look at the files of bins as they are now; bins of which one is gone are left out."""
+    table = metadata.table(bins[0].table, at)
+    if metadata.encrypted():
+        raise UnsupportedStatementError(f"`{table}` is encrypted.", remedy="Let the extension compact it.")
+    if table.table_id != bins[0].table_id:
+        raise StalePlanError(f"The table `{table}` was dropped and made anew.", remedy="Plan anew.")
+    history = TableHistory(metadata, table)
+    lives = file_lives(history, [number for one in bins for number in one.files])
+    oldest = metadata.rows(f"SELECT min(snapshot_id) FROM {metadata.table_sql('ducklake_snapshot')}")
+    mapped = {life.file.mapping_id for life in lives.values() if life.file.mapping_id is not None}
+    mappings = name_mappings(metadata, mapped)
+    jobs = [
+        BinJob(
+            way=way,
+            bin=one,
+            files=tuple(lives[number] for number in one.files),
+            table=table,
+            columns=table.columns if way == "rewrite" else history.columns(one.schema_version),
+            mappings=mappings,
+            oldest=int(oldest[0][0]),
+        )
+        for one in bins
+        if all(number in lives for number in one.files)
+    ]
+    return table, jobs
+
+
+def _result(table: str, way: Way, placed: Placed) -> Compaction:
+    inputs = [life.file for one in placed.done for life in one.inputs]
+    files = [file for one in placed.done for file in one.files]
+    return Compaction(
+        table=table,
+        way=way,
+        snapshot_id=placed.snapshot_id,
+        bins=len(placed.done),
+        files_in=len(inputs),
+        files_out=len(files),
+        delete_files_in=sum(one.end_snapshot is None for file in inputs for one in file.deletes),
+        delete_files_out=len(placed.delete_files),
+        rows_in=sum(file.record_count for file in inputs),
+        rows_out=sum(file.record_count for file in files),
+        bytes_in=sum(file.file_size for file in inputs),
+        bytes_out=sum(file.file_size for file in files),
+    )

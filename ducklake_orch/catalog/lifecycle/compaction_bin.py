@@ -1,0 +1,203 @@
+"""Compact one bin of files: all that this needs is told, so it runs wherever the files can be reached.
+
+In this process, or in a task of Spark.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import duckdb
+
+from ducklake_orch.catalog.lifecycle.compaction_commit import Compacted, Way
+from ducklake_orch.catalog.lifecycle.partial_files import unnumbered
+from ducklake_orch.catalog.metadata import (
+    ROW_ID,
+    SNAPSHOT_ID,
+    ColumnDef,
+    MappedName,
+    NewFile,
+    TableDef,
+    row_id_name,
+    snapshot_id_name,
+)
+from ducklake_orch.catalog.parquet import FileLife, parquet_sql, read_columns, read_versions, renamed, short, sort_sql
+from ducklake_orch.catalog.writing import write_delete_file, write_known_rows, write_versions
+from ducklake_orch.engine.quoting import TableName, identifier
+
+log = logging.getLogger("ducklake_orch")
+_DEAD = "__ducklake_orch_dead"
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Files that become one.
+
+    Attributes:
+        schema_version: The version of the table's schema that they were written with.
+        partition_id: The partition spec that they were written with.
+        values: Their keys in it, None for NULL.
+        files: Their ids.
+        rows: How many rows they hold, deleted ones included.
+        deleted: How many of these their delete files name.
+        bytes: Their size.
+        delete_files: How many delete files they have.
+    """
+
+    table: TableName
+    table_id: int
+    schema_version: int
+    partition_id: int | None
+    values: tuple[str | None, ...]
+    files: tuple[int, ...]
+    rows: int
+    deleted: int
+    bytes: int
+    delete_files: int
+
+
+@dataclass(frozen=True)
+class BinJob:
+    """A bin that is to be compacted, with its files as they are now.
+
+    Attributes:
+        files: The files, with all that ever happened to their rows.
+        table: The table as it is now.
+        columns: Its columns as they are to be in the new file.
+        mappings: Names of the columns in files that have a `mapping_id`, by that.
+        oldest: The oldest snapshot that is left: what ended by then, nobody can see.
+        sorted: Whether the rows are sorted; it takes by far the most memory.
+        again: Whether the files of an attempt that ran out of memory may be there.
+    """
+
+    way: Way
+    bin: Bin
+    files: tuple[FileLife, ...]
+    table: TableDef
+    columns: tuple[ColumnDef, ...]
+    mappings: Mapping[int, tuple[MappedName, ...]]
+    oldest: int
+    sorted: bool = True
+    again: bool = False
+
+    @property
+    def is_divisible(self) -> bool:
+        """Whether parts of it are worth to be compacted by themselves: a merge puts two files together at least."""
+        return len(self.files) >= (4 if self.way == "merge" else 2)
+
+    def halves(self) -> "tuple[BinJob, BinJob]":
+        """Divide it into two, neighbours together."""
+        middle = len(self.files) // 2
+        left, right = self.files[:middle], self.files[middle:]
+        return replace(self, files=left, again=True), replace(self, files=right, again=True)
+
+
+def compact_bin(con: duckdb.DuckDBPyConnection, job: BinJob, write_id: str) -> list[Compacted]:
+    """Write the new files of a bin, in parts if there is not memory enough for all of it.
+
+    To sort takes the most. What cannot be divided any more is therefore tried once again with its rows as they come.
+
+    Args:
+        con: A DuckDB that can reach the storage; it is used by nobody else meanwhile.
+        job: The bin.
+        write_id: Becomes part of the files' names.
+
+    Returns:
+        The files, of each part by itself; none where the old ones are unfit: the ids of their rows are missing or not
+        unique, so that nobody can tell them apart, or they do not hold the rows that the catalog says.
+    """
+    try:
+        made = _compacted(con, job, write_id)
+    except duckdb.OutOfMemoryException as error:
+        if not job.sorted:
+            raise
+        short_of = str(error).partition("\n")[0]
+    else:
+        if isinstance(made, Compacted):
+            return [replace(made, again=job.again)]
+        log.warning("%d files of `%s` are left alone: %s", len(job.files), job.table, made)
+        return []
+    how = "they are compacted in two parts" if job.is_divisible else "their rows are not sorted"
+    log.warning("%d files of `%s`: %s; %s", len(job.files), job.table, short_of, how)
+    parts = job.halves() if job.is_divisible else (replace(job, sorted=False, again=True),)
+    return [one for part in parts for one in compact_bin(con, part, write_id)]
+
+
+def _compacted(con: duckdb.DuckDBPyConnection, job: BinJob, write_id: str) -> Compacted | str:
+    """Return the new files, or why the old ones are unfit."""
+    versions = read_versions(con, job.files, job.columns, job.mappings)
+    if not versions.has_row_ids:
+        return "some of their rows have no ids"
+    merge = job.way == "merge"
+    # A merge keeps what any snapshot can still see, a rewrite what lives.
+    stays = f"ended > {job.oldest} AND ended > began" if merge else "false"
+    seen = f"SELECT * FROM ({versions.sql}) WHERE ended IS NULL OR ({stays})"
+    made = _merge(con, job, seen, write_id, any_gone=versions.any_gone) if merge else _rewrite(con, job, seen, write_id)
+    if made is None:
+        return "the ids of their rows are not unique"
+    left_out = 0
+    if versions.any_gone:
+        gone = f"SELECT count(*) FROM ({versions.sql}) WHERE NOT (ended IS NULL OR ({stays}))"
+        left_out = con.execute(gone).fetchall()[0][0]
+    if sum(file.record_count for file in made.files) + left_out != sum(one.file.record_count for one in job.files):
+        return "they do not hold as many rows as the catalog says"
+    return made
+
+
+def _merge(
+    con: duckdb.DuckDBPyConnection, job: BinJob, seen: str, write_id: str, *, any_gone: bool
+) -> Compacted | None:
+    """Write versions of rows into one file; None where they cannot be told apart."""
+    table, columns = job.table, job.columns
+    spec = next((spec for spec in table.past_specs if spec.partition_id == job.bin.partition_id), None)
+    if any_gone:
+        dead = f"SELECT row_id, began, ended FROM ({seen}) WHERE ended IS NOT NULL"
+        con.execute(f"CREATE OR REPLACE TEMP TABLE {_DEAD} AS {dead}")
+    row_id, snapshot = row_id_name(columns), snapshot_id_name(columns)
+    # The order comes outside: its keys are expressions over the table's columns, and no others may be in scope.
+    rows = f"SELECT * FROM (SELECT {_named(columns)}, row_id AS {row_id}, began AS {snapshot} FROM ({seen}))"
+    # The keys of the sort are about the columns of today.
+    keys = sort_sql(table) if columns == table.columns else ""
+    order = f"{keys}, {row_id}, {snapshot}" if keys else f" ORDER BY {row_id}, {snapshot}"
+    then = replace(table, columns=columns, partition=spec)
+    written = write_versions(con, then, f"{rows}{order if job.sorted else ''}", job.bin.values, write_id)
+    if written is None:
+        return Compacted(job.files, ())
+    deletes = None
+    if any_gone:
+        places = _places(con, written.file)
+        if places is None:
+            return None
+        if places:
+            deletes = write_delete_file(con, table, write_id, unnumbered(written.file), (), new=places)
+    return Compacted(job.files, (written.file,), written.first, written.last, job.bin.partition_id, deletes)
+
+
+def _places(con: duckdb.DuckDBPyConnection, file: NewFile) -> str | None:
+    """Return the query for the rows of a merged file that are gone, and since when.
+
+    Returns:
+        Nothing where none are gone; None where they cannot be told apart.
+    """
+    source = f"{parquet_sql(file.path)} AS {renamed(read_columns(con, [file.path])[file.path])}"
+    same = f"f.{ROW_ID} = d.row_id AND f.{SNAPSHOT_ID} = d.began"
+    places = f"SELECT f.file_row_number AS pos, d.ended FROM {source} JOIN {_DEAD} d ON {same}"
+    counts = f"count(*), count(DISTINCT pos), (SELECT count(*) FROM {_DEAD})"
+    found = set(con.execute(f"SELECT {counts} FROM ({places})").fetchall()[0])
+    if found == {0}:
+        return ""
+    return places if len(found) == 1 else None
+
+
+def _rewrite(con: duckdb.DuckDBPyConnection, job: BinJob, seen: str, write_id: str) -> Compacted:
+    """Write the rows that live, in the columns and the layout of today."""
+    table = job.table if job.sorted else replace(job.table, sort=())
+    rows = f"SELECT {_named(job.columns)}, row_id AS {row_id_name(job.columns)} FROM ({seen})"
+    order = "" if sort_sql(table) or not job.sorted else f" ORDER BY {row_id_name(job.columns)}"
+    files = write_known_rows(con, table, f"({rows}{order})", write_id)
+    spec = table.partition.partition_id if table.partition and table.partition.fields else None
+    return Compacted(job.files, tuple(files), partition_id=spec)
+
+
+def _named(columns: Sequence[ColumnDef]) -> str:
+    return ", ".join(f"{short(one)} AS {identifier(one.name)}" for one in columns)

@@ -1,0 +1,211 @@
+"""Commit compacted files: each takes the place of the files that it was made of, if these are still as they were.
+
+A merged file takes their place in history, too: they vanish, and every snapshot reads the rows of then in the new one.
+A rewritten file begins now, and they end. Files are read and written before; here, writers wait for milliseconds.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from ducklake_orch.catalog.commit import FileState, Retired, delete_files_of_retired, file_states, place_deletes
+from ducklake_orch.catalog.lifecycle.expiry import schedule
+from ducklake_orch.catalog.lifecycle.partial_files import PlacedFile, add_placed_files, recount
+from ducklake_orch.catalog.metadata import (
+    NOW,
+    MetadataTransaction,
+    NewDeleteFile,
+    NewFile,
+    TableDef,
+    Token,
+    deletions_table,
+    format_tokens,
+)
+from ducklake_orch.catalog.parquet import FileLife
+from ducklake_orch.engine.commit import Write, commit_through
+from ducklake_orch.engine.quoting import TableName
+from ducklake_orch.engine.session import Session
+
+Way = Literal["merge", "rewrite"]
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """Files on their way into the place of others.
+
+    Attributes:
+        inputs: What they were made of, as it was.
+        files: The new files; one at most of a merge.
+        first: The first of the snapshots that a merged file's rows came with.
+        last: The last of them.
+        partition_id: The partition spec of the new files.
+        deletes: What a merged file has lost; its number is not known yet.
+        again: Whether files of attempts that failed may be there beside them.
+    """
+
+    inputs: tuple[FileLife, ...]
+    files: tuple[NewFile, ...]
+    first: int = 0
+    last: int = 0
+    partition_id: int | None = None
+    deletes: NewDeleteFile | None = None
+    again: bool = False
+
+    @property
+    def paths(self) -> list[str]:
+        """What was written."""
+        return [*(file.path for file in self.files), *([self.deletes.path] if self.deletes else [])]
+
+    def is_still_true(self, now: dict[int, FileState]) -> bool:
+        """Whether its inputs have the deletions that they had."""
+        return all(now.get(life.file.data_file_id) == state_of(life) for life in self.inputs)
+
+
+def state_of(life: FileLife) -> FileState:
+    """Return what deletions a live file has."""
+    live = tuple(one.delete_file_id for one in life.file.deletes if one.end_snapshot is None)
+    return live, len({position for position, _ in life.deleted})
+
+
+@dataclass(frozen=True)
+class Placed:
+    """What became of compacted files.
+
+    Attributes:
+        snapshot_id: The snapshot that they came with, if any of them did.
+        done: Those that took their place.
+        stale: Those whose inputs have changed meanwhile: their files are of no use.
+        delete_files: The delete files that came with them.
+    """
+
+    snapshot_id: int | None = None
+    done: tuple[Compacted, ...] = ()
+    stale: tuple[Compacted, ...] = ()
+    delete_files: tuple[str, ...] = ()
+
+
+def commit_compacted(
+    session: Session, write: Write, way: Way, table: TableDef, compacted: Sequence[Compacted]
+) -> Placed:
+    """Commit compacted files of one table, as one snapshot."""
+    with session.instance.one_thread():
+        placed = commit_through(
+            MetadataTransaction,
+            session,
+            write,
+            lambda transaction: _Commit(transaction, write, way, table, compacted).run(),
+            settle=False,
+        )
+    write.kept = frozenset([*(path for one in placed.done for path in one.paths), *placed.delete_files])
+    if write.after is not None and placed.done:  # found by its mark: the answer to its COMMIT had been lost
+        placed = replace(placed, snapshot_id=write.after)
+    return placed
+
+
+@dataclass
+class _Commit:
+    """One attempt."""
+
+    transaction: MetadataTransaction
+    write: Write
+    way: Way
+    table: TableDef
+    compacted: Sequence[Compacted]
+    done: list[Compacted] = field(default_factory=list)
+
+    def run(self) -> Placed:
+        transaction, table = self.transaction, self.table
+        now = file_states(transaction, table, [life.file for one in self.compacted for life in one.inputs])
+        self.done = [one for one in self.compacted if one.is_still_true(now)]
+        stale = tuple(one for one in self.compacted if not one.is_still_true(now))
+        name = TableName(table.schema, table.name)
+        current = transaction.metadata.find_table(name, transaction.latest.snapshot_id) if self.done else None
+        # A rewritten file has the columns and the layout of when it was planned.
+        if (
+            current is None
+            or current.table_id != table.table_id
+            or (self.way == "rewrite" and is_laid_out_differently(current, table))
+        ):
+            return Placed(stale=tuple(self.compacted))
+        snapshot = transaction.latest.snapshot_id + 1
+        files = [file for one in self.done for file in one.files]
+        first = transaction.latest.next_file_id
+        deletes = self._deletes(snapshot, first)
+        self._add_snapshot(snapshot, len(files) + len(deletes))
+        self._recount(files)
+        if self.way == "merge":
+            self._forget_inputs()
+        else:
+            self._end_inputs(snapshot)
+        add_placed_files(transaction, table, self._placed(snapshot), first)
+        place_deletes(transaction, table, deletes, first + len(files))
+        return Placed(snapshot, tuple(self.done), stale, tuple(one.path for one in deletes))
+
+    def _deletes(self, snapshot: int, first: int) -> list[NewDeleteFile]:
+        """Return the delete files: what merged files have lost, or what ended ones had lost in the catalog."""
+        if self.way == "rewrite":
+            ids = [life.file.data_file_id for one in self.done for life in one.inputs]
+            retired = Retired(file_ids=ids, file_count=len(ids))
+            return delete_files_of_retired(self.transaction, self.table, retired, snapshot, self.write.write_id)
+        found = []
+        for one in self.done:
+            if one.deletes is not None:
+                found.append(replace(one.deletes, data_file=replace(one.deletes.data_file, data_file_id=first)))
+            first += len(one.files)
+        return found
+
+    def _add_snapshot(self, snapshot: int, numbered: int) -> None:
+        transaction, latest, info = self.transaction, self.transaction.latest, self.write.info
+        row = {"snapshot_id": snapshot, "snapshot_time": NOW, "schema_version": latest.schema_version}
+        row |= {"next_catalog_id": latest.next_catalog_id, "next_file_id": latest.next_file_id + max(numbered, 1)}
+        transaction.insert_row("ducklake_snapshot", row)
+        kind = "merge_adjacent" if self.way == "merge" else "rewrite_delete"
+        # The second one stops those who are just deleting few rows, in the catalog, of files that are no more.
+        tokens = [Token(one, self.table.table_id) for one in (kind, "inline_flush")]
+        row = {"snapshot_id": snapshot, "changes_made": format_tokens(tokens), "author": info.author}
+        row |= {"commit_message": info.message, "commit_extra_info": self.write.extra}
+        transaction.insert_row("ducklake_snapshot_changes", row)
+
+    def _forget_inputs(self) -> None:
+        transaction = self.transaction
+        inputs = [life.file for one in self.done for life in one.inputs]
+        ids = [file.data_file_id for file in inputs]
+        for name in (
+            *("ducklake_data_file", "ducklake_delete_file", "ducklake_file_column_stats"),
+            *("ducklake_file_variant_stats", "ducklake_file_partition_value"),
+        ):
+            transaction.change_each(name, "DELETE FROM {} WHERE", "data_file_id", ids)
+        if (deletions := deletions_table(transaction.metadata, self.table)) is not None:
+            transaction.change_each(deletions, "DELETE FROM {} WHERE", "file_id", ids)
+        old = [(file.data_file_id, file.path) for file in inputs]
+        schedule(transaction, old + [(one.delete_file_id, one.path) for file in inputs for one in file.deletes])
+
+    def _end_inputs(self, snapshot: int) -> None:
+        transaction, table_id = self.transaction, self.table.table_id
+        inputs = [life.file for one in self.done for life in one.inputs]
+        mine = f"UPDATE {{}} SET end_snapshot = {snapshot} WHERE table_id = {table_id} AND end_snapshot IS NULL AND"
+        for name in ("ducklake_data_file", "ducklake_delete_file"):
+            transaction.change_each(name, mine, "data_file_id", [file.data_file_id for file in inputs])
+
+    def _recount(self, files: Sequence[NewFile]) -> None:
+        inputs = [life.file for one in self.done for life in one.inputs]
+        # A rewrite leaves out what is gone, and is the first to say so.
+        lost = sum(one.record_count for one in inputs) - sum(one.record_count for one in files)
+        recount(
+            self.transaction,
+            self.table.table_id,
+            files,
+            removed_bytes=sum(one.file_size for one in inputs),
+            rows_lost=lost if self.way == "rewrite" else 0,
+        )
+
+    def _placed(self, snapshot: int) -> list[PlacedFile]:
+        """Return where the new files belong: merged ones in the place of their inputs, rewritten ones at the end."""
+        if self.way == "rewrite":
+            return [PlacedFile(file, snapshot, None, one.partition_id) for one in self.done for file in one.files]
+        return [PlacedFile(file, one.first, one.last, one.partition_id) for one in self.done for file in one.files]
+
+
+def is_laid_out_differently(current: TableDef, planned: TableDef) -> bool:
+    """Whether the columns or the partition keys of a table have changed since it was planned."""
+    return current.columns != planned.columns or current.partition != planned.partition

@@ -1,0 +1,273 @@
+"""Expire snapshots: forget them, and all that no snapshot which stays can see.
+
+What goes of the catalog is what the engine's own expiry takes; but this one runs on MySQL, too, and can spare snapshots
+in the middle. Files are only scheduled here; clean-up deletes them later, when nobody reads them any more.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from fnmatch import fnmatchcase
+from itertools import pairwise
+
+from ducklake_orch.catalog.commit import read_pins, stored_path
+from ducklake_orch.catalog.metadata import (
+    NOW,
+    Metadata,
+    MetadataTransaction,
+    Relation,
+    absolute_paths,
+    places_with_dead_rows,
+    table_folders,
+    text,
+)
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.commit import Write, commit_through, refuse_read_only
+from ducklake_orch.engine.session import open_session
+
+SCHEDULED = {"data_file_id": "BIGINT", "path": "VARCHAR", "path_is_relative": "BOOLEAN"}
+# What a table leaves behind in the catalog, beside its files.
+_OF_TABLES = (
+    *("ducklake_table", "ducklake_table_stats", "ducklake_table_column_stats", "ducklake_partition_info"),
+    *("ducklake_partition_column", "ducklake_column", "ducklake_column_tag", "ducklake_sort_info"),
+    *("ducklake_sort_expression", "ducklake_schema_versions", "ducklake_inlined_data_tables"),
+    "ducklake_column_mapping",
+)
+_OF_FILES = (
+    *("ducklake_data_file", "ducklake_file_column_stats", "ducklake_file_variant_stats"),
+    "ducklake_file_partition_value",
+)
+_GAPS_IN_ONE_CONDITION = 1000
+
+
+@dataclass(frozen=True)
+class Retention:
+    """Which snapshots stay; the latest one always does, and so do those that running writes need.
+
+    Attributes:
+        before: Those that were made at this time or later stay.
+        retain_last: So many of the newest stay, however old they are.
+        keep: Those stay whose message or author matches one of these patterns (`release *`).
+    """
+
+    before: datetime
+    retain_last: int = 1
+    keep: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Expiry:
+    """What goes when snapshots expire.
+
+    Attributes:
+        snapshots: The snapshots that go.
+        kept: How many stay.
+        pinned: How many of them only because a running write needs them.
+        pinned_by: What the write does that needs the oldest of these, and who runs it.
+        tables: Ids of dropped tables that no snapshot knows any more.
+        data_files: How many data files nobody can see any more.
+        delete_files: The same of delete files.
+        rows: How many rows these data files hold.
+        bytes: Size of all these files; they are freed by clean-up.
+        paths: These files, absolute.
+    """
+
+    snapshots: tuple[int, ...] = ()
+    kept: int = 0
+    pinned: int = 0
+    pinned_by: str | None = None
+    tables: tuple[int, ...] = ()
+    data_files: int = 0
+    delete_files: int = 0
+    rows: int = 0
+    bytes: int = 0
+    paths: tuple[str, ...] = field(default=(), repr=False)
+
+
+def plan_expire(metadata: Metadata, retention: Retention) -> Expiry:
+    """Return what an expiry would take away; changes nothing."""
+    return _find(metadata, retention, None).expiry
+
+
+def expirable(metadata: Metadata, retention: Retention) -> Sequence[int]:
+    """Return the snapshots that an expiry would forget."""
+    return _snapshots(metadata, retention, None).going
+
+
+def expire(config: LakeConfig, retention: Retention, *, only: Collection[int] | None = None) -> Expiry:
+    """Expire snapshots.
+
+    Args:
+        config: The lake.
+        retention: Which snapshots stay.
+        only: No snapshots go but these: those that a plan has shown.
+    """
+    purpose = "expiring snapshots"
+    refuse_read_only(config, purpose)
+    # Who does it twice finds nothing left to do.
+    write = Write(purpose, marked=False, repeatable=True)
+
+    def work(transaction: MetadataTransaction) -> Expiry:
+        found = _find(transaction.metadata, retention, only)
+        if found.expiry.snapshots:
+            _remove(transaction, found)
+        return found.expiry
+
+    with open_session(config, entering=False) as session, session.instance.one_thread():
+        return commit_through(MetadataTransaction, session, write, work, settle=False)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What goes, by its ids.
+
+    Attributes:
+        unseen: Conditions for rows that held only between snapshots that stay; together they are for all of them.
+    """
+
+    expiry: Expiry
+    unseen: Sequence[str] = ()
+    files: Mapping[int, str] = field(default_factory=dict)
+    delete_files: Mapping[int, str] = field(default_factory=dict)
+
+
+def _find(metadata: Metadata, retention: Retention, only: Collection[int] | None) -> _Found:
+    kept = _snapshots(metadata, retention, only)
+    going, staying = kept.going, kept.staying
+    if not going:
+        return _Found(Expiry(kept=len(staying), pinned=kept.pinned, pinned_by=kept.pinned_by))
+    unseen = list(_unseen(staying))
+    either = f"coalesce({' OR '.join(unseen)}, false)"
+    name = metadata.table_sql
+    tables = [
+        int(row[0])
+        for row in metadata.rows(
+            f"SELECT table_id FROM {name('ducklake_table')} GROUP BY table_id HAVING bool_and({either})"
+        )
+    ]
+    folders = table_folders(metadata)
+    gone = f"table_id IN ({_list(tables)}) OR {either}"
+    files = metadata.rows(
+        f"SELECT data_file_id, table_id, path, path_is_relative, file_size_bytes, record_count"
+        f" FROM {name('ducklake_data_file')} WHERE {gone} ORDER BY data_file_id"
+    )
+    ended = f"SELECT data_file_id FROM {name('ducklake_data_file')} WHERE {gone}"
+    deletes = metadata.rows(
+        f"SELECT delete_file_id, table_id, path, path_is_relative, file_size_bytes"
+        f" FROM {name('ducklake_delete_file')} WHERE {gone} OR data_file_id IN ({ended}) ORDER BY delete_file_id"
+    )
+    data_paths, delete_paths = absolute_paths(files, folders), absolute_paths(deletes, folders)
+    expiry = Expiry(
+        snapshots=tuple(going),
+        kept=len(staying),
+        pinned=kept.pinned,
+        pinned_by=kept.pinned_by,
+        tables=tuple(tables),
+        data_files=len(files),
+        delete_files=len(deletes),
+        rows=sum(int(row[5]) for row in files),
+        bytes=sum(int(row[4]) for row in [*files, *deletes]),
+        paths=(*data_paths.values(), *delete_paths.values()),
+    )
+    return _Found(expiry, unseen, data_paths, delete_paths)
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """The snapshots that go, and those that stay; of these, how many only for a running write, and for which."""
+
+    going: list[int]
+    staying: list[int]
+    pinned: int
+    pinned_by: str | None
+
+
+def _snapshots(metadata: Metadata, retention: Retention, only: Collection[int] | None) -> _Kept:
+    """Return which snapshots go, and which stay."""
+    names = ", c.author, c.commit_message" if retention.keep else ""
+    said = f"LEFT JOIN {metadata.table_sql('ducklake_snapshot_changes')} c USING (snapshot_id)" if names else ""
+    rows = metadata.rows(
+        f"SELECT snapshot_id, epoch_us(s.snapshot_time::TIMESTAMPTZ){names}"
+        f" FROM {metadata.table_sql('ducklake_snapshot')} s {said} ORDER BY snapshot_id"
+    )
+    newest = len(rows) - max(retention.retain_last, 1)
+    # In whole microseconds, as the catalogs have it.
+    limit = retention.before.timestamp()
+    going, staying, pinned = list[int](), list[int](), 0
+    oldest = read_pins(metadata).oldest
+    for place, (number, time, *words) in enumerate(rows):
+        stays = (
+            place >= newest
+            or int(time) / 1_000_000 >= limit
+            or (only is not None and number not in only)
+            or any(fnmatchcase(text(word) or "", pattern) for word in words for pattern in retention.keep)
+        )
+        needed = not stays and oldest is not None and int(number) >= oldest.snapshot_id
+        pinned += needed
+        (staying if stays or needed else going).append(int(number))
+    return _Kept(going, staying, pinned, oldest.owner if oldest and pinned else None)
+
+
+def _unseen(staying: Sequence[int]) -> Iterator[str]:
+    """Return the conditions for rows that came and went between two snapshots that stay."""
+    gaps = [(one, other) for one, other in pairwise([-1, *staying]) if other > one + 1]
+    for start in range(0, len(gaps), _GAPS_IN_ONE_CONDITION):
+        some = gaps[start : start + _GAPS_IN_ONE_CONDITION]
+        yield " OR ".join(f"(begin_snapshot > {one} AND end_snapshot <= {other})" for one, other in some)
+    yield "begin_snapshot >= end_snapshot"
+
+
+def _remove(transaction: MetadataTransaction, found: _Found) -> None:
+    metadata, tables = transaction.metadata, found.expiry.tables
+    snapshots, files, deletes = found.expiry.snapshots, list(found.files), list(found.delete_files)
+    # Asked before anything is gone.
+    inlined = _inlined_tables(metadata, tables)
+    mappings = _ids(metadata, "mapping_id", "ducklake_column_mapping", f"table_id IN ({_list(tables)})")
+    either = f"coalesce({' OR '.join(found.unseen)}, false)"
+    macros = _ids(metadata, "macro_id", "ducklake_macro", f"true GROUP BY macro_id HAVING bool_and({either})")
+
+    for name in ("ducklake_snapshot", "ducklake_snapshot_changes"):
+        transaction.change_each(name, "DELETE FROM {} WHERE", "snapshot_id", snapshots)
+    for name in _OF_FILES:
+        transaction.change_each(name, "DELETE FROM {} WHERE", "data_file_id", files)
+    transaction.change_each("ducklake_delete_file", "DELETE FROM {} WHERE", "delete_file_id", deletes)
+    schedule(transaction, [*found.files.items(), *found.delete_files.items()])
+    for name in _OF_TABLES:
+        transaction.change_each(name, "DELETE FROM {} WHERE", "table_id", tables)
+    transaction.change_each("ducklake_name_mapping", "DELETE FROM {} WHERE", "mapping_id", mappings)
+    for name in ("ducklake_schema", "ducklake_view", "ducklake_tag", "ducklake_macro"):
+        for condition in found.unseen:
+            transaction.change(name, f"DELETE FROM {{}} WHERE {condition}")
+    for place in places_with_dead_rows(metadata):
+        for condition in found.unseen:
+            transaction.change(place, f"DELETE FROM {{}} WHERE {condition}")
+    for name in ("ducklake_macro_impl", "ducklake_macro_parameters"):
+        transaction.change_each(name, "DELETE FROM {} WHERE", "macro_id", macros)
+    # At the end: with a DROP, MySQL commits all that came before it.
+    for name in inlined:
+        transaction.drop(name)
+
+
+def schedule(transaction: MetadataTransaction, files: Sequence[tuple[int, str]]) -> None:
+    """Schedule files for deletion, given as ids with absolute paths."""
+    root = transaction.metadata.data_path()
+    rows = [(number, *stored_path(path, root)) for number, path in files]
+    transaction.insert(
+        "ducklake_files_scheduled_for_deletion", Relation.of(SCHEDULED, rows), constants={"schedule_start": NOW}
+    )
+
+
+def _inlined_tables(metadata: Metadata, tables: Sequence[int]) -> list[str]:
+    """Return the names of the tables that hold inlined rows and deletions of some tables."""
+    registry = metadata.table_sql("ducklake_inlined_data_tables")
+    rows = metadata.rows(f"SELECT table_name FROM {registry} WHERE table_id IN ({_list(tables)})")
+    return [*(text(row[0]) or "" for row in rows), *(f"ducklake_inlined_delete_{one}" for one in tables)]
+
+
+def _ids(metadata: Metadata, column: str, table: str, condition: str) -> list[int]:
+    rows = metadata.rows(f"SELECT {column} FROM {metadata.table_sql(table)} WHERE {condition}")
+    return [int(row[0]) for row in rows]
+
+
+def _list(ids: Sequence[int]) -> str:
+    return ", ".join(map(str, ids)) or "NULL"

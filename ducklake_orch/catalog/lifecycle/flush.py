@@ -1,0 +1,231 @@
+"""Move what is only in the catalog into files: inlined rows, and inlined deletions of rows in files.
+
+Rows keep their ids, and the snapshots that they came and went with: every snapshot and the change feed read as before.
+They move a slice at a time: each is read and written first, so that its commit holds the queue only briefly.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import duckdb
+
+from ducklake_orch.catalog.commit import pinned
+from ducklake_orch.catalog.lifecycle.file_history import file_lives
+from ducklake_orch.catalog.lifecycle.flush_commit import FlushedSlice, commit_flushed
+from ducklake_orch.catalog.lifecycle.inlined_slice import InlinedSlice, read_slice, write_slice
+from ducklake_orch.catalog.metadata import (
+    Metadata,
+    NewDeleteFile,
+    TableDef,
+    TableHistory,
+    deletions_table,
+    inexact_columns,
+    is_there,
+)
+from ducklake_orch.catalog.parquet import FileLife
+from ducklake_orch.catalog.search import planning
+from ducklake_orch.catalog.writing import write_delete_file
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.commit import Write, refuse_read_only
+from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.fault_points import fault_point
+from ducklake_orch.engine.instances import working_connection
+from ducklake_orch.engine.quoting import TableName
+from ducklake_orch.engine.retry import by_plan, retrying
+from ducklake_orch.engine.session import open_session
+from ducklake_orch.engine.stored_files import removing_failed
+from ducklake_orch.errors import UnsupportedStatementError
+from ducklake_orch.results import CommitInfo
+
+_ROWS_IN_ONE_SLICE, _FILES_IN_ONE_SLICE = 50_000, 200
+
+
+@dataclass(frozen=True)
+class Flushed:
+    """What a flush did to a table.
+
+    Attributes:
+        rows: Row versions that left the catalog, those included that no snapshot sees any more.
+        deletions: Deletions of rows in files that left the catalog.
+        files: Data files that came.
+        kept: Row versions that stay in the catalog, because a file would not hold their values exactly.
+        snapshot_id: The last snapshot that it made, if it made one.
+        stopped: Why it ended early, if it did.
+    """
+
+    rows: int = 0
+    deletions: int = 0
+    files: int = 0
+    kept: int = 0
+    snapshot_id: int | None = None
+    stopped: str | None = None
+
+    def plus(self, done: FlushedSlice, snapshot: int | None) -> "Flushed":
+        """Add what a slice did, and its snapshot."""
+        return replace(
+            self,
+            rows=self.rows + done.row_count,
+            deletions=self.deletions + done.deletion_count,
+            files=self.files + len(done.files),
+            kept=self.kept + done.kept,
+            snapshot_id=self.snapshot_id if snapshot is None else snapshot,
+        )
+
+
+@dataclass(frozen=True)
+class _Position:
+    """What is flushed already: inlined rows by schema version and id, deletions by the id of their file."""
+
+    version: int = -1
+    row_id: int = -1
+    file_id: int = -1
+
+
+@dataclass(frozen=True)
+class _Slice:
+    """What is moved in one commit.
+
+    Attributes:
+        snapshot: The snapshot that this was planned on.
+        rows: Inlined rows, by the table that holds them.
+        lives: Files whose deletions are inlined.
+        end: Where the next slice begins.
+    """
+
+    snapshot: int
+    table: TableDef
+    rows: tuple[InlinedSlice, ...]
+    lives: tuple[FileLife, ...]
+    end: _Position
+
+    @property
+    def is_last(self) -> bool:
+        """Whether nothing can be left after it."""
+        return sum(len(one) for one in self.rows) < _ROWS_IN_ONE_SLICE and len(self.lives) < _FILES_IN_ONE_SLICE
+
+
+def flush_inlined(
+    config: LakeConfig, name: TableName, *, commit: CommitInfo, stopping: Callable[[], str | None] = lambda: None
+) -> Flushed:
+    """Move the inlined rows and deletions of a table into files: those that are there when this begins.
+
+    Args:
+        config: The lake.
+        name: The table.
+        commit: Author, message and extra of the snapshots.
+        stopping: Tells why no further slice is to begin, or None.
+    """
+    refuse_read_only(config, f"flushing `{name}`")
+    until: int | None = None
+    position, total = _Position(), Flushed()
+    while True:
+        part, done, snapshot = _flush_slice(config, name, commit, until, position)
+        if done is None:
+            return total
+        total, position = total.plus(done, snapshot), part.end
+        until = part.snapshot if until is None else until
+        if part.is_last:
+            return total
+        if (why := stopping()) is not None:
+            return replace(total, stopped=why)
+
+
+def _flush_slice(
+    config: LakeConfig, name: TableName, commit: CommitInfo, until: int | None, start: _Position
+) -> tuple[_Slice, FlushedSlice | None, int | None]:
+    """Flush the next slice; return it, what was done, and the snapshot. Nothing was done where nothing is left."""
+    purpose = f"flushing `{name}`"
+
+    def attempt(_: int) -> tuple[_Slice, FlushedSlice | None, int | None]:
+        write = Write(purpose, commit)
+        with planning(config, f"Planning {purpose}") as metadata:
+            part = _plan(metadata, name, until, start)
+        if not (part.rows or part.lives):
+            return part, None, None
+        with pinned(config, write, part.snapshot):
+            return part, *_move(config, write, part)
+
+    return retrying(config.retry, purpose, attempt, attempts_for=by_plan)
+
+
+def _plan(metadata: Metadata, name: TableName, until: int | None, start: _Position) -> _Slice:
+    """Read the next slice.
+
+    Args:
+        metadata: The metadata tables.
+        name: The table.
+        until: The last snapshot whose rows and deletions are flushed; by default the latest.
+        start: Where the slice begins.
+    """
+    latest = metadata.latest().snapshot_id
+    table = metadata.table(name, latest)
+    if metadata.encrypted():
+        raise UnsupportedStatementError(f"`{table}` is encrypted.", remedy="Let the extension flush it.")
+    history, end, room = TableHistory(metadata, table), start, _ROWS_IN_ONE_SLICE
+    until = latest if until is None else until
+    rows: list[InlinedSlice] = []
+    for place in sorted(table.inlined, key=lambda one: one.schema_version):
+        if not room or place.schema_version < start.version or not is_there(metadata, place.name):
+            continue
+        if inexact_columns(history.columns(place.schema_version)):
+            continue
+        after = start.row_id if place.schema_version == start.version else -1
+        if (some := read_slice(history, place, after, until, room)) is not None:
+            rows.append(some)
+            room = max(room - len(some), 0)
+            end = replace(end, version=place.schema_version, row_id=some.range.last)
+    lives = tuple(_with_inlined_deletions(history, until, start.file_id).values()) if room else ()
+    if lives:
+        end = replace(end, file_id=max(life.file.data_file_id for life in lives))
+    return _Slice(latest, table, tuple(rows), lives, end)
+
+
+def _with_inlined_deletions(history: TableHistory, until: int, after: int) -> dict[int, FileLife]:
+    """Return live files that have lost rows in the catalog, in the order of their ids.
+
+    Deletions of files that are retired stay where they are: in a delete file without an end they would hold twice.
+    """
+    metadata = history.metadata
+    if (name := deletions_table(metadata, history.table)) is None:
+        return {}
+    live = f"SELECT data_file_id FROM {metadata.table_sql('ducklake_data_file')} WHERE end_snapshot IS NULL"
+    found = metadata.rows(
+        f"SELECT DISTINCT file_id FROM {metadata.table_sql(name)}"
+        f" WHERE file_id > {after} AND begin_snapshot <= {until} AND file_id IN ({live})"
+        f" ORDER BY file_id LIMIT {_FILES_IN_ONE_SLICE}"
+    )
+    return file_lives(history, [int(row[0]) for row in found]) if found else {}
+
+
+def _move(config: LakeConfig, write: Write, part: _Slice) -> tuple[FlushedSlice, int | None]:
+    """Write the files of a slice, and commit them."""
+    with removing_failed(config, write, part.table.folder):
+        written = _written(config, write, part)
+        fault_point("files.written")
+        snapshot = None
+        if written.changes_anything:
+            with open_session(config, entering=False) as session:
+                snapshot = commit_flushed(session, write, part.table, written)
+    return written, snapshot
+
+
+def _written(config: LakeConfig, write: Write, part: _Slice) -> FlushedSlice:
+    try:
+        with working_connection(config) as con:
+            slices = [write_slice(con, part.table, one, write.write_id) for one in part.rows]
+            deletes = [_delete_file(con, part.table, life, write) for life in part.lives]
+            return FlushedSlice(
+                ranges=tuple(one.range for one in slices),
+                files=tuple(file for one in slices for file in one.files),
+                kept=sum(len(one.range.kept) for one in slices),
+                lives=part.lives,
+                deletes=tuple(deletes),
+            )
+    except duckdb.Error as error:
+        failure = classify(error, config, f"{write.purpose} failed")
+    raise failure
+
+
+def _delete_file(con: duckdb.DuckDBPyConnection, table: TableDef, life: FileLife, write: Write) -> NewDeleteFile:
+    file = replace(life.file, inlined_deletes=len({position for position, _ in life.deleted}))
+    return write_delete_file(con, table, write.write_id, file, life.deleted)

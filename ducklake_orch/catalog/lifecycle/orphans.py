@@ -1,0 +1,229 @@
+"""Orphans: files below the lake's data path that its catalog does not list, such as those of a write that died.
+
+The storage is listed before the catalog is read: what is committed in between is then known. Paths are compared in one
+spelling, and a file that the catalog lists by another name is no orphan.
+
+A file is deleted if its name proves that a writer of this lake made it: by the lake's mark, or by the id of a write
+that the catalog names. All other files may belong to another lake or program: they are deleted only on demand.
+"""
+
+import logging
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from urllib.parse import unquote
+
+import duckdb
+
+from ducklake_orch.catalog.commit import read_pins
+from ducklake_orch.catalog.lifecycle.other_lakes import other_lakes
+from ducklake_orch.catalog.metadata import Metadata, canonical, origin, paths_of_tables, scheduled_paths, text
+from ducklake_orch.catalog.search import planning
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.bulk_delete import delete_files
+from ducklake_orch.engine.commit import refuse_read_only
+from ducklake_orch.engine.failures import run
+from ducklake_orch.engine.instances import working_connection
+from ducklake_orch.engine.quoting import exactly, literal
+from ducklake_orch.errors import SharedDataPathError, StorageError
+
+log = logging.getLogger("ducklake_orch")
+
+# The last of them says to executors that they see the storage; a driver that was killed has left it.
+_KINDS = re.compile(r"\.parquet$|\.puffin$|(?:^|/)ducklake-[0-9a-f]{32}(?:-[0-9a-f]{12})?\.driver$")
+_WRITE_ID = re.compile(r'"write_id": *"([0-9a-f]{32})"')
+_FILES_IN_ONE_QUERY = 1000
+
+
+@dataclass(frozen=True)
+class UnknownFile:
+    """A file of which it cannot be proved that a writer of this lake made it.
+
+    Attributes:
+        path: The file.
+        size: Its size in bytes.
+        reason: What is known about who made it.
+    """
+
+    path: str
+    size: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Orphans:
+    """Files that the catalog does not list.
+
+    Attributes:
+        files: How many of them this lake's writers made; after a deletion, how many files it has deleted.
+        bytes: Their size.
+        paths: Which ones.
+        unknown: The files that somebody else may have made; after a deletion, those that are left.
+        others: Why another lake may use this data path; looked for only if files are unknown.
+        young: How many more are too young to tell: a write may still be about to commit them.
+        running: How many more are of writes that are known to run.
+        failed: Why some could not be deleted.
+    """
+
+    files: int = 0
+    bytes: int = 0
+    paths: tuple[str, ...] = field(default=(), repr=False)
+    unknown: tuple[UnknownFile, ...] = ()
+    others: tuple[str, ...] = ()
+    young: int = 0
+    running: int = 0
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Stored:
+    path: str
+    size: int
+    modified: datetime
+
+
+def plan_orphans(config: LakeConfig, before: datetime) -> Orphans:
+    """List the orphans; changes nothing.
+
+    Args:
+        config: The lake.
+        before: Only files that were written before this time.
+    """
+    return _find(config, before).report()
+
+
+def delete_orphans(
+    config: LakeConfig, before: datetime, *, unknown: bool = False, only: Collection[str] | None = None
+) -> Orphans:
+    """Delete the orphans.
+
+    Args:
+        config: The lake.
+        before: Only files that were written before this time.
+        unknown: Delete the unknown files, too.
+        only: No files but these: those that a plan has shown.
+
+    Raises:
+        SharedDataPathError: When there are unknown files to delete, and another lake may use the data path.
+    """
+    refuse_read_only(config, "deleting orphans")
+    found = _find(config, before)
+    own = [one for one in found.own if only is None or one.path in only]
+    more = [one for one in found.unknown if unknown and (only is None or one.path in only)]
+    if more and found.others:
+        raise SharedDataPathError(
+            f"{len(more)} unknown files, such as {more[0].path}, are not deleted: {found.others[0]}.",
+            remedy="Give each lake a data path of its own. Delete files of lakes that no longer exist by hand.",
+        )
+    failed = delete_files(config, [one.path for one in [*own, *more]])
+    deleted = [one for one in [*own, *more] if one.path not in failed]
+    left = [one for one in found.unknown if one not in deleted]
+    return replace(found, own=deleted, unknown=left).report(failed)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The orphans that are old enough, how many are not, and how many are of running writes."""
+
+    own: Sequence[_Stored | UnknownFile]
+    unknown: Sequence[UnknownFile]
+    others: Sequence[str]
+    young: int
+    running: int
+
+    def report(self, failed: Mapping[str, str] | None = None) -> Orphans:
+        return Orphans(
+            len(self.own),
+            sum(one.size for one in self.own),
+            tuple(one.path for one in self.own),
+            tuple(self.unknown),
+            tuple(self.others),
+            self.young,
+            self.running,
+            failed or {},
+        )
+
+
+def _find(config: LakeConfig, before: datetime) -> _Found:
+    doing = f"Looking for orphans of lake `{config.name}`"
+    with planning(config, doing, reads=True) as metadata:
+        root = metadata.data_path()
+    with working_connection(config) as con:
+        pattern = f"SELECT file FROM glob({literal(f'{exactly(root)}**')})"
+        listed = [str(row[0]) for row in run(con, pattern, config, f"{doing} failed").fetchall()]
+    with planning(config, doing, reads=True) as metadata:
+        # Before the paths: a write that ends in between has then committed its files.
+        running = read_pins(metadata).write_ids
+        known = {*paths_of_tables(metadata), *scheduled_paths(metadata).values()}
+        strays = _strays(listed, known, root)
+        own = [path for path in strays if origin(path)[0] in running]
+        strays = sorted(set(strays).difference(own))
+        reasons = _reasons(metadata, strays)
+    with working_connection(config) as con:
+        found = list(_looked_at(config, con, strays))
+    old = [one for one in found if one.modified < before]
+    unknown = [UnknownFile(one.path, one.size, reasons[one.path]) for one in old if one.path in reasons]
+    others = other_lakes(config, root, listed, [path for path in strays if path in reasons]) if unknown else []
+    proved = [one for one in old if one.path not in reasons]
+    return _Found(proved, unknown, others, len(found) - len(old), len(own))
+
+
+def _strays(listed: Sequence[str], known: Collection[str], root: str) -> list[str]:
+    """Return the files of a listing that the catalog has by no name."""
+    strays = [path for path in listed if path not in known and _KINDS.search(path)]
+    if not strays:
+        return []
+    # Some servers list `%20` in a name as a space.
+    unlisted = set(known).difference(listed)
+    spellings = {name for path in unlisted for name in (canonical(path, root), unquote(path))}
+    return [path for path in strays if path not in spellings and canonical(path, root) not in spellings]
+
+
+def _reasons(metadata: Metadata, strays: Sequence[str]) -> dict[str, str]:
+    """Return of which files it cannot be proved that writers of this lake made them, and why."""
+    mark, origins = metadata.lake_mark(), {path: origin(path) for path in strays}
+    committed = frozenset[str]()
+    if any(write_id and of_lake is None for write_id, of_lake in origins.values()):
+        changes = metadata.table_sql("ducklake_snapshot_changes")
+        rows = metadata.rows(f"SELECT commit_extra_info FROM {changes} WHERE commit_extra_info IS NOT NULL")
+        committed = frozenset(one for row in rows for one in _WRITE_ID.findall(text(row[0]) or ""))
+    found = {}
+    for path, (write_id, of_lake) in origins.items():
+        if of_lake is not None and of_lake != mark:
+            found[path] = f"a writer of the lake with the mark {of_lake} made it"
+        elif write_id is None:
+            found[path] = "the name does not say which lake it is of"
+        elif of_lake is None and write_id not in committed:
+            found[path] = f"the name says no lake, and write {write_id} made no snapshot that this catalog has"
+    return found
+
+
+def _looked_at(config: LakeConfig, con: duckdb.DuckDBPyConnection, paths: Sequence[str]) -> Iterator[_Stored]:
+    """Return size and time of files, but for those that are gone meanwhile."""
+    for path in paths:
+        if "://" not in path and os.path.exists(path):
+            stat = os.stat(path)
+            yield _Stored(path, stat.st_size, datetime.fromtimestamp(stat.st_mtime, UTC))
+    remote = [path for path in paths if "://" in path]
+    for start in range(0, len(remote), _FILES_IN_ONE_QUERY):
+        yield from _asked(config, con, remote[start : start + _FILES_IN_ONE_QUERY])
+
+
+def _asked(config: LakeConfig, con: duckdb.DuckDBPyConnection, paths: Sequence[str]) -> Iterator[_Stored]:
+    """Ask for objects with one question; where one of them cannot be had, find out by halves which."""
+    names = ", ".join(literal(exactly(path)) for path in paths)
+    sql = f"SELECT filename, size, epoch_us(last_modified::TIMESTAMPTZ) FROM read_blob([{names}])"
+    try:
+        rows = run(con, sql, config, "Looking at orphans failed").fetchall()
+    except StorageError as error:
+        if len(paths) == 1:
+            log.warning("%s is spared: %s", paths[0], error)
+            return
+        half = len(paths) // 2
+        yield from _asked(config, con, paths[:half])
+        yield from _asked(config, con, paths[half:])
+        return
+    for path, size, modified in rows:
+        yield _Stored(str(path), int(size), datetime.fromtimestamp(modified / 1_000_000, UTC))

@@ -1,0 +1,118 @@
+"""Add files with known row ids: those of merges and flushes hold rows of earlier snapshots, each with its own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ducklake_orch.catalog.commit import PreparedFiles, prepare, stored_path
+from ducklake_orch.catalog.metadata import DataFile, MetadataTransaction, NewFile, Relation, TableDef
+
+_FILES = {
+    "ordinal": "BIGINT",
+    "path": "VARCHAR",
+    "path_is_relative": "BOOLEAN",
+    "record_count": "BIGINT",
+    "file_size_bytes": "BIGINT",
+    "footer_size": "BIGINT",
+    "begin_snapshot": "BIGINT",
+    "partial_max": "BIGINT",
+    "partition_id": "BIGINT",
+}
+
+
+@dataclass(frozen=True)
+class PlacedFile:
+    """A file, and where it belongs in the table's history.
+
+    Attributes:
+        file: The file; its rows carry their ids.
+        begin: The first snapshot that reads it.
+        partial_max: The last of the snapshots that its rows came with, where they name theirs.
+        partition_id: The partition spec that it was written with.
+    """
+
+    file: NewFile
+    begin: int
+    partial_max: int | None
+    partition_id: int | None
+
+
+def unnumbered(file: NewFile) -> DataFile:
+    """Return a file that has no number yet, as one of the table's."""
+    return DataFile(
+        data_file_id=0,
+        path=file.path,
+        file_size=file.file_size,
+        footer_size=file.footer_size,
+        record_count=file.record_count,
+        begin_snapshot=0,
+        row_id_start=None,
+        partition_id=None,
+        partition_values=(),
+        mapping_id=None,
+        partial_max=None,
+        encryption_key=None,
+        schema_version=0,
+    )
+
+
+def add_placed_files(
+    transaction: MetadataTransaction, table: TableDef, files: Sequence[PlacedFile], first_id: int
+) -> PreparedFiles:
+    """Write files down, with their partition values and statistics; return what they add up to.
+
+    Args:
+        transaction: The commit.
+        table: The table that they were written for.
+        files: The files.
+        first_id: The number of the first of them.
+    """
+    ready = prepare(transaction.con, table, [one.file for one in files])
+    rows = [
+        (
+            number,
+            *stored_path(one.file.path, table.folder),
+            one.file.record_count,
+            one.file.file_size,
+            one.file.footer_size,
+            one.begin,
+            one.partial_max,
+            one.partition_id,
+        )
+        for number, one in enumerate(files)
+    ]
+    constants, numbers = {"table_id": table.table_id}, {"data_file_id": ("ordinal", first_id)}
+    new = Relation.of(_FILES, rows)
+    transaction.insert("ducklake_data_file", new, constants=constants | {"file_format": "parquet"}, shifts=numbers)
+    transaction.insert("ducklake_file_partition_value", ready.values, constants=constants, shifts=numbers)
+    transaction.insert("ducklake_file_column_stats", ready.stats, constants=constants, shifts=numbers)
+    transaction.insert("ducklake_file_variant_stats", ready.variants, constants=constants, shifts=numbers)
+    return ready
+
+
+def recount(
+    transaction: MetadataTransaction,
+    table_id: int,
+    added: Sequence[NewFile],
+    *,
+    removed_bytes: int = 0,
+    rows_lost: int = 0,
+) -> None:
+    """Write down how many rows and bytes a table has; the engine takes nothing below 0 there.
+
+    Args:
+        transaction: The commit.
+        table_id: The table.
+        added: Files that come, and are not written down yet.
+        removed_bytes: Size of the live files that go, and have not gone yet.
+        rows_lost: How many rows the table was thought to have that it has no more.
+    """
+    name = transaction.metadata.table_sql
+    live = f"FROM {name('ducklake_data_file')} WHERE table_id = {table_id} AND end_snapshot IS NULL"
+    counts = f"(SELECT max(record_count) FROM {name('ducklake_table_stats')} WHERE table_id = {table_id})"
+    found = transaction.metadata.rows(f"SELECT coalesce(sum(file_size_bytes), 0), {counts} {live}")
+    size = int(found[0][0]) + sum(one.file_size for one in added) - removed_bytes
+    rows = int(found[0][1] or 0) - rows_lost
+    transaction.change(
+        "ducklake_table_stats",
+        f"UPDATE {{}} SET record_count = {max(rows, 0)}, file_size_bytes = {max(size, 0)} WHERE table_id = {table_id}",
+    )

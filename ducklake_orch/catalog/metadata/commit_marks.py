@@ -1,0 +1,21 @@
+"""What callers wrote into the extra information of snapshots, to find these again."""
+
+from contextlib import AbstractContextManager
+
+from ducklake_orch.catalog.metadata.snapshot_reader import reading
+from ducklake_orch.engine.quoting import literal
+from ducklake_orch.engine.session import Session
+
+
+def marked_snapshot(opened: AbstractContextManager[Session], mark: str) -> int | None:
+    """Return the latest snapshot whose extra information has a mark in it, among all that have not expired.
+
+    Args:
+        opened: A session that looks into the lake; it need not be entered.
+        mark: Letters and digits.
+    """
+    with opened as session, reading(session, "Looking for what was done before") as metadata:
+        name = metadata.dialect.table("ducklake_snapshot_changes")
+        found = f"select max(snapshot_id) from {name} where commit_extra_info like {literal(f'%{mark}%')}"
+        rows = metadata.rows(metadata.dialect.query(found))
+        return None if rows[0][0] is None else int(rows[0][0])

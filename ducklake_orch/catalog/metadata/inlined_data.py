@@ -1,0 +1,178 @@
+"""Rows and deletions that are kept in the metadata database instead of in files."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ducklake_orch.catalog.metadata.cell_values import text
+from ducklake_orch.catalog.metadata.column_evolution import read_as
+from ducklake_orch.catalog.metadata.reserved_names import (
+    beside,
+    reserved_column,
+    row_id_name,
+    snapshot_id_name,
+    stored_name,
+)
+from ducklake_orch.catalog.metadata.snapshot_reader import Metadata, live
+from ducklake_orch.catalog.metadata.table_history import TableHistory
+from ducklake_orch.catalog.metadata.table_model import ColumnDef, InlinedTable, TableDef
+from ducklake_orch.catalog.metadata.type_names import duckdb_type
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.dialects import Dialect, dialect_of
+from ducklake_orch.engine.quoting import identifier
+
+# SQLite puts no more than 500 SELECTs together.
+_SELECTS_IN_ONE_QUERY = 400
+# The row id and the two snapshots, beside the columns of an inlined row.
+_INTERNAL_COLUMNS = 3
+
+
+@dataclass(frozen=True)
+class InlinedRows:
+    """The live inlined rows of one schema version.
+
+    Attributes:
+        table: Where they are kept.
+        schema_version: The version of the table's schema that they were written with.
+        sql: The query that gives them: the columns asked for, by name, then the next three.
+        row_id: What the row's id is called beside them.
+        snapshot: What the snapshot is called that the row came with.
+        end: What the snapshot is called that the row ended with, where that was asked for.
+    """
+
+    table: str
+    schema_version: int
+    sql: str
+    row_id: str
+    snapshot: str
+    end: str
+
+
+def deletions_table(metadata: Metadata, table: TableDef) -> str | None:
+    """Return the name of the metadata table of deleted positions, if there is one."""
+    name = f"ducklake_inlined_delete_{table.table_id}"
+    return name if is_there(metadata, name) else None
+
+
+def deletions_sql(metadata: Metadata, name: str, at: int) -> str:
+    """Return the query for deleted positions at a snapshot: `data_file_id`, `pos`."""
+    source = metadata.table_sql(name)
+    return f"SELECT DISTINCT file_id AS data_file_id, row_id AS pos FROM {source} WHERE begin_snapshot <= {at}"
+
+
+def inlined_rows(history: TableHistory, at: int, columns: Sequence[ColumnDef]) -> tuple[InlinedRows, ...]:
+    """Return how to get the inlined rows that are live at a snapshot, as they are to be read.
+
+    Args:
+        history: The table and its past.
+        at: The snapshot.
+        columns: What is to be read of them.
+    """
+    metadata, table = history.metadata, history.table
+    found = [one for one in table.inlined if is_there(metadata, one.name)]
+    return tuple(_rows(history, one, live(at), columns) for one in found)
+
+
+def inlined_versions(history: TableHistory, columns: Sequence[ColumnDef], condition: str) -> tuple[InlinedRows, ...]:
+    """Return how to get inlined rows that are or were there: besides what `inlined_rows` gives, when they ended.
+
+    Args:
+        history: The table and its past.
+        columns: What is to be read of them.
+        condition: Which of them, by `begin_snapshot` and `end_snapshot`.
+    """
+    found = [one for one in history.table.inlined if is_there(history.metadata, one.name)]
+    return tuple(versions_of(history, one, columns, condition) for one in found)
+
+
+def versions_of(
+    history: TableHistory, place: InlinedTable, columns: Sequence[ColumnDef], condition: str
+) -> InlinedRows:
+    """Return how to get inlined rows of one schema version, as `inlined_versions` does."""
+    return _rows(history, place, condition, columns, ends=True)
+
+
+def count_sql(metadata: Metadata, inlined: InlinedTable, at: int) -> str:
+    """Return the query for how many inlined rows are live at a snapshot."""
+    return f"SELECT count(*) FROM {metadata.table_sql(inlined.name)} WHERE {live(at)}"
+
+
+def count_inlined(metadata: Metadata, table: TableDef, at: int) -> int:
+    """Return how many inlined rows of a table are live at a snapshot."""
+    there = [one for one in table.inlined if is_there(metadata, one.name)]
+    return sum(int(metadata.rows(count_sql(metadata, one, at))[0][0]) for one in there)
+
+
+def places_with_dead_rows(metadata: Metadata) -> list[str]:
+    """Return the tables of the whole lake that hold inlined rows which have ended, in a constant number of queries."""
+    config = metadata.config
+    registry = metadata.rows(f"SELECT table_name FROM {metadata.table_sql('ducklake_inlined_data_tables')}")
+    there = set(dialect_of(config).names(metadata.con, "ducklake_inlined_data_"))
+    places = [name for row in registry if (name := text(row[0]) or "") in there]
+    found = []
+    for start in range(0, len(places), _SELECTS_IN_ONE_QUERY):
+        selects = [
+            f"select {number} as place, count(end_snapshot) as n from {dialect_of(config).table(name)}"
+            for number, name in enumerate(places[start : start + _SELECTS_IN_ONE_QUERY], start)
+        ]
+        counted = metadata.rows(dialect_of(config).query(" union all ".join(selects)))
+        found += [places[int(row[0])] for row in counted if int(row[1])]
+    return found
+
+
+def is_there(metadata: Metadata, name: str) -> bool:
+    """Whether the metadata database has a table that other sessions make and drop as they need it."""
+    if not metadata.dialect.exists(metadata.con, name):
+        return False
+    metadata.dialect.refresh_tables(metadata.con)
+    return True
+
+
+def _rows(
+    history: TableHistory, inlined: InlinedTable, condition: str, columns: Sequence[ColumnDef], *, ends: bool = False
+) -> InlinedRows:
+    metadata = history.metadata
+    row_id, snapshot, end = row_id_name(columns), snapshot_id_name(columns), beside("__ducklake_orch_end", columns)
+    then = {one.column_id: one for one in history.columns(inlined.schema_version)}
+    select, stored = [], ["row_id", "begin_snapshot"]
+    for column in columns:
+        old = then.get(column.column_id)
+        value = read_as(stored_value(metadata, old), old, column) if old else read_as("NULL", None, column)
+        select.append(f"{value} AS {identifier(column.name)}")
+        stored += [f"{identifier(old.name)} AS {identifier(stored_name(old.name))}"] if old else []
+    select += [f"row_id AS {row_id}", f"begin_snapshot AS {snapshot}"]
+    if ends:
+        select.append(f"end_snapshot AS {end}")
+        stored.append("end_snapshot")
+    # Fetched before any condition is put on them: DuckDB hands some to Postgres that it then cannot write down.
+    rows = f"SELECT {', '.join(stored)} FROM {metadata.table_sql(inlined.name)} WHERE {condition}"
+    sql = f"WITH stored AS MATERIALIZED ({rows}) SELECT {', '.join(select)} FROM stored"
+    return InlinedRows(inlined.name, inlined.schema_version, sql, row_id, snapshot, end)
+
+
+def stored_types(dialect: Dialect[Any], columns: Sequence[ColumnDef]) -> dict[str, str] | None:
+    """Return the types in which the catalog stores inlined rows; None when it cannot store such columns.
+
+    Args:
+        dialect: Of the catalog.
+        columns: The table's columns.
+    """
+    if reserved_column(columns) is not None or not all(dialect.takes_inlined_column(one.name) for one in columns):
+        return None
+    if dialect.most_columns is not None and len(columns) + _INTERNAL_COLUMNS > dialect.most_columns:
+        return None
+    found = {one.name: dialect.inlined_type(one.type, duckdb_type(one)) for one in columns}
+    stored = {name: kind for name, kind in found.items() if kind is not None}
+    return stored if len(stored) == len(found) else None
+
+
+def inlines(config: LakeConfig, table: TableDef) -> bool:
+    """Whether the engine inlines small inserts into a table; unless told otherwise, it does."""
+    limit = table.options.get("data_inlining_row_limit", config.data_inlining_row_limit)
+    return limit is None or int(limit) > 0
+
+
+def stored_value(metadata: Metadata, column: ColumnDef) -> str:
+    """Return the SQL of an inlined value, in the type of its column; catalogs keep much as text."""
+    stored = metadata.dialect.inlined_value(column.type, identifier(stored_name(column.name)))
+    return f"CAST({stored} AS {duckdb_type(column)})"

@@ -1,0 +1,57 @@
+"""Tables of ducklake-orch in the metadata database, created on first write and changed without a snapshot."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ducklake_orch.catalog.metadata.snapshot_reader import Metadata
+from ducklake_orch.catalog.metadata.transaction import MetadataTransaction
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.commit import Write, commit_through
+from ducklake_orch.engine.dialects import dialect_of
+from ducklake_orch.engine.session import Session, open_session
+
+
+@dataclass(frozen=True)
+class OwnTable:
+    """A table of ducklake-orch in the metadata database.
+
+    Attributes:
+        name: Its name.
+        columns: Its columns, in SQL that every catalog takes.
+    """
+
+    name: str
+    columns: str
+
+    def is_there(self, metadata: Metadata) -> bool:
+        """Whether the table exists."""
+        return metadata.dialect.exists(metadata.con, self.name)
+
+    def write(self, config: LakeConfig, purpose: str, work: Callable[[MetadataTransaction], None]) -> None:
+        """Write to it; `work` runs again on every attempt, and running it twice must have the effect of once."""
+
+        def attempt(transaction: MetadataTransaction) -> None:
+            create_within(transaction, self.name, self.columns)
+            work(transaction)
+
+        write = Write(purpose, marked=False, repeatable=True)
+        with open_session(config, entering=False) as session:
+            create_before(session, self.name, self.columns)
+            commit_through(MetadataTransaction, session, write, attempt, settle=False)
+
+
+def create_before(session: Session, name: str, columns: str) -> None:
+    """Create a table before a transaction begins, where CREATE TABLE would commit that transaction."""
+    dialect, root = dialect_of(session.config), session.instance.root
+    if dialect.create_commits and not dialect.exists(root, name):
+        root.execute(dialect.change(name, _create_sql(columns)))
+
+
+def create_within(transaction: MetadataTransaction, name: str, columns: str) -> None:
+    """Create a table in the transaction that writes to it, where `create_before` left that to it."""
+    if not transaction.dialect.create_commits:
+        transaction.change(name, _create_sql(columns))
+
+
+def _create_sql(columns: str) -> str:
+    return f"CREATE TABLE IF NOT EXISTS {{}} ({columns})"

@@ -1,0 +1,272 @@
+"""Read the metadata tables at one snapshot: a constant number of queries, however many tables and files there are."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+import duckdb
+
+from ducklake_orch.catalog.metadata import change_tokens
+from ducklake_orch.catalog.metadata.cell_values import maybe_int, text, truth
+from ducklake_orch.catalog.metadata.file_paths import as_listed
+from ducklake_orch.catalog.metadata.lake_mark import lake_mark
+from ducklake_orch.catalog.metadata.table_model import SnapshotRow, TableDef
+from ducklake_orch.catalog.metadata.table_reader import build_columns, read_table_rows
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.config.nearest import nearest
+from ducklake_orch.engine.dialects import dialect_of
+from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.quoting import TableName
+from ducklake_orch.engine.session import Session, open_metadata
+from ducklake_orch.engine.snapshots import metadata
+from ducklake_orch.errors import CatalogVersionError, DuckLakeOrchError, ObjectNotFoundError
+
+# The format that this module reads and writes.
+FORMAT_VERSION = "1.0"
+
+
+class Metadata:
+    """The metadata tables, as one connection sees them.
+
+    Args:
+        con: A connection that is not in the lake: in it, names would be looked up by the extension, which opens a
+            transaction of its own and, on SQLite, blocks itself.
+        config: The lake.
+    """
+
+    def __init__(self, con: duckdb.DuckDBPyConnection, config: LakeConfig) -> None:
+        self.con = con
+        self.config = config
+        self.dialect = dialect_of(config)
+        self._values: dict[tuple[str, str | None, int | None], str] | None = None
+
+    def table_sql(self, name: str) -> str:
+        """Return the qualified name of a metadata table."""
+        return metadata(self.config, name)
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """Run a query."""
+        return self.con.execute(sql).fetchall()
+
+    def latest(self) -> SnapshotRow:
+        """Return the latest snapshot, asked of the catalog itself."""
+        columns = "snapshot_id, schema_version, next_catalog_id, next_file_id"
+        name = self.dialect.table("ducklake_snapshot")
+        sql = f"select {columns} from {name} order by snapshot_id desc limit 1"
+        row = self.rows(self.dialect.query(sql))[0]
+        return SnapshotRow(*(int(value) for value in row))
+
+    def table(self, wanted: TableName, at: int) -> TableDef:
+        """Return a table at a snapshot.
+
+        Raises:
+            ObjectNotFoundError: When there is none of that name; names the nearest.
+        """
+        found = self.find_table(wanted, at)
+        if found is None:
+            known = [f"{schema}.{name}" for schema, name in self.rows(self._names_sql(at))]
+            raise ObjectNotFoundError(
+                f"Lake `{self.config.name}` has no table `{wanted}`.",
+                remedy=nearest(str(wanted), known) if known else "It has no tables yet.",
+            )
+        return found
+
+    def _names_sql(self, at: int) -> str:
+        return (
+            f"SELECT s.schema_name, t.table_name FROM {self.table_sql('ducklake_table')} t"
+            f" JOIN {self.table_sql('ducklake_schema')} s USING (schema_id) WHERE {live(at, 't')} AND {live(at, 's')}"
+        )
+
+    def find_schema(self, name: str, at: int) -> tuple[int, str] | None:
+        """Return the id and the folder of a schema at a snapshot, if there is one of that name."""
+        columns = "schema_id, schema_name, path, path_is_relative"
+        for row in self.rows(f"SELECT {columns} FROM {self.table_sql('ducklake_schema')} WHERE {live(at)}"):
+            if (text(row[1]) or "").lower() == name.lower():
+                return int(row[0]), join_path(self.data_path(), row[2], row[3])
+        return None
+
+    def has_view(self, schema: str, name: str, at: int) -> bool:
+        """Whether a view has a name at a snapshot; tables and views share theirs."""
+        rows = self.rows(f"""
+            SELECT s.schema_name, v.view_name FROM {self.table_sql("ducklake_view")} v
+            JOIN {self.table_sql("ducklake_schema")} s USING (schema_id) WHERE {live(at, "v")} AND {live(at, "s")}""")
+        return any(TableName(schema, name).names(text(row[0]) or "", text(row[1]) or "") for row in rows)
+
+    def find_table(self, wanted: TableName, at: int) -> TableDef | None:
+        """Return a table at a snapshot, if there is one of that name."""
+        row = self._table_row(wanted, at)
+        if row is None:
+            return None
+        table_id, schema_id = int(row[0]), int(row[2])
+        data_path, known = self.data_path(), read_table_rows(self.con, self.config, table_id, at)
+        schema_folder = join_path(data_path, row[4], truth(row[5]))
+        return TableDef(
+            table_id=table_id,
+            uuid=text(row[1]) or "",
+            schema_id=schema_id,
+            schema=text(row[3]) or "",
+            name=text(row[6]) or "",
+            folder=join_path(schema_folder if truth(row[8]) else data_path, row[7], truth(row[8])),
+            data_path=data_path,
+            columns=build_columns(known.columns, at),
+            partition=known.partition,
+            sort=known.sort,
+            schema_versions=known.schema_versions,
+            inlined=known.inlined,
+            options=self.options(schema_id, table_id),
+            encrypted=self.encrypted(),
+            lake_mark=self.lake_mark(),
+            past_columns=known.columns,
+            past_specs=known.specs,
+        )
+
+    def data_path(self) -> str:
+        """Return the root of the lake's files: the configured one where it overrides what the lake was made with."""
+        if self.config.override_data_path and self.config.data_path:
+            return self.config.data_path
+        return join_path("", self._settings()[("data_path", None, None)], relative=False)
+
+    def requires_message(self) -> bool:
+        """Whether the lake takes no commit without a message."""
+        return bool(truth(self._settings().get(("require_commit_message", None, None))))
+
+    def lake_id(self) -> str:
+        """Return the identity of the lake, whatever it is called: the UUID that its first schema was made with."""
+        name = self.dialect.table("ducklake_schema")
+        column = self.dialect.texts(["schema_uuid"])
+        sql = f"select {column} from {name} order by begin_snapshot, schema_id limit 1"
+        return next((text(row[0]) or "" for row in self.rows(self.dialect.query(sql))), "")
+
+    def snapshot_time(self, snapshot: int) -> int | None:
+        """Return when a snapshot was made, in microseconds; None where the lake has no such snapshot."""
+        sql = f"SELECT epoch_us(snapshot_time::TIMESTAMPTZ) FROM {self.table_sql('ducklake_snapshot')}"
+        return next((int(row[0]) for row in self.rows(f"{sql} WHERE snapshot_id = {snapshot}")), None)
+
+    def encrypted(self) -> bool:
+        """Whether the lake's files are encrypted."""
+        return bool(truth(self._settings().get(("encrypted", None, None))))
+
+    def lake_mark(self) -> str:
+        """Return what the names of the files have in them that writers of this lake make."""
+        return lake_mark(*(self._settings().get(("lake", one, None)) for one in ("main schema", "catalog")))
+
+    def options(self, schema_id: int | None = None, table_id: int | None = None) -> dict[str, str]:
+        """Return the options that hold for a table: its own, else its schema's, else the lake's."""
+        scopes: list[tuple[str | None, int | None]] = [(None, None), ("schema", schema_id), ("table", table_id)]
+        found: dict[str, str] = {}
+        for scope in scopes:
+            found |= {key: value for (key, kind, owner), value in self._settings().items() if (kind, owner) == scope}
+        return found
+
+    def _settings(self) -> dict[tuple[str, str | None, int | None], str]:
+        if self._values is not None:
+            return self._values
+        name = self.dialect.table("ducklake_metadata")
+        # `key` is a word of MySQL's, unless something stands before it.
+        columns = self.dialect.texts(["m.key", "m.scope", "m.scope_id", "m.value"])
+        # What makes the mark of the lake is asked for in the same question.
+        schemas = self.dialect.table("ducklake_schema")
+        main = self.dialect.texts(["'lake'", "'main schema'", "null", "s.schema_uuid"])
+        place = self.dialect.texts(["'lake'", "'catalog'", "null", self.dialect.catalog_name()])
+        sql = (
+            f"select {columns} from {name} m union all select {main} from {schemas} s where s.schema_id = 0"
+            f" union all select {place}"
+        )
+        rows = self.rows(self.dialect.query(sql))
+        values = {(text(r[0]) or "", text(r[1]), maybe_int(r[2])): text(r[3]) or "" for r in rows}
+        version = values.get(("version", None, None), "none")
+        if version != FORMAT_VERSION:
+            raise CatalogVersionError(
+                f"The catalog of lake `{self.config.name}` has format {version}; this package knows {FORMAT_VERSION}.",
+                remedy="Use a ducklake-orch that knows it, or bring the catalog up to date.",
+            )
+        self._values = values
+        return values
+
+    def _table_row(self, wanted: TableName, at: int) -> tuple[Any, ...] | None:
+        columns = ["t.table_id", "t.table_uuid", "s.schema_id", "s.schema_name", "s.path", "s.path_is_relative"]
+        columns += ["t.table_name", "t.path", "t.path_is_relative"]
+        tables, schemas = (self.dialect.table(name) for name in ("ducklake_table", "ducklake_schema"))
+        sql = (
+            f"select {self.dialect.texts(columns)} from {tables} t"
+            f" join {schemas} s on s.schema_id = t.schema_id where {live(at, 't')} and {live(at, 's')}"
+        )
+        rows = self.rows(self.dialect.query(sql))
+        return next((row for row in rows if wanted.names(text(row[3]) or "", text(row[6]) or "")), None)
+
+    def first_free_column(self, table_id: int) -> int:
+        """Return the id that the table's next new column gets; ids of dropped columns are not used again."""
+        rows = self.rows(f"SELECT max(column_id) FROM {self.table_sql('ducklake_column')} WHERE table_id = {table_id}")
+        return int(rows[0][0] or 0) + 1
+
+
+@contextmanager
+def reading(session: Session, doing: str) -> Iterator[Metadata]:
+    """Read the metadata of a lake in one transaction, for a block.
+
+    Args:
+        session: The lake; it need not be entered.
+        doing: What for, in the message of an error.
+    """
+    failure: DuckLakeOrchError | None = None
+    with closing(session.instance.root.cursor()) as con:
+        try:
+            con.execute("BEGIN")
+            found = Metadata(con, session.config)
+            if (statement := found.dialect.one_moment_statement()) and not session.pin.read_only:
+                con.execute(statement)
+            yield found
+        except duckdb.Error as error:
+            failure = classify(error, session.config, f"{doing} failed")
+        finally:
+            # Not left to close(): when the server is gone, an open transaction there takes the whole process with it.
+            with suppress(duckdb.Error):
+                con.execute("ROLLBACK")
+    if failure is not None:
+        session.broken = True
+        raise failure
+
+
+@contextmanager
+def reading_shared(config: LakeConfig, doing: str) -> Iterator[Metadata | None]:
+    """Read the metadata of a catalog that only one process can write, beside others that read it.
+
+    Gives None where the lake itself has to be opened: other catalogs are shared anyway, and this one may have to be
+    created or migrated first.
+    """
+    path = config.catalog_file
+    if not dialect_of(config).attached_by_one_process or config.automatic_migration or not (path and path.exists()):
+        yield None
+        return
+    failure: DuckLakeOrchError | None = None
+    with open_metadata(config, trusted=True) as con:
+        try:
+            found = Metadata(con.unwrap(), config)
+            yield found if found.dialect.exists(con.unwrap(), "ducklake_snapshot") else None
+        except duckdb.Error as error:
+            failure = classify(error, config, f"{doing} failed")
+    if failure is not None:
+        raise failure
+
+
+def folder_name(*names: str) -> str:
+    """Return the folder of a schema or table: its name where that is plain, else something made of it.
+
+    The same for every writer, so that the files of two first writers lie in one place.
+    """
+    name = names[-1]
+    plain = name.isascii() and name.replace("_", "").isalnum()
+    return f"{name}/" if plain else f"{uuid5(NAMESPACE_URL, change_tokens.quoted_path(*names))}/"
+
+
+def live(at: int, alias: str | None = None) -> str:
+    """Return the condition for rows that hold at a snapshot."""
+    prefix = f"{alias}." if alias else ""
+    return f"{prefix}begin_snapshot <= {at} AND ({prefix}end_snapshot IS NULL OR {prefix}end_snapshot > {at})"
+
+
+def join_path(root: str, path: Any, relative: Any) -> str:
+    """Return the absolute form of a folder as the catalog holds it, with its closing slash."""
+    folder = f"{root}{text(path) or ''}" if relative else as_listed(text(path) or "")
+    return folder if folder.endswith("/") else f"{folder}/"

@@ -1,0 +1,59 @@
+"""What a table has been: its columns at every snapshot, and every way in which its files were ever laid out."""
+
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+
+from ducklake_orch.catalog.metadata.snapshot_reader import Metadata
+from ducklake_orch.catalog.metadata.table_model import ColumnDef, ColumnVersion, PartitionSpec, TableDef
+from ducklake_orch.catalog.metadata.table_reader import build_columns
+from ducklake_orch.catalog.metadata.type_names import NESTED, duckdb_type
+
+
+@dataclass(frozen=True)
+class TableHistory:
+    """A table's columns and partition specs, those of the past included.
+
+    Args:
+        metadata: The metadata tables.
+        table: The table.
+    """
+
+    metadata: Metadata
+    table: TableDef
+
+    def version_at(self, snapshot: int) -> int:
+        """Return the version of the table's schema that held at a snapshot."""
+        versions = self.table.schema_versions
+        place = bisect_right(versions, snapshot, key=lambda one: one[0])
+        return versions[max(place - 1, 0)][1] if versions else 0
+
+    def columns(self, version: int) -> tuple[ColumnDef, ...]:
+        """Return the columns of a version of the table's schema."""
+        # Where a table has no place for inlined rows yet, the engine makes one under a version that altered nothing.
+        begin = max((begin for begin, number in self.table.schema_versions if number <= version), default=0)
+        return build_columns(self.table.past_columns, begin)
+
+    @cached_property
+    def types(self) -> dict[int, list[str]]:
+        """The types of DuckDB that a column has had, by its id, the last one last; for columns that hold values."""
+        found = defaultdict(list)
+        for one in self._by_age:
+            if one.column.type not in NESTED:
+                found[one.column.column_id].append(duckdb_type(one.column))
+        return found
+
+    @cached_property
+    def names(self) -> dict[int, str]:
+        """The last name of every column that the table ever had, by its id."""
+        return {one.column.column_id: one.column.name for one in self._by_age}
+
+    @property
+    def specs(self) -> tuple[PartitionSpec, ...]:
+        """Every partition spec that a file may still have."""
+        return self.table.past_specs
+
+    @property
+    def _by_age(self) -> list[ColumnVersion]:
+        return sorted(self.table.past_columns, key=lambda one: one.begin_snapshot)

@@ -1,0 +1,169 @@
+"""One transaction on the metadata tables, through the database that the extension has attached.
+
+Every statement that writes passes `_run`, so that a test can kill the process between any two of them.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+import duckdb
+
+from ducklake_orch.catalog.metadata.snapshot_reader import Metadata
+from ducklake_orch.catalog.metadata.staged_rows import Relation
+from ducklake_orch.catalog.metadata.table_model import SnapshotRow
+from ducklake_orch.engine.commit import Write
+from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.fault_points import fault_point
+from ducklake_orch.engine.quoting import identifier, literal
+from ducklake_orch.engine.session import Session
+
+log = logging.getLogger("ducklake_orch")
+# A list of ids in one statement; MySQL takes packets of 16 MiB.
+_IDS_IN_ONE_STATEMENT = 10_000
+# Stands for the time of the transaction in `insert_row`.
+NOW = object()
+
+
+class MetadataTransaction:
+    """A transaction on the metadata tables.
+
+    Attributes:
+        con: The connection; never the one that is in the lake: entering it opens a transaction of the extension, and on
+            SQLite the two would block each other.
+        metadata: The metadata tables as this transaction sees them.
+        latest: The latest snapshot when it began.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.config = session.config
+        self.con = session.instance.root.cursor()
+        self.metadata = Metadata(self.con, session.config)
+        self.latest = SnapshotRow(0, 0, 0, 0)
+        self.dialect = self.metadata.dialect
+        self._statements = 0
+
+    # --- beginning and end ---------------------------------------------------------------------------------------
+
+    def begin(self, write: Write) -> None:
+        """Open it, and see the newest state."""
+        self.con.execute("BEGIN")
+        for statement in self.dialect.first_statements():
+            self.con.execute(statement).fetchall()
+        self.latest = self.metadata.latest()
+        write.before = self.latest.snapshot_id
+
+    def mark(self, write: Write) -> None:
+        """Do nothing here: whoever inserts the snapshot inserts the mark with it."""
+
+    def commit(self) -> None:
+        """Commit it."""
+        self.con.execute("COMMIT")
+        self.con.close()
+
+    def roll_back(self) -> None:
+        """End it, whatever state it is in."""
+        try:
+            self.con.execute("ROLLBACK")
+        except duckdb.Error as error:  # the engine has ended it already, or the server has gone
+            log.debug("rollback: %s", type(error).__name__)
+        self.con.close()
+
+    # --- statements ----------------------------------------------------------------------------------------------
+
+    def epoch(self) -> int:
+        """Return the time of the transaction, in seconds."""
+        row = self.con.execute("SELECT epoch(now())").fetchone()
+        return int(row[0]) if row else 0
+
+    def ask(self, sql: str) -> list[tuple[Any, ...]]:
+        """Ask the catalog in its own SQL: fast, but blind on MySQL to what this transaction wrote."""
+        return self.con.execute(self.dialect.query(sql)).fetchall()
+
+    def insert(
+        self,
+        table: str,
+        rows: Relation,
+        *,
+        constants: Mapping[str, Any] | None = None,
+        shifts: Mapping[str, tuple[str, int]] | None = None,
+    ) -> None:
+        """Insert rows, however many, in one statement.
+
+        Args:
+            table: The metadata table.
+            rows: What goes in as it is.
+            constants: Columns that are the same in every row; `NOW` is the time of the transaction.
+            shifts: Columns that are one of the rows' plus an offset: ids and row ids, which were not known before.
+        """
+        if not rows:
+            return
+        constants, shifts = constants or {}, shifts or {}
+        shifted = {source for source, _ in shifts.values()}
+        columns = {name: identifier(name) for name in rows.columns if name not in shifted}
+        columns |= {name: _constant(value) for name, value in constants.items()}
+        columns |= {name: f"{identifier(source)} + {offset}" for name, (source, offset) in shifts.items()}
+        names = ", ".join(map(identifier, columns))
+        with rows.source(self.con) as source:
+            what = f"SELECT {', '.join(columns.values())} FROM {source}"
+            self._run(f"INSERT INTO {self.metadata.table_sql(table)} ({names}) {what}")
+
+    def insert_row(self, table: str, values: Mapping[str, Any]) -> None:
+        """Insert one row; `NOW` is the time of the transaction."""
+        names = ", ".join(map(identifier, values))
+        texts = ", ".join(map(_constant, values.values()))
+        self._run(f"INSERT INTO {self.metadata.table_sql(table)} ({names}) VALUES ({texts})")
+
+    def create(self, table: str, columns: Mapping[str, str]) -> bool:
+        """Create a metadata table, its columns in DuckDB's types; return whether it exists now.
+
+        MySQL refuses some column names and numbers of columns that DuckDB allows, and changes others.
+        """
+        parts = ", ".join(f"{identifier(name)} {kind}" for name, kind in columns.items())
+        create = f"CREATE TABLE {self.metadata.table_sql(table)} ({parts})"
+        if not self.dialect.create_commits:
+            self._run(create)
+            return True
+        # Another transaction creates it, since CREATE TABLE would commit this one. An attempt that failed may have left
+        # the table behind, with other columns.
+        with closing(self.con.cursor()) as own:
+            own.execute(self.dialect.drop(table))
+            self.dialect.refresh_tables(own)
+            try:
+                self._run(create, con=own)
+                self.dialect.refresh_tables(own)
+                made = own.execute(f"SELECT * FROM {self.metadata.table_sql(table)} LIMIT 0").description
+            except duckdb.Error as error:
+                if classify(error, self.config, f"creating {table}").retryable:
+                    raise
+                log.info("%s cannot be created: %s", table, type(error).__name__)
+                return False
+            if [one[0] for one in made] == list(columns):
+                return True
+            own.execute(self.dialect.drop(table))
+            return False
+
+    def change(self, table: str, statement: str) -> None:
+        """Run an UPDATE or DELETE in SQL that every catalog takes; `{}` stands for the table."""
+        self._run(self.dialect.change(table, statement))
+
+    def drop(self, table: str) -> None:
+        """Drop a metadata table, if it is there."""
+        self._run(self.dialect.drop(table))
+
+    def change_each(self, table: str, statement: str, column: str, ids: Sequence[int]) -> None:
+        """Run an UPDATE or DELETE for the rows whose `column` is one of many ids."""
+        for start in range(0, len(ids), _IDS_IN_ONE_STATEMENT):
+            some = ", ".join(map(str, ids[start : start + _IDS_IN_ONE_STATEMENT]))
+            self.change(table, f"{statement} {column} IN ({some})")
+
+    def _run(self, sql: str, *, con: duckdb.DuckDBPyConnection | None = None) -> None:
+        self._statements += 1
+        fault_point(f"statement.{self._statements}")
+        (con or self.con).execute(sql).fetchall()  # a query that changes rows does so only as it is read
+
+
+def _constant(value: Any) -> str:
+    return "now()" if value is NOW else literal(value)

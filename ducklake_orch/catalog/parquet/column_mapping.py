@@ -1,0 +1,105 @@
+"""Where a file has the columns of a table: found by field id or by mapped name, whatever they were called and typed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ducklake_orch.catalog.metadata import ColumnDef, MappedName, duckdb_type, path_text, path_value
+from ducklake_orch.catalog.parquet.file_schema import FileColumn
+
+
+@dataclass(frozen=True, slots=True)
+class StoredColumn:
+    """A column of a table, as a file has it.
+
+    Attributes:
+        column: The column as it is to be read.
+        name: What it is called in the file; None when the file lacks it.
+        text: Its value, as text, where the file lacks it.
+        type: DuckDB's type of what the file has; of nested columns only what kind of nesting it is.
+        children: The columns inside it.
+        fields: What the file has inside a struct, in its order: perhaps what is no column any more.
+        in_path: Whether its value stands in the path of the file.
+    """
+
+    column: ColumnDef
+    name: str | None
+    text: str | None = None
+    type: str = ""
+    children: tuple["StoredColumn", ...] = ()
+    fields: tuple[str, ...] = ()
+    in_path: bool = False
+
+    @property
+    def as_it_is(self) -> bool:
+        """Whether the file has the very value that is to be read; what the column itself is called does not matter."""
+        if not self.column.children:
+            return self.name is not None and self.type == duckdb_type(self.column)
+        if self.column.type == "struct":
+            names = tuple(child.column.name for child in self.children)
+            if self.fields != names or tuple(child.name for child in self.children) != names:
+                return False
+        return bool(self.children) and all(child.as_it_is for child in self.children)
+
+
+def stored_columns(
+    columns: Sequence[ColumnDef], found: Sequence[FileColumn], names: Sequence[MappedName] | None, path: str
+) -> tuple[StoredColumn, ...]:
+    """Return where a file has columns.
+
+    Args:
+        columns: What is to be read.
+        found: What the file has.
+        names: How it calls the columns, where they are to be found by that.
+        path: The file's.
+    """
+    if names is None and not any(one.field_id is not None for one in found):
+        # Written by somebody who knows of no ids; the engine, too, then goes by the names.
+        names = names_of(columns)
+    return tuple(_stored(column, found, names, path) for column in columns)
+
+
+def names_of(columns: Sequence[ColumnDef]) -> tuple[MappedName, ...]:
+    """Return the mapping of columns to their own names."""
+    return tuple(MappedName(one.name, one.column_id, children=names_of(one.children)) for one in columns)
+
+
+def known_columns(columns: Sequence[ColumnDef]) -> tuple[FileColumn, ...]:
+    """Return the columns of a file that has these; for files whose footers are not read."""
+
+    def build(column: ColumnDef) -> FileColumn:
+        kind = column.type.upper() if column.children else duckdb_type(column)
+        return FileColumn(column.name, kind, column.column_id, children=tuple(map(build, column.children)))
+
+    return tuple(map(build, columns))
+
+
+def _stored(
+    column: ColumnDef, found: Sequence[FileColumn], names: Sequence[MappedName] | None, path: str
+) -> StoredColumn:
+    if names is None:
+        there = next((one for one in found if one.field_id == column.column_id), None)
+        return _missing(column) if there is None else _inside(column, there, None)
+    name = next((one for one in names if one.column_id == column.column_id), None)
+    if name is None:
+        return _missing(column)
+    if name.is_partition:
+        return StoredColumn(column, None, path_value(path_text(path, name.source), column), in_path=True)
+    there = next((one for one in found if one.name.lower() == name.source.lower()), None)
+    return _missing(column) if there is None else _inside(column, there, name.children)
+
+
+def _inside(column: ColumnDef, there: FileColumn, names: Sequence[MappedName] | None) -> StoredColumn:
+    if column.type == "struct":
+        children = tuple(_stored(one, there.children, names, "") for one in column.children)
+        fields = tuple(one.name for one in there.children)
+    else:
+        fields = ()
+        # What a list or a map holds has its place, whatever it is called.
+        deeper = [one.children for one in names] if names else [None if names is None else ()] * len(column.children)
+        triples = zip(column.children, there.children, deeper, strict=False)
+        children = tuple(_inside(one, inner, some) for one, inner, some in triples)
+    return StoredColumn(column, there.name, None, there.type, children, fields)
+
+
+def _missing(column: ColumnDef) -> StoredColumn:
+    return StoredColumn(column, None, column.initial_default)

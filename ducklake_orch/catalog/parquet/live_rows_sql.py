@@ -1,0 +1,220 @@
+"""DuckDB's SQL for the live rows of a data file, as the table's columns are at a snapshot.
+
+It needs no catalog, so it runs wherever the data is: in this process, or in the tasks of a Spark job.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import duckdb
+
+from ducklake_orch.catalog.metadata import (
+    ROW_ID,
+    ROW_ID_FIELD,
+    SNAPSHOT_ID,
+    SNAPSHOT_ID_FIELD,
+    ColumnDef,
+    DataFile,
+    DeleteFile,
+    duckdb_type,
+    free_name,
+    judged_by_rows,
+    position_name,
+    row_id_name,
+    stored_name,
+)
+from ducklake_orch.catalog.parquet.column_mapping import StoredColumn, known_columns
+from ducklake_orch.catalog.parquet.file_schema import SCHEMA, FileColumn, file_columns
+from ducklake_orch.engine.quoting import exactly, identifier, literal
+from ducklake_orch.errors import UnsupportedStatementError
+
+_OWN = {ROW_ID_FIELD: ROW_ID, SNAPSHOT_ID_FIELD: SNAPSHOT_ID}
+
+
+def parquet_sql(path: str, encryption_key: str | None = None) -> str:
+    """Return the source of a file's own columns."""
+    key = (
+        f", encryption_config = {{footer_key_value: from_base64({literal(encryption_key)})}}" if encryption_key else ""
+    )
+    name = literal(exactly(path))
+    return f"read_parquet({name}, hive_partitioning = false{key})"
+
+
+def data_sql(file: DataFile, found: Sequence[FileColumn]) -> str:
+    """Return the source of a data file's own columns, as `f`, and what DuckDB knows of a row: `file_row_number`.
+
+    Args:
+        file: The file.
+        found: What columns it has.
+    """
+    return f"{parquet_sql(file.path, file.encryption_key)} AS {renamed(found)}"
+
+
+def renamed(found: Sequence[FileColumn]) -> str:
+    """Return `f`, with a name for each column of files that no column of DuckDB's or of ours has.
+
+    That is `stored_name`, but for the two columns that the engine itself puts into files.
+    """
+    names: list[str] = []
+    for one in found:
+        own = _OWN.get(one.field_id) if one.field_id is not None else None
+        names.append(free_name(own or stored_name(one.name), names))
+    return f"f({', '.join(map(identifier, names))})"
+
+
+def has_own(found: Sequence[FileColumn], field_id: int) -> bool:
+    """Whether a file has one of the columns that the engine itself puts into files."""
+    return any(one.field_id == field_id for one in found)
+
+
+def refuse_vectors(files: Sequence[DataFile]) -> None:
+    """Refuse files whose deletions are deletion vectors.
+
+    Raises:
+        UnsupportedStatementError: Names the first.
+    """
+    for deletes in (one for file in files for one in file.deletes):
+        if deletes.format != "parquet":
+            raise UnsupportedStatementError(
+                f"{deletes.path} is a deletion vector ({deletes.format}), which is not supported.",
+                remedy="Set the option `write_deletion_vectors` to false, then let the extension rewrite the files:"
+                " `CALL ducklake_rewrite_data_files('<lake>', '<table>', delete_threshold => 0)` in `lake.execute`.",
+            )
+
+
+def deleted_sql(deletes: DeleteFile, at: int) -> str:
+    """Return the query for the positions that a delete file takes away at a snapshot."""
+    source = parquet_sql(deletes.path, deletes.encryption_key)
+    if not deletes.later:
+        return f"SELECT pos FROM {source}"
+    maybe = f"SELECT NULL::BIGINT AS {SNAPSHOT_ID} WHERE false UNION ALL BY NAME FROM {source}"
+    return f"SELECT pos FROM ({maybe}) WHERE coalesce({SNAPSHOT_ID}, {deletes.begin_snapshot}) <= {at}"
+
+
+def live_sql(file: DataFile, at: int, inlined_deletes: Sequence[int]) -> str:
+    """Return the condition for the rows of a file that are live at a snapshot.
+
+    Args:
+        file: The file, as it is at the snapshot.
+        at: The snapshot.
+        inlined_deletes: Its positions that the catalog itself names as deleted.
+    """
+    refuse_vectors([file])
+    gone = [deleted_sql(one, at) for one in file.deletes]
+    if inlined_deletes:
+        gone.append(f"SELECT unnest([{', '.join(map(str, inlined_deletes))}])")
+    later = file.partial_max is not None and file.partial_max > at
+    conditions = [f"{SNAPSHOT_ID} <= {at}"] if later else []
+    conditions += [f"file_row_number NOT IN ({' UNION '.join(gone)})"] if gone else []
+    return " AND ".join(conditions) or "true"
+
+
+def rows_sql(
+    file: DataFile,
+    found: Sequence[FileColumn],
+    columns: Sequence[StoredColumn],
+    at: int,
+    inlined_deletes: Sequence[int],
+) -> str:
+    """Return the query for the live rows of a file, in the columns of the table."""
+    values = [f"{value_sql(one)} AS {identifier(one.column.name)}" for one in columns] or ["1"]
+    return f"SELECT {', '.join(values)} FROM {data_sql(file, found)} WHERE {live_sql(file, at, inlined_deletes)}"
+
+
+def placed_rows_sql(
+    file: DataFile,
+    found: Sequence[FileColumn],
+    columns: Sequence[StoredColumn],
+    at: int,
+    inlined_deletes: Sequence[int],
+) -> str:
+    """Return the query for the live rows of a file, each with its id (`row_id_name`) and place (`position_name`).
+
+    Args:
+        file: The file, as it is at the snapshot.
+        found: What columns it has.
+        columns: Where it has the table's columns.
+        at: The snapshot.
+        inlined_deletes: Its positions that the catalog itself names as deleted.
+    """
+    names = [one.column for one in columns]
+    values = [f"{value_sql(one)} AS {identifier(one.column.name)}" for one in columns]
+    counted = "NULL::BIGINT" if file.row_id_start is None else f"{file.row_id_start} + file_row_number"
+    has_row_ids = has_own(found, ROW_ID_FIELD)
+    values.append(f"{f'coalesce({ROW_ID}, {counted})' if has_row_ids else counted} AS {row_id_name(names)}")
+    values.append(f"file_row_number AS {position_name(names)}")
+    return f"SELECT {', '.join(values)} FROM {data_sql(file, found)} WHERE {live_sql(file, at, inlined_deletes)}"
+
+
+def read_columns(con: duckdb.DuckDBPyConnection, paths: Sequence[str]) -> dict[str, tuple[FileColumn, ...]]:
+    """Return what columns files have, as their footers say; files that have the same share one tuple."""
+    rows: dict[str, list[tuple[Any, ...]]] = {}
+    if paths:
+        wanted = ", ".join(literal(exactly(path)) for path in paths)
+        cursor = con.execute(f"SELECT file_name, {', '.join(SCHEMA)} FROM parquet_schema([{wanted}])")
+        while some := cursor.fetchmany(10_000):
+            for path, *row in some:
+                rows.setdefault(path, []).append(tuple(row))
+    known: dict[tuple[tuple[Any, ...], ...], tuple[FileColumn, ...]] = {}
+    found = {}
+    for path, schema in zip(rows, map(tuple, rows.values()), strict=True):
+        if schema not in known:
+            known[schema] = file_columns([dict(zip(SCHEMA, row, strict=True)) for row in schema])
+        found[path] = known[schema]
+    return found
+
+
+def encrypted_columns(
+    con: duckdb.DuckDBPyConnection, file: DataFile, schema: Sequence[ColumnDef]
+) -> tuple[FileColumn, ...]:
+    """Return what columns an encrypted file has, of which DuckDB shows only the names.
+
+    Args:
+        con: A connection that reaches the storage.
+        file: The file.
+        schema: The columns that the table had when it was written.
+
+    Raises:
+        UnsupportedStatementError: When a column may have been renamed in the transaction that wrote the file.
+    """
+    rows = con.execute(f"DESCRIBE FROM {parquet_sql(file.path, file.encryption_key)}").fetchall()
+    names, known = [str(row[0]) for row in rows], {one.name: one for one in known_columns(schema)}
+    known |= {name: FileColumn(name, "BIGINT", number) for number, name in _OWN.items() if name not in known}
+    unknown = [name for name in names if name not in known]
+    if unknown and any(one.name not in names for one in schema):
+        raise UnsupportedStatementError(
+            f"Nothing tells which column of the table is `{unknown[0]}` of the encrypted file {file.path}.",
+            remedy="Read the table with SQL: `lake.execute`.",
+        )
+    return tuple(known.get(name) or FileColumn(name, "", None) for name in names)
+
+
+def value_sql(stored: StoredColumn, inside: str = "") -> str:
+    """Return the value of a column, or of a field of a struct, as the column's type is now.
+
+    Args:
+        stored: Where the file has it.
+        inside: The struct that it is a field of.
+    """
+    if stored.name is None:
+        return f"CAST({literal(stored.text)} AS {duckdb_type(stored.column)})"
+    if inside:
+        return _as_now(stored, f"struct_extract({inside}, {literal(stored.name)})")
+    return _as_now(stored, judged_by_rows(identifier(stored_name(stored.name)), duckdb_type(stored.column)))
+
+
+def _as_now(stored: StoredColumn, sql: str) -> str:
+    if stored.as_it_is:
+        return sql
+    column, each = stored.column, f"e{stored.column.column_id}"
+    match column.type:
+        case "struct":
+            fields = [f"{identifier(one.column.name)} := {value_sql(one, sql)}" for one in stored.children]
+            return f"CASE WHEN {sql} IS NOT NULL THEN struct_pack({', '.join(fields)}) END"
+        case "list":
+            return f"list_transform({sql}, lambda {each}: {_as_now(stored.children[0], each)})"
+        case "map":
+            parts = zip(("key", "value"), stored.children, strict=True)
+            entry = ", ".join(f"{part}: {_as_now(one, f'{each}.{part}')}" for part, one in parts)
+            return f"map_from_entries(list_transform(map_entries({sql}), lambda {each}: {{{entry}}}))"
+    return f"CAST({sql} AS {duckdb_type(column)})"

@@ -1,0 +1,129 @@
+"""The versions of all rows of many data files, as few queries: when each began, and when it ended.
+
+Files that look alike are read together; a query for each of thousands of files would take longer than to read them.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import duckdb
+
+from ducklake_orch.catalog.metadata import ROW_ID, ROW_ID_FIELD, SNAPSHOT_ID, SNAPSHOT_ID_FIELD, ColumnDef, MappedName
+from ducklake_orch.catalog.parquet.column_mapping import StoredColumn, stored_columns
+from ducklake_orch.catalog.parquet.file_schema import FileColumn
+from ducklake_orch.catalog.parquet.live_rows_sql import has_own, read_columns, refuse_vectors, renamed, value_sql
+from ducklake_orch.catalog.parquet.row_versions_sql import FileLife, short
+from ducklake_orch.engine.quoting import exactly, literal
+
+_OWN = {ROW_ID_FIELD: ROW_ID, SNAPSHOT_ID_FIELD: SNAPSHOT_ID}
+_FILES, _GONE = "__ducklake_orch_files", "__ducklake_orch_gone"
+
+
+@dataclass(frozen=True)
+class Versions:
+    """The row versions of some files.
+
+    Attributes:
+        sql: The query: `row_id`, `began`, `ended`, and the columns as `c1`, `c2` by their ids.
+        any_gone: Whether any row has ended.
+        has_row_ids: Whether all files tell the ids of their rows.
+    """
+
+    sql: str
+    any_gone: bool
+    has_row_ids: bool
+
+
+def read_versions(
+    con: duckdb.DuckDBPyConnection,
+    files: Sequence[FileLife],
+    columns: Sequence[ColumnDef],
+    mappings: Mapping[int, tuple[MappedName, ...]],
+) -> Versions:
+    """Make the row versions of live files ready to be read; the tables this needs stay until the next call.
+
+    Args:
+        con: A connection that reaches the storage.
+        files: The files, with all delete files that they ever had.
+        columns: The columns to read, as they are to be.
+        mappings: Names of the columns in files that have a `mapping_id`, by that.
+    """
+    refuse_vectors([one.file for one in files])
+    con.execute(f"CREATE OR REPLACE TEMP TABLE {_FILES} (path VARCHAR, begin BIGINT, start BIGINT)")
+    rows = [(one.file.path, one.file.begin_snapshot, one.file.row_id_start) for one in files]
+    con.execute(f"INSERT INTO {_FILES} VALUES {_values(rows)}")
+    any_gone = _note_gone(con, files)
+    footers = read_columns(con, [one.file.path for one in files])
+    has_row_ids = all(
+        one.file.row_id_start is not None or has_own(footers[one.file.path], ROW_ID_FIELD) for one in files
+    )
+    return Versions(_versions_sql(files, footers, columns, mappings, any_gone=any_gone), any_gone, has_row_ids)
+
+
+def _note_gone(con: duckdb.DuckDBPyConnection, files: Sequence[FileLife]) -> bool:
+    """Note when rows were deleted: with the first deletion that names them, in a file or in the catalog."""
+    con.execute(f"CREATE OR REPLACE TEMP TABLE {_GONE} (path VARCHAR, pos BIGINT, gone BIGINT)")
+    deletes = [(one.path, life.file.path, one.begin_snapshot) for life in files for one in life.file.deletes]
+    if deletes:
+        # Some have a snapshot for each row, others one for all.
+        source = f"SELECT *, filename FROM {_read(deletes, union=True)}"
+        maybe = f"SELECT NULL::BIGINT AS {SNAPSHOT_ID} WHERE false UNION ALL BY NAME {source}"
+        con.execute(
+            f"INSERT INTO {_GONE} SELECT d.file, r.pos, coalesce(r.{SNAPSHOT_ID}, d.begin) FROM ({maybe}) r"
+            f" JOIN (VALUES {_values(deletes)}) d(path, file, begin) ON d.path = r.filename"
+        )
+    deleted = [(life.file.path, position, snapshot) for life in files for position, snapshot in life.deleted]
+    if deleted:
+        con.execute(f"INSERT INTO {_GONE} VALUES {_values(deleted)}")
+    return bool(deletes or deleted)
+
+
+def _values(rows: Sequence[Sequence[object]]) -> str:
+    """Return rows as they stand behind VALUES."""
+    return ", ".join(f"({', '.join(map(literal, row))})" for row in rows)
+
+
+def _read(rows: Sequence[Sequence[object]], *, union: bool = False) -> str:
+    """Return the source of files that are read together; each row begins with a path."""
+    paths = ", ".join(literal(exactly(str(row[0]))) for row in rows)
+    return f"read_parquet([{paths}], hive_partitioning = false{', union_by_name = true' if union else ''})"
+
+
+def _versions_sql(
+    files: Sequence[FileLife],
+    footers: Mapping[str, tuple[FileColumn, ...]],
+    columns: Sequence[ColumnDef],
+    mappings: Mapping[int, tuple[MappedName, ...]],
+    *,
+    any_gone: bool,
+) -> str:
+    groups: dict[tuple[tuple[StoredColumn, ...], tuple[FileColumn, ...]], list[str]] = defaultdict(list)
+    group_of: dict[tuple[int, int | None, str], list[str]] = {}
+    for one in files:
+        path, number = one.file.path, one.file.mapping_id
+        footer = footers[path]
+        # Thousands of files share a footer; only where names are mapped, a path can have values that matter.
+        key = (id(footer), number, "" if number is None else path)
+        if key not in group_of:
+            stored = stored_columns(columns, footer, None if number is None else mappings[number], path)
+            group_of[key] = groups[stored, footer]
+        group_of[key].append(path)
+    parts = []
+    for (stored, footer), paths in groups.items():
+        inner = [f"{value_sql(one)} AS {short(one.column)}" for one in stored]
+        own = [_OWN[one] for one in _OWN if has_own(footer, one)]
+        inner = [*inner, *own, "filename", "file_row_number"]
+        source = f"(SELECT {', '.join(inner)} FROM {_read([[path] for path in paths])} AS {renamed(footer)}) r"
+        source += f" JOIN {_FILES} f ON f.path = r.filename"
+        ended = "NULL::BIGINT"
+        if any_gone:
+            gone = f"SELECT path, pos, min(gone) AS gone FROM {_GONE} GROUP BY ALL"
+            source += f" LEFT JOIN ({gone}) g ON g.path = r.filename AND g.pos = r.file_row_number"
+            ended = "g.gone"
+        row_id, began = "f.start + r.file_row_number", "f.begin"
+        row_id = f"coalesce({ROW_ID}, {row_id})" if ROW_ID in own else row_id
+        began = f"coalesce({SNAPSHOT_ID}, {began})" if SNAPSHOT_ID in own else began
+        select = [f"{row_id} AS row_id, {began} AS began, {ended} AS ended", *(short(one.column) for one in stored)]
+        parts.append(f"SELECT {', '.join(select)} FROM {source}")
+    return " UNION ALL ".join(parts)

@@ -1,0 +1,157 @@
+"""How a table's rows are laid out in files: partition keys as SQL, their folders, and the options of COPY."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ducklake_orch.catalog.metadata import ColumnDef, PartitionField, TableDef, duckdb_type, field_ids, folder
+from ducklake_orch.config.units import parse_size
+from ducklake_orch.engine.quoting import folded, identifier, literal
+
+DEFAULT_FILE_SIZE = 512 * 1024 * 1024
+# The types of which the extension hashes the text, as DuckDB writes them.
+_HASHED_AS_TEXT = re.compile(
+    r"U(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|UID)|HUGEINT|DECIMAL\((19|[23]\d),.*|INTERVAL|VARIANT"
+    r"|(STRUCT|MAP)\(.*|.*\[\d*\]",
+    re.DOTALL,
+)
+_MOMENTS = ("year", "month", "day", "hour")
+# Names of the files that this package writes: the id of the write, then one for the file.
+OWN_FILES = f"%ducklake-{'_' * 32}-%"
+
+
+@dataclass(frozen=True)
+class PartitionKey:
+    """A key of the partition spec, as SQL and as the name of a folder.
+
+    Attributes:
+        field: The key.
+        column: Its column.
+        folder: What stands before `=` in the folder's name, when that is decoded.
+    """
+
+    field: PartitionField
+    column: ColumnDef
+    folder: str
+
+    @property
+    def sql(self) -> str:
+        """The key's value for a row."""
+        return key_sql(self.field.transform, identifier(self.column.name), duckdb_type(self.column))
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether the key is the column itself."""
+        return self.field.transform == "identity"
+
+    def folder_of(self, encoded: str | None) -> str:
+        """Return the folder of a value, which is encoded already, as COPY names it."""
+        return folder(self.folder, encoded)
+
+
+def key_sql(transform: str, value: str, kind: str) -> str:
+    """Return the SQL of a transform of a value.
+
+    Args:
+        transform: Of the key.
+        value: The SQL of the value.
+        kind: The value's type, as DuckDB writes it.
+    """
+    if transform == "identity":
+        return value
+    if transform.startswith("bucket("):
+        return bucket_sql(value, kind, str(int(transform[7:-1])))
+    return f"{transform}({value})"
+
+
+def bucket_sql(value: str, kind: str, buckets: str) -> str:
+    """Return the SQL of the bucket that a value of a type belongs to."""
+    hashed = f"CAST({value} AS VARCHAR)" if hashed_as_text(kind) else value
+    return f"((murmur3_32({hashed}) & 2147483647) % {buckets})"
+
+
+def hashed_as_text(kind: str) -> bool:
+    """Whether the extension hashes the text of values of a type.
+
+    Where rows were filtered before, it takes the text of another row, or crashes; so it is given texts instead.
+    """
+    return _HASHED_AS_TEXT.fullmatch(kind) is not None
+
+
+def depends_on_zone(table: TableDef, field: PartitionField) -> bool:
+    """Whether a key of the same row differs with the writer's time zone; here it is UTC."""
+    kind = duckdb_type(table.column(field.column_id))
+    return field.transform in _MOMENTS and kind == "TIMESTAMP WITH TIME ZONE"
+
+
+def partition_keys(table: TableDef) -> list[PartitionKey]:
+    """Return the keys of a table with the folder names that the engine gives them."""
+    keys: list[PartitionKey] = []
+    for one in table.partition.fields if table.partition else ():
+        column = table.column(one.column_id)
+        word = column.name if one.transform == "identity" else one.transform.partition("(")[0]
+        taken = any(folded(key.folder) == folded(word) for key in keys)
+        keys.append(PartitionKey(one, column, f"{word}_{column.name}" if taken else word))
+    return keys
+
+
+def key_name(transform: str, column: str) -> str:
+    """Return a partition key as people write it."""
+    word, bracket, number = transform.partition("(")
+    if transform == "identity":
+        return column
+    return f"{word}({number[:-1]}, {column})" if bracket else f"{word}({column})"
+
+
+def sort_sql(table: TableDef) -> str:
+    """Return the ORDER BY of a table whose rows are sorted as they are written, else nothing."""
+    if not table.sort or table.options.get("sort_on_insert") == "false":
+        return ""
+    keys = (f"{one.expression} {one.direction} {one.nulls.replace('_', ' ')}" for one in table.sort)
+    return f" ORDER BY {', '.join(keys)}"
+
+
+def copy_options(table: TableDef, write_id: str) -> dict[str, str]:
+    """Return the options of every COPY into a table, as SQL."""
+    found = {
+        "FORMAT": "parquet",
+        "FIELD_IDS": field_ids(table.columns),
+        # What is written can be told from what others write, and a dead write's files from live ones.
+        "FILENAME_PATTERN": literal(f"{table.file_prefix(write_id)}-{{uuidv7}}"),
+        "APPEND": "true",
+        "RETURN_STATS": "true",
+        # Geometries have their type and box in the Parquet schema, as the engine writes them, and no other notes.
+        "GEOPARQUET_VERSION": "'NONE'",
+    }
+    if any(column.type == "blob" for column in table.columns):
+        # DuckDB looks for the printed form of bytes in Bloom filters: its readers would leave out rows.
+        found["WRITE_BLOOM_FILTER"] = "false"
+    return found | dict(_parquet_options(table.options))
+
+
+def file_size(options: Mapping[str, str]) -> int:
+    """Return the size that files should have."""
+    return parse_size(options["target_file_size"]) if "target_file_size" in options else DEFAULT_FILE_SIZE
+
+
+def _parquet_options(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    if (compression := options.get("parquet_compression")) is not None:
+        yield "COMPRESSION", literal(compression)
+    level = options.get("parquet_compression_level")
+    if level is not None and str(compression).lower() == "zstd":  # no other compression has levels
+        yield "COMPRESSION_LEVEL", str(int(level))
+    if (version := options.get("parquet_version")) is not None:
+        yield "PARQUET_VERSION", literal(f"V{version.lower().removeprefix('v')}")
+    if (rows := options.get("parquet_row_group_size")) is not None:
+        yield "ROW_GROUP_SIZE", str(int(rows))
+    # `parquet_row_group_size_bytes` is left out: COPY has it only where the order of rows is given up.
+
+
+def typed_default(column: ColumnDef) -> str:
+    """Return the SQL of what a row gets that does not name a column."""
+    # "No default" is the text NULL.
+    if column.default is None or column.default == "NULL":
+        value = "NULL"
+    else:
+        value = f"({column.default})" if column.default_type == "expression" else literal(column.default)
+    return f"CAST({value} AS {duckdb_type(column)})"

@@ -1,0 +1,87 @@
+"""Which types of a Parquet file a column of the table can hold without losing anything, and what to do about others."""
+
+import re
+
+from ducklake_orch.catalog.metadata import ColumnDef
+from ducklake_orch.catalog.parquet.file_schema import FileColumn
+
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)", re.IGNORECASE)
+_SIGNED = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
+_UNSIGNED = ("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
+_TIMESTAMP_TZ = "TIMESTAMP WITH TIME ZONE"
+
+# By DuckLake's type: the types that DuckDB's reader can find in a file, which it then widens by itself.
+_HOLDS: dict[str, tuple[str, ...]] = {
+    "boolean": ("BOOLEAN",),
+    "int8": _SIGNED[:1],
+    "int16": _SIGNED[:2] + _UNSIGNED[:1],
+    "int32": _SIGNED[:3] + _UNSIGNED[:2],
+    "int64": _SIGNED + _UNSIGNED[:3],
+    "int128": _SIGNED + _UNSIGNED,
+    "uint8": _UNSIGNED[:1],
+    "uint16": _UNSIGNED[:2],
+    "uint32": _UNSIGNED[:3],
+    "uint64": _UNSIGNED,
+    "uint128": _UNSIGNED,
+    "float32": ("FLOAT",),
+    "float64": ("FLOAT", "DOUBLE"),
+    "date": ("DATE",),
+    "time": ("TIME",),
+    "time_ns": ("TIME", "TIME_NS"),
+    "timetz": ("TIME WITH TIME ZONE",),
+    # The engine cuts nanoseconds, and stores whole seconds as microseconds itself.
+    "timestamp": ("TIMESTAMP", "TIMESTAMP_NS"),
+    "timestamp_us": ("TIMESTAMP", "TIMESTAMP_NS"),
+    "timestamp_ms": ("TIMESTAMP",),
+    "timestamp_s": ("TIMESTAMP",),
+    "timestamp_ns": ("TIMESTAMP", "TIMESTAMP_NS"),
+    "timestamptz": (_TIMESTAMP_TZ,),
+    "interval": ("INTERVAL",),
+    "varchar": ("VARCHAR", "JSON"),
+    "json": ("JSON",),
+    "blob": ("BLOB",),
+    "uuid": ("UUID",),
+    "geometry": ("GEOMETRY",),
+    "list": ("LIST",),
+    "struct": ("STRUCT",),
+    "map": ("MAP",),
+}
+_TO_READ = "Cast the rows and `lake.write` them instead."
+
+
+def holds(target: ColumnDef, source: FileColumn) -> bool:
+    """Whether a column of the table can be read from a column of a file; what is inside is another question."""
+    wanted, found = _DECIMAL.fullmatch(target.type), _DECIMAL.fullmatch(source.type)
+    if wanted and found:
+        (width, scale), (its_width, its_scale) = (tuple(map(int, one.groups())) for one in (wanted, found))
+        return its_scale <= scale and its_width - its_scale <= width - scale
+    return source.type in _HOLDS.get(target.type, ())
+
+
+def advice(target: ColumnDef, source: FileColumn) -> str:
+    """Return what to do about a type that does not fit."""
+    match target.type, source.type:
+        case "timestamptz", "TIMESTAMP" | "TIMESTAMP_NS":
+            if source.physical == "INT96":
+                setting = "spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS"
+                return f"INT96 does not say that it is in UTC; Spark does with {setting}."
+            return "The file does not say in which zone its times are."
+        case "timestamp" | "timestamp_us" | "timestamp_ms" | "timestamp_s" | "timestamp_ns", "TIMESTAMP WITH TIME ZONE":
+            return (
+                "The file's times are instants in UTC; make the column TIMESTAMPTZ, or have Spark write TIMESTAMP_NTZ."
+            )
+        case "json", "VARCHAR":
+            return f"Text without the mark of JSON, as Spark writes it. Make the column VARCHAR, or {_TO_READ}"
+        case "uuid", "VARCHAR" | "BLOB":
+            return f"Not the UUID type of Parquet, which Spark cannot write. Make the column VARCHAR, or {_TO_READ}"
+        case "varchar", "BLOB":
+            return "Bytes without the mark of UTF-8 text, as some old writers leave them."
+        case "geometry", _:
+            return "Only Parquet's own geometry type can be registered, GeoParquet 1 cannot."
+        case "variant", _:
+            return f"Files with VARIANT columns cannot be registered. {_TO_READ}"
+        case _, "NULL":
+            return "The file's column has no type, only NULLs; leave it out, or give it a type."
+        case wanted, _ if source.type in _HOLDS.get("int64", ()) and wanted.startswith(("int", "uint")):
+            return "Not every value would fit; make the column wider."
+    return _TO_READ

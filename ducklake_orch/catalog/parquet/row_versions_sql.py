@@ -1,0 +1,205 @@
+"""DuckDB's SQL for what became of rows: every version of a row has begun at a snapshot, and may have ended at one.
+
+It needs no catalog, so it runs wherever the data is: in this process, or in the tasks of a Spark job. The columns of
+the table are called after their ids here (`c1`, `c2`), so that none of them can be called like something else.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ducklake_orch.catalog.metadata import (
+    ROW_ID,
+    ROW_ID_FIELD,
+    SNAPSHOT_ID,
+    SNAPSHOT_ID_FIELD,
+    ColumnDef,
+    DataFile,
+    InlinedRows,
+)
+from ducklake_orch.catalog.parquet.column_mapping import StoredColumn
+from ducklake_orch.catalog.parquet.file_schema import FileColumn
+from ducklake_orch.catalog.parquet.live_rows_sql import data_sql, has_own, parquet_sql, refuse_vectors, value_sql
+from ducklake_orch.engine.quoting import identifier
+
+# Beside the columns of a table, which may be called like anything.
+_POSITION, _GONE = "__ducklake_orch_pos", "__ducklake_orch_gone"
+
+
+@dataclass(frozen=True, slots=True)
+class FileLife:
+    """A data file, with all that ever happened to its rows.
+
+    Attributes:
+        file: The file, with every delete file that it ever had.
+        end_snapshot: When it was retired.
+        deleted: Positions that the catalog itself names as deleted, each with the snapshot that did it.
+    """
+
+    file: DataFile
+    end_snapshot: int | None = None
+    deleted: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Snapshots, both ends included, and what is to be known of them.
+
+    Attributes:
+        columns: The columns to return.
+        compared: The columns by which a row that only moved is told from one that changed; none where rows only came.
+    """
+
+    first: int
+    last: int
+    columns: tuple[ColumnDef, ...]
+    compared: tuple[ColumnDef, ...]
+
+    @property
+    def needed(self) -> tuple[ColumnDef, ...]:
+        """The columns that have to be read."""
+        return self.compared or self.columns
+
+
+def short(column: ColumnDef) -> str:
+    """Return what a column is called in these queries."""
+    return f"c{column.column_id}"
+
+
+def file_versions(life: FileLife, found: Sequence[FileColumn], stored: Sequence[StoredColumn]) -> str:
+    """Return the query for the row versions of a file: `row_id`, `began`, `ended`, and columns of the table.
+
+    Args:
+        life: The file.
+        found: What columns it has.
+        stored: Where it has those of the table.
+    """
+    file = life.file
+    refuse_vectors([file])
+    began, start = str(file.begin_snapshot), "NULL" if file.row_id_start is None else str(file.row_id_start)
+    row_id = f"CAST({start} + file_row_number AS BIGINT)"
+    if has_own(found, SNAPSHOT_ID_FIELD):
+        began = f"coalesce({SNAPSHOT_ID}, {began})"
+    if has_own(found, ROW_ID_FIELD):
+        row_id = f"coalesce({ROW_ID}, {row_id})"
+    ends = ["NULL" if life.end_snapshot is None else str(life.end_snapshot)]
+    rows, gone = data_sql(file, found), _gone(life)
+    if gone:
+        rows = f"{rows} LEFT JOIN ({gone}) d ON d.{_POSITION} = f.file_row_number"
+        ends.append(f"d.{_GONE}")
+    # LEAST passes NULLs over.
+    select = [f"{row_id} AS row_id", f"CAST({began} AS BIGINT) AS began"]
+    select += [f"CAST(least({', '.join(ends)}) AS BIGINT) AS ended"]
+    select += [f"{value_sql(one)} AS {short(one.column)}" for one in stored]
+    return f"SELECT {', '.join(select)} FROM {rows}"
+
+
+def state_sql(
+    file: DataFile, deleted: Sequence[int], found: Sequence[FileColumn], stored: Sequence[StoredColumn], at: int
+) -> str:
+    """Return the query for the rows of a file that are live at a snapshot, in the form of `file_versions`.
+
+    Args:
+        file: The file, as it is at the snapshot.
+        deleted: Its positions that the catalog itself names as deleted by then.
+        found: What columns it has.
+        stored: Where it has those of the table.
+        at: The snapshot.
+    """
+    versions = file_versions(FileLife(file, deleted=tuple((position, 0) for position in deleted)), found, stored)
+    return f"SELECT * FROM ({versions}) WHERE began <= {at} AND coalesce(ended > {at}, true)"
+
+
+def same_sql(columns: Sequence[ColumnDef]) -> str:
+    """Return what rows have in common that hold the same."""
+    values = list(map(short, columns))
+    for one in columns:
+        # As texts, variants look like other values: 1 like '1', none like 'NULL'.
+        if any(leaf.type == "variant" for leaf in one.leaves()):
+            values.append(f"nullif(CAST(TRY_CAST({short(one)} AS JSON) AS VARCHAR), 'null')")
+        if one.type == "variant":
+            values.append(f"coalesce(variant_typeof({short(one)}) = 'VARCHAR', false)")
+    return f"md5(CAST(row({', '.join(values)}) AS VARCHAR))"
+
+
+def _with_snapshots(path: str, encryption_key: str | None) -> str:
+    """Return the source of a delete file's columns, and of the one that only some files have."""
+    nothing = f"SELECT NULL::BIGINT AS {SNAPSHOT_ID} WHERE false"
+    return f"({nothing} UNION ALL BY NAME FROM {parquet_sql(path, encryption_key)})"
+
+
+def _gone(life: FileLife) -> str:
+    """Return the query for when positions of a file were deleted: first, for later delete files name them again."""
+    parts = [
+        f"SELECT pos, coalesce({SNAPSHOT_ID}, {one.begin_snapshot}) AS gone"
+        f" FROM {_with_snapshots(one.path, one.encryption_key)}"
+        for one in life.file.deletes
+    ]
+    if life.deleted:
+        lists = (f"unnest([{', '.join(map(str, some))}])" for some in zip(*life.deleted, strict=True))
+        parts.append(f"SELECT {' AS pos, '.join(lists)} AS gone")
+    if not parts:
+        return ""
+    return f"SELECT pos AS {_POSITION}, min(gone) AS {_GONE} FROM ({' UNION ALL '.join(parts)}) GROUP BY pos"
+
+
+def inlined_versions_sql(inlined: InlinedRows, columns: Sequence[ColumnDef]) -> str:
+    """Return the query for the versions of inlined rows, in the form of `file_versions`."""
+    values = "".join(f", {identifier(one.name)} AS {short(one)}" for one in columns)
+    own = f"{inlined.row_id} AS row_id, {inlined.snapshot} AS began, {inlined.end} AS ended"
+    return f"SELECT {own}{values} FROM ({inlined.sql})"
+
+
+def _as_it_is(_: ColumnDef, sql: str) -> str:
+    return sql
+
+
+def events_sql(versions: str, span: Span, value: Callable[[ColumnDef, str], str] = _as_it_is) -> str:
+    """Return the query for the comings and goings of rows: `came`, `snapshot`, `row_id`, `same`, and the columns.
+
+    Args:
+        versions: The query for row versions.
+        span: Of which snapshots.
+        value: Makes of a column's value what the reader is to get.
+    """
+    within = f"BETWEEN {span.first} AND {span.last}"
+    both = "[{came: true, snapshot: began}, {came: false, snapshot: ended}]"
+    some = f"unnest(list_filter({both}, lambda one: one.snapshot {within})) AS event"
+    same = same_sql(span.compared) if span.compared else "''"
+    values = "".join(f", {value(one, short(one))} AS {short(one)}" for one in span.columns)
+    return (
+        f"SELECT event.came AS came, event.snapshot AS snapshot, row_id, {same} AS same{values} FROM ("
+        # What came and went with one snapshot was never there for anybody.
+        f"SELECT *, {some} FROM ({versions}) WHERE began IS DISTINCT FROM ended)"
+    )
+
+
+def changes_sql(events: str, columns: Sequence[ColumnDef]) -> str:
+    """Return the query that makes changes of comings and goings; it means the same to DuckDB and to Spark.
+
+    Of a row that came and went with one snapshot and holds the same, nothing is left: it was moved to another file.
+    Where ids are not unique, as the engine leaves them when one transaction adds and updates rows, the rows are matched
+    one by one.
+
+    Args:
+        events: What `events_sql` gives, as a table or a query in brackets.
+        columns: The columns to return.
+    """
+    values = "".join(f", {short(one)}" for one in columns)
+    came, went = (f"sum(CASE WHEN came THEN {a} ELSE {b} END) OVER" for a, b in ((1, 0), (0, 1)))
+    alike, row = "(PARTITION BY snapshot, row_id, same)", "(PARTITION BY snapshot, row_id)"
+    number = "row_number() OVER (PARTITION BY snapshot, row_id, same, came ORDER BY snapshot)"
+    counted = f"SELECT *, {came} {alike} AS alike_came, {went} {alike} AS alike_went, {number} AS n FROM {events} e"
+    left = f"SELECT * FROM ({counted}) counted WHERE n > least(alike_came, alike_went)"
+    sides = f"SELECT *, {came} {row} AS all_came, {went} {row} AS all_went FROM ({left}) remaining"
+    update = "all_came > 0 AND all_went > 0"
+    kinds = (
+        f"CASE WHEN {update} AND came THEN 'update_postimage' WHEN {update} THEN 'update_preimage'"
+        " WHEN came THEN 'insert' ELSE 'delete' END"
+    )
+    return f"SELECT came, snapshot, row_id, {kinds} AS kind{values} FROM ({sides}) sides"
+
+
+def inserts_sql(events: str, columns: Sequence[ColumnDef]) -> str:
+    """Return what `changes_sql` does where no row went: nothing has to be matched."""
+    values = "".join(f", {short(one)}" for one in columns)
+    return f"SELECT came, snapshot, row_id, 'insert' AS kind{values} FROM {events} e"

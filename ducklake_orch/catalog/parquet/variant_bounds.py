@@ -1,0 +1,117 @@
+"""Statistics of the fields of a variant whose values all have one type: what COPY says, and what several files make."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import duckdb
+
+from ducklake_orch.catalog.metadata import ColumnDef, ColumnStats, VariantStats, duckdb_type, ducklake_type
+from ducklake_orch.engine.quoting import identifier, literal
+
+Stats = Mapping[str, Mapping[str, str]]
+
+
+def variant_stats(column_id: int, path: str, stats: Stats) -> tuple[ColumnStats, tuple[VariantStats, ...]]:
+    """Return the statistics of a variant, and those of the fields that are stored by themselves.
+
+    How many of its values are NULL nobody tells: a variant that is NULL counts as one that is there.
+
+    Args:
+        column_id: The column.
+        path: Its quoted name, or that of the field it is.
+        stats: Of all parts of the file's columns, by their quoted paths.
+    """
+    size = sum(int(values["column_size_bytes"]) for part, values in stats.items() if part.startswith(f"{path}."))
+    kind = duckdb.sqltype(stats[f'{path}."metadata"']["variant_type"])
+    fields = tuple(
+        VariantStats(column_id, ".".join(names) or "root", shredded, values)
+        for names, shredded, values in _fields(path, kind, stats, ())
+    )
+    return ColumnStats(size, extra=_extra(fields) if fields else None), fields
+
+
+def copied_stats(values: Mapping[str, str], extra: str | None = None) -> ColumnStats:
+    """Return what COPY says of one part of a file."""
+    nulls, total, nan = int(values["null_count"]), int(values["num_values"]), values.get("has_nan")
+    return ColumnStats(
+        int(values["column_size_bytes"]),
+        total - nulls,
+        nulls,
+        values.get("min"),
+        values.get("max"),
+        None if nan is None else nan == "true",
+        extra,
+    )
+
+
+def _fields(
+    path: str, kind: Any, stats: Stats, names: Sequence[str]
+) -> Iterator[tuple[Sequence[str], str, ColumnStats]]:
+    """Find the fields of which nothing is left in the part that holds values of any type."""
+    parts = dict(kind.children)
+    rest = stats.get(f'{path}."value"')
+    if "typed_value" not in parts or (rest is not None and not _only_null(rest)):
+        return
+    typed, inside = parts["typed_value"], f'{path}."typed_value"'
+    if typed.id == "struct":
+        for name, child in typed.children:
+            yield from _fields(f"{inside}.{identifier(name)}", child, stats, (*names, identifier(name)))
+    elif typed.id == "list":
+        yield from _fields(f'{inside}."element"', typed.children[0][1], stats, (*names, "element"))
+    elif inside in stats:
+        yield names, ducklake_type(str(typed)), copied_stats(stats[inside])
+
+
+def _only_null(values: Mapping[str, str]) -> bool:
+    """Whether there are no values, or only the one byte that stands for NULL inside a variant."""
+    return values["null_count"] == values["num_values"] or values.get("min") == values.get("max") == "00"
+
+
+def _extra(fields: Sequence[VariantStats]) -> str:
+    found = []
+    for one in fields:
+        values = one.stats
+        said = {"field_name": one.path, "shredded_type": one.shredded_type, "null_count": values.null_count}
+        said |= {"min": values.min_value, "max": values.max_value}
+        said |= {"num_values": (values.value_count or 0) + (values.null_count or 0)}
+        said |= {"contains_nan": values.contains_nan, "column_size_bytes": values.size_bytes, "any_valid": True}
+        found.append({name: value for name, value in said.items() if value is not None})
+    return json.dumps(found, separators=(",", ":"), ensure_ascii=False)
+
+
+def sum_variants(con: duckdb.DuckDBPyConnection, files: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Sum up what is known of the fields of a variant in several files: of those that all of them store alike."""
+    by_name = [{(one["field_name"], one["shredded_type"]): one for one in fields} for fields in files]
+    return [
+        _sum_field(con, key, [fields[key] for fields in by_name])
+        for key in by_name[0]
+        if all(key in fields for fields in by_name)
+    ]
+
+
+def _sum_field(
+    con: duckdb.DuckDBPyConnection, key: tuple[str, str], parts: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    found: dict[str, Any] = {"field_name": key[0], "shredded_type": key[1]}
+    found |= {name: sum(one[name] for one in parts) for name in ("null_count", "num_values", "column_size_bytes")}
+    if all("contains_nan" in one for one in parts):
+        found["contains_nan"] = any(one["contains_nan"] for one in parts)
+    for end in ("min", "max"):
+        # Where all is NULL there is nothing to bound.
+        bounds = [one.get(end) for one in parts if one["null_count"] < one["num_values"]]
+        if bounds and (bound := _outermost(con, end, key[1], bounds)) is not None:
+            found[end] = bound
+    return found | {"any_valid": any(one["any_valid"] for one in parts)}
+
+
+def _outermost(con: duckdb.DuckDBPyConnection, end: str, kind: str, bounds: Sequence[str | None]) -> str | None:
+    """Return the lowest or highest of some bounds; None where one is not known."""
+    if None in bounds or len(set(bounds)) == 1:
+        return None if None in bounds else bounds[0]
+    value = f"TRY_CAST(text AS {duckdb_type(ColumnDef(0, '', kind, nullable=True))})"
+    rows = ", ".join(f"({literal(one)})" for one in bounds)
+    row = con.execute(
+        f"SELECT CASE WHEN bool_and({value} IS NOT NULL) THEN arg_{end}(text, {value}) END FROM (VALUES {rows}) b(text)"
+    ).fetchone()
+    return row[0] if row else None

@@ -1,0 +1,217 @@
+"""Read a table or view in this process, as Arrow: one query of the engine's, which sees one snapshot."""
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import duckdb
+import pyarrow as pa
+
+from ducklake_orch.catalog.metadata import (
+    MOVING_CHANGES,
+    ColumnDef,
+    count_inlined,
+    deletions_sql,
+    deletions_table,
+    judged_by_rows,
+    parse_tokens,
+    reading,
+    text,
+)
+from ducklake_orch.catalog.parquet import arrow_value
+from ducklake_orch.catalog.scan.predicate import parse_predicate
+from ducklake_orch.catalog.scan.table_summary import snapshot_of
+from ducklake_orch.config.nearest import nearest
+from ducklake_orch.engine.dialects import dialect_of
+from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.opening import catalog_queue
+from ducklake_orch.engine.quoting import TableName, folded, identifier
+from ducklake_orch.engine.session import Session
+from ducklake_orch.errors import CatalogBusyError, ConfigError, ObjectNotFoundError
+
+if TYPE_CHECKING:
+    from ducklake_orch.facade.handle import LakeHandle
+
+# Of reads that others commit beside; the next one makes them wait.
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a reader asks for.
+
+    Attributes:
+        table: The table or view.
+        columns: Names of the columns to return; all when None.
+        where: A condition in DuckDB's SQL.
+        snapshot: The snapshot to read.
+        as_of: The time to read at.
+    """
+
+    table: TableName
+    columns: Sequence[str] | None = None
+    where: str | None = None
+    snapshot: int | None = None
+    as_of: datetime | str | None = None
+
+    def __post_init__(self) -> None:
+        if self.columns is not None and (isinstance(self.columns, str) or not self.columns):
+            raise ConfigError(f"`columns` = {self.columns!r} is no list of names.", remedy="Leave it out to read all.")
+
+
+def read_arrow(lake: "LakeHandle", selection: Selection) -> pa.Table:
+    """Return the rows as a table in memory."""
+    with _opened(lake, selection) as session:
+        if dialect_of(lake.config).reads_one_moment:
+            return _table(session, selection)
+        # Elsewhere the engine reads one metadata table after the other, each as it is just then: of a snapshot that is
+        # being compacted it can see files without their deletions.
+        for _ in range(_ATTEMPTS):
+            before = _newest(session)
+            rows = _table(session, selection)
+            if _newest(session) == before:
+                return rows
+        with catalog_queue(lake.config, session.instance).hold(
+            f"reading `{selection.table}`", lake.config.lock_timeout.total_seconds()
+        ):
+            return _table(session, selection)
+
+
+def _table(session: Session, selection: Selection) -> pa.Table:
+    with _run(session, selection) as con:
+        return con.to_arrow_table()
+
+
+def _newest(session: Session) -> int:
+    with reading(session, "Looking for the latest snapshot") as metadata:
+        return metadata.latest().snapshot_id
+
+
+def read_batches(lake: "LakeHandle", selection: Selection, batch_size: int) -> pa.RecordBatchReader:
+    """Return the rows as a stream; its connection ends with it."""
+    batches = _batches(lake, selection, batch_size)
+    first = next(batches)
+    # A stream that came through Arrow's own interface lets go of its source when it is closed, others do not.
+    return pa.RecordBatchReader.from_stream(pa.RecordBatchReader.from_batches(first.schema, chain([first], batches)))
+
+
+def _batches(lake: "LakeHandle", selection: Selection, batch_size: int) -> Generator[pa.RecordBatch, None, None]:
+    """Return the rows in batches, at least one."""
+    with _opened(lake, selection) as session:
+        start = _Start.of(session, selection) if not dialect_of(lake.config).reads_one_moment else None
+        with _run(session, selection) as con:
+            reader = con.to_arrow_reader(batch_size)
+            yield pa.RecordBatch.from_pylist([], schema=reader.schema)
+            yield from reader
+            if start is not None:
+                start.refuse_moved(session, selection)
+
+
+@dataclass(frozen=True)
+class _Start:
+    """What a stream of a SQLite lake began with: there, the engine looks for deletions and inlined rows as it goes.
+
+    Attributes:
+        snapshot: The snapshot that is read.
+        newest: The latest snapshot then.
+        table_id: The table; None of a view, which may be of any.
+        inlined: Whether the metadata hold rows or deletions of it, which go when the snapshot expires.
+    """
+
+    snapshot: int
+    newest: int
+    table_id: int | None
+    inlined: bool
+
+    @classmethod
+    def of(cls, session: Session, selection: Selection) -> "_Start":
+        with reading(session, f"Looking at `{selection.table}`") as metadata:
+            at, newest = snapshot_of(session, metadata), metadata.latest().snapshot_id
+            table = metadata.find_table(selection.table, at)
+            if table is None:
+                return cls(at, newest, None, inlined=True)
+            inlined = count_inlined(metadata, table, at)
+            if name := deletions_table(metadata, table):
+                inlined += int(metadata.rows(f"SELECT count(*) FROM ({deletions_sql(metadata, name, at)})")[0][0])
+            return cls(at, newest, table.table_id, inlined > 0)
+
+    def refuse_moved(self, session: Session, selection: Selection) -> None:
+        """Say so when what was streamed may have gone or moved meanwhile.
+
+        Raises:
+            CatalogBusyError: When the table was flushed or compacted, or its inlined rows expired.
+        """
+        with reading(session, f"Looking what became of `{selection.table}`") as metadata:
+            done = dict(
+                metadata.rows(
+                    f"SELECT snapshot_id, changes_made FROM {metadata.table_sql('ducklake_snapshot')}"
+                    f" LEFT JOIN {metadata.table_sql('ducklake_snapshot_changes')} USING (snapshot_id)"
+                    f" WHERE snapshot_id > {self.newest} OR snapshot_id = {self.snapshot}"
+                )
+            )
+        expired = self.inlined and self.snapshot not in done
+        since = {snapshot: text(made) or "" for snapshot, made in done.items() if snapshot > self.newest}
+        untold = len(since) < max(since, default=self.newest) - self.newest  # the latest never expires
+        moves = (one.id for one in parse_tokens(",".join(since.values())) if one.kind in MOVING_CHANGES)
+        if expired or untold or any(self.table_id in (None, one) for one in moves):
+            raise CatalogBusyError(
+                f"`{selection.table}` was flushed or compacted, or its snapshot expired, while it was streamed: of a"
+                " SQLite catalog, rows may be missing or too many.",
+                remedy="Read it again, or with `lake.read`, which does so itself.",
+            )
+
+
+@contextmanager
+def _opened(lake: "LakeHandle", selection: Selection) -> Iterator[Session]:
+    """Open the lake where it is to be read, and look whether there is what is to be read."""
+    with lake.reading(selection.snapshot, selection.as_of) as session:
+        _check_name(session, selection.table)
+        yield session
+
+
+@contextmanager
+def _run(session: Session, selection: Selection) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Run the query for a block; what goes wrong meanwhile is an error of ours."""
+    try:
+        session.con.execute(_query(session, selection))
+        yield session.con.unwrap()
+        return
+    except duckdb.Error as error:
+        failure = classify(error, session.config, f"Reading `{selection.table}` failed")
+    raise failure
+
+
+def _check_name(session: Session, name: TableName) -> None:
+    """Refuse a name that is neither a table's nor a view's; the engine would propose tables of the catalog's own."""
+    with reading(session, f"Looking for `{name}`") as metadata:
+        at = snapshot_of(session, metadata)
+        if not metadata.has_view(*name, at):
+            metadata.table(name, at)
+
+
+def _query(session: Session, selection: Selection) -> str:
+    source = selection.table.sql(session.config.alias)
+    described = session.con.execute(f"FROM {source} LIMIT 0").description
+    known = [(one[0], str(one[1])) for one in described]
+    names = {folded(name): name for name, _ in known}
+    for name in selection.columns or ():
+        if folded(name) not in names:
+            raise ObjectNotFoundError(
+                f"`{selection.table}` has no column `{name}`.", remedy=nearest(name, list(names.values()))
+            )
+    kinds = {one[0]: one[1] for one in described}
+    wanted = [names[folded(name)] for name in selection.columns or names.values()]
+    columns = ", ".join(f"{arrow_value(identifier(name), kinds[name])} AS {identifier(name)}" for name in wanted)
+    if selection.where is None:
+        return f"SELECT {columns} FROM {source}"
+    # Of a view, only the engine knows the columns.
+    defs = [ColumnDef(n, name, kind, True) for n, (name, kind) in enumerate(known)]
+    with session.instance.root.cursor() as con:
+        predicate = parse_predicate(con, selection.where, defs)
+    values = [(identifier(one.name), judged_by_rows(identifier(one.name), one.type)) for one in predicate.columns]
+    if judged := [f"{value} AS {name}" for name, value in values if value != name]:
+        source = f"(SELECT * REPLACE ({', '.join(judged)}) FROM {source})"
+    return f"SELECT {columns} FROM {source} WHERE {predicate.sql}"

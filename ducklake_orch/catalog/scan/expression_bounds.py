@@ -1,0 +1,242 @@
+"""What values an expression can have in a file: bounds and NULLs, as SQL over what the catalog knows of its columns."""
+
+import copy
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from ducklake_orch.catalog.metadata import ColumnDef, duckdb_type
+from ducklake_orch.catalog.scan.column_bounds import Facts, family
+from ducklake_orch.catalog.scan.predicate import Node, find_column
+from ducklake_orch.engine.quoting import literal
+
+# Functions whose value depends on nothing but their arguments; intervals are written with some of them.
+_CONSTANT_FUNCTIONS = {"+", "-", "*", "/", "//", "%", "||", "trunc", "make_date", "make_timestamp"}
+_CONSTANT_FUNCTIONS |= {
+    f"to_{unit}s"
+    for unit in ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond")
+}
+_UNITS = {"year": "year", "month": "month", "day": "day", "dayofmonth": "day", "hour": "hour"}
+_UNIT_AROUND = {"month": "year", "day": "month", "hour": "day"}
+# Conditions that exclude nothing, and everything.
+MAYBE, NEVER = "true", "false"
+
+
+@dataclass(frozen=True)
+class Domain:
+    """What values an expression can have in a file, as SQL.
+
+    Attributes:
+        type: Its type in DuckDB's words.
+        kind: What it can be compared with; `literal` is a text that takes the other side's type.
+        low: A bound, NULL when unknown.
+        high: A bound, NULL when unknown.
+        null: Whether it may be NULL for a row.
+        value: Whether it may be anything else for a row.
+        column: The column, when it is nothing but that.
+        constant: Whether it is the same for every row.
+    """
+
+    type: str
+    kind: str
+    low: str
+    high: str
+    null: str
+    value: str
+    column: ColumnDef | None = None
+    constant: bool = False
+
+
+class Expressions:
+    """Reads expressions on the columns of a table; the SQL is over the columns that `facts` makes.
+
+    Args:
+        con: Any connection; it prints constants.
+        columns: The columns of the table.
+        facts: Told which columns are needed.
+    """
+
+    def __init__(self, con: duckdb.DuckDBPyConnection, columns: Sequence[ColumnDef], facts: Facts) -> None:
+        self.facts = facts
+        self._con = con
+        self._columns = columns
+
+    def domain(self, node: Node) -> Domain | None:
+        """Return what values an expression can have; None when nothing can be said."""
+        if _is_constant(node):
+            return self._constant(node)
+        leaf = self.leaf(node)
+        if leaf is not None:
+            kind = duckdb_type(leaf)
+            if (group := family(kind)) is None:
+                return None
+            n = self.facts.use(leaf)
+            return Domain(kind, group, f"low_{n}", f"high_{n}", f"null_{n}", f"value_{n}", leaf)
+        if node["class"] == "CAST":
+            return self._cast(node)
+        if node["class"] == "FUNCTION":
+            return self._part(node)
+        return None
+
+    def leaf(self, node: Node) -> ColumnDef | None:
+        """Return the column that an expression names, if it is one that holds values itself."""
+        if node["class"] != "COLUMN_REF":
+            return None
+        found = find_column(node["column_names"], self._columns)
+        return None if found is None or found.children else found
+
+    def _constant(self, node: Node) -> Domain:
+        plain = node["value"] if node["type"] == "VALUE_CONSTANT" else None
+        if plain and plain["type"]["id"] in ("VARCHAR", "INTEGER", "BIGINT") and not plain["is_null"]:
+            kind = plain["type"]["id"]  # as most are, and lists can be long
+            return constant(literal(plain["value"]), kind, "literal" if kind == "VARCHAR" else None)
+        text = self._print(node)
+        kind = self._type(text)
+        return constant(text, kind, "literal" if plain and plain["is_null"] else None)
+
+    def _cast(self, node: Node) -> Domain | None:
+        x = self.domain(node["child"])
+        kind = self._type(self._print(node | {"child": _NULL}))
+        if x is None or kind == x.type:
+            return x
+        if node["try_cast"] or family(kind) != x.kind or x.kind not in ("number", "moment"):
+            return None
+        return _monotone(x, kind, lambda value: f"CAST({value} AS {kind})")
+
+    def _part(self, node: Node) -> Domain | None:
+        """Return the domain of `year(ts)` and its like, and of `date_trunc('day', ts)`."""
+        name, arguments = node["function_name"], node["children"]
+        unit = _UNITS.get(name)
+        if name in ("date_part", "datepart", "date_trunc", "datetrunc") and len(arguments) == 2:
+            text, arguments = text_of(arguments[0]), arguments[1:]
+            unit = text if text is None or name.endswith("trunc") else _UNITS.get(text.lower())
+        x = self.domain(arguments[0]) if unit and len(arguments) == 1 else None
+        if x is None or unit is None or x.kind != "moment" or x.constant:
+            return None
+        if name.endswith("trunc"):
+            kind = self._type(f"date_trunc({literal(unit)}, NULL::{x.type})")
+            return _monotone(x, kind, lambda value: f"date_trunc({literal(unit)}, {value})")
+        if unit == "year":
+            return _monotone(x, "BIGINT", lambda value: f"year({value})")
+        # Within one year months follow each other, within one month days do.
+        around = _UNIT_AROUND[unit]
+        first, last = (f"TRY(date_trunc('{around}', {end}))" for end in (x.low, x.high))
+        low, high = (f"CASE WHEN {first} = {last} THEN TRY({unit}({end})) END" for end in (x.low, x.high))
+        if x.column is not None and self.facts.has(unit, x.column) and not x.type.endswith("ZONE"):
+            low, high = (f"coalesce({unit}_{x.column.column_id}, {end})" for end in (low, high))
+        return Domain("BIGINT", "number", low, high, join([x.null, f"{low} IS NULL"], every=False), x.value)
+
+    def _type(self, sql: str) -> str:
+        row = self._con.execute(f"SELECT typeof({sql})").fetchone()
+        return str(row[0]) if row else ""
+
+    def _print(self, node: Node) -> str:
+        """Return the SQL of a constant, as DuckDB writes it."""
+        select = copy.deepcopy(_SELECT)
+        select["statements"][0]["node"]["select_list"] = [_exact(node)]
+        row = self._con.execute(f"SELECT json_deserialize_sql({literal(json.dumps(select))})").fetchone()
+        return f"({str(row[0]).removeprefix('SELECT ')})" if row else "NULL"
+
+
+_NULL: Node = {
+    "class": "CONSTANT",
+    "type": "VALUE_CONSTANT",
+    "alias": "",
+    "query_location": 0,
+    "value": {"type": {"id": "NULL", "type_info": None}, "is_null": True},
+}
+_SELECT: Node = {
+    "error": False,
+    "statements": [
+        {
+            "node": {
+                "type": "SELECT_NODE",
+                "modifiers": [],
+                "cte_map": {"map": []},
+                "select_list": [],
+                "from_table": {"type": "EMPTY", "alias": "", "sample": None, "query_location": 0},
+                "where_clause": None,
+                "group_expressions": [],
+                "group_sets": [],
+                "aggregate_handling": "STANDARD_HANDLING",
+                "having": None,
+                "sample": None,
+                "qualify": None,
+            },
+            "named_param_map": [],
+        }
+    ],
+}
+
+
+def _is_constant(node: Node) -> bool:
+    match node["class"]:
+        case "CONSTANT":
+            return True
+        case "CAST":
+            return _is_constant(node["child"])
+        case "FUNCTION":
+            plain = not (node["distinct"] or node["filter"] or node["order_bys"]["orders"])
+            return plain and node["function_name"] in _CONSTANT_FUNCTIONS and all(map(_is_constant, node["children"]))
+    return False
+
+
+def text_of(node: Node) -> str | None:
+    """Return the value of a text in quotes."""
+    value = node.get("value", {})
+    is_text = node["type"] == "VALUE_CONSTANT" and value["type"]["id"] == "VARCHAR" and not value["is_null"]
+    return str(value["value"]) if is_text else None
+
+
+def _exact(node: Any) -> Any:
+    """Return a tree whose floating-point constants are written as such: printed bare they would be decimals."""
+    if isinstance(node, list):
+        return [_exact(one) for one in node]
+    if not isinstance(node, dict):
+        return node
+    if node.get("type") == "VALUE_CONSTANT" and node["value"]["type"]["id"] == "DOUBLE":
+        text = {"type": {"id": "VARCHAR", "type_info": None}, "is_null": False, "value": repr(node["value"]["value"])}
+        cast = {"cast_type": {"id": "DOUBLE", "type_info": None}, "try_cast": False, "child": node | {"value": text}}
+        return {"class": "CAST", "type": "OPERATOR_CAST", "alias": "", "query_location": 0, **cast}
+    return {key: _exact(value) for key, value in node.items()}
+
+
+def _monotone(x: Domain, kind: str, function: Callable[[str], str]) -> Domain | None:
+    """Return the domain of a function that keeps the order of its argument."""
+    # What fails is unknown. TRY also keeps DuckDB from rewriting comparisons with date_trunc, which it does wrong.
+    low, high, group = f"TRY({function(x.low)})", f"TRY({function(x.high)})", family(kind)
+    if group is None:
+        return None
+    # Moments in infinity have no year; between two that have one there are no such moments.
+    null = join([x.null, f"{low} IS NULL", f"{high} IS NULL"], every=False)
+    return Domain(kind, group, low, high, null, x.value)
+
+
+def constant(text: str, kind: str, group: str | None = None) -> Domain:
+    """Return the domain of what is the same for every row; it may be NULL."""
+    null, value = f"({text} IS NULL)", f"({text} IS NOT NULL)"
+    return Domain(kind, group or family(kind) or "", text, text, null, value, constant=True)
+
+
+TRUTH = Domain("BOOLEAN", "truth", "true", "true", NEVER, MAYBE, constant=True)
+
+
+def comparable(x: Domain, y: Domain) -> bool:
+    """Whether casting both sides to a common type keeps their order."""
+    if "TIMESTAMP WITH TIME ZONE" in (x.type, y.type) and any(one.type.startswith("TIMESTAMP_") for one in (x, y)):
+        return False  # DuckDB knows whether they are equal, but not which is earlier
+    return bool(x.kind and y.kind) and (x.kind == y.kind or "literal" in (x.kind, y.kind))
+
+
+def join(parts: Sequence[str], *, every: bool) -> str:
+    """Return AND or OR of conditions that are never NULL."""
+    neutral, final = (MAYBE, NEVER) if every else (NEVER, MAYBE)
+    if final in parts:
+        return final
+    kept = list(dict.fromkeys(one for one in parts if one != neutral))
+    if len(kept) <= 1:
+        return kept[0] if kept else neutral
+    return f"({(' AND ' if every else ' OR ').join(kept)})"

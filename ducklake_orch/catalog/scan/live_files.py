@@ -1,0 +1,221 @@
+"""The files of a table at a snapshot, with their deletions and partition values, judged and cut down in one query."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import duckdb
+
+from ducklake_orch.catalog.metadata import (
+    DataFile,
+    DeleteFile,
+    Metadata,
+    TableHistory,
+    as_listed,
+    deletions_sql,
+    live,
+    text,
+)
+from ducklake_orch.catalog.scan.column_bounds import Facts, partition_values_sql
+from ducklake_orch.catalog.scan.expression_bounds import Expressions
+from ducklake_orch.catalog.scan.predicate import OrderKey, Predicate
+from ducklake_orch.catalog.scan.pruning import FileConditions
+from ducklake_orch.errors import StatementError
+
+FILE = (
+    *("data_file_id", "path", "path_is_relative", "file_size_bytes", "footer_size", "record_count", "begin_snapshot"),
+    *("row_id_start", "partition_id", "mapping_id", "partial_max", "encryption_key"),
+)
+DELETE_FILE = (
+    *("delete_file_id", "path", "path_is_relative", "delete_count", "begin_snapshot", "end_snapshot", "partial_max"),
+    *("file_size_bytes", "footer_size", "format", "encryption_key"),
+)
+_FETCHED_AT_ONCE = 10_000
+
+
+class LiveFiles:
+    """The files that are live at a snapshot.
+
+    Args:
+        history: The table and its past.
+        at: The snapshot.
+        deletions: The metadata table of inlined deletions, if there is one.
+        predicate: Leaves out files that cannot meet it.
+    """
+
+    def __init__(
+        self, history: TableHistory, at: int, deletions: str | None, predicate: Predicate | None = None
+    ) -> None:
+        self.history = history
+        self.at = at
+        self.deletions = deletions
+        self._next_file_id = next_file_id(history.metadata, at)
+        self._specs = {spec.partition_id: spec for spec in history.specs}
+        self._facts = Facts(history.specs, history.types)
+        self._expressions = Expressions(history.metadata.con, history.table.columns, self._facts)
+        conditions = FileConditions(self._expressions)
+        self._may = conditions.may_match(predicate.tree) if predicate else "true"
+        self._all = conditions.all_match(predicate.tree) if predicate else "true"
+        self._first = "true"
+
+    def keep_first(self, key: OrderKey, limit: int) -> None:
+        """Leave out files that cannot be among the first rows of an order.
+
+        Files without deletions whose rows all count are sure to bring them: so many rows, none beyond the far end of
+        their values. Where enough rows are known to lie before all of a file's rows, it is not needed.
+        """
+        x = self._expressions.domain(key.tree)
+        if x is None:
+            return
+        near, far, best, before = (x.high, x.low, "max", ">=") if key.descending else (x.low, x.high, "min", "<=")
+        brings_nulls = "false" if key.nulls == "last" else x.null
+        certain = f"all_match AND deletes IS NULL AND inlined_deletes = 0 AND coalesce(partial_max <= {self.at}, true)"
+        # Rows without a value come last, or first, when that was said; else nobody knows.
+        rows = "record_count" if key.nulls == "first" else f"CASE WHEN {x.null} THEN 0 ELSE record_count END"
+        # Summed up to the current row and those equal to it.
+        ahead = f"sum({rows}) OVER (ORDER BY {far} {'DESC' if key.descending else 'ASC'})"
+        sums = f"SELECT {far} AS edge, {ahead} AS rows FROM joined WHERE {certain} AND {far} IS NOT NULL"
+        edge = f"(SELECT {best}(edge) FROM ({sums}) WHERE rows >= {limit})"
+        self._first = f"coalesce({near} {before} {edge}, true) OR {brings_nulls}"
+
+    def fetch(self, *, unclear: bool = False) -> Iterator[tuple[DataFile, bool]]:
+        """Return the files, and for each whether all of its rows meet the predicate, for certain.
+
+        Args:
+            unclear: Only those whose number of rows the catalog does not tell.
+        """
+        keys = max((len(spec.fields) for spec in self._specs.values()), default=0)
+        columns = [*FILE, *(f"part_{n}" for n in range(keys)), "deletes", "inlined_deletes", "all_match"]
+        condition = f"NOT {self._clear}" if unclear else self._first
+        cursor = self._run(f"SELECT {', '.join(columns)} FROM joined WHERE {condition} ORDER BY data_file_id")
+        while rows := cursor.fetchmany(_FETCHED_AT_ONCE):
+            for row in rows:
+                values = dict(zip(columns, row, strict=True))
+                yield self._file(values), bool(values["all_match"])
+
+    def count(self) -> int:
+        """Return how many rows the files have whose number of rows the catalog tells."""
+        row = self._run(
+            "SELECT coalesce(sum(record_count - coalesce(deletes[1].delete_count, 0) - inlined_deletes), 0)"
+            f" FROM joined WHERE {self._clear}"
+        ).fetchone()
+        return int(row[0]) if row else 0
+
+    @property
+    def _clear(self) -> str:
+        """Whether the catalog tells how many rows a file has: nothing in it is later than the snapshot."""
+        one = f"len(deletes) = 1 AND deletes[1].delete_file_id < {self._next_file_id}"
+        return f"(coalesce(partial_max <= {self.at}, true) AND coalesce({one}, true))"
+
+    def _run(self, select: str) -> duckdb.DuckDBPyConnection:
+        metadata = self.history.metadata
+        try:
+            return metadata.con.execute(f"WITH {self._joined_sql()} {select}")
+        except (duckdb.ConversionException, duckdb.OutOfRangeException) as error:
+            failure = StatementError(f"A constant of the condition does not fit its column: {error}")
+        raise failure
+
+    def _joined_sql(self) -> str:
+        metadata, table_id = self.history.metadata, self.history.table.table_id
+        name = metadata.table_sql
+        mine = f"table_id = {table_id} AND {live(self.at)}"
+        known, joins = ["f.*"], []
+        if statistics := self._facts.statistics_sql(name("ducklake_file_column_stats"), table_id):
+            joins.append(f"LEFT JOIN ({statistics}) USING (data_file_id)")
+        if self._specs:
+            values, keys = partition_values_sql(name("ducklake_file_partition_value"), table_id, self.history.specs)
+            joins.append(f"LEFT JOIN ({values}) p USING (data_file_id)")
+            known += [f"p.part_{n}" for n in range(keys)]
+        known += self._facts.columns_sql()
+        parts = ", ".join(f"{one}: {one}" for one in DELETE_FILE)
+        deletes = (
+            f"SELECT data_file_id, list({{{parts}}} ORDER BY delete_file_id) AS deletes"
+            f" FROM {name('ducklake_delete_file')} WHERE {mine} GROUP BY data_file_id"
+        )
+        inlined = "SELECT NULL::BIGINT AS data_file_id, 0 AS n WHERE false"
+        if self.deletions:
+            positions = deletions_sql(metadata, self.deletions, self.at)
+            inlined = f"SELECT data_file_id, count(*) AS n FROM ({positions}) GROUP BY data_file_id"
+        return f"""
+            known AS (
+                SELECT {", ".join(known)}
+                FROM (SELECT {", ".join(FILE)} FROM {name("ducklake_data_file")} WHERE {mine}) f {" ".join(joins)}),
+            joined AS (
+                SELECT k.*, d.deletes, coalesce(i.n, 0) AS inlined_deletes, {self._all} AS all_match
+                FROM (SELECT * FROM known WHERE {self._may}) k
+                LEFT JOIN ({deletes}) d USING (data_file_id) LEFT JOIN ({inlined}) i USING (data_file_id))"""
+
+    def _file(self, row: Mapping[str, Any]) -> DataFile:
+        spec = self._specs.get(int(row["partition_id"])) if row["partition_id"] is not None else None
+        folder = self.history.table.folder
+        return data_file(
+            self.history,
+            row,
+            values=tuple(text(row[f"part_{n}"]) for n in range(len(spec.fields))) if spec else (),
+            deletes=tuple(delete_file(folder, one, self._next_file_id) for one in row["deletes"] or ()),
+            inlined_deletes=int(row["inlined_deletes"]),
+        )
+
+
+def data_file(
+    history: TableHistory,
+    row: Mapping[str, Any],
+    *,
+    values: tuple[str | None, ...] = (),
+    deletes: tuple[DeleteFile, ...] = (),
+    inlined_deletes: int = 0,
+) -> DataFile:
+    """Return the data file that a row with the columns `FILE` stands for."""
+    begin = int(row["begin_snapshot"])
+    return DataFile(
+        data_file_id=int(row["data_file_id"]),
+        path=_path(history.table.folder, row),
+        file_size=int(row["file_size_bytes"]),
+        footer_size=row["footer_size"],
+        record_count=int(row["record_count"]),
+        begin_snapshot=begin,
+        row_id_start=row["row_id_start"],
+        partition_id=None if row["partition_id"] is None else int(row["partition_id"]),
+        partition_values=values,
+        mapping_id=row["mapping_id"],
+        partial_max=row["partial_max"],
+        encryption_key=text(row["encryption_key"]),
+        schema_version=history.version_at(begin),
+        deletes=deletes,
+        inlined_deletes=inlined_deletes,
+    )
+
+
+def delete_file(folder: str, row: Mapping[str, Any], next_file_id: int) -> DeleteFile:
+    """Return the delete file that a row with the columns `DELETE_FILE` stands for.
+
+    Args:
+        folder: The table's.
+        row: The row.
+        next_file_id: The id that the first file after the snapshot got which is looked at.
+    """
+    return DeleteFile(
+        delete_file_id=int(row["delete_file_id"]),
+        path=_path(folder, row),
+        delete_count=int(row["delete_count"]),
+        begin_snapshot=int(row["begin_snapshot"]),
+        end_snapshot=row["end_snapshot"],
+        partial_max=row["partial_max"],
+        file_size=int(row["file_size_bytes"]),
+        footer_size=row["footer_size"],
+        format=text(row["format"]) or "parquet",
+        encryption_key=text(row["encryption_key"]),
+        later=int(row["delete_file_id"]) >= next_file_id,
+    )
+
+
+def _path(folder: str, row: Mapping[str, Any]) -> str:
+    path = text(row["path"]) or ""
+    return f"{folder}{path}" if row["path_is_relative"] else as_listed(path)
+
+
+def next_file_id(metadata: Metadata, at: int) -> int:
+    """Return the id that the first file after a snapshot got; 0 when the catalog has forgotten the snapshot."""
+    name = metadata.dialect.table("ducklake_snapshot")
+    sql = f"select next_file_id from {name} where snapshot_id = {at}"
+    rows = metadata.rows(metadata.dialect.query(sql))
+    return int(rows[0][0]) if rows else 0

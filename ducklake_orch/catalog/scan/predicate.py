@@ -1,0 +1,249 @@
+"""Read a condition as DuckDB does: its parser says how a text is meant, its binder whether it fits the table."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import duckdb
+
+from ducklake_orch.catalog.metadata import ColumnDef, duckdb_type
+from ducklake_orch.config.nearest import nearest
+from ducklake_orch.engine.quoting import folded, identifier, literal
+from ducklake_orch.errors import ObjectNotFoundError, StatementError
+
+# A node of DuckDB's parse tree, as `json_serialize_sql` gives it.
+Node = dict[str, Any]
+# The signs of comparisons, by what DuckDB's trees call them.
+COMPARISONS = {
+    "COMPARE_EQUAL": "=",
+    "COMPARE_NOTEQUAL": "<>",
+    "COMPARE_LESSTHAN": "<",
+    "COMPARE_LESSTHANOREQUALTO": "<=",
+    "COMPARE_GREATERTHAN": ">",
+    "COMPARE_GREATERTHANOREQUALTO": ">=",
+}
+
+# Whether functions of DuckDB's give another value each time; asking it costs more than a small change of rows.
+_BUILT_IN: dict[str, bool] = {}
+# DuckDB calls them consistent, and of macros it says nothing.
+_OF_THE_MOMENT = ("ago", "current_localtime", "current_localtimestamp")
+_IN_MACRO = r"\b(now|ago|today|random|uuid\w*|gen_random_uuid|nextval|(get_)?current_(timestamp|date|time))\b"
+_REMEDY = "Write one condition in DuckDB's SQL, such as `day >= '2024-01-01' AND region IN ('eu', 'us')`."
+# Trees are walked by functions that call themselves.
+_DEEPEST = 200
+# What must not stand in a condition on single rows, and how people call it.
+_REFUSED = {"SUBQUERY": "a subquery", "STAR": "a star", "PARAMETER": "a placeholder", "DEFAULT": "DEFAULT"}
+# What SQL writes without brackets is read like the name of a column.
+_CALLED = {"current_date": "today()", "current_timestamp": "now()", "localtimestamp": "now()::TIMESTAMP"}
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """A condition that every row of a table meets or not.
+
+    Attributes:
+        text: As it was given; it may end in a comment, so a line break has to follow it.
+        tree: What DuckDB understood.
+        columns: The columns that it mentions.
+    """
+
+    text: str
+    tree: Node
+    columns: tuple[ColumnDef, ...]
+
+    @property
+    def sql(self) -> str:
+        """The condition in brackets, fit to stand in a query."""
+        return f"(\n{self.text}\n)"
+
+
+@dataclass(frozen=True)
+class OrderKey:
+    """One key of an order; `nulls` is None where the text leaves it to the engine's settings."""
+
+    tree: Node
+    columns: tuple[ColumnDef, ...]
+    descending: bool
+    nulls: Literal["first", "last"] | None
+
+
+def parse_predicate(
+    con: duckdb.DuckDBPyConnection, text: str, columns: Sequence[ColumnDef], name: str = "where"
+) -> Predicate:
+    """Read a condition on the rows of a table.
+
+    Args:
+        con: Any connection; nothing of a lake is touched.
+        text: The condition, in DuckDB's SQL.
+        columns: The columns of the table.
+        name: What the caller calls it.
+
+    Raises:
+        ObjectNotFoundError: When it names a column that the table does not have; names the nearest.
+        StatementError: When it is not one condition on single rows.
+    """
+    predicate = parse_value(con, text, columns, name, "condition")
+    what, kind = f"`{name}` = `{text.strip()}`", _type_of(con, predicate, name)
+    if kind != "BOOLEAN":
+        raise StatementError(f"{what} is no condition: its type is {kind}.", remedy=_REMEDY)
+    return predicate
+
+
+def parse_value(
+    con: duckdb.DuckDBPyConnection, text: str, columns: Sequence[ColumnDef], name: str, kind: str = "expression"
+) -> Predicate:
+    """Read an expression over single rows of a table; what it is worth is not looked at."""
+    what = f"`{name}` = `{text.strip()}`"
+    node = _select(con, text, what)
+    expressions = node.get("select_list", [])
+    only = ("modifiers", "group_expressions", "where_clause", "having", "qualify", "sample")
+    if (
+        len(expressions) != 1
+        or expressions[0]["alias"]
+        or any(node[part] for part in only)
+        or node["from_table"]["type"] != "EMPTY"
+    ):
+        raise StatementError(f"{what} is more than one {kind}.", remedy=_REMEDY)
+    value = Predicate(text, expressions[0], _mentioned(expressions[0], columns, what))
+    _type_of(con, value, name)
+    return value
+
+
+def refuse_changing(con: duckdb.DuckDBPyConnection, predicate: Predicate, name: str = "where") -> None:
+    """Refuse a condition that may say something else about the same row when it is evaluated again.
+
+    Raises:
+        StatementError: Names the function that is to blame.
+    """
+    if (function := changing_function(con, predicate)) is not None:
+        raise StatementError(
+            f"`{name}` = `{predicate.text.strip()}`: `{function}` gives another value each time, and the condition is"
+            " evaluated more than once.",
+            remedy="Evaluate it first, and put the value into the condition.",
+        )
+
+
+def changing_function(con: duckdb.DuckDBPyConnection, predicate: Predicate) -> str | None:
+    """Return the first function in an expression that gives another value each time, if there is one."""
+    called = _functions(predicate.tree)
+    if ("age", 1) in called:  # from now
+        return "age"
+    names = sorted(name for name, _ in called)
+    if not _BUILT_IN:
+        _BUILT_IN.update(_changing(con, "internal"))
+    own = {} if all(name in _BUILT_IN for name in names) else _changing(con, "true")
+    return next((name for name in names if own.get(name) or _BUILT_IN.get(name)), None)
+
+
+def _changing(con: duckdb.DuckDBPyConnection, which: str) -> dict[str, bool]:
+    """Return the names of functions, and whether they give another value each time."""
+    moment = ", ".join(map(literal, _OF_THE_MOMENT))
+    rows = con.execute(
+        "SELECT function_name, bool_or(function_name <> 'error' AND (coalesce(stability, '') IN"
+        f" ('VOLATILE', 'CONSISTENT_WITHIN_QUERY') OR function_name IN ({moment})"
+        f" OR coalesce(regexp_matches(macro_definition, {literal(_IN_MACRO)}, 'i'), false)))"
+        f" FROM duckdb_functions() WHERE {which} GROUP BY 1"
+    ).fetchall()
+    return {str(name).lower(): changes for name, changes in rows}
+
+
+def _functions(tree: Node) -> set[tuple[str, int]]:
+    """Return the names of the functions that are called, with the number of what they are given."""
+    found, waiting = set[tuple[str, int]](), [tree]  # type: tuple[set[tuple[str, int]], list[Any]]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            if node.get("class") == "FUNCTION":
+                found.add((str(node["function_name"]).lower(), len(node.get("children", []))))
+            waiting += node.values()
+        elif isinstance(node, list):
+            waiting += node
+    return found
+
+
+def parse_order(con: duckdb.DuckDBPyConnection, text: str, columns: Sequence[ColumnDef]) -> OrderKey:
+    """Read one key of an order: `ts`, `ts DESC`, `ts DESC NULLS LAST`."""
+    what = f"`order_by` = `{text.strip()}`"
+    node = _select(con, f"1 ORDER BY\n{text}", what)
+    orders = node["modifiers"][0].get("orders", []) if len(node.get("modifiers", [])) == 1 else []
+    if len(orders) != 1:
+        raise StatementError(f"{what} is not one key of an order.", remedy="Give each key on its own: `ts DESC`.")
+    key = orders[0]
+    nulls: dict[str, Literal["first", "last"]] = {"NULLS FIRST": "first", "NULLS LAST": "last"}
+    return OrderKey(
+        key["expression"],
+        _mentioned(key["expression"], columns, what),
+        key["type"] in ("DESCENDING", "DESC"),
+        nulls.get(key["null_order"].replace("_", " ")),
+    )
+
+
+def find_column(path: Sequence[str], columns: Sequence[ColumnDef]) -> ColumnDef | None:
+    """Return the column that a dotted name means: one of the table's, or a field inside a struct."""
+    found = next((one for one in columns if folded(one.name) == folded(path[0])), None)
+    if found is None or len(path) == 1:
+        return found
+    return find_column(path[1:], found.children) if found.type == "struct" else None
+
+
+def _select(con: duckdb.DuckDBPyConnection, expression: str, what: str) -> Node:
+    """Return the parse tree of a SELECT of an expression."""
+    select = literal(f"SELECT\n{expression}\n")
+    row = con.execute(f"SELECT json_serialize_sql({select})").fetchone()
+    parsed = json.loads(row[0]) if row else {}
+    if parsed.get("error"):
+        raise StatementError(f"{what}: {parsed['error_message']}", remedy=_REMEDY)
+    nodes = [statement["node"] for statement in parsed["statements"]]
+    if len(nodes) != 1 or nodes[0]["type"] != "SELECT_NODE":
+        raise StatementError(f"{what} is more than one condition.", remedy=_REMEDY)
+    node: Node = nodes[0]
+    return node
+
+
+def _mentioned(tree: Node, columns: Sequence[ColumnDef], what: str) -> tuple[ColumnDef, ...]:
+    names = {folded(name): name for name in _names(tree, what)}
+    known = {folded(one.name): one for one in columns}
+    for name in names:
+        if name not in known:
+            meant = f"Write `{_CALLED[name]}`." if name in _CALLED else None
+            raise ObjectNotFoundError(
+                f"{what}: there is no column `{names[name]}`.",
+                remedy=meant or nearest(names[name], [one.name for one in columns]),
+            )
+    return tuple(one for one in columns if folded(one.name) in names)
+
+
+def _names(tree: Node, what: str) -> Iterator[str]:
+    """Return the first parts of all names that are not parameters of a lambda."""
+    waiting: list[tuple[Any, frozenset[str], int]] = [(tree, frozenset(), 0)]
+    while waiting:
+        node, bound, depth = waiting.pop()
+        if isinstance(node, list):
+            waiting += [(one, bound, depth) for one in node]
+        if not isinstance(node, dict):
+            continue
+        if depth > _DEEPEST:
+            raise StatementError(f"{what} is nested too deeply.", remedy="Write it with fewer brackets.")
+        kind = node.get("class")
+        if kind in _REFUSED:
+            raise StatementError(f"{what}: {_REFUSED[kind]} cannot stand in it.", remedy=_REMEDY)
+        if kind == "COLUMN_REF":
+            if folded(node["column_names"][0]) not in bound:
+                yield node["column_names"][0]
+            continue
+        if kind == "LAMBDA":
+            bound |= {folded(name) for name in _names(node["lhs"], what)}
+        waiting += [(one, bound, depth + 1) for one in node.values()]
+
+
+def _type_of(con: duckdb.DuckDBPyConnection, value: Predicate, name: str) -> str:
+    """Let DuckDB check functions, types, and that it is about single rows."""
+    empty = ", ".join(f"NULL::{duckdb_type(one)} AS {identifier(one.name)}" for one in value.columns) or "1"
+    sql = f"SELECT {value.sql} FROM (SELECT {empty}) WHERE ({value.sql}) IS NOT NULL LIMIT 0"
+    try:
+        return str(con.execute(sql).description[0][1])
+    except duckdb.Error as error:
+        what = f"`{name}` = `{value.text.strip()}`"
+        failure = StatementError(f"{what}: {str(error).splitlines()[0]}", remedy=_REMEDY)
+    raise failure

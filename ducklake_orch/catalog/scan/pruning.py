@@ -1,0 +1,212 @@
+"""Turn a condition on rows into conditions on files: can a row of the file meet it, and do all of them?
+
+Both are one question, asked with an outcome: may some row of the file have it? AND, OR and NOT answer it from their
+parts without ever losing a row, in SQL's logic of three values, and what is not understood may always be.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ducklake_orch.catalog.parquet import bucket_sql, hashed_as_text
+from ducklake_orch.catalog.scan.expression_bounds import (
+    MAYBE,
+    TRUTH,
+    Domain,
+    Expressions,
+    comparable,
+    constant,
+    join,
+    text_of,
+)
+from ducklake_orch.catalog.scan.predicate import COMPARISONS, Node
+from ducklake_orch.engine.quoting import literal
+
+_FLIPPED = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+# How a condition is put with NOT before it, and how without.
+_POSITIVE = {
+    "OPERATOR_IS_NOT_NULL": "OPERATOR_IS_NULL",
+    "COMPARE_NOT_IN": "COMPARE_IN",
+    "COMPARE_DISTINCT_FROM": "COMPARE_NOT_DISTINCT_FROM",
+}
+_PREFIXES = {"~~", "starts_with", "prefix", "^@"}
+# A longer IN list is judged by its ends, so that a file costs the same however long it is.
+_LONG_LIST = 100
+
+
+class Outcome(NamedTuple):
+    """What a condition can come to for a row: true or false, or either that or NULL."""
+
+    holds: bool
+    or_null: bool
+
+    @property
+    def negated(self) -> "Outcome":
+        """What the condition comes to when NOT stands before it; NULL stays NULL."""
+        return Outcome(not self.holds, self.or_null)
+
+
+TRUE, FALSE, NOT_TRUE = Outcome(True, False), Outcome(False, False), Outcome(False, True)
+
+
+class FileConditions:
+    """Judges files by what the catalog knows of their columns.
+
+    Args:
+        expressions: Reads the sides of comparisons.
+    """
+
+    def __init__(self, expressions: Expressions) -> None:
+        self._domain = expressions.domain
+        self._expressions = expressions
+
+    def may_match(self, tree: Node) -> str:
+        """Return whether a row of the file may meet a condition."""
+        return self.may(tree, TRUE)
+
+    def all_match(self, tree: Node) -> str:
+        """Return whether every row of the file meets a condition, for certain."""
+        return f"NOT ({self.may(tree, NOT_TRUE)})"
+
+    def may(self, node: Node, outcome: Outcome) -> str:
+        """Return whether a condition may have an outcome for some row."""
+        kind, parts = node["type"], node.get("children", [])
+        if kind in _POSITIVE:
+            kind, outcome = _POSITIVE[kind], outcome.negated
+        match kind:
+            case "OPERATOR_NOT":
+                return self.may(parts[0], outcome.negated)
+            case "CONJUNCTION_AND" | "CONJUNCTION_OR":
+                every = outcome.holds == (kind == "CONJUNCTION_AND")
+                return join([self.may(one, outcome) for one in parts], every=every)
+            case "OPERATOR_IS_NULL":
+                return self._is_null(parts[0], outcome)
+            case "COMPARE_BETWEEN":
+                return self._between(node["input"], node["lower"], node["upper"], outcome)
+            case "COMPARE_IN":
+                return self._is_in(parts, outcome)
+            case "COMPARE_NOT_DISTINCT_FROM":
+                return self._is_same(node["left"], node["right"], outcome)
+            case "FUNCTION" if node["function_name"] in _PREFIXES and len(parts) == 2:
+                return self._starts_with(parts[0], parts[1], outcome, is_pattern=node["function_name"] == "~~")
+            case "FUNCTION" if node["function_name"] == "!~~":
+                return self._starts_with(parts[0], parts[1], outcome.negated, is_pattern=True)
+        if kind in COMPARISONS:
+            return self._compare(COMPARISONS[kind], node["left"], node["right"], outcome)
+        alone = self._domain(node)
+        return self._possible("=", alone, TRUTH, outcome) if alone and alone.type == "BOOLEAN" else MAYBE
+
+    # --- conditions ----------------------------------------------------------------------------------------------
+
+    def _compare(self, sign: str, left: Node, right: Node, outcome: Outcome) -> str:
+        x, y = self._domain(left), self._domain(right)
+        return MAYBE if x is None or y is None else self._possible(sign, x, y, outcome)
+
+    def _possible(self, sign: str, x: Domain, y: Domain, outcome: Outcome) -> str:
+        """Return whether a comparison may have an outcome."""
+        if not comparable(x, y):
+            return MAYBE
+        if not outcome.holds:
+            sign = _FLIPPED[sign]
+        parts = [x.value, y.value, _bounds(sign, x, y)]
+        if sign == "=":
+            parts += [self._in_bucket(x, y), self._in_bucket(y, x)]
+        found = join(parts, every=True)
+        return join([found, x.null, y.null], every=False) if outcome.or_null else found
+
+    def _is_same(self, left: Node, right: Node, outcome: Outcome) -> str:
+        x, y = self._domain(left), self._domain(right)
+        if x is None or y is None:
+            return MAYBE
+        nulls = [(x.null, y.null)] if outcome.holds else [(x.null, y.value), (x.value, y.null)]
+        values = self._possible("=", x, y, TRUE if outcome.holds else FALSE)
+        return join([values, *(join(pair, every=True) for pair in nulls)], every=False)
+
+    def _is_null(self, node: Node, outcome: Outcome) -> str:
+        x = self._domain(node)
+        if x is None:
+            leaf = self._expressions.leaf(node)
+            if leaf is None:
+                return MAYBE
+            n = self._expressions.facts.use(leaf)
+            return f"null_{n}" if outcome.holds else f"value_{n}"
+        return x.null if outcome.holds else x.value
+
+    def _is_in(self, nodes: Sequence[Node], outcome: Outcome) -> str:
+        x, *items = (self._domain(one) for one in nodes)
+        constants = [y for y in items if x and y and y.constant and comparable(x, y)]
+        if x is None or x.kind == "literal" or len(constants) < len(items) or _mixed(constants):
+            return MAYBE
+        listed = ", ".join(y.low for y in constants)
+        if not outcome.holds:
+            # A row that is not in the list: certain not to be there only where the file has one single value.
+            outside = f"coalesce({x.low} <> {x.high} OR NOT ({x.low} IN ({listed})), true)"
+            found = join([x.value, outside], every=True)
+        elif len(constants) <= _LONG_LIST:
+            found = join([self._possible("=", x, y, TRUE) for y in constants], every=False)
+        else:
+            texts = [f"CAST({y.low} AS {x.type})" if y.kind == "literal" else y.low for y in constants]
+            least, most = (f"{name}({', '.join(texts)})" for name in ("least", "greatest"))
+            within = f"{x.low} <= {most} AND {least} <= {x.high} AND ({x.low} <> {x.high} OR {x.low} IN ({listed}))"
+            found = join([x.value, f"coalesce({within}, true)"], every=True)
+        maybe_null = [x.null, *(y.null for y in constants)] if outcome.or_null else []
+        return join([found, *maybe_null], every=False)
+
+    def _between(self, node: Node, lower: Node, upper: Node, outcome: Outcome) -> str:
+        x, low, high = self._domain(node), self._domain(lower), self._domain(upper)
+        if x is None or low is None or high is None or x.kind == "literal" or _mixed([low, high]):
+            return MAYBE
+        ends = [self._possible(">=", x, low, outcome), self._possible("<=", x, high, outcome)]
+        return join(ends, every=outcome.holds)
+
+    def _starts_with(self, node: Node, start: Node, outcome: Outcome, *, is_pattern: bool) -> str:
+        x, text = self._domain(node), text_of(start)
+        if x is None or text is None or x.kind != "text":
+            return MAYBE
+        prefix, exact = text, True
+        if is_pattern:
+            special = [text.index(sign) for sign in "%_" if sign in text]
+            if not special:
+                return self._possible("=", x, constant(literal(text), "VARCHAR"), outcome)
+            prefix = text[: min(special)]
+            exact = text == f"{prefix}%"
+        quoted = literal(prefix)
+        if outcome.holds:
+            # Cutting texts off keeps their order.
+            bounds = f"left({x.low}, {len(prefix)}) <= {quoted} AND {quoted} <= {x.high}"
+        elif exact:
+            bounds = f"NOT (starts_with({x.low}, {quoted}) AND starts_with({x.high}, {quoted}))"
+        else:
+            bounds = MAYBE
+        found = join([x.value, f"coalesce({bounds}, true)"], every=True)
+        return join([found, x.null], every=False) if outcome.or_null else found
+
+    def _in_bucket(self, x: Domain, y: Domain) -> str:
+        """Return whether files of a column's bucket may hold a constant."""
+        if x.column is None or not y.constant or not self._expressions.facts.has("bucket", x.column):
+            return MAYBE
+        if hashed_as_text(x.type):
+            return MAYBE  # where the engine wrote the file, it may be in any
+        n = x.column.column_id
+        value = f"TRY_CAST({y.low} AS {x.type})"
+        # NaNs are equal, and hash by their sign.
+        anywhere = f" OR isnan({value})" if x.type in ("FLOAT", "DOUBLE") else ""
+        return f"coalesce({bucket_sql(value, x.type, f'buckets_{n}')} = bucket_{n}{anywhere}, true)"
+
+
+def _mixed(domains: Sequence[Domain]) -> bool:
+    """Whether texts stand beside values of other types: what they are then cast to depends on all of them."""
+    kinds = {one.kind for one in domains}
+    return "literal" in kinds and len(kinds) > 1
+
+
+def _bounds(sign: str, x: Domain, y: Domain) -> str:
+    """Return whether a comparison of two values may be true, judging by bounds; unknown ones exclude nothing."""
+    if sign == "=":
+        possible = f"{x.low} <= {y.high} AND {y.low} <= {x.high}"
+    elif sign == "<>":
+        possible = f"{x.low} <> {y.high} OR {x.high} <> {y.low}"
+    elif sign in ("<", "<="):
+        possible = f"{x.low} {sign} {y.high}"
+    else:
+        possible = f"{x.high} {sign} {y.low}"
+    return f"coalesce({possible}, true)"

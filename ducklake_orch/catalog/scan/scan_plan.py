@@ -1,0 +1,193 @@
+"""Plan a scan: the files, deletions and inlined rows that make up a table at a snapshot, without what cannot matter.
+
+The state at a snapshot is made of the rows that began at it or before and have not ended by then. A file that holds
+rows of several snapshots (`partial_max`) tells by row when it began, in its column `_ducklake_internal_snapshot_id`,
+which has to be read only where the snapshot is earlier than the newest of them. A delete file may do the same for the
+rows it deletes; that column has to be read only where the file was written after the snapshot (`later`).
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ducklake_orch.catalog.metadata import (
+    ColumnDef,
+    DataFile,
+    InlinedRows,
+    MappedName,
+    Metadata,
+    TableDef,
+    TableHistory,
+    count_inlined,
+    deletions_sql,
+    deletions_table,
+    inlined_rows,
+    text,
+    truth,
+)
+from ducklake_orch.catalog.parquet import count_rows
+from ducklake_orch.catalog.scan.live_files import LiveFiles
+from ducklake_orch.catalog.scan.predicate import OrderKey, Predicate, parse_order, parse_predicate
+from ducklake_orch.config.nearest import nearest
+from ducklake_orch.engine.quoting import folded
+from ducklake_orch.errors import ObjectNotFoundError
+
+
+@dataclass(frozen=True)
+class ScanPlan:
+    """Everything a reader needs that knows nothing but Parquet and SQL.
+
+    Attributes:
+        table: The table as it is at the snapshot.
+        snapshot: The snapshot.
+        columns: What was asked for, in that order.
+        needed: What has to be read: these, and those that `where` and `order_by` use.
+        where: The condition; files are left out by it, rows are still to be filtered.
+        files: The files that may hold rows to return.
+        certain: Ids of those all of whose rows meet the condition, as the catalog can tell.
+        inlined: How to get the inlined rows.
+        inlined_deletes: Deleted positions that no delete file names, by data file.
+        mappings: Names of the columns in files that have a `mapping_id`, by that.
+        schemas: The table's columns as they were when files were written, by the version of the schema; columns are the
+            same by id, whatever their names and types.
+    """
+
+    table: TableDef
+    snapshot: int
+    columns: tuple[ColumnDef, ...]
+    needed: tuple[ColumnDef, ...]
+    where: Predicate | None
+    files: tuple[DataFile, ...]
+    inlined: tuple[InlinedRows, ...]
+    certain: frozenset[int] = frozenset()
+    inlined_deletes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    mappings: Mapping[int, tuple[MappedName, ...]] = field(default_factory=dict)
+    schemas: Mapping[int, tuple[ColumnDef, ...]] = field(default_factory=dict)
+
+
+def plan_scan(
+    metadata: Metadata,
+    table: TableDef,
+    at: int,
+    *,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    order_by: Sequence[str] | None = None,
+    limit: int | None = None,
+) -> ScanPlan:
+    """Plan a scan of a table.
+
+    Args:
+        metadata: The metadata tables.
+        table: The table, as it is at the snapshot.
+        at: The snapshot.
+        columns: Names of the columns to return; by default all.
+        where: A condition in DuckDB's SQL; files that cannot meet it are left out.
+        order_by: Keys such as `ts DESC NULLS LAST`.
+        limit: How many rows will be taken; with an order, files without any of the first rows are left out.
+    """
+    history = TableHistory(metadata, table)
+    predicate = parse_predicate(metadata.con, where, table.columns) if where is not None else None
+    keys = [parse_order(metadata.con, key, table.columns) for key in order_by or ()]
+    wanted = choose(table, columns)
+    files = LiveFiles(history, at, deletions_table(metadata, table), predicate)
+    if keys and limit is not None:
+        files.keep_first(keys[0], limit)
+    judged = list(files.fetch())
+    found = tuple(file for file, _ in judged)
+    needed = _needed(table, wanted, predicate, keys)
+    inlined = inlined_rows(history, at, needed)
+    versions = {file.schema_version for file in found} | {one.schema_version for one in inlined}
+    return ScanPlan(
+        table=table,
+        snapshot=at,
+        columns=wanted,
+        needed=needed,
+        where=predicate,
+        files=found,
+        inlined=inlined,
+        certain=frozenset(file.data_file_id for file, all_match in judged if all_match),
+        inlined_deletes=inlined_positions(files, found),
+        mappings=name_mappings(metadata, {file.mapping_id for file in found if file.mapping_id is not None}),
+        schemas={version: history.columns(version) for version in sorted(versions)},
+    )
+
+
+def classify(metadata: Metadata, table: TableDef, at: int, where: str) -> list[tuple[DataFile, bool]]:
+    """Return the files that may hold a row that meets a condition, and for each whether all its rows surely do."""
+    predicate = parse_predicate(metadata.con, where, table.columns)
+    return list(LiveFiles(TableHistory(metadata, table), at, deletions_table(metadata, table), predicate).fetch())
+
+
+def count(metadata: Metadata, table: TableDef, at: int) -> int:
+    """Return how many rows a table has at a snapshot.
+
+    The catalog tells, but for files that were merged from commits around the snapshot: which of their rows were there
+    already stands only in the files, so of those, one column is read.
+    """
+    files = LiveFiles(TableHistory(metadata, table), at, deletions_table(metadata, table))
+    total = files.count()
+    unclear = tuple(file for file, _ in files.fetch(unclear=True))
+    positions = inlined_positions(files, unclear)
+    total += sum(count_rows(metadata.con, file, at, positions.get(file.data_file_id, ())) for file in unclear)
+    return total + count_inlined(metadata, table, at)
+
+
+def choose(table: TableDef, names: Sequence[str] | None) -> tuple[ColumnDef, ...]:
+    """Return the columns of some names; all where none are given.
+
+    Raises:
+        ObjectNotFoundError: When there is no column of a name; names the nearest.
+    """
+    if names is None:
+        return table.columns
+    known = {folded(one.name): one for one in table.columns}
+    for name in names:
+        if folded(name) not in known:
+            raise ObjectNotFoundError(
+                f"Table `{table}` has no column `{name}`.", remedy=nearest(name, [one.name for one in table.columns])
+            )
+    return tuple(known[folded(name)] for name in names)
+
+
+def _needed(
+    table: TableDef, wanted: Sequence[ColumnDef], predicate: Predicate | None, keys: Sequence[OrderKey]
+) -> tuple[ColumnDef, ...]:
+    more = [*(predicate.columns if predicate else ()), *(one for key in keys for one in key.columns)]
+    ids = {one.column_id for one in [*wanted, *more]}
+    return tuple(one for one in table.columns if one.column_id in ids)
+
+
+def inlined_positions(files: LiveFiles, found: Sequence[DataFile]) -> dict[int, tuple[int, ...]]:
+    """Return the deleted positions of files that no delete file names, by the id of the file."""
+    wanted = {file.data_file_id for file in found if file.inlined_deletes}
+    if not wanted or files.deletions is None:
+        return {}
+    positions = defaultdict(list)
+    metadata = files.history.metadata
+    for file_id, position in metadata.rows(deletions_sql(metadata, files.deletions, files.at)):
+        if file_id in wanted:
+            positions[int(file_id)].append(int(position))
+    return {file_id: tuple(sorted(some)) for file_id, some in positions.items()}
+
+
+def name_mappings(metadata: Metadata, ids: set[int]) -> dict[int, tuple[MappedName, ...]]:
+    """Return name mappings; their columns are numbered for themselves, and refer to the one that they are inside of."""
+    if not ids:
+        return {}
+    some = ", ".join(map(str, sorted(ids)))
+    rows = metadata.rows(
+        f"SELECT mapping_id, column_id, source_name, target_field_id, parent_column, is_partition"
+        f" FROM {metadata.table_sql('ducklake_name_mapping')} WHERE mapping_id IN ({some}) ORDER BY column_id"
+    )
+    inside = defaultdict(list)
+    for row in rows:
+        inside[row[0], row[4]].append(row)
+
+    def build(mapping: int, parent: int | None) -> tuple[MappedName, ...]:
+        return tuple(
+            MappedName(text(row[2]) or "", int(row[3]), bool(truth(row[5])), build(mapping, row[1]))
+            for row in inside[mapping, parent]
+        )
+
+    return {mapping: build(mapping, None) for mapping in sorted(ids)}

@@ -1,0 +1,188 @@
+"""Look at a table through its metadata: its files, its partitions, what the statistics of its files add up to."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from ducklake_orch.catalog.metadata import (
+    ColumnDef,
+    DataFile,
+    Metadata,
+    TableDef,
+    TableHistory,
+    count_inlined,
+    deletions_table,
+    duckdb_type,
+    live,
+    reading,
+    text,
+    truth,
+)
+from ducklake_orch.catalog.parquet import key_name
+from ducklake_orch.catalog.scan.column_bounds import family
+from ducklake_orch.catalog.scan.live_files import LiveFiles
+from ducklake_orch.catalog.scan.predicate import parse_predicate
+from ducklake_orch.engine.quoting import TableName, literal
+from ducklake_orch.engine.session import Session
+from ducklake_orch.results import Column, ColumnSummary, Partition, TableFile, TableStats
+
+
+@contextmanager
+def looking(session: Session, name: TableName) -> Iterator[tuple[Metadata, TableDef, int]]:
+    """Look a table up at the session's snapshot, in one transaction: what is compacted meanwhile is still seen."""
+    with reading(session, f"Looking at `{name}`") as metadata:
+        at = snapshot_of(session, metadata)
+        yield metadata, metadata.table(name, at), at
+
+
+def snapshot_of(session: Session, metadata: Metadata) -> int:
+    """Return the snapshot that a session sees."""
+    if session.pin.snapshot is None and session.pin.as_of is None:
+        return metadata.latest().snapshot_id
+    return int(metadata.rows(f"SELECT id FROM ducklake_current_snapshot({literal(metadata.config.alias)})")[0][0])
+
+
+def table_columns(metadata: Metadata, table: TableDef) -> list[Column]:
+    """Return the columns of a table, in order, with their types as DuckDB prints them."""
+    kinds = metadata.rows(f"SELECT {', '.join(f'typeof(NULL::{duckdb_type(one)})' for one in table.columns)}")[0]
+    keys = {one.column_id: one.transform for one in table.partition.fields} if table.partition else {}
+    return [
+        Column(
+            name=one.name,
+            type=str(kind),
+            nullable=one.nullable,
+            default=None if one.default == "NULL" else one.default,  # the text of a column that has none
+            comment=one.comment,
+            partition=keys.get(one.column_id),
+        )
+        for one, kind in zip(table.columns, kinds, strict=True)
+    ]
+
+
+def table_files(metadata: Metadata, table: TableDef, at: int, where: str | None = None) -> list[TableFile]:
+    """List the data files, those without a row that meets a condition left out."""
+    names = _Keys(TableHistory(metadata, table))
+    return [
+        TableFile(
+            path=file.path,
+            rows=file.record_count,
+            bytes=file.file_size,
+            partition=names.values(file),
+            deletes=_deleted(file),
+            snapshot=file.begin_snapshot,
+        )
+        for file in _live(names.history, at, where)
+    ]
+
+
+def table_partitions(metadata: Metadata, table: TableDef, at: int) -> list[Partition]:
+    """List the partitions that hold files, by the keys that these were written with."""
+    names = _Keys(TableHistory(metadata, table))
+    found: dict[tuple[int | None, tuple[str | None, ...]], list[int]] = defaultdict(lambda: [0, 0, 0])
+    some: dict[tuple[int | None, tuple[str | None, ...]], dict[str, str | None]] = {}
+    for file in _live(names.history, at):
+        key = (file.partition_id, file.partition_values)
+        some.setdefault(key, names.values(file))
+        for n, more in enumerate((file.record_count - _deleted(file), 1, file.file_size)):
+            found[key][n] += more
+    return [Partition(some[key], *sums) for key, sums in found.items()]
+
+
+def table_stats(metadata: Metadata, table: TableDef, at: int) -> TableStats:
+    """Add up what the catalog says about the files of a table and their columns."""
+    totals = {"rows": 0, "files": 0, "bytes": 0, "deletes": 0, "delete_files": 0}
+    for file in _live(TableHistory(metadata, table), at):
+        totals["rows"] += file.record_count
+        totals["files"] += 1
+        totals["bytes"] += file.file_size
+        totals["deletes"] += _deleted(file)
+        totals["delete_files"] += len(file.deletes)
+    inlined = count_inlined(metadata, table, at)
+    return TableStats(
+        str(table), at, **totals, inlined_rows=inlined, columns=_columns(metadata, table, at, totals["files"])
+    )
+
+
+def _columns(metadata: Metadata, table: TableDef, at: int, files: int) -> list[ColumnSummary]:
+    """Sum up statistics by column; what one file does not tell is unknown for all of them."""
+    paths = {leaf.column_id: (path, leaf) for path, leaf in _leaves(table.columns)}
+    by_type: dict[str, list[int]] = defaultdict(list)
+    for column_id, (_, leaf) in paths.items():
+        by_type[duckdb_type(leaf)].append(column_id)
+    live_ids = (
+        f"SELECT data_file_id FROM {metadata.table_sql('ducklake_data_file')}"
+        f" WHERE table_id = {table.table_id} AND {live(at)}"
+    )
+    parts = [_sums_sql(metadata, table, kind, ids, live_ids, files) for kind, ids in by_type.items()]
+    sums = {int(row[0]): row[1:] for row in metadata.rows(" UNION ALL ".join(parts))}
+    found = []
+    for column_id, (path, leaf) in paths.items():
+        size, values, nulls, nan, low, high = sums.get(column_id, (None,) * 6)
+        counts = [None if one is None else int(one) for one in (size, values, nulls)]
+        found.append(
+            ColumnSummary(path, duckdb_type(leaf), text(low), text(high), counts[2], counts[1], truth(nan), counts[0])
+        )
+    return found
+
+
+def _sums_sql(metadata: Metadata, table: TableDef, kind: str, ids: Sequence[int], live_ids: str, files: int) -> str:
+    def complete(sql: str, known: str) -> str:
+        return f"CASE WHEN count(*) = {files} AND bool_and({known}) THEN {sql} END"
+
+    measured = "coalesce(null_count, 0) + coalesce(value_count, 0) > 0"
+    counted = {
+        name: complete(f"sum({name})", f"{name} IS NOT NULL AND {measured}") for name in ("value_count", "null_count")
+    }
+    ends = {"min": "NULL::VARCHAR", "max": "NULL::VARCHAR"}
+    if family(kind):
+        empty = "(value_count = 0 AND null_count > 0)"
+        ends = {
+            end: complete(
+                f"arg_{end}({end}_value, TRY_CAST({end}_value AS {kind}))",
+                f"coalesce({empty} OR TRY_CAST({end}_value AS {kind}) IS NOT NULL, false)",
+            )
+            for end in ends
+        }
+    nan = complete("bool_or(CAST(contains_nan AS BOOLEAN))", "contains_nan IS NOT NULL")
+    return (
+        f"SELECT column_id, {complete('sum(column_size_bytes)', 'column_size_bytes IS NOT NULL')},"
+        f" {counted['value_count']}, {counted['null_count']}, {nan}, {ends['min']}, {ends['max']}"
+        f" FROM {metadata.table_sql('ducklake_file_column_stats')}"
+        f" WHERE table_id = {table.table_id} AND column_id IN ({', '.join(map(str, ids))})"
+        f" AND data_file_id IN ({live_ids}) GROUP BY column_id"
+    )
+
+
+def _leaves(columns: Sequence[ColumnDef], inside: str = "") -> Iterator[tuple[str, ColumnDef]]:
+    for column in columns:
+        path = f"{inside}{column.name}"
+        if column.children:
+            yield from _leaves(column.children, f"{path}.")
+        else:
+            yield path, column
+
+
+def _live(history: TableHistory, at: int, where: str | None = None) -> Iterator[DataFile]:
+    metadata, table = history.metadata, history.table
+    predicate = parse_predicate(metadata.con, where, table.columns) if where is not None else None
+    return (file for file, _ in LiveFiles(history, at, deletions_table(metadata, table), predicate).fetch())
+
+
+def _deleted(file: DataFile) -> int:
+    return sum(one.delete_count for one in file.deletes) + file.inlined_deletes
+
+
+class _Keys:
+    """Names of partition keys, as people write them: `region`, `year(ts)`."""
+
+    def __init__(self, history: TableHistory) -> None:
+        self.history = history
+        self._names = {
+            spec.partition_id: [key_name(one.transform, history.names[one.column_id]) for one in spec.fields]
+            for spec in history.specs
+        }
+
+    def values(self, file: DataFile) -> dict[str, str | None]:
+        """Return the values of a file's partition by key."""
+        names = self._names.get(file.partition_id, []) if file.partition_id is not None else []
+        return dict(zip(names, file.partition_values, strict=True))

@@ -1,0 +1,158 @@
+"""Plan a change of rows: what is there, at one snapshot, and no lock is held when that is known."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from ducklake_orch.catalog.commit import InlinedDeletes, inlined_deletes
+from ducklake_orch.catalog.metadata import (
+    ColumnDef,
+    Metadata,
+    SnapshotRow,
+    TableDef,
+    duckdb_type,
+    reading,
+    reading_shared,
+    row_id_name,
+    snapshot_id_name,
+)
+from ducklake_orch.catalog.scan import ScanPlan, plan_scan
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.attach import Pin
+from ducklake_orch.engine.quoting import identifier
+from ducklake_orch.engine.session import Session, open_session
+from ducklake_orch.errors import UnsupportedStatementError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """What a change of rows is worked out from.
+
+    Attributes:
+        latest: The snapshot.
+        table: The table.
+        target: The table as it will be.
+        scan: The files that may hold rows to change.
+        inlined: The inlined rows that match, by their table: their ids, the snapshots that they came with, and, where
+            it was asked for, the rows.
+        inlined_deletes: What the files have lost in the catalog.
+    """
+
+    latest: SnapshotRow
+    table: TableDef
+    target: TableDef
+    scan: ScanPlan
+    inlined: "Mapping[str, pa.Table]" = field(default_factory=dict)
+    inlined_deletes: InlinedDeletes = field(default_factory=dict)
+
+    def as_target(self, column: ColumnDef, side: str = "") -> str:
+        """Return a column of the table as it will be, from rows of the table as it is: a struct may have grown.
+
+        Args:
+            column: The column as it will be.
+            side: What stands before its name.
+        """
+        name = f"{side}{identifier(column.name)}"
+        known = next((one for one in self.table.columns if one.column_id == column.column_id), None)
+        if known is not None and duckdb_type(known) == duckdb_type(column):
+            return name
+        return f"CAST({name} AS {duckdb_type(column)})"
+
+    def inlined_ids(self) -> dict[str, tuple[int, ...]]:
+        """Return the ids of the inlined rows, by their table."""
+        row_id = row_id_name(self.table.columns)
+        return {name: tuple(rows.column(row_id).to_pylist()) for name, rows in self.inlined.items()}
+
+    def inlined_versions(self) -> dict[str, frozenset[tuple[int, int]]]:
+        """Return the ids of the inlined rows, each with the snapshot that it came with, by their table."""
+        both = row_id_name(self.table.columns), snapshot_id_name(self.table.columns)
+        versions = {name: (rows.column(one).to_pylist() for one in both) for name, rows in self.inlined.items()}
+        return {name: frozenset(zip(*pairs, strict=True)) for name, pairs in versions.items()}
+
+
+@contextmanager
+def planning(
+    config: LakeConfig, doing: str, session: Session | None = None, *, reads: bool = False
+) -> Iterator[Metadata]:
+    """Read the metadata of a lake, for a block; others may read, or write, beside it.
+
+    Args:
+        config: The lake.
+        doing: What for, in the message of an error.
+        session: Where the lake is open already, if it is.
+        reads: Whether nothing is written afterwards: a lake that does not exist is then an error.
+    """
+    if session is not None:
+        with session.instance.one_thread(), reading(session, doing) as metadata:
+            yield metadata
+        return
+    with reading_shared(config, doing) as shared:
+        if shared is not None:
+            yield shared
+            return
+    pin = Pin(config.read_only, config.snapshot, config.as_of, reads)
+    with open_session(config, pin, entering=False) as session, session.instance.one_thread():
+        with reading(session, doing) as metadata:
+            yield metadata
+
+
+def plan_rows(metadata: Metadata, table: TableDef, latest: SnapshotRow, where: str | None, *, values: bool) -> RowPlan:
+    """Plan what is to be read.
+
+    Args:
+        metadata: The metadata tables.
+        table: The table.
+        latest: The snapshot.
+        where: Which rows matter; all when None.
+        values: Whether the inlined rows themselves are needed, not only their ids.
+    """
+    scan = plan_scan(metadata, table, latest.snapshot_id, where=where)
+    condition = f" WHERE {scan.where.sql}" if scan.where else ""
+    inlined = {}
+    for one in scan.inlined:
+        columns = ", ".join([*(travelling(column) for column in table.columns if values), one.row_id, one.snapshot])
+        rows = travelled(metadata.con, f"SELECT {columns} FROM ({one.sql}){condition}")
+        if len(rows):
+            inlined[one.table] = rows
+    if inlined and values and any(column.type in ("variant", "geometry") for column in table.columns):
+        raise UnsupportedStatementError(
+            f"Rows of `{table}` with a VARIANT are in the catalog, and cannot be changed there.",
+            remedy="Write them to files first: CALL ducklake_flush_inlined_data.",
+        )
+    lost = inlined_deletes(metadata, table, [file.data_file_id for file in scan.files if file.inlined_deletes])
+    return RowPlan(latest, table, table, scan, inlined, lost)
+
+
+def inlined_sql(con: duckdb.DuckDBPyConnection, plan: RowPlan) -> list[str]:
+    """Return what stands behind FROM to read the inlined rows of a plan: the columns of the table, and their ids."""
+    sources = []
+    for number, rows in enumerate(plan.inlined.values()):
+        name = f"__ducklake_orch_inlined_{number}"
+        con.register(name, rows)
+        values = [
+            f"CAST({identifier(one.name)} AS {duckdb_type(one)}) AS {identifier(one.name)}"
+            for one in plan.table.columns
+        ]
+        sources.append(f"(SELECT {', '.join([*values, row_id_name(plan.table.columns)])} FROM {name})")
+    return sources
+
+
+def travelled(con: duckdb.DuckDBPyConnection, query: str) -> "pa.Table":
+    """Return rows as Arrow that another connection is to read; inside nested values, too, nothing is lost."""
+    con.execute("SET arrow_lossless_conversion = true")
+    try:
+        return con.execute(query).to_arrow_table()
+    finally:
+        con.execute("RESET arrow_lossless_conversion")
+
+
+def travelling(column: ColumnDef) -> str:
+    """Return a value as it gets through Arrow whole: as a text, unless it is nested or bytes."""
+    name = identifier(column.name)
+    return name if column.children or column.type == "blob" else f"CAST({name} AS VARCHAR) AS {name}"

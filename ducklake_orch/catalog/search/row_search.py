@@ -1,0 +1,208 @@
+"""Search a table for rows that are to go, and work out what becomes of the files that they are in.
+
+A file that loses all of its rows is retired; one that has lost many is written anew without them; of any other, a
+delete file says which rows are gone.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+import duckdb
+
+from ducklake_orch.catalog.commit import DeleteFiles, ExactRows
+from ducklake_orch.catalog.metadata import DataFile, NewDeleteFile, TableDef, position_name, row_id_name
+from ducklake_orch.catalog.parquet import count_rows
+from ducklake_orch.catalog.search.row_plan import RowPlan
+from ducklake_orch.catalog.search.row_positions import Finder, Hits, placed_sql
+from ducklake_orch.catalog.writing import FileQuery, Loss, explain
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.quoting import identifier
+
+# A file that has lost more than this share of its rows is written anew.
+REWRITE_ABOVE = 0.3
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What becomes of the files that lose rows.
+
+    Attributes:
+        whole: They lose all.
+        rewritten: They have lost so many that the rows that stay are written anew.
+        marked: They get a delete file.
+        rows: How many rows of files are lost.
+        kept: How many rows are written anew.
+    """
+
+    whole: tuple[DataFile, ...] = ()
+    rewritten: tuple[DataFile, ...] = ()
+    marked: tuple[DataFile, ...] = ()
+    rows: int = 0
+    kept: int = 0
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """All of them."""
+        return *self.whole, *self.rewritten, *self.marked
+
+
+def judge_losses(
+    files: Sequence[DataFile],
+    certain: frozenset[int],
+    counts: Mapping[int, int],
+    *,
+    rewrites: bool,
+    looked: Mapping[int, int] | None = None,
+) -> Losses:
+    """Decide what becomes of files.
+
+    Args:
+        files: The files.
+        certain: Ids of those that lose all their rows.
+        counts: How many rows the others lose, by id.
+        rewrites: Whether files may be written anew.
+        looked: How many live rows files have of which the catalog does not surely tell, by id.
+    """
+    whole, rewritten, marked, rows, kept = [], [], [], 0, 0
+    for file in files:
+        live = file.record_count - sum(one.delete_count for one in file.deletes) - file.inlined_deletes
+        live = (looked or {}).get(file.data_file_id, live)
+        lost = live if file.data_file_id in certain else counts.get(file.data_file_id, 0)
+        rows += lost
+        if not lost:  # also where all were gone before
+            continue
+        if lost >= live:
+            whole.append(file)
+        elif rewrites and file.record_count - live + lost > REWRITE_ABOVE * file.record_count:
+            rewritten.append(file)
+            kept += live - lost
+        else:
+            marked.append(file)
+    return Losses(tuple(whole), tuple(rewritten), tuple(marked), rows, kept)
+
+
+class RowSearch:
+    """Searches; what one has found in files that did not change since, the next does not look for.
+
+    Args:
+        config: The lake.
+        con: A connection that reaches the storage.
+        finder: What finds the rows.
+        rewrites: Whether files may be written anew.
+    """
+
+    def __init__(
+        self, config: LakeConfig, con: duckdb.DuckDBPyConnection, finder: Finder, *, rewrites: bool = True
+    ) -> None:
+        self.con = con
+        self.finder = finder
+        self.hits = Hits(con)
+        self._config = config
+        self._rewrites = rewrites
+        self._table: TableDef | None = None
+
+    def losses(self, plan: RowPlan) -> Losses:
+        """Find the rows of a plan, and return what becomes of the files."""
+        scan = plan.scan
+        if self._table and self._table.columns != plan.table.columns:  # the same words may mean something else
+            self.hits = Hits(self.con)
+        self._table = plan.table
+        unknown = self.hits.forget_changed([file for file in scan.files if file.data_file_id not in scan.certain])
+        with self.working("Looking for rows"):
+            self.finder.find(scan, unknown, self.hits)
+        self.hits.searched(unknown)
+        counts = self.hits.counts()
+        with self.working("Counting rows"):
+            looked = self._counted(plan, counts)
+        return judge_losses(scan.files, scan.certain, counts, rewrites=self._rewrites, looked=looked)
+
+    def _counted(self, plan: RowPlan, counts: Mapping[int, int]) -> dict[int, int]:
+        """Return how many live rows those files have that lose some, and whose deletions stand in several places.
+
+        Some may stand in two of them, where programs beside us have deleted the same rows at once: what the catalog
+        says is too few then, and a file would go with rows that stay.
+        """
+        scan = plan.scan
+        return {
+            file.data_file_id: count_rows(
+                self.con, file, scan.snapshot, scan.inlined_deletes.get(file.data_file_id, ())
+            )
+            for file in scan.files
+            if (file.data_file_id in counts or file.data_file_id in scan.certain)
+            and len(file.deletes) + bool(file.inlined_deletes) > 1
+        }
+
+    def kept(self, plan: RowPlan, losses: Losses) -> list[FileQuery]:
+        """Return queries for the rows that stay of files that are written anew, with their ids."""
+        known = {one.column_id for one in plan.table.columns}
+        columns = ", ".join(
+            f"{plan.as_target(one)} AS {identifier(one.name)}" for one in plan.target.columns if one.column_id in known
+        )
+        position = position_name(plan.scan.needed)
+        row_id = f"{row_id_name(plan.scan.needed)} AS {row_id_name(plan.target.columns)}"
+        return [
+            FileQuery(
+                file,
+                f"SELECT {columns}, {row_id} FROM ({placed_sql(plan.scan, file, self.hits)})"
+                f" WHERE {position} NOT IN ({self.hits.positions_sql(file)})",
+            )
+            for file in losses.rewritten
+        ]
+
+    def removal(
+        self, plan: RowPlan, where: str | None, losses: Losses, inlined: Mapping[str, tuple[int, ...]]
+    ) -> ExactRows:
+        """Return what the commit retires.
+
+        Args:
+            plan: The plan.
+            where: The condition for all rows that the change depends on.
+            losses: What becomes of the files.
+            inlined: Ids of the inlined rows that go, by their table.
+        """
+        return ExactRows(
+            snapshot=plan.latest.snapshot_id,
+            where=where,
+            seen=plan.scan.files,
+            whole=(*losses.whole, *losses.rewritten),
+            inlined_seen=plan.inlined_versions(),
+            inlined=inlined,
+            rows=losses.rows + sum(map(len, inlined.values())),
+        )
+
+    def deletes(self, plan: RowPlan, losses: Losses, write_id: str) -> DeleteFiles | None:
+        """Return the delete files, written for the next snapshot."""
+        if not losses.marked:
+            return None
+        hits, finder, con = self.hits, self.finder, self.con
+
+        def write(lost: Sequence[Loss]) -> list[NewDeleteFile]:
+            return finder.write_deletes(con, plan.table, write_id, lost, hits)
+
+        found = DeleteFiles(write, hits.positions_sql, losses.marked, plan.inlined_deletes)
+        with self.working("Writing deletions"):
+            found.numbered(plan.latest.snapshot_id + 1)
+        return found
+
+    @contextmanager
+    def working(self, doing: str) -> Iterator[None]:
+        """Run queries in one transaction, so that `now()` is the same in all of them."""
+        self.con.execute("BEGIN")
+        try:
+            yield
+            self.con.execute("COMMIT")
+            return
+        except duckdb.Error as error:
+            fault = explain(error, self._table) if self._table else None
+            failure = fault or classify(error, self._config, f"{doing} of `{self._table}` failed")
+        finally:
+            with suppress(duckdb.Error):  # there is none any more
+                self.con.execute("ROLLBACK")
+        raise failure
+
+
+def union_sql(queries: Sequence[str]) -> str:
+    """Return what stands behind FROM to read the rows of several queries."""
+    return f"({' UNION ALL BY NAME '.join(queries)})"

@@ -1,0 +1,351 @@
+"""`lake.write(mode="merge")`: rows of the data change, remove or join the rows of the table with the same keys."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import duckdb
+
+from ducklake_orch.catalog.metadata import (
+    ColumnDef,
+    DataFile,
+    Metadata,
+    NewDeleteFile,
+    TableDef,
+    duckdb_type,
+    position_name,
+    row_id_name,
+)
+from ducklake_orch.catalog.scan import ScanPlan, changing_function, parse_predicate, parse_value
+from ducklake_orch.catalog.search import Hits, Losses, RowPlan, inlined_sql, placed_sql, planning
+from ducklake_orch.catalog.verbs.merge_source import SOURCE, MergeSource, Spool
+from ducklake_orch.catalog.verbs.row_change import RowRequest, change_rows
+from ducklake_orch.catalog.verbs.row_source import ArrowRows
+from ducklake_orch.catalog.verbs.write import write_table
+from ducklake_orch.catalog.verbs.write_request import WriteRequest
+from ducklake_orch.catalog.writing import (
+    FileQuery,
+    Lent,
+    Loss,
+    Workers,
+    check_layout,
+    evolved,
+    integers,
+    write_delete_files,
+)
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.config.nearest import nearest
+from ducklake_orch.engine.commit import refuse_managed
+from ducklake_orch.engine.instances import working_connection
+from ducklake_orch.engine.quoting import folded, identifier
+from ducklake_orch.errors import ConfigError, DataError, ObjectExistsError, ObjectNotFoundError
+from ducklake_orch.results import WriteResult
+
+# A row of the table beside the row of the data that has its keys, and what becomes of it.
+_MATCHES = "__ducklake_orch_matches"
+_MATCH_COLUMNS = integers("file", "pos", "n", "action")
+_UPDATE, _DELETE, _KEEP = 1, 2, 0
+# The field id of rows' numbers in staged files: no column of a table has it, nor one of DuckLake's own.
+_NUMBER_FIELD = 2_000_000_000
+
+
+@dataclass(frozen=True)
+class MergeRequest(RowRequest):
+    """What the caller of a merge asked for; `lake.write` says what each means."""
+
+    keys: Sequence[str] = ()
+    when_matched: str | Mapping[str, str] = "update"
+    matched_condition: str | None = None
+    delete_condition: str | None = None
+    when_not_matched: str = "insert"
+    when_not_matched_by_source: str = "keep"
+    null_keys: str = "error"
+    schema_evolution: str = "error"
+    partition_by: Sequence[str] | None = None
+    sort_by: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.keys, str) or not self.keys:
+            raise ConfigError(
+                f"`keys` = {self.keys!r} is no list of names.", remedy="Mode `merge` needs the key columns."
+            )
+        if len({folded(name) for name in self.keys}) < len(self.keys):
+            raise ConfigError(f"`keys` = {self.keys!r} has a column twice.")
+        for name, value, known in (
+            ("when_not_matched", self.when_not_matched, ("insert", "ignore")),
+            ("when_not_matched_by_source", self.when_not_matched_by_source, ("keep", "delete")),
+            ("null_keys", self.null_keys, ("error", "match")),
+            ("schema_evolution", self.schema_evolution, ("error", "add", "promote")),
+        ):
+            if value not in known:
+                raise ConfigError(f"`{name}` = {value!r} is unknown.", remedy=nearest(str(value), known))
+        known = ("update", "keep", "delete")
+        if not isinstance(self.when_matched, Mapping) and self.when_matched not in known:
+            remedy = f"{nearest(str(self.when_matched), known)} Or give columns with expressions.".strip()
+            raise ConfigError(f"`when_matched` = {self.when_matched!r} is unknown.", remedy=remedy)
+
+
+def merge_rows(config: LakeConfig, rows: Spool, request: MergeRequest, workers: Workers | None = None) -> WriteResult:
+    """Merge data into a table, which is made where there is none.
+
+    Args:
+        config: The lake.
+        rows: The data; they are read once.
+        request: Where to, and how.
+        workers: Who else may match them with the rows of files, and write what comes of it.
+    """
+    refuse_managed(config, f"merging into `{request.table}`")
+    with working_connection(config, apart=True) as con:
+        source = MergeSource(con, rows, request.keys, request.null_keys)
+        merge = _Merge(con, source, request, workers)
+        if not merge.is_there(config):
+            try:
+                return _first(config, con, source, request)
+            except ObjectExistsError:
+                pass  # somebody else was quicker
+        return change_rows(config, con, request, merge, merge, workers)
+
+
+def _first(
+    config: LakeConfig, con: duckdb.DuckDBPyConnection, source: MergeSource, request: MergeRequest
+) -> WriteResult:
+    """Make the table, of all rows or of none."""
+    source.check_rows()
+    first = WriteRequest(
+        table=request.table,
+        mode="error",
+        partition_by=request.partition_by,
+        sort_by=request.sort_by,
+        idempotency_key=request.idempotency_key,
+        commit=request.commit,
+    )
+    with source.again(0 if request.when_not_matched == "ignore" else None) as reader:
+        return replace(write_table(config, ArrowRows(reader), first), mode="merge")
+
+
+class _Merge:
+    """A merge, as a verb and as what finds its rows."""
+
+    mode = "merge"
+    engine = "duckdb"
+    needs_values = True
+    hits_all = False
+    replays = False
+    travels = True
+
+    def __init__(
+        self, con: duckdb.DuckDBPyConnection, source: MergeSource, request: MergeRequest, workers: Workers | None
+    ) -> None:
+        self._con = con
+        self._workers = workers
+        self._source = source
+        self._request = request
+        self.where: str | None = None
+        # Done once more, a row that went would be inserted.
+        goes = request.delete_condition is not None or request.when_matched == "delete"
+        self._toggles = goes and request.when_not_matched == "insert"
+        self._set: dict[str, str] = {}
+        self._action = ""
+        con.execute(f"CREATE OR REPLACE TEMP TABLE {_MATCHES} (file BIGINT, pos BIGINT, n BIGINT, action INTEGER)")
+
+    def is_there(self, config: LakeConfig) -> bool:
+        """Whether there is a table to merge into."""
+        with planning(config, f"Looking for `{self._request.table}`") as metadata:
+            return metadata.find_table(self._request.table, metadata.latest().snapshot_id) is not None
+
+    # --- planning ------------------------------------------------------------------------------------------------
+
+    def check(self, metadata: Metadata, table: TableDef) -> TableDef:
+        request = self._request
+        check_layout(metadata.con, table, request.partition_by, request.sort_by)
+        known = {folded(one.name): one.name for one in table.columns}
+        for key in request.keys:
+            if folded(key) not in known:
+                raise ObjectNotFoundError(
+                    f"`keys`: table `{table}` has no column `{key}`.", remedy=nearest(key, list(known.values()))
+                )
+        target = table
+        if request.schema_evolution != "error":
+            promote = request.schema_evolution == "promote"
+            target = evolved(metadata, table, self._source.types, promote=promote)
+        given = self._source.become_rows_of(target)
+        # A name in a condition is one of the data's row, or of the table's.
+        sides = [_side("source", given), _side("target", table.columns)]
+        self.replays, self.travels = self._toggles, True
+        self._set = self._values(metadata.con, target, given, sides)
+        self._action = self._action_sql(metadata.con, sides)
+        everywhere = request.when_not_matched_by_source == "delete"
+        self.where = None if everywhere else self._source.range(table, target)
+        return target
+
+    def _values(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        target: TableDef,
+        given: Sequence[ColumnDef],
+        sides: Sequence[ColumnDef],
+    ) -> dict[str, str]:
+        """Return what columns of the table are set to in a row that matches."""
+        matched = self._request.when_matched
+        if not isinstance(matched, Mapping):
+            return {one.name: f"source.{identifier(one.name)}" for one in given}
+        names = {folded(one.name): one for one in target.columns}
+        found = {}
+        for name, text in matched.items():
+            if folded(name) not in names:
+                known = [one.name for one in target.columns]
+                raise ObjectNotFoundError(f"`when_matched`: there is no column `{name}`.", remedy=nearest(name, known))
+            column, value = names[folded(name)], parse_value(con, text, sides, f"when_matched[{name}]")
+            found[column.name] = f"CAST({value.sql} AS {duckdb_type(column)})"
+            # Done once more, a value that comes from the row as it was would change once more.
+            again = any(one.name == "target" for one in value.columns)
+            # `now()` is to be the same in all rows.
+            self.travels = self.travels and changing_function(con, value) is None
+            self.replays = self.replays or again or not self.travels
+        return found
+
+    def _action_sql(self, con: duckdb.DuckDBPyConnection, sides: Sequence[ColumnDef]) -> str:
+        """Return what becomes of a row that matches."""
+        request, cases = self._request, []
+        for what, text, then in (
+            ("delete_condition", request.delete_condition, f"THEN {_DELETE}"),
+            ("matched_condition", request.matched_condition, f"IS NOT TRUE THEN {_KEEP}"),
+        ):
+            if text is not None:
+                condition = parse_predicate(con, text, sides, what)
+                self.travels = self.travels and changing_function(con, condition) is None
+                cases.append(f"WHEN {condition.sql} {then}")
+        action = {"keep": _KEEP, "delete": _DELETE}.get(str(request.when_matched), _UPDATE)
+        return f"CASE {' '.join(cases)} ELSE {action} END" if cases else str(action)
+
+    # --- finding -------------------------------------------------------------------------------------------------
+
+    def find(self, plan: ScanPlan, files: Sequence[DataFile], hits: Hits) -> None:
+        """Put the positions of the rows that change or go into `hits`, and what they match into a table beside it."""
+        anew = {one.data_file_id for one in files}
+        there = ", ".join(str(one.data_file_id) for one in plan.files if one.data_file_id not in anew) or "NULL"
+        self._con.execute(f"DELETE FROM {_MATCHES} WHERE (file IN ({there})) IS NOT TRUE")
+        if not files:
+            return
+        position = position_name(plan.needed)
+        queries = [
+            FileQuery(file, self._match(file.data_file_id, f"({placed_sql(plan, file, hits)})", position))
+            for file in files
+        ]
+        if self._workers and self.travels and self._workers.are_worth(files):
+            self.engine = self._workers.engine
+            with self._workers.select(self._con, plan.table, queries, [self._data], _MATCH_COLUMNS) as found:
+                self._con.execute(f"INSERT INTO {_MATCHES} {found}")
+        else:
+            for query in queries:
+                self._con.execute(f"INSERT INTO {_MATCHES} {query.sql}")
+        searched = ", ".join(str(file.data_file_id) for file in files)
+        self._check_once(f"FROM {_MATCHES} WHERE file IN ({searched})")
+        hit = f"FROM {_MATCHES} WHERE file IN ({searched}) AND action <> {_KEEP}"
+        self._con.execute(f"INSERT INTO {hits.TABLE} SELECT file, pos {hit}")
+
+    def write_deletes(
+        self, con: duckdb.DuckDBPyConnection, table: TableDef, write_id: str, losses: Sequence[Loss], hits: Hits
+    ) -> list[NewDeleteFile]:
+        """Write the delete files in this process, which has matched the rows."""
+        return write_delete_files(con, table, write_id, losses)
+
+    def release(self) -> None:
+        """Do nothing: it keeps nothing in the storage."""
+
+    def _check_once(self, matches: str) -> None:
+        """Refuse that a row of the table has two of the data: which of them counted would be a matter of chance."""
+        twice = self._con.execute(f"SELECT file, pos {matches} GROUP BY ALL HAVING count(*) > 1 LIMIT 1").fetchone()
+        if twice:
+            raise DataError(
+                f"Several rows of the data have the keys of one row of the table ({', '.join(self._source.keys)}).",
+                remedy="They differ only in what the type of the key column does not keep: choose one of them first.",
+            )
+
+    @property
+    def _data(self) -> Lent:
+        """The data, as rows of the table."""
+        name = self._source.number
+        number = ColumnDef(_NUMBER_FIELD, name, "int64", nullable=False)
+        return Lent(SOURCE, (*self._source.columns, number), name, whole=True)
+
+    @property
+    def lent(self) -> Sequence[Lent]:
+        return [Lent(_MATCHES, _MATCH_COLUMNS, "file, pos"), self._data]
+
+    def _match(self, number: int, rows: str, place: str) -> str:
+        """Return the query that matches rows of the table with those of the data.
+
+        Args:
+            number: What stands for where they are: the id of a file; below zero for inlined rows.
+            rows: What stands behind FROM to read them.
+            place: The column that says which row it is.
+        """
+        sign = "=" if self._request.null_keys == "error" else "IS NOT DISTINCT FROM"
+        same = " AND ".join(f"target.{identifier(key)} {sign} source.{identifier(key)}" for key in self._source.keys)
+        by_source = self._request.when_not_matched_by_source == "delete"
+        n = self._source.number
+        action = f"CASE WHEN source.{n} IS NULL THEN {_DELETE} ELSE {self._action} END" if by_source else self._action
+        return (
+            f"SELECT {number} AS file, target.{place} AS pos, source.{n} AS n, {action} AS action"
+            f" FROM {rows} AS target {'LEFT ' if by_source else ''}JOIN {SOURCE} AS source ON {same}"
+        )
+
+    def inlined(self, plan: RowPlan, hits: Hits) -> Mapping[str, tuple[int, ...]]:
+        self._con.execute(f"DELETE FROM {_MATCHES} WHERE file < 0")
+        found = {}
+        for number, (name, rows) in enumerate(zip(plan.inlined, inlined_sql(self._con, plan), strict=True), 1):
+            self._con.execute(f"INSERT INTO {_MATCHES} {self._match(-number, rows, row_id_name(plan.table.columns))}")
+            gone = f"SELECT pos FROM {_MATCHES} WHERE file = {-number} AND action <> {_KEEP}"
+            found[name] = tuple(int(row[0]) for row in self._con.execute(gone).fetchall())
+        return found
+
+    # --- writing -------------------------------------------------------------------------------------------------
+
+    def changed(self, plan: RowPlan, losses: Losses, hits: Hits) -> list[FileQuery]:
+        ids, position = self._updated(), position_name(plan.scan.needed)
+        return [
+            FileQuery(one, self._update_sql(plan, one.data_file_id, f"({placed_sql(plan.scan, one, hits)})", position))
+            for one in losses.files
+            if one.data_file_id in ids
+        ]
+
+    def changed_inlined(self, plan: RowPlan, hits: Hits) -> list[str]:
+        ids = self._updated()
+        return [
+            self._update_sql(plan, -n, rows, row_id_name(plan.table.columns))
+            for n, rows in enumerate(inlined_sql(self._con, plan), 1)
+            if -n in ids
+        ]
+
+    def _updated(self) -> set[int]:
+        found = self._con.execute(f"SELECT DISTINCT file FROM {_MATCHES} WHERE action = {_UPDATE}").fetchall()
+        return {int(row[0]) for row in found}
+
+    def _update_sql(self, plan: RowPlan, number: int, rows: str, place: str) -> str:
+        known = {one.name for one in plan.table.columns}
+        values = ", ".join(
+            f"{self._set.get(one.name) or plan.as_target(one, 'target.')} AS {identifier(one.name)}"
+            for one in plan.target.columns
+            if one.name in self._set or one.name in known
+        )
+        row_id = f"target.{row_id_name(plan.table.columns)} AS {row_id_name(plan.target.columns)}"
+        return (
+            f"SELECT {values}, {row_id} FROM {rows} AS target JOIN {_MATCHES} AS m"
+            f" ON m.file = {number} AND m.pos = target.{place} AND m.action = {_UPDATE}"
+            f" JOIN {SOURCE} AS source ON source.{self._source.number} = m.n"
+        )
+
+    def added(self, plan: RowPlan, hits: Hits) -> list[str]:
+        if self._request.when_not_matched == "ignore":
+            return []
+        number = self._source.number
+        new = f"FROM {SOURCE} WHERE {number} NOT IN (SELECT n FROM {_MATCHES} WHERE n IS NOT NULL)"
+        if not self._con.execute(f"SELECT 1 {new} LIMIT 1").fetchone():
+            return []
+        return [f"SELECT * EXCLUDE ({number}) {new}"]
+
+
+def _side(name: str, columns: Sequence[ColumnDef]) -> ColumnDef:
+    """Return the row of a side as a column, whose fields conditions name: `source.price > target.price`."""
+    return ColumnDef(0, name, "struct", nullable=True, children=tuple(columns))

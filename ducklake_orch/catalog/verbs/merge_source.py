@@ -1,0 +1,212 @@
+"""The data of a merge: read once into a table that can spill to disk, and checked before any file is looked at."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Protocol
+
+import duckdb
+
+from ducklake_orch.catalog.metadata import ColumnDef, TableDef, beside, duckdb_type
+from ducklake_orch.catalog.writing import explain, projection, source_columns, source_of
+from ducklake_orch.config.nearest import nearest
+from ducklake_orch.engine.quoting import folded, identifier, literal
+from ducklake_orch.errors import DataError
+
+# The data as they came, and as rows of the table, numbered.
+_SPOOL = "__ducklake_orch_spooled"
+_ARRIVING = "__ducklake_orch_arriving"
+SOURCE = "__ducklake_orch_merged"
+# So many keys are looked for one by one; of more, only where they begin and end.
+_FEW_KEYS = 200
+_ROWS_AT_ONCE = 100_000
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_TEXTS = ("varchar", "date", "timestamp", "timestamptz", "uuid", "boolean")
+
+
+class Spool(Protocol):
+    """Rows that can be put into a table of DuckDB's own, once."""
+
+    def types(self, con: duckdb.DuckDBPyConnection) -> list[tuple[str, Any]]:
+        """Return the names of the columns and their types in DuckDB."""
+
+    def spool(self, con: duckdb.DuckDBPyConnection, name: str) -> None:
+        """Make a temporary table of the rows."""
+
+    def relation(self, name: str, table: TableDef) -> str:
+        """Return what stands behind FROM to read that table; a column without a type gets that of the table's."""
+
+
+class ArrowSpool:
+    """Rows that this process reads as a stream of Arrow batches.
+
+    Args:
+        data: Anything that offers an Arrow stream.
+        values: SQL of the columns that Arrow cannot carry as they are meant, by name.
+    """
+
+    def __init__(self, data: Any, values: Mapping[str, str] | None = None) -> None:
+        self._source = source_of(data, values)
+        self.types = self._source.types
+        self.relation = self._source.relation
+
+    def spool(self, con: duckdb.DuckDBPyConnection, name: str) -> None:
+        """Make a temporary table of the rows."""
+        con.register(_ARRIVING, self._source.reader())
+        try:
+            con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM {self._source.arriving(_ARRIVING)}")
+        except duckdb.Error as error:
+            raise DataError(f"The data cannot be read to their end: {self._source.failure or error}") from error
+        finally:
+            con.unregister(_ARRIVING)
+
+
+class MergeSource:
+    """The data of a merge.
+
+    Args:
+        con: A connection that nobody else uses meanwhile.
+        rows: The data.
+        keys: Names of the columns that say which rows are the same.
+        null_keys: What a key that is NULL means: `error`, or `match`.
+
+    Attributes:
+        number: What the number of a row is called beside its columns.
+    """
+
+    number: str
+
+    def __init__(self, con: duckdb.DuckDBPyConnection, rows: Spool, keys: Sequence[str], null_keys: str) -> None:
+        self._con = con
+        self._null_keys = null_keys
+        self._columns: tuple[ColumnDef, ...] | None = None
+        self._given: list[ColumnDef] = []
+        self._rows = rows
+        self.types = rows.types(con)
+        names = {folded(name): name for name, _ in self.types}
+        for key in keys:
+            if folded(key) not in names:
+                raise DataError(f"The data have no key column `{key}`.", remedy=nearest(key, list(names.values())))
+        self.keys = [names[folded(key)] for key in keys]
+        rows.spool(con, _SPOOL)
+
+    @contextmanager
+    def again(self, limit: int | None) -> Iterator[Any]:
+        """Give the data once more, as a stream of Arrow batches, for a block.
+
+        Args:
+            limit: Up to how many rows; None for all.
+        """
+        some = "" if limit is None else f" LIMIT {limit}"
+        # Else UUIDs and the like would come as texts.
+        self._con.execute("SET arrow_lossless_conversion = true")
+        try:
+            yield self._con.execute(f"FROM {_SPOOL}{some}").to_arrow_reader(_ROWS_AT_ONCE)
+        finally:
+            self._con.execute("RESET arrow_lossless_conversion")
+
+    @property
+    def columns(self) -> tuple[ColumnDef, ...]:
+        """The columns that the data have as rows of the table; any may be NULL before the rows are those of one."""
+        return tuple(replace(one, nullable=True) for one in self._given)
+
+    def become_rows_of(self, table: TableDef) -> list[ColumnDef]:
+        """Make the data rows of a table, as far as they have its columns; return the columns that they have.
+
+        Raises:
+            DataError: When they do not fit, a key is NULL, or two rows have the same keys.
+        """
+        if self._columns == table.columns:  # what was found by the rows' numbers stays good
+            return self._given
+        con, source = self._con, self._rows.relation(_SPOOL, table)
+        self.number = beside("__ducklake_orch_number", table.columns)
+        projection(con, table, source_columns(con, source))
+        given = {folded(name): name for name, _ in self.types}
+        columns = [one for one in table.columns if folded(one.name) in given]
+        values = (
+            f"CAST({identifier(given[folded(one.name)])} AS {duckdb_type(one)}) AS {identifier(one.name)}"
+            for one in columns
+        )
+        numbered = f"SELECT {', '.join(values)}, row_number() OVER () AS {self.number} FROM {source}"
+        try:
+            con.execute(f"CREATE OR REPLACE TEMP TABLE {SOURCE} AS {numbered}")
+        except duckdb.Error as error:
+            failure = explain(error, table)
+            if failure is None:
+                raise
+            raise failure from None
+        self.check_rows(SOURCE)
+        self._columns, self._given = table.columns, columns
+        return columns
+
+    def check_rows(self, name: str | None = None) -> None:
+        """Refuse keys that are NULL, or that several rows have.
+
+        Args:
+            name: Where the rows are; by default where they came.
+        """
+        con, rows, keys = self._con, name or _SPOOL, ", ".join(map(identifier, self.keys))
+        nulls = " OR ".join(f"{identifier(key)} IS NULL" for key in self.keys)
+        if self._null_keys == "error" and (row := con.execute(f"FROM {rows} WHERE {nulls} LIMIT 1").fetchone()):
+            raise DataError(
+                f"A row of the data has no value for a key ({', '.join(self.keys)}), such as {row}.",
+                remedy='Leave such rows out; `null_keys="match"` takes NULL for a value like others.',
+            )
+        self._refuse_rounded(rows)
+        twice = f"SELECT {keys}, count(*) FROM {rows} GROUP BY ALL HAVING count(*) > 1 LIMIT 1"
+        if row := con.execute(twice).fetchone():
+            values = ", ".join(f"{key} = {value!r}" for key, value in zip(self.keys, row, strict=False))
+            raise DataError(
+                f"{row[-1]} rows of the data have the same keys: {values}.",
+                remedy="A merge takes one row for each key: choose one of them first.",
+            )
+
+    def _refuse_rounded(self, rows: str) -> None:
+        """Refuse keys that a file would hold as another number: no later merge would find them."""
+        kinds = {folded(str(row[0])): str(row[1]) for row in self._con.execute(f"DESCRIBE {rows}").fetchall()}
+        for key in self.keys:
+            name, kind = identifier(key), kinds[folded(key)]
+            if kind not in ("HUGEINT", "UHUGEINT"):
+                continue
+            other = f"TRY_CAST(CAST({name} AS DOUBLE) AS {kind}) IS DISTINCT FROM {name}"
+            if row := self._con.execute(f"SELECT {name} FROM {rows} WHERE {other} LIMIT 1").fetchone():
+                raise DataError(
+                    f"The key {key} = {row[0]} is a {kind}, which Parquet holds as a rounded DOUBLE.",
+                    remedy="Make the column DECIMAL(38, 0) or VARCHAR: they keep every digit.",
+                )
+
+    def range(self, table: TableDef, target: TableDef) -> str:
+        """Return a condition that holds for all rows with keys of the data: a list of few keys, or where they lie.
+
+        Args:
+            table: The table.
+            target: The table as it will be; keys of a type that has yet to grow are not compared.
+        """
+        wanted = {folded(key) for key in self.keys}
+        both = zip(table.columns, target.columns, strict=False)
+        parts = [self._key_range(one) for one, then in both if folded(one.name) in wanted and one.type == then.type]
+        return " AND ".join(parts) or "1 = 1"
+
+    def _key_range(self, column: ColumnDef) -> str:
+        name, numeric = identifier(column.name), column.type in _INTEGERS or column.type.startswith("decimal")
+        if not (numeric or column.type in _TEXTS):
+            return "1 = 1"
+        distinct = f"SELECT DISTINCT CAST({name} AS VARCHAR), {name} IS NULL FROM {SOURCE} LIMIT {_FEW_KEYS + 1}"
+        found = self._con.execute(distinct).fetchall()
+        texts = sorted(text for text, is_null in found if not is_null)
+        if any("\0" in text for text in texts):
+            return "1 = 1"
+
+        def value(text: str) -> str:
+            return text if numeric else literal(text)
+
+        if len(found) > _FEW_KEYS:
+            ends = f"SELECT min({name})::VARCHAR, max({name})::VARCHAR, bool_or({name} IS NULL) FROM {SOURCE}"
+            low, high, has_null = self._con.execute(ends).fetchall()[0]
+            if "\0" in low + high:
+                return "1 = 1"
+            some = f"{name} BETWEEN {value(low)} AND {value(high)}"
+        else:
+            has_null = any(is_null for _, is_null in found)
+            some = f"{name} IN ({', '.join(map(value, texts))})" if texts else "1 = 0"
+        return f"({some} OR {name} IS NULL)" if has_null else f"({some})"

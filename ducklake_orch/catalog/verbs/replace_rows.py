@@ -1,0 +1,120 @@
+"""Commit new rows in the place of rows that share files with others: deletions and new files in one snapshot.
+
+The new files are written once. What they replace is looked for again when somebody else has changed it meanwhile.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ducklake_orch.catalog.commit import (
+    Committed,
+    Matching,
+    Partitions,
+    TableChange,
+    commit_change,
+    judge_table,
+    partitions_condition,
+)
+from ducklake_orch.catalog.metadata import NewFile
+from ducklake_orch.catalog.search import Finder, Hits, RowSearch, Turns, plan_rows, planning, session_of, union_sql
+from ducklake_orch.catalog.writing import FileQuery, Workers, write_known_rows
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.commit import Write
+from ducklake_orch.engine.fault_points import fault_point
+from ducklake_orch.engine.instances import working_connection
+from ducklake_orch.engine.retry import NO_LIMIT, retrying
+from ducklake_orch.engine.session import Session
+from ducklake_orch.engine.stored_files import remove_unused
+from ducklake_orch.errors import DuckLakeOrchError, StalePlanError
+
+
+def commit_replacement(
+    config: LakeConfig, write: Write, change: TableChange, finder: Finder, workers: Workers | None
+) -> Committed:
+    """Commit a replacement row by row.
+
+    Args:
+        config: The lake.
+        write: Its identity.
+        change: What to do; it replaces what matches a predicate, or partitions.
+        finder: What finds the rows.
+        workers: Who else may write what stays.
+
+    Raises:
+        StalePlanError: When the new files do not fit the table any more.
+    """
+    with working_connection(config, apart=True) as con:
+        # Rows for the catalog come without files; then none is written anew.
+        search = RowSearch(config, con, finder, rewrites=not change.few)
+        replacement = _Replacement(config, write, change, search, workers)
+        turns = Turns(config, write.purpose)
+
+        def attempt(number: int) -> Committed:
+            with turns.attempt(number) as session:
+                return replacement.attempt(session)
+
+        try:
+            return retrying(config.retry, write.purpose, attempt, attempts_for=replacement.is_worth)
+        finally:
+            finder.release()
+
+
+@dataclass
+class _Replacement:
+    config: LakeConfig
+    write: Write
+    change: TableChange
+    search: RowSearch
+    workers: Workers | None
+    fits: bool = True
+
+    def is_worth(self, error: DuckLakeOrchError) -> int:
+        """Return how many attempts an error is worth: what else fails has been tried again where it failed."""
+        return NO_LIMIT if isinstance(error, StalePlanError) and self.fits else 1
+
+    def attempt(self, turn: Session | None) -> Committed:
+        """Look for the rows, and commit.
+
+        Args:
+            turn: The session of an attempt that others wait for.
+        """
+        change = self.change
+        with planning(self.config, f"Planning {self.write.purpose}", turn) as metadata:
+            latest = metadata.latest()
+            table = metadata.find_table(change.table, latest.snapshot_id)
+            self.fits = False
+            judge_table(change, table)
+            self.fits = True
+            assert table is not None  # noqa: S101 - else it would have been judged
+            where = _condition(change)
+            plan = replace(plan_rows(metadata, table, latest, where, values=False), target=change.target)
+        losses = self.search.losses(plan)
+        files = change.files
+        if kept := self.search.kept(plan, losses):
+            files += tuple(self._kept(kept))
+        deletes = self.search.deletes(plan, losses, self.write.write_id)
+        fault_point("rows.found")
+        removal = self.search.removal(plan, where, losses, plan.inlined_ids())
+        try:
+            with session_of(self.config, turn) as session:
+                return commit_change(session, self.write, replace(change, files=files, remove=removal, deletes=deletes))
+        except StalePlanError:
+            written = [file.path for file in files[len(change.files) :]]
+            remove_unused(self.config, [*written, *(deletes.paths if deletes else ())])
+            raise
+
+    def _kept(self, queries: Sequence[FileQuery]) -> list[NewFile]:
+        con, target, write_id = self.search.con, self.change.target, self.write.write_id
+        with self.search.working("Writing what stays"):
+            if self.workers and self.workers.are_worth([one.file for one in queries]):
+                return self.workers.write(con, target, queries, [Hits.LENT], write_id, beside=self.change.files)
+            return write_known_rows(con, target, union_sql([one.sql for one in queries]), write_id)
+
+
+def _condition(change: TableChange) -> str:
+    match change.remove:
+        case Matching(where):
+            return where
+        case Partitions(keys):
+            return partitions_condition(change.target, keys)
+    raise AssertionError("only these are replaced row by row")

@@ -1,0 +1,153 @@
+"""Plan a rollback: what of a table is as it was at an earlier snapshot, what comes back, and what goes.
+
+A file that was the same then stays. Of any other that was live then, the rows of then are copied with their ids: the
+same file in two rows of the catalog would be deleted as soon as one of them expires, and to un-end a row would falsify
+what happened.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ducklake_orch.catalog.metadata import (
+    DataFile,
+    MappedName,
+    Metadata,
+    SnapshotRow,
+    TableDef,
+    TableHistory,
+    deletions_table,
+    inlined_versions,
+    live,
+)
+from ducklake_orch.catalog.scan import LiveFiles, inlined_positions, name_mappings
+from ducklake_orch.catalog.search import travelled, travelling
+from ducklake_orch.engine.quoting import TableName
+from ducklake_orch.errors import (
+    HistoryExpiredError,
+    ObjectNotFoundError,
+    SnapshotNotFoundError,
+    TableDroppedError,
+    UnsupportedStatementError,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class FilesAt:
+    """Files of a table that are read as they are at a snapshot.
+
+    Attributes:
+        deleted: Positions in them that no delete file names.
+    """
+
+    snapshot: int
+    files: tuple[DataFile, ...]
+    deleted: Mapping[int, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class RollbackPlan:
+    """What a rollback is worked out from.
+
+    Attributes:
+        latest: The snapshot that it is planned on.
+        table: The table, as it is there.
+        then: The files whose rows of then are copied.
+        now: The files that go.
+        kept: Those that stay.
+        inlined_then: Rows that were in the catalog then and have ended since, as they travel.
+        inlined_now: Rows that have come into the catalog since, by their table.
+        mappings: Names of the columns in files that have a `mapping_id`, by that.
+    """
+
+    latest: SnapshotRow
+    table: TableDef
+    then: FilesAt
+    now: FilesAt
+    kept: tuple[DataFile, ...]
+    inlined_then: "tuple[pa.Table, ...]"
+    inlined_now: "Mapping[str, pa.Table]"
+    mappings: Mapping[int, tuple[MappedName, ...]]
+
+
+def plan_rollback(metadata: Metadata, name: TableName, to_snapshot: int) -> RollbackPlan:
+    """Plan a rollback.
+
+    Raises:
+        SnapshotNotFoundError: When there is no such snapshot, or none any more.
+        ObjectNotFoundError: When there is no such table, or was none then.
+        TableDroppedError: When the table of then was another one.
+    """
+    latest = metadata.latest()
+    table = metadata.table(name, latest.snapshot_id)
+    if metadata.encrypted():
+        raise UnsupportedStatementError(
+            f"Lake `{metadata.config.name}` is encrypted.", remedy="Write the rows of then with `lake.execute`."
+        )
+    _check_snapshot(metadata, table, to_snapshot, latest.snapshot_id)
+    history, deletions = TableHistory(metadata, table), deletions_table(metadata, table)
+    states = [LiveFiles(history, at, deletions) for at in (to_snapshot, latest.snapshot_id)]
+    then, now = ({file.data_file_id: file for file, _ in state.fetch()} for state in states)
+    kept = tuple(file for key, file in now.items() if key in then and _same(then[key], file, to_snapshot))
+    stay = {file.data_file_id for file in kept}
+    back, gone = (tuple(file for key, file in some.items() if key not in stay) for some in (then, now))
+    inlined_then, inlined_now = _inlined(history, to_snapshot)
+    return RollbackPlan(
+        latest=latest,
+        table=table,
+        then=FilesAt(to_snapshot, back, inlined_positions(states[0], back)),
+        now=FilesAt(latest.snapshot_id, gone, inlined_positions(states[1], gone)),
+        kept=kept,
+        inlined_then=tuple(inlined_then.values()),
+        inlined_now=inlined_now,
+        mappings=name_mappings(metadata, {one.mapping_id for one in (*back, *gone) if one.mapping_id is not None}),
+    )
+
+
+def _check_snapshot(metadata: Metadata, table: TableDef, wanted: int, latest: int) -> None:
+    if wanted > latest:
+        raise SnapshotNotFoundError(f"There is no snapshot {wanted}: the latest one is {latest}.")
+    snapshots, tables = metadata.table_sql("ducklake_snapshot"), metadata.table_sql("ducklake_table")
+    if not metadata.rows(f"SELECT 1 FROM {snapshots} WHERE snapshot_id = {wanted}"):
+        raise HistoryExpiredError(
+            f"Snapshot {wanted} has expired, and nobody knows the rows of then.",
+            remedy="`ducklake-orch snapshots` lists those that are left.",
+        )
+    if metadata.rows(f"SELECT 1 FROM {tables} WHERE table_id = {table.table_id} AND {live(wanted)}"):
+        return
+    if metadata.find_table(TableName(table.schema, table.name), wanted) is not None:
+        raise TableDroppedError(
+            f"The table `{table}` of snapshot {wanted} was dropped since, and another one has its name.",
+            remedy=f"Write the rows of then into a table: lake.read(…, snapshot={wanted}).",
+        )
+    raise ObjectNotFoundError(
+        f"There was no table `{table}` yet at snapshot {wanted}.", remedy="Roll back to a later snapshot, or drop it."
+    )
+
+
+def _same(then: DataFile, now: DataFile, at: int) -> bool:
+    """Whether a file has the rows that it had; deletions only become more."""
+    return (
+        [one.delete_file_id for one in then.deletes] == [one.delete_file_id for one in now.deletes]
+        and then.inlined_deletes == now.inlined_deletes
+        and not any(one.later for one in then.deletes)
+        and (now.partial_max is None or now.partial_max <= at)
+    )
+
+
+def _inlined(history: TableHistory, at: int) -> "tuple[dict[str, pa.Table], dict[str, pa.Table]]":
+    """Return the inlined rows that were there and are not, and those that are there and were not, by their table."""
+    ended = f"begin_snapshot <= {at} AND end_snapshot > {at}"
+    come = f"begin_snapshot > {at} AND end_snapshot IS NULL"
+    columns = history.table.columns
+    values = ", ".join(map(travelling, columns))
+    found: list[dict[str, pa.Table]] = []
+    for condition in (ended, come):
+        queries = inlined_versions(history, columns, condition)
+        tables = {one.table: f"SELECT {values}, {one.row_id} FROM ({one.sql})" for one in queries}
+        read = {name: travelled(history.metadata.con, sql) for name, sql in tables.items()}
+        found.append({name: rows for name, rows in read.items() if len(rows)})
+    return found[0], found[1]

@@ -1,0 +1,274 @@
+"""Change rows where they are: find them, write what takes their place, and retire them, in one snapshot.
+
+Rows that stay, or come back changed, keep their ids.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import duckdb
+
+from ducklake_orch.catalog.commit import (
+    Committed,
+    DeleteFiles,
+    ExactRows,
+    TableChange,
+    check_key,
+    commit_change,
+    find_replay,
+    pinned,
+    write_result,
+)
+from ducklake_orch.catalog.metadata import Metadata, NewFile, TableDef
+from ducklake_orch.catalog.search import (
+    Finder,
+    Hits,
+    Losses,
+    RowPlan,
+    RowSearch,
+    Turns,
+    plan_rows,
+    planning,
+    session_of,
+    union_sql,
+)
+from ducklake_orch.catalog.writing import FileQuery, Lent, Workers, write_files, write_known_rows
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.config.nearest import nearest
+from ducklake_orch.engine.commit import Write, refuse_read_only, refuse_without_message
+from ducklake_orch.engine.fault_points import fault_point
+from ducklake_orch.engine.quoting import TableName
+from ducklake_orch.engine.retry import by_plan, retrying
+from ducklake_orch.engine.session import Session
+from ducklake_orch.engine.stored_files import remove_leftovers, removing_failed
+from ducklake_orch.errors import (
+    ConfigError,
+    UnsupportedStatementError,
+)
+from ducklake_orch.results import CommitInfo, WriteResult
+
+ENGINES = ("auto", "duckdb", "spark")
+
+
+@dataclass(frozen=True)
+class RowRequest:
+    """What every change of rows can be told.
+
+    Attributes:
+        dry_run: Only find out what would be changed.
+    """
+
+    table: TableName
+    engine: str = "auto"
+    idempotency_key: str | None = None
+    expect_snapshot: int | None = None
+    commit: CommitInfo = field(default_factory=CommitInfo)
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            raise ConfigError(f"`engine` = {self.engine!r} is unknown.", remedy=nearest(str(self.engine), ENGINES))
+        for name, value, kind, word in (
+            ("expect_snapshot", self.expect_snapshot, int, "number of a snapshot"),
+            ("commit", self.commit, CommitInfo, "CommitInfo"),
+        ):
+            if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+                raise ConfigError(f"`{name}` = {value!r} is no {word}.")
+        if self.idempotency_key is not None:
+            check_key(self.idempotency_key)
+
+
+class Verb(Protocol):
+    """What is done to the rows that are found.
+
+    Attributes:
+        mode: What it is called in results.
+        needs_values: Whether inlined rows are read, and not only retired.
+        hits_all: Whether every row that meets the condition is hit; else it only says where hits can be.
+        replays: Whether work that was done already, as its key says, is not done again; known after `check`.
+        travels: Whether its queries come to the same wherever they run; known after `check`.
+        lent: What its queries read besides files.
+    """
+
+    mode: str
+    needs_values: bool
+    hits_all: bool
+    replays: bool
+    travels: bool
+
+    @property
+    def lent(self) -> Sequence[Lent]:
+        """What its queries for changed rows read besides their files."""
+
+    @property
+    def where(self) -> str | None:
+        """The condition on rows of the table; None for all."""
+
+    def check(self, metadata: Metadata, table: TableDef) -> TableDef:
+        """Refuse what cannot be done to a table; return the table as it will be."""
+
+    def inlined(self, plan: RowPlan, hits: Hits) -> Mapping[str, tuple[int, ...]]:
+        """Return the ids of the inlined rows that go, by their table."""
+
+    def changed(self, plan: RowPlan, losses: Losses, hits: Hits) -> list[FileQuery]:
+        """Return queries for the rows that take the place of those hit in files, with their ids."""
+
+    def changed_inlined(self, plan: RowPlan, hits: Hits) -> list[str]:
+        """Return queries for the rows that take the place of inlined rows, with their ids."""
+
+    def added(self, plan: RowPlan, hits: Hits) -> list[str]:
+        """Return queries for rows that are new."""
+
+
+def change_rows(
+    config: LakeConfig,
+    con: duckdb.DuckDBPyConnection,
+    request: RowRequest,
+    verb: Verb,
+    finder: Finder,
+    workers: Workers | None = None,
+) -> WriteResult:
+    """Change rows of a table.
+
+    Args:
+        config: The lake.
+        con: A connection that reaches the storage.
+        request: Which table, and how.
+        verb: What is done to the rows.
+        finder: What finds them.
+        workers: Who else may write what takes their place.
+    """
+    started, attempts = time.monotonic(), 0
+    purpose = f"{verb.mode} in `{request.table}`"
+    refuse_read_only(config, purpose)
+    changer = _Changer(config, request, verb, RowSearch(config, con, finder), workers, purpose)
+    turns = Turns(config, purpose)
+
+    def attempt(number: int) -> WriteResult:
+        nonlocal attempts
+        attempts = number
+        with turns.attempt(number) as session:
+            return changer.run(session)
+
+    try:
+        result = retrying(config.retry, purpose, attempt, attempts_for=by_plan)
+    finally:
+        finder.release()
+    engine = changer.engine or finder.engine
+    return replace(result, engine=engine, attempts=attempts, duration_s=time.monotonic() - started)
+
+
+class _Changer:
+    """Attempts at a change.
+
+    Attributes:
+        engine: Who wrote rows elsewhere, if somebody did.
+    """
+
+    def __init__(
+        self,
+        config: LakeConfig,
+        request: RowRequest,
+        verb: Verb,
+        search: RowSearch,
+        workers: Workers | None,
+        purpose: str,
+    ) -> None:
+        self.engine: str | None = None
+        self._config = config
+        self._request = request
+        self._verb = verb
+        self._search = search
+        self._workers = workers
+        self._purpose = purpose
+
+    def run(self, turn: Session | None) -> WriteResult:
+        """Plan, find, write and commit.
+
+        Args:
+            turn: The session of an attempt that others wait for.
+        """
+        self._write = Write(self._purpose, self._request.commit)
+        plan, done = retrying(self._config.retry, f"planning {self._purpose}", lambda _: self._plan(turn))
+        if done is not None:
+            return self._result(plan, [], done)
+        # Who holds the turn keeps maintenance waiting, and could not note anything.
+        keeping = nullcontext() if turn else pinned(self._config, self._write, plan.latest.snapshot_id)
+        with keeping:
+            return self._do(plan, turn)
+
+    def _do(self, plan: RowPlan, turn: Session | None) -> WriteResult:
+        losses = self._search.losses(plan)
+        inlined = self._verb.inlined(plan, self._search.hits)
+        removal = self._search.removal(plan, self._verb.where, losses, inlined)
+        latest = plan.latest.snapshot_id
+        nothing = Committed(latest, latest, rows_removed=removal.rows)
+        if self._request.dry_run:
+            return self._result(plan, [], nothing)
+        with removing_failed(self._config, self._write, plan.table.folder):
+            files = self._files(plan, losses)
+            # Rows that do not match any more may be just what has changed since the snapshot that is expected.
+            if not (files or removal.rows or self._request.expect_snapshot is not None):
+                return self._result(plan, [], nothing)
+            deletes = self._search.deletes(plan, losses, self._write.write_id)
+            fault_point("files.written")
+            with session_of(self._config, turn) as session:
+                done = commit_change(session, self._write, self._change(plan, files, removal, deletes))
+        if done.replayed:
+            remove_leftovers(self._config, self._write, plan.table.folder)
+        result = self._result(plan, files, done)
+        return replace(result, rows_written=result.rows_written - losses.kept) if done.files_added else result
+
+    def _plan(self, turn: Session | None) -> tuple[RowPlan, Committed | None]:
+        request, verb = self._request, self._verb
+        with planning(self._config, f"Planning {self._purpose}", turn) as metadata:
+            latest = metadata.latest()
+            refuse_without_message(self._purpose, request.commit, required=metadata.requires_message())
+            if metadata.encrypted():
+                raise UnsupportedStatementError(
+                    f"Lake `{self._config.name}` is encrypted.", remedy="Change its rows in `lake.execute`."
+                )
+            table = metadata.table(request.table, latest.snapshot_id)
+            target = verb.check(metadata, table)
+            plan = plan_rows(metadata, table, latest, verb.where, values=verb.needs_values)
+            scan = plan.scan if verb.hits_all else replace(plan.scan, certain=frozenset())
+            key = request.idempotency_key if verb.replays else None
+            return replace(plan, target=target, scan=scan), find_replay(metadata, table, key, latest.snapshot_id)
+
+    def _files(self, plan: RowPlan, losses: Losses) -> list[NewFile]:
+        """Write the rows that stay of files that are written anew, and those that take the place of rows hit."""
+        search, verb, write_id = self._search, self._verb, self._write.write_id
+        with search.working("Writing changed rows"):
+            queries = search.kept(plan, losses) + verb.changed(plan, losses, search.hits)
+            known, files = verb.changed_inlined(plan, search.hits), list[NewFile]()
+            if self._workers and verb.travels and self._workers.are_worth([one.file for one in queries]):
+                self.engine = self._workers.engine
+                files = self._workers.write(search.con, plan.target, queries, [Hits.LENT, *verb.lent], write_id)
+            else:
+                known += [one.sql for one in queries]
+            files += write_known_rows(search.con, plan.target, union_sql(known), write_id) if known else []
+            added = verb.added(plan, search.hits)
+            return files + (write_files(search.con, plan.target, union_sql(added), write_id) if added else [])
+
+    def _change(
+        self, plan: RowPlan, files: Sequence[NewFile], removal: ExactRows, deletes: DeleteFiles | None
+    ) -> TableChange:
+        request = self._request
+        return TableChange(
+            request.table,
+            plan.table,
+            plan.target,
+            tuple(files),
+            removal,
+            deletes=deletes,
+            expect_snapshot=request.expect_snapshot,
+            key=request.idempotency_key,
+            replays=self._verb.replays,
+            planned_version=plan.latest.schema_version,
+        )
+
+    def _result(self, plan: RowPlan, files: Sequence[NewFile], done: Committed) -> WriteResult:
+        return write_result(self._write, plan.table, self._verb.mode, files, done)

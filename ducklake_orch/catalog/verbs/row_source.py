@@ -1,0 +1,125 @@
+"""What a write takes its rows from, and who writes them into files: this process for Arrow, executors for Spark."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import duckdb
+
+from ducklake_orch.catalog.metadata import NewFile, TableDef
+from ducklake_orch.catalog.search import DuckDBFinder, Finder
+from ducklake_orch.catalog.writing import FewRows, RowsInside, Workers, few_at_most, few_rows, source_of, write_files
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.dialects import dialect_of
+from ducklake_orch.engine.failures import classify
+from ducklake_orch.errors import DuckLakeOrchError
+
+_ROWS = "__ducklake_orch_source"
+
+
+@dataclass(frozen=True)
+class Job:
+    """Files that are to be written.
+
+    Attributes:
+        config: The lake.
+        table: What they are written for.
+        write_id: Part of their names.
+        where: What each row has to match, if anything.
+        outside: What becomes of rows that do not: `error` or `drop`.
+        few: Up to how many rows may go into the catalog instead.
+        working: Opens an engine that reaches the storage.
+    """
+
+    config: LakeConfig
+    table: TableDef
+    write_id: str
+    where: str | None
+    outside: str
+    few: int
+    working: Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]]
+
+
+@dataclass(frozen=True)
+class Written:
+    """What became of rows: files, or rows for the catalog."""
+
+    files: list[NewFile]
+    few: FewRows | None = None
+
+    @property
+    def as_files(self) -> list[NewFile]:
+        """The files; for rows for the catalog what they would be as files."""
+        return list(self.few.as_files) if self.few else self.files
+
+
+class Rows(Protocol):
+    """Rows to write.
+
+    Attributes:
+        repeatable: Whether they can be written again, for a second attempt.
+        is_small: Whether they are at hand, and written in no time.
+        engine: Who wrote them into files.
+        comments: What columns are for, by name.
+    """
+
+    repeatable: bool
+    is_small: bool
+    engine: str
+    comments: Mapping[str, str]
+
+    def types(self, con: duckdb.DuckDBPyConnection) -> list[tuple[str, Any]]:
+        """Return the names of the columns and their types in DuckDB."""
+
+    def write(self, job: Job) -> Written:
+        """Write the rows; files of an attempt that fails are removed by the caller."""
+
+    def searching(self, config: LakeConfig) -> tuple[Finder, Workers | None]:
+        """Return who looks for rows that these replace, and who else may write what stays beside those."""
+
+
+class ArrowRows:
+    """Rows that this process reads as a stream of Arrow batches.
+
+    Args:
+        data: Anything that offers an Arrow stream.
+        values: SQL of the columns that Arrow cannot carry as they are meant, by name.
+    """
+
+    engine = "duckdb"
+
+    def __init__(self, data: Any, values: Mapping[str, str] | None = None) -> None:
+        self.comments: Mapping[str, str] = {}
+        self._source = source_of(data, values)
+        self.repeatable = self._source.repeatable
+        self.is_small = self._source.is_small
+        self.types = self._source.types
+
+    def searching(self, config: LakeConfig) -> tuple[Finder, Workers | None]:
+        """Return who looks for rows that these replace: this process."""
+        return DuckDBFinder(), None
+
+    def write(self, job: Job) -> Written:
+        """Write the rows in this process."""
+        source, table = self._source, job.table
+        is_few, reader = few_at_most(job.few, source.reader())
+        checked = None
+        if job.where is not None and job.outside == "error":
+            checked = RowsInside(reader, source, table, job.where)
+            reader = checked.stream()
+        only = job.where if job.outside == "drop" else None
+        failure: DuckLakeOrchError
+        with job.working() as con:
+            con.register(_ROWS, reader)
+            try:
+                rows = source.relation(_ROWS, table)
+                if is_few:
+                    return Written([], few_rows(con, dialect_of(job.config), table, rows, only))
+                return Written(write_files(con, table, rows, job.write_id, only=only))
+            except duckdb.Error as error:
+                failure = classify(error, job.config, f"Writing files of `{table}` failed")
+        cause = checked.failure if checked and checked.failure else source.failure
+        if isinstance(cause, DuckLakeOrchError):
+            raise cause
+        raise failure from cause

@@ -1,0 +1,120 @@
+"""`lake.update`: rows that meet a condition get other values, and keep their ids."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ducklake_orch.catalog.metadata import Metadata, TableDef, duckdb_type, position_name, row_id_name
+from ducklake_orch.catalog.scan import Predicate, changing_function, parse_predicate, parse_value, refuse_changing
+from ducklake_orch.catalog.search import Finder, Hits, Losses, RowPlan, inlined_sql, placed_sql
+from ducklake_orch.catalog.verbs.row_change import RowRequest, change_rows
+from ducklake_orch.catalog.writing import FileQuery, Workers
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.config.nearest import nearest
+from ducklake_orch.engine.commit import refuse_managed
+from ducklake_orch.engine.instances import working_connection
+from ducklake_orch.engine.quoting import folded, identifier
+from ducklake_orch.errors import ConfigError, ObjectNotFoundError
+from ducklake_orch.results import WriteResult
+
+
+@dataclass(frozen=True)
+class UpdateRequest(RowRequest):
+    """What the caller of `lake.update` asked for."""
+
+    set: Mapping[str, str] = field(default_factory=dict)
+    where: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        texts = isinstance(self.set, Mapping) and all(isinstance(one, str) for pair in self.set.items() for one in pair)
+        if not texts or not self.set:
+            raise ConfigError(
+                f"`set` = {self.set!r} names no columns with expressions.",
+                remedy="Write expressions in SQL: `{'price': 'price * 1.1', 'state': \"'sold'\"}`.",
+            )
+        if len({folded(name) for name in self.set}) < len(self.set):
+            raise ConfigError(f"`set` = {self.set!r} names a column twice.")
+        if self.where is not None and (not isinstance(self.where, str) or not self.where.strip()):
+            raise ConfigError(
+                f"`where` = {self.where!r} is no condition in SQL.", remedy="Without it, all rows are meant."
+            )
+
+
+def update_rows(
+    config: LakeConfig, request: UpdateRequest, finder: Finder, workers: Workers | None = None
+) -> WriteResult:
+    """Change the rows of a table that meet a condition."""
+    refuse_managed(config, f"updating rows of `{request.table}`")
+    with working_connection(config, apart=True) as con:
+        return change_rows(config, con, request, _Update(request), finder, workers)
+
+
+class _Update:
+    mode = "update"
+    needs_values = True
+    hits_all = True
+    replays = False
+    travels = True
+    lent = ()
+
+    def __init__(self, request: UpdateRequest) -> None:
+        self.where = request.where
+        self._set = request.set
+        self._values: dict[str, Predicate] = {}
+
+    def check(self, metadata: Metadata, table: TableDef) -> TableDef:
+        if self.where is not None:
+            refuse_changing(metadata.con, parse_predicate(metadata.con, self.where, table.columns))
+        self._values = parse_set(metadata, table, self._set)
+        # `now()` is to be the same in all rows.
+        self.travels = not any(changing_function(metadata.con, one) for one in self._values.values())
+        # Done once more, values that come from others would change once more.
+        self.replays = not self.travels or any(one.columns for one in self._values.values())
+        return table
+
+    def changed(self, plan: RowPlan, losses: Losses, hits: Hits) -> list[FileQuery]:
+        position = position_name(plan.scan.needed)
+        some = {file.data_file_id: f"{position} IN ({hits.positions_sql(file)})" for file in losses.files}
+        some |= dict.fromkeys(plan.scan.certain, "true")
+        return [
+            FileQuery(
+                file, self._select(plan, f"({placed_sql(plan.scan, file, hits)}) WHERE {some[file.data_file_id]}")
+            )
+            for file in losses.files
+        ]
+
+    def changed_inlined(self, plan: RowPlan, hits: Hits) -> list[str]:
+        return [self._select(plan, rows) for rows in inlined_sql(hits.con, plan)]
+
+    def _select(self, plan: RowPlan, rows: str) -> str:
+        values = ", ".join(
+            f"{set_sql(self._values[folded(one.name)], duckdb_type(one))} AS {identifier(one.name)}"
+            if folded(one.name) in self._values
+            else identifier(one.name)
+            for one in plan.table.columns
+        )
+        return f"SELECT {values}, {row_id_name(plan.table.columns)} FROM {rows}"
+
+    def inlined(self, plan: RowPlan, hits: Hits) -> Mapping[str, tuple[int, ...]]:
+        return plan.inlined_ids()
+
+    def added(self, plan: RowPlan, hits: Hits) -> list[str]:
+        return []
+
+
+def parse_set(metadata: Metadata, table: TableDef, given: Mapping[str, str]) -> dict[str, Predicate]:
+    """Read what columns are to be set to; by their names without case."""
+    names = {folded(one.name): one.name for one in table.columns}
+    for name in given:
+        if folded(name) not in names:
+            raise ObjectNotFoundError(
+                f"`set`: there is no column `{name}`.", remedy=nearest(name, list(names.values()))
+            )
+    return {
+        folded(name): parse_value(metadata.con, text, table.columns, f"set[{name}]") for name, text in given.items()
+    }
+
+
+def set_sql(value: Predicate, kind: str) -> str:
+    """Return a value as a column takes it."""
+    return f"CAST({value.sql} AS {kind})"

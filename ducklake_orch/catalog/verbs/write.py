@@ -1,0 +1,348 @@
+"""`lake.write`: plan, write the files, commit them; what fails leaves nothing behind."""
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+
+import duckdb
+
+from ducklake_orch.catalog.commit import (
+    Committed,
+    Everything,
+    Matching,
+    NotAlignedError,
+    Partitions,
+    Removal,
+    TableChange,
+    commit_change,
+    find_replay,
+    partitions_written,
+    pin,
+    pinned,
+    unpin,
+    write_result,
+)
+from ducklake_orch.catalog.metadata import Metadata, NewFile, SnapshotRow, TableDef, reading, reading_shared
+from ducklake_orch.catalog.scan import parse_predicate, refuse_changing
+from ducklake_orch.catalog.verbs.replace_rows import commit_replacement
+from ducklake_orch.catalog.verbs.row_source import Job, Rows, Written
+from ducklake_orch.catalog.verbs.write_request import WriteRequest
+from ducklake_orch.catalog.writing import check_layout, columns_of, commented, evolved, new_table, row_limit
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.commit import Write, refuse_managed, refuse_read_only, refuse_without_message
+from ducklake_orch.engine.dialects import dialect_of
+from ducklake_orch.engine.fault_points import fault_point
+from ducklake_orch.engine.instances import working_connection
+from ducklake_orch.engine.retry import by_plan, retrying
+from ducklake_orch.engine.session import Session, open_session
+from ducklake_orch.engine.stored_files import remove_leftovers, removing_failed
+from ducklake_orch.errors import (
+    ConfigError,
+    DuckLakeOrchError,
+    ObjectExistsError,
+    UnsupportedStatementError,
+)
+from ducklake_orch.results import WriteResult
+
+log = logging.getLogger("ducklake_orch")
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What a write is going to do.
+
+    Attributes:
+        latest: The snapshot it was planned on.
+        known: The table as it is, if there is one.
+        target: The table as it will be.
+        done: What an earlier attempt did, when there is nothing left to do.
+    """
+
+    latest: SnapshotRow
+    known: TableDef | None
+    target: TableDef
+    done: Committed | None = None
+
+
+def write_table(config: LakeConfig, rows: Rows, request: WriteRequest) -> WriteResult:
+    """Write rows to a table.
+
+    Args:
+        config: The lake.
+        rows: What to write.
+        request: Where to, and how.
+    """
+    started, attempts = time.monotonic(), 0
+    _refuse(config, request)
+
+    def attempt(number: int) -> WriteResult:
+        nonlocal attempts
+        attempts = number
+        return _Writer(config, rows, request).run()
+
+    def worth(error: DuckLakeOrchError) -> int:
+        return by_plan(error) if rows.repeatable else 1
+
+    result = retrying(config.retry, f"writing `{request.table}`", attempt, attempts_for=worth)
+    return replace(result, engine=rows.engine, attempts=attempts, duration_s=time.monotonic() - started)
+
+
+@dataclass(frozen=True)
+class PlannedWrite:
+    """A write between its plan and its commit, where these are in processes of their own: it can be pickled.
+
+    Attributes:
+        config: The lake.
+        request: What is asked for.
+        write: Its identity.
+        plan: What is there, and what will be.
+    """
+
+    config: LakeConfig
+    request: WriteRequest
+    write: Write
+    plan: _Plan
+
+    @classmethod
+    def of(cls, config: LakeConfig, rows: Rows, request: WriteRequest) -> "PlannedWrite":
+        """Plan a write; of the rows, only their types are asked for."""
+        _refuse(config, request)
+        write = Write(f"writing `{request.table}`", request.commit)
+        plan = _Writer(config, rows, request, write).plan()
+        if plan.done is None:
+            pin(config, write, plan.latest.snapshot_id)
+        return cls(config, request, write, plan)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is nothing left to write."""
+        return self.plan.done is not None
+
+    def job(self) -> Job:
+        """Return what is to be written."""
+        request = self.request
+        working = partial(working_connection, self.config)
+        return Job(self.config, self.plan.target, self.write.write_id, request.where, request.outside, 0, working)
+
+    def finish(self, rows: Rows) -> WriteResult:
+        """Commit the files that rows have become."""
+        try:
+            return _Writer(self.config, rows, self.request, self.write).finish(self.plan)
+        finally:
+            self._unpin()
+
+    def remove_leftovers(self) -> None:
+        """Delete the files that no snapshot refers to."""
+        remove_leftovers(self.config, self.write, self.plan.target.folder)
+
+    def abandon(self) -> None:
+        """Delete the files of a write that does not come to its commit."""
+        self.remove_leftovers()
+        self._unpin()
+
+    def _unpin(self) -> None:
+        if not self.is_done:
+            unpin(self.config, self.write)
+
+
+def _refuse(config: LakeConfig, request: WriteRequest) -> None:
+    refuse_read_only(config, f"writing `{request.table}`")
+    refuse_managed(config, f"writing `{request.table}`")
+
+
+class _Writer:
+    """One attempt at a write, planned on what is there now."""
+
+    def __init__(self, config: LakeConfig, rows: Rows, request: WriteRequest, write: Write | None = None) -> None:
+        self._config = config
+        self._rows = rows
+        self._request = request
+        self._write = write or Write(f"writing `{request.table}`", request.commit)
+        self._session: Session | None = None
+        self._open: Metadata | None = None
+
+    def run(self) -> WriteResult:
+        with self._kept_open():
+            return self._run()
+
+    @contextmanager
+    def _kept_open(self) -> Iterator[None]:
+        """Keep the catalog open throughout a small write, where that is faster."""
+        if not (self._rows.is_small and dialect_of(self._config).stays_open_for_small_writes()):
+            yield
+            return
+        with open_session(self._config, entering=False) as self._session:
+            doing = f"Opening the catalog to write `{self._request.table}`"
+            try:
+                with reading(self._session, doing) as self._open:
+                    self._open.latest()
+                    yield
+            finally:
+                self._session = self._open = None
+
+    @contextmanager
+    def _opened(self) -> Iterator[Session]:
+        if self._session is None:
+            with open_session(self._config, entering=False) as session:
+                yield session
+            return
+        if self._session.broken:
+            if self._open:
+                self._open.con.close()
+            self._session.reopen()
+        yield self._session
+
+    def _working(self) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
+        return (
+            working_connection(self._config) if self._session is None else closing(self._session.instance.root.cursor())
+        )
+
+    def _run(self) -> WriteResult:
+        return self.finish(self.plan())
+
+    def plan(self) -> _Plan:
+        """Plan it."""
+        doing = f"planning to write `{self._request.table}`"
+        return retrying(self._config.retry, doing, lambda _: self._plan())
+
+    def finish(self, plan: _Plan) -> WriteResult:
+        """Have the files written that a plan is for, and commit them."""
+        if plan.done is not None:
+            return self._result(plan.target, Written([]), plan.done)
+        with pinned(self._config, self._write, plan.latest.snapshot_id):
+            return self._written(plan)
+
+    def _written(self, plan: _Plan) -> WriteResult:
+        with removing_failed(self._config, self._write, plan.target.folder):
+            written = self._rows.write(self._job(plan.target))
+            fault_point("files.written")
+            done = self._commit(plan, written)
+        if not (done.files_added or written.few):  # a replay; or there were no rows, of which COPY makes an empty file
+            remove_leftovers(self._config, self._write, plan.target.folder)
+        return self._result(plan.target, written, done)
+
+    # --- planning ------------------------------------------------------------------------------------------------
+
+    def _plan(self) -> _Plan:
+        """Look the table up; no lock is held when this returns."""
+        doing = f"Planning to write `{self._request.table}`"
+        with reading_shared(self._config, doing) as shared:
+            if shared is not None:
+                return self._look(shared)
+        with self._opened() as session, session.instance.one_thread(), reading(session, doing) as metadata:
+            return self._look(metadata)
+
+    def _look(self, metadata: Metadata) -> _Plan:
+        request, newest = self._request, metadata.latest()
+        latest = newest.snapshot_id
+        refuse_without_message(f"writing `{request.table}`", request.commit, required=metadata.requires_message())
+        if metadata.encrypted():
+            raise UnsupportedStatementError(
+                f"Lake `{self._config.name}` is encrypted.", remedy="Write to it with INSERT in `lake.execute`."
+            )
+        given = self._rows.types(metadata.con)
+        known = metadata.find_table(request.table, latest)
+        if known is None:
+            columns = columns_of(given, iter(range(1, 1_000_000)))
+            layout = {"partition_by": request.partition_by, "sort_by": request.sort_by}
+            if metadata.has_view(request.table.schema, request.table.table, latest):
+                raise ObjectExistsError(f"`{request.table}` is a view.", remedy="Choose another name for the table.")
+            target = new_table(metadata, request.table, columns, latest, **layout)
+            target = commented(target, None, self._rows.comments)
+            return self._checked(_Plan(newest, None, target), metadata.con)
+        if request.mode == "error":
+            # Its own first attempt may have made it.
+            if done := find_replay(metadata, known, request.idempotency_key, latest):
+                return _Plan(newest, known, known, done)
+            raise ObjectExistsError(
+                f"The table `{known}` exists.", remedy="Mode `append` adds to it, `ignore` keeps it."
+            )
+        if request.mode == "ignore":
+            return _Plan(newest, known, known, Committed(latest, latest, known.table_id))
+        check_layout(metadata.con, known, request.partition_by, request.sort_by)
+        target = known
+        if request.schema_evolution != "error":
+            promote = request.schema_evolution == "promote"
+            target = evolved(metadata, known, given, promote=promote)
+            target = commented(target, known, self._rows.comments)
+        key = request.idempotency_key if request.mode == "append" else None
+        return self._checked(_Plan(newest, known, target, find_replay(metadata, known, key, latest)), metadata.con)
+
+    def _checked(self, plan: _Plan, con: duckdb.DuckDBPyConnection) -> _Plan:
+        if self._request.where is not None:
+            # A column that the write itself adds is in no row that is to be replaced.
+            refuse_changing(con, parse_predicate(con, self._request.where, (plan.known or plan.target).columns))
+        if self._request.mode == "overwrite_partitions":
+            _check_partitioned(plan.target)
+        return plan
+
+    # --- writing -------------------------------------------------------------------------------------------------
+
+    def _job(self, table: TableDef) -> Job:
+        request = self._request
+        few = row_limit(self._config, table) if request.inline == "auto" else 0
+        return Job(self._config, table, self._write.write_id, request.where, request.outside, few, self._working)
+
+    def _commit(self, plan: _Plan, written: Written) -> Committed:
+        change = self._change(plan, written)
+        with self._opened() as session:
+            try:
+                return commit_change(session, self._write, change)
+            except ObjectExistsError:
+                if self._request.mode != "ignore":
+                    raise
+                # Somebody else was quicker, and what is there is to be kept.
+                latest = self._write.before or plan.latest.snapshot_id
+                return Committed(latest, latest)
+            except NotAlignedError as error:
+                log.info("%s: %s", self._write.purpose, error)
+        return commit_replacement(self._config, self._write, change, *self._rows.searching(self._config))
+
+    def _change(self, plan: _Plan, written: Written) -> TableChange:
+        request = self._request
+        return TableChange(
+            request.table,
+            plan.known,
+            plan.target,
+            tuple(written.files),
+            _removal(request, written.as_files),
+            few=written.few,
+            expect_snapshot=request.expect_snapshot,
+            key=request.idempotency_key,
+            replays=request.mode == "append",
+            only_new=request.mode in ("error", "ignore"),
+            planned_version=plan.latest.schema_version,
+        )
+
+    def _result(self, table: TableDef, written: Written, done: Committed) -> WriteResult:
+        result = write_result(self._write, table, self._request.mode, written.files, done)
+        if written.few is None or not done.rows_added:
+            return result
+        rows = sum(file.record_count for file in written.as_files)
+        kept = [replace(one, files=0, bytes=0) for one in partitions_written(table, written.as_files)]
+        return replace(result, rows_written=rows, partitions=kept)
+
+
+def _check_partitioned(table: TableDef) -> None:
+    """Refuse to replace partitions where there are none that anybody would mean."""
+    fields = table.partition.fields if table.partition else ()
+    if all(one.transform.startswith("bucket(") for one in fields):
+        how = "only in buckets" if fields else "not at all"
+        raise ConfigError(
+            f"Mode `overwrite_partitions`: table `{table}` is partitioned {how}.",
+            remedy="Mode `overwrite` replaces all rows, `replace_where` those that match a predicate.",
+        )
+
+
+def _removal(request: WriteRequest, files: Sequence[NewFile]) -> Removal | None:
+    match request.mode:
+        case "overwrite":
+            return Everything()
+        case "overwrite_partitions":
+            return Partitions(frozenset(file.partition_values for file in files)) if files else None
+        case "replace_where":
+            return Matching(request.where or "")
+    return None

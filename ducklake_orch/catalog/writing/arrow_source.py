@@ -1,0 +1,158 @@
+"""What is to be written, however the caller holds it: as a stream of Arrow batches."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import duckdb
+
+from ducklake_orch.catalog.metadata import TableDef, duckdb_type
+from ducklake_orch.catalog.parquet import carried, exact_wide, landed, landing, refuse_cut
+from ducklake_orch.engine.quoting import folded, identifier
+from ducklake_orch.errors import ConfigError, DataError
+
+_CAST = "Cast or drop such columns."
+_SMALL = 16 * 1024 * 1024
+
+
+class Source:
+    """Rows to write.
+
+    Args:
+        data: A pyarrow.Table or RecordBatchReader, or anything that offers an Arrow stream: Polars, pandas, a relation.
+        values: SQL that makes the value of a column that Arrow cannot carry as it is meant, by the column's name.
+
+    Attributes:
+        schema: Their columns, as a pyarrow.Schema.
+        repeatable: Whether the rows can be read again, for a second attempt.
+        is_small: Whether they are at hand, and written in no time.
+        failure: Why the rows could not be read to their end.
+    """
+
+    def __init__(self, data: Any, values: Mapping[str, str] | None = None) -> None:
+        import pyarrow as pa
+
+        self._values = dict(values or {})
+        # The real types of columns that travel as text.
+        self._carried: Mapping[str, str] = {}
+        data = _streamable(data)
+        if isinstance(data, duckdb.DuckDBPyRelation):
+            data, self._carried = carried(data)
+        whose = type(data).__module__.partition(".")[0]
+        # A relation may stand on a stream that is read once, and so may anything that is not known.
+        self.repeatable = isinstance(data, pa.Table | pa.RecordBatch) or whose in ("pandas", "polars")
+        self._data = data
+        self.is_small = isinstance(data, pa.Table | pa.RecordBatch) and data.nbytes < _SMALL
+        try:
+            self._first = data if isinstance(data, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(data)
+        except (OSError, pa.ArrowException) as error:  # such as a VARIANT in a relation, for which Arrow has no type
+            raise DataError(f"A {type(data).__name__} cannot be read as Arrow: {error}", remedy=_CAST) from error
+        self._opened = False
+        self.failure: Exception | None = None
+        self.schema = self._first.schema
+        if not all(self.schema.names):  # DuckDB would give it one
+            raise DataError("The data have a column without a name.", remedy="Give it one, or drop it.")
+        self._landing = pa.schema([field.with_type(landing(field.type)) for field in self.schema])
+        names = [folded(name) for name in self.schema.names]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise DataError(f"The data have several columns {', '.join(twice)}.", remedy="Rename or drop all but one.")
+
+    def reader(self) -> Any:
+        """Return the rows as a pyarrow.RecordBatchReader; what it fails with is kept as `failure`."""
+        import pyarrow as pa
+
+        again = self._opened and self.repeatable
+        reader = pa.RecordBatchReader.from_stream(self._data) if again else self._first
+        self._opened = True
+        return pa.RecordBatchReader.from_batches(self._landing, self._batches(reader))
+
+    def _batches(self, reader: Any) -> Iterator[Any]:
+        import pyarrow as pa
+
+        schema = self._landing
+        others = [(n, one.name, one.type) for n, one in enumerate(schema) if one.type != self.schema.field(n).type]
+        try:
+            for batch in reader:
+                columns = batch.columns
+                for n, name, kind in others:
+                    columns[n] = landed(name, columns[n], kind)
+                for name, column in zip(schema.names, columns, strict=True):
+                    refuse_cut(name, column)
+                yield pa.RecordBatch.from_arrays(columns, schema=schema) if others else batch
+        except Exception as error:
+            self.failure = error
+            raise
+
+    def types(self, con: duckdb.DuckDBPyConnection) -> list[tuple[str, Any]]:
+        """Return the names of the columns and their types in DuckDB."""
+        import pyarrow as pa
+
+        # Without batches, and not an empty table: Arrow makes none of extension types inside others.
+        try:
+            relation = con.from_arrow(pa.RecordBatchReader.from_batches(self._landing, []))
+            kinds = dict(zip(relation.columns, relation.types, strict=True))
+        except duckdb.NotImplementedException as error:
+            names = ", ".join(f"`{field.name}` ({field.type})" for field in self.schema if not _is_read(field))
+            raise DataError(f"The data have columns that DuckDB cannot read: {names}.", remedy=_CAST) from error
+        kinds |= {name: duckdb.sqltype(exact_wide(kind)) for name, kind in self._carried.items()}
+        return list(kinds.items())
+
+    def arriving(self, name: str) -> str:
+        """Return what stands behind FROM to read the rows, registered as `name`, in the types that they really have."""
+        casts = [
+            f"CAST({identifier(one)} AS {exact_wide(kind)}) AS {identifier(one)}" for one, kind in self._carried.items()
+        ]
+        return f"(SELECT * REPLACE ({', '.join(casts)}) FROM {name})" if casts else name
+
+    def relation(self, name: str, table: TableDef) -> str:
+        """Return what stands behind FROM to read the rows, which are registered as `name`.
+
+        A column without a type, as Arrow has it where there are only NULLs, gets that of the table's column.
+        """
+        import pyarrow as pa
+
+        untyped = {folded(field.name) for field in self.schema if pa.types.is_null(field.type)}
+        typed = [
+            f"CAST(NULL AS {duckdb_type(column)}) AS {identifier(column.name)}"
+            for column in table.columns
+            if folded(column.name) in untyped
+        ]
+        typed += [f"{sql} AS {identifier(column)}" for column, sql in self._values.items()]
+        known = {folded(column.name): duckdb_type(column) for column in table.columns}
+        for column, kind in self._carried.items():
+            # A column that is there may have the wide integers themselves.
+            kind = kind if known.get(folded(column)) == kind else exact_wide(kind)
+            typed.append(f"CAST({identifier(column)} AS {kind}) AS {identifier(column)}")
+        return f"(SELECT * REPLACE ({', '.join(typed)}) FROM {name})" if typed else name
+
+
+def source_of(data: Any, values: Mapping[str, str] | None = None) -> "Source":
+    """Return what reads data; a source that somebody has made for it already is that."""
+    return data if isinstance(data, Source) else Source(data, values)
+
+
+def _streamable(data: Any) -> Any:
+    """Return data that offer an Arrow stream."""
+    whose = type(data).__module__.partition(".")[0]
+    if whose == "polars" and hasattr(data, "collect"):
+        return data.collect()  # a LazyFrame
+    if whose == "pandas" and hasattr(data, "reset_index"):
+        return data.reset_index(drop=True)  # what is left of an index after filtering would be a column
+    if whose == "pyarrow" and hasattr(data, "scanner"):
+        return data.scanner().to_reader()  # a dataset
+    if not hasattr(data, "__arrow_c_stream__"):
+        raise ConfigError(
+            f"A {type(data).__name__} cannot be written.",
+            remedy="Give a Spark, pandas or Polars frame, a pyarrow.Table, reader or dataset, or a DuckDB relation.",
+        )
+    return data
+
+
+def _is_read(field: Any) -> bool:
+    import pyarrow as pa
+
+    with duckdb.connect() as con:  # the error ends the transaction that is open
+        try:
+            con.from_arrow(pa.RecordBatchReader.from_batches(pa.schema([field]), []))
+        except duckdb.NotImplementedException:
+            return False
+    return True

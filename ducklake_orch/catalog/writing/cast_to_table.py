@@ -1,0 +1,192 @@
+"""Fit data to a table: match columns by name, cast what loses nothing, refuse the rest in one report."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import duckdb
+
+from ducklake_orch.catalog.metadata import ColumnDef, TableDef, duckdb_type
+from ducklake_orch.catalog.parquet import typed_default
+from ducklake_orch.config.nearest import nearest
+from ducklake_orch.engine.quoting import folded, identifier, literal
+from ducklake_orch.errors import DataError
+
+
+@dataclass(frozen=True)
+class SourceColumn:
+    """A column of the data: its name, and its type in DuckDB's words."""
+
+    name: str
+    type: str
+
+
+def source_columns(con: duckdb.DuckDBPyConnection, source: str) -> list[SourceColumn]:
+    """Return the columns of what stands behind FROM."""
+    return [
+        SourceColumn(str(row[0]), str(row[1])) for row in con.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()
+    ]
+
+
+def projection(
+    con: duckdb.DuckDBPyConnection, table: TableDef, columns: Sequence[SourceColumn], *, known: bool = False
+) -> str:
+    """Return the SELECT list that turns the data into rows of the table.
+
+    Args:
+        con: Any connection.
+        table: The table.
+        columns: The columns of the data.
+        known: Whether the rows are in the lake already: of their times with a zone, the engine keeps the time in UTC.
+
+    Raises:
+        DataError: Names every column that does not fit.
+    """
+    by_name = {folded(column.name): column for column in columns}
+    there = {folded(column.name) for column in table.columns}
+    names = [column.name for column in table.columns]
+    problems = [
+        f"`{column.name}` is no column of the table. {nearest(column.name, names)}".strip()
+        for column in columns
+        if folded(column.name) not in there
+    ]
+    parts = []
+    for column in table.columns:
+        given = by_name.get(folded(column.name))
+        if given is not None and not fits(con, given.type, column):
+            problems.append(f"`{column.name}` is {given.type} in the data and {duckdb_type(column)} in the table")
+        parts.append(f"{_value(column, given, known)} AS {identifier(column.name)}")
+    if problems:
+        raise DataError(
+            f"The data do not fit table `{table}`: {'; '.join(problems)}.",
+            remedy="Rename or cast them; `schema_evolution` adds columns (`add`) and lets integers grow (`promote`).",
+        )
+    return ", ".join(parts)
+
+
+def _value(column: ColumnDef, given: SourceColumn | None, known: bool) -> str:
+    kind = duckdb_type(column)
+    if given is None:
+        value = typed_default(column)
+    else:
+        value = identifier(given.name) if given.type == kind else f"CAST({identifier(given.name)} AS {kind})"
+    if given is not None and not (known and _has_zone(column)) and (bad := _unstorable(value, column)) is not None:
+        refusal = literal(f"{_FILE_MARK}{column.name}")
+        value = f"CASE WHEN {bad} THEN error({refusal}) ELSE {value} END"
+    if column.nullable:
+        return value
+    refusal = literal(f"{_NULL_MARK}{column.name}")
+    return f"CASE WHEN {value} IS NULL THEN error({refusal}) ELSE {value} END"
+
+
+_NULL_MARK = "ducklake-orch: NULL in column "
+_FILE_MARK = "ducklake-orch: no Parquet file holds a value of column "
+
+
+_WHY = {
+    "interval": (
+        "an interval below 0, of more than 49 days in hours, or finer than a millisecond",
+        "Store its microseconds as BIGINT.",
+    ),
+    "int128": (
+        "an integer that is no DOUBLE exactly",
+        "Make the column DECIMAL(38, 0) or VARCHAR: they keep every digit.",
+    ),
+    "timetz": (
+        "a time with another offset than that of UTC",
+        "Convert it to UTC, or store the time and the offset in two columns.",
+    ),
+}
+_WHY["uint128"] = _WHY["int128"]
+
+
+def _unstorable(value: str, column: ColumnDef, depth: int = 0) -> str | None:
+    """Return the condition that a Parquet file would hold another value than this one; None where it never does."""
+    match column.type:
+        case "interval":  # it has 49 days of milliseconds, none below 0
+            parts = {
+                part: f"extract('{part}' FROM {value})" for part in ("year", "month", "day", "hour", "microseconds")
+            }
+            wrong = [f"{sql} < 0" for sql in parts.values()]
+            return " OR ".join([*wrong, f"{parts['hour']} >= 1193", f"{parts['microseconds']} % 1000 <> 0"])
+        case "int128" | "uint128":  # it has the nearest DOUBLE
+            again = f"TRY_CAST(CAST({value} AS DOUBLE) AS {duckdb_type(column)})"
+            return f"{again} IS DISTINCT FROM {value}"
+        case "timetz":  # it has the time in UTC
+            return f"extract('timezone' FROM {value}) <> 0"
+        case "list":
+            return _any_inside(value, column.children[0], depth)
+        case "map":
+            sides = zip(("map_keys", "map_values"), column.children, strict=True)
+            inside = [_any_inside(f"{side}({value})", child, depth) for side, child in sides]
+        case _:
+            inside = [
+                _unstorable(f"struct_extract({value}, {literal(child.name)})", child, depth)
+                for child in column.children
+            ]
+    return " OR ".join(f"({one})" for one in inside if one is not None) or None
+
+
+def _has_zone(column: ColumnDef) -> bool:
+    return any(leaf.type == "timetz" for leaf in column.leaves())
+
+
+def _any_inside(values: str, element: ColumnDef, depth: int) -> str | None:
+    name = f"__ducklake_orch_{depth}"
+    bad = _unstorable(name, element, depth + 1)
+    return None if bad is None else f"len(list_filter({values}, lambda {name}: {bad})) > 0"
+
+
+def explain(error: duckdb.Error, table: TableDef) -> DataError | None:
+    """Return the error that a failed COPY means for the data, if it was the data's fault."""
+    # The statement follows, in which the mark stands in any case.
+    message = str(error).strip().splitlines()[0]
+    if _NULL_MARK in message:
+        column = message.partition(_NULL_MARK)[2]
+        return DataError(f"Column `{column}` of table `{table}` takes no NULL, and the data have one.")
+    if _FILE_MARK in message:
+        column = message.partition(_FILE_MARK)[2]
+        types = " ".join(leaf.type for one in table.columns if one.name == column for leaf in one.leaves())
+        reason, remedy = next(why for kind, why in _WHY.items() if kind in types)
+        return DataError(
+            f"Column `{column}` of table `{table}`: {reason} has no place in a Parquet file.", remedy=remedy
+        )
+    if isinstance(error, duckdb.ConversionException | duckdb.OutOfRangeException):
+        return DataError(f"A value does not fit table `{table}`: {message}")
+    return None
+
+
+def fits(con: duckdb.DuckDBPyConnection, given: str, column: ColumnDef) -> bool:
+    """Whether data of a type can go into a column without losing anything by it."""
+    kind = duckdb_type(column)
+    if given == kind:
+        return True
+    if "TIME ZONE" in kind and "TIME ZONE" not in given:
+        return False  # which instant a time without a zone means, nobody knows
+    if column.type == "variant":
+        return True  # it takes whatever there is, as it is
+    if column.type in ("json", "uuid") and given == "VARCHAR":
+        return True  # read from its text; what is no such text is an error
+    if _rounds(given, column):
+        return False
+    row = con.execute(f"SELECT can_cast_implicitly(CAST(NULL AS {given}), CAST(NULL AS {kind}))").fetchone()
+    return bool(row and row[0])
+
+
+# What a floating point type holds exactly.
+_SMALL = {"TINYINT", "SMALLINT", "UTINYINT", "USMALLINT"}
+_EXACT = {"float32": _SMALL, "float64": _SMALL | {"INTEGER", "UINTEGER", "FLOAT"}}
+
+
+def _rounds(given: str, column: ColumnDef) -> bool:
+    """Whether a cast of the engine's would round values without a word; what overflows is an error anyway."""
+    if column.type in _EXACT:
+        return given not in _EXACT[column.type]
+    if given == "TIMESTAMP_NS":
+        return column.type.startswith("timestamp")
+    if given.startswith("DECIMAL(") and column.type.startswith("decimal("):
+        return _scale(given) > _scale(column.type)
+    return False
+
+
+def _scale(decimal: str) -> int:
+    return int(decimal.rpartition(",")[2].rstrip(")"))

@@ -1,0 +1,93 @@
+"""Writes a delete file: all positions that a data file has lost, each with the snapshot that it went with.
+
+It needs no catalog, so it runs in this process or in the tasks of a Spark job.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import uuid4
+
+import duckdb
+
+from ducklake_orch.catalog.metadata import (
+    DELETED_PATH_FIELD,
+    DELETED_POS_FIELD,
+    SNAPSHOT_ID,
+    SNAPSHOT_ID_FIELD,
+    DataFile,
+    NewDeleteFile,
+    TableDef,
+)
+from ducklake_orch.catalog.parquet import parquet_sql
+from ducklake_orch.engine.quoting import literal
+
+_DELETED = "__ducklake_orch_deleted"
+_FIELDS = f"{{file_path: {DELETED_PATH_FIELD}, pos: {DELETED_POS_FIELD}, {SNAPSHOT_ID}: {SNAPSHOT_ID_FIELD}}}"
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What a data file loses.
+
+    Attributes:
+        file: The data file, with its delete files.
+        inlined: What it has lost in the catalog before.
+        new: The query for what it loses now, as positions with the snapshot.
+    """
+
+    file: DataFile
+    inlined: Sequence[tuple[int, int]]
+    new: str
+
+
+def write_delete_files(
+    con: duckdb.DuckDBPyConnection, table: TableDef, write_id: str, losses: Sequence[Loss]
+) -> list[NewDeleteFile]:
+    """Write a delete file for each data file, in their order."""
+    return [write_delete_file(con, table, write_id, one.file, one.inlined, new=one.new) for one in losses]
+
+
+def write_delete_file(
+    con: duckdb.DuckDBPyConnection,
+    table: TableDef,
+    write_id: str,
+    file: DataFile,
+    inlined: Sequence[tuple[int, int]],
+    *,
+    new: str | None = None,
+    end: int | None = None,
+) -> NewDeleteFile:
+    """Write all that a data file has lost into one delete file.
+
+    Args:
+        con: A connection that reaches the storage.
+        table: The table.
+        write_id: Part of the file's name.
+        file: The data file, with its delete files.
+        inlined: What it has lost in the catalog, as positions with snapshots.
+        new: The query for what it loses now.
+        end: The snapshot that ends the data file, if one does.
+    """
+    parts = [new] if new else []
+    for one in file.deletes:
+        known = f"SELECT NULL::BIGINT AS {SNAPSHOT_ID} WHERE false UNION ALL BY NAME"
+        source = f"({known} FROM {parquet_sql(one.path, one.encryption_key)})"
+        parts.append(f"SELECT pos, coalesce({SNAPSHOT_ID}, {one.begin_snapshot})::BIGINT FROM {source}")
+    if inlined:
+        values = ", ".join(f"({position}::BIGINT, {snapshot}::BIGINT)" for position, snapshot in inlined)
+        parts.append(f"SELECT * FROM (VALUES {values})")
+    # What was deleted twice was gone with the first of them.
+    rows = f"SELECT pos, min(since) AS since FROM ({' UNION ALL '.join(parts)}) q(pos, since) GROUP BY pos"
+    con.execute(f"CREATE OR REPLACE TEMP TABLE {_DELETED} AS {rows}")
+    found = con.execute(f"SELECT count(*), min(since), max(since) FROM {_DELETED}").fetchall()
+    count, first, last = found[0]
+    if "://" not in table.folder:
+        os.makedirs(table.folder, exist_ok=True)
+    path = f"{table.folder}{table.file_prefix(write_id)}-{uuid4()}-delete.parquet"
+    content = f"SELECT {literal(file.path)} AS file_path, pos, since AS {SNAPSHOT_ID} FROM {_DELETED} ORDER BY pos"
+    options = f"FORMAT parquet, FIELD_IDS {_FIELDS}, RETURN_STATS true"
+    written = con.execute(f"COPY ({content}) TO {literal(path)} ({options})").fetchall()
+    _, _, size, footer, *_ = written[0]
+    con.execute(f"DROP TABLE {_DELETED}")
+    return NewDeleteFile(file, path, count, size, footer, first, end, last if last > first else None)

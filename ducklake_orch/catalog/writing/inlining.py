@@ -1,0 +1,100 @@
+"""Few rows, kept in the catalog itself instead of in a file: a commit of its own for ten rows needs no storage."""
+
+import tempfile
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from ducklake_orch.catalog.metadata import NewFile, Relation, TableDef, beside, stored_types
+from ducklake_orch.catalog.writing.cast_to_table import explain
+from ducklake_orch.catalog.writing.file_writer import fitted, write_files
+from ducklake_orch.engine.dialects import Dialect, dialect_of
+from ducklake_orch.engine.quoting import identifier
+
+if TYPE_CHECKING:
+    from ducklake_orch.config.lake import LakeConfig
+
+_DEFAULT_LIMIT = 10
+_FEW = "__ducklake_orch_few"
+
+
+@dataclass(frozen=True)
+class FewRows:
+    """Rows for the catalog.
+
+    Attributes:
+        stored: The rows as texts that the catalog's types are cast from, numbered from 0.
+        ordinal: What the number is called beside the columns.
+        as_files: What they would be as files: for statistics and partition keys.
+    """
+
+    stored: Relation
+    ordinal: str
+    as_files: tuple[NewFile, ...]
+
+
+def row_limit(config: "LakeConfig", table: TableDef) -> int:
+    """Return up to how many rows at once the catalog keeps of a table; none where they would not come back whole."""
+    limit = table.options.get("data_inlining_row_limit", config.data_inlining_row_limit)
+    return 0 if _reason_against(dialect_of(config), table) else int(_DEFAULT_LIMIT if limit is None else limit)
+
+
+def _reason_against(dialect: Dialect[Any], table: TableDef) -> str | None:
+    if not dialect.keeps_rows:
+        return "the catalog takes no rows from this package"
+    if any(column.children or column.type in ("geometry", "variant") for column in table.columns):
+        return "not all such values come back as they were"  # texts in structs without their apostrophes
+    if stored_types(dialect, table.columns) is None:
+        return "no table of the catalog has such columns"
+    if not all(dialect.flushes_column(column.name) for column in table.columns):
+        return "the engine cannot flush rows with such a column"
+    return None
+
+
+def few_at_most(limit: int, reader: Any) -> tuple[bool, Any]:
+    """Return whether a pyarrow.RecordBatchReader has no more rows than that, and one that gives the same rows."""
+    import pyarrow as pa
+
+    if not limit:
+        return False, reader
+    seen, count = [], 0
+    for batch in reader:
+        seen.append(batch)
+        count += batch.num_rows
+        if count > limit:
+            break
+    return count <= limit, pa.RecordBatchReader.from_batches(reader.schema, chain(seen, reader))
+
+
+def few_rows(
+    con: duckdb.DuckDBPyConnection, dialect: Dialect[Any], table: TableDef, source: str, only: str | None
+) -> FewRows:
+    """Make a few rows ready for the catalog.
+
+    Args:
+        con: A DuckDB.
+        dialect: Of the catalog.
+        table: What they are for.
+        source: What stands behind FROM to read them; it is read once.
+        only: Leave out the rows that do not match this predicate.
+    """
+    try:
+        con.execute(f"CREATE TEMP TABLE {_FEW} AS {fitted(con, table, source, only)}")
+    except duckdb.Error as error:
+        failure = explain(error, table)
+        if failure is None:
+            raise
+        raise failure from None
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            files = write_files(con, replace(table, folder=f"{folder}/", data_path=f"{folder}/"), _FEW, "few")
+        named = ((one.type, identifier(one.name)) for one in table.columns)
+        texts = ", ".join(f"{dialect.inlined_text(kind, name)} AS {name}" for kind, name in named)
+        ordinal = beside("ordinal", table.columns)
+        rows = con.execute(f"SELECT row_number() OVER () - 1 AS {ordinal}, {texts} FROM {_FEW}").to_arrow_table()
+    finally:
+        con.execute(f"DROP TABLE {_FEW}")
+    types = dict.fromkeys((one.name for one in table.columns), "VARCHAR")
+    return FewRows(Relation({ordinal: "BIGINT"} | types, [()] * len(rows), rows), ordinal, tuple(files))

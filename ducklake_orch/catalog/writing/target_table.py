@@ -1,0 +1,201 @@
+"""The table that data are written for: as it is, as it will be with new columns, or as it will be made."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from typing import Any
+from uuid import uuid4
+
+import duckdb
+
+from ducklake_orch.catalog.metadata import (
+    ColumnDef,
+    Metadata,
+    PartitionField,
+    PartitionSpec,
+    SortKey,
+    TableDef,
+    duckdb_type,
+    ducklake_type,
+    folder_name,
+    inlines,
+    refuse_reserved,
+    storable,
+)
+from ducklake_orch.engine.layout import SortTerm, partition_transforms, sort_terms
+from ducklake_orch.engine.quoting import TableName, folded, literal
+from ducklake_orch.errors import ConfigError, DataError
+
+# To what a column can grow. Not FLOAT to DOUBLE: the engine compares what older files hold as FLOAT, and misses rows.
+_PROMOTIONS = {
+    "int8": ("int16", "int32", "int64"),
+    "int16": ("int32", "int64"),
+    "int32": ("int64",),
+    "uint8": ("uint16", "uint32", "uint64"),
+    "uint16": ("uint32", "uint64"),
+    "uint32": ("uint64",),
+}
+
+
+def columns_of(types: Sequence[tuple[str, Any]], ids: Iterator[int]) -> tuple[ColumnDef, ...]:
+    """Return the columns of data, numbered as the engine does: each before what is in it.
+
+    Args:
+        types: Name and DuckDB type of each.
+        ids: Where the numbers come from.
+    """
+    return tuple(_column(name, kind, ids) for name, kind in types)
+
+
+def _column(name: str, kind: Any, ids: Iterator[int], outer: str = "") -> ColumnDef:
+    path = f"{outer}.{name}" if outer else name
+    column_id = next(ids)
+    if kind.id in ("list", "array"):
+        inside = [("element", kind.children[0][1])]
+        word = "list"
+    elif kind.id == "struct":
+        inside, word = list(kind.children), "struct"
+    elif kind.id == "map":
+        inside, word = [("key", kind.children[0][1]), ("value", kind.children[1][1])], "map"
+    elif kind.id == "enum":
+        inside, word = [], "varchar"
+    else:
+        inside, word = [], ducklake_type(str(kind))
+    if not storable(word):
+        raise DataError(f"`{path}` is {kind} in the data, and no lake has such columns.", remedy="Cast it or drop it.")
+    children = tuple(_column(child, inner, ids, path) for child, inner in inside)
+    return ColumnDef(
+        column_id, name, word, nullable=True, children=children, default_type="" if children else "literal"
+    )
+
+
+def new_table(
+    metadata: Metadata,
+    name: TableName,
+    columns: Sequence[ColumnDef],
+    at: int,
+    *,
+    partition_by: Sequence[str] | None,
+    sort_by: Sequence[str] | None,
+) -> TableDef:
+    """Return a table that is still to be made; ids of the catalog come with the commit."""
+    if not columns:
+        raise ConfigError(f"The data for the new table `{name}` have no columns.")
+    types = {column.name: duckdb_type(column) for column in columns}
+    by_name = {column.name: column.column_id for column in columns}
+    keys = tuple(
+        PartitionField(by_name[key.column], key.transform) for key in partition_transforms(partition_by or (), types)
+    )
+    terms = sort_terms(sort_by or (), list(types))
+    schema = metadata.find_schema(name.schema, at)
+    schema_folder = schema[1] if schema else f"{metadata.data_path()}{folder_name(name.schema)}"
+    table = TableDef(
+        table_id=-1,
+        uuid=str(uuid4()),
+        schema_id=schema[0] if schema else -1,
+        schema=name.schema,
+        name=name.table,
+        folder=f"{schema_folder}{folder_name(name.schema, name.table)}",
+        data_path=metadata.data_path(),
+        columns=tuple(columns),
+        partition=PartitionSpec(-1, keys) if keys else None,
+        sort=tuple(
+            SortKey(
+                _written(metadata.con, t.expression), t.direction or "ASC", (t.nulls or "NULLS LAST").replace(" ", "_")
+            )
+            for t in terms
+        ),
+        options=metadata.options(schema[0] if schema else None),
+        encrypted=metadata.encrypted(),
+        lake_mark=metadata.lake_mark(),
+    )
+    refuse_reserved(columns, inlines=inlines(metadata.config, table))
+    return table
+
+
+def _written(con: duckdb.DuckDBPyConnection, expression: str) -> str:
+    """Return an expression as the engine writes it: names in quotes only where needed, as other engines expect."""
+    row = con.execute(f"SELECT json_deserialize_sql(json_serialize_sql({literal(f'SELECT {expression}')}))").fetchone()
+    assert row is not None  # noqa: S101 - a query without FROM has a row
+    return str(row[0]).removeprefix("SELECT ")
+
+
+def check_layout(
+    con: duckdb.DuckDBPyConnection,
+    table: TableDef,
+    partition_by: Sequence[str] | None,
+    sort_by: Sequence[str] | None,
+) -> None:
+    """Refuse a layout that is not the table's: a write does not change it."""
+    types = {column.name: duckdb_type(column) for column in table.columns}
+    if partition_by is not None:
+        wanted = [(key.transform, key.column) for key in partition_transforms(partition_by, types)]
+        fields = table.partition.fields if table.partition else ()
+        actual = [(one.transform, table.column(one.column_id).name) for one in fields]
+        if wanted != actual:
+            shown = ", ".join(f"{transform}({column})" for transform, column in actual) or "nothing"
+            raise ConfigError(
+                f"Table `{table}` is partitioned by {shown}, not by {', '.join(partition_by)}.",
+                remedy=f"Leave out `partition_by`, or change it first: ALTER TABLE {table} SET PARTITIONED BY (…).",
+            )
+    if sort_by is not None:
+        terms = sort_terms(sort_by, list(types))
+        if len(terms) != len(table.sort) or not all(map(partial(_is_key, con), terms, table.sort)):
+            raise ConfigError(
+                f"Table `{table}` is not sorted by {', '.join(sort_by)}.",
+                remedy=f"Leave out `sort_by`, or change it first: ALTER TABLE {table} SET SORTED BY (…).",
+            )
+
+
+def _is_key(con: duckdb.DuckDBPyConnection, term: SortTerm, key: SortKey) -> bool:
+    """Whether a key of the table is meant; where its NULLs go counts if that is said."""
+    same = (_written(con, term.expression), term.direction or "ASC") == (_written(con, key.expression), key.direction)
+    return same and term.nulls.replace(" ", "_") in ("", key.nulls)
+
+
+def evolved(metadata: Metadata, table: TableDef, given: Sequence[tuple[str, Any]], *, promote: bool) -> TableDef:
+    """Return the table as the data need it: with their new columns, and with wider types where they are wider.
+
+    Args:
+        metadata: The metadata tables; no id of a column is ever used twice.
+        table: As it is.
+        given: Name and DuckDB type of each column of the data.
+        promote: Whether types may grow.
+    """
+    ids = count(metadata.first_free_column(table.table_id))
+    by_name = {folded(name): (name, kind) for name, kind in given}
+    columns = [_evolve(column, by_name.pop(folded(column.name), None), ids, promote) for column in table.columns]
+    added = [_column(name, kind, ids) for name, kind in by_name.values()]
+    refuse_reserved(added, inlines=inlines(metadata.config, table))
+    return replace(table, columns=(*columns, *added))
+
+
+def commented(table: TableDef, known: TableDef | None, comments: Mapping[str, str]) -> TableDef:
+    """Return the table with comments on its new columns; those that are there keep their own.
+
+    Args:
+        table: As it will be.
+        known: As it is, if there is one.
+        comments: By the name of the column.
+    """
+    there = {column.column_id for column in known.columns} if known else set()
+    texts = {folded(name): text for name, text in comments.items()}
+    columns = (
+        column if column.column_id in there else replace(column, comment=texts.get(folded(column.name)))
+        for column in table.columns
+    )
+    return replace(table, columns=tuple(columns))
+
+
+def _evolve(column: ColumnDef, given: tuple[str, Any] | None, ids: Iterator[int], promote: bool) -> ColumnDef:
+    if given is None:
+        return column
+    kind = given[1]
+    if column.type == "struct" and kind.id == "struct":
+        inside = {folded(name): (name, inner) for name, inner in kind.children}
+        children = [_evolve(child, inside.pop(folded(child.name), None), ids, promote) for child in column.children]
+        children += [_column(name, inner, ids) for name, inner in inside.values()]
+        return replace(column, children=tuple(children))
+    word = ducklake_type(str(kind))
+    return replace(column, type=word) if promote and word in _PROMOTIONS.get(column.type, ()) else column

@@ -1,0 +1,93 @@
+"""Rows that do not match the predicate they are to replace: counted before they do harm."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+
+from ducklake_orch.catalog.metadata import TableDef
+from ducklake_orch.catalog.writing.arrow_source import Source
+from ducklake_orch.catalog.writing.cast_to_table import projection, source_columns
+from ducklake_orch.errors import RowsOutsideError
+
+_BATCH = "__ducklake_orch_batch"
+# What is looked at together.
+_ROWS, _BYTES = 50_000, 16 * 1024 * 1024
+
+
+class RowsInside:
+    """A stream of batches that ends when a row does not match, and then says how many did not.
+
+    Args:
+        reader: The data, as a pyarrow.RecordBatchReader.
+        source: Where they come from.
+        table: What they are written for.
+        where: What each row of them has to match.
+
+    Attributes:
+        outside: How many rows do not match.
+        example: One of them.
+        failure: The error that ended the stream.
+    """
+
+    def __init__(self, reader: Any, source: Source, table: TableDef, where: str) -> None:
+        self._reader = reader
+        self._rows = source.relation(_BATCH, table)
+        self._table = table
+        self._where = where
+        self.outside = 0
+        self.example: Any = None
+        self.failure: RowsOutsideError | None = None
+
+    def stream(self) -> Any:
+        """Return the checked data, as a pyarrow.RecordBatchReader."""
+        import pyarrow as pa
+
+        return pa.RecordBatchReader.from_batches(self._reader.schema, self._batches())
+
+    def _batches(self) -> Iterator[Any]:
+        import pyarrow as pa
+
+        # An engine of its own: the one that reads this stream is waiting for it. So few rows are for one thread.
+        with duckdb.connect(config={"threads": 1}) as con:
+            con.execute("SET TimeZone = 'UTC'")
+            checks: tuple[str, str] | None = None
+            for batches in _gathered(self._reader):
+                con.register(_BATCH, pa.Table.from_batches(batches))
+                if checks is None:
+                    columns = projection(con, self._table, source_columns(con, self._rows))
+                    rows = f"SELECT {columns} FROM {self._rows}"
+                    wrong = f"FROM ({rows}) WHERE (\n{self._where}\n) IS NOT TRUE"
+                    checks = f"SELECT count(*) {wrong}", f"SELECT * {wrong} LIMIT 1"
+                row = con.execute(checks[0]).fetchone()
+                if row and row[0]:
+                    self.outside += row[0]
+                    self.example = self.example or con.execute(checks[1]).fetchone()
+                con.unregister(_BATCH)
+                if not self.outside:
+                    yield from batches
+        if self.outside:
+            self.failure = rows_outside(self._table, self._where, self.outside, self.example)
+            raise self.failure
+
+
+def _gathered(reader: Any) -> Iterator[list[Any]]:
+    """Return batches together that are small: a query for each would take longer than what it looks at."""
+    found: list[Any] = []
+    rows = size = 0
+    for batch in reader:
+        found.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= _ROWS or size >= _BYTES:
+            yield found
+            found, rows, size = [], 0, 0
+    if found:
+        yield found
+
+
+def rows_outside(table: TableDef, where: str, count: int, example: Any) -> RowsOutsideError:
+    """Return the error for rows that do not match the predicate they are to replace."""
+    return RowsOutsideError(
+        f"{count} rows for `{table}` do not match `{where}`, such as {example}.",
+        remedy='Correct the data or the predicate; `outside="drop"` leaves such rows out.',
+    )
