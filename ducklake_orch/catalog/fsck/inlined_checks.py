@@ -53,8 +53,9 @@ CHECKS = [
         "inlined-table-of-former-columns",
         "warning",
         "A small INSERT by a program that inlines rows fails, or loses the values of new columns.",
-        "`repair=True` adds a table for the columns of today. Alter tables with the `data_inlining_row_limit` of the"
-        " programs that insert into them.",
+        "`repair=True` adds a table for the columns of today, if the catalog can store such columns; otherwise set"
+        " `data_inlining_row_limit` to 0 for the table. Alter tables with the limit of the programs that insert into"
+        " them.",
         repairable=True,
         sql="SELECT table_id, NULL, table_name || ' is the newest, and older than the columns' FROM former_place",
     ),
