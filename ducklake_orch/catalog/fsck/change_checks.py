@@ -48,12 +48,14 @@ VIEWS = [
             FROM change_token WHERE regexp_matches(kind, '^(created|altered|dropped)_')) c USING (snapshot_id)
         WHERE starts_with(event, 'definition')""",
     # The deletions of which nothing is left, though the snapshot before is still there, and sees the rows. A write of
-    # this package that replaces rows names a deletion also where it found none, and a flush one that it only moves.
+    # this package that replaces rows names a deletion also where it found none: only where rows were deleted does it
+    # name an inlined one, too. And a flush names one that it only moves.
     """CREATE TEMP VIEW lost_deletion AS
         SELECT c.snapshot_id, c.id AS table_id FROM change_token c
         SEMI JOIN ducklake_snapshot before ON before.snapshot_id = c.snapshot_id - 1
-        ANTI JOIN (FROM change_token WHERE kind IN ('inserted_into_table', 'inlined_insert', 'inline_flush',
-                                                      'flushed_inlined')) i
+        ANTI JOIN (SELECT snapshot_id, id FROM change_token GROUP BY ALL
+                   HAVING bool_or(kind IN ('inlined_insert', 'inline_flush', 'flushed_inlined'))
+                          OR (bool_or(kind = 'inserted_into_table') AND NOT bool_or(kind = 'inlined_delete'))) i
              ON i.snapshot_id = c.snapshot_id AND i.id = c.id
         ANTI JOIN event e ON e.snapshot_id = c.snapshot_id AND e.table_id = c.id
              AND e.event IN ('file ends', 'row ends', 'deletion begins')

@@ -158,6 +158,18 @@ CHECKS = [
         ),
     ),
     Check(
+        "bounds-beyond-type",
+        "error",
+        "The column's type was narrowed behind the catalog's back: reads of values beyond it fail, or change them.",
+        "Set `column_type` in the live row of ducklake_column back to what it was: columns are widened, never narrowed."
+        " `fsck(deep=True)` tells the type that each file has.",
+        sql="""
+            SELECT l.table_id, s.file, 'column ' || l.column_name || ' is ' || l.column_type || ', values go from '
+                   || coalesce(s.min_value, '?') || ' to ' || coalesce(s.max_value, '?')
+            FROM leaf l JOIN column_fact s USING (table_id, column_id)
+            WHERE is_beyond(l.column_type, s.min_value) OR is_beyond(l.column_type, s.max_value)""",
+    ),
+    Check(
         "file-bounds-inverted",
         "error",
         _MISSING,

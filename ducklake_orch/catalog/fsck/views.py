@@ -33,6 +33,19 @@ MACROS = [
         WHEN NOT starts_with(kind, 'decimal') THEN NULL
         WHEN regexp_matches(kind, ',\s*\d\)') THEN TRY_CAST(one AS DECIMAL(38, 9)) < TRY_CAST(other AS DECIMAL(38, 9))
         ELSE TRY_CAST(one AS DECIMAL(38, 18)) < TRY_CAST(other AS DECIMAL(38, 18)) END""",
+    # Whether a bound is beyond what the column's type holds; false where that cannot be said.
+    r"""CREATE TEMP MACRO is_beyond(kind, bound) AS coalesce(CASE
+        WHEN regexp_full_match(kind, 'u?int(8|16|32|64)') THEN TRY_CAST(bound AS HUGEINT) IS NOT NULL AND CASE kind
+            WHEN 'int8' THEN TRY_CAST(bound AS TINYINT) WHEN 'uint8' THEN TRY_CAST(bound AS UTINYINT)
+            WHEN 'int16' THEN TRY_CAST(bound AS SMALLINT) WHEN 'uint16' THEN TRY_CAST(bound AS USMALLINT)
+            WHEN 'int32' THEN TRY_CAST(bound AS INTEGER) WHEN 'uint32' THEN TRY_CAST(bound AS UINTEGER)
+            WHEN 'int64' THEN TRY_CAST(bound AS BIGINT) ELSE TRY_CAST(bound AS UBIGINT) END IS NULL
+        WHEN kind = 'float32' THEN
+            isfinite(TRY_CAST(bound AS DOUBLE)) AND abs(TRY_CAST(bound AS DOUBLE)) > 3.4028236e38::DOUBLE
+        WHEN starts_with(kind, 'decimal') AND regexp_full_match(bound, '-?\d+(\.\d*)?') THEN
+            length(ltrim(regexp_extract(bound, '\d+'), '0'))
+            > regexp_extract(kind, '(\d+),', 1)::INTEGER - regexp_extract(kind, ',\s*(\d+)', 1)::INTEGER
+        END, false)""",
     # Whether two bounds are one value; the catalog has only the beginning of a long text.
     """CREATE TEMP MACRO same_bound(kind, one, other) AS
         coalesce(one = other OR NOT (is_less(kind, one, other) OR is_less(kind, other, one))

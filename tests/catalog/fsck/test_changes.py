@@ -47,6 +47,33 @@ def test_a_delete_file_that_was_removed(numbers: DuckLake) -> None:
     assert ("deletion-without-delete-file", "main.t", None) in found(numbers.fsck())
 
 
+@pytest.mark.parametrize("verb", ["delete", "update", "merge"])
+def test_a_delete_file_of_a_verb_that_was_removed(own: DuckLake, verb: str) -> None:
+    own.write(pa.table({"i": list(range(1000)), "s": ["v"] * 1000}), "t", mode="append")
+    if verb == "delete":
+        own.delete("t", "i < 5")
+    elif verb == "update":
+        own.update("t", {"s": "'x'"}, "i < 5")
+    else:
+        own.write(pa.table({"i": [1, 2], "s": ["x", "y"]}), "t", mode="merge", keys=["i"])
+    assert own.fsck(deep=True).findings == []
+    damage(own, "DELETE FROM ducklake_delete_file")
+    assert value(own, "SELECT count(*) FROM t WHERE i < 5 AND s = 'v'") == 5
+    assert ("deletion-without-delete-file", "main.t", None) in found(own.fsck())
+
+
+@pytest.mark.parametrize("where", ["i < 3", "i >= 0"])
+def test_deletions_of_inlined_rows_are_known_after_a_flush(own: DuckLake, where: str) -> None:
+    own.write(pa.table({"i": list(range(5))}), "t", mode="append", inline="auto")
+    own.delete("t", where)
+    own.delete("t", "i = 3")
+    own.write(pa.table({"i": [7]}), "t", mode="replace_where", where="i = 7")
+    own.write(pa.table({"i": pa.array([], pa.int64())}), "t", mode="replace_where", where="i = 8")
+    for _ in range(2):
+        assert own.fsck(deep=True).findings == []
+        own.maintain(operations=["flush"]).raise_for_error()
+
+
 def test_files_that_a_snapshot_does_not_tell_of(numbers: DuckLake) -> None:
     damage(numbers, "UPDATE ducklake_snapshot_changes SET changes_made = 'altered_table:1' WHERE snapshot_id = 3")
     last = meta(numbers, "SELECT max(data_file_id) FROM ducklake_data_file")

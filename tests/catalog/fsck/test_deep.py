@@ -150,6 +150,10 @@ class TestFieldIds:
             ("column-narrower-than-file", "column i is int32, the file has BIGINT"),
             ("column-narrower-than-file", "column x is float32, the file has DOUBLE"),
         ]
+        # What their bounds tell is told without reading files: of the other two, all values fit.
+        (finding,) = own.fsck().findings
+        detail = "column i is int32, values go from 3000000000 to 3000000049"
+        assert (finding.code, finding.severity, finding.detail) == ("bounds-beyond-type", "error", detail)
         assert refused(own, "SELECT sum(i) FROM t")
 
     def test_types_that_a_file_holds_differently_are_no_finding(self, own: DuckLake) -> None:

@@ -1,11 +1,15 @@
 """On every catalog: a lake that lived is whole, and damage is found and mended."""
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
 from ducklake_orch.catalog.metadata import text
 from tests.backends import LOCAL, MYSQL, POSTGRES, SQLITE, Backend, catalogs
-from tests.catalog.fsck.damage import damage, repaired, value
+from tests.catalog.fsck.damage import damage, refused, repaired, value
+from tests.catalog.internal_names import plain
+from tests.catalog.metadata_dump import dump
 from tests.conftest import MakeLake
 
 COLUMNS = (
@@ -172,6 +176,71 @@ def test_damage_is_found_and_mended_in_one_snapshot(make_lake: MakeLake, backend
     assert value(lake, "SELECT count(*) FROM t AT (VERSION => 1)") == 100
     assert value(lake, "SELECT count(*) FROM t AT (VERSION => 2)") == 80
     assert repaired(lake, deep=True, storage=True) == []
+
+
+def numbers(first: int, last: int) -> pa.Table:
+    return pa.table({"i": list(range(first, last)), "s": [f"v{n}" for n in range(first, last)]})
+
+
+@catalogs()
+def test_what_no_repair_can_mend_is_found(make_lake: MakeLake, backend: Backend) -> None:
+    lake = make_lake()
+    for table in ("ended", "undeleted", "narrowed", "hung"):
+        lake.write(numbers(0, 100), table, mode="append")
+        lake.delete(table, "i < 20")
+        lake.write(numbers(3_000_000_000, 3_000_000_100), table, mode="append")
+    assert lake.fsck(deep=True, storage=True).findings == []
+    with lake.connect_metadata() as con:
+        rows = con.execute("SELECT table_name, table_id FROM ducklake_table").fetchall()
+        ids = {text(name): number for name, number in rows}
+        sql = f"FROM ducklake_data_file WHERE table_id = {ids['hung']}"
+        ((first, last, newest),) = con.execute(
+            f"SELECT min(data_file_id), max(data_file_id), max(begin_snapshot) {sql}"
+        ).fetchall()
+    damage(
+        lake,
+        f"UPDATE ducklake_data_file SET end_snapshot = {newest} WHERE table_id = {ids['ended']}",
+        f"DELETE FROM ducklake_delete_file WHERE table_id = {ids['undeleted']}",
+        f"UPDATE ducklake_column SET column_type = 'int32' WHERE table_id = {ids['narrowed']} AND column_name = 'i'",
+        f"UPDATE ducklake_delete_file SET data_file_id = {last} WHERE data_file_id = {first}",
+    )
+    # What plain DuckDB says meanwhile.
+    assert value(lake, "SELECT count(*) FROM ended") == 0
+    assert value(lake, "SELECT count(*) FROM undeleted WHERE i < 20") == 20
+    assert value(lake, "SELECT count(*) FROM hung WHERE i < 20") == 20
+    assert "INT32" in refused(lake, "SELECT sum(i) FROM narrowed")
+    damage(lake, f"UPDATE ducklake_table_stats SET file_size_bytes = -1 WHERE table_id = {ids['hung']}")
+    wanted = {
+        ("main.ended", "ended-without-change"),
+        ("main.undeleted", "deletion-without-delete-file"),
+        ("main.narrowed", "bounds-beyond-type"),
+        ("main.hung", "negative-count"),
+    }
+    assert wanted <= {(one.table, one.code) for one in lake.fsck().findings if one.severity == "error"}
+    wanted |= {("main.narrowed", "column-narrower-than-file"), ("main.hung", "delete-file-of-other-data-file")}
+    report = lake.fsck(deep=True)
+    assert wanted <= {(one.table, one.code) for one in report.findings if one.severity == "error"}
+
+
+@catalogs()
+def test_a_repair_takes_nothing_from_files_that_were_swapped(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.write(numbers(1000, 1100), "t", mode="append")
+    lake.write(numbers(2000, 2060), "t", mode="append")
+    paths = [Path(one.path) for one in lake.table("t").files()]
+    contents = [path.read_bytes() for path in paths]
+    before = dump(lake)
+    for path, content in zip(paths, reversed(contents), strict=True):
+        path.write_bytes(content)
+    report = lake.fsck(deep=True, repair=True)
+    assert {"misplaced-file", "wrong-file-size"} <= set(report.counts)
+    assert report.repaired == []
+    assert dump(lake) == before
+    for path, content in zip(paths, contents, strict=True):
+        path.write_bytes(content)
+    assert lake.fsck(deep=True, storage=True).findings == []
+    with plain(lake) as query:
+        assert query("SELECT sum(i) FROM t") == [(sum(range(1000, 1100)) + sum(range(2000, 2060)),)]
 
 
 @pytest.mark.parametrize("backend", [Backend(POSTGRES, LOCAL)], indirect=True, ids=str)

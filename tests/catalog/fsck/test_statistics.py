@@ -191,7 +191,34 @@ BOUNDS = [
 ]
 
 
+# What a type just holds, what it does not, and the type that holds both.
+LIMITS = {
+    "int8": ("-128", "128", "SMALLINT"),
+    "uint8": ("255", "-1", "SMALLINT"),
+    "int16": ("32767", "-32769", "INTEGER"),
+    "uint16": ("65535", "65536", "UINTEGER"),
+    "int32": ("-2147483648", "2147483648", "BIGINT"),
+    "uint32": ("4294967295", "4294967296", "BIGINT"),
+    "int64": ("9223372036854775807", "9223372036854775808", "UBIGINT"),
+    "uint64": ("0", "-1", "BIGINT"),
+    "float32": ("3.4028234663852886e38", "-3.5e38", "DOUBLE"),
+    "decimal(5,2)": ("-999.99", "1000.00", "DECIMAL(9, 2)"),
+    "decimal(4,4)": ("0.9999", "1.0000", "DECIMAL(9, 4)"),
+}
+
+
 class TestStatisticsOfFiles:
+    @pytest.mark.parametrize("narrow", LIMITS)
+    def test_values_beyond_a_type_that_was_narrowed(self, own: DuckLake, narrow: str) -> None:
+        last, beyond, wide = LIMITS[narrow]
+        own.execute([f"CREATE TABLE t (x {wide})", f"INSERT INTO t SELECT {last}::{wide} FROM range(20)"])
+        damage(own, f"UPDATE ducklake_column SET column_type = '{narrow}'")
+        assert found(own.fsck()) == []
+        own.execute(f"INSERT INTO t SELECT {last}::{wide} FROM range(20)").raise_for_error()
+        damage(own, f"UPDATE ducklake_file_column_stats SET max_value = '{beyond}' WHERE data_file_id = 1")
+        codes = {one.code: one.file for one in own.fsck().findings}
+        assert codes["bounds-beyond-type"] == path_of(own, 1)
+
     def test_a_least_value_above_the_greatest_hides_the_file(self, lake: DuckLake) -> None:
         where = "data_file_id = 1 AND column_id = 1"
         damage(lake, f"UPDATE ducklake_file_column_stats SET min_value = '99', max_value = '50' WHERE {where}")
