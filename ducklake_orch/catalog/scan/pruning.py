@@ -195,7 +195,7 @@ class FileConditions:
 
 
 def _mixed(domains: Sequence[Domain]) -> bool:
-    """Return whether text literals are mixed with other types; what DuckDB then casts them to depends on all of them."""
+    """Return whether text literals are mixed with other types; all of them decide what DuckDB then casts them to."""
     kinds = {one.kind for one in domains}
     return "literal" in kinds and len(kinds) > 1
 
