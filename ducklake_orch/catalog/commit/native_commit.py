@@ -118,7 +118,7 @@ class _Commit:
             self.tokens += ddl.create_table(transaction, new, snapshot)
             table = new.table
         else:
-            assert current is not None  # noqa: S101 - without a current table, `new` is set
+            assert current is not None  # noqa: S101 - else there is a new one
             table = current
             if defines:
                 self.tokens.append(ddl.alter_columns(transaction, current, change.target, snapshot))

@@ -152,7 +152,7 @@ def _partitions(transaction: MetadataTransaction, table: TableDef, keys: frozens
     that hold rows of the partitions.
     """
     metadata, spec = transaction.metadata, table.partition
-    assert spec is not None  # noqa: S101 - a table with partition keys has a spec
+    assert spec is not None  # noqa: S101 - where there are keys there is a spec
     where = partitions_condition(table, keys)
     types = [
         set(TableHistory(metadata, table).types[one.column_id]) for one in spec.fields if one.transform == "identity"
