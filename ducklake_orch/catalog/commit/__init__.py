@@ -1,7 +1,8 @@
-"""Turn finished files into one snapshot: conflict checks, retired rows, statistics, idempotency keys.
+"""Commit finished files as one snapshot: conflict checks, retired rows, statistics, idempotency keys.
 
-A commit is one transaction of plain SQL on the metadata tables. `commit_change` takes a `TableChange` that says what to
-add and what to retire, checks it against all that was committed since it was planned, and writes the snapshot.
+A commit is one transaction of plain SQL on the metadata tables. The entry point is `commit_change`: it takes a
+`TableChange` that says what to add and what to retire, checks it against every commit since it was planned, and writes
+the snapshot.
 """
 
 from typing import TYPE_CHECKING

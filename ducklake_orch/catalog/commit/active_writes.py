@@ -1,8 +1,8 @@
-"""What running writes still need: long ones note themselves in a table of ours, and maintenance leaves that alone.
+"""Record the lease of each long write in a ducklake-orch table, so that maintenance keeps what running writes need.
 
-Most writes never do. Maintenance spares whatever is younger than an hour, so a write that is over within a minute needs
-no note; a thread of this process looks now and then which ones have taken longer, notes them, and renews the notes. The
-note of a writer that was killed lapses.
+Most writes need no lease, because maintenance keeps everything younger than an hour. A background thread of this
+process regularly checks the running writes. It records a lease for each one that has taken longer than a minute, and
+renews it. The lease of a killed writer lapses.
 """
 
 import logging
@@ -30,21 +30,25 @@ TABLE = OwnTable(
     "write_id VARCHAR(64) NOT NULL PRIMARY KEY, snapshot_id BIGINT NOT NULL, started_at BIGINT NOT NULL,"
     " lapses_at BIGINT NOT NULL, host VARCHAR(255) NOT NULL, process BIGINT NOT NULL, purpose TEXT",
 )
-# Seconds: how often running writes are looked at, after how long one notes itself, and how often it renews the note.
+# In seconds: how often the thread checks the running writes, the age at which a write gets a lease, and how often the
+# lease is renewed.
 _LOOK_S, _BRIEF_S, _RENEW_S = 20.0, 60.0, 300.0
-# A writer that was not heard of for so long is dead; one whose processes hand the write over is not asked.
+# In seconds: a lease lapses this long after its last renewal. A write that one process starts and another ends has no
+# process to renew its lease, so that lease is longer.
 _LAPSE_S, _HANDED_OVER_S = 1800.0, 86400.0
-# Clocks of hosts differ: what was given up a little before a write began may have been given up after it.
+# Hosts' clocks differ: a file that seems to be retired shortly before a write began may have been retired after that.
 _CLOCKS_DIFFER = timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
 class RunningWrite:
-    """A write that is known to run.
+    """A write with a lease that has not lapsed.
 
     Attributes:
-        snapshot_id: What it was planned on.
-        owner: What it does, who runs it, and since when.
+        write_id: Identity of the write.
+        snapshot_id: The snapshot that it was planned on.
+        started_at: When it began, by the catalog's clock.
+        owner: For messages: its purpose, the process and host that run it, and when it began.
     """
 
     write_id: str
@@ -55,7 +59,7 @@ class RunningWrite:
 
 @dataclass(frozen=True)
 class Pins:
-    """What the running writes of a lake need."""
+    """The running writes of a lake, and what maintenance must keep for them."""
 
     writes: Sequence[RunningWrite] = ()
 
@@ -66,22 +70,22 @@ class Pins:
 
     @property
     def needed_from(self) -> int | None:
-        """The first snapshot that has to stay."""
+        """The first snapshot that must be retained; None if there are no running writes."""
         return None if self.oldest is None else self.oldest.snapshot_id
 
     @property
     def needed_since(self) -> datetime | None:
-        """Files that were given up at this time or later may still be read."""
+        """Running writes may still read files that were retired at this time or later."""
         return min((one.started_at - _CLOCKS_DIFFER for one in self.writes), default=None)
 
     @property
     def write_ids(self) -> frozenset[str]:
-        """What is in the names of the files that they write."""
+        """The ids of the running writes, which are part of the names of the files that they write."""
         return frozenset(one.write_id for one in self.writes)
 
 
 def read_pins(metadata: Metadata) -> Pins:
-    """Return what running writes need; of a writer that is long not heard of, nothing."""
+    """Return the running writes, without those whose lease has lapsed."""
     if not TABLE.is_there(metadata):
         return Pins()
     config = metadata.config
@@ -99,12 +103,12 @@ def _running(write_id: str, snapshot: str, started: str, host: str, process: str
 
 @contextmanager
 def pinned(config: LakeConfig, write: Write, snapshot: int) -> Iterator[None]:
-    """Keep what a write needs from maintenance, for a block that must not hold the queue.
+    """Protect what a write needs from maintenance, for the duration of a block that does not hold the lake's lock.
 
     Args:
         config: The lake.
         write: The write.
-        snapshot: What it was planned on.
+        snapshot: The snapshot that it was planned on.
     """
     running = _Running(config, write, snapshot)
     _WATCH.add(running)
@@ -116,7 +120,7 @@ def pinned(config: LakeConfig, write: Write, snapshot: int) -> Iterator[None]:
 
 
 def pin(config: LakeConfig, write: Write, snapshot: int) -> None:
-    """Note a write at once that one process begins and another one ends, until `unpin`, or for a day."""
+    """Record a lease at once, until `unpin` or for a day, for a write that one process begins and another ends."""
     try:
         _note(config, write, snapshot, time.time(), _HANDED_OVER_S)
     except (duckdb.Error, DuckLakeOrchError) as error:
@@ -124,7 +128,7 @@ def pin(config: LakeConfig, write: Write, snapshot: int) -> None:
 
 
 def unpin(config: LakeConfig, write: Write) -> None:
-    """Forget the note of a write."""
+    """Delete the lease of a write."""
 
     def forget(transaction: MetadataTransaction) -> None:
         transaction.change(TABLE.name, f"DELETE FROM {{}} WHERE write_id = {literal(write.write_id)}")
@@ -136,7 +140,7 @@ def unpin(config: LakeConfig, write: Write) -> None:
 
 
 def _note(config: LakeConfig, write: Write, snapshot: int, started: float, seconds: float) -> None:
-    # By the catalog's clock: hosts differ, and a note must not lapse because of that.
+    # Use the catalog's clock: hosts' clocks differ, and a lease must not lapse because of that.
     now, mine = _now(config), literal(write.write_id)
     began, lapses = f"{now} - {int((time.time() - started) * 1e6)}", f"{now} + {int(seconds * 1e6)}"
     values = [literal(snapshot), began, lapses, literal(socket.gethostname()[:200]), literal(os.getpid())]
@@ -152,7 +156,7 @@ def _note(config: LakeConfig, write: Write, snapshot: int, started: float, secon
 
 
 def _say(config: LakeConfig, write: Write, error: Exception) -> None:
-    # The write itself goes on: age protects what it needs, and a note that is left lapses.
+    # The write continues without a lease: its young files are safe from maintenance, and a remaining lease lapses.
     log.warning("%s (write %s): its note: %s", write.purpose, write.write_id, config.scrubber(str(error)))
 
 
@@ -162,10 +166,17 @@ def _now(config: LakeConfig) -> str:
 
 @dataclass(eq=False)
 class _Running:
-    """A write of this process.
+    """A running write of this process.
 
     Attributes:
-        noted: When its note was last renewed; None when it has none.
+        config: The lake.
+        write: The write.
+        snapshot: The snapshot that it was planned on.
+        started: When it began, by the wall clock.
+        begun: When it began, by the monotonic clock.
+        noted: When its lease was last renewed, by the monotonic clock; None if it has no lease.
+        ended: Whether the write has ended.
+        lock: Guards `ended`, so that no lease is recorded after the end.
     """
 
     config: LakeConfig
@@ -178,7 +189,7 @@ class _Running:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def look(self) -> None:
-        """Note it, or renew its note, if it is time to."""
+        """Record or renew the lease if it is due."""
         now = time.monotonic()
         if now < (self.begun + _BRIEF_S if self.noted is None else self.noted + _RENEW_S):
             return
@@ -192,7 +203,7 @@ class _Running:
                 _say(self.config, self.write, error)
 
     def end(self) -> None:
-        """Forget its note, if it has one."""
+        """Mark the write as ended, and delete its lease if it has one."""
         with self.lock:
             self.ended = True
         if self.noted is not None:
@@ -200,7 +211,7 @@ class _Running:
 
 
 class _Watch:
-    """The running writes of this process, and the thread that looks at them."""
+    """The running writes of this process, and the thread that records their leases."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -221,13 +232,13 @@ class _Watch:
         thread = threading.Thread(target=self._run, name="ducklake-orch writers", daemon=True)
         try:
             thread.start()
-        except RuntimeError as error:  # while the interpreter ends, say: the write goes on without a note
+        except RuntimeError as error:  # for example while the interpreter exits; the write continues without a lease
             log.debug("running writes are not noted: %s", error)
             return
         self._thread = thread
 
     def look(self) -> None:
-        """Note those that it is time to note."""
+        """Record or renew the leases that are due."""
         with self._lock:
             writes = list(self._writes)
         for one in writes:
@@ -243,7 +254,7 @@ _WATCH = _Watch()
 
 
 def _begin_anew_after_fork() -> None:
-    # The writes are the parent's, and its thread is not here.
+    # The running writes belong to the parent process, and the child does not inherit the parent's thread.
     global _WATCH
     _WATCH = _Watch()
 

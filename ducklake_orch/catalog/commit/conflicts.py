@@ -1,7 +1,7 @@
-"""Judge a planned change against what really committed since: at the finest level that is safe.
+"""Check a planned change for conflicts with what was committed since, at the finest granularity that is safe.
 
-What a replace retires is worked out inside its commit, so nothing that came first is in its way but a change of what
-its files were written for. The table of all pairs is in docs/concurrency.md.
+A replacement finds the rows that it retires inside its commit. So earlier commits conflict with it only if they changed
+the table that its files were written for. `docs/concurrency.md` lists every pair of concurrent changes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,16 +26,16 @@ from ducklake_orch.errors import (
 
 
 def judge_table(change: TableChange, current: TableDef | None) -> bool:
-    """Compare the table with what the change was planned on.
+    """Compare the current table with the table that the change was planned on.
 
     Returns:
-        Whether the change's own DDL is still to be done; not when somebody else has done the same meanwhile.
+        Whether the commit still has to run the change's DDL; False if a concurrent commit has done the same DDL.
 
     Raises:
-        TableDroppedError: When the table is gone, or another one has its name.
-        ObjectExistsError: When it must not be there and is.
-        SchemaConflictError: When somebody else made a table of that name that is not the same.
-        StalePlanError: When its columns or its partition keys have changed: planned anew, the write can pass.
+        TableDroppedError: When the table was dropped, or another table has its name.
+        ObjectExistsError: When the change must create the table and the table exists.
+        SchemaConflictError: When a concurrent commit created a different table of that name.
+        StalePlanError: When the columns or partition keys have changed; the write can succeed once planned again.
     """
     known = change.known
     if known is None:
@@ -69,11 +69,11 @@ def judge_table(change: TableChange, current: TableDef | None) -> bool:
 
 
 def judge_place(metadata: Metadata, table: TableDef, at: int) -> None:
-    """Look whether a new table can be made, and its files lie where its folder is going to be.
+    """Check that a new table can be created, and that its files are in the folder that it gets.
 
     Raises:
         ObjectExistsError: When a view has its name.
-        StalePlanError: When its schema was made or dropped meanwhile, and has another folder now.
+        StalePlanError: When its schema was created or dropped concurrently and now has another folder.
     """
     if metadata.has_view(table.schema, table.name, at):
         raise ObjectExistsError(f"`{table}` is a view.", remedy="Choose another name for the table.")
@@ -91,21 +91,21 @@ def _same_layout(one: TableDef, other: TableDef) -> bool:
 
 
 def _keys(table: TableDef) -> object:
-    # A spec without keys and no spec are the same to a file.
+    # For a data file, a spec without keys and no spec are the same.
     return table.partition.fields if table.partition else ()
 
 
 def _shape(columns: Iterable[ColumnDef]) -> tuple[object, ...]:
-    """Return what of the columns a file depends on; not their defaults, which only later writes get."""
+    """Return the column properties that a data file depends on; it does not depend on defaults for later writes."""
     return tuple((one.column_id, one.name, one.type, one.nullable, _shape(one.children)) for one in columns)
 
 
-# What deletions a file has: its delete files, and how many rows are deleted in the catalog itself.
+# The deletions of a data file: the ids of its delete files, and its number of inlined deletions.
 FileState = tuple[tuple[int, ...], int]
 
 
 def planned_files(change: TableChange) -> list[DataFile]:
-    """Return the files that a change was worked out from, and that must still be as they were."""
+    """Return the data files that a change was planned from and that must be unchanged when it commits."""
     match change.remove:
         case ExactFiles(files):
             removed = files
@@ -119,14 +119,14 @@ def planned_files(change: TableChange) -> list[DataFile]:
 
 
 def judge_files(change: TableChange, now: Mapping[int, FileState]) -> None:
-    """Compare the files that a change was worked out from with what they are now.
+    """Compare the data files that a change was planned from with their current state.
 
     Args:
         change: The change.
-        now: Those of its files that are still live, by id.
+        now: The states of those files that are still live, by data file id.
 
     Raises:
-        StalePlanError: When one is gone, or has other deletions.
+        StalePlanError: When one of the files was retired, or has other deletions.
     """
     for file in planned_files(change):
         state = now.get(file.data_file_id)
@@ -139,7 +139,13 @@ def judge_files(change: TableChange, now: Mapping[int, FileState]) -> None:
 
 
 def data_changes(rows: Iterable[tuple[int, str | None]], table_id: int, *, deleting: bool = False) -> list[int]:
-    """Return the snapshots that changed rows of a table, of those given with their tokens."""
+    """Return the snapshots that changed rows of a table.
+
+    Args:
+        rows: Snapshot ids with their `changes_made` tokens.
+        table_id: The table.
+        deleting: Return only the snapshots that deleted rows.
+    """
     kinds = DELETING_CHANGES if deleting else DATA_CHANGES
     return [
         snapshot

@@ -1,4 +1,4 @@
-"""Tables made and altered natively, in the snapshot of the rows that need them."""
+"""Create and alter tables in the same snapshot as the rows that need it, without the engine's DDL."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -33,13 +33,13 @@ _COLUMN = {
 
 @dataclass(frozen=True)
 class NewTable:
-    """A table to be made, with all ids it takes.
+    """A table to create, with all ids that it needs.
 
     Attributes:
         table: The table.
-        makes_schema: Whether its schema is to be made too.
-        sort_id: Of its sort spec, if it has one.
-        next_id: The next free id after it.
+        makes_schema: Whether the commit also creates the table's schema.
+        sort_id: Id of the table's sort spec, if it has one.
+        next_id: The next free catalog id after those of the table.
     """
 
     table: TableDef
@@ -49,7 +49,7 @@ class NewTable:
 
 
 def number_table(transaction: MetadataTransaction, table: TableDef) -> NewTable:
-    """Give a new table, and its schema if need be, the next ids."""
+    """Assign the next catalog ids to a new table, and to its schema if that is new too."""
     next_id = transaction.latest.next_catalog_id
     schema = transaction.metadata.find_schema(table.schema, transaction.latest.snapshot_id)
     schema_id = schema[0] if schema else next_id
@@ -63,7 +63,7 @@ def number_table(transaction: MetadataTransaction, table: TableDef) -> NewTable:
 
 
 def create_table(transaction: MetadataTransaction, new: NewTable, snapshot: int) -> list[Token]:
-    """Make a table, and its schema if need be."""
+    """Create a table, and its schema if that is new too."""
     table, tokens = new.table, []
     if new.makes_schema:
         row = {"schema_id": table.schema_id, "schema_uuid": str(uuid4()), "begin_snapshot": snapshot}
@@ -84,7 +84,7 @@ def create_table(transaction: MetadataTransaction, new: NewTable, snapshot: int)
 
 
 def alter_columns(transaction: MetadataTransaction, known: TableDef, target: TableDef, snapshot: int) -> Token:
-    """Add and promote columns, in any depth."""
+    """Add and promote columns, at any nesting depth."""
     before = {column.column_id: (column, parent, order) for column, parent, order in _flat(known.columns)}
     changed = [
         (column, parent, order)
@@ -100,7 +100,10 @@ def alter_columns(transaction: MetadataTransaction, known: TableDef, target: Tab
 
 
 def inlined_table(transaction: MetadataTransaction, table: TableDef) -> str | None:
-    """Return the place for inlined rows of the table as it is now, if there is one; flushes drop those before it."""
+    """Return the inlined-data table of the table's current schema version, or None.
+
+    Flushes drop the inlined-data tables of earlier versions.
+    """
     metadata = transaction.metadata
     places, versions = (
         metadata.table_sql(name) for name in ("ducklake_inlined_data_tables", "ducklake_schema_versions")
@@ -115,21 +118,22 @@ def inlined_table(transaction: MetadataTransaction, table: TableDef) -> str | No
 
 
 def add_inlined_table(transaction: MetadataTransaction, table: TableDef, version: int) -> str | None:
-    """Make a place for inlined rows of a new schema version, where there may be some, and return its name.
+    """Create the inlined-data table of a new schema version, if the table can have inlined rows, and return its name.
 
-    The engine would take the place of the version before. Where there is none it makes one, under a version that no
-    table knows, and once the next ALTER has come a flush reads those rows by the columns of some older version.
+    Without it, the engine would insert into the inlined-data table of the previous version. If there is none, the
+    engine creates one under a version that no table has; after the next ALTER, a flush then reads those rows with the
+    columns of an older version.
     """
     dialect = transaction.dialect
-    # Where CREATE TABLE commits, on MySQL, the engine inserts nothing into a table that was created with rows.
+    # Where CREATE TABLE commits (MySQL), the engine inserts no inlined rows into a table that was created with rows.
     if not table.inlined and (dialect.create_commits or not inlines(transaction.config, table)):
         return None
     if (types := stored_types(dialect, table.columns)) is None:
         return None
     name = f"ducklake_inlined_data_{table.table_id}_{version}"
     if dialect.create_commits:
-        # A process that dies before it commits leaves the table behind. Under this name the engine's next ALTER does
-        # not take it for its own, whatever columns it has.
+        # A process that dies before its COMMIT leaves this table in the catalog. With this suffix, the engine's next
+        # ALTER does not use it as its own inlined-data table, whatever columns it has.
         name = f"{name}_own"
     columns = {"row_id": "BIGINT", "begin_snapshot": "BIGINT", "end_snapshot": "BIGINT"} | types
     if not transaction.create(name, columns):
@@ -140,7 +144,7 @@ def add_inlined_table(transaction: MetadataTransaction, table: TableDef, version
 
 
 def _flat(columns: Sequence[ColumnDef], parent: int | None = None) -> Iterator[tuple[ColumnDef, int | None, int]]:
-    """Return all columns with their parents; the engine orders them by id."""
+    """Return all columns, nested ones included, with their parents and their order; the engine orders them by id."""
     for column in columns:
         yield column, parent, column.column_id
         yield from _flat(column.children, column.column_id)
@@ -159,7 +163,7 @@ def _add_columns(
             column.name,
             column.type,
             column.initial_default,
-            # "No default" is the text NULL.
+            # The engine stores "no default" as the text NULL.
             column.default if column.default is not None else "NULL",
             column.nullable,
             parent,

@@ -1,4 +1,4 @@
-"""Put delete files into the catalog, in the place of all that deleted rows of their data files before."""
+"""Insert delete files into the catalog; they replace all earlier deletions of their data files."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -36,10 +36,10 @@ _SCHEDULED = {"data_file_id": "BIGINT", "path": "VARCHAR", "path_is_relative": "
 def delete_files_of_retired(
     transaction: MetadataTransaction, table: TableDef, retired: Retired, snapshot: int, write_id: str
 ) -> list[NewDeleteFile]:
-    """Return delete files, ended with their data files, for those retired files that have lost rows in the catalog.
+    """Write and return delete files for retired data files with inlined deletions; they end with their data files.
 
-    A flush would write such rows down for a file that is gone, beside the delete file that it had: from then on, both
-    would hold at the snapshots in between.
+    Otherwise a later flush would write these deletions to a new delete file for the retired data file. Together with
+    the delete file that the data file already had, two would then be valid at the snapshots in between.
     """
     found = inlined_deletes(transaction.metadata, table, None if retired.all_files else retired.file_ids)
     if not found or not retired.file_count:
@@ -57,13 +57,13 @@ def delete_files_of_retired(
 def place_deletes(
     transaction: MetadataTransaction, table: TableDef, deletes: Sequence[NewDeleteFile], first_id: int
 ) -> None:
-    """Write delete files down; what they take in goes, and its files are scheduled for deletion.
+    """Insert delete files; remove the deletions that they absorb, and schedule absorbed delete files for deletion.
 
     Args:
         transaction: The commit.
         table: The table.
         deletes: The delete files.
-        first_id: The number of the first of them.
+        first_id: Id of the first delete file.
     """
     if not deletes:
         return

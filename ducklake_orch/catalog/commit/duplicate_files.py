@@ -1,4 +1,7 @@
-"""Files that the lake has already: added again, their rows would be there twice, or go with the older entry."""
+"""Refuse files that the lake already has.
+
+If such a file were added again, its rows would be in the lake twice, or would be deleted with the file's older entry.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,16 +16,16 @@ _FILES_NAMED = 20
 
 
 def refuse_known(metadata: Metadata, table: TableDef, paths: Sequence[str], *, copied: bool = False) -> None:
-    """Refuse files that the lake has already.
+    """Refuse files that the lake already has.
 
     Args:
         metadata: The metadata tables.
-        table: What the files are to be added to.
-        paths: The files, in the lake's spelling.
-        copied: Whether copies of them come in; only a table that has the rows already is then in the way.
+        table: The table to add the files to.
+        paths: The files' paths, in the lake's spelling.
+        copied: Whether copies of the files are added. Then only files that are live in `table` itself are refused.
 
     Raises:
-        DuplicateFileError: Names them, and says where they are.
+        DuplicateFileError: When the lake already has some of the files; names them and the tables that have them.
     """
     known = _known(metadata, table, paths, copied=copied)
     if not known:
@@ -65,7 +68,7 @@ def _known(metadata: Metadata, table: TableDef, paths: Sequence[str], *, copied:
 
 
 def _table_folders(metadata: Metadata) -> Mapping[str, list[tuple[int, str]]]:
-    """Return the tables that have, or had, their files in a folder."""
+    """Return the tables, dropped ones included, by the folder of their files."""
     columns = "t.table_id, t.table_name, t.path, t.path_is_relative, s.schema_name, s.path, s.path_is_relative"
     tables, schemas = metadata.table_sql("ducklake_table"), metadata.table_sql("ducklake_schema")
     rows = metadata.rows(f"SELECT DISTINCT {columns} FROM {tables} t JOIN {schemas} s USING (schema_id)")
@@ -78,7 +81,7 @@ def _table_folders(metadata: Metadata) -> Mapping[str, list[tuple[int, str]]]:
 
 
 def _spellings(path: str, folders: set[str]) -> Iterator[str]:
-    """Return how the catalog may hold a path: whole, or relative to a folder above it."""
+    """Return the forms in which the catalog may store a path: absolute, or relative to a folder above it."""
     yield path
     position = path.rfind("/")
     while position > 0:
@@ -88,7 +91,7 @@ def _spellings(path: str, folders: set[str]) -> Iterator[str]:
 
 
 def _look_up(metadata: Metadata, name: str, columns: str, paths: Iterable[str]) -> Iterator[tuple[Any, ...]]:
-    """Ask the server: DuckDB would fetch the whole table."""
+    """Select rows by path, in the catalog server's own SQL, because DuckDB would fetch the whole table."""
     config, ordered = metadata.config, sorted(paths)
     for start in range(0, len(ordered), _PATHS_IN_ONE_QUERY):
         some = ordered[start : start + _PATHS_IN_ONE_QUERY]

@@ -1,4 +1,4 @@
-"""`expect_snapshot`: whether what a change replaces is still what its author had read."""
+"""Check `expect_snapshot`: the rows that a change replaces must be the rows that its author read at that snapshot."""
 
 from collections.abc import Sequence
 
@@ -20,13 +20,14 @@ from ducklake_orch.errors import SnapshotChangedError, SnapshotNotFoundError, St
 
 
 def check_expected(transaction: MetadataTransaction, change: TableChange, table: TableDef | None) -> None:
-    """Refuse a replacement when somebody has changed rows of what it replaces since the expected snapshot.
+    """Refuse a replacement if rows that it replaces have changed since the expected snapshot.
 
-    Compactions and flushes move rows without changing them, and are not in the way.
+    Compactions and flushes do not conflict with it, because they move rows without changing them.
 
     Raises:
-        SnapshotChangedError: When they have.
-        SnapshotNotFoundError: When the snapshot has expired, or never was: nobody can tell.
+        SnapshotChangedError: When such rows have changed, or the table was dropped.
+        SnapshotNotFoundError: When the expected snapshot or a later one has expired or does not exist, so that the
+            catalog does not tell what has changed.
     """
     expected, latest = change.expect_snapshot, transaction.latest.snapshot_id
     if expected is None or expected == latest or change.remove is None:
@@ -49,10 +50,10 @@ def check_expected(transaction: MetadataTransaction, change: TableChange, table:
 
 
 def judge_rollback(transaction: MetadataTransaction, back: Rollback, table: TableDef) -> None:
-    """Look whether anybody did anything to a table since a rollback of it was planned; also what only moved rows.
+    """Check that no snapshot has changed a table since its rollback was planned, not even by only moving rows.
 
     Raises:
-        StalePlanError: When somebody did.
+        StalePlanError: When a snapshot has changed the table, or may have and has expired.
     """
     name = transaction.dialect.table("ducklake_snapshot_changes")
     rows = transaction.ask(f"select snapshot_id, changes_made from {name} where snapshot_id > {back.snapshot}")
@@ -100,7 +101,7 @@ def _changed_since(transaction: MetadataTransaction, table: TableDef, expected: 
 
 
 def _condition(change: TableChange, table: TableDef) -> str | None:
-    """Return the condition for the rows that are replaced; None when it is all of them."""
+    """Return the condition for the rows that are replaced; None if all rows are replaced."""
     match change.remove:
         case Partitions(keys):
             return partitions_condition(table, keys)
@@ -114,10 +115,11 @@ def _condition(change: TableChange, table: TableDef) -> str | None:
 def _touched_files(
     transaction: MetadataTransaction, table: TableDef, changed: Sequence[int], expected: int
 ) -> set[int]:
-    """Return the files that came, went, or lost rows in the snapshots that changed rows."""
+    """Return the data files that were added, were retired or lost rows in the snapshots that changed rows."""
     metadata = transaction.metadata
     ids = ", ".join(map(str, changed))
-    # What was merged from several snapshots may hold rows of these; what a flush wrote since says nothing of the sort.
+    # A file that was merged from several snapshots may hold rows of these snapshots; its `partial_max` shows that. A
+    # delete file that a flush has written since begins at an earlier snapshot; only its id shows that it is new.
     touched = f"begin_snapshot IN ({ids}) OR end_snapshot IN ({ids}) OR partial_max > {expected}"
     snapshots = metadata.table_sql("ducklake_snapshot")
     later = f"delete_file_id >= (SELECT next_file_id FROM {snapshots} WHERE snapshot_id = {expected})"
@@ -132,11 +134,11 @@ def _touched_files(
 
 
 def _files_in_scope(transaction: MetadataTransaction, change: TableChange, table: TableDef, where: str) -> set[int]:
-    """Return the files that hold, or held when they were expected, rows that are replaced."""
+    """Return the data files that hold rows to replace, now or at the expected snapshot."""
     metadata = transaction.metadata
     found, unclear = set[int](), None  # type: tuple[set[int], set[int] | None]
     if isinstance(change.remove, Partitions):
-        # With a key for each partition the catalog tells exactly; statistics are for the other files.
+        # For files with partition keys the catalog tells exactly; only the other files need statistics.
         keyed, unclear = files_of_partitions(transaction, table, change.remove.keys, ended=True)
         found.update(keyed)
     for at in (change.expect_snapshot or 0, transaction.latest.snapshot_id):

@@ -1,6 +1,7 @@
-"""The callers' idempotency keys, in a table of ours beside the lake's own: written in the commit they belong to.
+"""Store and find the callers' idempotency keys, in a ducklake-orch table in the metadata database.
 
-Its primary key is the last guard: of two processes that do the same work, one cannot commit.
+A key is written in the same transaction as the commit that it identifies. The table's primary key is the last guard: if
+two processes do the same work, only one of them can commit.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from ducklake_orch.engine.session import Session
 from ducklake_orch.errors import ConfigError, LakeNotFoundError
 
 KEYS_TABLE = "ducklake_orch_commits"
-# A primary key on MySQL takes 3072 bytes.
+# MySQL limits a primary key to 3072 bytes.
 _LONGEST_KEY = 1024
 
 
@@ -29,17 +30,17 @@ def check_key(key: str) -> None:
 
 
 def has_keys(metadata: Metadata) -> bool:
-    """Whether the table of keys is there; it is made by the first write that has a key."""
+    """Return whether the table of keys exists; the first write that has a key creates it."""
     return metadata.dialect.exists(metadata.con, KEYS_TABLE)
 
 
 def make_table(session: Session) -> None:
-    """Create the table of keys before the commit, where it cannot be part of it."""
+    """Create the table of keys before the commit, on catalogs where CREATE TABLE cannot be part of the transaction."""
     create_before(session, KEYS_TABLE, _columns(dialect_of(session.config)))
 
 
 def make_table_in(transaction: MetadataTransaction) -> None:
-    """Create the table of keys with the first key."""
+    """Create the table of keys within the transaction of the commit, if it does not exist."""
     create_within(transaction, KEYS_TABLE, _columns(transaction.dialect))
 
 
@@ -52,7 +53,7 @@ def _columns(dialect: Dialect[Any]) -> str:
 
 
 def find(metadata: Metadata, table_id: int, key: str) -> int | None:
-    """Return the snapshot that committed a key, if one did; the table of keys must be there."""
+    """Return the snapshot that committed a key, or None; the table of keys must exist."""
     dialect = metadata.dialect
     same = f"table_id = {table_id} and idempotency_key = {dialect.text_literal(key)}"
     rows = metadata.rows(dialect.query(f"select snapshot_id from {dialect.table(KEYS_TABLE)} where {same}"))
@@ -60,11 +61,11 @@ def find(metadata: Metadata, table_id: int, key: str) -> int | None:
 
 
 def snapshot_of_key(opened: AbstractContextManager[Session], wanted: TableName, key: str) -> int | None:
-    """Return the snapshot that committed a key to the table of a name, if there is one and it did.
+    """Return the snapshot that committed a key to a table, or None if the table or the key does not exist.
 
     Args:
-        opened: A session that looks into the lake; it need not be entered.
-        wanted: The table.
+        opened: A session to read the lake with; it need not be entered.
+        wanted: The table's name.
         key: The key.
     """
     try:
@@ -73,7 +74,7 @@ def snapshot_of_key(opened: AbstractContextManager[Session], wanted: TableName, 
                 return None
             table = metadata.find_table(wanted, metadata.latest().snapshot_id)
             return None if table is None else find(metadata, table.table_id, key)
-    except LakeNotFoundError:  # the write that comes next creates it, or says why not
+    except LakeNotFoundError:  # the write that follows creates the lake, or reports why it cannot
         return None
 
 
@@ -82,7 +83,7 @@ class LastCommit(NamedTuple):
 
     Attributes:
         key: The key.
-        committed_at: When, in seconds.
+        committed_at: Time of the commit, in seconds since the epoch.
     """
 
     key: str
@@ -92,12 +93,12 @@ class LastCommit(NamedTuple):
 def last_commits(
     opened: AbstractContextManager[Session], table_ids: Sequence[int], begin: str
 ) -> dict[int, LastCommit]:
-    """Return the last writes to tables whose keys begin with a text, by the tables' ids.
+    """Return the last write with a matching key for each table, by table id.
 
     Args:
-        opened: A session that looks into the lake; it need not be entered.
+        opened: A session to read the lake with; it need not be entered.
         table_ids: The tables.
-        begin: What the keys begin with.
+        begin: The prefix that a key must have.
     """
     with opened as session, reading(session, "Looking for who wrote tables") as metadata:
         if not table_ids or not has_keys(metadata):
@@ -111,7 +112,7 @@ def last_commits(
 
 
 def find_in(transaction: MetadataTransaction, table_id: int, key: str) -> tuple[int, str] | None:
-    """Return the snapshot that committed a key, and the write that it came from, as the transaction sees it."""
+    """Return the snapshot that committed a key and the id of its write, as the transaction sees them."""
     dialect = transaction.dialect
     same = f"table_id = {table_id} and idempotency_key = {dialect.text_literal(key)}"
     rows = transaction.ask(f"select snapshot_id, write_id from {dialect.table(KEYS_TABLE)} where {same}")
@@ -119,7 +120,7 @@ def find_in(transaction: MetadataTransaction, table_id: int, key: str) -> tuple[
 
 
 def record(transaction: MetadataTransaction, table_id: int, key: str, snapshot_id: int, write_id: str) -> None:
-    """Write a key beside its snapshot; forget those of the table that are too old."""
+    """Insert a key with its snapshot, and delete the table's keys that are older than `keep_keys`."""
     kept = int(transaction.config.keep_keys.total_seconds())
     now, stored_key = transaction.epoch(), transaction.dialect.text_literal(key)
     same = f"idempotency_key = {stored_key} OR committed_at < {now - kept}"
@@ -130,7 +131,7 @@ def record(transaction: MetadataTransaction, table_id: int, key: str, snapshot_i
 
 
 def undone_by(metadata: Metadata, table_id: int, snapshot: int) -> int | None:
-    """Return the first snapshot after one that removed rows of a table, if there is any."""
+    """Return the first snapshot after `snapshot` that removed rows of a table, or None."""
     name = metadata.dialect.table("ducklake_snapshot_changes")
     sql = f"select snapshot_id, changes_made from {name} where snapshot_id > {snapshot} order by snapshot_id"
     rows = metadata.rows(metadata.dialect.query(sql))

@@ -1,4 +1,4 @@
-"""Whether the rows that a change was worked out from are all that it would find now."""
+"""Check that the rows that a change was planned from are all rows that it would find now."""
 
 from ducklake_orch.catalog.commit.table_change import ExactRows
 from ducklake_orch.catalog.metadata import (
@@ -14,12 +14,13 @@ from ducklake_orch.errors import StalePlanError
 
 
 def judge_scope(transaction: MetadataTransaction, rows: ExactRows, table: TableDef) -> None:
-    """Compare where a change looked for rows with where it would have to look now.
+    """Compare the data files and inlined rows that a change has searched with those that it would search now.
 
-    Files that have lost rows meanwhile matter only where the change takes rows of them; that is judged elsewhere.
+    Concurrent deletions in a data file conflict only if the change retires rows of that file; `conflicts.judge_files`
+    checks that.
 
     Raises:
-        StalePlanError: When a file has come that may hold such rows, or inlined rows have come or gone.
+        StalePlanError: When a new file may hold such rows, or when inlined rows were added or deleted.
     """
     at = transaction.latest.snapshot_id
     if at == rows.snapshot:
@@ -39,9 +40,10 @@ def judge_scope(transaction: MetadataTransaction, rows: ExactRows, table: TableD
 def inlined_versions(
     metadata: Metadata, table: TableDef, at: int, predicate: Predicate | None
 ) -> dict[str, frozenset[tuple[int, int]]]:
-    """Return the inlined rows that match, by their table; tables without any are left out.
+    """Return the inlined rows that match, by the name of their inlined-data table; tables without a match are left out.
 
-    With the snapshots that they came with: a row that the engine updates in the catalog keeps its id.
+    Each row is its row id and the snapshot that added it: the row id alone does not show an update, because a row that
+    the engine updates in the catalog keeps its id.
     """
     found = {}
     columns = predicate.columns if predicate else ()

@@ -1,6 +1,7 @@
-"""The native commit: any set of finished files in, any rows out, in exactly one snapshot of plain SQL.
+"""Commit finished files and retired rows as exactly one snapshot, in plain SQL on the metadata tables.
 
-Data files are written before, and never again: an attempt that comes too late is only numbered anew.
+The entry point is `commit_change`. Data files are written once, before the commit: when a concurrent commit takes the
+snapshot id first, the next attempt only assigns new ids.
 """
 
 import logging
@@ -37,12 +38,12 @@ def commit_change(session: Session, write: Write, change: TableChange) -> Commit
 
     Args:
         session: The lake; it need not be entered.
-        write: Identity of the write; its id is in the snapshot, and tells after a lost answer whether it took.
-        change: What to do.
+        write: Identity of the write. Its id is stored in the snapshot, so that a lost answer to COMMIT can be resolved.
+        change: The change to commit.
 
     Raises:
-        TransientError: When the same work, planned anew, can pass.
-        UnknownOutcomeError: When the answer to COMMIT was lost and it cannot be found out whether it took.
+        TransientError: When a conflict stops this attempt, but the same work can succeed once it is planned again.
+        UnknownOutcomeError: When the answer to COMMIT was lost and the catalog does not tell whether it committed.
     """
     root, written = session.instance.root, list[str]()
     ready = prepare_few(root, change.target, change.few) if change.few else prepare(root, change.target, change.files)
@@ -60,7 +61,7 @@ def commit_change(session: Session, write: Write, change: TableChange) -> Commit
     added = [file.path for file in change.files] if result.files_added else []
     write.kept = frozenset([*added, *result.delete_files])
     remove_superseded(session.config, write, [*written, *(change.deletes.paths if change.deletes else ())])
-    if write.after is not None:  # found by its mark: the answer to its COMMIT had been lost
+    if write.after is not None:  # the answer to COMMIT was lost, and the write id identified the snapshot
         result = replace(result, snapshot_id=write.after)
     write.after = result.snapshot_id
     return result
@@ -68,10 +69,10 @@ def commit_change(session: Session, write: Write, change: TableChange) -> Commit
 
 @dataclass
 class _Commit:
-    """One attempt.
+    """One attempt to commit a change.
 
     Attributes:
-        written: Where each attempt notes the delete files that it writes.
+        written: Paths of the delete files that the attempts write; all attempts append to the same list.
     """
 
     transaction: MetadataTransaction
@@ -82,7 +83,7 @@ class _Commit:
     tokens: list[Token] = field(default_factory=list)
 
     def run(self) -> Committed:
-        """Judge, and write; what is to be done is worked out from what is there now."""
+        """Check the change for conflicts and write the snapshot, both against the latest state of the catalog."""
         transaction, change, latest = self.transaction, self.change, self.transaction.latest
         current = self._current()
         replayed = self._replayed(current)
@@ -99,17 +100,19 @@ class _Commit:
         place = None
         if change.few and self.ready.rows and current is not None and not defines:
             place = ddl.inlined_table(transaction, current)
-        # A place for rows is part of the schema: engines that know this version of it would not look for a new one.
+        # The table that holds inlined rows is part of the schema. An engine that has cached this schema version does
+        # not search for a new one, so creating one takes a new version.
         new_version = defines or (change.few is not None and self.ready.rows > 0 and place is None)
         snapshot = latest.snapshot_id + 1
         new = ddl.number_table(transaction, change.target) if current is None else None
         if new is not None:
             conflicts.judge_place(transaction.metadata, new.table, latest.snapshot_id)
-        # Before the snapshot: who has locked such rows without a turn inserts their own snapshot next, and each of the
-        # two would wait for the other.
+        # Retire inlined rows before inserting the snapshot. A writer that does not take the lake's lock first locks
+        # such rows and then inserts its snapshot; the opposite order here would end in a deadlock.
         self._retire_inlined(retired, snapshot)
-        # Before all else: its primary key is the last guard against writers who know of no queue.
         deletes = self._deletes(current, retired, snapshot)
+        # Insert the snapshot before all other rows: its primary key is the last guard against writers that do not take
+        # the lake's lock.
         self._add_snapshot(snapshot, new.next_id if new else latest.next_catalog_id, new_version, len(deletes))
         if new is not None:
             self.tokens += ddl.create_table(transaction, new, snapshot)
@@ -142,7 +145,7 @@ class _Commit:
         )
 
     def _current(self) -> TableDef | None:
-        """Return the table as it is now."""
+        """Return the current table, or None if it does not exist; reuse the planned one if the schema is the same."""
         latest, change = self.transaction.latest, self.change
         if change.known is not None and latest.schema_version == change.planned_version:
             return change.known
@@ -158,13 +161,13 @@ class _Commit:
         if (committed := idempotency.find_in(self.transaction, current.table_id, change.key)) is None:
             return None
         found, write_id = committed
-        if write_id == self.write.write_id:  # this very write, whose answer was lost
+        if write_id == self.write.write_id:  # this write committed in an earlier attempt, whose answer was lost
             return Committed(found, latest, current.table_id, rows_added=self.ready.rows, files_added=self.ready.count)
         undone = idempotency.undone_by(self.transaction.metadata, current.table_id, found)
         return Committed(found, latest, current.table_id, replayed=True, undone_by=undone)
 
     def _retired(self, table: TableDef) -> Retired:
-        """Judge what is there of the rows that go, and return it."""
+        """Check for conflicts with the rows that the change retires, and return those rows."""
         transaction, change = self.transaction, self.change
         if isinstance(change.remove, Rollback):
             judge_rollback(transaction, change.remove, table)
@@ -175,7 +178,10 @@ class _Commit:
         return find_retired(transaction, change, table)
 
     def _deletes(self, table: TableDef | None, retired: Retired, snapshot: int) -> list[NewDeleteFile]:
-        """Return the delete files of this snapshot: for files that lose rows, and for some that go as a whole."""
+        """Write and return the delete files of this snapshot.
+
+        They are for data files that lose some rows, and for retired data files with inlined deletions.
+        """
         if table is None:
             return []
         found = delete_files_of_retired(self.transaction, table, retired, snapshot, self.write.write_id)
@@ -190,7 +196,8 @@ class _Commit:
             "snapshot_time": NOW,
             "schema_version": latest.schema_version + int(new_version),
         }
-        # Readers know by the next file id that their statistics are out of date: it moves in any case.
+        # Readers take their cached statistics for current as long as `next_file_id` is the same, so every commit
+        # increases it.
         row |= {"next_catalog_id": next_catalog_id, "next_file_id": latest.next_file_id + max(numbered, 1)}
         self.transaction.insert_row("ducklake_snapshot", row)
 
@@ -211,12 +218,13 @@ class _Commit:
             else:
                 transaction.change_each(name, f"{mine} AND", "data_file_id", retired.file_ids)
         if self.change.remove is not None:
-            # Truthful, also where nothing was there to retire: who deletes or adds beside it has to look again. And
-            # where rows are only deleted, the engine overlooks that a delete file took the place of another one.
+            # Record both tokens even if nothing was retired or added, so that concurrent writers re-check. With
+            # `deleted_from_table` alone, a concurrent DELETE by the engine would overlook that a delete file was
+            # replaced.
             self.tokens += [Token("inserted_into_table", table.table_id), Token("deleted_from_table", table.table_id)]
         if retired.inlined or self.change.deletes:
-            # Else a flush that is under way would bring the rows back, and so would few rows that are being deleted in
-            # the catalog, in a file that is just getting a delete file.
+            # Without this token, two concurrent changes by the engine would bring the rows back: a flush, and an
+            # inlined deletion from a data file that gets a delete file in this commit.
             self.tokens.append(Token("inlined_delete", table.table_id))
 
     def _add_files(self, table: TableDef, snapshot: int) -> None:
@@ -251,7 +259,7 @@ class _Commit:
         self.tokens.append(Token("inserted_into_table", table.table_id))
 
     def _add_few(self, table: TableDef, place: str | None, snapshot: int) -> None:
-        """Add rows to the catalog itself."""
+        """Insert inlined rows, which the catalog itself stores."""
         few = self.change.few
         if few is None or not self.ready.rows:
             return
@@ -269,7 +277,7 @@ class _Commit:
         self.tokens.append(Token("inlined_insert", table.table_id))
 
     def _count_rows(self, table: TableDef) -> int:
-        """Add the new rows to the table's statistics; return the row id of the first of them."""
+        """Add the new rows to the table's statistics, and return the row id of the first new row."""
         transaction, ready, table_id = self.transaction, self.ready, table.table_id
         counts = transaction.metadata.table_sql("ducklake_table_stats")
         found = transaction.metadata.rows(f"SELECT next_row_id FROM {counts} WHERE table_id = {table_id}")

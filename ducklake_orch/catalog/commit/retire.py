@@ -1,4 +1,7 @@
-"""Work out, inside the commit, which rows a change retires: from the files and inlined rows that are live just then."""
+"""Find, inside the commit, the rows that a change retires among the data files and inlined rows that are then live.
+
+The entry point is `find_retired`.
+"""
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -35,19 +38,19 @@ _INTEGERS = {f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMAL
 
 
 class NotAlignedError(TerminalError):
-    """A file may hold rows that go and rows that stay: whoever commits has to look for them one by one."""
+    """A data file may hold both rows to retire and rows to keep, so the caller must find the rows one by one."""
 
 
 @dataclass(frozen=True)
 class Retired:
-    """What goes.
+    """The files and inlined rows that a change retires.
 
     Attributes:
-        all_files: Whether all live files of the table go; then they need no list.
-        file_ids: The data files that go.
-        file_count: How many they are.
-        rows: Live rows that go, in files and inlined.
-        inlined: Tables of inlined rows that lose some, with the rows' ids; None for all of them.
+        all_files: Whether all live files of the table are retired; `file_ids` is then empty.
+        file_ids: Ids of the data files to retire.
+        file_count: The number of data files to retire.
+        rows: The number of live rows to retire, in files and inlined.
+        inlined: The row ids to retire, by inlined-data table; None stands for all rows of that table.
     """
 
     all_files: bool = False
@@ -61,10 +64,10 @@ class Retired:
 
 
 def find_retired(transaction: MetadataTransaction, change: TableChange, table: TableDef) -> Retired:
-    """Return what a change retires of a table as it is now.
+    """Return the files and rows of the current table that a change retires.
 
     Raises:
-        NotAlignedError: When a file holds rows that go and rows that stay.
+        NotAlignedError: When a data file may hold both rows to retire and rows to keep.
     """
     match change.remove:
         case Everything():
@@ -106,7 +109,7 @@ def _these(transaction: MetadataTransaction, table: TableDef, ids: Sequence[int]
 
 
 def _count(transaction: MetadataTransaction, table: TableDef, ids: Sequence[int] | None) -> tuple[int, int]:
-    """Return how many files there are, and how many live rows they hold; None stands for all files."""
+    """Return the number of live data files and of their live rows; None for `ids` stands for all files."""
     metadata = transaction.metadata
     some = "" if ids is None else f" AND data_file_id IN ({', '.join(map(str, ids))})"
     live = f"table_id = {table.table_id} AND end_snapshot IS NULL{some}"
@@ -125,7 +128,7 @@ def _count(transaction: MetadataTransaction, table: TableDef, ids: Sequence[int]
 def file_states(
     transaction: MetadataTransaction, table: TableDef, files: Sequence[DataFile]
 ) -> dict[int, conflicts.FileState]:
-    """Return which of some files are live, and their deletions."""
+    """Return the deletions of those of the given files that are live, by data file id."""
     metadata = transaction.metadata
     live = f"end_snapshot IS NULL AND data_file_id IN ({', '.join(str(file.data_file_id) for file in files)})"
     inlined = "SELECT NULL::BIGINT AS data_file_id, 0 AS count"
@@ -143,7 +146,11 @@ def file_states(
 
 
 def _partitions(transaction: MetadataTransaction, table: TableDef, keys: frozenset[Key]) -> Retired:
-    """Retire whole partitions: files of the table's spec that carry their keys, and what else has rows of theirs."""
+    """Retire whole partitions.
+
+    These are the data files of the table's current spec with the partitions' keys, and all other files and inlined rows
+    that hold rows of the partitions.
+    """
     metadata, spec = transaction.metadata, table.partition
     assert spec is not None  # noqa: S101 - where there are keys there is a spec
     where = partitions_condition(table, keys)
@@ -151,7 +158,8 @@ def _partitions(transaction: MetadataTransaction, table: TableDef, keys: frozens
         set(TableHistory(metadata, table).types[one.column_id]) for one in spec.fields if one.transform == "identity"
     ]
     if any(len(some) > 1 and not some <= _INTEGERS for some in types):
-        # Keys are texts of the type that the column had then; of all that grow, only integers keep theirs.
+        # The catalog stores a key as text of the type that the column had when the file was written. Of all types that
+        # can be promoted, only integers keep the same text.
         return _with_inlined(transaction, table, where, _whole_files(transaction, table, where))
     ids, unclear = files_of_partitions(transaction, table, keys)
     if unclear:
@@ -162,16 +170,17 @@ def _partitions(transaction: MetadataTransaction, table: TableDef, keys: frozens
 def files_of_partitions(
     transaction: MetadataTransaction, table: TableDef, keys: frozenset[Key], *, ended: bool = False
 ) -> tuple[list[int], set[int]]:
-    """Return the files that carry some keys of the table's spec, and those of which no key tells what they hold.
+    """Return the files with the given keys of the table's spec, and the files whose keys do not tell what they hold.
 
-    The latter were laid out before the spec changed, or by a program that takes days in a time zone which nobody knows,
-    or have keys that are missing or no values of their columns: what is in them, only their statistics can tell.
+    The keys do not tell for a file that was written before the spec changed, for a file of a program that computes days
+    in an unknown time zone, and for a file whose keys are missing or are no values of their columns. Only statistics
+    tell what such a file holds.
 
     Args:
-        transaction: Where to look.
+        transaction: The commit.
         table: The table.
-        keys: The keys.
-        ended: Also files that are retired already.
+        keys: The partition keys.
+        ended: Whether to include files that are already retired.
     """
     metadata, fields = transaction.metadata, table.partition.fields if table.partition else ()
     kinds = [duckdb_type(table.column(one.column_id)) if one.transform == "identity" else "BIGINT" for one in fields]
@@ -180,7 +189,7 @@ def files_of_partitions(
     joins = " ".join(
         f"LEFT JOIN ({values} partition_key_index = {n}) k{n} USING (data_file_id)" for n in range(len(kinds))
     )
-    # As values of their columns: other writers have other texts for them.
+    # Compare the keys as values of their columns, because writers format the same value as different texts.
     texts = [_same_text(f"k{n}.partition_value", kind) for n, kind in enumerate(kinds)]
     wanted = ", ".join(
         f"[{', '.join(_same_text(f'{literal(value)}::VARCHAR', kind) for value, kind in zip(key, kinds, strict=True))}]"
@@ -207,30 +216,30 @@ def files_of_partitions(
 
 
 def _same_text(value: str, kind: str) -> str:
-    """Return the one text for a partition value, whoever wrote it."""
+    """Return the SQL for the canonical text of a partition value, which is the same for every writer."""
     typed = f"TRY_CAST({value} AS {kind})"
-    if kind in ("FLOAT", "DOUBLE"):  # one partition holds -0.0 and 0.0, and one holds NaNs of either sign
+    if kind in ("FLOAT", "DOUBLE"):  # -0.0 and 0.0 are one partition, and so are NaNs of either sign
         same = " ".join(f"WHEN CAST('{one}' AS {kind}) THEN CAST('{one}' AS {kind})" for one in ("0", "nan"))
         typed = f"CASE {typed} {same} ELSE {typed} END"
     return value if kind == "VARCHAR" else f"CAST({typed} AS VARCHAR)"
 
 
 def _proof(n: int, unit: str) -> str:
-    """Return the condition under which a file's values have the part of a date in UTC that its key says."""
+    """Return the condition under which all values of a file have, in UTC, the date part that the file's key says."""
     low, high = (f"TRY_CAST(s{n}.{end}_value AS TIMESTAMPTZ)" for end in ("min", "max"))
     same = f"TRY(date_trunc('{unit}', {low})) = TRY(date_trunc('{unit}', {high}))"
     told = f"{same} AND TRY({unit}({low})) = TRY_CAST(k{n}.partition_value AS BIGINT) AND s{n}.null_count = 0"
-    # NULL and infinity have no parts in any zone.
+    # A NULL key needs no proof: NULL and infinity have no date parts in any time zone.
     return f"(k{n}.partition_value IS NULL OR {told})"
 
 
 def partitions_condition(table: TableDef, keys: frozenset[Key]) -> str:
-    """Return the condition for the rows of some partitions."""
+    """Return the SQL condition for the rows of the partitions with the given keys."""
     return " OR ".join(f"({_key_condition(table, key)})" for key in keys)
 
 
 def _key_condition(table: TableDef, key: Key) -> str:
-    """Return the condition for the rows of a partition."""
+    """Return the SQL condition for the rows of one partition."""
     parts = []
     for one, value in zip(table.partition.fields if table.partition else (), key, strict=True):
         column = table.column(one.column_id)
@@ -243,7 +252,11 @@ def _key_condition(table: TableDef, key: Key) -> str:
 def _whole_files(
     transaction: MetadataTransaction, table: TableDef, where: str, *, among: Set[int] | None = None
 ) -> list[int]:
-    """Return the files all of whose rows match; refuses when one may hold both, or nobody can tell."""
+    """Return the files all of whose rows match.
+
+    Raises:
+        NotAlignedError: When a file may hold both rows that match and rows that do not.
+    """
     whole = []
     for file, all_match in classify(transaction.metadata, table, transaction.latest.snapshot_id, where):
         if among is not None and file.data_file_id not in among:
@@ -255,7 +268,7 @@ def _whole_files(
 
 
 def _with_inlined(transaction: MetadataTransaction, table: TableDef, where: str, ids: Sequence[int]) -> Retired:
-    """Add the inlined rows that match."""
+    """Return the given files and the inlined rows that match the condition."""
     metadata, at = transaction.metadata, transaction.latest.snapshot_id
     retired = _these(transaction, table, ids)
     if not table.inlined:

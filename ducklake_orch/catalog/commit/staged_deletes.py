@@ -1,9 +1,9 @@
-"""Delete files: one for each data file, which says of every row it deletes with which snapshot that went.
+"""Stage delete files for a commit: one per data file, with the deleting snapshot of every row that it deletes.
 
-The engine keeps no more than one delete file for a data file, and reckons with that: when it deletes on, or flushes,
-its new file holds from the first snapshot that any row in it was deleted with, and one that had ended before would then
-hold beside it. So a new delete file takes in the one before, and the rows that are deleted in the catalog, and both go;
-earlier snapshots read in it what was deleted by then.
+The engine keeps at most one delete file per data file and relies on that. When it deletes more rows or flushes, its new
+delete file is valid from the first snapshot that deleted any of its rows; an older delete file that ended earlier would
+then be valid at the same snapshots. So a new delete file absorbs the previous delete file and the inlined deletions,
+and the commit removes both. Earlier snapshots read from the new file what was deleted by then.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,25 +12,25 @@ from dataclasses import dataclass, field
 from ducklake_orch.catalog.metadata import DataFile, Metadata, NewDeleteFile, TableDef, deletions_table
 from ducklake_orch.catalog.writing import Loss
 
-# Positions that are deleted in the catalog, with the snapshots that did it, by data file.
+# Inlined deletions by data file id: the position of each deleted row, and the snapshot that deleted it.
 InlinedDeletes = Mapping[int, Sequence[tuple[int, int]]]
 
 
 @dataclass
 class DeleteFiles:
-    """Deletions on their way into a table.
+    """Staged deletions of a table.
 
-    Their files name the snapshot that is going to delete, which is certain only inside the commit: so they are written
-    for the next one, and again there if somebody else has come first.
+    A delete file contains the id of the deleting snapshot, which is certain only inside the commit. So the delete files
+    are first written for the next snapshot id, and written again inside the commit if a concurrent commit took that id.
 
     Args:
         write: Writes delete files.
-        positions: Returns the query for the positions that a data file loses: `pos`.
+        positions: Returns the query for the positions of the rows to delete from a data file, as a column `pos`.
         files: The data files that lose some of their rows, but not all.
-        inlined: What they have lost in the catalog.
+        inlined: The inlined deletions that these data files already have.
 
     Attributes:
-        superseded: Files that were written for a snapshot which they did not get.
+        superseded: Paths of delete files that were written for a snapshot id that another commit took.
     """
 
     write: Callable[[Sequence[Loss]], Sequence[NewDeleteFile]]
@@ -46,11 +46,11 @@ class DeleteFiles:
 
     @property
     def paths(self) -> list[str]:
-        """All files that were written."""
+        """Paths of all delete files that were written."""
         return [*self.superseded, *(one.path for one in self._written)]
 
     def numbered(self, snapshot: int) -> tuple[NewDeleteFile, ...]:
-        """Return the delete files as the snapshot needs them."""
+        """Return the delete files for a snapshot id; write them if those already written are for another id."""
         if snapshot != self._snapshot:
             self.superseded += [one.path for one in self._written]
             self._written, self._snapshot = (), None
@@ -64,12 +64,12 @@ class DeleteFiles:
 
 
 def inlined_deletes(metadata: Metadata, table: TableDef, ids: Sequence[int] | None = None) -> InlinedDeletes:
-    """Return what data files have lost in the catalog.
+    """Return the inlined deletions of data files.
 
     Args:
         metadata: The metadata tables.
         table: The table.
-        ids: The data files; by default all that are live.
+        ids: The data files' ids; by default all live data files.
     """
     if (name := deletions_table(metadata, table)) is None:
         return {}

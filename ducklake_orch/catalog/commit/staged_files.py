@@ -1,4 +1,7 @@
-"""Files on their way into the catalog: everything about them that does not depend on when their turn comes."""
+"""Prepare new files for the commit: all metadata rows and statistics that do not depend on the snapshot.
+
+The entry point is `prepare`. It runs before the commit takes the lake's lock.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -46,11 +49,20 @@ _VARIANTS = {
 
 @dataclass(frozen=True)
 class PreparedFiles:
-    """New files as rows for the metadata tables, numbered from 0, and what they add up to.
+    """New files as rows for the metadata tables, numbered from 0, with their totals.
 
     Attributes:
-        rows: How many they have.
-        new_rows: How many of these get a row id with the commit.
+        count: The number of files.
+        rows: The number of rows in the files.
+        new_rows: The number of these rows that get a row id from the commit.
+        size: The size of the files in bytes.
+        files: Rows for `ducklake_data_file`.
+        values: Rows for `ducklake_file_partition_value`.
+        stats: Rows for `ducklake_file_column_stats`.
+        variants: Rows for `ducklake_file_variant_stats`.
+        mappings: The number of different name mappings.
+        names: Rows for `ducklake_name_mapping`.
+        summary: The statistics of all files together, by column id.
     """
 
     count: int
@@ -67,14 +79,14 @@ class PreparedFiles:
 
 
 def prepare(con: duckdb.DuckDBPyConnection, table: TableDef, files: Sequence[NewFile]) -> PreparedFiles:
-    """Make files ready for the commit.
+    """Prepare files for the commit.
 
     Args:
-        con: Any connection; it compares bounds.
-        table: What they were written for.
+        con: Any DuckDB connection, to compare bounds.
+        table: The table that the files were written for.
         files: The files.
     """
-    # Files that are read alike share a mapping.
+    # Files with equal name mappings share one mapping in the catalog.
     mappings: dict[tuple[MappedName, ...], int] = {}
     for file in files:
         if file.mapping is not None:
@@ -134,7 +146,7 @@ def prepare(con: duckdb.DuckDBPyConnection, table: TableDef, files: Sequence[New
 
 
 def prepare_few(con: duckdb.DuckDBPyConnection, table: TableDef, few: FewRows) -> PreparedFiles:
-    """Make rows for the catalog ready: there is no file, but there are rows, and what they add up to."""
+    """Prepare inlined rows for the commit: without files, but with the rows' count and statistics."""
     nothing = prepare(con, table, ())
     rows = sum(file.record_count for file in few.as_files)
     summary = summarize(con, table.leaves(), few.as_files, file_stats(few.as_files)) if few.as_files else {}
@@ -142,12 +154,12 @@ def prepare_few(con: duckdb.DuckDBPyConnection, table: TableDef, few: FewRows) -
 
 
 def stored_path(path: str, folder: str) -> tuple[str, bool]:
-    """Return a path as the catalog holds it, and whether that is relative to the folder."""
+    """Return a path as the catalog stores it, and whether it is relative to the folder."""
     return (path.removeprefix(folder), True) if path.startswith(folder) else (path, False)
 
 
 def _name_rows(names: Sequence[MappedName], mapping: int) -> list[tuple[object, ...]]:
-    """Return a mapping's rows; its columns are numbered for themselves, parents before what is in them."""
+    """Return the rows of a name mapping; its columns have their own numbers, a parent before its children."""
     rows: list[tuple[object, ...]] = []
 
     def add(name: MappedName, parent: int | None) -> None:

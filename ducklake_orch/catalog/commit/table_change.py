@@ -1,4 +1,4 @@
-"""What a commit is asked to do: files to add, rows to retire, a table to make first."""
+"""Describe what a commit is to do: the files to add, the rows to retire, the table to create first."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,38 +16,38 @@ class Everything:
 
 @dataclass(frozen=True, slots=True)
 class Partitions:
-    """Retire the partitions of these keys, in the table's current spec; NULL is None."""
+    """Retire the partitions with these keys of the table's current spec; None stands for NULL."""
 
     keys: frozenset[tuple[str | None, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """Retire the rows that match a predicate in DuckDB's SQL."""
+    """Retire the rows that match a predicate in DuckDB SQL."""
 
     where: str
 
 
 @dataclass(frozen=True, slots=True)
 class ExactFiles:
-    """Retire these files, as they were when they were read: with the same delete files and inlined deletes."""
+    """Retire these data files, if they still have the delete files and inlined deletions that they were read with."""
 
     files: tuple[DataFile, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ExactRows:
-    """Retire these rows, as they were found at a snapshot.
+    """Retire the rows that were found at a snapshot.
 
     Attributes:
         snapshot: The snapshot that they were found at.
-        where: The condition for all rows that the change depends on; None where it depends on every row.
-        seen: The files that may have held such rows, as they were.
-        whole: Those that go, because they lose all their rows or are written anew.
-        inlined_seen: The inlined rows that the change depends on, by their table: ids, and the snapshots that they came
-            with, for the engine updates a row in its place.
-        inlined: Ids of those that go.
-        rows: How many rows go, wherever they are.
+        where: The condition for all rows that the change depends on; None if it depends on every row.
+        seen: The data files that may have held such rows, as they were at that snapshot.
+        whole: The data files to retire, because they lose all their rows or are rewritten.
+        inlined_seen: The inlined rows that the change depends on, by their inlined-data table. Each is its row id and
+            the snapshot that added it, because the engine updates an inlined row under the same id.
+        inlined: Ids of the inlined rows to retire, by their inlined-data table.
+        rows: The number of rows to retire, in data files and inlined.
     """
 
     snapshot: int
@@ -61,14 +61,14 @@ class ExactRows:
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """Retire what is not of an earlier state; nothing of the table may have changed since this was planned.
+    """Retire what an earlier state did not have; any change of the table since the rollback was planned is a conflict.
 
     Attributes:
-        snapshot: The snapshot that it was planned on.
-        kept: The files that stay.
-        files: Those that go.
-        inlined: Ids of the inlined rows that go, by their table.
-        rows: How many rows go, wherever they are.
+        snapshot: The snapshot that the rollback was planned on.
+        kept: The data files that stay live.
+        files: The data files to retire.
+        inlined: Ids of the inlined rows to retire, by their inlined-data table.
+        rows: The number of rows to retire, in data files and inlined.
     """
 
     snapshot: int
@@ -82,40 +82,41 @@ Removal = Everything | Partitions | Matching | ExactFiles | ExactRows | Rollback
 
 
 class Deletions(Protocol):
-    """Delete files that depend on the snapshot they come with."""
+    """Delete files whose contents depend on the snapshot that commits them."""
 
     @property
     def files(self) -> Sequence[DataFile]:
-        """The data files that lose rows, as they were when their deletions were worked out."""
+        """The data files that lose rows, as they were when the deletions were planned."""
 
     @property
     def paths(self) -> Sequence[str]:
-        """All delete files that were written, those for other snapshots included."""
+        """Paths of all delete files that were written, including those for other snapshot ids."""
 
     def __len__(self) -> int: ...
 
     def numbered(self, snapshot: int) -> Sequence[NewDeleteFile]:
-        """Return them as a snapshot needs them."""
+        """Return the delete files for a snapshot id."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """A change of one table, planned and written, and now to be committed.
+    """A change of one table that is planned, whose files are written, and that is ready to commit.
 
     Attributes:
-        table: Its name.
-        known: The table as it was when this was planned; None when there was none.
-        target: The table that the files were written for; differs from `known` where columns are added or promoted.
-        files: What to add.
-        remove: What to retire; worked out inside the commit.
-        few: Rows for the catalog itself, when there are no files.
-        deletes: Delete files to add.
-        expect_snapshot: Refuse when what is to be retired has changed since this snapshot.
+        table: The table's name.
+        known: The table as it was when the change was planned; None if it did not exist.
+        target: The table that the files were written for; differs from `known` if columns are added or promoted.
+        files: The data files to add.
+        remove: What to retire; the commit finds the rows and files.
+        deletes: The delete files to add.
+        expect_snapshot: Refuse the change if the rows that it retires have changed since this snapshot.
         key: The caller's idempotency key.
-        replays: Whether a key that is committed already makes this a replay; else it is recorded anew.
-        only_new: Whether the table must not be there yet.
-        planned_version: Of the lake's schema, when this was planned: while it is the same, so is the table.
-        adopted: Files that others wrote: the lake must not have them already. They are added, or `files` are copies.
+        replays: Whether a key that is already committed makes this change a replay; if not, the key is recorded again.
+        only_new: Whether the change must create the table.
+        planned_version: The lake's schema version when the change was planned; while it is the same, so is the table.
+        adopted: Paths of files that another program wrote and that the lake must not have yet. `files` are these files
+            or copies of them.
+        few: Rows to store inlined in the catalog, if there are no files.
     """
 
     table: TableName
@@ -135,13 +136,13 @@ class TableChange:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What became of a change.
+    """The outcome of a change.
 
     Attributes:
-        snapshot_id: The snapshot it made, or the latest one when there was nothing to do.
-        replayed: Whether an earlier attempt had done it already; then nothing was done now.
+        snapshot_id: The snapshot that it created, or the latest snapshot if there was nothing to do.
+        replayed: Whether an earlier write with the same key had already committed; this change then did nothing.
         undone_by: For a replay, the first later snapshot that removed rows of the table.
-        delete_files: The delete files that came with it.
+        delete_files: Paths of the delete files that the change added.
     """
 
     snapshot_id: int

@@ -1,4 +1,4 @@
-"""The statistics of a whole table in the catalog: read, widened to cover new files, and written down."""
+"""Read a table's column statistics from the catalog, widen them to cover new files, and store them."""
 
 from collections.abc import Mapping
 
@@ -23,7 +23,7 @@ def widen_table_statistics(
     Args:
         transaction: The commit.
         table: The table.
-        added: What the files hold, by column id.
+        added: The statistics of the new files, by column id.
     """
     metadata, table_id, leaves = transaction.metadata, table.table_id, table.leaves()
     columns = "column_id, contains_null, contains_nan, min_value, max_value, extra_stats"
@@ -40,7 +40,7 @@ def widen_table_statistics(
 def write_table_statistics(
     transaction: MetadataTransaction, table_id: int, stats: Mapping[int, TableColumnStats]
 ) -> None:
-    """Write down what is known of a table's columns."""
+    """Insert the known statistics of a table's columns."""
     rows = [
         (column_id, one.contains_null, one.contains_nan, one.min_value, one.max_value, one.extra)
         for column_id, one in stats.items()

@@ -1,4 +1,4 @@
-"""What the caller of a write gets to know: what it did, or that it was done before."""
+"""Build the result that the caller of a write gets: what the write did, or that it replayed an earlier commit."""
 
 import logging
 from collections import defaultdict
@@ -15,7 +15,10 @@ log = logging.getLogger("ducklake_orch")
 
 
 def find_replay(metadata: Metadata, table: TableDef, key: str | None, latest: int) -> Committed | None:
-    """Look for the key before any work is done; the commit looks again."""
+    """Return the commit that already has the idempotency key, if any.
+
+    This check saves the work of writing files; the commit checks the key again.
+    """
     if key is None or not idempotency.has_keys(metadata):
         return None
     if (found := idempotency.find(metadata, table.table_id, key)) is None:
@@ -25,7 +28,7 @@ def find_replay(metadata: Metadata, table: TableDef, key: str | None, latest: in
 
 
 def write_result(write: Write, table: TableDef, mode: str, files: Sequence[NewFile], done: Committed) -> WriteResult:
-    """Return what the caller of a write gets to know; how long it took is added by who counted."""
+    """Return the result for the caller of a write, without the duration, which the caller of this function adds."""
     if done.replayed:
         later = f"; snapshot {done.undone_by} has removed rows since" if done.undone_by else ""
         log.warning("%s was done before, as snapshot %d%s", write.purpose, done.snapshot_id, later)
@@ -46,7 +49,7 @@ def write_result(write: Write, table: TableDef, mode: str, files: Sequence[NewFi
 
 
 def partitions_written(table: TableDef, files: Sequence[NewFile]) -> list[PartitionWritten]:
-    """Return what was written to each partition of a table; nothing where it has none."""
+    """Return what was written to each partition; an empty list if the table has no partition keys."""
     names = [key_name(key.field.transform, key.column.name) for key in partition_keys(table)]
     by_values: dict[tuple[str | None, ...], list[NewFile]] = defaultdict(list)
     for file in files:

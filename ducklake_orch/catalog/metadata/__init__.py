@@ -1,7 +1,8 @@
-"""What the catalog says: tables, columns, files and snapshots, read from the metadata tables and written to them.
+"""Read and write the metadata tables of the catalog: tables, columns, files and snapshots.
 
 This package reads the state of a table at a snapshot, translates names, types and paths into DuckLake's own form, and
-runs transactions on the metadata tables. It opens no data file.
+runs transactions on the metadata tables. It opens no data file. The entry points are `reading` to read and
+`MetadataTransaction` to write.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The clock of a catalog, by which ages are judged: hosts have clocks of their own, and one of them may be wrong."""
+"""Read the catalog's clock, by which ages of snapshots and files are computed, because a host's clock may be wrong."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -12,12 +12,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Clock:
-    """What time it is.
+    """The current time, and the offset of this host's clock.
 
     Attributes:
-        now: By the server of the catalog; by this host where the catalog is a file.
-        off: By how much this host's clock is ahead of the catalog; negative: behind.
-        against: What it was compared with.
+        now: The time by the clock of the catalog's server, or of this host if the catalog is a file.
+        off: How far this host's clock is ahead of the catalog's clock; negative if it is behind.
+        against: What the host's clock was compared with, for messages.
     """
 
     now: datetime
@@ -25,10 +25,10 @@ class Clock:
     against: str
 
     def refuse_wrong(self, *, force: bool) -> list[str]:
-        """Return what is wrong with this host's clock, as warnings.
+        """Return a warning if this host's clock is off by more than an hour.
 
         Raises:
-            ClockError: When it is off by more than a day, without `force`.
+            ClockError: When the clock is off by more than a day, unless `force` is set.
         """
         if abs(self.off) <= _WARNED:
             return []
@@ -43,10 +43,11 @@ class Clock:
 
 
 def read_clock(metadata: Metadata) -> Clock:
-    """Return the time by the catalog's clock, and how far this host's is off.
+    """Return the time by the catalog's clock, and the offset of this host's clock.
 
-    A catalog in a file has no clock. Its newest snapshot only tells whether this host's clock is behind: a lake that is
-    long not written looks like a clock that is ahead. Where it is behind, it still holds: everything seems younger.
+    A catalog in a file has no clock. Its newest snapshot shows only that this host's clock is behind, because a lake
+    without recent writes would look like a clock that is ahead. A clock that is behind is still used: by it, everything
+    only seems younger.
     """
     local = datetime.now(UTC)
     if (clock := metadata.dialect.clock_sql()) is not None:

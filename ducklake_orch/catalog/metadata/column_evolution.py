@@ -1,4 +1,7 @@
-"""Read values that were written under an earlier schema as columns of a later one: by id, whatever they were called."""
+"""Read values that were written with an earlier schema as columns of a later one.
+
+Columns are matched by id, so their names may differ.
+"""
 
 from ducklake_orch.catalog.metadata.table_model import ColumnDef
 from ducklake_orch.catalog.metadata.type_names import duckdb_type
@@ -6,12 +9,12 @@ from ducklake_orch.engine.quoting import identifier, literal
 
 
 def read_as(sql: str, old: ColumnDef | None, new: ColumnDef) -> str:
-    """Return the SQL of a column's value.
+    """Return the SQL that reads a value as a column of a later schema.
 
     Args:
-        sql: The value as it was written; it may be named more than once.
-        old: The column as it was when the value was written; None when it was not there yet.
-        new: The column as it is to be read.
+        sql: The SQL of the value as it was written; it may occur more than once in the result.
+        old: The column as it was when the value was written; None if it did not exist yet.
+        new: The column as the value is read.
     """
     if old is None:
         return initial_value(new)
@@ -39,7 +42,7 @@ def read_as(sql: str, old: ColumnDef | None, new: ColumnDef) -> str:
 
 
 def initial_value(column: ColumnDef) -> str:
-    """Return the SQL of what rows have in a column that was added after them."""
+    """Return the SQL of the value that a column has in rows that were written before it was added."""
     return f"CAST({literal(column.initial_default)} AS {duckdb_type(column)})"
 
 
@@ -48,7 +51,7 @@ def _field(sql: str, child: ColumnDef | None) -> str:
 
 
 def _same(old: ColumnDef, new: ColumnDef) -> bool:
-    """Whether a value needs no change; the name of a column does not matter, those inside a value do."""
+    """Return whether a value needs no conversion; a column's own name does not matter, names of struct fields do."""
     return (
         old.type == new.type
         and len(old.children) == len(new.children)

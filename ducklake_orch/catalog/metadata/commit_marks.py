@@ -1,4 +1,4 @@
-"""What callers wrote into the extra information of snapshots, to find these again."""
+"""Find a snapshot by a mark that its writer stored in the snapshot's extra information."""
 
 from contextlib import AbstractContextManager
 
@@ -8,11 +8,11 @@ from ducklake_orch.engine.session import Session
 
 
 def marked_snapshot(opened: AbstractContextManager[Session], mark: str) -> int | None:
-    """Return the latest snapshot whose extra information has a mark in it, among all that have not expired.
+    """Return the latest snapshot, among those that have not expired, whose extra information contains a mark.
 
     Args:
-        opened: A session that looks into the lake; it need not be entered.
-        mark: Letters and digits.
+        opened: A session to read the lake with; it need not be entered.
+        mark: The mark, of letters and digits.
     """
     with opened as session, reading(session, "Looking for what was done before") as metadata:
         name = metadata.dialect.table("ducklake_snapshot_changes")

@@ -1,4 +1,7 @@
-"""The one spelling of a file's path: the engine compares paths as texts, and deletes what it does not recognise."""
+"""Resolve file paths to one canonical spelling.
+
+The engine compares paths as texts, and it deletes files whose paths it does not recognize.
+"""
 
 import os
 import re
@@ -15,7 +18,7 @@ from ducklake_orch.errors import ConfigError, DuplicateFileError, FileNotUsableE
 
 Paths = str | Path | Sequence[str | Path]
 _NAMED = 20
-# Spellings of one scheme.
+# Schemes that mean the same storage.
 _FAMILIES = [("s3", "s3a", "s3n"), ("gs", "gcs"), ("r2",), ("az", "azure")]
 _READ_ONLY = ("http", "https", "hf")
 _GLOB = re.compile(r"[*?\[]")
@@ -23,15 +26,15 @@ _FILE_URL = re.compile(r"file:(?://localhost)?/+", re.IGNORECASE)
 
 
 def as_listed(path: str) -> str:
-    """Return a path as a listing of the storage spells it: DuckDB lists the files of `file:///data` as `/data/…`."""
+    """Return a path as DuckDB's listing of the storage spells it, for example `file:///data/…` as `/data/…`."""
     return _FILE_URL.sub("/", path, count=1) if _FILE_URL.match(path) else path
 
 
 def canonical(path: str, data_path: str) -> str:
-    """Return the spelling of a path by which the lake knows the file.
+    """Return the spelling that the lake uses for a path.
 
     Args:
-        path: As somebody wrote it; a plain one may be relative to the working directory, or lead through links.
+        path: The path as given. A local path may be relative to the working directory, and may contain links.
         data_path: The root of the lake's files.
     """
     scheme = scheme_of(path)
@@ -46,7 +49,7 @@ def canonical(path: str, data_path: str) -> str:
             f"`{shown(path)}` names its account; as a file of this lake it would not be recognised.",
             remedy="Write `az://container/path`.",
         )
-    # The lake's own spelling, where it has one.
+    # Use the scheme of the lake's own data path if it means the same storage.
     return f"{own if own in family else family[0]}://{'/'.join(parts)}"
 
 
@@ -54,7 +57,7 @@ def _local(path: str, data_path: str) -> str:
     real = os.path.realpath(os.path.expanduser(path))
     if scheme_of(data_path) is not None:
         return real
-    # The lake's folder may itself be reached through a link, and is known by that name.
+    # The lake's folder may itself be behind a link; the catalog then stores the path with the link.
     root = os.path.realpath(data_path)
     inside = real.startswith(f"{root.rstrip('/')}/")
     return data_path + os.path.relpath(real, root) if inside else real
@@ -63,19 +66,19 @@ def _local(path: str, data_path: str) -> str:
 def canonical_paths(
     con: duckdb.DuckDBPyConnection, config: LakeConfig, paths: Paths, data_path: str, *, owned: bool
 ) -> list[str]:
-    """Return the files that paths and patterns mean, each once, in one spelling.
+    """Return the canonical paths of the files that paths and patterns match, each once.
 
     Args:
-        con: A connection that is not in the lake, and knows the storage's secrets.
+        con: A connection that has not entered the lake and has the storage's secrets.
         config: The lake.
         paths: The paths and patterns.
         data_path: The root of the lake's files.
-        owned: Whether the lake will own the files, and delete them one day.
+        owned: Whether the lake will own the files, and therefore delete them when they are no longer needed.
 
     Raises:
         ConfigError: When a file that the lake would own is a link.
-        FileNotUsableError: When a pattern matches nothing.
-        DuplicateFileError: When a file is meant twice.
+        FileNotUsableError: When a pattern matches no file.
+        DuplicateFileError: When two paths or patterns match the same file.
     """
     if isinstance(paths, str | Path):
         paths = [paths]
@@ -96,7 +99,7 @@ def canonical_paths(
 
 
 def _refuse_link(path: str) -> None:
-    """Refuse a link to a file: the lake would own its target, wherever that is, and leave the link behind."""
+    """Refuse a link to a file: the lake would own and later delete its target, wherever that is, but not the link."""
     if scheme_of(path) not in (None, "file"):
         return
     local = os.path.expanduser(path.removeprefix("file://"))
@@ -113,7 +116,7 @@ def _files(con: duckdb.DuckDBPyConnection, config: LakeConfig, path: str) -> lis
         raise ConfigError(f"`{path}` is a folder.", remedy=f"Write `{pattern}` if you mean all files in it.")
     if not _GLOB.search(path):
         return [path]
-    # A name may have such characters in it, and then means itself.
+    # A file's name may itself contain glob characters, so an exact match comes first.
     files = _glob(con, config, exactly(path)) or _glob(con, config, path)
     if not files:
         raise FileNotUsableError(f"No file matches `{path}`.", remedy="Check folder and pattern.")
@@ -130,7 +133,7 @@ def _glob(con: duckdb.DuckDBPyConnection, config: LakeConfig, pattern: str) -> l
 
 
 def refuse_unowned(paths: Sequence[str]) -> None:
-    """Refuse files that a lake cannot own, because nobody can delete them."""
+    """Refuse files that a lake cannot own because their storage is read-only, so that they cannot be deleted."""
     web = [path for path in paths if scheme_of(path) in _READ_ONLY]
     if web:
         raise ConfigError(

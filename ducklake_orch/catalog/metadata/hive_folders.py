@@ -1,4 +1,4 @@
-"""The `key=value` folders of files, as the engine names and finds them: encoded, and keys compared as they stand."""
+"""Write and parse `key=value` folders of file paths as the engine does: URL-encoded, with keys compared literally."""
 
 from urllib.parse import quote, unquote
 
@@ -9,28 +9,28 @@ NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
 
 def folder(key: str, encoded: str | None) -> str:
-    """Return the folder of a value, which is encoded already, as COPY names it."""
+    """Return the folder of a key and an already encoded value, as COPY names it."""
     return f"{quote(key, safe='')}={NULL_FOLDER if encoded is None else encoded}/"
 
 
 def path_folders(path: str) -> list[tuple[str, str]]:
-    """Return the `key=value` folders of a path as the engine finds them, both still encoded."""
+    """Return the keys and values of a path's folders as the engine parses them, both still encoded."""
     folders = (one.partition("=") for one in path.split("/")[:-1])
     return [(key, value) for key, equals, value in folders if key and equals and "=" not in value]
 
 
 def meant(key: str) -> str:
-    """Return what spellings of a key have in common that mean the same column."""
+    """Return the normal form of a key, which is the same for all spellings of one column."""
     return folded(unquote(key))
 
 
 def path_text(path: str, key: str) -> str | None:
-    """Return the value that readers take for a key, still encoded: that of the first folder; None where none has it."""
+    """Return the value that readers use for a key, still encoded: that of the first folder with it, or None."""
     return next((value for name, value in path_folders(path) if name == key), None)
 
 
 def path_value(text: str | None, column: ColumnDef | None) -> str | None:
-    """Return what a folder's value says of a column, as text; without a column, of a number."""
+    """Return the value that a folder's text means for a column, or for a number if `column` is None; None for NULL."""
     if text is None or text == NULL_FOLDER:
         return None
     if text.lower() in ("", "null") and (column is None or column.type != "varchar"):

@@ -1,4 +1,4 @@
-"""Rows and deletions that are kept in the metadata database instead of in files."""
+"""Read inlined rows and inlined deletions, which the metadata database stores instead of files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,23 +21,23 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.dialects import Dialect, dialect_of
 from ducklake_orch.engine.quoting import identifier
 
-# SQLite puts no more than 500 SELECTs together.
+# SQLite allows at most 500 SELECTs in one UNION ALL.
 _SELECTS_IN_ONE_QUERY = 400
-# The row id and the two snapshots, beside the columns of an inlined row.
+# An inlined-data table has three internal columns: the row id and the begin and end snapshots.
 _INTERNAL_COLUMNS = 3
 
 
 @dataclass(frozen=True)
 class InlinedRows:
-    """The live inlined rows of one schema version.
+    """A query for the inlined rows of one schema version.
 
     Attributes:
-        table: Where they are kept.
-        schema_version: The version of the table's schema that they were written with.
-        sql: The query that gives them: the columns asked for, by name, then the next three.
-        row_id: What the row's id is called beside them.
-        snapshot: What the snapshot is called that the row came with.
-        end: What the snapshot is called that the row ended with, where that was asked for.
+        table: The inlined-data table.
+        schema_version: The version of the table's schema that the rows were written with.
+        sql: The query. It returns the requested columns by name, then the three columns below.
+        row_id: Name of the column with the row id.
+        snapshot: Name of the column with the snapshot that added the row.
+        end: Name of the column with the snapshot that ended the row, if it was requested.
     """
 
     table: str
@@ -49,24 +49,24 @@ class InlinedRows:
 
 
 def deletions_table(metadata: Metadata, table: TableDef) -> str | None:
-    """Return the name of the metadata table of deleted positions, if there is one."""
+    """Return the name of the table of inlined deletions, or None if it does not exist."""
     name = f"ducklake_inlined_delete_{table.table_id}"
     return name if is_there(metadata, name) else None
 
 
 def deletions_sql(metadata: Metadata, name: str, at: int) -> str:
-    """Return the query for deleted positions at a snapshot: `data_file_id`, `pos`."""
+    """Return the query for the inlined deletions at a snapshot, with the columns `data_file_id` and `pos`."""
     source = metadata.table_sql(name)
     return f"SELECT DISTINCT file_id AS data_file_id, row_id AS pos FROM {source} WHERE begin_snapshot <= {at}"
 
 
 def inlined_rows(history: TableHistory, at: int, columns: Sequence[ColumnDef]) -> tuple[InlinedRows, ...]:
-    """Return how to get the inlined rows that are live at a snapshot, as they are to be read.
+    """Return the queries for the inlined rows that are live at a snapshot.
 
     Args:
         history: The table and its past.
         at: The snapshot.
-        columns: What is to be read of them.
+        columns: The columns to read, as they are defined now.
     """
     metadata, table = history.metadata, history.table
     found = [one for one in table.inlined if is_there(metadata, one.name)]
@@ -74,12 +74,12 @@ def inlined_rows(history: TableHistory, at: int, columns: Sequence[ColumnDef]) -
 
 
 def inlined_versions(history: TableHistory, columns: Sequence[ColumnDef], condition: str) -> tuple[InlinedRows, ...]:
-    """Return how to get inlined rows that are or were there: besides what `inlined_rows` gives, when they ended.
+    """Return the queries for live and ended inlined rows, which also return the snapshot that ended each row.
 
     Args:
         history: The table and its past.
-        columns: What is to be read of them.
-        condition: Which of them, by `begin_snapshot` and `end_snapshot`.
+        columns: The columns to read, as they are defined now.
+        condition: The condition on the rows, in terms of `begin_snapshot` and `end_snapshot`.
     """
     found = [one for one in history.table.inlined if is_there(history.metadata, one.name)]
     return tuple(versions_of(history, one, columns, condition) for one in found)
@@ -88,23 +88,26 @@ def inlined_versions(history: TableHistory, columns: Sequence[ColumnDef], condit
 def versions_of(
     history: TableHistory, place: InlinedTable, columns: Sequence[ColumnDef], condition: str
 ) -> InlinedRows:
-    """Return how to get inlined rows of one schema version, as `inlined_versions` does."""
+    """Return the query for the inlined rows of one schema version, as `inlined_versions` does for all."""
     return _rows(history, place, condition, columns, ends=True)
 
 
 def count_sql(metadata: Metadata, inlined: InlinedTable, at: int) -> str:
-    """Return the query for how many inlined rows are live at a snapshot."""
+    """Return the query for the number of inlined rows that are live at a snapshot."""
     return f"SELECT count(*) FROM {metadata.table_sql(inlined.name)} WHERE {live(at)}"
 
 
 def count_inlined(metadata: Metadata, table: TableDef, at: int) -> int:
-    """Return how many inlined rows of a table are live at a snapshot."""
+    """Return the number of inlined rows of a table that are live at a snapshot."""
     there = [one for one in table.inlined if is_there(metadata, one.name)]
     return sum(int(metadata.rows(count_sql(metadata, one, at))[0][0]) for one in there)
 
 
 def places_with_dead_rows(metadata: Metadata) -> list[str]:
-    """Return the tables of the whole lake that hold inlined rows which have ended, in a constant number of queries."""
+    """Return the names of all inlined-data tables of the lake that hold ended rows.
+
+    The tables are counted in batches, so that the number of queries hardly grows with their number.
+    """
     config = metadata.config
     registry = metadata.rows(f"SELECT table_name FROM {metadata.table_sql('ducklake_inlined_data_tables')}")
     there = set(dialect_of(config).names(metadata.con, "ducklake_inlined_data_"))
@@ -121,7 +124,7 @@ def places_with_dead_rows(metadata: Metadata) -> list[str]:
 
 
 def is_there(metadata: Metadata, name: str) -> bool:
-    """Whether the metadata database has a table that other sessions make and drop as they need it."""
+    """Return whether the metadata database has a table; other sessions may create and drop such tables at any time."""
     if not metadata.dialect.exists(metadata.con, name):
         return False
     metadata.dialect.refresh_tables(metadata.con)
@@ -144,17 +147,18 @@ def _rows(
     if ends:
         select.append(f"end_snapshot AS {end}")
         stored.append("end_snapshot")
-    # Fetched before any condition is put on them: DuckDB hands some to Postgres that it then cannot write down.
+    # Materialize the rows before any condition applies: DuckDB pushes some conditions down to PostgreSQL that it then
+    # cannot write as SQL.
     rows = f"SELECT {', '.join(stored)} FROM {metadata.table_sql(inlined.name)} WHERE {condition}"
     sql = f"WITH stored AS MATERIALIZED ({rows}) SELECT {', '.join(select)} FROM stored"
     return InlinedRows(inlined.name, inlined.schema_version, sql, row_id, snapshot, end)
 
 
 def stored_types(dialect: Dialect[Any], columns: Sequence[ColumnDef]) -> dict[str, str] | None:
-    """Return the types in which the catalog stores inlined rows; None when it cannot store such columns.
+    """Return the types in which the catalog stores inlined rows; None if it cannot store such columns.
 
     Args:
-        dialect: Of the catalog.
+        dialect: The catalog's dialect.
         columns: The table's columns.
     """
     if reserved_column(columns) is not None or not all(dialect.takes_inlined_column(one.name) for one in columns):
@@ -167,12 +171,12 @@ def stored_types(dialect: Dialect[Any], columns: Sequence[ColumnDef]) -> dict[st
 
 
 def inlines(config: LakeConfig, table: TableDef) -> bool:
-    """Whether the engine inlines small inserts into a table; unless told otherwise, it does."""
+    """Return whether the engine inlines small inserts into a table, which it does by default."""
     limit = table.options.get("data_inlining_row_limit", config.data_inlining_row_limit)
     return limit is None or int(limit) > 0
 
 
 def stored_value(metadata: Metadata, column: ColumnDef) -> str:
-    """Return the SQL of an inlined value, in the type of its column; catalogs keep much as text."""
+    """Return the SQL of an inlined value, cast to the type of its column; catalogs store many types as text."""
     stored = metadata.dialect.inlined_value(column.type, identifier(stored_name(column.name)))
     return f"CAST({stored} AS {duckdb_type(column)})"

@@ -1,4 +1,4 @@
-"""The files that the catalog knows: those of its tables, and those that are to be deleted."""
+"""List the paths of all files in the catalog: those of its tables, and those scheduled for deletion."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -11,7 +11,7 @@ from ducklake_orch.engine.quoting import literal
 
 
 def table_folders(metadata: Metadata) -> dict[int, str]:
-    """Return the folder of every table, dropped ones too; a table keeps it under all of its names."""
+    """Return the folder of every table, dropped ones included, by table id; a renamed table keeps its folder."""
     name, root = metadata.table_sql, metadata.data_path()
     rows = metadata.rows(
         f"SELECT DISTINCT t.table_id, t.path, t.path_is_relative, s.path, s.path_is_relative"
@@ -25,7 +25,12 @@ def table_folders(metadata: Metadata) -> dict[int, str]:
 
 
 def absolute_paths(rows: Sequence[tuple[Any, ...]], folders: Mapping[int, str]) -> dict[int, str]:
-    """Return the absolute paths of files by their ids: of rows that begin with id, table, path, whether relative."""
+    """Return the absolute paths of files, by file id.
+
+    Args:
+        rows: Rows that begin with file id, table id, path, and whether the path is relative.
+        folders: The tables' folders, by table id.
+    """
     return {
         int(number): _absolute(folders[int(table_id)] if truth(relative) else None, path)
         for number, table_id, path, relative, *_ in rows
@@ -37,11 +42,11 @@ def paths_of_tables(metadata: Metadata, names: Collection[str] | None = None) ->
 
     Args:
         metadata: The metadata tables.
-        names: Only those whose last part is one of these.
+        names: If given, return only paths whose last part is one of these names.
     """
     some = "true"
     if names is not None:
-        # Not `parse_filename`, which also splits at backslashes: on an object store, and on a disk, they are letters.
+        # `parse_filename` would also split at backslashes, which are ordinary characters in object keys and file names.
         some = f"split_part(path, '/', -1) IN ({', '.join(map(literal, sorted(names))) or 'NULL'})"
     parts = [
         f"SELECT {kind}_file_id, table_id, path, path_is_relative"
@@ -52,7 +57,12 @@ def paths_of_tables(metadata: Metadata, names: Collection[str] | None = None) ->
 
 
 def scheduled_paths(metadata: Metadata, before: datetime | None = None) -> dict[int, str]:
-    """Return the paths of files that are to be deleted, by their ids; maybe only those scheduled before a time."""
+    """Return the paths of files that are scheduled for deletion, by file id.
+
+    Args:
+        metadata: The metadata tables.
+        before: If given, return only files that were scheduled before this time.
+    """
     limit = "" if before is None else f" WHERE schedule_start::TIMESTAMPTZ < {literal(before)}::TIMESTAMPTZ"
     rows = metadata.rows(
         "SELECT data_file_id, path, path_is_relative"

@@ -1,4 +1,7 @@
-"""Tables of ducklake-orch in the metadata database, created on first write and changed without a snapshot."""
+"""Create and write ducklake-orch tables in the metadata database.
+
+They are created on first write, and writes to them add no snapshot.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,22 +16,22 @@ from ducklake_orch.engine.session import Session, open_session
 
 @dataclass(frozen=True)
 class OwnTable:
-    """A table of ducklake-orch in the metadata database.
+    """A ducklake-orch table in the metadata database.
 
     Attributes:
-        name: Its name.
-        columns: Its columns, in SQL that every catalog takes.
+        name: The table's name.
+        columns: The definitions of its columns, in SQL that every catalog accepts.
     """
 
     name: str
     columns: str
 
     def is_there(self, metadata: Metadata) -> bool:
-        """Whether the table exists."""
+        """Return whether the table exists."""
         return metadata.dialect.exists(metadata.con, self.name)
 
     def write(self, config: LakeConfig, purpose: str, work: Callable[[MetadataTransaction], None]) -> None:
-        """Write to it; `work` runs again on every attempt, and running it twice must have the effect of once."""
+        """Write to the table in a transaction of its own; `work` runs on every attempt, so it must be idempotent."""
 
         def attempt(transaction: MetadataTransaction) -> None:
             create_within(transaction, self.name, self.columns)
@@ -41,14 +44,14 @@ class OwnTable:
 
 
 def create_before(session: Session, name: str, columns: str) -> None:
-    """Create a table before a transaction begins, where CREATE TABLE would commit that transaction."""
+    """Create a table before a transaction begins, on catalogs where CREATE TABLE would commit that transaction."""
     dialect, root = dialect_of(session.config), session.instance.root
     if dialect.create_commits and not dialect.exists(root, name):
         root.execute(dialect.change(name, _create_sql(columns)))
 
 
 def create_within(transaction: MetadataTransaction, name: str, columns: str) -> None:
-    """Create a table in the transaction that writes to it, where `create_before` left that to it."""
+    """Create a table in the transaction that writes to it, on the catalogs where `create_before` does not."""
     if not transaction.dialect.create_commits:
         transaction.change(name, _create_sql(columns))
 

@@ -1,8 +1,8 @@
-"""Names of columns that no user gave: beside the columns of a table, in files, and in the catalog.
+"""Choose names for helper columns that collide with no user column, and refuse user columns with reserved names.
 
-A user's column may be called like anything, in any case of letters. So a helper column beside columns of a table takes
-a name that none of them has, stored columns are read under names that no helper column has, and a table with a column
-that is called like one of the engine's keeps no rows in the catalog.
+A user's column can have any name, in upper or lower case. So a helper column gets a name that no column of the table
+has, and stored columns are read under names that no helper column has. A table with a column that has one of the
+engine's names has no inlined rows.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,12 +13,12 @@ from ducklake_orch.errors import DataError
 
 # The position of a row in its file.
 _POSITION = "__ducklake_orch_position"
-# The engine refuses these while it may inline rows of the table.
+# The engine refuses these names for columns of a table whose rows it may inline.
 RESERVED = ("row_id", "begin_snapshot", "end_snapshot", ROW_ID, SNAPSHOT_ID)
 
 
 def free_name(name: str, taken: Iterable[str]) -> str:
-    """Return a name that is not taken: this one, or a longer one."""
+    """Return `name`, or `name` with underscores appended, so that it is not taken."""
     known = {folded(one) for one in taken}
     while folded(name) in known:
         name += "_"
@@ -26,47 +26,48 @@ def free_name(name: str, taken: Iterable[str]) -> str:
 
 
 def beside(name: str, columns: Iterable[ColumnDef]) -> str:
-    """Return the name of a helper column beside columns of a table."""
+    """Return the name for a helper column that collides with no column of a table."""
     return free_name(name, (one.name for one in columns))
 
 
 def position_name(columns: Iterable[ColumnDef]) -> str:
-    """Return what the position of a row in its file is called beside columns of a table."""
+    """Return the name for the helper column with the position of a row in its file."""
     return beside(_POSITION, columns)
 
 
 def row_id_name(columns: Iterable[ColumnDef]) -> str:
-    """Return what the id of a row is called beside columns of a table, also in files; readers go by its field id."""
+    """Return the name for the row id column, also in files; readers find that column by its field id."""
     return beside(ROW_ID, columns)
 
 
 def snapshot_id_name(columns: Iterable[ColumnDef]) -> str:
-    """Return what the snapshot of a row is called beside columns of a table, also in files."""
+    """Return the name for the column with the snapshot that added a row, also in files."""
     return beside(SNAPSHOT_ID, columns)
 
 
 def stored_name(name: str) -> str:
-    """Return what a stored column is called where it is read: no helper column's name begins like this."""
+    """Return the name under which a stored column is read; no helper column's name has this prefix."""
     return f"column {name}"
 
 
 def reserved_column(columns: Iterable[ColumnDef]) -> str | None:
-    """Return the first column that is called like one of the engine's own, if there is one."""
+    """Return the first column name that is reserved by the engine, or None."""
     return next((one.name for one in columns if folded(one.name) in RESERVED), None)
 
 
 def refuse_reserved(columns: Sequence[ColumnDef], *, inlines: bool) -> None:
-    """Refuse new columns whose names the engine refuses while it may inline rows, or breaks tables with.
+    """Refuse new columns whose names break the table, or whose names the engine refuses while it may inline rows.
 
-    The engine writes row ids and snapshots into data files as columns `ROW_ID` and `SNAPSHOT_ID`. It gives them the
-    field id of a user's column of that name, and can then read neither row ids nor earlier snapshots.
+    The engine writes row ids and snapshots into data files as columns `ROW_ID` and `SNAPSHOT_ID`. If a user's column
+    has such a name, the engine writes its own column with the field id of the user's column. It can then read neither
+    row ids nor earlier snapshots.
 
     Args:
         columns: The new columns.
         inlines: Whether the engine inlines small inserts into their table.
 
     Raises:
-        DataError: Names the first.
+        DataError: When a column has such a name; names the first one.
     """
     broken = next((one.name for one in columns if folded(one.name) in (ROW_ID, SNAPSHOT_ID)), None)
     if broken is not None:

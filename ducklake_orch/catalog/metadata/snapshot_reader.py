@@ -1,4 +1,8 @@
-"""Read the metadata tables at one snapshot: a constant number of queries, however many tables and files there are."""
+"""Read the metadata tables at one snapshot.
+
+The entry point is `reading`, which gives a `Metadata`. The number of queries is constant: it does not depend on the
+number of tables and files.
+"""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -22,7 +26,7 @@ from ducklake_orch.engine.session import Session, open_metadata
 from ducklake_orch.engine.snapshots import metadata
 from ducklake_orch.errors import CatalogVersionError, DuckLakeOrchError, ObjectNotFoundError
 
-# The format that this module reads and writes.
+# The DuckLake format version that this package reads and writes.
 FORMAT_VERSION = "1.0"
 
 
@@ -30,8 +34,8 @@ class Metadata:
     """The metadata tables, as one connection sees them.
 
     Args:
-        con: A connection that is not in the lake: in it, names would be looked up by the extension, which opens a
-            transaction of its own and, on SQLite, blocks itself.
+        con: A connection that has not entered the lake. In an entered connection the extension would resolve names in a
+            transaction of its own, and on SQLite the two transactions would block each other.
         config: The lake.
     """
 
@@ -50,7 +54,7 @@ class Metadata:
         return self.con.execute(sql).fetchall()
 
     def latest(self) -> SnapshotRow:
-        """Return the latest snapshot, asked of the catalog itself."""
+        """Return the latest snapshot, from a query that the catalog itself runs."""
         columns = "snapshot_id, schema_version, next_catalog_id, next_file_id"
         name = self.dialect.table("ducklake_snapshot")
         sql = f"select {columns} from {name} order by snapshot_id desc limit 1"
@@ -61,7 +65,7 @@ class Metadata:
         """Return a table at a snapshot.
 
         Raises:
-            ObjectNotFoundError: When there is none of that name; names the nearest.
+            ObjectNotFoundError: When no table has that name; the error suggests similar names.
         """
         found = self.find_table(wanted, at)
         if found is None:
@@ -79,7 +83,7 @@ class Metadata:
         )
 
     def find_schema(self, name: str, at: int) -> tuple[int, str] | None:
-        """Return the id and the folder of a schema at a snapshot, if there is one of that name."""
+        """Return the id and the folder of a schema at a snapshot, or None if no schema has that name."""
         columns = "schema_id, schema_name, path, path_is_relative"
         for row in self.rows(f"SELECT {columns} FROM {self.table_sql('ducklake_schema')} WHERE {live(at)}"):
             if (text(row[1]) or "").lower() == name.lower():
@@ -87,14 +91,14 @@ class Metadata:
         return None
 
     def has_view(self, schema: str, name: str, at: int) -> bool:
-        """Whether a view has a name at a snapshot; tables and views share theirs."""
+        """Return whether a view has a name at a snapshot; tables and views share one namespace."""
         rows = self.rows(f"""
             SELECT s.schema_name, v.view_name FROM {self.table_sql("ducklake_view")} v
             JOIN {self.table_sql("ducklake_schema")} s USING (schema_id) WHERE {live(at, "v")} AND {live(at, "s")}""")
         return any(TableName(schema, name).names(text(row[0]) or "", text(row[1]) or "") for row in rows)
 
     def find_table(self, wanted: TableName, at: int) -> TableDef | None:
-        """Return a table at a snapshot, if there is one of that name."""
+        """Return a table at a snapshot, or None if no table has that name."""
         row = self._table_row(wanted, at)
         if row is None:
             return None
@@ -122,37 +126,37 @@ class Metadata:
         )
 
     def data_path(self) -> str:
-        """Return the root of the lake's files: the configured one where it overrides what the lake was made with."""
+        """Return the root of the lake's files: the configured one if it overrides the one in the catalog."""
         if self.config.override_data_path and self.config.data_path:
             return self.config.data_path
         return join_path("", self._settings()[("data_path", None, None)], relative=False)
 
     def requires_message(self) -> bool:
-        """Whether the lake takes no commit without a message."""
+        """Return whether the lake requires a message for every commit."""
         return bool(truth(self._settings().get(("require_commit_message", None, None))))
 
     def lake_id(self) -> str:
-        """Return the identity of the lake, whatever it is called: the UUID that its first schema was made with."""
+        """Return the identity of the lake, which does not depend on its name: the UUID of its first schema."""
         name = self.dialect.table("ducklake_schema")
         column = self.dialect.texts(["schema_uuid"])
         sql = f"select {column} from {name} order by begin_snapshot, schema_id limit 1"
         return next((text(row[0]) or "" for row in self.rows(self.dialect.query(sql))), "")
 
     def snapshot_time(self, snapshot: int) -> int | None:
-        """Return when a snapshot was made, in microseconds; None where the lake has no such snapshot."""
+        """Return the time of a snapshot, in microseconds since the epoch; None if there is no such snapshot."""
         sql = f"SELECT epoch_us(snapshot_time::TIMESTAMPTZ) FROM {self.table_sql('ducklake_snapshot')}"
         return next((int(row[0]) for row in self.rows(f"{sql} WHERE snapshot_id = {snapshot}")), None)
 
     def encrypted(self) -> bool:
-        """Whether the lake's files are encrypted."""
+        """Return whether the lake's files are encrypted."""
         return bool(truth(self._settings().get(("encrypted", None, None))))
 
     def lake_mark(self) -> str:
-        """Return what the names of the files have in them that writers of this lake make."""
+        """Return the mark of the lake, which is part of the names of all files that its writers create."""
         return lake_mark(*(self._settings().get(("lake", one, None)) for one in ("main schema", "catalog")))
 
     def options(self, schema_id: int | None = None, table_id: int | None = None) -> dict[str, str]:
-        """Return the options that hold for a table: its own, else its schema's, else the lake's."""
+        """Return the options that apply to a table: its own override its schema's, which override the lake's."""
         scopes: list[tuple[str | None, int | None]] = [(None, None), ("schema", schema_id), ("table", table_id)]
         found: dict[str, str] = {}
         for scope in scopes:
@@ -163,9 +167,9 @@ class Metadata:
         if self._values is not None:
             return self._values
         name = self.dialect.table("ducklake_metadata")
-        # `key` is a word of MySQL's, unless something stands before it.
+        # The alias is needed because an unqualified `key` is a reserved word in MySQL.
         columns = self.dialect.texts(["m.key", "m.scope", "m.scope_id", "m.value"])
-        # What makes the mark of the lake is asked for in the same question.
+        # The same query also reads what the mark of the lake is computed from.
         schemas = self.dialect.table("ducklake_schema")
         main = self.dialect.texts(["'lake'", "'main schema'", "null", "s.schema_uuid"])
         place = self.dialect.texts(["'lake'", "'catalog'", "null", self.dialect.catalog_name()])
@@ -196,18 +200,18 @@ class Metadata:
         return next((row for row in rows if wanted.names(text(row[3]) or "", text(row[6]) or "")), None)
 
     def first_free_column(self, table_id: int) -> int:
-        """Return the id that the table's next new column gets; ids of dropped columns are not used again."""
+        """Return the id for the table's next new column; ids of dropped columns are never reused."""
         rows = self.rows(f"SELECT max(column_id) FROM {self.table_sql('ducklake_column')} WHERE table_id = {table_id}")
         return int(rows[0][0] or 0) + 1
 
 
 @contextmanager
 def reading(session: Session, doing: str) -> Iterator[Metadata]:
-    """Read the metadata of a lake in one transaction, for a block.
+    """Open a transaction that reads the metadata tables of a lake, for the duration of a block.
 
     Args:
         session: The lake; it need not be entered.
-        doing: What for, in the message of an error.
+        doing: The purpose of the read, for error messages.
     """
     failure: DuckLakeOrchError | None = None
     with closing(session.instance.root.cursor()) as con:
@@ -220,7 +224,7 @@ def reading(session: Session, doing: str) -> Iterator[Metadata]:
         except duckdb.Error as error:
             failure = classify(error, session.config, f"{doing} failed")
         finally:
-            # Not left to close(): when the server is gone, an open transaction there takes the whole process with it.
+            # Roll back explicitly: if the server is unreachable, close() with an open transaction crashes the process.
             with suppress(duckdb.Error):
                 con.execute("ROLLBACK")
     if failure is not None:
@@ -230,10 +234,10 @@ def reading(session: Session, doing: str) -> Iterator[Metadata]:
 
 @contextmanager
 def reading_shared(config: LakeConfig, doing: str) -> Iterator[Metadata | None]:
-    """Read the metadata of a catalog that only one process can write, beside others that read it.
+    """Read the metadata tables of a catalog that only one process can write, while other processes read it too.
 
-    Gives None where the lake itself has to be opened: other catalogs are shared anyway, and this one may have to be
-    created or migrated first.
+    Yields None if the lake itself must be opened instead: other kinds of catalogs are shared anyway, and this catalog
+    may have to be created or migrated first.
     """
     path = config.catalog_file
     if not dialect_of(config).attached_by_one_process or config.automatic_migration or not (path and path.exists()):
@@ -251,9 +255,9 @@ def reading_shared(config: LakeConfig, doing: str) -> Iterator[Metadata | None]:
 
 
 def folder_name(*names: str) -> str:
-    """Return the folder of a schema or table: its name where that is plain, else something made of it.
+    """Return the folder of a schema or table: its name if that is plain, else a UUID computed from the name.
 
-    The same for every writer, so that the files of two first writers lie in one place.
+    The result is the same for every writer, so that two concurrent first writers use the same folder.
     """
     name = names[-1]
     plain = name.isascii() and name.replace("_", "").isalnum()
@@ -261,12 +265,12 @@ def folder_name(*names: str) -> str:
 
 
 def live(at: int, alias: str | None = None) -> str:
-    """Return the condition for rows that hold at a snapshot."""
+    """Return the SQL condition for rows that are live at a snapshot."""
     prefix = f"{alias}." if alias else ""
     return f"{prefix}begin_snapshot <= {at} AND ({prefix}end_snapshot IS NULL OR {prefix}end_snapshot > {at})"
 
 
 def join_path(root: str, path: Any, relative: Any) -> str:
-    """Return the absolute form of a folder as the catalog holds it, with its closing slash."""
+    """Return the absolute path, with a closing slash, of a folder that the catalog stores."""
     folder = f"{root}{text(path) or ''}" if relative else as_listed(text(path) or "")
     return folder if folder.endswith("/") else f"{folder}/"

@@ -1,4 +1,4 @@
-"""Rows on their way into a metadata table: made ready before the queue is taken, numbered when their turn has come."""
+"""Stage rows for a metadata table: prepare them before the lake's lock is taken; the commit assigns their ids."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,8 +11,8 @@ import duckdb
 from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.errors import ConfigError
 
-# More rows than this go in as one Arrow relation. Up to here text is as fast, and the first list that pyarrow takes
-# makes it load pandas, for a second in which others may be waiting.
+# More rows than this are inserted as one Arrow relation. Up to this number, text is as fast. Arrow has a cost: pyarrow
+# loads pandas when it converts its first list, which takes a second during which other writers may wait.
 _ROWS_AS_TEXT = 5_000
 _NAME = "__ducklake_orch_rows"
 
@@ -22,9 +22,9 @@ class Relation:
     """Rows with named columns, as text or as Arrow.
 
     Attributes:
-        columns: Name of each column with its DuckDB type, which a column of NULLs would not tell.
+        columns: The DuckDB type of each column, by name; a column of NULLs would not show its type.
         rows: The rows.
-        arrow: The same as an Arrow table, when there are many.
+        arrow: The same rows as an Arrow table, if there are many.
     """
 
     columns: Mapping[str, str]
@@ -33,7 +33,7 @@ class Relation:
 
     @classmethod
     def of(cls, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> "Relation":
-        """Make rows ready."""
+        """Prepare rows, as text or as Arrow depending on their number."""
         if any(isinstance(one, str) and "\0" in one for row in rows for one in row):
             raise ConfigError("A value with a NUL character cannot be written in SQL.")
         if len(rows) <= _ROWS_AS_TEXT:
@@ -50,7 +50,7 @@ class Relation:
 
     @contextmanager
     def source(self, con: duckdb.DuckDBPyConnection) -> Iterator[str]:
-        """Give what stands behind FROM to read the rows."""
+        """Yield the FROM item that reads the rows."""
         if self.arrow is None:
             values = zip(self.columns.items(), zip(*self.rows, strict=True), strict=True)
             yield f"(SELECT {', '.join(_unnested(name, kind, column) for (name, kind), column in values)})"
@@ -63,6 +63,6 @@ class Relation:
 
 
 def _unnested(name: str, kind: str, column: Sequence[Any]) -> str:
-    """Return the values of a column, one below the other: DuckDB reads JSON much faster than lists in SQL."""
+    """Return the SQL that unnests a column's values; they are JSON, which DuckDB parses much faster than SQL lists."""
     values = json.dumps(column, ensure_ascii=False, default=str)
     return f"unnest(from_json_strict({literal(values)}, {literal(json.dumps([kind]))})) AS {identifier(name)}"

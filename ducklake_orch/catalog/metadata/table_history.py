@@ -1,4 +1,4 @@
-"""What a table has been: its columns at every snapshot, and every way in which its files were ever laid out."""
+"""Read the history of a table: its columns at every snapshot, and every partition spec of its files."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -13,7 +13,7 @@ from ducklake_orch.catalog.metadata.type_names import NESTED, duckdb_type
 
 @dataclass(frozen=True)
 class TableHistory:
-    """A table's columns and partition specs, those of the past included.
+    """A table's current and past columns and partition specs.
 
     Args:
         metadata: The metadata tables.
@@ -24,20 +24,21 @@ class TableHistory:
     table: TableDef
 
     def version_at(self, snapshot: int) -> int:
-        """Return the version of the table's schema that held at a snapshot."""
+        """Return the version of the table's schema at a snapshot."""
         versions = self.table.schema_versions
         place = bisect_right(versions, snapshot, key=lambda one: one[0])
         return versions[max(place - 1, 0)][1] if versions else 0
 
     def columns(self, version: int) -> tuple[ColumnDef, ...]:
         """Return the columns of a version of the table's schema."""
-        # Where a table has no place for inlined rows yet, the engine makes one under a version that altered nothing.
+        # If a table has no inlined-data table yet, the engine creates one under a version that did not alter the table.
+        # So take the last alteration up to that version.
         begin = max((begin for begin, number in self.table.schema_versions if number <= version), default=0)
         return build_columns(self.table.past_columns, begin)
 
     @cached_property
     def types(self) -> dict[int, list[str]]:
-        """The types of DuckDB that a column has had, by its id, the last one last; for columns that hold values."""
+        """All DuckDB types that each column with values has had, by column id, from the oldest to the newest."""
         found = defaultdict(list)
         for one in self._by_age:
             if one.column.type not in NESTED:
@@ -46,7 +47,7 @@ class TableHistory:
 
     @cached_property
     def names(self) -> dict[int, str]:
-        """The last name of every column that the table ever had, by its id."""
+        """The last name of every column that the table ever had, by column id."""
         return {one.column.column_id: one.column.name for one in self._by_age}
 
     @property

@@ -1,13 +1,13 @@
-"""What the metadata tables hold, as plain frozen objects: a table at one snapshot, its files, their statistics."""
+"""Model the contents of the metadata tables as frozen dataclasses: a table at one snapshot, its files, statistics."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ducklake_orch.catalog.metadata.lake_mark import file_prefix
 
-# What the engine calls a row's id and the snapshot it came with, where it writes them down.
+# The engine's names for the columns, in data files, of a row's id and of the snapshot that added it.
 ROW_ID, SNAPSHOT_ID = "_ducklake_internal_row_id", "_ducklake_internal_snapshot_id"
-# Columns that the engine puts into files itself, by their Parquet field ids.
+# Parquet field ids of the columns that the engine itself adds to files.
 ROW_ID_FIELD = 2147483540
 SNAPSHOT_ID_FIELD = 2147483539
 DELETED_PATH_FIELD = 2147483646
@@ -26,15 +26,18 @@ class SnapshotRow:
 
 @dataclass(frozen=True, slots=True)
 class ColumnDef:
-    """A column at one snapshot, with the columns inside it.
+    """A column at one snapshot, with its nested columns.
 
     Attributes:
-        column_id: Its identity for ever, and its field id in Parquet.
-        type: In DuckLake's words: `int32`, `decimal(10,2)`, `list`.
-        initial_default: What files written before the column existed have in it, as text.
-        default: What a row gets that does not name it: a literal as text, or an expression.
+        column_id: The column's permanent identity, which is also its field id in Parquet.
+        name: The column's name at the snapshot.
+        type: DuckLake's type name: `int32`, `decimal(10,2)`, `list`.
+        nullable: Whether the column may contain NULL.
+        initial_default: The value, as text, of rows in files that were written before the column existed.
+        default: The value of a new row that does not name the column: a literal as text, or an expression.
         default_type: `literal` or `expression`; empty for nested columns.
-        comment: What it is for.
+        children: The nested columns.
+        comment: The column's comment.
     """
 
     column_id: int
@@ -48,7 +51,7 @@ class ColumnDef:
     comment: str | None = field(default=None, compare=False)
 
     def leaves(self) -> Iterator["ColumnDef"]:
-        """Return the columns that hold values: itself, or those inside it; only they have statistics."""
+        """Return the columns that hold values: the column itself, or its nested leaves; only these have statistics."""
         if not self.children:
             yield self
         for child in self.children:
@@ -57,7 +60,7 @@ class ColumnDef:
 
 @dataclass(frozen=True, slots=True)
 class ColumnVersion:
-    """A column as it was from one snapshot to another, without those inside it."""
+    """A column as it was from one snapshot to another, without its nested columns."""
 
     column: ColumnDef
     parent: int | None
@@ -75,7 +78,7 @@ class PartitionField:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSpec:
-    """How a table's files are laid out; a table that is not partitioned has none."""
+    """A partition spec: the keys by which a table's files are laid out; an unpartitioned table has none."""
 
     partition_id: int
     fields: tuple[PartitionField, ...]
@@ -92,7 +95,7 @@ class SortKey:
 
 @dataclass(frozen=True, slots=True)
 class InlinedTable:
-    """A table in the metadata database that holds the inlined rows of one schema version."""
+    """An inlined-data table: a table in the metadata database that holds the inlined rows of one schema version."""
 
     name: str
     schema_version: int
@@ -103,13 +106,17 @@ class TableDef:
     """A table at one snapshot.
 
     Attributes:
-        folder: Where its files go; absolute, with a closing slash.
-        data_path: The lake's root, which other paths are relative to.
-        schema_versions: When each version of its schema began, as (snapshot, version), oldest first.
-        inlined: The tables that hold its inlined rows.
-        options: The persisted options that hold for it.
-        lake_mark: What the names of its lake's files have in them.
-        past_columns: Every version that its columns have had, those of today included.
+        folder: The absolute path of the folder of its files, with a closing slash.
+        data_path: The root of the lake's files, to which other paths are relative.
+        columns: Its top-level columns at the snapshot.
+        partition: Its partition spec at the snapshot.
+        sort: Its sort keys at the snapshot.
+        schema_versions: The first snapshot of each version of its schema, as (snapshot, version), oldest first.
+        inlined: Its inlined-data tables.
+        options: The persisted options that apply to it.
+        encrypted: Whether its files are encrypted.
+        lake_mark: The mark of its lake, which is part of the names of the lake's files.
+        past_columns: Every version that its columns have had, the current ones included.
         past_specs: Every partition spec that one of its files may still have.
     """
 
@@ -135,11 +142,11 @@ class TableDef:
         return f"{self.schema}.{self.name}"
 
     def file_prefix(self, write_id: str) -> str:
-        """Return what the names of all files begin with that a write makes for it."""
+        """Return the prefix of the names of all files that a write creates for this table."""
         return file_prefix(write_id, self.lake_mark)
 
     def column(self, column_id: int) -> ColumnDef:
-        """Return the top-level column of that id; of a table as it was, also one that it only got later."""
+        """Return the top-level column with an id, also one that does not exist at the snapshot but before or after."""
         known = next((one for one in self.columns if one.column_id == column_id), None)
         return known or next(one.column for one in reversed(self.past_columns) if one.column.column_id == column_id)
 
@@ -150,13 +157,16 @@ class TableDef:
 
 @dataclass(frozen=True, slots=True)
 class ColumnStats:
-    """Statistics of a column in a file, as the catalog writes them: bounds are texts, and not exact for long strings.
+    """Statistics of a column in a file, as the catalog stores them; bounds are texts, and are inexact for long strings.
 
     Attributes:
-        value_count: Values that are not NULL.
-        min_value: A lower bound, None when there is none or it is unknown.
-        contains_nan: None where the type has no NaN, or nobody looked.
-        extra: JSON about a geometry or a variant.
+        size_bytes: The compressed size of the column.
+        value_count: The number of values that are not NULL.
+        null_count: The number of NULLs.
+        min_value: A lower bound; None if there is none or it is unknown.
+        max_value: An upper bound; None if there is none or it is unknown.
+        contains_nan: Whether a value is NaN; None if the type has no NaN or it is unknown.
+        extra: Further statistics of a geometry or a variant, as JSON.
     """
 
     size_bytes: int | None = None
@@ -180,7 +190,14 @@ class VariantStats:
 
 @dataclass(frozen=True, slots=True)
 class MappedName:
-    """How a column of the table is called in files without field ids."""
+    """The name that a column of the table has in files without field ids.
+
+    Attributes:
+        source: The name in the file.
+        column_id: The column of the table.
+        is_partition: Whether the value comes from the `key=value` folders of the file's path.
+        children: The names of its nested columns.
+    """
 
     source: str
     column_id: int
@@ -193,12 +210,13 @@ class NewFile:
     """A finished Parquet file that is not in the lake yet.
 
     Attributes:
-        path: Absolute.
-        partition_values: One for each key of the table's partition spec, None for NULL.
-        stats: By column id; a column that is not there has no statistics.
-        mapping: Names of its columns where it carries no field ids to trust.
+        path: The absolute path.
+        partition_values: One value for each key of the table's partition spec; None for NULL.
+        stats: Statistics by column id; a column that is missing has none.
+        variants: Statistics of shredded fields of variants.
+        mapping: The names of its columns, if it has no field ids that can be trusted.
         outside: Whether it lies outside the table's folder.
-        has_row_ids: Whether its rows were in the lake before, and carry the ids that they had.
+        has_row_ids: Whether its rows were in the lake before and the file contains their existing row ids.
     """
 
     path: str
@@ -215,15 +233,15 @@ class NewFile:
 
 @dataclass(frozen=True, slots=True)
 class DeleteFile:
-    """The file that names the deleted positions of a data file: all of them, also those that one before it named.
+    """The delete file of a data file; it contains all deleted positions, those of the previous delete file included.
 
     Attributes:
-        path: Absolute.
-        partial_max: The newest of the snapshots that its deletions came with, if there are several; but where the
-            engine flushed them from the catalog, it says nothing, although the file tells them apart.
+        path: The absolute path.
+        partial_max: The newest snapshot of its deletions, if they come from several snapshots. It is None for a file
+            that the engine flushed from the catalog, although that file has the snapshot of each deletion.
         format: `parquet`, or `puffin` for deletion vectors.
-        later: Whether it was written after the snapshot that was asked for: then some of its deletions may have come
-            later, too, which its column `_ducklake_internal_snapshot_id` tells, if it has one.
+        later: Whether it was written after the requested snapshot. Some of its deletions may then be later, too; its
+            column `_ducklake_internal_snapshot_id`, if it has one, tells which.
     """
 
     delete_file_id: int
@@ -241,17 +259,18 @@ class DeleteFile:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A data file with everything that a reader without the extension needs to know.
+    """A data file at a snapshot, with everything that a reader without the extension needs to know.
 
     Attributes:
-        path: Absolute.
-        row_id_start: Row id of its first row, unless it carries row ids itself.
-        partition_values: One for each key of the spec it was written with; None for NULL, and for one that is missing.
-        mapping_id: The name mapping it is read through, if any.
-        partial_max: Set when it holds rows of several snapshots, the newest of which is this one.
-        deletes: The delete files that hold at the snapshot: one at most, but in a broken lake, where all of them count.
-        inlined_deletes: How many more rows are deleted in the catalog itself.
+        path: The absolute path.
+        row_id_start: Row id of its first row, unless the file itself contains row ids.
+        partition_values: One value for each key of the spec that it was written with; None for NULL or a missing value.
+        mapping_id: Id of the name mapping to read it with, if any.
+        partial_max: The newest snapshot of its rows, if they come from several snapshots; else None.
         schema_version: The version of the table's schema that it was written with.
+        deletes: The delete files that apply at the snapshot. There is at most one, except in a corrupt lake, where all
+            of them apply.
+        inlined_deletes: The number of its inlined deletions, which are in addition to those in `deletes`.
     """
 
     data_file_id: int
@@ -273,13 +292,13 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class NewDeleteFile:
-    """A finished delete file; it names all deleted positions of its data file, and takes the place of what did before.
+    """A finished delete file; it contains all deleted positions of its data file and replaces the earlier deletions.
 
     Attributes:
-        data_file: The data file, as it was when its deletions were worked out.
-        begin_snapshot: The first of the snapshots that its rows were deleted with.
-        end_snapshot: The one that retires the data file, if one does.
-        partial_max: The last of the snapshots that its rows were deleted with, where they are several.
+        data_file: The data file, as it was when the deletions were planned.
+        begin_snapshot: The first snapshot that deleted one of its rows.
+        end_snapshot: The snapshot that retires the data file, if any.
+        partial_max: The last snapshot that deleted one of its rows, if several snapshots did.
     """
 
     data_file: DataFile

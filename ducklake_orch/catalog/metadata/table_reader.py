@@ -1,4 +1,7 @@
-"""All that the catalog says about one table and its past, in one question: each would cost a millisecond or two."""
+"""Read everything that the catalog says about one table and its past, in one query.
+
+One query instead of one per metadata table saves one or two milliseconds each.
+"""
 
 import re
 from collections import defaultdict
@@ -20,7 +23,7 @@ from ducklake_orch.catalog.metadata.table_model import (
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.dialects import dialect_of
 
-# What is asked for: the columns of each part, the first of them a number to sort by, and where they come from.
+# The parts of the query: the columns of each, of which the first is a number to sort by, and their source.
 _PARTS = {
     "column": (
         "column_order, column_id, column_name, column_type, nulls_allowed, initial_default, default_value, "
@@ -40,7 +43,7 @@ _PARTS = {
     "inlined": ("schema_version, table_name", "ducklake_inlined_data_tables where table_id"),
     "comment": (
         "column_id, value, begin_snapshot, end_snapshot",
-        "ducklake_column_tag t where t.key = 'comment' and table_id",  # behind a dot it is no word of MySQL's
+        "ducklake_column_tag t where t.key = 'comment' and table_id",  # unqualified, `key` is a reserved word in MySQL
     ),
 }
 _COLUMN_WIDTH = _PARTS["column"][0].count(",") + 1
@@ -49,15 +52,15 @@ _WIDTH = max(columns.count(",") + 1 for columns, _ in _PARTS.values())
 
 @dataclass(frozen=True)
 class TableRows:
-    """What the catalog says about a table, at a snapshot and before.
+    """Everything that the catalog says about a table, at a snapshot and before it.
 
     Attributes:
-        columns: Every version of every column, those inside others too, in the order of the table.
-        specs: Every partition spec that a file may still have; ids are never used again.
-        partition: The spec at the snapshot.
+        columns: Every version of every column, nested ones included, in the order of the table.
+        specs: Every partition spec that a file may still have; ids are never reused.
+        partition: The partition spec at the snapshot.
         sort: The sort keys at the snapshot.
-        schema_versions: When each version of its schema began, as (snapshot, version), oldest first.
-        inlined: The tables that hold its inlined rows.
+        schema_versions: The first snapshot of each version of its schema, as (snapshot, version), oldest first.
+        inlined: Its inlined-data tables.
     """
 
     columns: tuple[ColumnVersion, ...]
@@ -69,7 +72,7 @@ class TableRows:
 
 
 def read_table_rows(con: duckdb.DuckDBPyConnection, config: LakeConfig, table_id: int, at: int) -> TableRows:
-    """Read what the catalog says about a table."""
+    """Read everything that the catalog says about a table, at a snapshot and before it."""
     parts: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
     for part, place, *values in con.execute(dialect_of(config).query(_query(config, table_id))).fetchall():
         parts[text(part) or ""].append((int(place), *values))
@@ -126,7 +129,7 @@ def _holds(begin: Any, end: Any, at: int) -> bool:
 
 
 def build_columns(versions: Iterable[ColumnVersion], at: int) -> tuple[ColumnDef, ...]:
-    """Put the columns that hold at a snapshot together, each with those inside it."""
+    """Return the top-level columns that exist at a snapshot, each with its nested columns."""
     inside: dict[int | None, list[ColumnVersion]] = defaultdict(list)
     for one in versions:
         if _holds(one.begin_snapshot, one.end_snapshot, at):

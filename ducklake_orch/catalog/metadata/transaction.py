@@ -1,6 +1,6 @@
-"""One transaction on the metadata tables, through the database that the extension has attached.
+"""Run a transaction on the metadata tables, through the metadata database that the extension has attached.
 
-Every statement that writes passes `_run`, so that a test can kill the process between any two of them.
+Every statement that writes passes through `_run`, so that a test can kill the process between any two statements.
 """
 
 import logging
@@ -20,7 +20,7 @@ from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.engine.session import Session
 
 log = logging.getLogger("ducklake_orch")
-# A list of ids in one statement; MySQL takes packets of 16 MiB.
+# The most ids in one statement: MySQL accepts packets of up to 16 MiB.
 _IDS_IN_ONE_STATEMENT = 10_000
 # Stands for the time of the transaction in `insert_row`.
 NOW = object()
@@ -30,10 +30,13 @@ class MetadataTransaction:
     """A transaction on the metadata tables.
 
     Attributes:
-        con: The connection; never the one that is in the lake: entering it opens a transaction of the extension, and on
-            SQLite the two would block each other.
+        session: The lake; it need not be entered.
+        config: The lake's configuration.
+        con: A connection that has never entered the lake. Entering opens a transaction of the extension, and on SQLite
+            the two transactions would block each other.
         metadata: The metadata tables as this transaction sees them.
-        latest: The latest snapshot when it began.
+        latest: The latest snapshot when the transaction began.
+        dialect: The catalog's dialect.
     """
 
     def __init__(self, session: Session) -> None:
@@ -48,7 +51,7 @@ class MetadataTransaction:
     # --- beginning and end ---------------------------------------------------------------------------------------
 
     def begin(self, write: Write) -> None:
-        """Open it, and see the newest state."""
+        """Begin the transaction, and read the latest snapshot."""
         self.con.execute("BEGIN")
         for statement in self.dialect.first_statements():
             self.con.execute(statement).fetchall()
@@ -56,30 +59,33 @@ class MetadataTransaction:
         write.before = self.latest.snapshot_id
 
     def mark(self, write: Write) -> None:
-        """Do nothing here: whoever inserts the snapshot inserts the mark with it."""
+        """Do nothing: the caller inserts the mark together with the snapshot."""
 
     def commit(self) -> None:
-        """Commit it."""
+        """Commit the transaction and close its connection."""
         self.con.execute("COMMIT")
         self.con.close()
 
     def roll_back(self) -> None:
-        """End it, whatever state it is in."""
+        """Roll the transaction back, whatever state it is in, and close its connection."""
         try:
             self.con.execute("ROLLBACK")
-        except duckdb.Error as error:  # the engine has ended it already, or the server has gone
+        except duckdb.Error as error:  # the engine has already ended the transaction, or the server is unreachable
             log.debug("rollback: %s", type(error).__name__)
         self.con.close()
 
     # --- statements ----------------------------------------------------------------------------------------------
 
     def epoch(self) -> int:
-        """Return the time of the transaction, in seconds."""
+        """Return the time of the transaction, in seconds since the epoch."""
         row = self.con.execute("SELECT epoch(now())").fetchone()
         return int(row[0]) if row else 0
 
     def ask(self, sql: str) -> list[tuple[Any, ...]]:
-        """Ask the catalog in its own SQL: fast, but blind on MySQL to what this transaction wrote."""
+        """Run a query in the catalog's own SQL.
+
+        This is fast, but on MySQL the query does not see what this transaction has written.
+        """
         return self.con.execute(self.dialect.query(sql)).fetchall()
 
     def insert(
@@ -90,13 +96,14 @@ class MetadataTransaction:
         constants: Mapping[str, Any] | None = None,
         shifts: Mapping[str, tuple[str, int]] | None = None,
     ) -> None:
-        """Insert rows, however many, in one statement.
+        """Insert any number of rows in one statement.
 
         Args:
             table: The metadata table.
-            rows: What goes in as it is.
+            rows: The rows; their columns are inserted unchanged, except those that `shifts` uses.
             constants: Columns that are the same in every row; `NOW` is the time of the transaction.
-            shifts: Columns that are one of the rows' plus an offset: ids and row ids, which were not known before.
+            shifts: Columns that are computed as a column of `rows` plus an offset, by name. They are for ids and row
+                ids, which only the transaction knows.
         """
         if not rows:
             return
@@ -117,17 +124,17 @@ class MetadataTransaction:
         self._run(f"INSERT INTO {self.metadata.table_sql(table)} ({names}) VALUES ({texts})")
 
     def create(self, table: str, columns: Mapping[str, str]) -> bool:
-        """Create a metadata table, its columns in DuckDB's types; return whether it exists now.
+        """Create a metadata table with columns of DuckDB types; return whether it exists now.
 
-        MySQL refuses some column names and numbers of columns that DuckDB allows, and changes others.
+        MySQL refuses some column names and column counts that DuckDB allows, and changes some names.
         """
         parts = ", ".join(f"{identifier(name)} {kind}" for name, kind in columns.items())
         create = f"CREATE TABLE {self.metadata.table_sql(table)} ({parts})"
         if not self.dialect.create_commits:
             self._run(create)
             return True
-        # Another transaction creates it, since CREATE TABLE would commit this one. An attempt that failed may have left
-        # the table behind, with other columns.
+        # A second transaction creates the table, because CREATE TABLE would commit this one. The table is dropped first
+        # because a failed attempt may have left it in the catalog with other columns.
         with closing(self.con.cursor()) as own:
             own.execute(self.dialect.drop(table))
             self.dialect.refresh_tables(own)
@@ -146,11 +153,11 @@ class MetadataTransaction:
             return False
 
     def change(self, table: str, statement: str) -> None:
-        """Run an UPDATE or DELETE in SQL that every catalog takes; `{}` stands for the table."""
+        """Run an UPDATE or DELETE in SQL that every catalog accepts; `{}` stands for the table."""
         self._run(self.dialect.change(table, statement))
 
     def drop(self, table: str) -> None:
-        """Drop a metadata table, if it is there."""
+        """Drop a metadata table, if it exists."""
         self._run(self.dialect.drop(table))
 
     def change_each(self, table: str, statement: str, column: str, ids: Sequence[int]) -> None:
@@ -162,7 +169,7 @@ class MetadataTransaction:
     def _run(self, sql: str, *, con: duckdb.DuckDBPyConnection | None = None) -> None:
         self._statements += 1
         fault_point(f"statement.{self._statements}")
-        (con or self.con).execute(sql).fetchall()  # a query that changes rows does so only as it is read
+        (con or self.con).execute(sql).fetchall()  # a query that changes rows runs only while its result is fetched
 
 
 def _constant(value: Any) -> str:

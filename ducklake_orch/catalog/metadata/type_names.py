@@ -1,4 +1,4 @@
-"""DuckLake's type names, and what DuckDB calls them."""
+"""Translate between DuckLake's and DuckDB's type names."""
 
 import re
 from collections.abc import Sequence
@@ -7,14 +7,14 @@ from ducklake_orch.catalog.metadata.table_model import ColumnDef
 from ducklake_orch.engine.quoting import folded, identifier
 from ducklake_orch.errors import DataError
 
-# DuckDB answers conditions on these wrongly from what a file says of its values. In Bloom filters, it looks for bytes
-# in their printed form, and for 0.0 where the file holds -0.0. Bounds of other writers leave out NaN, the highest of
+# For these types DuckDB evaluates conditions wrongly from a file's metadata. In a Bloom filter it searches for bytes in
+# their printed form, and for 0.0 if the file holds -0.0. Other writers' bounds leave out NaN, which DuckDB sorts above
 # all numbers.
 _MISJUDGED = re.compile(r"\b(BLOB|FLOAT|DOUBLE)\b")
-# Types of columns that have columns inside them.
+# Types of columns that have nested columns.
 NESTED = ("list", "struct", "map")
-# Types of which a Parquet file does not keep every value: DuckDB writes 128-bit integers as DOUBLE, intervals in whole
-# milliseconds, times without their zone, and of a variant neither every value nor every type.
+# Types that do not keep every value in a Parquet file: DuckDB writes 128-bit integers as DOUBLE, intervals in whole
+# milliseconds, and times without their zone; a variant keeps neither every value nor every type.
 INEXACT_IN_PARQUET = ("int128", "uint128", "interval", "timetz", "variant")
 _DUCKDB = {
     "boolean": "BOOLEAN",
@@ -48,13 +48,13 @@ _DUCKDB = {
     "geometry": "GEOMETRY",
     "variant": "VARIANT",
 }
-# DuckDB's key for the id of a nested column.
+# DuckDB's key, in FIELD_IDS, for the id of a column that has nested columns.
 _FIELD_ID = "__duckdb_field_id"
 _DUCKLAKE = {duckdb: ducklake for ducklake, duckdb in _DUCKDB.items() if ducklake != "timestamp_us"}
 
 
 def duckdb_type(column: ColumnDef) -> str:
-    """Return the type of a column as DuckDB writes it."""
+    """Return the type of a column as a DuckDB type name."""
     match column.type:
         case "list":
             return f"{duckdb_type(column.children[0])}[]"
@@ -68,35 +68,35 @@ def duckdb_type(column: ColumnDef) -> str:
 
 
 def judged_by_rows(name: str, kind: str) -> str:
-    """Return the SQL of a column that keeps DuckDB from judging conditions on it, and joins by it, by what files say.
+    """Return the SQL of a column for which DuckDB evaluates conditions and joins by rows, not by file metadata.
 
     Args:
         name: The column, as SQL.
-        kind: Its type in DuckDB's words; other types than those that DuckDB misjudges are left as they are.
+        kind: Its DuckDB type; the SQL changes only for the types that DuckDB evaluates wrongly from file metadata.
     """
     return f"TRY({name})" if _MISJUDGED.search(kind) else name
 
 
 def storable(word: str) -> bool:
-    """Whether a column can have a type of DuckLake's, and Parquet files can hold it."""
+    """Return whether a type name is a DuckLake type for columns, and Parquet files can hold its values."""
     return word in NESTED or (word in _DUCKDB and word != "time_ns") or word.startswith("decimal(")
 
 
 def inexact_columns(columns: Sequence[ColumnDef]) -> list[ColumnDef]:
-    """Return the columns of which a Parquet file would not keep every value."""
+    """Return the columns for which a Parquet file does not keep every value."""
     return [one for one in columns if any(leaf.type in INEXACT_IN_PARQUET for leaf in one.leaves())]
 
 
 def ducklake_type(duckdb: str) -> str:
-    """Return DuckLake's word for a type of DuckDB that is not nested."""
+    """Return DuckLake's name for a DuckDB type that is not nested."""
     return _DUCKLAKE.get(duckdb, duckdb.lower())
 
 
 def field_ids(columns: Sequence[ColumnDef]) -> str:
-    """Return the value of COPY's FIELD_IDS that gives every column and everything inside it its id.
+    """Return the value of COPY's FIELD_IDS option that gives every column, nested ones included, its id.
 
     Raises:
-        DataError: When something has the name by which DuckDB gives nested columns their ids.
+        DataError: When a column has the name of DuckDB's key for the ids of nested columns.
     """
     if any(one.name == _FIELD_ID for one in columns):
         raise _no_field_id(_FIELD_ID)

@@ -1,6 +1,6 @@
-"""SQL over data files: which columns a file has, its live rows, the versions of its rows, and its statistics.
+"""Build SQL over data files: which columns a file has, its live rows, its row versions, and its statistics.
 
-Nothing here asks the catalog about a table; callers pass table and file descriptions in. Most of it only builds SQL, so
+This package does not read the catalog; callers pass in descriptions of tables and files. Most of it only builds SQL, so
 it runs in this process and in Spark tasks alike.
 """
 

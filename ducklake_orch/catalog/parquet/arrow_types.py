@@ -1,4 +1,4 @@
-"""What columns of a source travel as where Arrow has no place for their type, or DuckDB would cut Arrow's values."""
+"""Choose lossless intermediate types for columns that Arrow cannot represent or whose values DuckDB would truncate."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -6,21 +6,21 @@ from typing import Any
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.errors import DataError
 
-# Types of DuckDB that Arrow has not, or only with a smaller range: they travel as text.
+# DuckDB types that Arrow lacks or has only with a smaller range; their values are passed as text.
 _AS_TEXT = ("UUID", "JSON", "TIME WITH TIME ZONE", "INTERVAL", "BIT", "HUGEINT", "UHUGEINT")
-# Parquet files hold these as rounded DOUBLE, and Arrow as this.
+# Parquet files store these integers as rounded DOUBLE; Arrow stores them exactly, as `EXACT_WIDE`.
 _WIDE = ("HUGEINT", "UHUGEINT")
 EXACT_WIDE = "DECIMAL(38,0)"
 
 
 def carried(relation: Any) -> tuple[Any, Mapping[str, str]]:
-    """Return a relation of which Arrow loses nothing, and the real types of the columns that it then has as text.
+    """Return a relation that Arrow represents without loss, and the actual types of the columns that it has as text.
 
     Args:
-        relation: A relation of DuckDB.
+        relation: A DuckDB relation.
 
     Raises:
-        DataError: When a column is a VARIANT, which has no text that it could be read from again.
+        DataError: When a column is a VARIANT, which cannot be restored from text.
     """
     types = dict(zip(relation.columns, relation.types, strict=True))
     if wrong := [name for name, kind in types.items() if "VARIANT" in _leaves(kind)]:
@@ -40,18 +40,18 @@ def carried(relation: Any) -> tuple[Any, Mapping[str, str]]:
 
 
 def exact_wide(kind: str) -> str:
-    """Return a type of DuckDB without the integers that files hold as rounded numbers."""
+    """Return a DuckDB type in which wide integers, which files would round, are replaced by `EXACT_WIDE`."""
     import duckdb
 
     return _replaced(duckdb.sqltype(kind), lambda leaf: EXACT_WIDE if leaf in _WIDE else leaf)
 
 
 def arrow_value(name: str, kind: Any) -> str:
-    """Return the SQL of a column as Arrow can hold it: a VARIANT as the text of JSON.
+    """Return the SQL of a column in a type that Arrow has: a VARIANT becomes JSON text.
 
     Args:
-        name: Its name, as it stands in SQL.
-        kind: Its type, one of DuckDB's own objects.
+        name: The column's name, as SQL.
+        kind: The column's type, as a DuckDB type object.
     """
     if "VARIANT" not in _leaves(kind):
         return name
@@ -66,14 +66,14 @@ def _leaves(kind: Any) -> set[str]:
 
 
 def _inner(kind: Any) -> list[tuple[str, Any]] | None:
-    """Return the types inside a type; None where it has none."""
+    """Return the names and types nested in a type; None if it is not nested."""
     if kind.id in ("list", "array"):
         return [kind.children[0]]
     return list(kind.children) if kind.id in ("struct", "map") else None
 
 
 def _replaced(kind: Any, leaf: Callable[[str], str]) -> str:
-    """Return a type with other leaves."""
+    """Return a type as SQL, with each type that is not nested replaced by `leaf` of it."""
     inner = [(name, _replaced(child, leaf)) for name, child in _inner(kind) or ()]
     match kind.id:
         case "list":
@@ -89,9 +89,10 @@ def _replaced(kind: Any, leaf: Callable[[str], str]) -> str:
 
 
 def landing(kind: Any) -> Any:
-    """Return the Arrow type that a column is cast to, without loss, before DuckDB sees it; the same for most.
+    """Return the Arrow type to which a column is cast, without loss, before DuckDB reads it; most types stay the same.
 
-    DuckDB cuts nanoseconds of moments, durations and intervals, and parts of days, without a word; some it cannot read.
+    DuckDB silently truncates nanoseconds of timestamps, durations and intervals, and fractions of days in dates. Some
+    Arrow types it cannot read at all.
     """
     import pyarrow as pa
 
@@ -132,10 +133,10 @@ def _landing_inside(kind: Any) -> Any:
 
 
 def landed(name: str, column: Any, kind: Any) -> Any:
-    """Return a column as the type that it lands as.
+    """Cast a column to its type from `landing`.
 
     Raises:
-        DataError: When a value would be cut.
+        DataError: When a value would be truncated.
     """
     import pyarrow as pa
 
@@ -149,10 +150,10 @@ def landed(name: str, column: Any, kind: Any) -> Any:
 
 
 def refuse_cut(name: str, column: Any) -> None:
-    """Refuse intervals that DuckDB would cut; Arrow has no cast that could tell.
+    """Refuse intervals that DuckDB would truncate; Arrow has no cast that would detect them.
 
     Raises:
-        DataError: When there are some.
+        DataError: When there are such intervals.
     """
     import pyarrow as pa
 

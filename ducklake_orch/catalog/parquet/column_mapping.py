@@ -1,4 +1,4 @@
-"""Where a file has the columns of a table: found by field id or by mapped name, whatever they were called and typed."""
+"""Find the columns of a table in a file, by field id or mapped name, even if names and types have changed since."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,16 +9,16 @@ from ducklake_orch.catalog.parquet.file_schema import FileColumn
 
 @dataclass(frozen=True, slots=True)
 class StoredColumn:
-    """A column of a table, as a file has it.
+    """A column of a table, as stored in a file.
 
     Attributes:
-        column: The column as it is to be read.
-        name: What it is called in the file; None when the file lacks it.
-        text: Its value, as text, where the file lacks it.
-        type: DuckDB's type of what the file has; of nested columns only what kind of nesting it is.
-        children: The columns inside it.
-        fields: What the file has inside a struct, in its order: perhaps what is no column any more.
-        in_path: Whether its value stands in the path of the file.
+        column: The column as it is defined now.
+        name: Its name in the file; None if the file lacks it.
+        text: Its value, as text, if the file lacks it.
+        type: The DuckDB type in the file; for nested columns only the kind of nesting.
+        children: The nested columns.
+        fields: The names of all fields that the file has in a struct, in file order; dropped ones are included.
+        in_path: Whether its value comes from the path of the file.
     """
 
     column: ColumnDef
@@ -31,7 +31,7 @@ class StoredColumn:
 
     @property
     def as_it_is(self) -> bool:
-        """Whether the file has the very value that is to be read; what the column itself is called does not matter."""
+        """Whether the value in the file can be read without conversion; the column's own name does not matter."""
         if not self.column.children:
             return self.name is not None and self.type == duckdb_type(self.column)
         if self.column.type == "struct":
@@ -44,16 +44,16 @@ class StoredColumn:
 def stored_columns(
     columns: Sequence[ColumnDef], found: Sequence[FileColumn], names: Sequence[MappedName] | None, path: str
 ) -> tuple[StoredColumn, ...]:
-    """Return where a file has columns.
+    """Find columns of a table in a file.
 
     Args:
-        columns: What is to be read.
-        found: What the file has.
-        names: How it calls the columns, where they are to be found by that.
-        path: The file's.
+        columns: The columns to read.
+        found: The columns that the file has.
+        names: The name mapping of the file, if it has one; else columns are found by field id.
+        path: The path of the file.
     """
     if names is None and not any(one.field_id is not None for one in found):
-        # Written by somebody who knows of no ids; the engine, too, then goes by the names.
+        # The file has no field ids. Then the engine, too, matches columns by name.
         names = names_of(columns)
     return tuple(_stored(column, found, names, path) for column in columns)
 
@@ -64,7 +64,7 @@ def names_of(columns: Sequence[ColumnDef]) -> tuple[MappedName, ...]:
 
 
 def known_columns(columns: Sequence[ColumnDef]) -> tuple[FileColumn, ...]:
-    """Return the columns of a file that has these; for files whose footers are not read."""
+    """Return the columns that a file with these table columns has, for files whose footers are not read."""
 
     def build(column: ColumnDef) -> FileColumn:
         kind = column.type.upper() if column.children else duckdb_type(column)
@@ -94,7 +94,7 @@ def _inside(column: ColumnDef, there: FileColumn, names: Sequence[MappedName] | 
         fields = tuple(one.name for one in there.children)
     else:
         fields = ()
-        # What a list or a map holds has its place, whatever it is called.
+        # Elements of lists and maps are matched by position, because their names differ between writers.
         deeper = [one.children for one in names] if names else [None if names is None else ()] * len(column.children)
         triples = zip(column.children, there.children, deeper, strict=False)
         children = tuple(_inside(one, inner, some) for one, inner, some in triples)

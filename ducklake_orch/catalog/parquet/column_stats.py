@@ -1,8 +1,8 @@
-"""Bounds and counts of columns, summed over files, and how the table's own statistics widen to cover them.
+"""Sum up bounds and counts of columns over files, and widen the table's own statistics to cover them.
 
-The engine answers queries from the table's statistics alone where they exclude a value, so they may be too wide, but
-never too narrow. A missing bound means to it that there are no values yet: its next insert puts its own there. So of a
-column whose bounds nobody knows the table has no statistics at all, which the engine leaves at that.
+If the table's statistics exclude a value, the engine answers queries from them alone. So they may be too wide, but
+never too narrow. For the engine, a missing bound means that there are no values yet, and its next insert stores its own
+bound. So a column with unknown bounds has no statistics in the table at all; the engine then adds none.
 """
 
 import json
@@ -20,10 +20,15 @@ from ducklake_orch.engine.quoting import literal
 
 @dataclass(frozen=True, slots=True)
 class TableColumnStats:
-    """What the catalog says about a column of a whole table.
+    """The statistics of a column of a whole table.
 
     Attributes:
-        known: Whether missing bounds mean that there are no values.
+        contains_null: Whether the column has NULLs; None if it is unknown.
+        contains_nan: Whether the column has NaNs; None if it is unknown or the type has none.
+        min_value: The lower bound, as text.
+        max_value: The upper bound, as text.
+        extra: Further statistics of a geometry or a variant, as JSON.
+        known: Whether the bounds are known; if so, missing bounds mean that there are no values.
     """
 
     contains_null: bool | None = None
@@ -35,7 +40,7 @@ class TableColumnStats:
 
 
 _STATS = "__ducklake_orch_stats"
-# Types of which nobody keeps bounds.
+# Types for which the catalog has no bounds.
 _UNBOUNDED = ("INTERVAL", "TIME WITH TIME ZONE", "HUGEINT", "UHUGEINT", "GEOMETRY", "VARIANT")
 FILE_STATS = {
     "ordinal": "BIGINT",
@@ -63,17 +68,17 @@ def file_stats(files: Sequence[NewFile]) -> Relation:
 
 
 def _bounds(stats: ColumnStats) -> tuple[str | None, str | None]:
-    # No catalog takes a NUL character in a text.
+    # No catalog accepts a NUL character in a text.
     return tuple(None if one is not None and "\0" in one else one for one in (stats.min_value, stats.max_value))  # type: ignore[return-value]
 
 
 def summarize(
     con: duckdb.DuckDBPyConnection, leaves: Mapping[int, ColumnDef], files: Sequence[NewFile], stats: Relation
 ) -> dict[int, TableColumnStats]:
-    """Sum the statistics of new files up, column by column; done before the queue is taken."""
+    """Sum up the statistics of new files by column; this runs before the lake's lock is taken."""
     if not stats:
         return {column_id: _unknown(leaf) for column_id, leaf in leaves.items()}
-    if len(files) == 1:  # most commits: there is nothing to compare, so nobody has to be asked
+    if len(files) == 1:  # most commits have one file; without bounds to compare, no query is needed
         return {column_id: _of_one(con, leaf, files[0].stats.get(column_id)) for column_id, leaf in leaves.items()}
     by_type: dict[str, list[int]] = defaultdict(list)
     for column_id, leaf in leaves.items():
@@ -90,7 +95,7 @@ def summarize(
         nulls, nan, low, high, complete = rows[column_id]
         found[column_id] = TableColumnStats(
             bool(nulls) or not complete,
-            # Where nobody looked for NaN there may be one.
+            # If a file's statistics do not say whether there is a NaN, there may be one.
             (bool(nan) or not complete) if leaf.type in ("float32", "float64") else None,
             low if complete else None,
             high if complete else None,
@@ -101,7 +106,7 @@ def summarize(
 
 
 def _of_one(con: duckdb.DuckDBPyConnection, leaf: ColumnDef, stats: ColumnStats | None) -> TableColumnStats:
-    """Return what the statistics of a file say of it alone; the same as `_sum_sql` of a single row."""
+    """Return the summary of a single file; the result is the same as that of `_sum_sql` for one row."""
     if stats is None:
         return _unknown(leaf)
     low, high = _bounds(stats)
@@ -125,8 +130,8 @@ def _sum_sql(kind: str, ids: Sequence[int], files: int) -> str:
     low = f"arg_min(min_value, TRY_CAST(min_value AS {kind}))" if ordered else "NULL"
     high = f"arg_max(max_value, TRY_CAST(max_value AS {kind}))" if ordered else "NULL"
     fits = [f"TRY_CAST({name} AS {kind}) IS NOT NULL" for name in ("min_value", "max_value")] if ordered else []
-    # A file has bounds, or nothing to bound: `value_count` 0 with nulls, or nothing but NaN. Both counts 0 means that
-    # nobody measured.
+    # A file's statistics are complete if it has bounds, or nothing to bound: only NULLs (`value_count` is 0) or only
+    # NaNs. If both counts are 0, nothing was measured.
     nothing = "(value_count = 0 AND null_count > 0) OR (contains_nan AND min_value IS NULL AND max_value IS NULL)"
     known = f"{' AND '.join([*fits, 'true'])} OR {nothing}"
     nan = "bool_or(coalesce(contains_nan, true))"
@@ -147,7 +152,7 @@ def widen(
     current: Mapping[int, TableColumnStats],
     added: Mapping[int, TableColumnStats],
 ) -> dict[int, TableColumnStats]:
-    """Return the table's statistics that change when rows are added; a column without any stays without."""
+    """Return the table's statistics that change when rows are added; a column without statistics gets none."""
     both = [column_id for column_id in current if column_id in added]
     bounds = _outer(con, leaves, [(column_id, current[column_id], added[column_id]) for column_id in both])
     changed = {}
@@ -157,7 +162,7 @@ def widen(
         low, high, known = bounds[column_id]
         wider = TableColumnStats(
             contains_null=True if old.contains_null is None else old.contains_null or bool(new.contains_null),
-            # Where nobody knew, there may be one.
+            # If the old statistics do not say whether there is a NaN, there may be one.
             contains_nan=None if new.contains_nan is None else old.contains_nan is not False or new.contains_nan,
             min_value=low,
             max_value=high,
@@ -184,7 +189,8 @@ def _outer(
         elif new.min_value is None and new.max_value is None:
             found[column_id] = (old.min_value, old.max_value, True)
         elif any(end is None for end in ends):
-            # Without bounds the table had no values, or some of which the engine knew no bounds: nobody can tell.
+            # Old statistics without bounds are ambiguous: there were no values, or values with bounds that the engine
+            # did not know.
             found[column_id] = (None, None, False)
         else:
             compared.append((column_id, old, new))
@@ -208,7 +214,7 @@ def _is_less(left: str | None, right: str | None, kind: str) -> str:
 
 
 def _sum_extra(con: duckdb.DuckDBPyConnection, leaf: ColumnDef, texts: Sequence[str | None]) -> str | None:
-    """Sum what is known about geometries and variants; a file of which nothing is known leaves nothing known."""
+    """Sum up the extra statistics of geometries or variants; None if those of one file are unknown."""
     if leaf.type not in ("geometry", "variant") or not texts or any(text is None for text in texts):
         return None
     parsed = [json.loads(text) for text in texts if text is not None]
@@ -217,7 +223,7 @@ def _sum_extra(con: duckdb.DuckDBPyConnection, leaf: ColumnDef, texts: Sequence[
 
 def _sum_geometries(parsed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     boxes = [one["bbox"] for one in parsed]
-    # An axis that no point has is null in all of them.
+    # An axis that no point has is null in all boxes.
     box = {
         axis: (min if axis.endswith("min") else max)(known)
         if (known := [one[axis] for one in boxes if one.get(axis) is not None])

@@ -1,11 +1,11 @@
-"""The columns of a Parquet file as DuckDB's reader presents them: lists and maps without the groups inside them."""
+"""Parse the columns of a Parquet file as DuckDB's reader presents them: lists and maps without their inner groups."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
-# What `parquet_schema` says that matters here.
+# The columns of `parquet_schema` that this module uses.
 SCHEMA = (
     "name",
     "type",
@@ -21,14 +21,15 @@ _GROUPS = {"LIST", "MAP"}
 
 @dataclass(frozen=True, slots=True)
 class FileColumn:
-    """A column of a file, with the columns inside it.
+    """A column of a file, with its nested columns.
 
     Attributes:
-        name: Its name in the file. What a list holds has the name of the group around it: `list`, `bag`, `array`.
-        type: DuckDB's type of a column that holds values, else `LIST`, `MAP` or `STRUCT`.
+        name: Its name in the file. The element of a list has the name of the surrounding group: `list`, `bag`, `array`.
+        type: The DuckDB type of a column that holds values, else `LIST`, `MAP` or `STRUCT`.
         field_id: Its field id, if it has one.
         leaf: Its number among the columns that hold values.
-        physical: How Parquet stores the values: `INT32`, `INT96`.
+        physical: Parquet's physical type: `INT32`, `INT96`.
+        children: The nested columns.
     """
 
     name: str
@@ -53,7 +54,7 @@ def file_columns(schema: Sequence[Mapping[str, Any]]) -> tuple[FileColumn, ...]:
     """Return the columns of a file.
 
     Args:
-        schema: What `parquet_schema` says about the file, in its order: parents before their children.
+        schema: The rows of `parquet_schema` for the file, in order: parents before their children.
     """
     rows, leaves = iter(schema), count()
     root = next(rows)
@@ -61,7 +62,7 @@ def file_columns(schema: Sequence[Mapping[str, Any]]) -> tuple[FileColumn, ...]:
 
 
 def _column(rows: Iterator[Mapping[str, Any]], leaves: Iterator[int], parent: Mapping[str, Any]) -> FileColumn:
-    """Take one column, and all inside it, off the rows; the steps are those of DuckDB's reader."""
+    """Consume the rows of one column and its nested columns, and build the column as DuckDB's reader does."""
     row = next(rows)
     name, field_id, repeated = row["name"], row["field_id"], row["repetition_type"] == "REPEATED"
     if not row["num_children"]:
@@ -76,7 +77,7 @@ def _column(rows: Iterator[Mapping[str, Any]], leaves: Iterator[int], parent: Ma
     if len(children) > 1 or not (repeated or row["converted_type"] in _GROUPS):
         column = FileColumn(name, "STRUCT", field_id, children=children)
     else:
-        # A group around a single column is no level of its own.
+        # A group around a single column is not a level of its own.
         inner = children[0]
         column = replace(inner, name=name, field_id=field_id if inner.field_id is None else inner.field_id)
     return FileColumn(name, "LIST", field_id, children=(column,)) if repeated else column

@@ -1,7 +1,7 @@
-"""Read the footers of Parquet files: what columns they have, and statistics in the catalog's own text form.
+"""Read the footers of Parquet files: their columns, and their statistics in the text form of the catalog.
 
-They are read in parallel, some hundred at a time into a temporary table of the engine's, which sums their row groups up
-there: values are compared as what they are, never as text. Nothing is read of the lake.
+The entry point is `read_footers`. It reads footers in parallel, a few hundred at a time, into a temporary table. DuckDB
+sums up the row groups there and compares bounds as values of their type, not as text. The lake's catalog is not read.
 """
 
 from collections import defaultdict, deque
@@ -22,17 +22,18 @@ from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.quoting import exactly, literal
 from ducklake_orch.errors import AuthenticationError, DuckLakeOrchError, FileNotUsableError, TransientError
 
-# Footers in one lot; some have thousands of row groups, and several lots are in memory at once.
+# Footers in one lot. Some footers have thousands of row groups, and several lots are in memory at once.
 _FILES_AT_ONCE = 250
-# Lots of that size that are read while another one is looked at.
+# The number of lots to read ahead while another lot is processed.
 _LOTS_AHEAD = 4
-# An error names no more files than a person reads.
+# The number of files to name in an error; more would not be read.
 _FILES_NAMED = 20
-# The bytes of a longer bound that go into the catalog, as the engine cuts it; those of a blob are two digits each.
+# The maximum length of a bound in the catalog; the engine truncates longer ones. A byte of a blob has two digits.
 _CUT_TO = {"varchar": 256, "json": 256, "blob": 512}
-# Without a word about it in the footer, a bound that is shorter was not cut: nobody cuts shorter.
+# If the footer does not say whether a bound is exact, a shorter bound is: no writer truncates to less than this.
 _SURELY_WHOLE = 64
-# The old pair of bounds is good for what is compared as a signed number; the rest was compared in the wrong order.
+# The old pair of bounds (`min`, `max`) is valid only for types that compare as signed numbers. For all other types,
+# writers compared in the wrong order.
 _SIGNED = ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "DATE", "TIME", "TIMESTAMP")
 # Types whose bounds the engine does not keep.
 _UNBOUND = ("HUGEINT", "UHUGEINT", "TIME WITH TIME ZONE", "INTERVAL", "GEOMETRY", "VARIANT")
@@ -43,8 +44,8 @@ class LeafStats:
     """Statistics of a column in a file.
 
     Attributes:
-        stats: As the catalog holds them.
-        exact: Whether the bounds are values of the file, and not somewhere beyond them.
+        stats: The statistics, in the form of the catalog.
+        exact: Whether the bounds are values of the file, not values beyond them.
     """
 
     stats: ColumnStats
@@ -63,7 +64,7 @@ class Footer:
 
 @dataclass(frozen=True)
 class Shape:
-    """Files whose columns are the same, and a way to ask for their statistics while they are at hand."""
+    """Files with the same columns; their statistics are available until the next shape is read."""
 
     columns: tuple[FileColumn, ...]
     files: tuple[Footer, ...]
@@ -71,10 +72,11 @@ class Shape:
     _shape_id: int
 
     def statistics(self, leaves: Mapping[int, tuple[FileColumn, ColumnDef]]) -> dict[str, dict[int, LeafStats]]:
-        """Return the statistics of each file by the ids of the table's columns.
+        """Return the statistics of each file, by path and then by the id of the table's column.
 
         Args:
-            leaves: What the columns that hold values are to the table, by their number in the file.
+            leaves: The file's columns that hold values with the table's columns that they are read as, by their number
+                in the file.
         """
         pairs: dict[tuple[str, str], list[int]] = defaultdict(list)
         for leaf, (column, target) in leaves.items():
@@ -104,15 +106,15 @@ def read_footers(con: duckdb.DuckDBPyConnection, config: LakeConfig, paths: Sequ
     """Read the footers of files, a few hundred at a time.
 
     Args:
-        con: A connection that is not in the lake, and knows the storage's secrets.
+        con: A connection that has not entered the lake and has the storage's secrets.
         config: The lake, for messages.
-        paths: The files; each of them once.
+        paths: The paths of the files, each once.
 
     Yields:
-        Files with the same columns; ask for their statistics before you ask for the next.
+        Files with the same columns. Get their statistics before reading the next item.
 
     Raises:
-        FileNotUsableError: When some are no Parquet files; names them.
+        FileNotUsableError: When some files cannot be read as Parquet; names them.
     """
     bad: dict[str, str] = {}
     for own, found in _loaded(con, config, paths):
@@ -128,7 +130,7 @@ def read_footers(con: duckdb.DuckDBPyConnection, config: LakeConfig, paths: Sequ
 def _loaded(
     con: duckdb.DuckDBPyConnection, config: LakeConfig, paths: Sequence[str]
 ) -> Iterator[tuple[duckdb.DuckDBPyConnection, dict[str, str]]]:
-    """Load footers, some lots ahead of what is looked at; each has a connection, and what it holds ends with that."""
+    """Load footers in lots, some lots ahead; each lot has a connection, whose temporary table ends with it."""
     lots = iter([paths[start : start + _FILES_AT_ONCE] for start in range(0, len(paths), _FILES_AT_ONCE)])
     with ExitStack() as opened, ThreadPoolExecutor(_LOTS_AHEAD) as pool:
         loading: deque[tuple[duckdb.DuckDBPyConnection, Future[dict[str, str]]]] = deque()
@@ -149,7 +151,7 @@ def _loaded(
 
 
 def _load(con: duckdb.DuckDBPyConnection, config: LakeConfig, paths: Sequence[str]) -> dict[str, str]:
-    """Read footers into the temporary table; return what is wrong with those that cannot be read."""
+    """Read footers into the temporary table; return, by path, why files cannot be read."""
     try:
         con.execute(_LOAD.format(paths=", ".join(literal(exactly(path)) for path in paths)))
         return {}
@@ -195,33 +197,33 @@ def _shapes(con: duckdb.DuckDBPyConnection) -> Iterator[Shape]:
 
 
 def _merge_sql(side: str, pick: str, source: str, target: str) -> str:
-    """Return a bound of a file, as text: known when every row group that has values has it."""
+    """Return the SQL of a file's bound as text; it is NULL unless every row group with values has the bound."""
     value = _bound_sql(side, source, target)
     known = f"bool_and({value} IS NOT NULL OR coalesce(c.nulls = c.vals, false))"
     return f"CASE WHEN {known} THEN {_text_sql(f'{pick}({value})', target)} END"
 
 
 def _bound_sql(side: str, source: str, target: str) -> str:
-    """Return one of the bounds of a row group as a value of the table's type."""
+    """Return the SQL of a bound of a row group, as a value of the table's type."""
     if target in _UNBOUND or source == "INT96":
         return f"NULL::{'BLOB' if target == 'BLOB' else 'VARCHAR'}"
     text = f"c.{side}"
     if source.startswith(_SIGNED):
         text = f"coalesce({text}, c.old_{side})"
     if source in ("VARCHAR", "JSON"):
-        # Where a bound was cut inside a character, the engine shows bytes instead, which sort somewhere else.
+        # If a bound was truncated inside a character, DuckDB shows its bytes as escapes, which sort differently.
         return rf"CASE WHEN NOT regexp_matches({text}, '\\x[0-9A-F]{{2}}') THEN {text} END"
     value = f"TRY_CAST({text} AS {source})"
     return value if source == target else f"TRY_CAST({value} AS {target})"
 
 
 def constant_stats(column: ColumnDef, rows: int, text: str | None) -> ColumnStats:
-    """Return the statistics of a column that has the same value in all rows and no place in the file.
+    """Return the statistics of a column that the file lacks and that has the same value in all rows.
 
     Args:
         column: The column.
-        rows: Of the file.
-        text: The value, as the catalog writes that of a partition.
+        rows: The number of rows in the file.
+        text: The value, in the text form of partition values in the catalog; None for NULL.
     """
     if text is None:
         return ColumnStats(0, 0, rows)
@@ -233,7 +235,7 @@ def constant_stats(column: ColumnDef, rows: int, text: str | None) -> ColumnStat
 
 
 def _text_sql(value: str, target: str) -> str:
-    """Return a bound as the engine writes it."""
+    """Return the SQL of a bound as text, in the engine's form."""
     if target == "BLOB":
         return f"hex({value})"
     return f"CAST({f'CAST({value} AS INTEGER)' if target == 'BOOLEAN' else value} AS VARCHAR)"
@@ -255,19 +257,19 @@ def _is_long(text: str, limit: int) -> bool:
 
 
 def _floor(text: str | None, limit: int) -> str | None:
-    """Return a text that is no longer than a bound may be, and not above."""
+    """Return a text that is not longer than `limit` bytes and sorts at or before the given one."""
     return None if text is None else text.encode()[:limit].decode(errors="ignore")
 
 
 def _ceiling(text: str | None, limit: int) -> str | None:
-    """Return a text that is no longer than a bound may be, and not below, where that is simple."""
+    """Return a text that is not longer than `limit` bytes and sorts at or after the given one; None if not simple."""
     if text is None or not _is_long(text, limit):
         return text
     cut = text.encode()[:limit].decode(errors="ignore")
     return cut[:-1] + chr(ord(cut[-1]) + 1) if cut[-1] < "\x7f" else None
 
 
-# Engine's words for files that are not Parquet, in ours.
+# The reasons that we report, by words in the engine's errors.
 _REASONS = {
     "No files found that match": "there is no such file",
     "HTTP 404": "there is no such file",

@@ -1,4 +1,4 @@
-"""Statistics of geometries: a box around them, and what kinds of shapes they are."""
+"""Compute the statistics of geometries: their bounding box and their kinds of shapes."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,10 +9,10 @@ _AXES = ("xmin", "xmax", "ymin", "ymax", "zmin", "zmax", "mmin", "mmax")
 def geometry_stats(
     boxes: Sequence[Mapping[str, float | None] | None], kinds: Sequence[Sequence[str] | None]
 ) -> str | None:
-    """Return the JSON that the catalog holds about a geometry column; nothing when a row group does not tell.
+    """Return the statistics of a geometry column as the catalog's JSON; None if a row group has no statistics.
 
     Args:
-        boxes: The box of each row group.
+        boxes: The bounding box of each row group.
         kinds: The kinds of shapes in each row group.
     """
     if not boxes or any(one is None for one in (*boxes, *kinds)):
@@ -23,7 +23,7 @@ def geometry_stats(
 def _outermost(axis: str, boxes: Sequence[Mapping[str, float | None] | None]) -> float | None:
     known = [value for box in boxes if box and (value := box[axis]) is not None]
     if not known:
-        return None  # an axis that no point has
+        return None  # no point has this axis
     return min(known) if axis.endswith("min") else max(known)
 
 

@@ -1,6 +1,6 @@
-"""DuckDB's SQL for the live rows of a data file, as the table's columns are at a snapshot.
+"""Build DuckDB SQL for the live rows of a data file, with the table's columns as they are at a snapshot.
 
-It needs no catalog, so it runs wherever the data is: in this process, or in the tasks of a Spark job.
+This module needs no catalog, so it runs where the data is: in this process, or in the tasks of a Spark job.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ _OWN = {ROW_ID_FIELD: ROW_ID, SNAPSHOT_ID_FIELD: SNAPSHOT_ID}
 
 
 def parquet_sql(path: str, encryption_key: str | None = None) -> str:
-    """Return the source of a file's own columns."""
+    """Return the FROM item that reads a file's own columns."""
     key = (
         f", encryption_config = {{footer_key_value: from_base64({literal(encryption_key)})}}" if encryption_key else ""
     )
@@ -41,19 +41,19 @@ def parquet_sql(path: str, encryption_key: str | None = None) -> str:
 
 
 def data_sql(file: DataFile, found: Sequence[FileColumn]) -> str:
-    """Return the source of a data file's own columns, as `f`, and what DuckDB knows of a row: `file_row_number`.
+    """Return the FROM item that reads a data file's own columns as `f`, with DuckDB's column `file_row_number`.
 
     Args:
         file: The file.
-        found: What columns it has.
+        found: The columns that it has.
     """
     return f"{parquet_sql(file.path, file.encryption_key)} AS {renamed(found)}"
 
 
 def renamed(found: Sequence[FileColumn]) -> str:
-    """Return `f`, with a name for each column of files that no column of DuckDB's or of ours has.
+    """Return the table alias `f` with column names that collide with no column of DuckDB or ducklake-orch.
 
-    That is `stored_name`, but for the two columns that the engine itself puts into files.
+    These names are `stored_name`, except for the two columns that the engine itself writes into files.
     """
     names: list[str] = []
     for one in found:
@@ -63,7 +63,7 @@ def renamed(found: Sequence[FileColumn]) -> str:
 
 
 def has_own(found: Sequence[FileColumn], field_id: int) -> bool:
-    """Whether a file has one of the columns that the engine itself puts into files."""
+    """Return whether a file has one of the columns that the engine itself writes into files, by its field id."""
     return any(one.field_id == field_id for one in found)
 
 
@@ -71,7 +71,7 @@ def refuse_vectors(files: Sequence[DataFile]) -> None:
     """Refuse files whose deletions are deletion vectors.
 
     Raises:
-        UnsupportedStatementError: Names the first.
+        UnsupportedStatementError: When there is such a file; names the first one.
     """
     for deletes in (one for file in files for one in file.deletes):
         if deletes.format != "parquet":
@@ -83,7 +83,7 @@ def refuse_vectors(files: Sequence[DataFile]) -> None:
 
 
 def deleted_sql(deletes: DeleteFile, at: int) -> str:
-    """Return the query for the positions that a delete file takes away at a snapshot."""
+    """Return the query for the positions that a delete file deletes at a snapshot."""
     source = parquet_sql(deletes.path, deletes.encryption_key)
     if not deletes.later:
         return f"SELECT pos FROM {source}"
@@ -92,12 +92,12 @@ def deleted_sql(deletes: DeleteFile, at: int) -> str:
 
 
 def live_sql(file: DataFile, at: int, inlined_deletes: Sequence[int]) -> str:
-    """Return the condition for the rows of a file that are live at a snapshot.
+    """Return the SQL condition for the rows of a file that are live at a snapshot.
 
     Args:
         file: The file, as it is at the snapshot.
         at: The snapshot.
-        inlined_deletes: Its positions that the catalog itself names as deleted.
+        inlined_deletes: The positions of its inlined deletions.
     """
     refuse_vectors([file])
     gone = [deleted_sql(one, at) for one in file.deletes]
@@ -116,7 +116,7 @@ def rows_sql(
     at: int,
     inlined_deletes: Sequence[int],
 ) -> str:
-    """Return the query for the live rows of a file, in the columns of the table."""
+    """Return the query for the live rows of a file, with the columns of the table."""
     values = [f"{value_sql(one)} AS {identifier(one.column.name)}" for one in columns] or ["1"]
     return f"SELECT {', '.join(values)} FROM {data_sql(file, found)} WHERE {live_sql(file, at, inlined_deletes)}"
 
@@ -128,14 +128,14 @@ def placed_rows_sql(
     at: int,
     inlined_deletes: Sequence[int],
 ) -> str:
-    """Return the query for the live rows of a file, each with its id (`row_id_name`) and place (`position_name`).
+    """Return the query for the live rows of a file, each with its row id (`row_id_name`) and its `position_name`.
 
     Args:
         file: The file, as it is at the snapshot.
-        found: What columns it has.
-        columns: Where it has the table's columns.
+        found: The columns that it has.
+        columns: The table's columns, as stored in the file.
         at: The snapshot.
-        inlined_deletes: Its positions that the catalog itself names as deleted.
+        inlined_deletes: The positions of its inlined deletions.
     """
     names = [one.column for one in columns]
     values = [f"{value_sql(one)} AS {identifier(one.column.name)}" for one in columns]
@@ -147,7 +147,7 @@ def placed_rows_sql(
 
 
 def read_columns(con: duckdb.DuckDBPyConnection, paths: Sequence[str]) -> dict[str, tuple[FileColumn, ...]]:
-    """Return what columns files have, as their footers say; files that have the same share one tuple."""
+    """Return the columns of files, by path, from their footers; files with the same columns share one tuple."""
     rows: dict[str, list[tuple[Any, ...]]] = {}
     if paths:
         wanted = ", ".join(literal(exactly(path)) for path in paths)
@@ -167,12 +167,12 @@ def read_columns(con: duckdb.DuckDBPyConnection, paths: Sequence[str]) -> dict[s
 def encrypted_columns(
     con: duckdb.DuckDBPyConnection, file: DataFile, schema: Sequence[ColumnDef]
 ) -> tuple[FileColumn, ...]:
-    """Return what columns an encrypted file has, of which DuckDB shows only the names.
+    """Return the columns of an encrypted file, of which DuckDB shows only the names.
 
     Args:
-        con: A connection that reaches the storage.
+        con: A DuckDB connection that can reach the storage.
         file: The file.
-        schema: The columns that the table had when it was written.
+        schema: The columns that the table had when the file was written.
 
     Raises:
         UnsupportedStatementError: When a column may have been renamed in the transaction that wrote the file.
@@ -190,11 +190,11 @@ def encrypted_columns(
 
 
 def value_sql(stored: StoredColumn, inside: str = "") -> str:
-    """Return the value of a column, or of a field of a struct, as the column's type is now.
+    """Return the SQL of a column's value, or of a struct field's value, in the column's current type.
 
     Args:
-        stored: Where the file has it.
-        inside: The struct that it is a field of.
+        stored: The column, as stored in the file.
+        inside: The SQL of the struct, for a struct field.
     """
     if stored.name is None:
         return f"CAST({literal(stored.text)} AS {duckdb_type(stored.column)})"

@@ -1,6 +1,7 @@
-"""The versions of all rows of many data files, as few queries: when each began, and when it ended.
+"""Build a query for the row versions of many data files: the snapshots at which each row began and ended.
 
-Files that look alike are read together; a query for each of thousands of files would take longer than to read them.
+Files with the same columns are read together, because a query for each of thousands of files would take longer than
+reading them.
 """
 
 from collections import defaultdict
@@ -22,12 +23,12 @@ _FILES, _GONE = "__ducklake_orch_files", "__ducklake_orch_gone"
 
 @dataclass(frozen=True)
 class Versions:
-    """The row versions of some files.
+    """A query for the row versions of files.
 
     Attributes:
-        sql: The query: `row_id`, `began`, `ended`, and the columns as `c1`, `c2` by their ids.
-        any_gone: Whether any row has ended.
-        has_row_ids: Whether all files tell the ids of their rows.
+        sql: The query: `row_id`, `began`, `ended`, and the columns, named after their ids (`c1`, `c2`).
+        any_gone: Whether any row may have ended.
+        has_row_ids: Whether the row ids of all files are known.
     """
 
     sql: str
@@ -41,13 +42,13 @@ def read_versions(
     columns: Sequence[ColumnDef],
     mappings: Mapping[int, tuple[MappedName, ...]],
 ) -> Versions:
-    """Make the row versions of live files ready to be read; the tables this needs stay until the next call.
+    """Prepare a query for the row versions of live files; its temporary tables exist until the next call.
 
     Args:
-        con: A connection that reaches the storage.
+        con: A DuckDB connection that can reach the storage.
         files: The files, with all delete files that they ever had.
-        columns: The columns to read, as they are to be.
-        mappings: Names of the columns in files that have a `mapping_id`, by that.
+        columns: The columns to read, as they are defined now.
+        mappings: The name mappings of files, by `mapping_id`.
     """
     refuse_vectors([one.file for one in files])
     con.execute(f"CREATE OR REPLACE TEMP TABLE {_FILES} (path VARCHAR, begin BIGINT, start BIGINT)")
@@ -62,11 +63,14 @@ def read_versions(
 
 
 def _note_gone(con: duckdb.DuckDBPyConnection, files: Sequence[FileLife]) -> bool:
-    """Note when rows were deleted: with the first deletion that names them, in a file or in the catalog."""
+    """Store all deletions, from delete files and inlined, in a temporary table; return whether there are any.
+
+    A row ends at its first deletion.
+    """
     con.execute(f"CREATE OR REPLACE TEMP TABLE {_GONE} (path VARCHAR, pos BIGINT, gone BIGINT)")
     deletes = [(one.path, life.file.path, one.begin_snapshot) for life in files for one in life.file.deletes]
     if deletes:
-        # Some have a snapshot for each row, others one for all.
+        # Some delete files have a snapshot for each row, others have one for all rows.
         source = f"SELECT *, filename FROM {_read(deletes, union=True)}"
         maybe = f"SELECT NULL::BIGINT AS {SNAPSHOT_ID} WHERE false UNION ALL BY NAME {source}"
         con.execute(
@@ -80,12 +84,12 @@ def _note_gone(con: duckdb.DuckDBPyConnection, files: Sequence[FileLife]) -> boo
 
 
 def _values(rows: Sequence[Sequence[object]]) -> str:
-    """Return rows as they stand behind VALUES."""
+    """Return rows as the SQL of a VALUES list."""
     return ", ".join(f"({', '.join(map(literal, row))})" for row in rows)
 
 
 def _read(rows: Sequence[Sequence[object]], *, union: bool = False) -> str:
-    """Return the source of files that are read together; each row begins with a path."""
+    """Return the FROM item that reads files together; each of `rows` begins with a path."""
     paths = ", ".join(literal(exactly(str(row[0]))) for row in rows)
     return f"read_parquet([{paths}], hive_partitioning = false{', union_by_name = true' if union else ''})"
 
@@ -103,7 +107,8 @@ def _versions_sql(
     for one in files:
         path, number = one.file.path, one.file.mapping_id
         footer = footers[path]
-        # Thousands of files share a footer; only where names are mapped, a path can have values that matter.
+        # Thousands of files can share a footer. The path matters only with a name mapping, which can take values from
+        # it.
         key = (id(footer), number, "" if number is None else path)
         if key not in group_of:
             stored = stored_columns(columns, footer, None if number is None else mappings[number], path)

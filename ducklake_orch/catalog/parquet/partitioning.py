@@ -1,4 +1,4 @@
-"""How a table's rows are laid out in files: partition keys as SQL, their folders, and the options of COPY."""
+"""Lay out a table's rows in files: partition keys as SQL, their folders, the sort order, and the options of COPY."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -9,25 +9,25 @@ from ducklake_orch.config.units import parse_size
 from ducklake_orch.engine.quoting import folded, identifier, literal
 
 DEFAULT_FILE_SIZE = 512 * 1024 * 1024
-# The types of which the extension hashes the text, as DuckDB writes them.
+# The DuckDB types whose values the extension hashes as text.
 _HASHED_AS_TEXT = re.compile(
     r"U(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|UID)|HUGEINT|DECIMAL\((19|[23]\d),.*|INTERVAL|VARIANT"
     r"|(STRUCT|MAP)\(.*|.*\[\d*\]",
     re.DOTALL,
 )
 _MOMENTS = ("year", "month", "day", "hour")
-# Names of the files that this package writes: the id of the write, then one for the file.
+# A LIKE pattern for the names of the files that ducklake-orch writes: the write's id, then an id of the file.
 OWN_FILES = f"%ducklake-{'_' * 32}-%"
 
 
 @dataclass(frozen=True)
 class PartitionKey:
-    """A key of the partition spec, as SQL and as the name of a folder.
+    """A key of a partition spec, as SQL and as a folder name.
 
     Attributes:
         field: The key.
-        column: Its column.
-        folder: What stands before `=` in the folder's name, when that is decoded.
+        column: The key's column.
+        folder: The decoded part of the folder's name before `=`.
     """
 
     field: PartitionField
@@ -36,7 +36,7 @@ class PartitionKey:
 
     @property
     def sql(self) -> str:
-        """The key's value for a row."""
+        """The SQL of the key's value for a row."""
         return key_sql(self.field.transform, identifier(self.column.name), duckdb_type(self.column))
 
     @property
@@ -45,7 +45,7 @@ class PartitionKey:
         return self.field.transform == "identity"
 
     def folder_of(self, encoded: str | None) -> str:
-        """Return the folder of a value, which is encoded already, as COPY names it."""
+        """Return the folder of an already encoded value, as COPY names it."""
         return folder(self.folder, encoded)
 
 
@@ -53,9 +53,9 @@ def key_sql(transform: str, value: str, kind: str) -> str:
     """Return the SQL of a transform of a value.
 
     Args:
-        transform: Of the key.
+        transform: The key's transform.
         value: The SQL of the value.
-        kind: The value's type, as DuckDB writes it.
+        kind: The value's DuckDB type.
     """
     if transform == "identity":
         return value
@@ -71,15 +71,15 @@ def bucket_sql(value: str, kind: str, buckets: str) -> str:
 
 
 def hashed_as_text(kind: str) -> bool:
-    """Whether the extension hashes the text of values of a type.
+    """Return whether the extension hashes values of a type as text.
 
-    Where rows were filtered before, it takes the text of another row, or crashes; so it is given texts instead.
+    For filtered rows, the extension hashes the text of another row or crashes. So ducklake-orch passes texts instead.
     """
     return _HASHED_AS_TEXT.fullmatch(kind) is not None
 
 
 def depends_on_zone(table: TableDef, field: PartitionField) -> bool:
-    """Whether a key of the same row differs with the writer's time zone; here it is UTC."""
+    """Return whether the value of a key depends on the writer's time zone; ducklake-orch uses UTC."""
     kind = duckdb_type(table.column(field.column_id))
     return field.transform in _MOMENTS and kind == "TIMESTAMP WITH TIME ZONE"
 
@@ -96,7 +96,7 @@ def partition_keys(table: TableDef) -> list[PartitionKey]:
 
 
 def key_name(transform: str, column: str) -> str:
-    """Return a partition key as people write it."""
+    """Return a partition key as users write it."""
     word, bracket, number = transform.partition("(")
     if transform == "identity":
         return column
@@ -104,7 +104,7 @@ def key_name(transform: str, column: str) -> str:
 
 
 def sort_sql(table: TableDef) -> str:
-    """Return the ORDER BY of a table whose rows are sorted as they are written, else nothing."""
+    """Return the ORDER BY for writes to a table; an empty text if the table's rows are not sorted on write."""
     if not table.sort or table.options.get("sort_on_insert") == "false":
         return ""
     keys = (f"{one.expression} {one.direction} {one.nulls.replace('_', ' ')}" for one in table.sort)
@@ -116,21 +116,22 @@ def copy_options(table: TableDef, write_id: str) -> dict[str, str]:
     found = {
         "FORMAT": "parquet",
         "FIELD_IDS": field_ids(table.columns),
-        # What is written can be told from what others write, and a dead write's files from live ones.
+        # The name tells which lake and which write a file belongs to, so that files of failed writes can be found.
         "FILENAME_PATTERN": literal(f"{table.file_prefix(write_id)}-{{uuidv7}}"),
         "APPEND": "true",
         "RETURN_STATS": "true",
-        # Geometries have their type and box in the Parquet schema, as the engine writes them, and no other notes.
+        # As in the engine's files, geometries have type and bounding box in the Parquet schema, without GeoParquet
+        # metadata.
         "GEOPARQUET_VERSION": "'NONE'",
     }
     if any(column.type == "blob" for column in table.columns):
-        # DuckDB looks for the printed form of bytes in Bloom filters: its readers would leave out rows.
+        # DuckDB searches Bloom filters for the printed form of bytes, so its readers would miss rows.
         found["WRITE_BLOOM_FILTER"] = "false"
     return found | dict(_parquet_options(table.options))
 
 
 def file_size(options: Mapping[str, str]) -> int:
-    """Return the size that files should have."""
+    """Return the target size of data files, in bytes."""
     return parse_size(options["target_file_size"]) if "target_file_size" in options else DEFAULT_FILE_SIZE
 
 
@@ -144,12 +145,12 @@ def _parquet_options(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         yield "PARQUET_VERSION", literal(f"V{version.lower().removeprefix('v')}")
     if (rows := options.get("parquet_row_group_size")) is not None:
         yield "ROW_GROUP_SIZE", str(int(rows))
-    # `parquet_row_group_size_bytes` is left out: COPY has it only where the order of rows is given up.
+    # `parquet_row_group_size_bytes` is left out, because COPY supports it only if it need not preserve the row order.
 
 
 def typed_default(column: ColumnDef) -> str:
-    """Return the SQL of what a row gets that does not name a column."""
-    # "No default" is the text NULL.
+    """Return the SQL of a column's default, which a row gets that does not name the column."""
+    # The engine stores "no default" as the text NULL.
     if column.default is None or column.default == "NULL":
         value = "NULL"
     else:

@@ -1,4 +1,4 @@
-"""Which types of a Parquet file a column of the table can hold without losing anything, and what to do about others."""
+"""Decide which Parquet types a column of the table can hold without loss, and advise what to do about all others."""
 
 import re
 
@@ -10,7 +10,7 @@ _SIGNED = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
 _UNSIGNED = ("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
 _TIMESTAMP_TZ = "TIMESTAMP WITH TIME ZONE"
 
-# By DuckLake's type: the types that DuckDB's reader can find in a file, which it then widens by itself.
+# By DuckLake type: the DuckDB types of file columns that it can be read from; DuckDB's reader widens them by itself.
 _HOLDS: dict[str, tuple[str, ...]] = {
     "boolean": ("BOOLEAN",),
     "int8": _SIGNED[:1],
@@ -29,7 +29,7 @@ _HOLDS: dict[str, tuple[str, ...]] = {
     "time": ("TIME",),
     "time_ns": ("TIME", "TIME_NS"),
     "timetz": ("TIME WITH TIME ZONE",),
-    # The engine cuts nanoseconds, and stores whole seconds as microseconds itself.
+    # The engine truncates nanoseconds. It stores whole seconds as microseconds itself.
     "timestamp": ("TIMESTAMP", "TIMESTAMP_NS"),
     "timestamp_us": ("TIMESTAMP", "TIMESTAMP_NS"),
     "timestamp_ms": ("TIMESTAMP",),
@@ -50,7 +50,7 @@ _TO_READ = "Cast the rows and `lake.write` them instead."
 
 
 def holds(target: ColumnDef, source: FileColumn) -> bool:
-    """Whether a column of the table can be read from a column of a file; what is inside is another question."""
+    """Return whether a column of the table can be read from a column of a file; nested columns are not checked."""
     wanted, found = _DECIMAL.fullmatch(target.type), _DECIMAL.fullmatch(source.type)
     if wanted and found:
         (width, scale), (its_width, its_scale) = (tuple(map(int, one.groups())) for one in (wanted, found))
@@ -59,7 +59,7 @@ def holds(target: ColumnDef, source: FileColumn) -> bool:
 
 
 def advice(target: ColumnDef, source: FileColumn) -> str:
-    """Return what to do about a type that does not fit."""
+    """Return the advice for a type that does not fit."""
     match target.type, source.type:
         case "timestamptz", "TIMESTAMP" | "TIMESTAMP_NS":
             if source.physical == "INT96":

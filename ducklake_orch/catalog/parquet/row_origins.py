@@ -1,4 +1,4 @@
-"""Look into files for what the catalog does not tell: which of their rows were there at an earlier snapshot."""
+"""Count, by reading a data file, its rows that were live at a snapshot, where the catalog does not have that count."""
 
 from collections.abc import Sequence
 
@@ -9,13 +9,13 @@ from ducklake_orch.catalog.parquet.live_rows_sql import data_sql, encrypted_colu
 
 
 def count_rows(con: duckdb.DuckDBPyConnection, file: DataFile, at: int, inlined_deletes: Sequence[int]) -> int:
-    """Return how many rows of a file are live at a snapshot, by reading when they came and went.
+    """Return the number of rows of a file that are live at a snapshot, by reading when they were added and deleted.
 
     Args:
-        con: A connection that has the storage's secrets.
+        con: A DuckDB connection that has the storage's secrets.
         file: The file, as it is at the snapshot.
         at: The snapshot.
-        inlined_deletes: Its positions that the catalog itself names as deleted.
+        inlined_deletes: The positions of its inlined deletions.
     """
     found = encrypted_columns(con, file, ()) if file.encryption_key else read_columns(con, [file.path])[file.path]
     live = live_sql(file, at, inlined_deletes)

@@ -1,7 +1,7 @@
-"""DuckDB's SQL for what became of rows: every version of a row has begun at a snapshot, and may have ended at one.
+"""Build DuckDB SQL for row versions and changes of rows: a row version begins at a snapshot and may end at a later one.
 
-It needs no catalog, so it runs wherever the data is: in this process, or in the tasks of a Spark job. The columns of
-the table are called after their ids here (`c1`, `c2`), so that none of them can be called like something else.
+This module needs no catalog, so it runs where the data is: in this process, or in the tasks of a Spark job. Here the
+columns of a table are named after their ids (`c1`, `c2`), so that their names cannot collide with others.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,18 +21,18 @@ from ducklake_orch.catalog.parquet.file_schema import FileColumn
 from ducklake_orch.catalog.parquet.live_rows_sql import data_sql, has_own, parquet_sql, refuse_vectors, value_sql
 from ducklake_orch.engine.quoting import identifier
 
-# Beside the columns of a table, which may be called like anything.
+# Helper columns; the prefix keeps them from colliding with the table's columns.
 _POSITION, _GONE = "__ducklake_orch_pos", "__ducklake_orch_gone"
 
 
 @dataclass(frozen=True, slots=True)
 class FileLife:
-    """A data file, with all that ever happened to its rows.
+    """A data file with the whole history of its deletions.
 
     Attributes:
         file: The file, with every delete file that it ever had.
-        end_snapshot: When it was retired.
-        deleted: Positions that the catalog itself names as deleted, each with the snapshot that did it.
+        end_snapshot: The snapshot that retired it; None if it is live.
+        deleted: The positions of its inlined deletions, each with the deleting snapshot.
     """
 
     file: DataFile
@@ -42,11 +42,14 @@ class FileLife:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Snapshots, both ends included, and what is to be known of them.
+    """A range of snapshots, both ends included, with the columns to read.
 
     Attributes:
+        first: The first snapshot.
+        last: The last snapshot.
         columns: The columns to return.
-        compared: The columns by which a row that only moved is told from one that changed; none where rows only came.
+        compared: The columns to compare, to distinguish changed rows from rows that only moved; empty if rows were only
+            added.
     """
 
     first: int
@@ -56,12 +59,12 @@ class Span:
 
     @property
     def needed(self) -> tuple[ColumnDef, ...]:
-        """The columns that have to be read."""
+        """The columns to read."""
         return self.compared or self.columns
 
 
 def short(column: ColumnDef) -> str:
-    """Return what a column is called in these queries."""
+    """Return the name of a column in these queries."""
     return f"c{column.column_id}"
 
 
@@ -69,9 +72,9 @@ def file_versions(life: FileLife, found: Sequence[FileColumn], stored: Sequence[
     """Return the query for the row versions of a file: `row_id`, `began`, `ended`, and columns of the table.
 
     Args:
-        life: The file.
-        found: What columns it has.
-        stored: Where it has those of the table.
+        life: The file and its deletions.
+        found: The columns that it has.
+        stored: The table's columns, as stored in the file.
     """
     file = life.file
     refuse_vectors([file])
@@ -86,7 +89,7 @@ def file_versions(life: FileLife, found: Sequence[FileColumn], stored: Sequence[
     if gone:
         rows = f"{rows} LEFT JOIN ({gone}) d ON d.{_POSITION} = f.file_row_number"
         ends.append(f"d.{_GONE}")
-    # LEAST passes NULLs over.
+    # LEAST ignores NULLs.
     select = [f"{row_id} AS row_id", f"CAST({began} AS BIGINT) AS began"]
     select += [f"CAST(least({', '.join(ends)}) AS BIGINT) AS ended"]
     select += [f"{value_sql(one)} AS {short(one.column)}" for one in stored]
@@ -100,9 +103,9 @@ def state_sql(
 
     Args:
         file: The file, as it is at the snapshot.
-        deleted: Its positions that the catalog itself names as deleted by then.
-        found: What columns it has.
-        stored: Where it has those of the table.
+        deleted: The positions of its inlined deletions up to the snapshot.
+        found: The columns that it has.
+        stored: The table's columns, as stored in the file.
         at: The snapshot.
     """
     versions = file_versions(FileLife(file, deleted=tuple((position, 0) for position in deleted)), found, stored)
@@ -110,10 +113,11 @@ def state_sql(
 
 
 def same_sql(columns: Sequence[ColumnDef]) -> str:
-    """Return what rows have in common that hold the same."""
+    """Return the SQL of a hash that is the same for rows with the same values."""
     values = list(map(short, columns))
     for one in columns:
-        # As texts, variants look like other values: 1 like '1', none like 'NULL'.
+        # Different variants can have the same text: 1 and '1', NULL and 'NULL'. So their JSON is compared, too, and
+        # whether they are texts.
         if any(leaf.type == "variant" for leaf in one.leaves()):
             values.append(f"nullif(CAST(TRY_CAST({short(one)} AS JSON) AS VARCHAR), 'null')")
         if one.type == "variant":
@@ -122,13 +126,13 @@ def same_sql(columns: Sequence[ColumnDef]) -> str:
 
 
 def _with_snapshots(path: str, encryption_key: str | None) -> str:
-    """Return the source of a delete file's columns, and of the one that only some files have."""
+    """Return the FROM item that reads a delete file; a file without the snapshot column gets NULLs in it."""
     nothing = f"SELECT NULL::BIGINT AS {SNAPSHOT_ID} WHERE false"
     return f"({nothing} UNION ALL BY NAME FROM {parquet_sql(path, encryption_key)})"
 
 
 def _gone(life: FileLife) -> str:
-    """Return the query for when positions of a file were deleted: first, for later delete files name them again."""
+    """Return the query for the first deletion of each deleted position; later delete files repeat earlier positions."""
     parts = [
         f"SELECT pos, coalesce({SNAPSHOT_ID}, {one.begin_snapshot}) AS gone"
         f" FROM {_with_snapshots(one.path, one.encryption_key)}"
@@ -154,12 +158,12 @@ def _as_it_is(_: ColumnDef, sql: str) -> str:
 
 
 def events_sql(versions: str, span: Span, value: Callable[[ColumnDef, str], str] = _as_it_is) -> str:
-    """Return the query for the comings and goings of rows: `came`, `snapshot`, `row_id`, `same`, and the columns.
+    """Return the query for the begins and ends of row versions: `came`, `snapshot`, `row_id`, `same`, and the columns.
 
     Args:
         versions: The query for row versions.
-        span: Of which snapshots.
-        value: Makes of a column's value what the reader is to get.
+        span: The snapshots and columns.
+        value: Returns the SQL that converts a column's value for the reader.
     """
     within = f"BETWEEN {span.first} AND {span.last}"
     both = "[{came: true, snapshot: began}, {came: false, snapshot: ended}]"
@@ -168,20 +172,20 @@ def events_sql(versions: str, span: Span, value: Callable[[ColumnDef, str], str]
     values = "".join(f", {value(one, short(one))} AS {short(one)}" for one in span.columns)
     return (
         f"SELECT event.came AS came, event.snapshot AS snapshot, row_id, {same} AS same{values} FROM ("
-        # What came and went with one snapshot was never there for anybody.
+        # A version that began and ended with the same snapshot was never visible.
         f"SELECT *, {some} FROM ({versions}) WHERE began IS DISTINCT FROM ended)"
     )
 
 
 def changes_sql(events: str, columns: Sequence[ColumnDef]) -> str:
-    """Return the query that makes changes of comings and goings; it means the same to DuckDB and to Spark.
+    """Return the query that turns begins and ends of row versions into changes; DuckDB and Spark both run it.
 
-    Of a row that came and went with one snapshot and holds the same, nothing is left: it was moved to another file.
-    Where ids are not unique, as the engine leaves them when one transaction adds and updates rows, the rows are matched
-    one by one.
+    If a version ends and another one with the same row id and values begins in the same snapshot, the row only moved to
+    another file, and the query returns neither. Row ids may be ambiguous, because the engine leaves duplicates when one
+    transaction adds and updates rows; such rows are matched one by one.
 
     Args:
-        events: What `events_sql` gives, as a table or a query in brackets.
+        events: The rows of `events_sql`, as a table or a query in parentheses.
         columns: The columns to return.
     """
     values = "".join(f", {short(one)}" for one in columns)
@@ -200,6 +204,6 @@ def changes_sql(events: str, columns: Sequence[ColumnDef]) -> str:
 
 
 def inserts_sql(events: str, columns: Sequence[ColumnDef]) -> str:
-    """Return what `changes_sql` does where no row went: nothing has to be matched."""
+    """Return the query of `changes_sql` for the case that no row version ends, so that nothing needs matching."""
     values = "".join(f", {short(one)}" for one in columns)
     return f"SELECT came, snapshot, row_id, 'insert' AS kind{values} FROM {events} e"

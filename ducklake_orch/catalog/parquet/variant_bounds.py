@@ -1,4 +1,7 @@
-"""Statistics of the fields of a variant whose values all have one type: what COPY says, and what several files make."""
+"""Compute the statistics of shredded variant fields, whose values all have one type: from COPY, and over several files.
+
+A shredded field is stored as a Parquet column of its own.
+"""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,14 +16,14 @@ Stats = Mapping[str, Mapping[str, str]]
 
 
 def variant_stats(column_id: int, path: str, stats: Stats) -> tuple[ColumnStats, tuple[VariantStats, ...]]:
-    """Return the statistics of a variant, and those of the fields that are stored by themselves.
+    """Return the statistics of a variant and of its shredded fields.
 
-    How many of its values are NULL nobody tells: a variant that is NULL counts as one that is there.
+    The number of NULLs is unknown, because COPY counts a NULL variant as a value.
 
     Args:
         column_id: The column.
-        path: Its quoted name, or that of the field it is.
-        stats: Of all parts of the file's columns, by their quoted paths.
+        path: The quoted path of the column or struct field.
+        stats: COPY's statistics of all parts of the file's columns, by their quoted paths.
     """
     size = sum(int(values["column_size_bytes"]) for part, values in stats.items() if part.startswith(f"{path}."))
     kind = duckdb.sqltype(stats[f'{path}."metadata"']["variant_type"])
@@ -32,7 +35,7 @@ def variant_stats(column_id: int, path: str, stats: Stats) -> tuple[ColumnStats,
 
 
 def copied_stats(values: Mapping[str, str], extra: str | None = None) -> ColumnStats:
-    """Return what COPY says of one part of a file."""
+    """Return COPY's statistics of one part of a file's columns."""
     nulls, total, nan = int(values["null_count"]), int(values["num_values"]), values.get("has_nan")
     return ColumnStats(
         int(values["column_size_bytes"]),
@@ -48,7 +51,7 @@ def copied_stats(values: Mapping[str, str], extra: str | None = None) -> ColumnS
 def _fields(
     path: str, kind: Any, stats: Stats, names: Sequence[str]
 ) -> Iterator[tuple[Sequence[str], str, ColumnStats]]:
-    """Find the fields of which nothing is left in the part that holds values of any type."""
+    """Yield the fields that are fully shredded: no value of theirs is left in the part for values of any type."""
     parts = dict(kind.children)
     rest = stats.get(f'{path}."value"')
     if "typed_value" not in parts or (rest is not None and not _only_null(rest)):
@@ -64,7 +67,7 @@ def _fields(
 
 
 def _only_null(values: Mapping[str, str]) -> bool:
-    """Whether there are no values, or only the one byte that stands for NULL inside a variant."""
+    """Return whether a part has no values, or only the single byte that stands for NULL inside a variant."""
     return values["null_count"] == values["num_values"] or values.get("min") == values.get("max") == "00"
 
 
@@ -81,7 +84,7 @@ def _extra(fields: Sequence[VariantStats]) -> str:
 
 
 def sum_variants(con: duckdb.DuckDBPyConnection, files: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """Sum up what is known of the fields of a variant in several files: of those that all of them store alike."""
+    """Sum up the statistics of a variant's fields over files; only fields that all files shred with the same type."""
     by_name = [{(one["field_name"], one["shredded_type"]): one for one in fields} for fields in files]
     return [
         _sum_field(con, key, [fields[key] for fields in by_name])
@@ -98,7 +101,7 @@ def _sum_field(
     if all("contains_nan" in one for one in parts):
         found["contains_nan"] = any(one["contains_nan"] for one in parts)
     for end in ("min", "max"):
-        # Where all is NULL there is nothing to bound.
+        # A file in which all values are NULL has nothing to bound.
         bounds = [one.get(end) for one in parts if one["null_count"] < one["num_values"]]
         if bounds and (bound := _outermost(con, end, key[1], bounds)) is not None:
             found[end] = bound
@@ -106,7 +109,7 @@ def _sum_field(
 
 
 def _outermost(con: duckdb.DuckDBPyConnection, end: str, kind: str, bounds: Sequence[str | None]) -> str | None:
-    """Return the lowest or highest of some bounds; None where one is not known."""
+    """Return the lowest or highest of some bounds; None if one of them is unknown."""
     if None in bounds or len(set(bounds)) == 1:
         return None if None in bounds else bounds[0]
     value = f"TRY_CAST(text AS {duckdb_type(ColumnDef(0, '', kind, nullable=True))})"

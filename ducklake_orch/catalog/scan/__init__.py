@@ -1,7 +1,8 @@
 """Plan a read: which data files, delete files and inlined rows make up a table at a snapshot.
 
-A condition is parsed by DuckDB, turned into conditions on statistics and partition values, and prunes files in one
-query on the catalog. `plan_scan` is the entry point; summaries of tables and reads as Arrow use the same plan.
+DuckDB parses the condition of a read. This package turns it into conditions on statistics and partition values, and
+prunes files with them in one query on the catalog. The entry point is `plan_scan`. Summaries of tables use the same
+pruning.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Read a table or view in this process, as Arrow: one query of the engine's, which sees one snapshot."""
+"""Read a table or view as Arrow in this process, with one engine query that sees one snapshot."""
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -35,18 +35,18 @@ from ducklake_orch.errors import CatalogBusyError, ConfigError, ObjectNotFoundEr
 if TYPE_CHECKING:
     from ducklake_orch.facade.handle import LakeHandle
 
-# Of reads that others commit beside; the next one makes them wait.
+# The number of reads to try while other writers commit; the read after these holds the lake's lock.
 _ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What a reader asks for.
+    """What to read.
 
     Attributes:
         table: The table or view.
-        columns: Names of the columns to return; all when None.
-        where: A condition in DuckDB's SQL.
+        columns: Names of the columns to return; None for all.
+        where: A condition in DuckDB SQL.
         snapshot: The snapshot to read.
         as_of: The time to read at.
     """
@@ -63,12 +63,12 @@ class Selection:
 
 
 def read_arrow(lake: "LakeHandle", selection: Selection) -> pa.Table:
-    """Return the rows as a table in memory."""
+    """Return the rows as an Arrow table in memory."""
     with _opened(lake, selection) as session:
         if dialect_of(lake.config).reads_one_moment:
             return _table(session, selection)
-        # Elsewhere the engine reads one metadata table after the other, each as it is just then: of a snapshot that is
-        # being compacted it can see files without their deletions.
+        # On other catalogs the engine reads the metadata tables one after the other, each in its current state. During
+        # a compaction it can see files of the snapshot without their deletions. So read until no commit intervenes.
         for _ in range(_ATTEMPTS):
             before = _newest(session)
             rows = _table(session, selection)
@@ -91,15 +91,15 @@ def _newest(session: Session) -> int:
 
 
 def read_batches(lake: "LakeHandle", selection: Selection, batch_size: int) -> pa.RecordBatchReader:
-    """Return the rows as a stream; its connection ends with it."""
+    """Return the rows as a stream; its connection is closed at the end of the stream."""
     batches = _batches(lake, selection, batch_size)
     first = next(batches)
-    # A stream that came through Arrow's own interface lets go of its source when it is closed, others do not.
+    # Only a stream that was imported through Arrow's C interface releases its source when it is closed.
     return pa.RecordBatchReader.from_stream(pa.RecordBatchReader.from_batches(first.schema, chain([first], batches)))
 
 
 def _batches(lake: "LakeHandle", selection: Selection, batch_size: int) -> Generator[pa.RecordBatch, None, None]:
-    """Return the rows in batches, at least one."""
+    """Yield the rows in batches; the first batch is empty and has the schema."""
     with _opened(lake, selection) as session:
         start = _Start.of(session, selection) if not dialect_of(lake.config).reads_one_moment else None
         with _run(session, selection) as con:
@@ -112,13 +112,16 @@ def _batches(lake: "LakeHandle", selection: Selection, batch_size: int) -> Gener
 
 @dataclass(frozen=True)
 class _Start:
-    """What a stream of a SQLite lake began with: there, the engine looks for deletions and inlined rows as it goes.
+    """The state of a SQLite lake when a stream began.
+
+    On SQLite, the engine reads deletions and inlined rows while the stream runs, so the end of the stream must check
+    that they have not changed.
 
     Attributes:
-        snapshot: The snapshot that is read.
-        newest: The latest snapshot then.
-        table_id: The table; None of a view, which may be of any.
-        inlined: Whether the metadata hold rows or deletions of it, which go when the snapshot expires.
+        snapshot: The snapshot that the stream reads.
+        newest: The latest snapshot when the stream began.
+        table_id: The table's id; None for a view, which may read any table.
+        inlined: Whether the table has inlined rows or inlined deletions, which are deleted when the snapshot expires.
     """
 
     snapshot: int
@@ -139,10 +142,10 @@ class _Start:
             return cls(at, newest, table.table_id, inlined > 0)
 
     def refuse_moved(self, session: Session, selection: Selection) -> None:
-        """Say so when what was streamed may have gone or moved meanwhile.
+        """Raise an error if streamed rows may have been moved or deleted during the stream.
 
         Raises:
-            CatalogBusyError: When the table was flushed or compacted, or its inlined rows expired.
+            CatalogBusyError: When the table was flushed or compacted, or its inlined rows may have expired.
         """
         with reading(session, f"Looking what became of `{selection.table}`") as metadata:
             done = dict(
@@ -166,7 +169,7 @@ class _Start:
 
 @contextmanager
 def _opened(lake: "LakeHandle", selection: Selection) -> Iterator[Session]:
-    """Open the lake where it is to be read, and look whether there is what is to be read."""
+    """Open the lake at the requested snapshot or time, and check that the table or view exists."""
     with lake.reading(selection.snapshot, selection.as_of) as session:
         _check_name(session, selection.table)
         yield session
@@ -174,7 +177,7 @@ def _opened(lake: "LakeHandle", selection: Selection) -> Iterator[Session]:
 
 @contextmanager
 def _run(session: Session, selection: Selection) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Run the query for a block; what goes wrong meanwhile is an error of ours."""
+    """Run the query for the duration of a block; DuckDB errors within it become ducklake-orch errors."""
     try:
         session.con.execute(_query(session, selection))
         yield session.con.unwrap()
@@ -185,7 +188,7 @@ def _run(session: Session, selection: Selection) -> Iterator[duckdb.DuckDBPyConn
 
 
 def _check_name(session: Session, name: TableName) -> None:
-    """Refuse a name that is neither a table's nor a view's; the engine would propose tables of the catalog's own."""
+    """Refuse a name that no table or view has; the engine's own error would suggest metadata tables."""
     with reading(session, f"Looking for `{name}`") as metadata:
         at = snapshot_of(session, metadata)
         if not metadata.has_view(*name, at):
@@ -207,7 +210,7 @@ def _query(session: Session, selection: Selection) -> str:
     columns = ", ".join(f"{arrow_value(identifier(name), kinds[name])} AS {identifier(name)}" for name in wanted)
     if selection.where is None:
         return f"SELECT {columns} FROM {source}"
-    # Of a view, only the engine knows the columns.
+    # Use the engine's description of the columns, because only the engine knows those of a view.
     defs = [ColumnDef(n, name, kind, True) for n, (name, kind) in enumerate(known)]
     with session.instance.root.cursor() as con:
         predicate = parse_predicate(con, selection.where, defs)

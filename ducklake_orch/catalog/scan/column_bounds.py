@@ -1,7 +1,8 @@
-"""What the catalog proves about a column of a file, as SQL: from statistics, and from the values of its partition.
+"""Build the SQL for what the catalog proves about a column of a file, from statistics and partition values.
 
-Statistics are texts of the type that the column had when they were written. Long strings have bounds that no row needs
-to have; what is missing is unknown, and so is what was never measured. A partition value is true of every row.
+Statistics are texts in the type that the column had when they were written. Bounds of long strings may be values that
+no row has. Missing statistics are unknown, and so are those that were never measured. A partition value holds for every
+row of the file.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,9 +23,10 @@ _STEPS = {"TIMESTAMP_S": "SECOND", "TIMESTAMP_MS": "MILLISECOND"}
 
 
 def family(kind: str) -> str | None:
-    """Return which types a type of DuckDB can be compared with so that casting keeps the order; None: not even itself.
+    """Return the family of a DuckDB type: types whose values keep their order when they are cast to compare them.
 
-    Blobs, times with a zone and intervals are never judged by bounds; JSON has many texts for one value.
+    Types without a family (None) are never pruned by bounds: blobs, times with a zone, intervals, and JSON, which has
+    many texts for one value.
     """
     if kind in _NUMBERS or kind.startswith("DECIMAL"):
         return "number"
@@ -33,16 +35,17 @@ def family(kind: str) -> str | None:
 
 @dataclass
 class Facts:
-    """The columns that somebody wants to know about, and the SQL that tells.
+    """The columns that a condition uses, and the SQL for what the catalog knows about them in a file.
 
-    Every column of a file gets the SQL columns `low_<id>`, `high_<id>` (bounds of its values, NULL when unknown; NaN is
-    the highest), `null_<id>`, `value_<id>` (whether a row may be NULL, or may not be) and, where partitions have them,
-    `bucket_<id>` of `buckets_<id>`, `month_<id>`, `day_<id>`, `hour_<id>`.
+    For each of them, a file gets the SQL columns `low_<id>` and `high_<id>` (bounds of its values, NULL if unknown; NaN
+    is the highest value), `null_<id>` (whether a row may be NULL) and `value_<id>` (whether a row may be other than
+    NULL). If partition specs have them, it also gets `bucket_<id>` of `buckets_<id>`, `month_<id>`, `day_<id>` and
+    `hour_<id>`.
 
     Attributes:
         specs: Every partition spec that a file of the table can have.
-        types: The types that a column has had, by its id.
-        leaves: The columns in use.
+        types: All types that each column has had, by column id.
+        leaves: The columns in use, by column id.
     """
 
     specs: Sequence[PartitionSpec]
@@ -50,12 +53,12 @@ class Facts:
     leaves: dict[int, ColumnDef] = field(default_factory=dict)
 
     def use(self, leaf: ColumnDef) -> int:
-        """Have the columns about a column made; return its id."""
+        """Register a column, so that files get its SQL columns; return its id."""
         self.leaves[leaf.column_id] = leaf
         return leaf.column_id
 
     def has(self, transform: str, leaf: ColumnDef) -> bool:
-        """Whether files can be partitioned by a transform of a column whose values still mean the same."""
+        """Return whether files may be partitioned by a transform of a column that has had only one type."""
         return (
             any(
                 one.column_id == leaf.column_id and one.transform.startswith(transform)
@@ -66,7 +69,7 @@ class Facts:
         )
 
     def statistics_sql(self, table: str, table_id: int) -> str | None:
-        """Return the query for the statistics in use, one row for each file, in one pass over the table."""
+        """Return the query for the statistics of the columns in use, one row per file, in one pass over the table."""
         if not self.leaves:
             return None
         names = {"min": "min_value", "max": "max_value", "values": "value_count", "nulls": "null_count"}
@@ -83,7 +86,7 @@ class Facts:
         )
 
     def columns_sql(self) -> list[str]:
-        """Return the columns that tell, over files joined with their statistics and partition values."""
+        """Return the SQL columns of all columns in use, over files joined with statistics and partition values."""
         return [sql for leaf in self.leaves.values() for sql in self._leaf(leaf)]
 
     def _leaf(self, leaf: ColumnDef) -> list[str]:
@@ -99,12 +102,12 @@ class Facts:
         if family(kind):
             low.append(self.typed(f"min_{n}", leaf, "least"))
             most = self.typed(f"max_{n}", leaf, "greatest")
-            if kind in _FLOATS:  # NaN counts as the highest of all numbers, and may be there unless somebody looked
+            if kind in _FLOATS:  # NaN is the highest value, and a file may hold it unless the statistics say otherwise
                 most = f"CASE WHEN NOT CAST(nan_{n} AS BOOLEAN) THEN {most} ELSE 'nan' END"
             high.append(most)
         else:
             low, high = ["NULL"], ["NULL"]
-        # Nothing counted means nothing measured. Some writers count NULLs among the values.
+        # A count of zero values and zero NULLs means that nothing was measured. Some writers count NULLs as values.
         proofs = {
             "null": [f"nulls_{n} = 0 AND values_{n} > 0", *of_partition("no_null")],
             "value": [f"nulls_{n} >= record_count", *of_partition("no_value")],
@@ -118,9 +121,10 @@ class Facts:
         return columns + [f"{sql} AS {name}_{n}" for name, some in extra.items() for sql in some]
 
     def typed(self, text: str, leaf: ColumnDef, outer: str) -> str:
-        """Return a text of the catalog as a value of a column, on the safe side.
+        """Return the SQL that casts a text of the catalog to a safe bound of a column.
 
-        The text may be of an earlier type: 0.1 as a FLOAT is not 0.1 as a DOUBLE.
+        The text may be of an earlier type of the column, and 0.1 as a FLOAT is not 0.1 as a DOUBLE. So `outer` combines
+        the results of casting through every type that the column has had.
         """
         kind = duckdb_type(leaf)
         ways = [f"TRY_CAST({text} AS {kind})"]
@@ -130,7 +134,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class _Part:
-    """What one partition spec proves about a column; None where it proves nothing."""
+    """The SQL for what one partition spec proves about a column; None for what it does not prove."""
 
     low: str | None = None
     high: str | None = None
@@ -144,13 +148,13 @@ class _Part:
 
     @classmethod
     def of(cls, spec: PartitionSpec, leaf: ColumnDef, facts: Facts) -> "_Part":
-        """Read a spec's keys for a column; `part_0` and `has_0` are the first key's value and whether it is there."""
+        """Build the SQL from a spec's keys of a column; `part_0` is the first key's value, `has_0` that it exists."""
         keys = {one.transform: n for n, one in enumerate(spec.fields) if one.column_id == leaf.column_id}
         if not keys:
             return cls()
         kind, found = duckdb_type(leaf), dict[str, str]()
         found["no_null"] = " OR ".join(f"part_{n} IS NOT NULL" for n in keys.values())
-        # NULL is also the year of a moment in infinity.
+        # Keys of time units are left out, because the year of an infinite timestamp is NULL, too.
         empty = [f"has_{n} AND part_{n} IS NULL" for key, n in keys.items() if key not in _UNITS]
         if empty:
             found["no_value"] = " OR ".join(empty)
@@ -169,25 +173,25 @@ class _Part:
 
 
 def _span(parts: Mapping[str, str], kind: str) -> tuple[str, str]:
-    """Return the first and the last moment of a year, or of a month, day or hour in it."""
+    """Return the SQL of the first and the last moment of a year, or of a month, day or hour in that year."""
     units = []
     for unit in _UNITS:
         if unit not in parts:
-            break  # a day without its month says nothing about the order
+            break  # a day without its month gives no bounds
         units.append(unit)
     numbers = [parts[unit] if unit in units else least for unit, least in zip(_UNITS, "0110", strict=True)]
     first = f"TRY(make_timestamp({', '.join(numbers)}, 0, 0))"
     after = f"TRY({first} + INTERVAL 1 {units[-1].upper()})"
     if kind == _ZONED:
-        # The parts are those of the writer's zone, wherever that was.
+        # The parts are in the writer's time zone, which is unknown, so the bounds are a day wider.
         return f"CAST({first} - INTERVAL 1 DAY AS {kind})", f"CAST({after} + INTERVAL 1 DAY AS {kind})"
-    # Nobody can subtract a nanosecond: there the first moment after stands for the last within.
+    # DuckDB cannot subtract a nanosecond, so the upper bound of TIMESTAMP_NS is the first moment after the span.
     last = after if kind == "TIMESTAMP_NS" else f"{after} - INTERVAL 1 {_STEPS.get(kind, 'MICROSECOND')}"
     return f"TRY_CAST({first} AS {kind})", f"TRY_CAST({last} AS {kind})"
 
 
 def partition_values_sql(table: str, table_id: int, specs: Sequence[PartitionSpec]) -> tuple[str, int]:
-    """Return the query for partition values, one row for each file, and how many values a row has."""
+    """Return the query for partition values, one row per file, and the number of values in a row."""
     keys = max((len(spec.fields) for spec in specs), default=0)
     columns = []
     for n in range(keys):

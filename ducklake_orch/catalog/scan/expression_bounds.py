@@ -1,4 +1,7 @@
-"""What values an expression can have in a file: bounds and NULLs, as SQL over what the catalog knows of its columns."""
+"""Derive the values that an expression can have in a file, as SQL over what the catalog knows about its columns.
+
+The entry point is `Expressions.domain`: a domain consists of bounds and of whether NULLs and other values may occur.
+"""
 
 import copy
 import json
@@ -13,7 +16,7 @@ from ducklake_orch.catalog.scan.column_bounds import Facts, family
 from ducklake_orch.catalog.scan.predicate import Node, find_column
 from ducklake_orch.engine.quoting import literal
 
-# Functions whose value depends on nothing but their arguments; intervals are written with some of them.
+# Functions whose value depends only on their arguments; DuckDB writes intervals with some of them.
 _CONSTANT_FUNCTIONS = {"+", "-", "*", "/", "//", "%", "||", "trunc", "make_date", "make_timestamp"}
 _CONSTANT_FUNCTIONS |= {
     f"to_{unit}s"
@@ -21,23 +24,23 @@ _CONSTANT_FUNCTIONS |= {
 }
 _UNITS = {"year": "year", "month": "month", "day": "day", "dayofmonth": "day", "hour": "hour"}
 _UNIT_AROUND = {"month": "year", "day": "month", "hour": "day"}
-# Conditions that exclude nothing, and everything.
+# A condition that excludes nothing, and one that excludes everything.
 MAYBE, NEVER = "true", "false"
 
 
 @dataclass(frozen=True)
 class Domain:
-    """What values an expression can have in a file, as SQL.
+    """The values that an expression can have in a file, as SQL.
 
     Attributes:
-        type: Its type in DuckDB's words.
-        kind: What it can be compared with; `literal` is a text that takes the other side's type.
-        low: A bound, NULL when unknown.
-        high: A bound, NULL when unknown.
-        null: Whether it may be NULL for a row.
-        value: Whether it may be anything else for a row.
-        column: The column, when it is nothing but that.
-        constant: Whether it is the same for every row.
+        type: The expression's DuckDB type.
+        kind: The family of types that it can be compared with; `literal` is a text that takes the other side's type.
+        low: The lower bound, NULL if unknown.
+        high: The upper bound, NULL if unknown.
+        null: Whether the expression may be NULL for a row.
+        value: Whether the expression may be other than NULL for a row.
+        column: The column, if the expression is only a column.
+        constant: Whether the expression is the same for every row.
     """
 
     type: str
@@ -51,12 +54,12 @@ class Domain:
 
 
 class Expressions:
-    """Reads expressions on the columns of a table; the SQL is over the columns that `facts` makes.
+    """Derives the domains of expressions on the columns of a table; their SQL uses the SQL columns of `facts`.
 
     Args:
-        con: Any connection; it prints constants.
+        con: Any DuckDB connection, to print constants.
         columns: The columns of the table.
-        facts: Told which columns are needed.
+        facts: Registers the columns that expressions use.
     """
 
     def __init__(self, con: duckdb.DuckDBPyConnection, columns: Sequence[ColumnDef], facts: Facts) -> None:
@@ -65,7 +68,7 @@ class Expressions:
         self._columns = columns
 
     def domain(self, node: Node) -> Domain | None:
-        """Return what values an expression can have; None when nothing can be said."""
+        """Return the domain of an expression; None if nothing is known about it."""
         if _is_constant(node):
             return self._constant(node)
         leaf = self.leaf(node)
@@ -82,7 +85,7 @@ class Expressions:
         return None
 
     def leaf(self, node: Node) -> ColumnDef | None:
-        """Return the column that an expression names, if it is one that holds values itself."""
+        """Return the column that an expression names, or None if it names no column without nested columns."""
         if node["class"] != "COLUMN_REF":
             return None
         found = find_column(node["column_names"], self._columns)
@@ -91,7 +94,7 @@ class Expressions:
     def _constant(self, node: Node) -> Domain:
         plain = node["value"] if node["type"] == "VALUE_CONSTANT" else None
         if plain and plain["type"]["id"] in ("VARCHAR", "INTEGER", "BIGINT") and not plain["is_null"]:
-            kind = plain["type"]["id"]  # as most are, and lists can be long
+            kind = plain["type"]["id"]  # a shortcut for the most frequent types, because lists can be long
             return constant(literal(plain["value"]), kind, "literal" if kind == "VARCHAR" else None)
         text = self._print(node)
         kind = self._type(text)
@@ -107,7 +110,7 @@ class Expressions:
         return _monotone(x, kind, lambda value: f"CAST({value} AS {kind})")
 
     def _part(self, node: Node) -> Domain | None:
-        """Return the domain of `year(ts)` and its like, and of `date_trunc('day', ts)`."""
+        """Return the domain of a date part such as `year(ts)`, or of `date_trunc('day', ts)`."""
         name, arguments = node["function_name"], node["children"]
         unit = _UNITS.get(name)
         if name in ("date_part", "datepart", "date_trunc", "datetrunc") and len(arguments) == 2:
@@ -121,7 +124,7 @@ class Expressions:
             return _monotone(x, kind, lambda value: f"date_trunc({literal(unit)}, {value})")
         if unit == "year":
             return _monotone(x, "BIGINT", lambda value: f"year({value})")
-        # Within one year months follow each other, within one month days do.
+        # Months are in order only within one year, days only within one month, and hours only within one day.
         around = _UNIT_AROUND[unit]
         first, last = (f"TRY(date_trunc('{around}', {end}))" for end in (x.low, x.high))
         low, high = (f"CASE WHEN {first} = {last} THEN TRY({unit}({end})) END" for end in (x.low, x.high))
@@ -134,7 +137,7 @@ class Expressions:
         return str(row[0]) if row else ""
 
     def _print(self, node: Node) -> str:
-        """Return the SQL of a constant, as DuckDB writes it."""
+        """Return the SQL of a constant expression, as DuckDB prints it."""
         select = copy.deepcopy(_SELECT)
         select["statements"][0]["node"]["select_list"] = [_exact(node)]
         row = self._con.execute(f"SELECT json_deserialize_sql({literal(json.dumps(select))})").fetchone()
@@ -185,14 +188,14 @@ def _is_constant(node: Node) -> bool:
 
 
 def text_of(node: Node) -> str | None:
-    """Return the value of a text in quotes."""
+    """Return the value of a text literal; None if the node is not one."""
     value = node.get("value", {})
     is_text = node["type"] == "VALUE_CONSTANT" and value["type"]["id"] == "VARCHAR" and not value["is_null"]
     return str(value["value"]) if is_text else None
 
 
 def _exact(node: Any) -> Any:
-    """Return a tree whose floating-point constants are written as such: printed bare they would be decimals."""
+    """Return a tree in which floating-point constants are casts of texts; DuckDB would print them as decimals."""
     if isinstance(node, list):
         return [_exact(one) for one in node]
     if not isinstance(node, dict):
@@ -206,17 +209,18 @@ def _exact(node: Any) -> Any:
 
 def _monotone(x: Domain, kind: str, function: Callable[[str], str]) -> Domain | None:
     """Return the domain of a function that keeps the order of its argument."""
-    # What fails is unknown. TRY also keeps DuckDB from rewriting comparisons with date_trunc, which it does wrong.
+    # TRY makes a bound unknown if the function fails. It also keeps DuckDB from rewriting comparisons with date_trunc,
+    # which it does wrongly.
     low, high, group = f"TRY({function(x.low)})", f"TRY({function(x.high)})", family(kind)
     if group is None:
         return None
-    # Moments in infinity have no year; between two that have one there are no such moments.
+    # Infinite timestamps have no year. If both bounds have one, there are no infinite timestamps between them.
     null = join([x.null, f"{low} IS NULL", f"{high} IS NULL"], every=False)
     return Domain(kind, group, low, high, null, x.value)
 
 
 def constant(text: str, kind: str, group: str | None = None) -> Domain:
-    """Return the domain of what is the same for every row; it may be NULL."""
+    """Return the domain of a constant, which may be NULL."""
     null, value = f"({text} IS NULL)", f"({text} IS NOT NULL)"
     return Domain(kind, group or family(kind) or "", text, text, null, value, constant=True)
 
@@ -225,14 +229,14 @@ TRUTH = Domain("BOOLEAN", "truth", "true", "true", NEVER, MAYBE, constant=True)
 
 
 def comparable(x: Domain, y: Domain) -> bool:
-    """Whether casting both sides to a common type keeps their order."""
+    """Return whether casting both sides to a common type keeps their order."""
     if "TIMESTAMP WITH TIME ZONE" in (x.type, y.type) and any(one.type.startswith("TIMESTAMP_") for one in (x, y)):
-        return False  # DuckDB knows whether they are equal, but not which is earlier
+        return False  # DuckDB can tell whether they are equal, but not which one is earlier
     return bool(x.kind and y.kind) and (x.kind == y.kind or "literal" in (x.kind, y.kind))
 
 
 def join(parts: Sequence[str], *, every: bool) -> str:
-    """Return AND or OR of conditions that are never NULL."""
+    """Return the AND or OR of conditions that are never NULL, simplified."""
     neutral, final = (MAYBE, NEVER) if every else (NEVER, MAYBE)
     if final in parts:
         return final

@@ -1,4 +1,4 @@
-"""The files of a table at a snapshot, with their deletions and partition values, judged and cut down in one query."""
+"""Fetch the live files of a table at a snapshot, with their deletions and partition values, pruned in one query."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -33,13 +33,13 @@ _FETCHED_AT_ONCE = 10_000
 
 
 class LiveFiles:
-    """The files that are live at a snapshot.
+    """The data files that are live at a snapshot.
 
     Args:
         history: The table and its past.
         at: The snapshot.
-        deletions: The metadata table of inlined deletions, if there is one.
-        predicate: Leaves out files that cannot meet it.
+        deletions: The name of the table of inlined deletions, if it exists.
+        predicate: A condition; files without a row that can meet it are left out.
     """
 
     def __init__(
@@ -58,10 +58,11 @@ class LiveFiles:
         self._first = "true"
 
     def keep_first(self, key: OrderKey, limit: int) -> None:
-        """Leave out files that cannot be among the first rows of an order.
+        """Leave out files that cannot hold any of the first rows of an order.
 
-        Files without deletions whose rows all count are sure to bring them: so many rows, none beyond the far end of
-        their values. Where enough rows are known to lie before all of a file's rows, it is not needed.
+        A file without deletions, whose rows all match and all exist at the snapshot, certainly contributes its
+        `record_count` rows, none of which lies after the far bound of its values. If such files contribute `limit` rows
+        that come before all rows of another file, that file is left out.
         """
         x = self._expressions.domain(key.tree)
         if x is None:
@@ -69,19 +70,20 @@ class LiveFiles:
         near, far, best, before = (x.high, x.low, "max", ">=") if key.descending else (x.low, x.high, "min", "<=")
         brings_nulls = "false" if key.nulls == "last" else x.null
         certain = f"all_match AND deletes IS NULL AND inlined_deletes = 0 AND coalesce(partial_max <= {self.at}, true)"
-        # Rows without a value come last, or first, when that was said; else nobody knows.
+        # NULLs come first or last only if the key says so; otherwise the engine's settings decide, so rows of a file
+        # that may hold NULLs do not count.
         rows = "record_count" if key.nulls == "first" else f"CASE WHEN {x.null} THEN 0 ELSE record_count END"
-        # Summed up to the current row and those equal to it.
+        # The default window frame sums up to the current row and its equals.
         ahead = f"sum({rows}) OVER (ORDER BY {far} {'DESC' if key.descending else 'ASC'})"
         sums = f"SELECT {far} AS edge, {ahead} AS rows FROM joined WHERE {certain} AND {far} IS NOT NULL"
         edge = f"(SELECT {best}(edge) FROM ({sums}) WHERE rows >= {limit})"
         self._first = f"coalesce({near} {before} {edge}, true) OR {brings_nulls}"
 
     def fetch(self, *, unclear: bool = False) -> Iterator[tuple[DataFile, bool]]:
-        """Return the files, and for each whether all of its rows meet the predicate, for certain.
+        """Return the files, and for each whether all of its rows certainly meet the predicate.
 
         Args:
-            unclear: Only those whose number of rows the catalog does not tell.
+            unclear: Whether to return only files whose number of rows at the snapshot the catalog does not tell.
         """
         keys = max((len(spec.fields) for spec in self._specs.values()), default=0)
         columns = [*FILE, *(f"part_{n}" for n in range(keys)), "deletes", "inlined_deletes", "all_match"]
@@ -93,7 +95,7 @@ class LiveFiles:
                 yield self._file(values), bool(values["all_match"])
 
     def count(self) -> int:
-        """Return how many rows the files have whose number of rows the catalog tells."""
+        """Return the total number of rows of those files whose number of rows the catalog tells."""
         row = self._run(
             "SELECT coalesce(sum(record_count - coalesce(deletes[1].delete_count, 0) - inlined_deletes), 0)"
             f" FROM joined WHERE {self._clear}"
@@ -102,7 +104,7 @@ class LiveFiles:
 
     @property
     def _clear(self) -> str:
-        """Whether the catalog tells how many rows a file has: nothing in it is later than the snapshot."""
+        """The SQL for whether the catalog tells a file's number of rows: nothing in it is later than the snapshot."""
         one = f"len(deletes) = 1 AND deletes[1].delete_file_id < {self._next_file_id}"
         return f"(coalesce(partial_max <= {self.at}, true) AND coalesce({one}, true))"
 
@@ -164,7 +166,7 @@ def data_file(
     deletes: tuple[DeleteFile, ...] = (),
     inlined_deletes: int = 0,
 ) -> DataFile:
-    """Return the data file that a row with the columns `FILE` stands for."""
+    """Build a data file from a row with the columns `FILE`."""
     begin = int(row["begin_snapshot"])
     return DataFile(
         data_file_id=int(row["data_file_id"]),
@@ -186,12 +188,12 @@ def data_file(
 
 
 def delete_file(folder: str, row: Mapping[str, Any], next_file_id: int) -> DeleteFile:
-    """Return the delete file that a row with the columns `DELETE_FILE` stands for.
+    """Build a delete file from a row with the columns `DELETE_FILE`.
 
     Args:
-        folder: The table's.
+        folder: The table's folder.
         row: The row.
-        next_file_id: The id that the first file after the snapshot got which is looked at.
+        next_file_id: The `next_file_id` of the requested snapshot; files with this id or a higher one are later.
     """
     return DeleteFile(
         delete_file_id=int(row["delete_file_id"]),
@@ -214,7 +216,7 @@ def _path(folder: str, row: Mapping[str, Any]) -> str:
 
 
 def next_file_id(metadata: Metadata, at: int) -> int:
-    """Return the id that the first file after a snapshot got; 0 when the catalog has forgotten the snapshot."""
+    """Return the id of the first file after a snapshot; 0 if the snapshot has expired."""
     name = metadata.dialect.table("ducklake_snapshot")
     sql = f"select next_file_id from {name} where snapshot_id = {at}"
     rows = metadata.rows(metadata.dialect.query(sql))

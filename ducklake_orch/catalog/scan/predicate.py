@@ -1,4 +1,4 @@
-"""Read a condition as DuckDB does: its parser says how a text is meant, its binder whether it fits the table."""
+"""Parse a condition with DuckDB: its parser yields the tree, and its binder checks that the tree fits the table."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from ducklake_orch.errors import ObjectNotFoundError, StatementError
 
 # A node of DuckDB's parse tree, as `json_serialize_sql` gives it.
 Node = dict[str, Any]
-# The signs of comparisons, by what DuckDB's trees call them.
+# Comparison operators, by their names in DuckDB's parse trees.
 COMPARISONS = {
     "COMPARE_EQUAL": "=",
     "COMPARE_NOTEQUAL": "<>",
@@ -24,28 +24,30 @@ COMPARISONS = {
     "COMPARE_GREATERTHANOREQUALTO": ">=",
 }
 
-# Whether functions of DuckDB's give another value each time; asking it costs more than a small change of rows.
+# Whether each built-in function can return a different value each time. The result is cached, because the query takes
+# longer than a small change of rows.
 _BUILT_IN: dict[str, bool] = {}
-# DuckDB calls them consistent, and of macros it says nothing.
+# Functions that depend on the current time although DuckDB calls them consistent. For macros, DuckDB does not tell, so
+# their definitions are searched for the functions in `_IN_MACRO`.
 _OF_THE_MOMENT = ("ago", "current_localtime", "current_localtimestamp")
 _IN_MACRO = r"\b(now|ago|today|random|uuid\w*|gen_random_uuid|nextval|(get_)?current_(timestamp|date|time))\b"
 _REMEDY = "Write one condition in DuckDB's SQL, such as `day >= '2024-01-01' AND region IN ('eu', 'us')`."
-# Trees are walked by functions that call themselves.
+# The maximum depth of a tree, because recursive functions walk it.
 _DEEPEST = 200
-# What must not stand in a condition on single rows, and how people call it.
+# Nodes that a condition on single rows must not contain, with their names in messages.
 _REFUSED = {"SUBQUERY": "a subquery", "STAR": "a star", "PARAMETER": "a placeholder", "DEFAULT": "DEFAULT"}
-# What SQL writes without brackets is read like the name of a column.
+# SQL functions that are written without parentheses, which DuckDB parses as column names, with what to write instead.
 _CALLED = {"current_date": "today()", "current_timestamp": "now()", "localtimestamp": "now()::TIMESTAMP"}
 
 
 @dataclass(frozen=True)
 class Predicate:
-    """A condition that every row of a table meets or not.
+    """A condition on the single rows of a table.
 
     Attributes:
-        text: As it was given; it may end in a comment, so a line break has to follow it.
-        tree: What DuckDB understood.
-        columns: The columns that it mentions.
+        text: The text as given. It may end in a comment, so a line break must follow it.
+        tree: DuckDB's parse tree.
+        columns: The columns that the condition mentions.
     """
 
     text: str
@@ -54,13 +56,13 @@ class Predicate:
 
     @property
     def sql(self) -> str:
-        """The condition in brackets, fit to stand in a query."""
+        """The condition in parentheses, ready for use in a query."""
         return f"(\n{self.text}\n)"
 
 
 @dataclass(frozen=True)
 class OrderKey:
-    """One key of an order; `nulls` is None where the text leaves it to the engine's settings."""
+    """One key of an order; `nulls` is None if the text leaves the order of NULLs to the engine's settings."""
 
     tree: Node
     columns: tuple[ColumnDef, ...]
@@ -71,17 +73,18 @@ class OrderKey:
 def parse_predicate(
     con: duckdb.DuckDBPyConnection, text: str, columns: Sequence[ColumnDef], name: str = "where"
 ) -> Predicate:
-    """Read a condition on the rows of a table.
+    """Parse a condition on the rows of a table.
 
     Args:
-        con: Any connection; nothing of a lake is touched.
-        text: The condition, in DuckDB's SQL.
+        con: Any DuckDB connection; it accesses no lake.
+        text: The condition, in DuckDB SQL.
         columns: The columns of the table.
-        name: What the caller calls it.
+        name: The name of the caller's argument, for messages.
 
     Raises:
-        ObjectNotFoundError: When it names a column that the table does not have; names the nearest.
-        StatementError: When it is not one condition on single rows.
+        ObjectNotFoundError: When the condition names a column that the table does not have; the error suggests similar
+            names.
+        StatementError: When the text is not one condition on single rows.
     """
     predicate = parse_value(con, text, columns, name, "condition")
     what, kind = f"`{name}` = `{text.strip()}`", _type_of(con, predicate, name)
@@ -93,7 +96,7 @@ def parse_predicate(
 def parse_value(
     con: duckdb.DuckDBPyConnection, text: str, columns: Sequence[ColumnDef], name: str, kind: str = "expression"
 ) -> Predicate:
-    """Read an expression over single rows of a table; what it is worth is not looked at."""
+    """Parse an expression on the single rows of a table; its type may be any."""
     what = f"`{name}` = `{text.strip()}`"
     node = _select(con, text, what)
     expressions = node.get("select_list", [])
@@ -111,10 +114,10 @@ def parse_value(
 
 
 def refuse_changing(con: duckdb.DuckDBPyConnection, predicate: Predicate, name: str = "where") -> None:
-    """Refuse a condition that may say something else about the same row when it is evaluated again.
+    """Refuse a condition that can give another result for the same row when it is evaluated again.
 
     Raises:
-        StatementError: Names the function that is to blame.
+        StatementError: When the condition calls such a function; names the function.
     """
     if (function := changing_function(con, predicate)) is not None:
         raise StatementError(
@@ -125,9 +128,9 @@ def refuse_changing(con: duckdb.DuckDBPyConnection, predicate: Predicate, name: 
 
 
 def changing_function(con: duckdb.DuckDBPyConnection, predicate: Predicate) -> str | None:
-    """Return the first function in an expression that gives another value each time, if there is one."""
+    """Return the first function in an expression that can return a different value each time, or None."""
     called = _functions(predicate.tree)
-    if ("age", 1) in called:  # from now
+    if ("age", 1) in called:  # with one argument, `age` counts from the current time
         return "age"
     names = sorted(name for name, _ in called)
     if not _BUILT_IN:
@@ -137,7 +140,7 @@ def changing_function(con: duckdb.DuckDBPyConnection, predicate: Predicate) -> s
 
 
 def _changing(con: duckdb.DuckDBPyConnection, which: str) -> dict[str, bool]:
-    """Return the names of functions, and whether they give another value each time."""
+    """Return, by function name, whether the function can return a different value each time."""
     moment = ", ".join(map(literal, _OF_THE_MOMENT))
     rows = con.execute(
         "SELECT function_name, bool_or(function_name <> 'error' AND (coalesce(stability, '') IN"
@@ -149,7 +152,7 @@ def _changing(con: duckdb.DuckDBPyConnection, which: str) -> dict[str, bool]:
 
 
 def _functions(tree: Node) -> set[tuple[str, int]]:
-    """Return the names of the functions that are called, with the number of what they are given."""
+    """Return the names of the called functions, each with its number of arguments."""
     found, waiting = set[tuple[str, int]](), [tree]  # type: tuple[set[tuple[str, int]], list[Any]]
     while waiting:
         node = waiting.pop()
@@ -163,7 +166,7 @@ def _functions(tree: Node) -> set[tuple[str, int]]:
 
 
 def parse_order(con: duckdb.DuckDBPyConnection, text: str, columns: Sequence[ColumnDef]) -> OrderKey:
-    """Read one key of an order: `ts`, `ts DESC`, `ts DESC NULLS LAST`."""
+    """Parse one key of an order: `ts`, `ts DESC`, `ts DESC NULLS LAST`."""
     what = f"`order_by` = `{text.strip()}`"
     node = _select(con, f"1 ORDER BY\n{text}", what)
     orders = node["modifiers"][0].get("orders", []) if len(node.get("modifiers", [])) == 1 else []
@@ -180,7 +183,7 @@ def parse_order(con: duckdb.DuckDBPyConnection, text: str, columns: Sequence[Col
 
 
 def find_column(path: Sequence[str], columns: Sequence[ColumnDef]) -> ColumnDef | None:
-    """Return the column that a dotted name means: one of the table's, or a field inside a struct."""
+    """Return the column that a dotted name means: a top-level column or a field of a struct; None if there is none."""
     found = next((one for one in columns if folded(one.name) == folded(path[0])), None)
     if found is None or len(path) == 1:
         return found
@@ -188,7 +191,7 @@ def find_column(path: Sequence[str], columns: Sequence[ColumnDef]) -> ColumnDef 
 
 
 def _select(con: duckdb.DuckDBPyConnection, expression: str, what: str) -> Node:
-    """Return the parse tree of a SELECT of an expression."""
+    """Return DuckDB's parse tree of a SELECT of an expression."""
     select = literal(f"SELECT\n{expression}\n")
     row = con.execute(f"SELECT json_serialize_sql({select})").fetchone()
     parsed = json.loads(row[0]) if row else {}
@@ -215,7 +218,7 @@ def _mentioned(tree: Node, columns: Sequence[ColumnDef], what: str) -> tuple[Col
 
 
 def _names(tree: Node, what: str) -> Iterator[str]:
-    """Return the first parts of all names that are not parameters of a lambda."""
+    """Yield the first part of every name in a tree, except for names of lambda parameters."""
     waiting: list[tuple[Any, frozenset[str], int]] = [(tree, frozenset(), 0)]
     while waiting:
         node, bound, depth = waiting.pop()
@@ -238,7 +241,7 @@ def _names(tree: Node, what: str) -> Iterator[str]:
 
 
 def _type_of(con: duckdb.DuckDBPyConnection, value: Predicate, name: str) -> str:
-    """Let DuckDB check functions, types, and that it is about single rows."""
+    """Let DuckDB check the functions, the types and that the expression is on single rows; return its type."""
     empty = ", ".join(f"NULL::{duckdb_type(one)} AS {identifier(one.name)}" for one in value.columns) or "1"
     sql = f"SELECT {value.sql} FROM (SELECT {empty}) WHERE ({value.sql}) IS NOT NULL LIMIT 0"
     try:

@@ -1,7 +1,8 @@
-"""Turn a condition on rows into conditions on files: can a row of the file meet it, and do all of them?
+"""Turn a condition on rows into conditions on files: whether some row may meet it, and whether all rows meet it.
 
-Both are one question, asked with an outcome: may some row of the file have it? AND, OR and NOT answer it from their
-parts without ever losing a row, in SQL's logic of three values, and what is not understood may always be.
+Both follow from one function: whether a condition may have a given outcome for some row of a file. For AND, OR and NOT
+it combines the answers for their operands, in SQL's three-valued logic, so that no matching row is ever lost. The
+answer for a condition that it does not understand is always "maybe".
 """
 
 from collections.abc import Sequence
@@ -22,26 +23,26 @@ from ducklake_orch.catalog.scan.predicate import COMPARISONS, Node
 from ducklake_orch.engine.quoting import literal
 
 _FLIPPED = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
-# How a condition is put with NOT before it, and how without.
+# The positive form of each negated condition.
 _POSITIVE = {
     "OPERATOR_IS_NOT_NULL": "OPERATOR_IS_NULL",
     "COMPARE_NOT_IN": "COMPARE_IN",
     "COMPARE_DISTINCT_FROM": "COMPARE_NOT_DISTINCT_FROM",
 }
 _PREFIXES = {"~~", "starts_with", "prefix", "^@"}
-# A longer IN list is judged by its ends, so that a file costs the same however long it is.
+# A longer IN list is checked by its least and greatest value only, so that the cost per file stays the same.
 _LONG_LIST = 100
 
 
 class Outcome(NamedTuple):
-    """What a condition can come to for a row: true or false, or either that or NULL."""
+    """A possible outcome of a condition for a row: true or false (`holds`), or one of these or NULL (`or_null`)."""
 
     holds: bool
     or_null: bool
 
     @property
     def negated(self) -> "Outcome":
-        """What the condition comes to when NOT stands before it; NULL stays NULL."""
+        """The outcome of the condition without NOT that gives this outcome with NOT; NULL stays NULL."""
         return Outcome(not self.holds, self.or_null)
 
 
@@ -49,10 +50,10 @@ TRUE, FALSE, NOT_TRUE = Outcome(True, False), Outcome(False, False), Outcome(Fal
 
 
 class FileConditions:
-    """Judges files by what the catalog knows of their columns.
+    """Builds SQL conditions on files from what the catalog knows about their columns.
 
     Args:
-        expressions: Reads the sides of comparisons.
+        expressions: Gives the domains of the operands of comparisons.
     """
 
     def __init__(self, expressions: Expressions) -> None:
@@ -60,15 +61,15 @@ class FileConditions:
         self._expressions = expressions
 
     def may_match(self, tree: Node) -> str:
-        """Return whether a row of the file may meet a condition."""
+        """Return the SQL for whether some row of a file may meet a condition."""
         return self.may(tree, TRUE)
 
     def all_match(self, tree: Node) -> str:
-        """Return whether every row of the file meets a condition, for certain."""
+        """Return the SQL for whether every row of a file certainly meets a condition."""
         return f"NOT ({self.may(tree, NOT_TRUE)})"
 
     def may(self, node: Node, outcome: Outcome) -> str:
-        """Return whether a condition may have an outcome for some row."""
+        """Return the SQL for whether a condition may have an outcome for some row of a file."""
         kind, parts = node["type"], node.get("children", [])
         if kind in _POSITIVE:
             kind, outcome = _POSITIVE[kind], outcome.negated
@@ -102,7 +103,7 @@ class FileConditions:
         return MAYBE if x is None or y is None else self._possible(sign, x, y, outcome)
 
     def _possible(self, sign: str, x: Domain, y: Domain, outcome: Outcome) -> str:
-        """Return whether a comparison may have an outcome."""
+        """Return the SQL for whether a comparison may have an outcome for some row of a file."""
         if not comparable(x, y):
             return MAYBE
         if not outcome.holds:
@@ -138,7 +139,7 @@ class FileConditions:
             return MAYBE
         listed = ", ".join(y.low for y in constants)
         if not outcome.holds:
-            # A row that is not in the list: certain not to be there only where the file has one single value.
+            # Only a file with one single value, which is in the list, certainly has no row outside the list.
             outside = f"coalesce({x.low} <> {x.high} OR NOT ({x.low} IN ({listed})), true)"
             found = join([x.value, outside], every=True)
         elif len(constants) <= _LONG_LIST:
@@ -171,7 +172,7 @@ class FileConditions:
             exact = text == f"{prefix}%"
         quoted = literal(prefix)
         if outcome.holds:
-            # Cutting texts off keeps their order.
+            # Truncating texts to a prefix keeps their order.
             bounds = f"left({x.low}, {len(prefix)}) <= {quoted} AND {quoted} <= {x.high}"
         elif exact:
             bounds = f"NOT (starts_with({x.low}, {quoted}) AND starts_with({x.high}, {quoted}))"
@@ -181,26 +182,26 @@ class FileConditions:
         return join([found, x.null], every=False) if outcome.or_null else found
 
     def _in_bucket(self, x: Domain, y: Domain) -> str:
-        """Return whether files of a column's bucket may hold a constant."""
+        """Return the SQL for whether a file of a bucket partition may hold a constant."""
         if x.column is None or not y.constant or not self._expressions.facts.has("bucket", x.column):
             return MAYBE
         if hashed_as_text(x.type):
-            return MAYBE  # where the engine wrote the file, it may be in any
+            return MAYBE  # the engine may have written the value to any bucket
         n = x.column.column_id
         value = f"TRY_CAST({y.low} AS {x.type})"
-        # NaNs are equal, and hash by their sign.
+        # All NaNs are equal, but their hash depends on their sign.
         anywhere = f" OR isnan({value})" if x.type in ("FLOAT", "DOUBLE") else ""
         return f"coalesce({bucket_sql(value, x.type, f'buckets_{n}')} = bucket_{n}{anywhere}, true)"
 
 
 def _mixed(domains: Sequence[Domain]) -> bool:
-    """Whether texts stand beside values of other types: what they are then cast to depends on all of them."""
+    """Return whether text literals are mixed with other types; all of them decide what DuckDB then casts them to."""
     kinds = {one.kind for one in domains}
     return "literal" in kinds and len(kinds) > 1
 
 
 def _bounds(sign: str, x: Domain, y: Domain) -> str:
-    """Return whether a comparison of two values may be true, judging by bounds; unknown ones exclude nothing."""
+    """Return the SQL for whether a comparison may be true according to the bounds; unknown bounds exclude nothing."""
     if sign == "=":
         possible = f"{x.low} <= {y.high} AND {y.low} <= {x.high}"
     elif sign == "<>":

@@ -1,9 +1,10 @@
-"""Plan a scan: the files, deletions and inlined rows that make up a table at a snapshot, without what cannot matter.
+"""Plan a scan: the files, deletions and inlined rows of a table at a snapshot, without files that cannot match.
 
-The state at a snapshot is made of the rows that began at it or before and have not ended by then. A file that holds
-rows of several snapshots (`partial_max`) tells by row when it began, in its column `_ducklake_internal_snapshot_id`,
-which has to be read only where the snapshot is earlier than the newest of them. A delete file may do the same for the
-rows it deletes; that column has to be read only where the file was written after the snapshot (`later`).
+A row is part of the state at a snapshot if it began at that snapshot or before and had not ended by then. A data file
+with rows of several snapshots (`partial_max`) has the begin of each row in its column `_ducklake_internal_snapshot_id`.
+That column must be read only if the requested snapshot is earlier than the newest of the file's snapshots. A delete
+file may have the same column for its deletions; it must be read only if the delete file was written after the requested
+snapshot (`later`).
 """
 
 from collections import defaultdict
@@ -35,21 +36,21 @@ from ducklake_orch.errors import ObjectNotFoundError
 
 @dataclass(frozen=True)
 class ScanPlan:
-    """Everything a reader needs that knows nothing but Parquet and SQL.
+    """Everything that a reader needs that knows only Parquet and SQL.
 
     Attributes:
         table: The table as it is at the snapshot.
         snapshot: The snapshot.
-        columns: What was asked for, in that order.
-        needed: What has to be read: these, and those that `where` and `order_by` use.
-        where: The condition; files are left out by it, rows are still to be filtered.
-        files: The files that may hold rows to return.
-        certain: Ids of those all of whose rows meet the condition, as the catalog can tell.
-        inlined: How to get the inlined rows.
-        inlined_deletes: Deleted positions that no delete file names, by data file.
-        mappings: Names of the columns in files that have a `mapping_id`, by that.
-        schemas: The table's columns as they were when files were written, by the version of the schema; columns are the
-            same by id, whatever their names and types.
+        columns: The requested columns, in the requested order.
+        needed: The columns to read: the requested ones, and those that `where` and `order_by` use.
+        where: The condition. It has pruned the files, but the reader must still filter the rows.
+        files: The data files that may hold rows to return.
+        inlined: The queries for the inlined rows.
+        certain: Ids of the data files all of whose rows meet the condition, as far as the catalog tells.
+        inlined_deletes: The positions of the inlined deletions, by data file id.
+        mappings: The name mappings of files, by `mapping_id`.
+        schemas: The table's columns as they were when the files were written, by schema version. Columns correspond by
+            id; their names and types may differ.
     """
 
     table: TableDef
@@ -82,9 +83,9 @@ def plan_scan(
         table: The table, as it is at the snapshot.
         at: The snapshot.
         columns: Names of the columns to return; by default all.
-        where: A condition in DuckDB's SQL; files that cannot meet it are left out.
+        where: A condition in DuckDB SQL; files without a row that can meet it are left out.
         order_by: Keys such as `ts DESC NULLS LAST`.
-        limit: How many rows will be taken; with an order, files without any of the first rows are left out.
+        limit: The number of rows that will be read. With `order_by`, files without any of the first rows are left out.
     """
     history = TableHistory(metadata, table)
     predicate = parse_predicate(metadata.con, where, table.columns) if where is not None else None
@@ -114,16 +115,16 @@ def plan_scan(
 
 
 def classify(metadata: Metadata, table: TableDef, at: int, where: str) -> list[tuple[DataFile, bool]]:
-    """Return the files that may hold a row that meets a condition, and for each whether all its rows surely do."""
+    """Return the files that may hold a row that meets a condition, and for each whether all its rows certainly do."""
     predicate = parse_predicate(metadata.con, where, table.columns)
     return list(LiveFiles(TableHistory(metadata, table), at, deletions_table(metadata, table), predicate).fetch())
 
 
 def count(metadata: Metadata, table: TableDef, at: int) -> int:
-    """Return how many rows a table has at a snapshot.
+    """Return the number of rows of a table at a snapshot.
 
-    The catalog tells, but for files that were merged from commits around the snapshot: which of their rows were there
-    already stands only in the files, so of those, one column is read.
+    The catalog has the counts, except for files that were merged from commits before and after the snapshot. Only the
+    files themselves tell which of their rows existed at the snapshot, so one column of each is read.
     """
     files = LiveFiles(TableHistory(metadata, table), at, deletions_table(metadata, table))
     total = files.count()
@@ -134,10 +135,10 @@ def count(metadata: Metadata, table: TableDef, at: int) -> int:
 
 
 def choose(table: TableDef, names: Sequence[str] | None) -> tuple[ColumnDef, ...]:
-    """Return the columns of some names; all where none are given.
+    """Return the columns with the given names; all columns if `names` is None.
 
     Raises:
-        ObjectNotFoundError: When there is no column of a name; names the nearest.
+        ObjectNotFoundError: When no column has one of the names; the error suggests similar names.
     """
     if names is None:
         return table.columns
@@ -159,7 +160,7 @@ def _needed(
 
 
 def inlined_positions(files: LiveFiles, found: Sequence[DataFile]) -> dict[int, tuple[int, ...]]:
-    """Return the deleted positions of files that no delete file names, by the id of the file."""
+    """Return the positions of the files' inlined deletions, by data file id."""
     wanted = {file.data_file_id for file in found if file.inlined_deletes}
     if not wanted or files.deletions is None:
         return {}
@@ -172,7 +173,7 @@ def inlined_positions(files: LiveFiles, found: Sequence[DataFile]) -> dict[int, 
 
 
 def name_mappings(metadata: Metadata, ids: set[int]) -> dict[int, tuple[MappedName, ...]]:
-    """Return name mappings; their columns are numbered for themselves, and refer to the one that they are inside of."""
+    """Return name mappings by id; within a mapping, columns have their own numbers and refer to their parent by it."""
     if not ids:
         return {}
     some = ", ".join(map(str, sorted(ids)))

@@ -1,4 +1,4 @@
-"""Look at a table through its metadata: its files, its partitions, what the statistics of its files add up to."""
+"""Summarize a table from its metadata: its columns, files, partitions, and the totals of its files' statistics."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ from ducklake_orch.results import Column, ColumnSummary, Partition, TableFile, T
 
 @contextmanager
 def looking(session: Session, name: TableName) -> Iterator[tuple[Metadata, TableDef, int]]:
-    """Look a table up at the session's snapshot, in one transaction: what is compacted meanwhile is still seen."""
+    """Read a table's metadata at the session's snapshot, in one transaction, unaffected by concurrent compactions."""
     with reading(session, f"Looking at `{name}`") as metadata:
         at = snapshot_of(session, metadata)
         yield metadata, metadata.table(name, at), at
@@ -51,7 +51,7 @@ def table_columns(metadata: Metadata, table: TableDef) -> list[Column]:
             name=one.name,
             type=str(kind),
             nullable=one.nullable,
-            default=None if one.default == "NULL" else one.default,  # the text of a column that has none
+            default=None if one.default == "NULL" else one.default,  # the engine stores "no default" as the text NULL
             comment=one.comment,
             partition=keys.get(one.column_id),
         )
@@ -60,7 +60,7 @@ def table_columns(metadata: Metadata, table: TableDef) -> list[Column]:
 
 
 def table_files(metadata: Metadata, table: TableDef, at: int, where: str | None = None) -> list[TableFile]:
-    """List the data files, those without a row that meets a condition left out."""
+    """List the data files, without those that cannot hold a row that meets the condition."""
     names = _Keys(TableHistory(metadata, table))
     return [
         TableFile(
@@ -76,7 +76,7 @@ def table_files(metadata: Metadata, table: TableDef, at: int, where: str | None 
 
 
 def table_partitions(metadata: Metadata, table: TableDef, at: int) -> list[Partition]:
-    """List the partitions that hold files, by the keys that these were written with."""
+    """List the partitions that have files, by the partition keys that the files were written with."""
     names = _Keys(TableHistory(metadata, table))
     found: dict[tuple[int | None, tuple[str | None, ...]], list[int]] = defaultdict(lambda: [0, 0, 0])
     some: dict[tuple[int | None, tuple[str | None, ...]], dict[str, str | None]] = {}
@@ -89,7 +89,7 @@ def table_partitions(metadata: Metadata, table: TableDef, at: int) -> list[Parti
 
 
 def table_stats(metadata: Metadata, table: TableDef, at: int) -> TableStats:
-    """Add up what the catalog says about the files of a table and their columns."""
+    """Return the totals of the catalog's statistics of a table's files and columns."""
     totals = {"rows": 0, "files": 0, "bytes": 0, "deletes": 0, "delete_files": 0}
     for file in _live(TableHistory(metadata, table), at):
         totals["rows"] += file.record_count
@@ -104,7 +104,7 @@ def table_stats(metadata: Metadata, table: TableDef, at: int) -> TableStats:
 
 
 def _columns(metadata: Metadata, table: TableDef, at: int, files: int) -> list[ColumnSummary]:
-    """Sum up statistics by column; what one file does not tell is unknown for all of them."""
+    """Sum up the statistics by column; a value that is unknown for one file is unknown for the column."""
     paths = {leaf.column_id: (path, leaf) for path, leaf in _leaves(table.columns)}
     by_type: dict[str, list[int]] = defaultdict(list)
     for column_id, (_, leaf) in paths.items():
@@ -173,7 +173,7 @@ def _deleted(file: DataFile) -> int:
 
 
 class _Keys:
-    """Names of partition keys, as people write them: `region`, `year(ts)`."""
+    """The names of partition keys in the form that users write: `region`, `year(ts)`."""
 
     def __init__(self, history: TableHistory) -> None:
         self.history = history
@@ -183,6 +183,6 @@ class _Keys:
         }
 
     def values(self, file: DataFile) -> dict[str, str | None]:
-        """Return the values of a file's partition by key."""
+        """Return the partition values of a file, by the name of the key."""
         names = self._names.get(file.partition_id, []) if file.partition_id is not None else []
         return dict(zip(names, file.partition_values, strict=True))

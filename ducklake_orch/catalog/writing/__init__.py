@@ -1,6 +1,7 @@
 """Turn rows into files: take the caller's data as Arrow, cast them to the table, and write data and delete files.
 
-It needs no catalog, so it runs in this process and in Spark tasks. Small writes become inlined rows instead of files.
+The writers need no catalog, so they run in this process and in Spark tasks. Small writes become inlined rows instead of
+files.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""What is to be written, however the caller holds it: as a stream of Arrow batches."""
+"""Read the caller's data, of any supported type, as a stream of Arrow batches."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,38 +18,38 @@ class Source:
     """Rows to write.
 
     Args:
-        data: A pyarrow.Table or RecordBatchReader, or anything that offers an Arrow stream: Polars, pandas, a relation.
-        values: SQL that makes the value of a column that Arrow cannot carry as it is meant, by the column's name.
+        data: A pyarrow.Table or RecordBatchReader, or any object with an Arrow stream: Polars, pandas, a relation.
+        values: SQL expressions, by column name, for columns whose values Arrow cannot represent as intended.
 
     Attributes:
-        schema: Their columns, as a pyarrow.Schema.
+        schema: The columns, as a pyarrow.Schema.
         repeatable: Whether the rows can be read again, for a second attempt.
-        is_small: Whether they are at hand, and written in no time.
-        failure: Why the rows could not be read to their end.
+        is_small: Whether the rows are in memory and so few that writing them takes almost no time.
+        failure: The error that ended reading early, if any.
     """
 
     def __init__(self, data: Any, values: Mapping[str, str] | None = None) -> None:
         import pyarrow as pa
 
         self._values = dict(values or {})
-        # The real types of columns that travel as text.
+        # The actual types of columns that are passed through Arrow as text.
         self._carried: Mapping[str, str] = {}
         data = _streamable(data)
         if isinstance(data, duckdb.DuckDBPyRelation):
             data, self._carried = carried(data)
         whose = type(data).__module__.partition(".")[0]
-        # A relation may stand on a stream that is read once, and so may anything that is not known.
+        # A relation, or data of an unknown type, may be based on a stream that can be read only once.
         self.repeatable = isinstance(data, pa.Table | pa.RecordBatch) or whose in ("pandas", "polars")
         self._data = data
         self.is_small = isinstance(data, pa.Table | pa.RecordBatch) and data.nbytes < _SMALL
         try:
             self._first = data if isinstance(data, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(data)
-        except (OSError, pa.ArrowException) as error:  # such as a VARIANT in a relation, for which Arrow has no type
+        except (OSError, pa.ArrowException) as error:  # for example, Arrow has no type for a VARIANT in a relation
             raise DataError(f"A {type(data).__name__} cannot be read as Arrow: {error}", remedy=_CAST) from error
         self._opened = False
         self.failure: Exception | None = None
         self.schema = self._first.schema
-        if not all(self.schema.names):  # DuckDB would give it one
+        if not all(self.schema.names):  # DuckDB would invent a name
             raise DataError("The data have a column without a name.", remedy="Give it one, or drop it.")
         self._landing = pa.schema([field.with_type(landing(field.type)) for field in self.schema])
         names = [folded(name) for name in self.schema.names]
@@ -57,7 +57,7 @@ class Source:
             raise DataError(f"The data have several columns {', '.join(twice)}.", remedy="Rename or drop all but one.")
 
     def reader(self) -> Any:
-        """Return the rows as a pyarrow.RecordBatchReader; what it fails with is kept as `failure`."""
+        """Return the rows as a pyarrow.RecordBatchReader; if it fails, its error is kept as `failure`."""
         import pyarrow as pa
 
         again = self._opened and self.repeatable
@@ -83,10 +83,10 @@ class Source:
             raise
 
     def types(self, con: duckdb.DuckDBPyConnection) -> list[tuple[str, Any]]:
-        """Return the names of the columns and their types in DuckDB."""
+        """Return the names of the columns and their DuckDB types."""
         import pyarrow as pa
 
-        # Without batches, and not an empty table: Arrow makes none of extension types inside others.
+        # Use a reader without batches: Arrow cannot create an empty table with nested extension types.
         try:
             relation = con.from_arrow(pa.RecordBatchReader.from_batches(self._landing, []))
             kinds = dict(zip(relation.columns, relation.types, strict=True))
@@ -97,16 +97,16 @@ class Source:
         return list(kinds.items())
 
     def arriving(self, name: str) -> str:
-        """Return what stands behind FROM to read the rows, registered as `name`, in the types that they really have."""
+        """Return the FROM item that reads the rows, which are registered as `name`, in their actual types."""
         casts = [
             f"CAST({identifier(one)} AS {exact_wide(kind)}) AS {identifier(one)}" for one, kind in self._carried.items()
         ]
         return f"(SELECT * REPLACE ({', '.join(casts)}) FROM {name})" if casts else name
 
     def relation(self, name: str, table: TableDef) -> str:
-        """Return what stands behind FROM to read the rows, which are registered as `name`.
+        """Return the FROM item that reads the rows, which are registered as `name`, for a table.
 
-        A column without a type, as Arrow has it where there are only NULLs, gets that of the table's column.
+        A column of Arrow's null type, which has only NULLs, gets the type of the table's column.
         """
         import pyarrow as pa
 
@@ -119,24 +119,24 @@ class Source:
         typed += [f"{sql} AS {identifier(column)}" for column, sql in self._values.items()]
         known = {folded(column.name): duckdb_type(column) for column in table.columns}
         for column, kind in self._carried.items():
-            # A column that is there may have the wide integers themselves.
+            # An existing column of the table may have the wide integer type itself.
             kind = kind if known.get(folded(column)) == kind else exact_wide(kind)
             typed.append(f"CAST({identifier(column)} AS {kind}) AS {identifier(column)}")
         return f"(SELECT * REPLACE ({', '.join(typed)}) FROM {name})" if typed else name
 
 
 def source_of(data: Any, values: Mapping[str, str] | None = None) -> "Source":
-    """Return what reads data; a source that somebody has made for it already is that."""
+    """Return the source for data; data that are already a `Source` are returned unchanged."""
     return data if isinstance(data, Source) else Source(data, values)
 
 
 def _streamable(data: Any) -> Any:
-    """Return data that offer an Arrow stream."""
+    """Return data as an object with an Arrow stream."""
     whose = type(data).__module__.partition(".")[0]
     if whose == "polars" and hasattr(data, "collect"):
         return data.collect()  # a LazyFrame
     if whose == "pandas" and hasattr(data, "reset_index"):
-        return data.reset_index(drop=True)  # what is left of an index after filtering would be a column
+        return data.reset_index(drop=True)  # the index that filtering leaves would become a column
     if whose == "pyarrow" and hasattr(data, "scanner"):
         return data.scanner().to_reader()  # a dataset
     if not hasattr(data, "__arrow_c_stream__"):
@@ -150,7 +150,7 @@ def _streamable(data: Any) -> Any:
 def _is_read(field: Any) -> bool:
     import pyarrow as pa
 
-    with duckdb.connect() as con:  # the error ends the transaction that is open
+    with duckdb.connect() as con:  # a connection of its own, because the error aborts an open transaction
         try:
             con.from_arrow(pa.RecordBatchReader.from_batches(pa.schema([field]), []))
         except duckdb.NotImplementedException:

@@ -1,4 +1,4 @@
-"""Fit data to a table: match columns by name, cast what loses nothing, refuse the rest in one report."""
+"""Fit data to a table: match columns by name, make lossless casts, and refuse all other columns in one error."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from ducklake_orch.errors import DataError
 
 @dataclass(frozen=True)
 class SourceColumn:
-    """A column of the data: its name, and its type in DuckDB's words."""
+    """A column of the data: its name and its DuckDB type."""
 
     name: str
     type: str
 
 
 def source_columns(con: duckdb.DuckDBPyConnection, source: str) -> list[SourceColumn]:
-    """Return the columns of what stands behind FROM."""
+    """Return the columns of a FROM item."""
     return [
         SourceColumn(str(row[0]), str(row[1])) for row in con.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()
     ]
@@ -33,13 +33,14 @@ def projection(
     """Return the SELECT list that turns the data into rows of the table.
 
     Args:
-        con: Any connection.
+        con: Any DuckDB connection.
         table: The table.
         columns: The columns of the data.
-        known: Whether the rows are in the lake already: of their times with a zone, the engine keeps the time in UTC.
+        known: Whether the rows are already in the lake. Then their times with a zone are not refused: as the engine
+            does, the file keeps the time in UTC.
 
     Raises:
-        DataError: Names every column that does not fit.
+        DataError: When columns do not fit; names all of them.
     """
     by_name = {folded(column.name): column for column in columns}
     there = {folded(column.name) for column in table.columns}
@@ -100,18 +101,18 @@ _WHY["uint128"] = _WHY["int128"]
 
 
 def _unstorable(value: str, column: ColumnDef, depth: int = 0) -> str | None:
-    """Return the condition that a Parquet file would hold another value than this one; None where it never does."""
+    """Return the condition that a Parquet file would change a value; None if it never does."""
     match column.type:
-        case "interval":  # it has 49 days of milliseconds, none below 0
+        case "interval":  # Parquet stores up to 49 days of milliseconds, and nothing negative
             parts = {
                 part: f"extract('{part}' FROM {value})" for part in ("year", "month", "day", "hour", "microseconds")
             }
             wrong = [f"{sql} < 0" for sql in parts.values()]
             return " OR ".join([*wrong, f"{parts['hour']} >= 1193", f"{parts['microseconds']} % 1000 <> 0"])
-        case "int128" | "uint128":  # it has the nearest DOUBLE
+        case "int128" | "uint128":  # DuckDB stores the nearest DOUBLE
             again = f"TRY_CAST(CAST({value} AS DOUBLE) AS {duckdb_type(column)})"
             return f"{again} IS DISTINCT FROM {value}"
-        case "timetz":  # it has the time in UTC
+        case "timetz":  # DuckDB stores the time in UTC
             return f"extract('timezone' FROM {value}) <> 0"
         case "list":
             return _any_inside(value, column.children[0], depth)
@@ -137,8 +138,8 @@ def _any_inside(values: str, element: ColumnDef, depth: int) -> str | None:
 
 
 def explain(error: duckdb.Error, table: TableDef) -> DataError | None:
-    """Return the error that a failed COPY means for the data, if it was the data's fault."""
-    # The statement follows, in which the mark stands in any case.
+    """Return the DataError for a failed COPY, or None if the data did not cause the failure."""
+    # Use only the first line: the statement follows, and it always contains the marks.
     message = str(error).strip().splitlines()[0]
     if _NULL_MARK in message:
         column = message.partition(_NULL_MARK)[2]
@@ -156,29 +157,29 @@ def explain(error: duckdb.Error, table: TableDef) -> DataError | None:
 
 
 def fits(con: duckdb.DuckDBPyConnection, given: str, column: ColumnDef) -> bool:
-    """Whether data of a type can go into a column without losing anything by it."""
+    """Return whether data of a type can be cast to a column's type without loss."""
     kind = duckdb_type(column)
     if given == kind:
         return True
     if "TIME ZONE" in kind and "TIME ZONE" not in given:
-        return False  # which instant a time without a zone means, nobody knows
+        return False  # a time without a zone does not determine an instant
     if column.type == "variant":
-        return True  # it takes whatever there is, as it is
+        return True  # a variant stores any value unchanged
     if column.type in ("json", "uuid") and given == "VARCHAR":
-        return True  # read from its text; what is no such text is an error
+        return True  # the cast parses the text, and fails for invalid text
     if _rounds(given, column):
         return False
     row = con.execute(f"SELECT can_cast_implicitly(CAST(NULL AS {given}), CAST(NULL AS {kind}))").fetchone()
     return bool(row and row[0])
 
 
-# What a floating point type holds exactly.
+# The types whose values a floating-point type stores exactly.
 _SMALL = {"TINYINT", "SMALLINT", "UTINYINT", "USMALLINT"}
 _EXACT = {"float32": _SMALL, "float64": _SMALL | {"INTEGER", "UINTEGER", "FLOAT"}}
 
 
 def _rounds(given: str, column: ColumnDef) -> bool:
-    """Whether a cast of the engine's would round values without a word; what overflows is an error anyway."""
+    """Return whether an implicit cast by the engine would silently round values; overflows are errors anyway."""
     if column.type in _EXACT:
         return given not in _EXACT[column.type]
     if given == "TIMESTAMP_NS":

@@ -1,6 +1,6 @@
-"""Writes a delete file: all positions that a data file has lost, each with the snapshot that it went with.
+"""Write a delete file: all deleted positions of a data file, each with the snapshot that deleted it.
 
-It needs no catalog, so it runs in this process or in the tasks of a Spark job.
+The writer needs no catalog, so it runs in this process or in the tasks of a Spark job.
 """
 
 import os
@@ -28,12 +28,12 @@ _FIELDS = f"{{file_path: {DELETED_PATH_FIELD}, pos: {DELETED_POS_FIELD}, {SNAPSH
 
 @dataclass(frozen=True)
 class Loss:
-    """What a data file loses.
+    """The deletions of a data file.
 
     Attributes:
         file: The data file, with its delete files.
-        inlined: What it has lost in the catalog before.
-        new: The query for what it loses now, as positions with the snapshot.
+        inlined: Its inlined deletions, as positions with snapshots.
+        new: The query for the new deletions, as positions with the snapshot.
     """
 
     file: DataFile
@@ -44,7 +44,7 @@ class Loss:
 def write_delete_files(
     con: duckdb.DuckDBPyConnection, table: TableDef, write_id: str, losses: Sequence[Loss]
 ) -> list[NewDeleteFile]:
-    """Write a delete file for each data file, in their order."""
+    """Write a delete file for each data file, in the same order."""
     return [write_delete_file(con, table, write_id, one.file, one.inlined, new=one.new) for one in losses]
 
 
@@ -58,16 +58,16 @@ def write_delete_file(
     new: str | None = None,
     end: int | None = None,
 ) -> NewDeleteFile:
-    """Write all that a data file has lost into one delete file.
+    """Write all deletions of a data file, old and new, into one delete file.
 
     Args:
-        con: A connection that reaches the storage.
+        con: A DuckDB connection that can reach the storage.
         table: The table.
-        write_id: Part of the file's name.
+        write_id: The write's id, which becomes part of the file's name.
         file: The data file, with its delete files.
-        inlined: What it has lost in the catalog, as positions with snapshots.
-        new: The query for what it loses now.
-        end: The snapshot that ends the data file, if one does.
+        inlined: Its inlined deletions, as positions with snapshots.
+        new: The query for the new deletions, if any.
+        end: The snapshot that retires the data file, if any.
     """
     parts = [new] if new else []
     for one in file.deletes:
@@ -77,7 +77,7 @@ def write_delete_file(
     if inlined:
         values = ", ".join(f"({position}::BIGINT, {snapshot}::BIGINT)" for position, snapshot in inlined)
         parts.append(f"SELECT * FROM (VALUES {values})")
-    # What was deleted twice was gone with the first of them.
+    # A position that was deleted more than once counts from its first deletion.
     rows = f"SELECT pos, min(since) AS since FROM ({' UNION ALL '.join(parts)}) q(pos, since) GROUP BY pos"
     con.execute(f"CREATE OR REPLACE TEMP TABLE {_DELETED} AS {rows}")
     found = con.execute(f"SELECT count(*), min(since), max(since) FROM {_DELETED}").fetchall()

@@ -1,6 +1,7 @@
-"""The task writer: a stream of rows in, finished files in their final places out, with exact statistics.
+"""Write a stream of rows as finished data files in the table's folder, with exact statistics.
 
-It needs no catalog, so it runs wherever the data is: in this process, or in the tasks of a Spark job.
+The entry point is `write_files`. It needs no catalog, so it runs where the data is: in this process, or in the tasks of
+a Spark job.
 """
 
 import json
@@ -35,17 +36,18 @@ from ducklake_orch.catalog.writing.cast_to_table import explain, projection, sou
 from ducklake_orch.engine.quoting import identifier, literal
 
 _SPOOL = "__ducklake_orch_spool"
-# Of these COPY says that there are no values and no NULLs, whatever there is.
+# Types for which COPY always reports zero values and zero NULLs.
 _UNCOUNTED = ("timetz", "interval")
 
 
 @dataclass(frozen=True)
 class WrittenVersions:
-    """A file with versions of rows.
+    """A file with row versions.
 
     Attributes:
-        first: The first of the snapshots that they came with.
-        last: The last of them.
+        file: The file.
+        first: The first snapshot that added one of its row versions.
+        last: The last snapshot that added one of its row versions.
     """
 
     file: NewFile
@@ -65,18 +67,18 @@ def write_files(
     """Write rows into files of a table.
 
     Args:
-        con: A DuckDB that can reach the storage; it is used by nobody else meanwhile.
-        table: What to write for.
-        source: What stands behind FROM to read the rows; it is read once.
-        write_id: Becomes part of the files' names.
-        only: Leave out the rows that do not match this predicate.
-        known: Whether the rows are in the lake already.
+        con: A DuckDB connection that can reach the storage and that nothing else uses during the call.
+        table: The table to write for.
+        source: The FROM item that reads the rows; it is read once.
+        write_id: The write's id, which becomes part of the files' names.
+        only: A predicate; rows that do not match it are left out.
+        known: Whether the rows are already in the lake.
 
     Returns:
         The files, none of them empty.
 
     Raises:
-        DataError: When the data do not fit.
+        DataError: When the data do not fit the table.
     """
     rows = fitted(con, table, source, only, known=known)
     try:
@@ -89,18 +91,18 @@ def write_files(
 
 
 def write_known_rows(con: duckdb.DuckDBPyConnection, table: TableDef, source: str, write_id: str) -> list[NewFile]:
-    """Write rows that were in the lake before into files of a table, with the ids that they had.
+    """Write rows that are already in the lake into files of a table, with their existing row ids.
 
     Args:
-        con: A DuckDB that can reach the storage; it is used by nobody else meanwhile.
-        table: What to write for.
-        source: What stands behind FROM to read the rows; they have their ids as a column, called `row_id_name`.
-        write_id: Becomes part of the files' names.
+        con: A DuckDB connection that can reach the storage and that nothing else uses during the call.
+        table: The table to write for.
+        source: The FROM item that reads the rows, with their ids in the column `row_id_name`.
+        write_id: The write's id, which becomes part of the files' names.
 
     Raises:
-        DataError: When values that were computed do not fit.
+        DataError: When computed values do not fit the table.
     """
-    # In the file, ids of rows are a column like others; in the catalog they are none.
+    # Row ids are an ordinary column of the file, but no column of the table in the catalog.
     row_id = ColumnDef(ROW_ID_FIELD, row_id_name(table.columns), "int64", nullable=False)
     wider = replace(table, columns=(*table.columns, row_id))
     known = {leaf.column_id for column in table.columns for leaf in column.leaves()}
@@ -113,13 +115,13 @@ def write_known_rows(con: duckdb.DuckDBPyConnection, table: TableDef, source: st
 def write_row_versions(
     con: duckdb.DuckDBPyConnection, table: TableDef, source: str, write_id: str
 ) -> list[WrittenVersions]:
-    """Write versions of rows into files, laid out as the table's rows are, each with its id and its snapshot.
+    """Write row versions into files in the table's layout, each with its row id and its snapshot.
 
     Args:
-        con: A DuckDB that can reach the storage; it is used by nobody else meanwhile.
-        table: The table as it was when they were written; its partition spec is that of the files.
-        source: The query for them: the columns of the table, the row id, the snapshot.
-        write_id: Becomes part of the files' names.
+        con: A DuckDB connection that can reach the storage and that nothing else uses during the call.
+        table: The table as it was when the rows were written; the files get its partition spec.
+        source: The query for the row versions: the columns of the table, the row id, the snapshot.
+        write_id: The write's id, which becomes part of the files' names.
     """
     wider = replace(table, columns=(*table.columns, *_identity(table)))
     return [_versions(table, file) for file in _write(con, wider, source, write_id)]
@@ -128,17 +130,17 @@ def write_row_versions(
 def write_versions(
     con: duckdb.DuckDBPyConnection, table: TableDef, rows: str, values: tuple[str | None, ...], write_id: str
 ) -> WrittenVersions | None:
-    """Write versions of rows into one file, each with its id and the snapshot that it came with.
+    """Write row versions of one partition into one file, each with its row id and the snapshot that added it.
 
     Args:
-        con: A DuckDB that can reach the storage; it is used by nobody else meanwhile.
-        table: The table as it was when they were written: columns, and the partition spec.
-        rows: The query for them: the columns of the table, then `row_id_name` and `snapshot_id_name`.
-        values: Their keys in the partition spec.
-        write_id: Becomes part of the file's name.
+        con: A DuckDB connection that can reach the storage and that nothing else uses during the call.
+        table: The table as it was when the rows were written, with its columns and its partition spec of that time.
+        rows: The query for the row versions: the columns of the table, then `row_id_name` and `snapshot_id_name`.
+        values: Their partition values in that spec.
+        write_id: The write's id, which becomes part of the file's name.
 
     Returns:
-        The file; None when there are no rows.
+        The file; None if there are no rows.
     """
     wider = replace(table, columns=(*table.columns, *_identity(table)))
     folder = table.folder
@@ -148,7 +150,7 @@ def write_versions(
         ).fetchall()
         for key, text in zip(partition_keys(table), encoded[0], strict=False):
             folder += key.folder_of(text)
-    # One file, however large.
+    # The size limit is practically infinite, so that COPY writes one file.
     options = copy_options(wider, write_id) | {"FILE_SIZE_BYTES": "'1000TiB'"}
     files = _copy(con, wider, [], rows, folder, options, values)
     if not files:
@@ -157,13 +159,13 @@ def write_versions(
 
 
 def _identity(table: TableDef) -> tuple[ColumnDef, ...]:
-    """Return what a row version has beside the columns of the table."""
+    """Return the columns that a row version has in addition to those of the table: row id and snapshot."""
     own = [(ROW_ID_FIELD, row_id_name(table.columns)), (SNAPSHOT_ID_FIELD, snapshot_id_name(table.columns))]
     return tuple(ColumnDef(number, name, "int64", nullable=False) for number, name in own)
 
 
 def _versions(table: TableDef, file: NewFile) -> WrittenVersions:
-    """Return a file of row versions as the catalog knows it: ids and snapshots are no columns there."""
+    """Return a file of row versions as the catalog stores it, without statistics of row ids and snapshots."""
     snapshots, leaves = file.stats[SNAPSHOT_ID_FIELD], table.leaves()
     file = replace(file, stats={key: one for key, one in file.stats.items() if key in leaves}, has_row_ids=True)
     return WrittenVersions(file, int(snapshots.min_value or 0), int(snapshots.max_value or 0))
@@ -172,10 +174,10 @@ def _versions(table: TableDef, file: NewFile) -> WrittenVersions:
 def fitted(
     con: duckdb.DuckDBPyConnection, table: TableDef, source: str, only: str | None, *, known: bool = False
 ) -> str:
-    """Return the query for data as rows of the table, maybe only those that match a predicate.
+    """Return the query for data as rows of the table; if `only` is given, only the rows that match it.
 
     Raises:
-        DataError: When their columns do not fit.
+        DataError: When the columns do not fit the table.
     """
     rows = f"SELECT {projection(con, table, source_columns(con, source), known=known)} FROM {source}"
     return rows if only is None else f"SELECT * FROM ({rows}) WHERE (\n{only}\n) IS TRUE"
@@ -194,7 +196,7 @@ def _write(con: duckdb.DuckDBPyConnection, table: TableDef, rows: str, write_id:
         return _copy(con, table, keys, f"{rows}{sort_sql(table)}", table.folder, options)
     taken = {column.name.lower() for column in table.columns}
     if not any(key.is_identity or key.folder.lower() in taken for key in keys):
-        # The keys are columns of their own, which COPY leaves out of the files.
+        # The keys are extra columns, which COPY leaves out of the files.
         computed = ", ".join(f"{key.sql} AS {identifier(key.folder)}" for key in keys)
         options |= {"PARTITION_BY": f"({names})"}
         sql = f"SELECT *, {computed} FROM ({rows}){sort_sql(table)}"
@@ -205,16 +207,17 @@ def _write(con: duckdb.DuckDBPyConnection, table: TableDef, rows: str, write_id:
 def _write_each_partition(
     con: duckdb.DuckDBPyConnection, table: TableDef, keys: Sequence[PartitionKey], rows: str, options: dict[str, str]
 ) -> list[NewFile]:
-    """Write one partition after the other.
+    """Write one partition after the other, with a COPY for each.
 
-    COPY either keeps all partition columns in the files or none. Where a key is a column and another one is not, or is
-    called like a column, the rows wait in a table that spills to disk, and each partition is copied by itself.
+    One COPY keeps either all partition columns in the files or none. That is wrong if the spec mixes columns with
+    transforms, or if a transform has the name of a column. So the rows are first stored in a temporary table, which can
+    spill to disk.
     """
     numbered = [beside(f"__ducklake_orch_key_{n}", table.columns) for n in range(len(keys))]
     group = beside("__ducklake_orch_group", table.columns)
     computed = ", ".join(f"{key.sql} AS {name}" for key, name in zip(keys, numbered, strict=True))
     names = ", ".join(identifier(column.name) for column in table.columns)
-    # Numbered by the engine: not every value comes back from Python as it was.
+    # DuckDB numbers the partitions, because not every key value survives the round trip through Python.
     rank = f"dense_rank() OVER (ORDER BY {', '.join(numbered)}) AS {group}"
     keyed = f"SELECT *, {computed} FROM ({rows})"
     con.execute(f"CREATE TEMP TABLE {_SPOOL} AS SELECT *, {rank} FROM ({keyed}) ORDER BY {group}")
@@ -260,7 +263,7 @@ def _copy(
 
 
 def leaf_paths(columns: Sequence[ColumnDef]) -> dict[str, ColumnDef]:
-    """Return the columns that hold values by their quoted paths, as COPY and the footers name them."""
+    """Return the columns that hold values, by their quoted paths as in COPY's statistics and in footers."""
     found: dict[str, ColumnDef] = {}
 
     def visit(column: ColumnDef, prefix: str) -> None:

@@ -1,4 +1,4 @@
-"""Few rows, kept in the catalog itself instead of in a file: a commit of its own for ten rows needs no storage."""
+"""Prepare small writes as inlined rows, which the catalog itself stores, so that such a commit writes no file."""
 
 import tempfile
 from dataclasses import dataclass, replace
@@ -22,12 +22,12 @@ _FEW = "__ducklake_orch_few"
 
 @dataclass(frozen=True)
 class FewRows:
-    """Rows for the catalog.
+    """Rows to inline in the catalog.
 
     Attributes:
-        stored: The rows as texts that the catalog's types are cast from, numbered from 0.
-        ordinal: What the number is called beside the columns.
-        as_files: What they would be as files: for statistics and partition keys.
+        stored: The rows as texts, which are cast to the catalog's types, and numbered from 0.
+        ordinal: The name of the column with the number.
+        as_files: The files that the rows would be, for their statistics and partition keys.
     """
 
     stored: Relation
@@ -36,7 +36,7 @@ class FewRows:
 
 
 def row_limit(config: "LakeConfig", table: TableDef) -> int:
-    """Return up to how many rows at once the catalog keeps of a table; none where they would not come back whole."""
+    """Return the maximum number of rows that one write inlines; 0 if the catalog would not return the values intact."""
     limit = table.options.get("data_inlining_row_limit", config.data_inlining_row_limit)
     return 0 if _reason_against(dialect_of(config), table) else int(_DEFAULT_LIMIT if limit is None else limit)
 
@@ -45,7 +45,7 @@ def _reason_against(dialect: Dialect[Any], table: TableDef) -> str | None:
     if not dialect.keeps_rows:
         return "the catalog takes no rows from this package"
     if any(column.children or column.type in ("geometry", "variant") for column in table.columns):
-        return "not all such values come back as they were"  # texts in structs without their apostrophes
+        return "not all such values come back as they were"  # for example, texts in structs lose their apostrophes
     if stored_types(dialect, table.columns) is None:
         return "no table of the catalog has such columns"
     if not all(dialect.flushes_column(column.name) for column in table.columns):
@@ -54,7 +54,7 @@ def _reason_against(dialect: Dialect[Any], table: TableDef) -> str | None:
 
 
 def few_at_most(limit: int, reader: Any) -> tuple[bool, Any]:
-    """Return whether a pyarrow.RecordBatchReader has no more rows than that, and one that gives the same rows."""
+    """Return whether a pyarrow.RecordBatchReader has at most `limit` rows, and a new reader with the same rows."""
     import pyarrow as pa
 
     if not limit:
@@ -71,14 +71,14 @@ def few_at_most(limit: int, reader: Any) -> tuple[bool, Any]:
 def few_rows(
     con: duckdb.DuckDBPyConnection, dialect: Dialect[Any], table: TableDef, source: str, only: str | None
 ) -> FewRows:
-    """Make a few rows ready for the catalog.
+    """Prepare rows to inline in the catalog.
 
     Args:
-        con: A DuckDB.
-        dialect: Of the catalog.
-        table: What they are for.
-        source: What stands behind FROM to read them; it is read once.
-        only: Leave out the rows that do not match this predicate.
+        con: Any DuckDB connection.
+        dialect: The catalog's dialect.
+        table: The table to write for.
+        source: The FROM item that reads the rows; it is read once.
+        only: A predicate; rows that do not match it are left out.
     """
     try:
         con.execute(f"CREATE TEMP TABLE {_FEW} AS {fitted(con, table, source, only)}")

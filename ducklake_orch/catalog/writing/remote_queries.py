@@ -1,7 +1,7 @@
-"""Queries over the files of a table that somebody else may run, in the tasks of a Spark job say.
+"""Describe queries over a table's files that remote workers can run, for example the tasks of a Spark job.
 
-A query is about one file. What it reads besides are temporary tables of this process: lent to whoever runs it, as files
-in a folder of the lake's storage that go when it is done.
+Each query reads one data file. It may also read temporary tables of this process. These are staged for the workers as
+files in a folder of the lake's storage, which are deleted when the work is done.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,13 +19,14 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.engine.stored_files import remove_written
 
-# Below the lake's root; whatever a killed process leaves there is named by `fsck`, and removed as an orphan.
+# The folder of staged files, below the root of the lake's files. `fsck` reports files that a killed process left there,
+# and maintenance removes them as orphans.
 FOLDER = "ducklake_orch_staged/"
 
 
 @dataclass(frozen=True)
 class FileQuery:
-    """A query over the rows of a file."""
+    """A query over the rows of one data file."""
 
     file: DataFile
     sql: str
@@ -33,13 +34,13 @@ class FileQuery:
 
 @dataclass(frozen=True)
 class Lent:
-    """A temporary table that queries read.
+    """A temporary table that queries read in addition to their data files.
 
     Attributes:
-        name: Its name.
-        columns: Its columns.
-        order: What its rows are put in order by, so that a query finds those of its file.
-        whole: Whether a query reads most of it, whatever its file.
+        name: The table's name.
+        columns: The table's columns.
+        order: The ORDER BY of the staged rows, so that a query quickly finds those of its data file.
+        whole: Whether every query reads most of the table.
     """
 
     name: str
@@ -49,16 +50,16 @@ class Lent:
 
 
 class Workers(Protocol):
-    """Who runs queries elsewhere.
+    """Runs queries in remote workers.
 
     Attributes:
-        engine: Its name.
+        engine: The name of the engine that runs the workers.
     """
 
     engine: str
 
     def are_worth(self, files: Sequence[DataFile]) -> bool:
-        """Whether there is so much to read in files that it is done elsewhere."""
+        """Return whether the files are so large that remote workers should read them."""
 
     def select(
         self,
@@ -68,7 +69,7 @@ class Workers(Protocol):
         lent: Sequence[Lent],
         columns: tuple[ColumnDef, ...],
     ) -> AbstractContextManager[str]:
-        """Give the query for the rows of queries, for a block."""
+        """Run queries and yield the query for their result rows, which is valid for the duration of a block."""
 
     def write(
         self,
@@ -80,25 +81,25 @@ class Workers(Protocol):
         *,
         beside: Sequence[NewFile] = (),
     ) -> list[NewFile]:
-        """Write the rows of queries, which have ids, into files of a table.
+        """Write the rows of queries, which have row ids, into files of a table.
 
         Args:
-            con: What the queries would run in here.
+            con: The connection in which the queries would run locally.
             table: The table.
             queries: The queries.
-            lent: What they read besides their files.
-            write_id: Becomes part of the files' names; of others that have it, none stays.
-            beside: But these.
+            lent: The temporary tables that the queries read.
+            write_id: The write's id, which becomes part of the files' names. Other files with this id are deleted.
+            beside: Files with this write id that are kept.
         """
 
 
 def integers(*names: str) -> tuple[ColumnDef, ...]:
-    """Return columns of positions, ids and the like."""
+    """Return integer columns, for positions, ids and the like."""
     return tuple(ColumnDef(number, name, "int64", nullable=True) for number, name in enumerate(names, 1))
 
 
 def staged_table(table: TableDef, columns: tuple[ColumnDef, ...]) -> TableDef:
-    """Return what files are written for that belong to no table, beside those of one."""
+    """Return a stand-in table for staged files, which belong to no table; it shares the storage of `table`."""
     root = table.data_path
     return TableDef(-1, "", -1, table.schema, table.name, f"{root}{FOLDER}", root, columns, lake_mark=table.lake_mark)
 
@@ -107,7 +108,7 @@ def staged_table(table: TableDef, columns: tuple[ColumnDef, ...]) -> TableDef:
 def staged(
     config: LakeConfig, con: duckdb.DuckDBPyConnection, table: TableDef, lent: Sequence[Lent]
 ) -> Iterator[Mapping[Lent, str]]:
-    """Put temporary tables where others can read them, for a block; return the query for the rows of each."""
+    """Stage temporary tables in the lake's storage for the duration of a block; yield the query for each one's rows."""
     write_id = uuid4().hex
     try:
         yield {one: _staged(con, table, one, write_id) for one in lent}
@@ -122,7 +123,7 @@ def _staged(con: duckdb.DuckDBPyConnection, table: TableDef, lent: Lent, write_i
 
 
 def staged_sql(con: duckdb.DuckDBPyConnection, columns: tuple[ColumnDef, ...], files: Sequence[NewFile]) -> str:
-    """Return the query for the rows of files that were staged."""
+    """Return the query for the rows of staged files."""
     if not files:
         values = (f"CAST(NULL AS {duckdb_type(one)}) AS {identifier(one.name)}" for one in columns)
         return f"SELECT {', '.join(values)} WHERE false"

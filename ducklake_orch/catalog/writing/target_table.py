@@ -1,4 +1,4 @@
-"""The table that data are written for: as it is, as it will be with new columns, or as it will be made."""
+"""Build the definition of the table that data are written for: the current, an evolved or a new table."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +27,8 @@ from ducklake_orch.engine.layout import SortTerm, partition_transforms, sort_ter
 from ducklake_orch.engine.quoting import TableName, folded, literal
 from ducklake_orch.errors import ConfigError, DataError
 
-# To what a column can grow. Not FLOAT to DOUBLE: the engine compares what older files hold as FLOAT, and misses rows.
+# The types to which a column can be promoted. FLOAT cannot become DOUBLE, because the engine compares values of older
+# files as FLOAT and then misses rows.
 _PROMOTIONS = {
     "int8": ("int16", "int32", "int64"),
     "int16": ("int32", "int64"),
@@ -39,11 +40,11 @@ _PROMOTIONS = {
 
 
 def columns_of(types: Sequence[tuple[str, Any]], ids: Iterator[int]) -> tuple[ColumnDef, ...]:
-    """Return the columns of data, numbered as the engine does: each before what is in it.
+    """Return the columns of data, with ids in the engine's order: a column before its nested columns.
 
     Args:
-        types: Name and DuckDB type of each.
-        ids: Where the numbers come from.
+        types: Name and DuckDB type of each column.
+        ids: Yields the next free column ids.
     """
     return tuple(_column(name, kind, ids) for name, kind in types)
 
@@ -79,7 +80,7 @@ def new_table(
     partition_by: Sequence[str] | None,
     sort_by: Sequence[str] | None,
 ) -> TableDef:
-    """Return a table that is still to be made; ids of the catalog come with the commit."""
+    """Return the definition of a table to create; the commit assigns its catalog ids."""
     if not columns:
         raise ConfigError(f"The data for the new table `{name}` have no columns.")
     types = {column.name: duckdb_type(column) for column in columns}
@@ -115,7 +116,7 @@ def new_table(
 
 
 def _written(con: duckdb.DuckDBPyConnection, expression: str) -> str:
-    """Return an expression as the engine writes it: names in quotes only where needed, as other engines expect."""
+    """Return an expression as the engine prints it: with quotes only where names need them, as other engines expect."""
     row = con.execute(f"SELECT json_deserialize_sql(json_serialize_sql({literal(f'SELECT {expression}')}))").fetchone()
     assert row is not None  # noqa: S101 - a query without FROM has a row
     return str(row[0]).removeprefix("SELECT ")
@@ -127,7 +128,7 @@ def check_layout(
     partition_by: Sequence[str] | None,
     sort_by: Sequence[str] | None,
 ) -> None:
-    """Refuse a layout that is not the table's: a write does not change it."""
+    """Refuse a requested layout that is not the table's, because a write does not change the layout."""
     types = {column.name: duckdb_type(column) for column in table.columns}
     if partition_by is not None:
         wanted = [(key.transform, key.column) for key in partition_transforms(partition_by, types)]
@@ -149,19 +150,19 @@ def check_layout(
 
 
 def _is_key(con: duckdb.DuckDBPyConnection, term: SortTerm, key: SortKey) -> bool:
-    """Whether a key of the table is meant; where its NULLs go counts if that is said."""
+    """Return whether a requested sort term is the table's key; the order of NULLs counts only if the term gives it."""
     same = (_written(con, term.expression), term.direction or "ASC") == (_written(con, key.expression), key.direction)
     return same and term.nulls.replace(" ", "_") in ("", key.nulls)
 
 
 def evolved(metadata: Metadata, table: TableDef, given: Sequence[tuple[str, Any]], *, promote: bool) -> TableDef:
-    """Return the table as the data need it: with their new columns, and with wider types where they are wider.
+    """Return the table as the data need it: with their new columns and, if allowed, promoted types.
 
     Args:
-        metadata: The metadata tables; no id of a column is ever used twice.
-        table: As it is.
+        metadata: The metadata tables, which tell the next free column id; ids are never reused.
+        table: The current table.
         given: Name and DuckDB type of each column of the data.
-        promote: Whether types may grow.
+        promote: Whether column types may be promoted.
     """
     ids = count(metadata.first_free_column(table.table_id))
     by_name = {folded(name): (name, kind) for name, kind in given}
@@ -172,12 +173,12 @@ def evolved(metadata: Metadata, table: TableDef, given: Sequence[tuple[str, Any]
 
 
 def commented(table: TableDef, known: TableDef | None, comments: Mapping[str, str]) -> TableDef:
-    """Return the table with comments on its new columns; those that are there keep their own.
+    """Return the table with comments on its new columns; existing columns keep their comments.
 
     Args:
-        table: As it will be.
-        known: As it is, if there is one.
-        comments: By the name of the column.
+        table: The table to write for.
+        known: The current table, if it exists.
+        comments: Comments by column name.
     """
     there = {column.column_id for column in known.columns} if known else set()
     texts = {folded(name): text for name, text in comments.items()}

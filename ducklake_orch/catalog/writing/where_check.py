@@ -1,4 +1,4 @@
-"""Rows that do not match the predicate they are to replace: counted before they do harm."""
+"""Check that new rows match the predicate of the rows that they replace, before the write commits."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,23 +11,23 @@ from ducklake_orch.catalog.writing.cast_to_table import projection, source_colum
 from ducklake_orch.errors import RowsOutsideError
 
 _BATCH = "__ducklake_orch_batch"
-# What is looked at together.
+# Small batches are checked together until they have this many rows or bytes.
 _ROWS, _BYTES = 50_000, 16 * 1024 * 1024
 
 
 class RowsInside:
-    """A stream of batches that ends when a row does not match, and then says how many did not.
+    """A stream of batches that yields nothing more once a row does not match; it counts all such rows, then fails.
 
     Args:
         reader: The data, as a pyarrow.RecordBatchReader.
-        source: Where they come from.
-        table: What they are written for.
-        where: What each row of them has to match.
+        source: The source of the data.
+        table: The table to write for.
+        where: The predicate that each row must match.
 
     Attributes:
-        outside: How many rows do not match.
-        example: One of them.
-        failure: The error that ended the stream.
+        outside: The number of rows that do not match.
+        example: One of these rows.
+        failure: The error that ended the stream, if any.
     """
 
     def __init__(self, reader: Any, source: Source, table: TableDef, where: str) -> None:
@@ -48,7 +48,8 @@ class RowsInside:
     def _batches(self) -> Iterator[Any]:
         import pyarrow as pa
 
-        # An engine of its own: the one that reads this stream is waiting for it. So few rows are for one thread.
+        # The check needs a DuckDB instance of its own, because the instance that reads this stream waits for it. One
+        # thread is enough for so few rows.
         with duckdb.connect(config={"threads": 1}) as con:
             con.execute("SET TimeZone = 'UTC'")
             checks: tuple[str, str] | None = None
@@ -72,7 +73,7 @@ class RowsInside:
 
 
 def _gathered(reader: Any) -> Iterator[list[Any]]:
-    """Return batches together that are small: a query for each would take longer than what it looks at."""
+    """Yield lists of batches; small ones are combined, because a query for each would cost more than the check."""
     found: list[Any] = []
     rows = size = 0
     for batch in reader:
@@ -86,7 +87,7 @@ def _gathered(reader: Any) -> Iterator[list[Any]]:
 
 
 def rows_outside(table: TableDef, where: str, count: int, example: Any) -> RowsOutsideError:
-    """Return the error for rows that do not match the predicate they are to replace."""
+    """Return the error for rows that do not match the predicate of the rows that they replace."""
     return RowsOutsideError(
         f"{count} rows for `{table}` do not match `{where}`, such as {example}.",
         remedy='Correct the data or the predicate; `outside="drop"` leaves such rows out.',
