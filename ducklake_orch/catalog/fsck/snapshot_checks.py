@@ -1,4 +1,4 @@
-"""Checks of the snapshots: the counters that the next commit continues, and the changes that conflicts are judged by."""
+"""Checks of the snapshots: the counters that the next commit continues, and the changes that decide about conflicts."""
 
 import re
 

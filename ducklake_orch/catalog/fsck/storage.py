@@ -23,7 +23,7 @@ def list_storage(copy: LocalCopy) -> None:
         " WHERE listed.path = url_decode(e.full_path) AND listed.path <> e.full_path"
         " AND listed.path NOT IN (SELECT full_path FROM expected_path)"
     )
-    # A file under another spelling is not missing. On object stores both spellings are known; on disk the disk is asked.
+    # A file under another spelling is not missing: `canonical` matches names on object stores, the disk its own.
     copy.con.execute(
         "INSERT INTO alias SELECT DISTINCT k.full_path, l.path FROM known_path k"
         " JOIN (SELECT path, canonical(path) AS one_path FROM listed) l USING (one_path) WHERE l.path <> k.full_path"

@@ -1,4 +1,4 @@
-"""The rows of a write, and who writes them into files: this process for Arrow data, executors for Spark."""
+"""The rows of a write, and how they become files: this process writes Arrow data, executors write Spark data."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager

@@ -125,7 +125,7 @@ class PlannedWrite:
         return self.plan.done is not None
 
     def job(self) -> Job:
-        """Return the job for whoever writes the files."""
+        """Return the job for the process that writes the files."""
         request = self.request
         working = partial(working_connection, self.config)
         return Job(self.config, self.plan.target, self.write.write_id, request.where, request.outside, 0, working)
