@@ -1,7 +1,7 @@
-"""Plan a change feed: the files and inlined rows that tell what became of a table's rows in some snapshots.
+"""Plan a change feed: find the files and inlined rows that hold the changes of a table in a range of snapshots.
 
-A feed is the difference of states, snapshot by snapshot. It is worked out from when each version of a row began and
-ended, and not from what files came and went: compactions, flushes and rewrites move rows, and change none.
+A feed is the difference between consecutive snapshots. It is computed from the snapshots in which row versions began
+and ended, not from which files were added or removed: compactions, flushes and rewrites move rows but change none.
 """
 
 from collections import defaultdict
@@ -29,15 +29,15 @@ OWN_COLUMNS = ("snapshot_id", "snapshot_time", "rowid", "change_type", "author",
 
 @dataclass(frozen=True)
 class FeedPlan:
-    """Everything a reader of changes needs.
+    """Everything that a reader of the change feed needs.
 
     Attributes:
         range: The snapshots.
-        span: What is to be read of them.
-        files: The files that may have rows that came or went.
-        inlined: How to get the inlined rows that did.
-        mappings: Names of the columns in files that have a `mapping_id`, by that.
-        schemas: The table's columns as they were when files were written, by the version of the schema.
+        span: Which snapshots and columns to read.
+        files: The files that may hold rows which began or ended in these snapshots.
+        inlined: How to read the inlined rows which began or ended in these snapshots.
+        mappings: Column names of files that have a `mapping_id`, by that id.
+        schemas: The table's columns at the time when files were written, by schema version.
     """
 
     range: FeedRange
@@ -53,8 +53,8 @@ def plan_feed(metadata: Metadata, request: FeedRequest, newest: int) -> FeedPlan
 
     Args:
         metadata: The metadata tables.
-        request: What is asked for.
-        newest: The latest snapshot that is looked at.
+        request: The arguments of the feed.
+        newest: The latest snapshot to consider.
     """
     span_of = find_range(metadata, request, newest)
     history = TableHistory(metadata, span_of.table)
@@ -86,10 +86,10 @@ def _check_names(found: FeedRange, columns: tuple[ColumnDef, ...]) -> None:
 
 
 def _files(history: TableHistory, found: FeedRange) -> tuple[FileLife, ...]:
-    """Return the files of which a row came or went in these snapshots."""
+    """Return the files with rows that began or ended in these snapshots."""
     metadata, table_id = history.metadata, history.table.table_id
     first, last = found.first, found.last
-    # What was written before the first snapshot names no row that went since.
+    # A delete file written before the first snapshot lists no row that was deleted since.
     written_since = next_file_id(metadata, first - 1)
     gone = metadata.table_sql("ducklake_delete_file")
     of_deletes = f"FROM {gone} WHERE table_id = {table_id} AND begin_snapshot <= {last}"
@@ -127,7 +127,7 @@ def _files(history: TableHistory, found: FeedRange) -> tuple[FileLife, ...]:
 
 
 def _matters(life: FileLife, found: FeedRange) -> bool:
-    """Whether rows of a file changed, and were not only moved."""
+    """Return whether rows of a file were changed, not only moved."""
     file = life.file
     return (
         found.meets(file.begin_snapshot, file.partial_max or file.begin_snapshot)

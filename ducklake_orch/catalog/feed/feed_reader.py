@@ -1,4 +1,4 @@
-"""Read a change feed in this process, as Arrow: each file once, and what came and went is matched by DuckDB."""
+"""Read a change feed in this process, as Arrow: read each file once and let DuckDB pair row versions into changes."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -33,7 +33,7 @@ _FILES_AT_ONCE = 50
 
 
 def read_changes(lake: "LakeHandle", request: FeedRequest) -> pa.Table:
-    """Return the changes as a table in memory, in the order in which they happened."""
+    """Return the changes as an Arrow table, in the order of their snapshots."""
     with (
         lake.reading(entering=False) as session,
         reading(session, f"Reading the changes of `{request.table}`") as metadata,
@@ -42,7 +42,7 @@ def read_changes(lake: "LakeHandle", request: FeedRequest) -> pa.Table:
 
 
 def commits_table(plan: FeedPlan) -> pa.Table:
-    """Return the snapshots that rows of the feed may be of."""
+    """Return the snapshots that changes of the feed can belong to."""
     commits = plan.range.commits
     return pa.table(
         {
@@ -57,7 +57,7 @@ def commits_table(plan: FeedPlan) -> pa.Table:
 def _read(metadata: Metadata, plan: FeedPlan) -> pa.Table:
     con, span = metadata.con, plan.span
     types = "".join(f", {short(one)} {duckdb_type(one)}" for one in span.columns)
-    # It is gone when the transaction is rolled back.
+    # The rollback of the transaction drops this table.
     con.execute(f"CREATE TEMP TABLE {_EVENTS} (came BOOLEAN, snapshot BIGINT, row_id BIGINT, same VARCHAR{types})")
     versions = [*_file_versions(con, plan), *(inlined_versions_sql(one, span.needed) for one in plan.inlined)]
     for start in range(0, len(versions), _FILES_AT_ONCE):

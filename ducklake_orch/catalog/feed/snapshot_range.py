@@ -1,4 +1,4 @@
-"""Which snapshots a change feed is about, and whether all is still known that happened in them."""
+"""Find the snapshots that a change feed covers, and check that all their changes are still known."""
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from ducklake_orch.errors import ConfigError, HistoryExpiredError, SnapshotNotFo
 
 @dataclass(frozen=True)
 class FeedRequest:
-    """What the caller of `lake.changes` asked for."""
+    """The arguments of `lake.changes`."""
 
     table: TableName
     from_snapshot: int | None = None
@@ -44,7 +44,7 @@ class Commit:
     """A snapshot, as the feed shows it.
 
     Attributes:
-        time: In microseconds since 1970, in UTC.
+        time: Commit time in microseconds since 1970, in UTC.
     """
 
     snapshot_id: int
@@ -58,9 +58,9 @@ class FeedRange:
     """The snapshots of a feed.
 
     Attributes:
-        table: The table, as it is at the last of them.
-        commits: Those that may have changed rows of the table, in order.
-        only_inserts: Whether all of them only added rows, as far as they say.
+        table: The table at the last snapshot.
+        commits: The snapshots that may have changed rows of the table, in order.
+        only_inserts: Whether all of them only added rows, according to their recorded changes.
     """
 
     table: TableDef
@@ -70,7 +70,7 @@ class FeedRange:
     only_inserts: bool
 
     def meets(self, begin: int, end: int) -> bool:
-        """Whether a snapshot between these two may have changed rows."""
+        """Return whether a snapshot from `begin` to `end` may have changed rows."""
         return bisect_left(self._ids, begin) < bisect_right(self._ids, end)
 
     @cached_property
@@ -79,16 +79,17 @@ class FeedRange:
 
 
 def find_range(metadata: Metadata, request: FeedRequest, newest: int) -> FeedRange:
-    """Find the snapshots that a request is about.
+    """Find the snapshots that a request covers.
 
     Args:
         metadata: The metadata tables.
-        request: What is asked for.
-        newest: The latest snapshot that is looked at.
+        request: The arguments of the feed.
+        newest: The latest snapshot to consider.
 
     Raises:
-        HistoryExpiredError: When the catalog has forgotten what became of the table then.
-        ObjectNotFoundError: When there is no such table at the end of the range.
+        HistoryExpiredError: When changes of the table in the range have expired.
+        ObjectNotFoundError: When the table does not exist at the end of the range.
+        SnapshotNotFoundError: When the end of the range is not a snapshot.
     """
     times = {
         int(row[0]): int(row[1])
@@ -142,7 +143,7 @@ def _micros(time: datetime) -> int:
 
 
 def _born(metadata: Metadata, table: TableDef) -> int:
-    """Return the snapshot that made a table; of names that it had before, the catalog may have forgotten."""
+    """Return the snapshot that created a table; rows of earlier table names may have expired from the catalog."""
     name = metadata.table_sql("ducklake_table")
     rows = metadata.rows(f"SELECT min(begin_snapshot) FROM {name} WHERE table_id = {table.table_id}")
     begins = [one.begin_snapshot for one in table.past_columns] + [begin for begin, _ in table.schema_versions]
@@ -150,9 +151,9 @@ def _born(metadata: Metadata, table: TableDef) -> int:
 
 
 def _known_from(times: dict[int, int], born: int, last: int) -> int:
-    """Return the first snapshot from which on all changes are known.
+    """Return the first snapshot from which all changes are known.
 
-    What a snapshot took away is known only as long as the one before it is there, which still had it.
+    Rows that a snapshot removed are known only while the snapshot before it, which still had them, is retained.
     """
     first = last
     while first > born and first - 1 in times:
@@ -165,7 +166,7 @@ def _commits(
 ) -> tuple[tuple[Commit, ...], bool]:
     own = {}
     if has_keys(metadata):
-        # Asked of the server itself: DuckDB may not have seen yet that somebody made the table.
+        # Query the server directly: DuckDB may not know yet that another process has created the table.
         name = metadata.dialect.table(KEYS_TABLE)
         sql = f"select snapshot_id, idempotency_key from {name} where table_id = {table.table_id}"
         rows = metadata.rows(metadata.dialect.query(sql))
@@ -182,7 +183,7 @@ def _commits(
         kinds = {one.kind for one in parse_tokens(tokens) if one.id == table.table_id}
         if kinds and kinds <= MOVING_CHANGES:
             continue
-        # Who says nothing may have done anything.
+        # A snapshot without recorded changes may have done anything.
         only_inserts = only_inserts and tokens is not None and kinds.isdisjoint(DELETING_CHANGES)
         found.append(Commit(snapshot, times[snapshot], author, own.get(snapshot)))
     return tuple(found), only_inserts

@@ -1,4 +1,4 @@
-"""Find and explain every broken state of a lake, and mend what can be mended without guessing.
+"""Find and explain every broken state of a lake, and repair those that can be repaired without guessing.
 
 Checks run on a local copy of the catalog. `fsck` is the entry point; it reports findings, and repairs them on request.
 """

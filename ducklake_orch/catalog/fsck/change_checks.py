@@ -1,8 +1,8 @@
-"""Checks of `changes_made` against what begins and ends with each snapshot: nothing comes or goes untold."""
+"""Checks of `changes_made` against the catalog rows that begin and end with each snapshot: every change is recorded."""
 
 from ducklake_orch.catalog.fsck.check import Check
 
-# What each change tells of rows: what begins with its snapshot, and what ends.
+# What each kind of change implies: which catalog rows begin with its snapshot, and which end.
 _DELETING = ("file ends", "row ends", "deletion begins", "deletion ends")
 _MOVING = ("file begins", *_DELETING)
 _TELLS = {
@@ -18,13 +18,13 @@ _TELLS = {
 _VALUES = ", ".join(f"('{kind}', '{event}')" for kind, events in _TELLS.items() for event in events)
 
 VIEWS = [
-    # The changes of the snapshots, by table. A name in quotes may look like a change.
+    # The recorded changes of the snapshots, by table. A quoted name may resemble a change.
     r"""CREATE TEMP TABLE change_token AS
         SELECT snapshot_id, split_part(change, ':', 1) AS kind, TRY_CAST(split_part(change, ':', 2) AS BIGINT) AS id
         FROM (SELECT snapshot_id, unnest(regexp_extract_all(
                   regexp_replace(lower(changes_made), '"[^"]*"', '', 'g'), '[a-z_]+:\d*')) AS change
               FROM ducklake_snapshot_changes SEMI JOIN ducklake_snapshot USING (snapshot_id))""",
-    # Everything that begins or ends with a snapshot which is still there and says what it did.
+    # Every catalog row that begins or ends with a retained snapshot that has recorded changes.
     """CREATE TEMP VIEW event AS
         SELECT snapshot_id, table_id, file, what, CASE WHEN ddl THEN 'definition' WHEN what = 'data file' THEN 'file'
                WHEN starts_with(what, 'inlined row') THEN 'row' ELSE 'deletion' END || how AS event
@@ -47,9 +47,9 @@ VIEWS = [
         UNION ALL SELECT * FROM event ANTI JOIN (
             FROM change_token WHERE regexp_matches(kind, '^(created|altered|dropped)_')) c USING (snapshot_id)
         WHERE starts_with(event, 'definition')""",
-    # The deletions of which nothing is left, though the snapshot before is still there, and sees the rows. A write of
-    # this package that replaces rows names a deletion also where it found none: only where rows were deleted does it
-    # name an inlined one, too. And a flush names one that it only moves.
+    # Recorded deletions without a trace in the catalog, although the snapshot before is retained and sees the rows. A
+    # replacing write of ducklake-orch records a deletion even if it found no rows; it records an inlined deletion, too,
+    # only if rows were deleted. A flush records deletions that it only moves.
     """CREATE TEMP VIEW lost_deletion AS
         SELECT c.snapshot_id, c.id AS table_id FROM change_token c
         SEMI JOIN ducklake_snapshot before ON before.snapshot_id = c.snapshot_id - 1

@@ -1,4 +1,4 @@
-"""What one check is: a broken state with a name, what it does to a reader, what to do about it, and how it is found."""
+"""The definition of a check: a broken state with its code, its effect on readers, its remedy and its query."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,18 +8,18 @@ Severity = Literal["error", "warning", "info"]
 
 @dataclass(frozen=True)
 class Check:
-    """A broken state that fsck knows.
+    """A broken state that fsck can find.
 
     Attributes:
         code: Its stable name.
         severity: `error`: readers get wrong rows or none, or data will be lost; `warning`: something else fails or
             misleads; `info`: only untidy.
-        effect: What somebody who uses the lake notices.
+        effect: What a user of the lake notices.
         remedy: What to do.
-        repairable: Whether `repair=True` mends it.
-        proof: Where the repair takes its truth from files, the view of those that are not proven to be the ones that
-            were meant: a finding about one of them is not repaired.
-        sql: How the catalog's copy tells: a query of table id, file and details. The other modes have no SQL.
+        repairable: Whether `repair=True` repairs it.
+        proof: For repairs that take values from files: the view of the files that are not proven to be the intended
+            ones. A finding about such a file is not repaired.
+        sql: The query over the copy of the catalog that finds the state; it returns table id, file and details.
     """
 
     code: str

@@ -1,4 +1,4 @@
-"""Read what stands in the lake's files into the copy: real bounds, real partitions, the positions that deletes name."""
+"""Read the contents of the lake's files into the copy: real statistics, partition values and deleted positions."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from ducklake_orch.catalog.metadata import ColumnDef, duckdb_type, stored_name
 from ducklake_orch.catalog.parquet import FileColumn, file_columns, key_sql, renamed
 from ducklake_orch.engine.quoting import exactly, identifier, literal
 
-# Types without an order that bounds could follow, or whose bounds nobody uses.
+# Types without an order that bounds could follow, or whose bounds the engine does not use.
 _UNBOUND = ("HUGEINT", "UHUGEINT", "TIME WITH TIME ZONE", "INTERVAL", "GEOMETRY", "VARIANT", "BLOB")
 
 
@@ -20,10 +20,10 @@ class Leaf:
     """A column that holds values, as SQL over a file.
 
     Attributes:
-        column_id: What it is to the table.
+        column_id: Its column id in the table.
         sql: Its value in a row, or the list of its values.
-        many: Whether a row has a list of them.
-        type: DuckDB's type.
+        many: Whether a row has a list of values.
+        type: Its DuckDB type.
     """
 
     column_id: int
@@ -49,7 +49,7 @@ class Leaf:
     def _least(self, function: str) -> str:
         if self.type in _UNBOUND:
             return "NULL::VARCHAR"
-        # NaN is above all numbers and no bound.
+        # NaN is greater than all numbers and must not become a bound.
         number, values = self.type in ("FLOAT", "DOUBLE"), self.sql
         if self.many:
             values = f"list_filter({values}, lambda x: NOT isnan(x))" if number else values
@@ -59,9 +59,9 @@ class Leaf:
 
 
 def read_contents(copy: LocalCopy) -> None:
-    """Read the live data files, the ended ones that are suspect, and all Parquet delete files.
+    """Read the live data files, ended ones whose numbers differ from the catalog's, and all Parquet delete files.
 
-    Fills `real_stats`, `real_partition`, `real_delete`.
+    Fills `real_stats`, `real_partition` and `real_delete`.
     """
     mappings = _mappings(copy)
     keys = _partition_keys(copy)
@@ -87,7 +87,7 @@ def read_contents(copy: LocalCopy) -> None:
 
 
 def read_shared_deletes(copy: LocalCopy) -> None:
-    """Read the delete files that share a data file, and no others: what a repair puts together."""
+    """Read only the delete files that share a data file with another one: those that a repair merges."""
     mine = "data_file_id IN (SELECT data_file_id FROM shared_delete)"
     read_footers(copy, f"what = 'delete file' AND p.{mine}")
     _read_deletes(copy)
@@ -96,13 +96,13 @@ def read_shared_deletes(copy: LocalCopy) -> None:
 def _by_id(columns: Sequence[FileColumn]) -> Iterator[Leaf]:
     for column in columns:
         for one, sql, many in _leaves(column, identifier(stored_name(column.name)), False):
-            # The engine's own columns have ids beyond all others.
+            # The engine's own columns have ids above all others.
             if one.field_id is not None and one.field_id < 2**31 - 1000:
                 yield Leaf(one.field_id, sql, many, one.type)
 
 
 def _leaves(column: FileColumn, sql: str, many: bool) -> Iterator[tuple[FileColumn, str, bool]]:
-    """Return the columns that hold values, with the SQL that gets at them."""
+    """Return the columns that hold values, with the SQL that reads them."""
     for child, inner, in_list in _inside(column, sql, many):
         yield from _leaves(child, inner, in_list)
     if not column.children:
@@ -110,7 +110,7 @@ def _leaves(column: FileColumn, sql: str, many: bool) -> Iterator[tuple[FileColu
 
 
 def _inside(column: FileColumn, sql: str, many: bool) -> Iterator[tuple[FileColumn, str, bool]]:
-    """Return the columns directly inside one."""
+    """Return the direct children of a column."""
     match column.type:
         case "LIST":
             yield column.children[0], f"flatten({sql})" if many else sql, True
@@ -125,7 +125,7 @@ def _inside(column: FileColumn, sql: str, many: bool) -> Iterator[tuple[FileColu
                 yield child, part if many else f"struct_extract({sql}, {name})", many
 
 
-# Names in files without field ids: by the name in the file, the column of the table and the names inside.
+# Column names in files without field ids: the name in the file gives the column id and the names of its children.
 Names = dict[str, tuple[int, Any]]
 
 
@@ -155,7 +155,7 @@ def _named_leaves(column: FileColumn, sql: str, many: bool, known: tuple[int, Na
     if not column.children:
         yield Leaf(target, sql, many, column.type)
         return
-    # Lists and maps are known by their place, not by what somebody called the group in the file.
+    # Lists and maps are matched by position: writers give their groups in the file any name.
     placed: list[Any] = list(names.values())
     for n, (child, inner, in_list) in enumerate(_inside(column, sql, many)):
         found = names.get(child.name.lower()) if column.type == "STRUCT" else (placed[n] if n < len(placed) else None)
@@ -165,7 +165,7 @@ def _named_leaves(column: FileColumn, sql: str, many: bool, known: tuple[int, Na
 
 @dataclass(frozen=True)
 class _Key:
-    """A partition key: its place in the spec, and a column of some type in the catalog."""
+    """A partition key: its index in the spec, its column id and transform, and the column's type in the catalog."""
 
     index: int
     column_id: int
@@ -174,7 +174,7 @@ class _Key:
 
     def sql(self, leaf: Leaf) -> str:
         """Return the key of a row of a file."""
-        # In files they are of types that have other buckets.
+        # Files store these types as others, which have different buckets.
         if self.type in ("int128", "uint128", "timestamp_s", "timestamp_ms"):
             kind = duckdb_type(ColumnDef(self.column_id, "", self.type, nullable=True))
             return key_sql(self.transform, f"TRY_CAST({leaf.sql} AS {kind})", kind)

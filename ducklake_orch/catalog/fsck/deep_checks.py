@@ -1,4 +1,4 @@
-"""Checks of what the catalog says about files against the files themselves."""
+"""Checks that compare the catalog's rows about files with the files themselves."""
 
 from ducklake_orch.catalog.fsck.check import Check
 from ducklake_orch.catalog.metadata import ROW_ID_FIELD, SNAPSHOT_ID_FIELD

@@ -1,4 +1,4 @@
-"""Checks of deletes: delete files, and the deletes that are kept in the catalog itself."""
+"""Checks of deletes: delete files and inlined deletes."""
 
 from ducklake_orch.catalog.fsck.check import Check
 
@@ -81,8 +81,8 @@ CHECKS = [
         "error",
         "The delete is lost: a merge put the file into another one without it, and the rows are back.",
         "Delete the rows again; the details name how many there were and when.",
-        # A file that expired took its snapshots with it. One whose deletes are of a snapshot that is still there was
-        # removed by a merge.
+        # Expiry of a file also expires the snapshots of its deletes. If such a snapshot is still retained, a merge
+        # removed the file.
         sql="""
             SELECT i.table_id, NULL, count(*) || ' rows of data file ' || i.file_id
                    || ', deleted in the catalog from snapshot ' || min(i.begin_snapshot) || ' on'

@@ -1,4 +1,4 @@
-"""Checks of data files: where they are, which rows they are said to have, and who else claims them."""
+"""Checks of data files: their paths, their row counts and row ids, and whether several catalog rows claim one file."""
 
 from ducklake_orch.catalog.fsck.check import Check
 

@@ -1,7 +1,8 @@
-"""Put everything that deletes rows of one data file into one delete file that says when each row was deleted.
+"""Merge all deletes of one data file into one delete file that records when each row was deleted.
 
-Two live delete files, and a position that is both in a delete file and in the catalog, make the engine read rows twice
-or bring them back. Nothing has to be guessed: every row was deleted with the first snapshot that any of them names.
+The engine reads rows twice, or brings deleted rows back, if a data file has two live delete files, or if a position is
+deleted both in a delete file and in the catalog. The repair guesses nothing: each row was deleted in the first snapshot
+that any of its deletes names.
 """
 
 from uuid import uuid4
@@ -60,7 +61,7 @@ def fold_deletes(mending: Mending, data_file_id: int) -> None:
     if mending.copy.count(f"inlined_delete WHERE {inlined}"):
         mending.delete(f"ducklake_inlined_delete_{table_id}", inlined)
         mending.tokens.append(Token("inline_flush", table_id))
-    # The engine overlooks that a delete file took the place of another one. This it does not overlook.
+    # The engine does not notice that a delete file has replaced another one, but it does notice an altered table.
     mending.tokens.append(Token("altered_table", table_id))
     mending.folded.add(data_file_id)
 

@@ -1,4 +1,4 @@
-"""Read the footers of the lake's files into the copy: whether they are there, how long, and with what columns."""
+"""Read the footers of the lake's files into the copy: whether the files exist, their sizes and their columns."""
 
 from collections.abc import Callable, Iterator, Sequence, Set
 
@@ -13,7 +13,7 @@ from ducklake_orch.engine.quoting import exactly, literal
 from ducklake_orch.errors import AuthenticationError, TransientError
 
 FILES_AT_ONCE = 250
-# How each storage says that there is no such object.
+# How each storage reports that an object does not exist.
 _ABSENT = (
     "No files found that match",
     "No such file",
@@ -33,16 +33,16 @@ _LOAD = """
 
 
 _VARIANTS = "SELECT DISTINCT column_id FROM ducklake_column WHERE column_type = 'variant'"
-# Types that Parquet does not have: DuckDB stores numbers of 128 bits as DOUBLE, and variants and geometries in parts.
+# Types that Parquet lacks: DuckDB stores 128-bit integers as DOUBLE, and variants and geometries in parts.
 _STORED_OTHERWISE = ("int128", "uint128", "variant", "geometry")
 
 
 def read_footers(copy: LocalCopy, which: str = "true") -> None:
-    """Read the footers of the files that the catalog keeps, live or ended; fills `footer`, `unreadable`, `nesting`.
+    """Read the footers of the files in the catalog, live or ended; fills `footer`, `unreadable` and `nesting`.
 
     Args:
         copy: The copy of the catalog.
-        which: A condition for the files.
+        which: A condition on the files.
     """
     con = copy.con
     readable = f"FROM known_path p JOIN known_file k USING (what, id) WHERE {which} AND full_path IS NOT NULL AND"
@@ -63,10 +63,10 @@ def read_footers(copy: LocalCopy, which: str = "true") -> None:
 def for_each(
     con: duckdb.DuckDBPyConnection, config: LakeConfig, paths: Sequence[str], work: Callable[[Sequence[str]], object]
 ) -> None:
-    """Do something to files, some hundred at a time; those for which it fails are noted in `unreadable`.
+    """Apply `work` to files in batches; files for which it fails are recorded in `unreadable`.
 
     Raises:
-        DuckLakeOrchError: When the storage itself fails: then nothing can be said about a file.
+        DuckLakeOrchError: When the storage itself fails, so that nothing can be said about a file.
     """
     for start in range(0, len(paths), FILES_AT_ONCE):
         _halving(con, config, paths[start : start + FILES_AT_ONCE], work)
@@ -96,7 +96,7 @@ def _load(paths: Sequence[str]) -> str:
 
 
 def _count_encrypted(con: duckdb.DuckDBPyConnection, path: str, key: str) -> None:
-    """An encrypted footer shows itself only to a reader with the key."""
+    """Record an encrypted file: its footer can only be read with the key, so its rows are counted instead."""
     name = literal(exactly(path))
     con.execute(f"""
         INSERT INTO footer SELECT {literal(path)},
@@ -106,7 +106,7 @@ def _count_encrypted(con: duckdb.DuckDBPyConnection, path: str, key: str) -> Non
 
 
 def _judge_nesting(con: duckdb.DuckDBPyConnection) -> None:
-    """Note the files that lack field ids inside their columns."""
+    """Record the files whose nested columns lack field ids."""
     variants = {int(row[0]) for row in con.execute(_VARIANTS).fetchall()}
     shapes = con.execute("SELECT columns, list(path) FROM footer WHERE columns IS NOT NULL GROUP BY columns").fetchall()
     for columns, paths in shapes:
@@ -118,13 +118,13 @@ def _judge_nesting(con: duckdb.DuckDBPyConnection) -> None:
 
 def _without_id(column: FileColumn, variants: Set[int]) -> list[str]:
     if column.field_id in variants and {"metadata", "value"} <= {child.name for child in column.children}:
-        return []  # nobody has ids for what a variant is made of
+        return []  # the parts of a variant have no ids
     missing = [column.name for child in column.children if child.field_id is None]
     return missing + [f"{column.name}.{name}" for child in column.children for name in _without_id(child, variants)]
 
 
 def _judge_types(con: duckdb.DuckDBPyConnection) -> None:
-    """Note the live files whose columns are wider than those of the table."""
+    """Record the live files whose columns are wider than those of the table."""
     sql = "SELECT table_id, column_id, column_name, column_type FROM ducklake_column WHERE end_snapshot IS NULL"
     known = {(int(row[0]), int(row[1])): ColumnDef(row[1], row[2], row[3], True) for row in con.execute(sql).fetchall()}
     shapes = con.execute("""

@@ -1,4 +1,4 @@
-"""Copy what the catalog holds of inlined rows and deletes: one query for each of its tables."""
+"""Copy inlined rows and deletes from the catalog: one query for each of its inlined tables."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ from ducklake_orch.engine.snapshots import metadata
 
 _DATA = "ducklake_inlined_data_"
 DELETES = "ducklake_inlined_delete_"
-# Types with an order that the checks know; of others, and of what is nested, the values are not looked at.
+# Types whose order the checks know. Values of other types, and nested values, are not checked.
 _ORDERED = ("boolean", "date", "time", "uuid", "varchar", "json", "timestamp", "float", "int", "uint", "decimal")
 
 
@@ -19,9 +19,9 @@ def copy_inlined(con: duckdb.DuckDBPyConnection, config: LakeConfig, there: Mapp
     """Copy inlined rows without their values, the bounds of their values, and inlined deletes.
 
     Args:
-        con: The connection that has the copy of the other metadata tables.
+        con: The connection that holds the copy of the other metadata tables.
         config: The lake.
-        there: The types of the columns of all metadata tables, by table and column.
+        there: The column types of all metadata tables, by table and column.
     """
     for name in sorted(there):
         data, delete = name.removeprefix(_DATA).removesuffix("_own"), name.removeprefix(DELETES)
@@ -61,7 +61,7 @@ def _copy_bounds(
 
 def _facts(column_id: int, name: str, kind: str, stored: str) -> str:
     typed = duckdb_type(ColumnDef(column_id, name, kind, True))
-    # Each database holds some types as text, and Postgres texts as bytes.
+    # Each database stores some types as text, and Postgres stores text as bytes.
     text = f"decode({identifier(name)})" if stored == "BLOB" else identifier(name)
     value = f"TRY_CAST({text} AS {typed})"
     number = kind.startswith("float")

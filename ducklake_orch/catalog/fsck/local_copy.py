@@ -1,7 +1,7 @@
 """Copy the metadata tables into memory: one state of the catalog, in types that are the same for every database.
 
-The checks are SQL over this copy. So they cost the catalog one query per table, however many checks there are, they
-cannot be confused by somebody who commits meanwhile, and they need no dialects.
+The checks are SQL over this copy. The catalog therefore serves one query per table, however many checks there are;
+concurrent commits cannot confuse the checks; and the checks need no dialects.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from ducklake_orch.errors import LakeNotFoundError
 _LIFE = "begin_snapshot BIGINT, end_snapshot BIGINT"
 _PATH = "path VARCHAR, path_is_relative BOOLEAN"
 _BOUNDS = "min_value VARCHAR, max_value VARCHAR, contains_nan BOOLEAN"
-# What the checks look at of each metadata table of the format.
+# The columns of each metadata table of the format that the checks read.
 TABLES = {
     "metadata": "key VARCHAR, value VARCHAR, scope VARCHAR, scope_id BIGINT",
     "snapshot": "snapshot_id BIGINT, schema_version BIGINT, next_catalog_id BIGINT, next_file_id BIGINT",
@@ -56,7 +56,7 @@ TABLES = {
     " parent_column BIGINT, is_partition BOOLEAN",
     "schema_versions": "begin_snapshot BIGINT, schema_version BIGINT, table_id BIGINT",
 }
-# All inlined tables in one: what the catalog keeps of a row beside its values, and the deletes of rows in files.
+# All inlined tables as one: the catalog's own columns of each row, without values, and the deletes of rows in files.
 _OWN = {
     "missing_table": "table_name VARCHAR",
     "inlined_table": "table_name VARCHAR, table_id BIGINT",
@@ -64,7 +64,7 @@ _OWN = {
     "inlined_stats": "table_id BIGINT, column_id BIGINT, min_value VARCHAR, max_value VARCHAR, value_count BIGINT,"
     " null_count BIGINT, contains_nan BOOLEAN",
     "inlined_delete": "table_id BIGINT, file_id BIGINT, row_id BIGINT, begin_snapshot BIGINT",
-    # What the other modes add: from footers, from what stands in the files, from a listing of the storage.
+    # Filled by the other modes: from footers, from the contents of files, from a listing of the storage.
     "footer": "path VARCHAR, record_count BIGINT, file_size BIGINT, footer_size BIGINT, columns STRUCT(name VARCHAR,"
     " type VARCHAR, repetition_type VARCHAR, num_children BIGINT, converted_type VARCHAR, logical_type VARCHAR,"
     " field_id BIGINT, duckdb_type VARCHAR)[]",
@@ -87,9 +87,9 @@ class LocalCopy:
     """The metadata tables in memory, named `ducklake_…` as in the catalog, and the views of `views.py`.
 
     Attributes:
-        con: The connection that has them, as temporary tables: they go when it is closed.
+        con: The connection that holds them as temporary tables; closing it drops them.
         config: The lake.
-        data_path: Root of the lake's files, with a closing slash.
+        data_path: Root of the lake's files, with a trailing slash.
     """
 
     con: duckdb.DuckDBPyConnection
@@ -97,11 +97,11 @@ class LocalCopy:
     data_path: str
 
     def number(self, sql: str) -> int:
-        """Return the one number that a query gives."""
+        """Return the single number that a query returns."""
         return int(self.con.execute(sql).fetchall()[0][0] or 0)
 
     def count(self, table: str) -> int:
-        """Return how many rows a table has; a condition may follow its name."""
+        """Return the number of rows of a table; a condition may follow its name."""
         return self.number(f"SELECT count(*) FROM {table}")
 
 
@@ -109,11 +109,11 @@ def copy_metadata(con: duckdb.DuckDBPyConnection, config: LakeConfig) -> LocalCo
     """Copy the metadata tables.
 
     Args:
-        con: A connection that is in a transaction and not in the lake; the metadata database is attached.
+        con: A connection in a transaction, outside the lake, to which the metadata database is attached.
         config: The lake.
 
     Raises:
-        LakeNotFoundError: When the metadata database holds no lake.
+        LakeNotFoundError: When the metadata database contains no lake.
     """
     there = _columns(con, config)
     if "ducklake_metadata" not in there:
@@ -140,12 +140,12 @@ def _data_path(con: duckdb.DuckDBPyConnection, config: LakeConfig) -> str:
 
 
 def _columns(con: duckdb.DuckDBPyConnection, config: LakeConfig) -> dict[str, dict[str, str]]:
-    """Return the types of the columns of all metadata tables, by table and column."""
+    """Return the column types of all metadata tables, by table and column."""
     alias = literal(config.metadata_alias)
     if not con.execute(f"SELECT 1 FROM duckdb_databases() WHERE database_name = {alias}").fetchall():
         return _described(con, config)
     with closing(con.cursor()) as own:
-        # A server shows the tables of its other databases, too.
+        # A server shows the tables of its other databases as well.
         own.execute(f"USE {identifier(config.metadata_alias)}")
         schema = config.metadata_schema or own.execute("SELECT current_schema()").fetchall()[0][0]
     rows = con.execute(
@@ -159,9 +159,9 @@ def _columns(con: duckdb.DuckDBPyConnection, config: LakeConfig) -> dict[str, di
 
 
 def _described(con: duckdb.DuckDBPyConnection, config: LakeConfig) -> dict[str, dict[str, str]]:
-    """Ask for each table by its name: what the extension has attached is in no list."""
+    """Describe each table by its name: a database that the extension has attached is listed nowhere."""
     found: dict[str, dict[str, str]] = {}
-    # Not in the transaction: where there is no such table, the engine looks for similar names in the lake.
+    # Outside the transaction: if the table does not exist, the engine searches the lake for similar names.
     with closing(con.cursor()) as own:
         for name in [f"ducklake_{one}" for one in TABLES]:
             _describe(own, config, name, found)
@@ -175,7 +175,7 @@ def _described(con: duckdb.DuckDBPyConnection, config: LakeConfig) -> dict[str, 
 
 
 def _describe(con: duckdb.DuckDBPyConnection, config: LakeConfig, name: str, found: dict[str, dict[str, str]]) -> None:
-    with suppress(duckdb.CatalogException):  # it is not there
+    with suppress(duckdb.CatalogException):  # the table does not exist
         rows = con.execute(f"DESCRIBE {metadata(config, name)}").fetchall()
         found[name] = {str(row[0]): str(row[1]) for row in rows}
 
@@ -192,7 +192,7 @@ def _copy_table(
 
 
 def _read(column: str, wanted: str, actual: str | None) -> str:
-    if actual is None:  # an older format
+    if actual is None:  # the catalog has an older format
         return "NULL"
     if actual == "BLOB" and wanted == "VARCHAR":
         return f"decode({identifier(column)})"

@@ -1,4 +1,4 @@
-"""What a repair works with: a transaction on the metadata, the state that it sees, and the snapshot it makes."""
+"""The context of a repair: the transaction on the metadata, the state that it sees, and the snapshot it commits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,11 +14,11 @@ class Mending:
 
     Attributes:
         transaction: The transaction on the metadata tables.
-        copy: What it saw when it began.
+        copy: The state of the catalog when the transaction began.
         write_id: Part of the names of files that repairs write.
-        next_file_id: The number of the next such file.
-        tokens: What the snapshot says it did.
-        folded: The data files whose deletes have been put together.
+        next_file_id: The id of the next such file.
+        tokens: The changes that the snapshot records.
+        folded: Ids of the data files whose deletes have been merged.
     """
 
     transaction: MetadataTransaction
@@ -29,17 +29,17 @@ class Mending:
     folded: set[int] = field(default_factory=set)
 
     def delete(self, table: str, condition: str) -> None:
-        """Remove rows of a metadata table."""
+        """Delete rows of a metadata table."""
         self.transaction.change(table, f"DELETE FROM {{}} WHERE {condition}")
 
     def delete_each(self, table: str, column: str, ids: Sequence[int], condition: str = "") -> None:
-        """Remove the rows of a metadata table that have one of these ids."""
+        """Delete the rows of a metadata table that have one of these ids."""
         self.transaction.change_each(table, f"DELETE FROM {{}} WHERE{condition}", column, ids)
 
     def update(self, table: str, values: str, condition: str) -> None:
-        """Change rows of a metadata table."""
+        """Update rows of a metadata table."""
         self.transaction.change(table, f"UPDATE {{}} SET {values} WHERE {condition}")
 
     def text(self, value: str | None) -> str:
-        """Write a text in the catalog's own SQL."""
+        """Return a text as a literal in the catalog's own SQL."""
         return literal(value) if value is None else self.transaction.dialect.typed_text(value)

@@ -1,4 +1,4 @@
-"""Checks of schemas, tables, columns, layouts and options: what the names in a query mean."""
+"""Checks of schemas, tables, columns, layouts and options: the objects that the names in a query refer to."""
 
 from ducklake_orch.catalog.fsck.check import Check
 

@@ -1,8 +1,8 @@
-"""Which files are proven to be those that the catalog means: only from these does a repair take anything.
+"""Prove which files are those that the catalog means: a repair takes values only from proven files.
 
-A restore can put the right name on the wrong file, and then the file's numbers are true of another file. The catalog
-knows enough of a file to tell: its size, the size of its footer, its rows, and the statistics of each column. Most of
-that has to agree before the rest is written as the file says it.
+A restore can put the right name on the wrong file, whose numbers are then true of another file. The catalog stores the
+size of each file, the size of its footer, its row count and the statistics of each column. Most of these must agree
+with the file before a repair writes the others as the file has them.
 """
 
 from ducklake_orch.catalog.fsck.local_copy import LocalCopy
@@ -10,14 +10,14 @@ from ducklake_orch.catalog.fsck.local_copy import LocalCopy
 _NUMBERS = "d.file_size_bytes = s.file_size AND d.footer_size = s.footer_size AND d.record_count = s.record_count"
 
 TABLES = [
-    # The data files of which something is not as the catalog says, with what they say of themselves.
+    # The data files that differ from the catalog in something, with the numbers that they have.
     """CREATE TEMP TABLE suspect AS
         SELECT f.data_file_id, r.file_size, r.footer_size, r.record_count
         FROM ducklake_data_file f JOIN data_path_of p ON p.id = f.data_file_id JOIN footer r ON r.path = p.full_path
         WHERE f.file_size_bytes <> r.file_size OR f.footer_size <> r.footer_size OR f.record_count <> r.record_count
               OR f.data_file_id IN (SELECT data_file_id FROM wrong_stats)
               OR f.data_file_id IN (SELECT data_file_id FROM wrong_partition)""",
-    # A file, and a row of the catalog that it may belong to: its own, and those with its very numbers.
+    # Pairs of a file and a catalog row that it may belong to: its own row, and rows with exactly its numbers.
     f"""CREATE TEMP TABLE claim AS
         SELECT s.data_file_id AS content_id, d.data_file_id AS claimed_id FROM suspect s
         JOIN ducklake_data_file d USING (data_file_id)
@@ -43,14 +43,14 @@ TABLES = [
               JOIN ducklake_file_column_stats s ON s.data_file_id = c.claimed_id AND s.column_id = r.column_id
               JOIN leaf l ON l.table_id = s.table_id AND l.column_id = s.column_id)
         GROUP BY ALL""",
-    # The files that are in their place: all numbers and all bounds are those of their own row.
+    # The files that match their own row: all numbers and all bounds agree.
     """CREATE TEMP TABLE exact_file AS
         SELECT a.content_id AS data_file_id FROM agreement a JOIN ducklake_data_file f ON f.data_file_id = a.content_id
         JOIN data_path_of p ON p.id = a.content_id JOIN footer r ON r.path = p.full_path
         WHERE a.claimed_id = a.content_id AND a.tied > 0 AND a.inexact = 0 AND a.outside = 0
               AND f.file_size_bytes = r.file_size AND f.footer_size = r.footer_size
               AND f.record_count = r.record_count""",
-    # The rows of the catalog that fit a file as well as its own does.
+    # The catalog rows that fit a file as well as its own row does.
     f"""CREATE TEMP TABLE rival AS
         SELECT s.data_file_id, min(d.data_file_id) AS rival_id
         FROM suspect s JOIN ducklake_data_file d ON d.data_file_id <> s.data_file_id AND {_NUMBERS}
@@ -58,7 +58,7 @@ TABLES = [
         WHERE coalesce(a.outside, 0) = 0 AND s.data_file_id NOT IN (SELECT data_file_id FROM exact_file)
               AND d.data_file_id NOT IN (SELECT data_file_id FROM exact_file)
         GROUP BY 1""",
-    # An encrypted file proves itself: nothing but its own key opens it.
+    # An encrypted file proves itself: only its own key opens it.
     """CREATE TEMP TABLE proven AS
         SELECT s.data_file_id FROM suspect s JOIN ducklake_data_file f USING (data_file_id)
         LEFT JOIN agreement a ON a.content_id = s.data_file_id AND a.claimed_id = s.data_file_id
@@ -69,7 +69,7 @@ TABLES = [
               OR f.encryption_key IN (
                   SELECT encryption_key FROM ducklake_data_file WHERE encryption_key <> '' GROUP BY 1
                   HAVING count(*) = 1)""",
-    # A delete file names the data file that it is for; what it replaced named the same one.
+    # A delete file names its data file; the delete file that it replaced named the same one.
     """CREATE TEMP TABLE proven_delete AS
         SELECT delete_file_id FROM (
             SELECT d.*, r.positions, s.file_size, s.footer_size AS real_footer,
@@ -90,7 +90,7 @@ TABLES = [
         WHERE p.what = 'delete file' AND p.full_path IN (
             SELECT path FROM footer WHERE columns IS NOT NULL UNION ALL SELECT path FROM unreadable)""",
     "CREATE TEMP TABLE unproven_path AS SELECT full_path FROM known_path SEMI JOIN unproven USING (what, id)",
-    # The data files whose deletes cannot be put together, for one of the delete files is not proven.
+    # The data files whose deletes cannot be merged, because one of the delete files is not proven.
     """CREATE TEMP TABLE unproven_deletes AS
         SELECT f.id AS data_file_id, f.full_path FROM known_path f WHERE f.what = 'data file' AND f.id IN (
             SELECT data_file_id FROM known_path SEMI JOIN unproven USING (what, id) WHERE what = 'delete file')""",
@@ -98,6 +98,6 @@ TABLES = [
 
 
 def judge_files(copy: LocalCopy) -> None:
-    """Note which of the files that were read are proven to be the right ones."""
+    """Determine which of the files that were read are proven to be the right ones."""
     for table in TABLES:
         copy.con.execute(table)

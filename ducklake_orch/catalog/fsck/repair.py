@@ -1,4 +1,4 @@
-"""Do the repairs: in the catalog's queue, in one transaction, as one snapshot."""
+"""Run the repairs: while holding the catalog's queue, in one transaction, as one snapshot."""
 
 from collections.abc import Mapping
 
@@ -14,21 +14,21 @@ from ducklake_orch.engine.quoting import literal
 from ducklake_orch.engine.session import open_session
 from ducklake_orch.results import CommitInfo
 
-# What clients look up anew only when the schema version is another.
+# The codes of states that clients reload only when the schema version changes.
 _SHAPES = {"schema-version-not-bumped", "inlined-table-of-former-columns"}
 
 
 def ask_files(copy: LocalCopy) -> dict[str, Rows]:
-    """Return what the repairs need to know from files and storage, by the first of their codes."""
+    """Return the results of the queries that need files or the storage, by the first code of each repair."""
     return {one.codes[0]: _ask(copy, one) for one in REPAIRS if one.from_files}
 
 
 def mend(config: LakeConfig, known: Mapping[str, Rows]) -> int | None:
-    """Repair what can be repaired; return the snapshot that did, or None when there was nothing to do.
+    """Repair what can be repaired; return the id of the snapshot, or None if there was nothing to repair.
 
     Args:
         config: The lake.
-        known: What files and storage said.
+        known: The results of the queries that need files or the storage.
     """
     with open_session(config, entering=False) as session:
         if (statement := dialect_of(config).cache_reset) is not None:
@@ -50,7 +50,7 @@ def _mend(transaction: MetadataTransaction, write: Write, known: Mapping[str, Ro
     first_file = _add_snapshot(transaction, copy, snapshot, files, todo)
     mending = Mending(transaction, copy, write.write_id, first_file)
     for one in REPAIRS:
-        # Asked again: what was done before may have changed the answer.
+        # Query again: an earlier repair may have changed the result.
         if rows := _rows(copy, one, known):
             one.act(mending, rows)
     row = {"snapshot_id": snapshot, "changes_made": format_tokens(mending.tokens), "author": write.info.author}
@@ -68,17 +68,17 @@ def _ask(copy: LocalCopy, one: Repair) -> Rows:
 
 
 def _cannot_commit(copy: LocalCopy) -> bool:
-    """Whether rows stand there for a snapshot that is still to come: ours would bring them to life."""
+    """Return whether catalog rows refer to a future snapshot: the repair's own snapshot would put them into effect."""
     return copy.count("life, latest WHERE greatest(life.begin_snapshot, life.end_snapshot) > latest.snapshot_id") > 0
 
 
 def _add_snapshot(
     transaction: MetadataTransaction, copy: LocalCopy, snapshot: int, files: int, todo: Mapping[Repair, Rows]
 ) -> int:
-    """Make the snapshot, with counters beyond everything that is there; return the first number for a new file.
+    """Insert the snapshot, with counters above every id in use; return the id of the first new file.
 
-    Its primary key keeps out whoever commits at the same moment without our queue. Clients find by the counters that
-    what they keep in memory is out of date.
+    The primary key makes a concurrent commit fail that does not use the queue. The counters tell clients that their
+    cached state is out of date.
     """
     latest = transaction.latest
     first_file = max(latest.next_file_id, copy.number("SELECT max(id) + 1 FROM file_number"))

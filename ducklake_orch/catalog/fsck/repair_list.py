@@ -1,4 +1,4 @@
-"""Which repair belongs to which code, in the order in which they are done."""
+"""The list of repairs, each with its codes and query, in the order in which they run."""
 
 from ducklake_orch.catalog.fsck import repairs
 from ducklake_orch.catalog.fsck.repairs import Repair
@@ -9,7 +9,7 @@ _SNAPSHOT = {check.code: check.sql for check in SNAPSHOT_CHECKS}
 _SIZES = """
     SELECT what, id, r.{real} FROM known_path p JOIN footer r ON r.path = p.full_path
     JOIN known_file f USING (what, id) ANTI JOIN unproven USING (what, id) WHERE f.{column} <> r.{real}"""
-# Deletes that this package cannot write again: encrypted, or deletion vectors.
+# Deletes that ducklake-orch cannot write again: encrypted ones and deletion vectors.
 _FOLDABLE = (
     "ANTI JOIN (FROM ducklake_delete_file WHERE encryption_key <> '' OR format <> 'parquet') x USING (data_file_id)"
 )
@@ -139,7 +139,7 @@ REPAIRS = [
     ),
     Repair(
         ("table-bounds-unproven", "table-bounds-forgotten"),
-        # A bound that is not known of all values may be too narrow; NULL would be taken for `no values yet`.
+        # An unproven bound may be too narrow, and the engine would take NULL to mean that there are no values yet.
         """SELECT DISTINCT t.table_id, t.column_id FROM bounded t JOIN column_fact s USING (table_id, column_id)
            WHERE s.value_count > 0 AND (s.min_value IS NULL OR s.max_value IS NULL)""",
         repairs.forget_bounds,
@@ -155,7 +155,7 @@ REPAIRS = [
     ),
     Repair(
         ("table-statistics-missing",),
-        # Where files hold their row ids themselves, the catalog cannot tell how far they go.
+        # If files hold row ids of their own, the catalog does not know the highest one.
         """SELECT r.table_id, r.rows, f.next_row_id, f.size
            FROM live_rows r ANTI JOIN ducklake_table_stats USING (table_id)
            JOIN (SELECT table_id, sum(size) AS size, max(last) + 1 AS next_row_id
@@ -169,7 +169,7 @@ REPAIRS = [
     ),
     Repair(
         ("record-count-behind",),
-        # Equal to the rows that are left it would say that the bounds are exact.
+        # The engine takes bounds for exact if the count equals the remaining rows, so it must be larger.
         """SELECT table_id, greatest(rows, left_over + 1) FROM live_rows JOIN ducklake_table_stats s USING (table_id)
            WHERE s.record_count < left_over""",
         repairs.raise_counter("record_count"),

@@ -1,6 +1,6 @@
-"""The repairs: for each code what is looked up, and what becomes of it. None of them guesses.
+"""The repairs: for each code a query and a function that changes what the query finds. None of them guesses.
 
-What is looked up is SQL over a copy of the catalog; each repair changes only what that finds.
+The queries run over a copy of the catalog, and each repair changes only the rows that its query returns.
 """
 
 import os
@@ -21,14 +21,14 @@ Rows = Sequence[tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class Repair:
-    """How findings of some codes are mended.
+    """How findings of some codes are repaired.
 
     Attributes:
-        codes: Of the checks.
-        ask: The query for what has to be changed, over a copy of the catalog.
+        codes: The codes of the checks.
+        ask: The query for what to change, over a copy of the catalog.
         act: Changes it.
-        from_files: Whether the query needs what files or the storage say; it is then asked before the transaction.
-        folds: Whether it writes a file for each row that it is given.
+        from_files: Whether the query needs files or the storage; it then runs before the transaction.
+        folds: Whether the repair writes a file for each row of the query.
     """
 
     codes: tuple[str, ...]
@@ -39,19 +39,19 @@ class Repair:
 
 
 def nothing_more(mending: Mending, rows: Rows) -> None:
-    """The snapshot that every repair makes is the repair."""
+    """Do nothing more: the snapshot that every repair commits is the repair."""
 
 
 # --- snapshots ---------------------------------------------------------------------------------------------------
 
 
 def drop_changes(mending: Mending, rows: Rows) -> None:
-    """Remove the changes of snapshots that are not there."""
+    """Remove recorded changes of snapshots that do not exist."""
     mending.delete_each("ducklake_snapshot_changes", "snapshot_id", [row[0] for row in rows])
 
 
 def clean_changes(mending: Mending, rows: Rows) -> None:
-    """Leave of the changes what the engine can read."""
+    """Keep only those recorded changes that the engine can read."""
     for snapshot, changes in rows:
         left = mending.text(readable(changes))
         mending.update("ducklake_snapshot_changes", f"changes_made = {left}", f"snapshot_id = {snapshot}")
@@ -61,7 +61,7 @@ def clean_changes(mending: Mending, rows: Rows) -> None:
 
 
 def unschedule(mending: Mending, rows: Rows) -> None:
-    """Take files off the list of those that clean-up deletes."""
+    """Remove files from the list of files that clean-up deletes."""
     for number, path in rows:
         mending.delete(
             "ducklake_files_scheduled_for_deletion", f"data_file_id = {number} AND path = {mending.text(path)}"
@@ -69,7 +69,7 @@ def unschedule(mending: Mending, rows: Rows) -> None:
 
 
 def respell(mending: Mending, rows: Rows) -> None:
-    """Write paths as a listing of the storage spells them."""
+    """Write paths in the spelling of a listing of the storage."""
     for what, number, path, listed, folder in rows:
         if _same_object(path, listed):
             stored, relative = stored_path(listed, folder)
@@ -79,35 +79,35 @@ def respell(mending: Mending, rows: Rows) -> None:
 
 
 def _same_object(path: str, listed: str) -> bool:
-    """Whether two spellings provably mean one file: on a disk the disk says so, else only the scheme may differ."""
+    """Return whether two spellings provably mean one file: on disk the same file, elsewhere only another scheme."""
     if "://" in path:
         return path.partition("://")[2] == listed.partition("://")[2]
     return os.path.exists(path) and os.path.exists(listed) and os.path.samefile(path, listed)
 
 
 def end_with_table(mending: Mending, rows: Rows) -> None:
-    """End files of a dropped table with it."""
+    """End files of a dropped table at the snapshot that dropped it."""
     for what, number, end in rows:
         kind = what.replace(" ", "_")
         mending.update(f"ducklake_{kind}", f"end_snapshot = {end}", f"{kind}_id = {number}")
 
 
 def set_file(column: str) -> Callable[[Mending, Rows], None]:
-    """Return the repair that writes what a file says of itself."""
+    """Return the repair that writes a value from the file itself."""
 
     def act(mending: Mending, rows: Rows) -> None:
         for what, number, value in rows:
             kind = what.replace(" ", "_")
             set_value, mine = f"{column} = {int(value)}", f"{kind}_id = {number}"
             mending.update(f"ducklake_{kind}", set_value, mine)
-            # What comes after counts with it.
+            # Later repairs count with this value.
             mending.copy.con.execute(f"UPDATE ducklake_{kind} SET {set_value} WHERE {mine}")
 
     return act
 
 
 def set_partition(mending: Mending, rows: Rows) -> None:
-    """Write the partition that all rows of a file belong to."""
+    """Write the partition value that all rows of a file have."""
     for number, index, value in rows:
         mending.update(
             "ducklake_file_partition_value",
@@ -120,18 +120,18 @@ def set_partition(mending: Mending, rows: Rows) -> None:
 
 
 def fold(mending: Mending, rows: Rows) -> None:
-    """Put all deletes of a data file into one delete file."""
+    """Merge all deletes of a data file into one delete file."""
     for (number,) in rows:
         fold_deletes(mending, int(number))
 
 
 def drop_deletes(mending: Mending, rows: Rows) -> None:
-    """Remove delete files whose data file is not there."""
+    """Remove delete files whose data file does not exist."""
     mending.delete_each("ducklake_delete_file", "delete_file_id", [row[0] for row in rows])
 
 
 def keep_one_delete(mending: Mending, rows: Rows) -> None:
-    """Leave the earliest of several inlined deletes of one row."""
+    """Keep the earliest of several inlined deletes of one row."""
     for table_id, file_id, position, first in rows:
         name = f"ducklake_inlined_delete_{table_id}"
         mending.delete(name, f"file_id = {file_id} AND row_id = {position}")
@@ -143,7 +143,7 @@ def keep_one_delete(mending: Mending, rows: Rows) -> None:
 
 
 def count_anew(mending: Mending, rows: Rows) -> None:
-    """Write the counts of a table that has none."""
+    """Insert the counts of a table that has none."""
     for table_id, count, next_row, size in rows:
         row = {"table_id": table_id, "record_count": count, "next_row_id": next_row, "file_size_bytes": size}
         mending.transaction.insert_row("ducklake_table_stats", row)
@@ -160,7 +160,7 @@ def raise_counter(column: str) -> Callable[[Mending, Rows], None]:
 
 
 def widen(mending: Mending, rows: Rows) -> None:
-    """Make a column's statistics cover what is known of its live values."""
+    """Widen a column's statistics to cover what is known about its live values."""
     for table_id, column_id, kind in rows:
         mine = f"table_id = {table_id} AND column_id = {column_id}"
         typed = "VARCHAR" if kind in ("geometry", "variant") else duckdb_type(ColumnDef(column_id, "", kind, True))
@@ -177,7 +177,7 @@ def widen(mending: Mending, rows: Rows) -> None:
 
 
 def forget_bounds(mending: Mending, rows: Rows) -> None:
-    """Remove what the table says about a column; then the engine goes by the files alone."""
+    """Remove the table's statistics of a column; the engine then uses those of the files only."""
     for table_id, column_id in rows:
         mine = f"table_id = {table_id} AND column_id = {column_id}"
         mending.delete("ducklake_table_column_stats", mine)
@@ -185,20 +185,20 @@ def forget_bounds(mending: Mending, rows: Rows) -> None:
 
 
 def write_real(mending: Mending, rows: Rows) -> None:
-    """Write the statistics of a column that its values in the file have."""
+    """Write the statistics that the values of a column in a file really have."""
     for number, column_id, low, high, count, nulls, nan in rows:
         facts = f", value_count = {count}" + ("" if nulls is None else f", null_count = {nulls}")
         facts += "" if nan is None else f", contains_nan = {literal(nan)}"
         mine = f"data_file_id = {number} AND column_id = {column_id}"
         bounds = f"min_value = {mending.text(low)}, max_value = {mending.text(high)}"
         mending.update("ducklake_file_column_stats", bounds + facts, mine)
-        # What comes after widens the table's statistics to these.
+        # Later repairs widen the table's statistics to these.
         bounds = f"min_value = {literal(low)}, max_value = {literal(high)}"
         mending.copy.con.execute(f"UPDATE ducklake_file_column_stats SET {bounds}{facts} WHERE {mine}")
 
 
 def drop_statistics(mending: Mending, rows: Rows) -> None:
-    """Remove statistics and partition values of files that are not there."""
+    """Remove statistics and partition values of files that do not exist."""
     ids: dict[tuple[str, int], list[int]] = defaultdict(list)
     for name, table_id, number in rows:
         ids[name, table_id].append(number)
@@ -210,7 +210,7 @@ def drop_statistics(mending: Mending, rows: Rows) -> None:
 
 
 def add_inlined_place(mending: Mending, rows: Rows) -> None:
-    """Make a place for inlined rows with the columns of today."""
+    """Create a table for inlined rows with the current columns."""
     transaction = mending.transaction
     for schema, name in rows:
         table = transaction.metadata.table(TableName(schema, name), transaction.latest.snapshot_id)

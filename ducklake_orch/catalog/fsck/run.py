@@ -1,4 +1,4 @@
-"""Run the checks over a copy of the catalog and put what they find into a report."""
+"""Run the checks over a copy of the catalog and report their findings. `fsck` is the entry point."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ from ducklake_orch.engine.quoting import literal
 from ducklake_orch.engine.session import open_metadata
 from ducklake_orch.results import Finding, FsckReport
 
-# So many of each code are listed; the others are counted.
+# How many findings of each code are listed; further ones are only counted.
 EXAMPLES = 20
 FORMAT = snapshot_checks.FORMAT_CHECKS
 CATALOG = [
@@ -54,7 +54,7 @@ ALL: list[Check] = [*FORMAT, *CATALOG, *PRESENCE, *DEEP, *STORAGE]
 
 @dataclass
 class Findings:
-    """What the checks found: of each code the first examples, and how many there are."""
+    """The findings: the first examples of each code, and how many there are."""
 
     listed: list[Finding] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
@@ -101,7 +101,7 @@ def inspect(copy: LocalCopy, *, deep: bool = False, storage: bool = False, repai
         copy: The copy.
         deep: Whether to read the files.
         storage: Whether to list the storage.
-        repair: Whether to read the few files that a repair would take something from, even if not `deep`.
+        repair: Whether to read the files that repairs take values from, even if not `deep`.
     """
     found = Findings().look(copy, FORMAT)
     if found.counts:
@@ -126,7 +126,7 @@ def inspect(copy: LocalCopy, *, deep: bool = False, storage: bool = False, repai
 
 @contextmanager
 def open_copy(config: LakeConfig) -> Iterator[LocalCopy]:
-    """Copy the catalog of a lake, as it is at one moment; works where the engine cannot open the lake."""
+    """Copy the catalog of a lake as of one moment; works even if the engine cannot open the lake."""
     with open_metadata(config) as con:
         con.execute("USE memory")
         con.execute("BEGIN")
@@ -136,7 +136,7 @@ def open_copy(config: LakeConfig) -> Iterator[LocalCopy]:
 
 
 def fsck(config: LakeConfig, *, deep: bool = False, storage: bool = False, repair: bool = False) -> FsckReport:
-    """Find the broken states of a lake, and mend them if asked to; see `DuckLake.fsck`."""
+    """Find the broken states of a lake, and repair them if requested; see `DuckLake.fsck`."""
     try:
         return _fsck(config, deep, storage, repair)
     except duckdb.Error as error:

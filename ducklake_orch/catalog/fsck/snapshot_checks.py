@@ -1,4 +1,4 @@
-"""Checks of the snapshots: the counters that the next commit continues, the changes that it has to judge."""
+"""Checks of the snapshots: the counters that the next commit continues, and the changes that decide about conflicts."""
 
 import re
 
@@ -14,14 +14,14 @@ TOKEN = (
     r"|(?:inserted_into_table|deleted_from_table|altered_table|altered_view|inlined_insert|inlined_delete|inline_flush"
     r"|flushed_inlined|merge_adjacent|rewrite_delete|compacted_table):\d+)"
 )
-# What it can read of `changes_made`.
+# All that the engine can read in `changes_made`.
 CHANGES = rf"(?:{TOKEN}(?:,{TOKEN})*,?)?"
 
 _BETWEEN_COMMAS = re.compile(rf'(?:[^",]|{_NAME})+')
 
 
 def readable(changes: str) -> str:
-    """Return the changes without what the engine cannot read."""
+    """Return the changes that the engine can read."""
     parts = _BETWEEN_COMMAS.findall(changes)
     return ",".join(part for part in parts if re.fullmatch(TOKEN, part, re.IGNORECASE))
 

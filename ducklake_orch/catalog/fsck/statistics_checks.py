@@ -1,4 +1,4 @@
-"""Checks of statistics: what the engine believes about values without looking at them."""
+"""Checks of statistics: what the engine assumes about values without reading them."""
 
 from ducklake_orch.catalog.fsck.check import Check
 
@@ -10,7 +10,7 @@ _WIDEN = (
 
 
 def _contradicted(detail: str, condition: str, source: str = "bounded") -> str:
-    """Return the query for columns whose table-wide statistics are at odds with those of a file; one file of each."""
+    """Return the query for columns whose table-wide statistics contradict those of a file; one file per column."""
     return f"""
         SELECT t.table_id, s.file, 'column ' || t.column_name || ': ' || {detail}
         FROM {source} t JOIN column_fact s USING (table_id, column_id) WHERE {condition}

@@ -1,4 +1,4 @@
-"""List the storage into the copy, and find out which files of the catalog are there under which name."""
+"""List the storage into the copy, and determine which files of the catalog exist, and under which spelling."""
 
 import os
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from ducklake_orch.engine.quoting import exactly, literal
 
 
 def list_storage(copy: LocalCopy) -> None:
-    """List everything below the data path; fills `listed`, `alias` and, with files that are not there, `unreadable`."""
+    """List all files below the data path; fills `listed`, `alias` and, with files that do not exist, `unreadable`."""
     mark = Metadata(copy.con, copy.config).lake_mark()
     copy.con.execute(f"CREATE OR REPLACE TEMP MACRO lake_mark() AS {literal(mark)}")
     pattern = literal(f"{exactly(copy.data_path)}**")
@@ -23,7 +23,7 @@ def list_storage(copy: LocalCopy) -> None:
         " WHERE listed.path = url_decode(e.full_path) AND listed.path <> e.full_path"
         " AND listed.path NOT IN (SELECT full_path FROM expected_path)"
     )
-    # What is spelled differently is not missing: on object stores both names are there, on a disk the disk is asked.
+    # A file under another spelling is not missing: `canonical` matches names on object stores, the disk its own.
     copy.con.execute(
         "INSERT INTO alias SELECT DISTINCT k.full_path, l.path FROM known_path k"
         " JOIN (SELECT path, canonical(path) AS one_path FROM listed) l USING (one_path) WHERE l.path <> k.full_path"

@@ -1,4 +1,4 @@
-"""Checks of what stands in the storage beside what the catalog knows of."""
+"""Checks of files in the storage that the catalog does not know."""
 
 from ducklake_orch.catalog.fsck.check import Check
 from ducklake_orch.catalog.metadata import FILE_NAME

@@ -1,9 +1,9 @@
-"""What the checks share: functions and views over the copied metadata tables."""
+"""Macros and views over the copied metadata tables that the checks share."""
 
 MACROS = [
     """CREATE TEMP MACRO has_field(columns, wanted) AS
         list_contains(list_transform(columns, lambda c: c.field_id), wanted)""",
-    # As a listing spells it.
+    # The spelling that a listing of the storage uses.
     r"CREATE TEMP MACRO as_listed(given) AS regexp_replace(given, '^file:(//localhost)?/+', '/', 'i')",
     # One spelling for every path to the same object.
     r"""CREATE TEMP MACRO canonical(given) AS
@@ -13,12 +13,12 @@ MACROS = [
             '/[^/]+/\.\./', '/'), '/[^/]+/\.\./', '/'), '/[^/]+/\.\./', '/')""",
     """CREATE TEMP MACRO shown(given) AS
         CASE WHEN regexp_matches(given, '[."]') THEN '"' || replace(given, '"', '""') || '"' ELSE given END""",
-    # What tells the columns of a table at one snapshot from those at another; a name does not.
+    # The identity of a table's columns at one snapshot; it leaves out names, which may change.
     """CREATE TEMP MACRO columns_at(wanted, moment) AS (
         SELECT list_sort(list(DISTINCT (column_id, column_type))) FROM ducklake_column
         WHERE table_id = wanted AND begin_snapshot <= moment
               AND (end_snapshot IS NULL OR end_snapshot > moment))""",
-    # Whether one bound is below another, as values of the column's type; NULL where that cannot be said.
+    # Whether one bound is less than another, as values of the column's type; NULL if they cannot be compared.
     r"""CREATE TEMP MACRO is_less(kind, one, other) AS CASE
         WHEN regexp_full_match(kind, 'u?int\d+') THEN TRY_CAST(one AS HUGEINT) < TRY_CAST(other AS HUGEINT)
         WHEN kind IN ('float32', 'float64') THEN TRY_CAST(one AS DOUBLE) < TRY_CAST(other AS DOUBLE)
@@ -33,7 +33,7 @@ MACROS = [
         WHEN NOT starts_with(kind, 'decimal') THEN NULL
         WHEN regexp_matches(kind, ',\s*\d\)') THEN TRY_CAST(one AS DECIMAL(38, 9)) < TRY_CAST(other AS DECIMAL(38, 9))
         ELSE TRY_CAST(one AS DECIMAL(38, 18)) < TRY_CAST(other AS DECIMAL(38, 18)) END""",
-    # Whether a bound is beyond what the column's type holds; false where that cannot be said.
+    # Whether a bound is outside the range of the column's type; false if that is unknown.
     r"""CREATE TEMP MACRO is_beyond(kind, bound) AS coalesce(CASE
         WHEN regexp_full_match(kind, 'u?int(8|16|32|64)') THEN TRY_CAST(bound AS HUGEINT) IS NOT NULL AND CASE kind
             WHEN 'int8' THEN TRY_CAST(bound AS TINYINT) WHEN 'uint8' THEN TRY_CAST(bound AS UTINYINT)
@@ -46,7 +46,7 @@ MACROS = [
             length(ltrim(regexp_extract(bound, '\d+'), '0'))
             > regexp_extract(kind, '(\d+),', 1)::INTEGER - regexp_extract(kind, ',\s*(\d+)', 1)::INTEGER
         END, false)""",
-    # Whether two bounds are one value; the catalog has only the beginning of a long text.
+    # Whether two bounds are the same value; the catalog has only the beginning of a long text.
     """CREATE TEMP MACRO same_bound(kind, one, other) AS
         coalesce(one = other OR NOT (is_less(kind, one, other) OR is_less(kind, other, one))
                  OR (kind IN ('varchar', 'json') AND length(one) > 200 AND left(one, 200) = left(other, 200)),
@@ -59,7 +59,7 @@ VIEWS = [
         SELECT table_id, column_id, column_name, column_type FROM ducklake_column c
         WHERE end_snapshot IS NULL AND column_type NOT IN ('struct', 'list', 'map')""",
     "CREATE TEMP VIEW latest AS SELECT * FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1",
-    # The numbers that the counters of a snapshot have to be beyond.
+    # The ids that the counters of a snapshot must exceed.
     """CREATE TEMP VIEW file_number AS
         SELECT 'data file' AS thing, data_file_id AS id FROM ducklake_data_file
         UNION ALL SELECT 'delete file', delete_file_id FROM ducklake_delete_file
@@ -71,7 +71,7 @@ VIEWS = [
         UNION ALL SELECT 'macro', macro_id FROM ducklake_macro
         UNION ALL SELECT 'partition spec', partition_id FROM ducklake_partition_info
         UNION ALL SELECT 'sort spec', sort_id FROM ducklake_sort_info""",
-    # What each table was called last, whether it is there, and the folder of its files.
+    # The last name of each table, the snapshot in which it ended, if any, and the folder of its files.
     """CREATE TEMP TABLE known_table AS
         SELECT t.table_id, shown(coalesce(s.schema_name, '?')) || '.' || shown(t.table_name) AS name,
                t.end_snapshot AS ended_at, t.schema_id,
@@ -81,7 +81,7 @@ VIEWS = [
         FROM (FROM ducklake_table QUALIFY row_number() OVER (
                   PARTITION BY table_id ORDER BY begin_snapshot DESC, end_snapshot NULLS FIRST) = 1) t
         LEFT JOIN ducklake_schema s USING (schema_id)""",
-    # The path of every file that the catalog keeps, live or ended.
+    # The path of every file in the catalog, live or ended.
     """CREATE TEMP TABLE known_path AS
         SELECT *, canonical(full_path) AS one_path FROM (
             SELECT f.what, f.id, f.data_file_id, f.table_id, f.begin_snapshot, f.end_snapshot,
@@ -92,14 +92,14 @@ VIEWS = [
                   SELECT 'delete file', delete_file_id, data_file_id, table_id, begin_snapshot, end_snapshot,
                          path, path_is_relative FROM ducklake_delete_file) f
             LEFT JOIN known_table t USING (table_id))""",
-    # What data files and delete files have in common.
+    # The columns that data files and delete files have in common.
     """CREATE TEMP VIEW known_file AS
         SELECT 'data file' AS what, data_file_id AS id, file_size_bytes, footer_size, encryption_key, partial_max,
                'parquet' AS format FROM ducklake_data_file
         UNION ALL SELECT 'delete file', delete_file_id, file_size_bytes, footer_size, encryption_key, partial_max,
                          format FROM ducklake_delete_file""",
     "CREATE TEMP VIEW data_path_of AS SELECT id, full_path FROM known_path WHERE what = 'data file'",
-    # What is known of the values of a column that are live: of each file, and of the inlined rows of each schema.
+    # What is known about the live values of a column: for each file, and for the inlined rows of each schema version.
     """CREATE TEMP VIEW column_fact AS
         SELECT s.table_id, s.column_id, p.full_path AS file, s.min_value, s.max_value, s.value_count, s.null_count,
                s.contains_nan, s.data_file_id
@@ -108,26 +108,26 @@ VIEWS = [
         UNION ALL
         SELECT table_id, column_id, NULL, min_value, max_value, value_count, null_count, contains_nan, NULL
         FROM inlined_stats""",
-    # What the table says of a column; and of which columns the engine makes use of the bounds.
+    # The table's statistics of each column, and the columns whose bounds the engine uses.
     """CREATE TEMP VIEW stated AS
         SELECT l.*, t.contains_null, t.contains_nan, t.min_value, t.max_value
         FROM leaf l JOIN ducklake_table_column_stats t USING (table_id, column_id)""",
     """CREATE TEMP VIEW bounded AS FROM stated
         WHERE column_type NOT IN ('blob', 'int128', 'uint128', 'timetz', 'interval', 'geometry', 'variant')
               AND (column_type NOT IN ('float32', 'float64') OR NOT contains_nan)""",
-    # The tables that hold inlined rows, and since when they have their columns.
+    # The tables for inlined rows, and the snapshots since which they have their columns.
     """CREATE TEMP VIEW inlined_place AS
         SELECT r.table_id, r.table_name, r.schema_version, max(v.begin_snapshot) AS since
         FROM ducklake_inlined_data_tables r JOIN ducklake_schema_versions v
              ON v.table_id = r.table_id AND v.schema_version <= r.schema_version
         GROUP BY ALL""",
-    # The newest of them, where the columns are others by now.
+    # The newest of these tables whose columns are no longer those of the lake's table.
     """CREATE TEMP VIEW former_place AS
         SELECT p.table_id, table_name FROM (FROM inlined_place QUALIFY row_number() OVER (
             PARTITION BY table_id ORDER BY schema_version DESC) = 1) p
         SEMI JOIN (FROM known_table WHERE ended_at IS NULL) t USING (table_id), latest
         WHERE columns_at(p.table_id, latest.snapshot_id) <> columns_at(p.table_id, since)""",
-    # The snapshots that did nothing but insert into a table. A name in quotes may look like a change.
+    # The snapshots that only inserted into a table. A quoted name may resemble a change.
     r"""CREATE TEMP TABLE insertion AS
         SELECT snapshot_id, split_part(change, ':', 2)::BIGINT AS table_id
         FROM (SELECT snapshot_id, unnest(regexp_extract_all(
@@ -135,20 +135,20 @@ VIEWS = [
                   '(?:inserted|deleted|altered|inlined|inline|flushed|merge|rewrite|compacted)_[a-z_]+:\d+')) AS change
               FROM ducklake_snapshot_changes)
         GROUP BY ALL HAVING bool_and(split_part(change, ':', 1) = 'inserted_into_table')""",
-    # The files whose rows are numbered from `row_id_start` on. In others it means nothing: they hold the row ids
-    # themselves. Which these are, only the files know; of a snapshot that did nothing but insert it is certain.
+    # The files whose rows are numbered from `row_id_start` on. For other files it means nothing: they hold row ids of
+    # their own. Only the files tell which these are; files of a snapshot that only inserted are certainly numbered.
     """CREATE TEMP VIEW numbered_file AS
         SELECT f.* FROM ducklake_data_file f SEMI JOIN insertion i
                ON i.snapshot_id = f.begin_snapshot AND i.table_id = f.table_id
         WHERE f.row_id_start IS NOT NULL AND f.partial_max IS NULL
         UNION FROM ducklake_data_file SEMI JOIN surely_numbered USING (data_file_id)""",
-    # Row ids that the engine gives in between, when a transaction inserts and updates, belong to no counter.
+    # Temporary row ids, which the engine assigns when a transaction inserts and updates, belong to no counter.
     """CREATE TEMP VIEW last_row_id AS
         SELECT table_id, max(last) AS last FROM (
             SELECT table_id, row_id_start + record_count - 1 AS last FROM numbered_file
             UNION ALL SELECT table_id, row_id FROM inlined_row)
         WHERE last < 1000000000000000000 GROUP BY table_id""",
-    # The rows of each live table: those in files and catalog, and those that are left when deletes are taken off.
+    # The rows of each live table: all rows in files and catalog, and those left after subtracting deletes.
     """CREATE TEMP VIEW live_rows AS
         SELECT t.table_id, coalesce(f.rows, 0) + coalesce(i.rows, 0) AS rows,
                coalesce(f.rows, 0) - coalesce(d.rows, 0) - coalesce(x.rows, 0) + coalesce(i.rows, 0) AS left_over
@@ -163,7 +163,7 @@ VIEWS = [
                    WHERE f.end_snapshot IS NULL GROUP BY 1) x USING (table_id)
         LEFT JOIN (SELECT table_id, count(*) AS rows FROM inlined_row WHERE end_snapshot IS NULL GROUP BY 1) i
                   USING (table_id)""",
-    # Pairs of delete files that hold at the same time.
+    # Pairs of delete files that are valid at the same time.
     """CREATE TEMP VIEW shared_delete AS
         SELECT d.data_file_id, d.table_id, d.delete_file_id AS one, o.delete_file_id AS other,
                greatest(d.begin_snapshot, o.begin_snapshot) AS since,
@@ -186,8 +186,8 @@ VIEWS = [
                    WHEN k.transform <> 'identity' THEN r.low <> v.partition_value OR r.high <> v.partition_value
                    ELSE is_less(l.column_type, r.low, v.partition_value)
                         OR is_less(l.column_type, v.partition_value, r.high) END""",
-    # The statistics of a file that its values contradict. NULLs of elements inside lists are not counted here: DuckDB
-    # counts absent lists among them, and then no values. Of TIMETZ and INTERVAL the engine counts neither.
+    # The statistics of a file that its values contradict. NULLs of elements inside lists are not compared: DuckDB
+    # counts missing lists among them, and then counts no values. For TIMETZ and INTERVAL the engine counts neither.
     """CREATE TEMP VIEW wrong_stats AS
         SELECT s.table_id, s.data_file_id, s.column_id, l.column_name, s.min_value, s.max_value,
                r.min_value AS real_min, r.max_value AS real_max, r.null_count AS real_nulls,
@@ -206,18 +206,18 @@ VIEWS = [
         JOIN bounded t ON t.table_id = p.table_id AND t.column_id = r.column_id
         WHERE p.end_snapshot IS NULL AND (is_less(t.column_type, r.min_value, t.min_value)
                                           OR is_less(t.column_type, t.max_value, r.max_value))""",
-    # Every path that the storage may have.
+    # Every path that the storage may contain.
     """CREATE TEMP VIEW expected_path AS
         SELECT full_path, one_path FROM known_path
         UNION SELECT full_path, canonical(full_path) FROM (
             SELECT CASE WHEN path_is_relative THEN {data_path} || path ELSE as_listed(path) END AS full_path
             FROM ducklake_files_scheduled_for_deletion)""",
-    # What a listing calls the files that the catalog calls something else.
+    # The files whose spelling in a listing differs from that in the catalog.
     """CREATE TEMP VIEW odd_path AS
         SELECT full_path, {data_path} || substr(one_path, length(canonical({data_path})) + 1) AS listed_path
         FROM known_path WHERE starts_with(one_path, canonical({data_path})) AND full_path <> listed_path
         UNION FROM alias""",
-    # Everything that begins with one snapshot and ends with another.
+    # Every catalog row that begins with one snapshot and ends with another.
     """CREATE TEMP VIEW life AS
         SELECT 'schema ' || schema_name AS what, NULL::BIGINT AS table_id, NULL::VARCHAR AS file, begin_snapshot,
                end_snapshot, true AS ddl

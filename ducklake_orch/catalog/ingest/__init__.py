@@ -1,6 +1,6 @@
-"""Add Parquet files that already exist to a table: inspect them, prove their partitions, copy and commit them.
+"""Add existing Parquet files to a table: inspect them, prove their partitions, copy and commit them.
 
-A file is compared with the table by its footer, and refused where its columns, values or pages do not fit.
+A file is compared with the table by its footer. It is refused if its columns, values or pages do not fit.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""`lake.add_files`: look at files that others wrote, bring copies in where asked to, and commit them."""
+"""`lake.add_files`: inspect existing Parquet files, copy them into the lake if requested, and commit them."""
 
 import logging
 import time
@@ -30,14 +30,14 @@ from ducklake_orch.engine.stored_files import remove_leftovers, removing_failed
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.results import CommitInfo, WriteResult
 
-# What of the files is read before they are the lake's own.
+# What to read of each file before adding it.
 VERIFIED = ("pages", "footer")
 log = logging.getLogger("ducklake_orch")
 
 
 @dataclass(frozen=True)
 class AddRequest:
-    """What the caller of `lake.add_files` asked for."""
+    """The arguments of `lake.add_files`."""
 
     table: TableName
     paths: Paths
@@ -55,11 +55,11 @@ class AddRequest:
 
 
 def add_data_files(config: LakeConfig, request: AddRequest) -> WriteResult:
-    """Add files that others wrote to a table.
+    """Add existing Parquet files to a table.
 
     Args:
         config: The lake.
-        request: Which files, and where to.
+        request: Target table, files and options.
     """
     started, attempts = time.monotonic(), 0
     refuse_read_only(config, f"adding files to `{request.table}`")
@@ -77,7 +77,7 @@ def add_data_files(config: LakeConfig, request: AddRequest) -> WriteResult:
 
 
 class _Registration:
-    """One attempt, planned on the table as it is now."""
+    """One attempt to add the files, planned on the latest snapshot."""
 
     def __init__(self, config: LakeConfig, request: AddRequest) -> None:
         self._config = config
@@ -95,7 +95,7 @@ class _Registration:
             return self._add(table)
 
     def _look(self, table: TableDef) -> WriteResult:
-        """Say what would be added, after all checks that come before a commit and in it."""
+        """Return what would be added, after the checks that precede a commit and those inside it."""
         files = self._inspect(table)
         if self._request.copy:
             plan_copies(table, files, self._write.write_id)
@@ -113,7 +113,7 @@ class _Registration:
 
     def _add(self, table: TableDef) -> WriteResult:
         found = self._inspect(table)
-        # Files that were not copied are not ours to delete, and none of their names has this write's id.
+        # On failure this deletes files whose names contain this write's id. Files added in place have none: they stay.
         with removing_failed(self._config, self._write, table.folder):
             files = self._copy(table, found) if self._request.copy else found
             fault_point("files.added")
@@ -132,7 +132,7 @@ class _Registration:
             return table, latest, find_replay(metadata, table, self._request.idempotency_key, latest)
 
     def _inspect(self, table: TableDef) -> list[NewFile]:
-        """Look at the files; nothing of the catalog is held meanwhile, however long it takes."""
+        """Inspect the files; this holds nothing in the catalog, however long it takes."""
         request = self._request
         with working_connection(self._config) as con:
             return inspect_files(

@@ -1,4 +1,4 @@
-"""Put the columns of a Parquet file beside those of the table: what fits, what does not, and how they are called."""
+"""Match the columns of a Parquet file with those of a table: which fit, which do not, and what their names are."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,12 +15,12 @@ class Match:
     """How the columns of a file fit a table.
 
     Attributes:
-        found: The file's top-level columns, in its order.
-        leaves: By number in the file: its columns that hold values, and what they are in the table.
-        columns: By id in the table: the file's top-level columns.
-        missing: Columns of the table, also inside others, that the file does not have.
-        from_path: Columns that are not in the file but in its path, with the key as it is spelled there.
-        mapping: How the columns are called in the file; None when its field ids say the same.
+        found: The file's top-level columns, in file order.
+        leaves: Columns that hold values, each with its column in the table, by leaf number in the file.
+        columns: The file's top-level columns, by column id in the table.
+        missing: Columns of the table, including nested ones, that the file does not have.
+        from_path: Keys, in the spelling of the path, of columns that are only in the file's path, by column id.
+        mapping: The column names in the file; None if its field ids are those of the table.
         problems: What does not fit, one line each.
     """
 
@@ -44,11 +44,11 @@ def match_columns(
     """Compare the columns of a file with those of a table.
 
     Args:
-        columns: Of the file.
-        table: Of the table.
-        path_keys: The `key=value` folders of its path: the keys, by their lower case.
-        allow_missing: Whether columns of the table may be absent; they read as their default.
-        ignore_extra: Whether the file may have columns that the table does not have; nobody sees them.
+        columns: The columns of the file.
+        table: The columns of the table.
+        path_keys: Keys of the `key=value` folders in the file's path, by lower-case key.
+        allow_missing: Whether columns of the table may be absent from the file; they read as their default.
+        ignore_extra: Whether the file may have columns that the table does not have; they are never read.
     """
     return _Matching(path_keys, allow_missing, ignore_extra).run(columns, table)
 
@@ -59,14 +59,14 @@ class _Matching:
         self.allow_missing = allow_missing
         self.ignore_extra = ignore_extra
         self.result = Match()
-        # Until a column says otherwise. An id is worth nothing where a name contradicts it: every table counts from 1.
+        # True until a column contradicts it. An equal id proves nothing if names differ: every table counts from 1.
         self.ids_agree = True
 
     def run(self, columns: Sequence[FileColumn], table: Sequence[ColumnDef]) -> Match:
         result = self.result
         result.found = columns
         if any(one.field_id in _INTERNAL for one in columns):
-            # The engine would take them for this table's, whatever the mapping says.
+            # The engine would use these row ids as this table's, whatever the mapping says.
             result.problems.append("it has the row ids of the lake it comes from; write its rows anew without them")
             columns = [one for one in columns if one.field_id not in _INTERNAL]
         names = self._names(columns, table, "")
@@ -76,7 +76,7 @@ class _Matching:
         return result
 
     def _names(self, columns: Sequence[FileColumn], targets: Sequence[ColumnDef], prefix: str) -> list[MappedName]:
-        """Match columns by name, as the engine does: in the file's order, whatever their case."""
+        """Match columns by name as the engine does: in file order, ignoring case."""
         by_name = {folded(target.name): target for target in targets}
         names, seen = [], set()
         for column in columns:
@@ -98,7 +98,7 @@ class _Matching:
         return names
 
     def _name(self, column: FileColumn, target: ColumnDef, path: str) -> MappedName:
-        """Match one column; what is inside lists and maps has no name of its own, only a place."""
+        """Match one column; elements of lists and maps are matched by position, since their names mean nothing."""
         self.ids_agree = self.ids_agree and column.field_id == target.column_id
         children: list[MappedName] = []
         if not holds(target, column):
@@ -117,7 +117,7 @@ class _Matching:
         return [MappedName(wanted[one.column_id], one.column_id, True) for one in table if one.column_id in wanted]
 
     def _extra(self, column: FileColumn, prefix: str) -> None:
-        # The engine trusts field ids only where every column has one.
+        # The engine uses field ids only if every column has one.
         self.ids_agree = False
         if not self.ignore_extra:
             self._complain(

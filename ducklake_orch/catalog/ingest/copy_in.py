@@ -1,4 +1,4 @@
-"""Copy files that others wrote into the table's folder: byte for byte, under names that tell who brought them."""
+"""Copy existing Parquet files into the table's folder, byte for byte, under names that contain the write id."""
 
 import os
 import shutil
@@ -20,22 +20,22 @@ from ducklake_orch.errors import DataError, StorageError
 def copy_into(
     con: duckdb.DuckDBPyConnection, config: LakeConfig, table: TableDef, files: Sequence[NewFile], write_id: str
 ) -> list[NewFile]:
-    """Copy files into a table's folder, where the engine would have put them.
+    """Copy files into a table's folder, to the paths where the engine would have written them.
 
-    One at a time, and a file that is not local on either side is in memory meanwhile.
+    Files are copied one at a time. A file whose source or target is not local is held in memory during its copy.
 
     Args:
-        con: A connection that is not in the lake, and knows the storage's secrets.
+        con: A connection outside the lake that has the storage's secrets.
         config: The lake.
         table: The table.
-        files: As they were inspected.
-        write_id: Becomes part of the copies' names, so that those of a dead write can be found.
+        files: The inspected files.
+        write_id: Becomes part of the names of the copies, so that copies of a killed write can be found.
 
     Returns:
         The copies, in the same order.
 
     Raises:
-        DataError: When readers would take a value that is only in the path from another folder.
+        DataError: When readers would take a value that is only in the path from another folder of the new path.
     """
     copies = plan_copies(table, files, write_id)
     for file, copy in zip(files, copies, strict=True):
@@ -44,10 +44,10 @@ def copy_into(
 
 
 def plan_copies(table: TableDef, files: Sequence[NewFile], write_id: str) -> list[NewFile]:
-    """Return the copies of files that are to be made.
+    """Return the copies to make of files.
 
     Raises:
-        DataError: When readers would take a value that is only in the path from another folder.
+        DataError: When readers would take a value that is only in the path from another folder of the new path.
     """
     return [_planned(table, file, f"{table.file_prefix(write_id)}-{uuid4()}.parquet") for file in files]
 
@@ -71,10 +71,10 @@ def _planned(table: TableDef, file: NewFile, name: str) -> NewFile:
 
 
 def _folders(table: TableDef, file: NewFile) -> Iterator[tuple[int | None, str, str]]:
-    """Return the folders of a copy: its partition's, and those that hold what is in no file.
+    """Return the folders of a copy: those of its partition, and those with values that are not in the file.
 
     Returns:
-        Of each its key, its text, and the column whose value that is.
+        For each folder the id of the column whose value it holds, if any, its key and its text.
     """
     taken = set()
     if table.options.get("hive_file_pattern") != "false":

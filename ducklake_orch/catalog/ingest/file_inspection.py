@@ -1,4 +1,4 @@
-"""Files that others wrote, on their way into a table: looked at, compared with it, and described for the commit."""
+"""Inspect existing Parquet files before adding them: compare them with the table and describe them for the commit."""
 
 import logging
 from collections import defaultdict
@@ -29,7 +29,7 @@ from ducklake_orch.engine.quoting import folded
 from ducklake_orch.errors import DataError, PartitionMismatchError, UnsupportedStatementError
 
 log = logging.getLogger("ducklake_orch")
-# An error names no more than a person reads.
+# Limits that keep error messages readable.
 _FILES_NAMED = _GROUPS_NAMED = _PROBLEMS_NAMED = 20
 
 
@@ -45,27 +45,28 @@ def inspect_files(
     own: Sequence[str] = (),
     verify: str = "footer",
 ) -> list[NewFile]:
-    """Look at Parquet files and describe them as files of a table; reads footers, and columns only where it must.
+    """Inspect Parquet files and describe them as files of a table; reads footers, and columns only where needed.
 
     Args:
-        con: A connection that is not in the lake, and knows the storage's secrets.
+        con: A connection outside the lake that has the storage's secrets.
         config: The lake.
-        table: What they are to be added to.
+        table: The table that the files are added to.
         paths: Their paths, or patterns of paths.
         allow_missing: Whether files may lack columns of the table; they read as their default, else NULL.
-        ignore_extra: Whether files may have columns that the table does not have; nobody sees them.
-        copied: Whether they are only read here, and copies of them come in.
-        own: Given instead of `paths`: files that this very write made. Their paths say nothing about their rows.
-        verify: `pages` to read all values, `footer` not to.
+        ignore_extra: Whether files may have columns that the table does not have; they are never read.
+        copied: Whether copies of the files are added, not the files themselves.
+        own: Instead of `paths`, files that this write has written itself. Their paths say nothing about their rows.
+        verify: `pages` to read all values, `footer` to read footers only.
 
     Returns:
         The files, without those that have no rows.
 
     Raises:
-        FileNotUsableError: When some cannot be read.
+        FileNotUsableError: When a file cannot be read.
         DuplicateFileError: When a file is given twice.
         DataError: When columns do not fit; names all of them.
         PartitionMismatchError: When a file spans partitions, or contradicts its path.
+        UnsupportedStatementError: When the lake is encrypted.
     """
     if table.encrypted:
         raise UnsupportedStatementError(
@@ -107,12 +108,12 @@ class _Inspection:
         self.matches: dict[tuple[tuple[FileColumn, ...], tuple[tuple[str, str], ...]], Match] = {}
         self.files: list[NewFile] = []
         self.empty: list[str] = []
-        # What is wrong, and the files with which it is.
+        # The files that do not fit, by their problems.
         self.misfits: dict[tuple[str, ...], list[str]] = defaultdict(list)
         self.misplaced: dict[tuple[str, ...], list[str]] = defaultdict(list)
 
     def take(self, shape: Shape) -> None:
-        """Look at files with the same columns."""
+        """Inspect files that have the same columns."""
         alike: dict[tuple[tuple[str, str], ...], list[Footer]] = defaultdict(list)
         for footer in shape.files:
             if footer.record_count:
@@ -151,7 +152,7 @@ class _Inspection:
                 self.files.append(self._new_file(file))
 
     def _add_constants(self, match: Match, files: Sequence[Candidate]) -> None:
-        """Find the values of columns that the files do not have: in the path, or the table's default."""
+        """Find the values of columns that the files do not have: from the path, or the table's default."""
         for column in match.missing:
             if column.column_id in self.columns.values() and not column.children:
                 text = column.initial_default
@@ -175,7 +176,7 @@ class _Inspection:
         footer = file.footer
         stats = {column_id: one.stats for column_id, one in file.stats.items()}
         for column in file.match.missing:
-            # A default that is nested has no bounds that anybody has looked for.
+            # The bounds of a nested default are not computed.
             if column.initial_default is None or column.column_id in file.constants:
                 text = file.constants.get(column.column_id)
                 stats |= {leaf.column_id: constant_stats(leaf, footer.record_count, text) for leaf in column.leaves()}
@@ -194,7 +195,7 @@ class _Inspection:
         )
 
     def result(self, order: Sequence[str]) -> list[NewFile]:
-        """Return the files in the order they were given, or raise what is wrong with them."""
+        """Return the files in the order in which they were given, or raise an error that lists all problems."""
         if self.misfits or self.misplaced:
             kind = DataError if self.misfits else PartitionMismatchError
             lines = _report(self.misfits) + _report(self.misplaced)
@@ -216,7 +217,7 @@ def _path_text(file: Candidate, column: ColumnDef, key: str) -> str | None:
         shown = " and ".join(f"`{name}={value}`" for name, value in same)
         file.misfits.append(f"column `{column.name}`: its path says {shown}")
     if column.type == "varchar" and values[0].lower() == "null":
-        # Some versions of the engine read NULL, others the text.
+        # Depending on its version, the engine reads this as NULL or as the text.
         why = (
             f"its path says `{key}={values[0]}`, which can mean NULL or the text; for NULL write `{key}={NULL_FOLDER}`"
         )
@@ -225,7 +226,7 @@ def _path_text(file: Candidate, column: ColumnDef, key: str) -> str | None:
 
 
 def _report(problems: Mapping[tuple[str, ...], Sequence[str]]) -> list[str]:
-    """Return what is wrong, files with the same problems together."""
+    """Return lines that describe the problems; files with the same problems are grouped."""
     lines = []
     for reasons, paths in list(problems.items())[:_GROUPS_NAMED]:
         more = f" and {len(paths) - 1} more like it" if len(paths) > 1 else ""

@@ -1,4 +1,4 @@
-"""Read every page of files on their way into a table: one that is broken makes the whole table unreadable."""
+"""Read every page of files before adding them: one broken page makes the whole table unreadable."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,15 +14,15 @@ _FILES_NAMED = 20
 
 
 def refuse_broken(con: duckdb.DuckDBPyConnection, config: LakeConfig, paths: Sequence[str]) -> None:
-    """Read all values of files whose columns are the same.
+    """Read all values of files that have the same columns.
 
     Args:
-        con: A connection that is not in the lake, and knows the storage's secrets.
+        con: A connection outside the lake that has the storage's secrets.
         config: The lake, for messages.
         paths: The files.
 
     Raises:
-        FileNotUsableError: When values of some cannot be read; names the files.
+        FileNotUsableError: When values of a file cannot be read; names the files.
     """
     lots = (paths[start : start + _FILES_AT_ONCE] for start in range(0, len(paths), _FILES_AT_ONCE))
     lines = []
@@ -38,10 +38,10 @@ def refuse_broken(con: duckdb.DuckDBPyConnection, config: LakeConfig, paths: Seq
 
 
 def _broken(con: duckdb.DuckDBPyConnection, config: LakeConfig, paths: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Find the files that cannot be read, and why."""
+    """Find the files that cannot be read, each with the reason."""
     files = ", ".join(literal(exactly(path)) for path in paths)
     try:
-        # Takes every value, and keeps none.
+        # Reads every value and keeps none.
         con.execute(f"SELECT bit_xor(hash(f)) FROM read_parquet([{files}], hive_partitioning = false) f").fetchall()
         return
     except duckdb.Error as error:

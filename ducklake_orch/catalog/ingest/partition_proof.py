@@ -1,6 +1,7 @@
-"""Which partition a file that others wrote belongs to: proved by its statistics, else by reading the column.
+"""Prove which partition an existing Parquet file belongs to: by its statistics, else by reading the key columns.
 
-What a path says is compared with that and never believed; only a column that is nowhere else has its value there.
+A partition value in the path is compared with the proof, never trusted. Only for a column that the file does not have
+is the path the source of the value.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,21 +22,21 @@ from ducklake_orch.catalog.metadata import (
 from ducklake_orch.catalog.parquet import FileColumn, Footer, LeafStats, PartitionKey, key_sql, partition_keys, renamed
 from ducklake_orch.engine.quoting import exactly, folded, identifier, literal
 
-# No statistics tell of NaN, and those of blobs are digits.
+# Statistics do not reveal NaN, and the bounds of blobs are hexadecimal digits.
 _UNPROVED = ("float32", "float64", "blob")
 
 
 @dataclass
 class Candidate:
-    """A file on its way into the table.
+    """A file to add to the table.
 
     Attributes:
-        match: How its columns fit.
-        stats: By column id.
-        constants: The values of columns that are not in the file, by column id: from its path, or the default.
-        values: Of the partition it belongs to.
-        misplaced: Why it belongs to none.
-        misfits: What its rows have that the table does not take.
+        match: How its columns fit those of the table.
+        stats: Statistics by column id.
+        constants: Values of columns that the file does not have, by column id: from its path, or the default.
+        values: The values of its partition.
+        misplaced: Why it belongs to no partition.
+        misfits: What in its rows the table does not accept.
     """
 
     footer: Footer
@@ -49,7 +50,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The values of a partition key in a file, as text: the least, the greatest, and whether NULLs are beside them."""
+    """The values of a partition key in a file, as text: the least, the greatest, and whether NULLs occur as well."""
 
     low: str | None
     high: str | None
@@ -70,10 +71,10 @@ def _text(value: str | None) -> str:
 
 
 def place(con: duckdb.DuckDBPyConnection, table: TableDef, files: Sequence[Candidate]) -> None:
-    """Find the partition of each file, or note what is wrong with it, NULLs where the table has none included.
+    """Find the partition of each file, or record its problems, including NULLs in columns that allow none.
 
     Args:
-        con: A connection that is not in the lake, and knows the storage's secrets.
+        con: A connection outside the lake that has the storage's secrets.
         table: The table.
         files: Files whose columns fit in the same way.
     """
@@ -117,7 +118,7 @@ def _shown(key: PartitionKey) -> str:
 
 def _may_be_null(column: ColumnDef, file: Candidate) -> bool:
     known = file.stats.get(column.column_id)
-    # A column that is absent was judged when the columns were compared.
+    # Absent columns were checked when the columns were matched.
     return column.column_id in file.match.columns and (known is None or known.stats.null_count != 0)
 
 
@@ -125,7 +126,7 @@ def _may_be_null(column: ColumnDef, file: Candidate) -> bool:
 
 
 def _proved(con: duckdb.DuckDBPyConnection, key: PartitionKey, files: Iterable[Candidate]) -> dict[str, Span]:
-    """Return what is known of a key without reading, by path."""
+    """Return what is known about a key without reading the files, by path."""
     found: dict[str, Span] = {}
     bounds: dict[str, tuple[str, str]] = {}
     for file in files:
@@ -149,7 +150,7 @@ def _proved(con: duckdb.DuckDBPyConnection, key: PartitionKey, files: Iterable[C
 def _apply(
     con: duckdb.DuckDBPyConnection, key: PartitionKey, pairs: Collection[tuple[str, str]]
 ) -> dict[tuple[str, str], Span]:
-    """Return the key of rows whose least and greatest value are known, where that tells how many keys there are."""
+    """Return the keys of rows whose least and greatest values are known, if these prove one key or several."""
     kind, transform = duckdb_type(key.column), key.field.transform
     if not pairs:
         return {}
@@ -158,7 +159,7 @@ def _apply(
     typed = ", ".join(f"TRY_CAST({side} AS {kind}) AS {side}" for side in ("low", "high"))
     same = "low = high"
     if not (key.is_identity or transform.startswith("bucket(")):
-        # Between two days of March there is nothing else, unless a year lies between them.
+        # `month` is the same for March of two years, with other months in between: both bounds must be in one period.
         same = f"date_trunc({literal(transform)}, low) = date_trunc({literal(transform)}, high)"
     low, high = (f"CAST({key_sql(transform, side, kind)} AS VARCHAR)" for side in ("low", "high"))
     sql = f"SELECT n, {low}, {high}, {same} FROM (SELECT n, {typed} FROM (VALUES {rows}) AS v(n, low, high))"
@@ -177,7 +178,7 @@ def _read(
     files: Sequence[Candidate],
     spans: Sequence[dict[str, Span]],
 ) -> None:
-    """Read the columns of keys and those that take no NULL; add what is found."""
+    """Read the key columns and the columns that allow no NULL, and record what they hold."""
     columns = files[0].match.columns
     read_keys = [(n, key) for n, key in enumerate(keys) if key.column.column_id in columns]
     read_columns = [column for column in required if column.column_id in columns]
@@ -218,7 +219,7 @@ def _column(column: ColumnDef, columns: Mapping[int, FileColumn]) -> str:
 def _said(
     con: duckdb.DuckDBPyConnection, table: TableDef, key: PartitionKey, files: Iterable[Candidate]
 ) -> dict[str, str | None]:
-    """Return what the folders inside the table's own say of a key, in the catalog's text form, by path."""
+    """Return the key's values in the folders below the table's own, in the catalog's text form, by path."""
     texts: dict[str, str | None] = {}
     for file in files:
         path = file.footer.path
@@ -231,7 +232,7 @@ def _said(
 
 
 def canonical_texts(con: duckdb.DuckDBPyConnection, kind: str, texts: Collection[str]) -> dict[str, str | None]:
-    """Return each text as the catalog writes the value of a partition; None for what is no value of the type."""
+    """Return each text in the form in which the catalog stores partition values; None if it is no value of the type."""
     if not texts:
         return {}
     rows = ", ".join(f"({literal(text)})" for text in sorted(texts))

@@ -1,4 +1,4 @@
-"""What happens to files over time: compaction, flushes of inlined rows, expiry, clean-up and orphaned files.
+"""Maintenance of files: compaction, flushes of inlined rows, expiry, clean-up and orphaned files.
 
 Each operation is one function that maintenance calls. None of them changes what a retained snapshot reads.
 """

@@ -1,7 +1,7 @@
-"""Clean-up: delete the files that the catalog has scheduled for it, and forget those that are gone.
+"""Clean-up: delete the files that the catalog has scheduled for deletion, then remove them from the schedule.
 
-What could not be deleted stays scheduled. A crash between the two halves is made good by the next clean-up: a file that
-is not there any more counts as deleted.
+A file that could not be deleted stays scheduled. After a crash between the two steps, the next clean-up completes them:
+a file that does not exist counts as deleted.
 """
 
 from collections.abc import Collection, Mapping
@@ -20,14 +20,14 @@ from ducklake_orch.engine.session import open_session
 
 @dataclass(frozen=True)
 class Cleanup:
-    """What a clean-up deletes.
+    """The result of a clean-up, or of its plan.
 
     Attributes:
         files: How many files are deleted.
-        paths: Which ones.
-        pinned: How many more are spared because a running write may read them.
-        in_use: Files that are scheduled, and that a table still has: they stay, and fsck repairs the schedule.
-        failed: Why some could not be deleted; they stay scheduled.
+        paths: Paths of these files.
+        pinned: How many more are not deleted because a running write may read them.
+        in_use: Scheduled files that a table still refers to. They are not deleted; fsck repairs the schedule.
+        failed: Errors by path of the files that could not be deleted; they stay scheduled.
     """
 
     files: int = 0
@@ -38,7 +38,7 @@ class Cleanup:
 
 
 def plan_cleanup(metadata: Metadata, before: datetime) -> Cleanup:
-    """Return what a clean-up would delete; changes nothing.
+    """Return what a clean-up would delete, without changing anything.
 
     Args:
         metadata: The metadata tables.
@@ -54,7 +54,7 @@ def clean_up(config: LakeConfig, before: datetime, *, only: Collection[str] | No
     Args:
         config: The lake.
         before: The time.
-        only: No files but these: those that a plan has shown.
+        only: Delete no files but these, for example those that a plan has shown.
     """
     purpose = "cleaning up old files"
     refuse_read_only(config, purpose)
@@ -80,7 +80,7 @@ def clean_up(config: LakeConfig, before: datetime, *, only: Collection[str] | No
 
 @dataclass(frozen=True)
 class _Found:
-    """The files that are to go, by their ids, and those that must not."""
+    """The files to delete, by id, and those that must not be deleted."""
 
     going: dict[int, str]
     pinned: int

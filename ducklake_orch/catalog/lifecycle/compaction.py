@@ -1,6 +1,6 @@
-"""Compact files of a table: look at them, have new ones written, and commit these.
+"""Compact files of a table: read them, write new ones and commit these. `compact` is the entry point.
 
-Both keep the ids of rows, and so the change feed; a merge also keeps what every snapshot reads.
+A merge and a rewrite both keep row ids, and so the change feed. A merge also keeps what every snapshot reads.
 """
 
 import time
@@ -30,21 +30,21 @@ from ducklake_orch.results import CommitInfo
 
 @dataclass(frozen=True)
 class Compaction:
-    """What a compaction did to a table.
+    """The result of compacting a table.
 
     Attributes:
-        snapshot_id: The snapshot that it made, if it made one.
+        snapshot_id: The snapshot that the compaction committed; None if it committed none.
         bins: How many bins of files were compacted.
-        files_in: The files that went.
-        files_out: The files that came.
-        delete_files_in: The delete files that went with them.
-        delete_files_out: The delete files that came, for merged files that hold rows which are gone.
-        rows_in: How many rows were in the files that went, deleted ones included.
-        rows_out: How many rows are in the files that came.
-        bytes_in: Size of the files that went, without delete files.
-        bytes_out: Size of the files that came, without delete files.
-        changed: How many bins were left alone, because somebody else changed their files meanwhile.
-        unfit: How many more were left alone, because their files are not as they have to be; the log says why.
+        files_in: How many data files were compacted.
+        files_out: How many data files replace them.
+        delete_files_in: How many delete files the compacted files had.
+        delete_files_out: How many delete files were added, for merged files that hold deleted rows.
+        rows_in: How many rows the compacted files held, including deleted ones.
+        rows_out: How many rows the new files hold.
+        bytes_in: Size of the compacted files, without delete files.
+        bytes_out: Size of the new files, without delete files.
+        changed: How many bins were skipped because a concurrent commit changed their files.
+        unfit: How many more bins were skipped because their files cannot be compacted; the log says why.
     """
 
     table: str
@@ -65,17 +65,17 @@ class Compaction:
 
 
 class Compactor(Protocol):
-    """Who reads and writes the files."""
+    """Reads and writes the files of a compaction."""
 
     def write(self, jobs: Sequence[BinJob], write_id: str) -> list[Compacted]:
-        """Write the new files of bins, of large ones in parts.
+        """Write the new files of bins; large bins are written in parts.
 
-        Unfit ones are left out, and what was written for them is removed later.
+        Unfit bins are left out, and files written for them are removed later.
         """
 
 
 class DuckDBCompactor:
-    """Reads and writes the files in this process, one bin after the other.
+    """Reads and writes the files in this process, one bin at a time.
 
     Args:
         config: The lake.
@@ -104,15 +104,14 @@ def compact(
 ) -> Compaction:
     """Merge or rewrite bins of files of one table, in one snapshot.
 
-    A bin whose files somebody else has changed, since it was planned or while it is compacted, is left alone; planned
-    anew, it can pass.
+    A bin is skipped if a concurrent commit changes its files after it was planned. A new plan can include it again.
 
     Args:
         config: The lake.
         way: `merge` or `rewrite`.
-        bins: The bins, at least one, as they were planned for this way; all of one table.
-        commit: Author, message and extra of the snapshot.
-        engine: Who reads and writes the files; by default DuckDB in this process.
+        bins: The bins, at least one, all of one table and planned for this way.
+        commit: Author, message and extra info of the snapshot.
+        engine: Reads and writes the files; by default DuckDB in this process.
     """
     started, name = time.monotonic(), bins[0].table
     purpose = f"{'merging' if way == 'merge' else 'rewriting'} files of `{name}`"
@@ -137,7 +136,7 @@ def _inputs(compacted: Sequence[Compacted]) -> set[int]:
 def _place(
     config: LakeConfig, write: Write, way: Way, table: TableDef, jobs: Sequence[BinJob], engine: Compactor
 ) -> tuple[Sequence[Compacted], Placed]:
-    """Have the new files written, and commit them; what is of no use is removed."""
+    """Write the new files, commit them and remove those that were not committed."""
     with removing_failed(config, write, table.folder):
         compacted = engine.write(jobs, write.write_id) if jobs else []
         fault_point("files.written")
@@ -147,14 +146,14 @@ def _place(
                 placed = commit_compacted(session, write, way, table, compacted)
     stray = not all(one.files and not one.again for one in compacted)
     if stray or len(placed.done) < len(jobs) or placed.delete_files:
-        # Of bins that were changed meanwhile, are unfit, or ran out of memory; of no rows, of which COPY makes an empty
-        # file; delete files of an attempt that came too late.
+        # Remove files of bins that a concurrent commit changed, that are unfit or that ran out of memory; the empty
+        # file that COPY writes for no rows; and delete files of an earlier commit attempt.
         remove_leftovers(config, write, table.folder)
     return compacted, placed
 
 
 def _look(metadata: Metadata, way: Way, bins: Sequence[Bin], at: int) -> tuple[TableDef, list[BinJob]]:
-    """Look at the files of bins as they are now; bins of which one is gone are left out."""
+    """Read the current state of the bins' files; leave out bins with a file that is no longer live."""
     table = metadata.table(bins[0].table, at)
     if metadata.encrypted():
         raise UnsupportedStatementError(f"`{table}` is encrypted.", remedy="Let the extension compact it.")

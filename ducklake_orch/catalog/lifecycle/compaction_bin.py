@@ -1,6 +1,6 @@
-"""Compact one bin of files: all that this needs is told, so it runs wherever the files can be reached.
+"""Compact one bin of files. `compact_bin` takes all that it needs as arguments, so that it runs in any process.
 
-In this process, or in a task of Spark.
+It runs in this process or in a Spark task.
 """
 
 import logging
@@ -31,16 +31,16 @@ _DEAD = "__ducklake_orch_dead"
 
 @dataclass(frozen=True)
 class Bin:
-    """Files that become one.
+    """Files to compact into one.
 
     Attributes:
-        schema_version: The version of the table's schema that they were written with.
-        partition_id: The partition spec that they were written with.
-        values: Their keys in it, None for NULL.
-        files: Their ids.
-        rows: How many rows they hold, deleted ones included.
-        deleted: How many of these their delete files name.
-        bytes: Their size.
+        schema_version: The version of the table's schema that the files were written with.
+        partition_id: The partition spec that the files were written with.
+        values: Their partition values in it; None for NULL.
+        files: Ids of the data files.
+        rows: How many rows the files hold, including deleted ones.
+        deleted: How many of these rows their delete files list.
+        bytes: Size of the files.
         delete_files: How many delete files they have.
     """
 
@@ -58,16 +58,16 @@ class Bin:
 
 @dataclass(frozen=True)
 class BinJob:
-    """A bin that is to be compacted, with its files as they are now.
+    """A bin to compact, with the current state of its files.
 
     Attributes:
-        files: The files, with all that ever happened to their rows.
+        files: The files, with the history of their rows.
         table: The table as it is now.
-        columns: Its columns as they are to be in the new file.
-        mappings: Names of the columns in files that have a `mapping_id`, by that.
-        oldest: The oldest snapshot that is left: what ended by then, nobody can see.
-        sorted: Whether the rows are sorted; it takes by far the most memory.
-        again: Whether the files of an attempt that ran out of memory may be there.
+        columns: The columns of the new file.
+        mappings: Column names of files that have a `mapping_id`, by that id.
+        oldest: The oldest retained snapshot. Row versions that ended by then are visible to no snapshot.
+        sorted: Whether to sort the rows, which takes by far the most memory.
+        again: Whether an earlier attempt ran out of memory and may have left files.
     """
 
     way: Way
@@ -82,29 +82,29 @@ class BinJob:
 
     @property
     def is_divisible(self) -> bool:
-        """Whether parts of it are worth to be compacted by themselves: a merge puts two files together at least."""
+        """Whether the bin can be split: each part of a merge needs at least two files."""
         return len(self.files) >= (4 if self.way == "merge" else 2)
 
     def halves(self) -> "tuple[BinJob, BinJob]":
-        """Divide it into two, neighbours together."""
+        """Split the bin into two; files next to each other stay together."""
         middle = len(self.files) // 2
         left, right = self.files[:middle], self.files[middle:]
         return replace(self, files=left, again=True), replace(self, files=right, again=True)
 
 
 def compact_bin(con: duckdb.DuckDBPyConnection, job: BinJob, write_id: str) -> list[Compacted]:
-    """Write the new files of a bin, in parts if there is not memory enough for all of it.
+    """Write the new files of a bin, in parts if memory does not suffice for the whole bin.
 
-    To sort takes the most. What cannot be divided any more is therefore tried once again with its rows as they come.
+    Sorting takes the most memory. A bin that cannot be split any further is therefore retried once without sorting.
 
     Args:
-        con: A DuckDB that can reach the storage; it is used by nobody else meanwhile.
+        con: A DuckDB connection that reaches the storage and that nothing else uses at the same time.
         job: The bin.
-        write_id: Becomes part of the files' names.
+        write_id: Becomes part of the file names.
 
     Returns:
-        The files, of each part by itself; none where the old ones are unfit: the ids of their rows are missing or not
-        unique, so that nobody can tell them apart, or they do not hold the rows that the catalog says.
+        The new files, part by part; none if the old files are unfit: row ids are missing or not unique, so that rows
+        cannot be told apart, or the files do not hold as many rows as the catalog says.
     """
     try:
         made = _compacted(con, job, write_id)
@@ -124,12 +124,12 @@ def compact_bin(con: duckdb.DuckDBPyConnection, job: BinJob, write_id: str) -> l
 
 
 def _compacted(con: duckdb.DuckDBPyConnection, job: BinJob, write_id: str) -> Compacted | str:
-    """Return the new files, or why the old ones are unfit."""
+    """Return the new files, or the reason why the old ones are unfit."""
     versions = read_versions(con, job.files, job.columns, job.mappings)
     if not versions.has_row_ids:
         return "some of their rows have no ids"
     merge = job.way == "merge"
-    # A merge keeps what any snapshot can still see, a rewrite what lives.
+    # A merge keeps the row versions that any retained snapshot sees; a rewrite keeps only live rows.
     stays = f"ended > {job.oldest} AND ended > began" if merge else "false"
     seen = f"SELECT * FROM ({versions.sql}) WHERE ended IS NULL OR ({stays})"
     made = _merge(con, job, seen, write_id, any_gone=versions.any_gone) if merge else _rewrite(con, job, seen, write_id)
@@ -147,16 +147,16 @@ def _compacted(con: duckdb.DuckDBPyConnection, job: BinJob, write_id: str) -> Co
 def _merge(
     con: duckdb.DuckDBPyConnection, job: BinJob, seen: str, write_id: str, *, any_gone: bool
 ) -> Compacted | None:
-    """Write versions of rows into one file; None where they cannot be told apart."""
+    """Write row versions into one file; return None if they cannot be told apart."""
     table, columns = job.table, job.columns
     spec = next((spec for spec in table.past_specs if spec.partition_id == job.bin.partition_id), None)
     if any_gone:
         dead = f"SELECT row_id, began, ended FROM ({seen}) WHERE ended IS NOT NULL"
         con.execute(f"CREATE OR REPLACE TEMP TABLE {_DEAD} AS {dead}")
     row_id, snapshot = row_id_name(columns), snapshot_id_name(columns)
-    # The order comes outside: its keys are expressions over the table's columns, and no others may be in scope.
+    # ORDER BY is in the outer query: sort keys are expressions over the table's columns; no others may be in scope.
     rows = f"SELECT * FROM (SELECT {_named(columns)}, row_id AS {row_id}, began AS {snapshot} FROM ({seen}))"
-    # The keys of the sort are about the columns of today.
+    # The sort keys refer to the current columns.
     keys = sort_sql(table) if columns == table.columns else ""
     order = f"{keys}, {row_id}, {snapshot}" if keys else f" ORDER BY {row_id}, {snapshot}"
     then = replace(table, columns=columns, partition=spec)
@@ -174,10 +174,10 @@ def _merge(
 
 
 def _places(con: duckdb.DuckDBPyConnection, file: NewFile) -> str | None:
-    """Return the query for the rows of a merged file that are gone, and since when.
+    """Return the query for the ended rows of a merged file, with the snapshots in which they ended.
 
     Returns:
-        Nothing where none are gone; None where they cannot be told apart.
+        An empty text if no row has ended; None if the rows cannot be told apart.
     """
     source = f"{parquet_sql(file.path)} AS {renamed(read_columns(con, [file.path])[file.path])}"
     same = f"f.{ROW_ID} = d.row_id AND f.{SNAPSHOT_ID} = d.began"
@@ -190,7 +190,7 @@ def _places(con: duckdb.DuckDBPyConnection, file: NewFile) -> str | None:
 
 
 def _rewrite(con: duckdb.DuckDBPyConnection, job: BinJob, seen: str, write_id: str) -> Compacted:
-    """Write the rows that live, in the columns and the layout of today."""
+    """Write the live rows with the current columns and layout."""
     table = job.table if job.sorted else replace(job.table, sort=())
     rows = f"SELECT {_named(job.columns)}, row_id AS {row_id_name(job.columns)} FROM ({seen})"
     order = "" if sort_sql(table) or not job.sorted else f" ORDER BY {row_id_name(job.columns)}"

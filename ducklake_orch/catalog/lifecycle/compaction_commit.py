@@ -1,7 +1,8 @@
-"""Commit compacted files: each takes the place of the files that it was made of, if these are still as they were.
+"""Commit compacted files: each replaces its input files, unless a concurrent commit has changed them.
 
-A merged file takes their place in history, too: they vanish, and every snapshot reads the rows of then in the new one.
-A rewritten file begins now, and they end. Files are read and written before; here, writers wait for milliseconds.
+A merged file replaces its inputs in history too: they are removed from the catalog, and every snapshot reads their rows
+from the merged file. A rewritten file begins with the new snapshot, and its inputs end there. Data files are read and
+written before this step, so that other writers wait for milliseconds only.
 """
 
 from collections.abc import Sequence
@@ -31,16 +32,16 @@ Way = Literal["merge", "rewrite"]
 
 @dataclass(frozen=True)
 class Compacted:
-    """Files on their way into the place of others.
+    """New files, and the files that they are to replace.
 
     Attributes:
-        inputs: What they were made of, as it was.
-        files: The new files; one at most of a merge.
-        first: The first of the snapshots that a merged file's rows came with.
-        last: The last of them.
+        inputs: The files that were compacted, in the state in which they were read.
+        files: The new files; at most one for a merge.
+        first: The first snapshot in which a row of the merged file began.
+        last: The last snapshot in which a row of the merged file began.
         partition_id: The partition spec of the new files.
-        deletes: What a merged file has lost; its number is not known yet.
-        again: Whether files of attempts that failed may be there beside them.
+        deletes: The delete file of a merged file; the id of its data file is not known yet.
+        again: Whether failed attempts may have left files.
     """
 
     inputs: tuple[FileLife, ...]
@@ -53,29 +54,29 @@ class Compacted:
 
     @property
     def paths(self) -> list[str]:
-        """What was written."""
+        """The files that were written."""
         return [*(file.path for file in self.files), *([self.deletes.path] if self.deletes else [])]
 
     def is_still_true(self, now: dict[int, FileState]) -> bool:
-        """Whether its inputs have the deletions that they had."""
+        """Return whether the inputs have the same deletions as when they were read."""
         return all(now.get(life.file.data_file_id) == state_of(life) for life in self.inputs)
 
 
 def state_of(life: FileLife) -> FileState:
-    """Return what deletions a live file has."""
+    """Return the deletions of a live file."""
     live = tuple(one.delete_file_id for one in life.file.deletes if one.end_snapshot is None)
     return live, len({position for position, _ in life.deleted})
 
 
 @dataclass(frozen=True)
 class Placed:
-    """What became of compacted files.
+    """The outcome of committing compacted files.
 
     Attributes:
-        snapshot_id: The snapshot that they came with, if any of them did.
-        done: Those that took their place.
-        stale: Those whose inputs have changed meanwhile: their files are of no use.
-        delete_files: The delete files that came with them.
+        snapshot_id: The snapshot that committed them; None if none was committed.
+        done: Those that replaced their inputs.
+        stale: Those whose inputs a concurrent commit has changed; their files are not used.
+        delete_files: The delete files that were committed with them.
     """
 
     snapshot_id: int | None = None
@@ -97,14 +98,14 @@ def commit_compacted(
             settle=False,
         )
     write.kept = frozenset([*(path for one in placed.done for path in one.paths), *placed.delete_files])
-    if write.after is not None and placed.done:  # found by its mark: the answer to its COMMIT had been lost
+    if write.after is not None and placed.done:  # the reply to COMMIT was lost, and the commit was found by its mark
         placed = replace(placed, snapshot_id=write.after)
     return placed
 
 
 @dataclass
 class _Commit:
-    """One attempt."""
+    """One attempt at the commit."""
 
     transaction: MetadataTransaction
     write: Write
@@ -120,7 +121,7 @@ class _Commit:
         stale = tuple(one for one in self.compacted if not one.is_still_true(now))
         name = TableName(table.schema, table.name)
         current = transaction.metadata.find_table(name, transaction.latest.snapshot_id) if self.done else None
-        # A rewritten file has the columns and the layout of when it was planned.
+        # A rewritten file has the columns and the layout of the plan.
         if (
             current is None
             or current.table_id != table.table_id
@@ -142,7 +143,7 @@ class _Commit:
         return Placed(snapshot, tuple(self.done), stale, tuple(one.path for one in deletes))
 
     def _deletes(self, snapshot: int, first: int) -> list[NewDeleteFile]:
-        """Return the delete files: what merged files have lost, or what ended ones had lost in the catalog."""
+        """Return the delete files: of merged files, or of retired files whose deletions were inlined."""
         if self.way == "rewrite":
             ids = [life.file.data_file_id for one in self.done for life in one.inputs]
             retired = Retired(file_ids=ids, file_count=len(ids))
@@ -160,7 +161,7 @@ class _Commit:
         row |= {"next_catalog_id": latest.next_catalog_id, "next_file_id": latest.next_file_id + max(numbered, 1)}
         transaction.insert_row("ducklake_snapshot", row)
         kind = "merge_adjacent" if self.way == "merge" else "rewrite_delete"
-        # The second one stops those who are just deleting few rows, in the catalog, of files that are no more.
+        # `inline_flush` makes concurrent commits conflict that add inlined deletions for the compacted files.
         tokens = [Token(one, self.table.table_id) for one in (kind, "inline_flush")]
         row = {"snapshot_id": snapshot, "changes_made": format_tokens(tokens), "author": info.author}
         row |= {"commit_message": info.message, "commit_extra_info": self.write.extra}
@@ -189,7 +190,7 @@ class _Commit:
 
     def _recount(self, files: Sequence[NewFile]) -> None:
         inputs = [life.file for one in self.done for life in one.inputs]
-        # A rewrite leaves out what is gone, and is the first to say so.
+        # Deletes do not lower the table's row count. A rewrite drops the deleted rows, so it does.
         lost = sum(one.record_count for one in inputs) - sum(one.record_count for one in files)
         recount(
             self.transaction,
@@ -200,12 +201,12 @@ class _Commit:
         )
 
     def _placed(self, snapshot: int) -> list[PlacedFile]:
-        """Return where the new files belong: merged ones in the place of their inputs, rewritten ones at the end."""
+        """Return where the new files begin: merged ones with their oldest row, rewritten ones with the new snapshot."""
         if self.way == "rewrite":
             return [PlacedFile(file, snapshot, None, one.partition_id) for one in self.done for file in one.files]
         return [PlacedFile(file, one.first, one.last, one.partition_id) for one in self.done for file in one.files]
 
 
 def is_laid_out_differently(current: TableDef, planned: TableDef) -> bool:
-    """Whether the columns or the partition keys of a table have changed since it was planned."""
+    """Return whether the columns or the partition keys of a table have changed since it was planned."""
     return current.columns != planned.columns or current.partition != planned.partition

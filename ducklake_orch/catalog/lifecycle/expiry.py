@@ -1,7 +1,7 @@
-"""Expire snapshots: forget them, and all that no snapshot which stays can see.
+"""Expire snapshots: remove them from the catalog, with everything that no retained snapshot can see.
 
-What goes of the catalog is what the engine's own expiry takes; but this one runs on MySQL, too, and can spare snapshots
-in the middle. Files are only scheduled here; clean-up deletes them later, when nobody reads them any more.
+This removes the same catalog rows as the engine's own expiry, but it also runs on MySQL and can retain snapshots in the
+middle. Files are only scheduled for deletion; clean-up deletes them later, when no reader needs them any more.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ from ducklake_orch.engine.commit import Write, commit_through, refuse_read_only
 from ducklake_orch.engine.session import open_session
 
 SCHEDULED = {"data_file_id": "BIGINT", "path": "VARCHAR", "path_is_relative": "BOOLEAN"}
-# What a table leaves behind in the catalog, beside its files.
+# The metadata tables that hold rows about tables, besides those about files.
 _OF_TABLES = (
     *("ducklake_table", "ducklake_table_stats", "ducklake_table_column_stats", "ducklake_partition_info"),
     *("ducklake_partition_column", "ducklake_column", "ducklake_column_tag", "ducklake_sort_info"),
@@ -42,12 +42,12 @@ _GAPS_IN_ONE_CONDITION = 1000
 
 @dataclass(frozen=True)
 class Retention:
-    """Which snapshots stay; the latest one always does, and so do those that running writes need.
+    """Which snapshots to retain. The latest one and those that running writes need are always retained.
 
     Attributes:
-        before: Those that were made at this time or later stay.
-        retain_last: So many of the newest stay, however old they are.
-        keep: Those stay whose message or author matches one of these patterns (`release *`).
+        before: Retain snapshots that were committed at this time or later.
+        retain_last: Retain this many of the newest snapshots, however old they are.
+        keep: Retain snapshots whose message or author matches one of these patterns (`release *`).
     """
 
     before: datetime
@@ -57,19 +57,19 @@ class Retention:
 
 @dataclass(frozen=True)
 class Expiry:
-    """What goes when snapshots expire.
+    """The result of an expiry, or of its plan.
 
     Attributes:
-        snapshots: The snapshots that go.
-        kept: How many stay.
-        pinned: How many of them only because a running write needs them.
-        pinned_by: What the write does that needs the oldest of these, and who runs it.
-        tables: Ids of dropped tables that no snapshot knows any more.
-        data_files: How many data files nobody can see any more.
-        delete_files: The same of delete files.
+        snapshots: The snapshots that expire.
+        kept: How many snapshots are retained.
+        pinned: How many of these are retained only because a running write needs them.
+        pinned_by: The write that needs the oldest of these, and who runs it.
+        tables: Ids of dropped tables that no retained snapshot contains.
+        data_files: How many data files no retained snapshot can see.
+        delete_files: How many delete files no retained snapshot can see.
         rows: How many rows these data files hold.
-        bytes: Size of all these files; they are freed by clean-up.
-        paths: These files, absolute.
+        bytes: Size of all these files; clean-up frees it.
+        paths: Absolute paths of these files.
     """
 
     snapshots: tuple[int, ...] = ()
@@ -85,12 +85,12 @@ class Expiry:
 
 
 def plan_expire(metadata: Metadata, retention: Retention) -> Expiry:
-    """Return what an expiry would take away; changes nothing."""
+    """Return what an expiry would remove, without changing anything."""
     return _find(metadata, retention, None).expiry
 
 
 def expirable(metadata: Metadata, retention: Retention) -> Sequence[int]:
-    """Return the snapshots that an expiry would forget."""
+    """Return the snapshots that an expiry would remove."""
     return _snapshots(metadata, retention, None).going
 
 
@@ -99,12 +99,12 @@ def expire(config: LakeConfig, retention: Retention, *, only: Collection[int] | 
 
     Args:
         config: The lake.
-        retention: Which snapshots stay.
-        only: No snapshots go but these: those that a plan has shown.
+        retention: Which snapshots to retain.
+        only: Expire no snapshots but these, for example those that a plan has shown.
     """
     purpose = "expiring snapshots"
     refuse_read_only(config, purpose)
-    # Who does it twice finds nothing left to do.
+    # A second run finds nothing left to do, so a retry needs no mark.
     write = Write(purpose, marked=False, repeatable=True)
 
     def work(transaction: MetadataTransaction) -> Expiry:
@@ -119,10 +119,10 @@ def expire(config: LakeConfig, retention: Retention, *, only: Collection[int] | 
 
 @dataclass(frozen=True)
 class _Found:
-    """What goes, by its ids.
+    """What to remove, by id.
 
     Attributes:
-        unseen: Conditions for rows that held only between snapshots that stay; together they are for all of them.
+        unseen: Conditions for rows that no retained snapshot sees. A row is unseen if any of them holds.
     """
 
     expiry: Expiry
@@ -174,7 +174,7 @@ def _find(metadata: Metadata, retention: Retention, only: Collection[int] | None
 
 @dataclass(frozen=True)
 class _Kept:
-    """The snapshots that go, and those that stay; of these, how many only for a running write, and for which."""
+    """The snapshots to expire and to retain; how many are retained only for running writes, and for which write."""
 
     going: list[int]
     staying: list[int]
@@ -183,7 +183,7 @@ class _Kept:
 
 
 def _snapshots(metadata: Metadata, retention: Retention, only: Collection[int] | None) -> _Kept:
-    """Return which snapshots go, and which stay."""
+    """Return which snapshots expire and which are retained."""
     names = ", c.author, c.commit_message" if retention.keep else ""
     said = f"LEFT JOIN {metadata.table_sql('ducklake_snapshot_changes')} c USING (snapshot_id)" if names else ""
     rows = metadata.rows(
@@ -191,7 +191,7 @@ def _snapshots(metadata: Metadata, retention: Retention, only: Collection[int] |
         f" FROM {metadata.table_sql('ducklake_snapshot')} s {said} ORDER BY snapshot_id"
     )
     newest = len(rows) - max(retention.retain_last, 1)
-    # In whole microseconds, as the catalogs have it.
+    # Snapshot times are whole microseconds in every catalog.
     limit = retention.before.timestamp()
     going, staying, pinned = list[int](), list[int](), 0
     oldest = read_pins(metadata).oldest
@@ -209,7 +209,7 @@ def _snapshots(metadata: Metadata, retention: Retention, only: Collection[int] |
 
 
 def _unseen(staying: Sequence[int]) -> Iterator[str]:
-    """Return the conditions for rows that came and went between two snapshots that stay."""
+    """Return the conditions for rows that began and ended between two retained snapshots."""
     gaps = [(one, other) for one, other in pairwise([-1, *staying]) if other > one + 1]
     for start in range(0, len(gaps), _GAPS_IN_ONE_CONDITION):
         some = gaps[start : start + _GAPS_IN_ONE_CONDITION]
@@ -220,7 +220,7 @@ def _unseen(staying: Sequence[int]) -> Iterator[str]:
 def _remove(transaction: MetadataTransaction, found: _Found) -> None:
     metadata, tables = transaction.metadata, found.expiry.tables
     snapshots, files, deletes = found.expiry.snapshots, list(found.files), list(found.delete_files)
-    # Asked before anything is gone.
+    # Queried before anything is deleted.
     inlined = _inlined_tables(metadata, tables)
     mappings = _ids(metadata, "mapping_id", "ducklake_column_mapping", f"table_id IN ({_list(tables)})")
     either = f"coalesce({' OR '.join(found.unseen)}, false)"
@@ -243,7 +243,7 @@ def _remove(transaction: MetadataTransaction, found: _Found) -> None:
             transaction.change(place, f"DELETE FROM {{}} WHERE {condition}")
     for name in ("ducklake_macro_impl", "ducklake_macro_parameters"):
         transaction.change_each(name, "DELETE FROM {} WHERE", "macro_id", macros)
-    # At the end: with a DROP, MySQL commits all that came before it.
+    # Last, because DROP makes MySQL commit everything before it.
     for name in inlined:
         transaction.drop(name)
 
@@ -258,7 +258,7 @@ def schedule(transaction: MetadataTransaction, files: Sequence[tuple[int, str]])
 
 
 def _inlined_tables(metadata: Metadata, tables: Sequence[int]) -> list[str]:
-    """Return the names of the tables that hold inlined rows and deletions of some tables."""
+    """Return the names of the metadata tables with inlined rows and inlined deletions of some tables."""
     registry = metadata.table_sql("ducklake_inlined_data_tables")
     rows = metadata.rows(f"SELECT table_name FROM {registry} WHERE table_id IN ({_list(tables)})")
     return [*(text(row[0]) or "" for row in rows), *(f"ducklake_inlined_delete_{one}" for one in tables)]

@@ -1,4 +1,4 @@
-"""Live data files with all that ever happened to their rows: every delete file, and what the catalog itself deletes."""
+"""Live data files with the history of their rows: every delete file and every inlined deletion."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from ducklake_orch.catalog.scan import DELETE_FILE, FILE, data_file, delete_file
 
 
 def file_lives(history: TableHistory, ids: Sequence[int]) -> dict[int, FileLife]:
-    """Return those of some files that are live, with all that ever happened to their rows."""
+    """Return those of the given files that are live, with the history of their rows."""
     metadata, name = history.metadata, history.metadata.table_sql
     some = ", ".join(map(str, ids))
     mine = f"table_id = {history.table.table_id} AND data_file_id IN ({some})"

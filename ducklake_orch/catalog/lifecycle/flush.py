@@ -1,7 +1,7 @@
-"""Move what is only in the catalog into files: inlined rows, and inlined deletions of rows in files.
+"""Flush a table: move inlined rows, and inlined deletions of rows in files, from the catalog into files.
 
-Rows keep their ids, and the snapshots that they came and went with: every snapshot and the change feed read as before.
-They move a slice at a time: each is read and written first, so that its commit holds the queue only briefly.
+Rows keep their ids and the snapshots in which they began and ended, so all snapshots and the change feed stay the same.
+Rows move slice by slice. A slice is read and written first, so that its commit holds the queue only briefly.
 """
 
 from collections.abc import Callable
@@ -42,15 +42,15 @@ _ROWS_IN_ONE_SLICE, _FILES_IN_ONE_SLICE = 50_000, 200
 
 @dataclass(frozen=True)
 class Flushed:
-    """What a flush did to a table.
+    """The result of flushing a table.
 
     Attributes:
-        rows: Row versions that left the catalog, those included that no snapshot sees any more.
-        deletions: Deletions of rows in files that left the catalog.
-        files: Data files that came.
-        kept: Row versions that stay in the catalog, because a file would not hold their values exactly.
-        snapshot_id: The last snapshot that it made, if it made one.
-        stopped: Why it ended early, if it did.
+        rows: Row versions that left the catalog, including those that no snapshot sees any more.
+        deletions: Inlined deletions that left the catalog.
+        files: Data files that were added.
+        kept: Row versions that stay in the catalog because a file could not hold their values exactly.
+        snapshot_id: The last snapshot that the flush committed; None if it committed none.
+        stopped: Why the flush ended early; None if it did not.
     """
 
     rows: int = 0
@@ -61,7 +61,7 @@ class Flushed:
     stopped: str | None = None
 
     def plus(self, done: FlushedSlice, snapshot: int | None) -> "Flushed":
-        """Add what a slice did, and its snapshot."""
+        """Add the result of a slice and its snapshot."""
         return replace(
             self,
             rows=self.rows + done.row_count,
@@ -74,7 +74,7 @@ class Flushed:
 
 @dataclass(frozen=True)
 class _Position:
-    """What is flushed already: inlined rows by schema version and id, deletions by the id of their file."""
+    """How far the flush has come: inlined rows by schema version and row id, deletions by data file id."""
 
     version: int = -1
     row_id: int = -1
@@ -83,12 +83,12 @@ class _Position:
 
 @dataclass(frozen=True)
 class _Slice:
-    """What is moved in one commit.
+    """What one commit moves.
 
     Attributes:
-        snapshot: The snapshot that this was planned on.
-        rows: Inlined rows, by the table that holds them.
-        lives: Files whose deletions are inlined.
+        snapshot: The snapshot that the slice is planned on.
+        rows: Inlined rows, by inlined table.
+        lives: Files with inlined deletions.
         end: Where the next slice begins.
     """
 
@@ -100,20 +100,20 @@ class _Slice:
 
     @property
     def is_last(self) -> bool:
-        """Whether nothing can be left after it."""
+        """Whether nothing can be left after this slice."""
         return sum(len(one) for one in self.rows) < _ROWS_IN_ONE_SLICE and len(self.lives) < _FILES_IN_ONE_SLICE
 
 
 def flush_inlined(
     config: LakeConfig, name: TableName, *, commit: CommitInfo, stopping: Callable[[], str | None] = lambda: None
 ) -> Flushed:
-    """Move the inlined rows and deletions of a table into files: those that are there when this begins.
+    """Move inlined rows and deletions of a table into files: those that exist when the flush begins.
 
     Args:
         config: The lake.
         name: The table.
-        commit: Author, message and extra of the snapshots.
-        stopping: Tells why no further slice is to begin, or None.
+        commit: Author, message and extra info of the snapshots.
+        stopping: Returns the reason not to begin another slice, or None to go on.
     """
     refuse_read_only(config, f"flushing `{name}`")
     until: int | None = None
@@ -133,7 +133,7 @@ def flush_inlined(
 def _flush_slice(
     config: LakeConfig, name: TableName, commit: CommitInfo, until: int | None, start: _Position
 ) -> tuple[_Slice, FlushedSlice | None, int | None]:
-    """Flush the next slice; return it, what was done, and the snapshot. Nothing was done where nothing is left."""
+    """Flush the next slice; return it with its result and snapshot, which are None if nothing was left to flush."""
     purpose = f"flushing `{name}`"
 
     def attempt(_: int) -> tuple[_Slice, FlushedSlice | None, int | None]:
@@ -149,12 +149,12 @@ def _flush_slice(
 
 
 def _plan(metadata: Metadata, name: TableName, until: int | None, start: _Position) -> _Slice:
-    """Read the next slice.
+    """Plan the next slice and read its rows.
 
     Args:
         metadata: The metadata tables.
         name: The table.
-        until: The last snapshot whose rows and deletions are flushed; by default the latest.
+        until: Flush rows and deletions of snapshots up to this one; by default up to the latest.
         start: Where the slice begins.
     """
     latest = metadata.latest().snapshot_id
@@ -181,9 +181,9 @@ def _plan(metadata: Metadata, name: TableName, until: int | None, start: _Positi
 
 
 def _with_inlined_deletions(history: TableHistory, until: int, after: int) -> dict[int, FileLife]:
-    """Return live files that have lost rows in the catalog, in the order of their ids.
+    """Return live files with inlined deletions, ordered by id.
 
-    Deletions of files that are retired stay where they are: in a delete file without an end they would hold twice.
+    Deletions of retired files are not moved: a delete file without an end would count them twice.
     """
     metadata = history.metadata
     if (name := deletions_table(metadata, history.table)) is None:

@@ -1,6 +1,6 @@
-"""Commit flushed rows and deletions: if they are still as they were, they leave the catalog for their files.
+"""Commit flushed rows and deletions: remove them from the catalog and add their files, unless they have changed.
 
-The files begin with the snapshots that their rows came with, so every snapshot reads in them what it read before.
+The files begin with the snapshots in which their rows began, so every snapshot reads the same rows as before.
 """
 
 from dataclasses import dataclass, replace
@@ -27,13 +27,13 @@ from ducklake_orch.errors import StalePlanError, TableDroppedError
 
 @dataclass(frozen=True)
 class FlushedSlice:
-    """What is moved out of the catalog at once.
+    """What one commit moves out of the catalog.
 
     Attributes:
-        ranges: The inlined rows that go.
+        ranges: The inlined rows to remove.
         files: The files that hold them.
         kept: How many row versions stay in the catalog.
-        lives: Files of which deletions are inlined, as they were.
+        lives: Files with inlined deletions, in the state in which they were read.
         deletes: Their new delete files.
     """
 
@@ -45,12 +45,12 @@ class FlushedSlice:
 
     @property
     def row_count(self) -> int:
-        """How many row versions go."""
+        """How many row versions are removed from the catalog."""
         return sum(one.count for one in self.ranges)
 
     @property
     def deletion_count(self) -> int:
-        """How many inlined deletions go."""
+        """How many inlined deletions are removed from the catalog."""
         return sum(len({position for position, _ in life.deleted}) for life in self.lives)
 
     @property
@@ -66,10 +66,10 @@ class FlushedSlice:
 
 
 def commit_flushed(session: Session, write: Write, table: TableDef, flushed: FlushedSlice) -> int:
-    """Commit a slice as one snapshot, and return it.
+    """Commit a slice as one snapshot and return its id.
 
     Raises:
-        StalePlanError: When its rows or files have changed since it was planned.
+        StalePlanError: When rows or files of the slice have changed since it was planned.
     """
     with session.instance.one_thread():
         snapshot = commit_through(
@@ -80,7 +80,7 @@ def commit_flushed(session: Session, write: Write, table: TableDef, flushed: Flu
             settle=False,
         )
     write.kept = flushed.paths
-    # Found by its mark where the answer to its COMMIT was lost.
+    # `write.after` is set if the reply to COMMIT was lost and the commit was found by its mark.
     return snapshot if write.after is None else write.after
 
 
@@ -93,8 +93,8 @@ def _commit(transaction: MetadataTransaction, write: Write, table: TableDef, flu
         if one.deletes is not None:
             data_file = replace(one.deletes.data_file, data_file_id=first + number)
             deletes.append(replace(one.deletes, data_file=data_file))
-    # Before the snapshot: another engine that has locked such rows inserts its own snapshot next, and each of the two
-    # would wait for the other.
+    # Delete the rows before inserting the snapshot. Another engine locks such rows first and inserts its snapshot next:
+    # in the opposite order, the two transactions would wait for each other.
     for rows in flushed.ranges:
         if rows.count:
             transaction.change(rows.place, f"DELETE FROM {{}} WHERE {rows.condition}")
@@ -102,7 +102,7 @@ def _commit(transaction: MetadataTransaction, write: Write, table: TableDef, flu
     recount(transaction, table.table_id, [one.placed.file for one in flushed.files])
     ready = add_placed_files(transaction, current, [one.placed for one in flushed.files], first)
     if ready.count:
-        # Of inlined rows the engine counts not every NULL, such as those inside a MAP.
+        # The engine does not count every NULL of inlined rows, such as those inside a MAP.
         known = {key for one in flushed.files for key in one.placed.file.stats}
         widen_table_statistics(transaction, current, {key: ready.summary[key] for key in known & ready.summary.keys()})
     place_deletes(transaction, table, deletes, first + count)
@@ -110,16 +110,16 @@ def _commit(transaction: MetadataTransaction, write: Write, table: TableDef, flu
 
 
 def _judge(transaction: MetadataTransaction, table: TableDef, flushed: FlushedSlice) -> TableDef:
-    """Compare what is moved with what is there now; return the table as it is now."""
+    """Refuse the commit if rows or files have changed since they were read; return the table as it is now."""
     metadata, name = transaction.metadata, TableName(table.schema, table.name)
     current = metadata.find_table(name, transaction.latest.snapshot_id)
     if current is None or current.table_id != table.table_id:
         raise TableDroppedError(f"The table `{table}` was dropped while it was flushed.")
-    # The files are laid out for the partition keys of the plan, and engines look for rows by the keys of today only.
+    # The files are partitioned by the keys of the plan, and engines prune by the current keys only.
     if flushed.files and is_laid_out_differently(current, table):
         raise _stale(table, "the columns or partition keys")
     for rows in flushed.ranges:
-        # Versions only come with later snapshots, and an end is never taken back: equal counts mean equal rows.
+        # Row versions only begin in later snapshots, and an end is never cleared: equal counts mean equal rows.
         counted = "SELECT count(*), count(end_snapshot) FROM"
         there = is_there(metadata, rows.place)
         now = metadata.rows(f"{counted} {metadata.table_sql(rows.place)} WHERE {rows.condition}") if there else []
@@ -142,10 +142,10 @@ def _add_snapshot(
 ) -> None:
     latest, info = transaction.latest, write.info
     row = {"snapshot_id": snapshot, "snapshot_time": NOW, "schema_version": latest.schema_version}
-    # Readers know by the next file id that their statistics are out of date: it moves in any case.
+    # Readers detect outdated statistics by the next file id, so it advances even if no file was added.
     row |= {"next_catalog_id": latest.next_catalog_id, "next_file_id": latest.next_file_id + max(numbered, 1)}
     transaction.insert_row("ducklake_snapshot", row)
-    # The second one stops engines that are just deleting, or rewriting, rows of files that have got a delete file.
+    # `merge_adjacent` makes concurrent deletes and rewrites conflict on the files that get a delete file.
     kinds = ["inline_flush", "merge_adjacent"] if deleting else ["inline_flush"]
     row = {"snapshot_id": snapshot, "changes_made": format_tokens(Token(one, table.table_id) for one in kinds)}
     row |= {"author": info.author, "commit_message": info.message, "commit_extra_info": write.extra}

@@ -1,4 +1,4 @@
-"""A slice of inlined rows on its way into files: all versions of the rows of some ids, dead ones included."""
+"""Write a slice of inlined rows into files: all versions of a range of row ids, including ended ones."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -37,13 +37,13 @@ _ARRIVED, _VERSIONS = "__ducklake_orch_arrived", "__ducklake_orch_versions"
 
 @dataclass(frozen=True)
 class RowRange:
-    """Inlined rows by their ids.
+    """A range of inlined rows.
 
     Attributes:
         place: The metadata table that holds them.
-        after: The id before the first.
-        last: The last id.
-        until: The last snapshot that a version of them came with.
+        after: The row id before the first.
+        last: The last row id.
+        until: The last snapshot in which a version of them began.
         count: How many versions there are.
         dead: How many of these have ended.
         kept: Ids of rows that stay in the catalog.
@@ -59,19 +59,19 @@ class RowRange:
 
     @property
     def condition(self) -> str:
-        """The condition for the versions of these rows that are moved."""
+        """The condition for the row versions to move."""
         kept = f" AND row_id NOT IN ({', '.join(map(str, sorted(self.kept)))})" if self.kept else ""
         return f"row_id > {self.after} AND row_id <= {self.last} AND begin_snapshot <= {self.until}{kept}"
 
 
 @dataclass(frozen=True)
 class InlinedSlice:
-    """Inlined rows as they travel.
+    """Inlined rows, read from the catalog.
 
     Attributes:
-        columns: The table's columns as they were when the rows were written.
+        columns: The table's columns at the time when the rows were written.
         oldest: The oldest retained snapshot.
-        rows: The versions, their columns called after the columns' ids.
+        rows: The row versions; their columns are named after column ids.
     """
 
     range: RowRange
@@ -85,7 +85,7 @@ class InlinedSlice:
 
 @dataclass(frozen=True)
 class FlushedFile:
-    """A new file with row versions, and the delete file that says which of them have ended, if any have."""
+    """A new file of row versions, and its delete file if any of them have ended."""
 
     placed: PlacedFile
     deletes: NewDeleteFile | None
@@ -93,21 +93,21 @@ class FlushedFile:
 
 @dataclass(frozen=True)
 class WrittenSlice:
-    """What became of a slice."""
+    """The result of writing a slice."""
 
     range: RowRange
     files: tuple[FlushedFile, ...]
 
 
 def read_slice(history: TableHistory, place: InlinedTable, after: int, until: int, limit: int) -> InlinedSlice | None:
-    """Read inlined rows in the order of their ids; None when there are no more.
+    """Read inlined rows in the order of their ids; return None if there are no more.
 
     Args:
-        history: The table and its past.
-        place: The metadata table that holds them.
-        after: The id before the first.
-        until: The last snapshot that they may have come with.
-        limit: About how many versions.
+        history: The table and its history.
+        place: The metadata table that holds the rows.
+        after: The row id before the first.
+        until: The last snapshot in which the rows may have begun.
+        limit: Approximate number of versions.
     """
     metadata, source = history.metadata, history.metadata.table_sql(place.name)
     some = f"SELECT row_id FROM {source} WHERE row_id > {after} AND begin_snapshot <= {until}"
@@ -124,19 +124,19 @@ def read_slice(history: TableHistory, place: InlinedTable, after: int, until: in
 
 
 def _as_it_travels(column: ColumnDef) -> str:
-    """Return a value as Arrow carries it exactly, called after the id of its column."""
+    """Return the SQL for a value in a form that Arrow carries exactly, named after its column id."""
     name = identifier(column.name)
     return f"{name if column.children or column.type == 'blob' else f'CAST({name} AS VARCHAR)'} AS {short(column)}"
 
 
 def write_slice(con: duckdb.DuckDBPyConnection, table: TableDef, part: InlinedSlice, write_id: str) -> WrittenSlice:
-    """Write the versions that a retained snapshot sees into files of the table.
+    """Write the row versions that a retained snapshot sees into files of the table.
 
     Args:
-        con: A DuckDB that can reach the storage; it is used by nobody else meanwhile.
+        con: A DuckDB connection that reaches the storage and that nothing else uses at the same time.
         table: The table as it is now.
         part: The slice.
-        write_id: Part of the files' names.
+        write_id: Becomes part of the file names.
     """
     values = "".join(f"CAST({short(one)} AS {duckdb_type(one)}) AS {short(one)}, " for one in part.columns)
     con.register(_ARRIVED, part.rows)
@@ -154,12 +154,12 @@ def write_slice(con: duckdb.DuckDBPyConnection, table: TableDef, part: InlinedSl
 
 
 def _kept_sql(columns: tuple[ColumnDef, ...]) -> str:
-    """Return the query for the ids of rows that cannot be moved.
+    """Return the query for the ids of rows that must stay in the catalog.
 
-    DuckDB writes no infinite TIMESTAMP_S into Parquet. And where two versions of a row came with one snapshot, and one
-    of them has ended, a file would not tell which.
+    DuckDB cannot write an infinite TIMESTAMP_S to Parquet. And if two versions of a row began in the same snapshot and
+    one of them has ended, a file could not say which.
     """
-    # Inside other values there is only their text to look at; a text of that word keeps a row that could have moved.
+    # Nested values can only be checked by their text. A string with that word keeps a row that could have moved.
     infinite = [
         f"coalesce({f'isinf({short(one)})' if one.type == 'timestamp_s' else _SAYS_INFINITY.format(short(one))}, false)"
         for one in columns
@@ -172,12 +172,12 @@ def _kept_sql(columns: tuple[ColumnDef, ...]) -> str:
 def _write(
     con: duckdb.DuckDBPyConnection, table: TableDef, columns: tuple[ColumnDef, ...], write_id: str
 ) -> tuple[FlushedFile, ...]:
-    """Write row versions with the columns of then, in the partitions of now: the engine looks for no others."""
-    # The keys of the sort are about the columns of now.
+    """Write row versions with the columns of their schema version, in current partitions: engines prune by them."""
+    # The sort keys refer to the current columns.
     then = replace(table, columns=columns, sort=table.sort if columns == table.columns else ())
     types = {one.column_id: duckdb_type(one) for one in columns}
     keys = partition_keys(table)
-    # Of bytes that are no text, COPY cannot name the partition.
+    # COPY cannot name a partition after bytes that are not text.
     plain = not any(one.is_identity and one.column.type == "blob" for one in keys)
     plain = plain and all(types.get(one.column.column_id) == duckdb_type(one.column) for one in keys)
     written = write_row_versions(con, then, _rows_sql(then), write_id) if plain else _by_key(con, table, then, write_id)
@@ -203,7 +203,7 @@ def _rows_sql(then: TableDef, condition: str = "true") -> str:
 def _by_key(
     con: duckdb.DuckDBPyConnection, table: TableDef, then: TableDef, write_id: str
 ) -> Iterator[WrittenVersions]:
-    """Write one partition after the other: where a key is of a column that was added, has another type, or is bytes."""
+    """Write one partition at a time, for keys on columns that were added later, changed their type or hold bytes."""
     known = {one.column_id: one for one in then.columns}
     keys = []
     for one in partition_keys(table):
@@ -221,7 +221,7 @@ def _by_key(
 
 
 def _delete_file(con: duckdb.DuckDBPyConnection, table: TableDef, file: NewFile, write_id: str) -> NewDeleteFile | None:
-    """Write down which row versions of a new file have ended, and when."""
+    """Write the delete file of a new file: which of its row versions have ended, and in which snapshots."""
     same = f"f.{ROW_ID} = v.row_id AND f.{SNAPSHOT_ID} = v.began"
     source = f"{parquet_sql(file.path)} AS {renamed(read_columns(con, [file.path])[file.path])}"
     ended = f"SELECT f.file_row_number, v.ended FROM {source} JOIN {_VERSIONS} v ON {same}"

@@ -1,10 +1,10 @@
-"""Orphans: files below the lake's data path that its catalog does not list, such as those of a write that died.
+"""Orphans: files below the lake's data path that its catalog does not list, such as those of a killed write.
 
-The storage is listed before the catalog is read: what is committed in between is then known. Paths are compared in one
-spelling, and a file that the catalog lists by another name is no orphan.
+The storage is listed before the catalog is read, so that files committed in between are known. Paths are compared in
+one spelling: a file that the catalog lists under another spelling is not an orphan.
 
-A file is deleted if its name proves that a writer of this lake made it: by the lake's mark, or by the id of a write
-that the catalog names. All other files may belong to another lake or program: they are deleted only on demand.
+A file is deleted if its name proves that a writer of this lake wrote it: by the lake's mark, or by a write id that the
+catalog contains. All other files may belong to another lake or program: they are deleted only on demand.
 """
 
 import logging
@@ -31,7 +31,7 @@ from ducklake_orch.errors import SharedDataPathError, StorageError
 
 log = logging.getLogger("ducklake_orch")
 
-# The last of them says to executors that they see the storage; a driver that was killed has left it.
+# A `.driver` file lets executors check that they reach the same storage; a killed driver leaves it behind.
 _KINDS = re.compile(r"\.parquet$|\.puffin$|(?:^|/)ducklake-[0-9a-f]{32}(?:-[0-9a-f]{12})?\.driver$")
 _WRITE_ID = re.compile(r'"write_id": *"([0-9a-f]{32})"')
 _FILES_IN_ONE_QUERY = 1000
@@ -39,12 +39,12 @@ _FILES_IN_ONE_QUERY = 1000
 
 @dataclass(frozen=True)
 class UnknownFile:
-    """A file of which it cannot be proved that a writer of this lake made it.
+    """A file that no writer of this lake is proved to have written.
 
     Attributes:
         path: The file.
         size: Its size in bytes.
-        reason: What is known about who made it.
+        reason: What its name says about its writer.
     """
 
     path: str
@@ -57,14 +57,14 @@ class Orphans:
     """Files that the catalog does not list.
 
     Attributes:
-        files: How many of them this lake's writers made; after a deletion, how many files it has deleted.
-        bytes: Their size.
-        paths: Which ones.
-        unknown: The files that somebody else may have made; after a deletion, those that are left.
-        others: Why another lake may use this data path; looked for only if files are unknown.
-        young: How many more are too young to tell: a write may still be about to commit them.
-        running: How many more are of writes that are known to run.
-        failed: Why some could not be deleted.
+        files: How many files of this lake's writers were found; after a deletion, how many files were deleted.
+        bytes: Size of these files.
+        paths: Paths of these files.
+        unknown: Files that other writers may have written; after a deletion, those that are left.
+        others: Why another lake may use this data path; determined only if there are unknown files.
+        young: How many more files are too young: a write may still commit them.
+        running: How many more files belong to running writes.
+        failed: Errors by path of the files that could not be deleted.
     """
 
     files: int = 0
@@ -85,7 +85,7 @@ class _Stored:
 
 
 def plan_orphans(config: LakeConfig, before: datetime) -> Orphans:
-    """List the orphans; changes nothing.
+    """List the orphans without changing anything.
 
     Args:
         config: The lake.
@@ -102,11 +102,11 @@ def delete_orphans(
     Args:
         config: The lake.
         before: Only files that were written before this time.
-        unknown: Delete the unknown files, too.
-        only: No files but these: those that a plan has shown.
+        unknown: Delete the unknown files too.
+        only: Delete no files but these, for example those that a plan has shown.
 
     Raises:
-        SharedDataPathError: When there are unknown files to delete, and another lake may use the data path.
+        SharedDataPathError: When there are unknown files to delete and another lake may use the data path.
     """
     refuse_read_only(config, "deleting orphans")
     found = _find(config, before)
@@ -125,7 +125,7 @@ def delete_orphans(
 
 @dataclass(frozen=True)
 class _Found:
-    """The orphans that are old enough, how many are not, and how many are of running writes."""
+    """The orphans that are old enough, how many are too young, and how many belong to running writes."""
 
     own: Sequence[_Stored | UnknownFile]
     unknown: Sequence[UnknownFile]
@@ -154,7 +154,7 @@ def _find(config: LakeConfig, before: datetime) -> _Found:
         pattern = f"SELECT file FROM glob({literal(f'{exactly(root)}**')})"
         listed = [str(row[0]) for row in run(con, pattern, config, f"{doing} failed").fetchall()]
     with planning(config, doing, reads=True) as metadata:
-        # Before the paths: a write that ends in between has then committed its files.
+        # Read before the paths: the files of a write that ends in between are then committed and known.
         running = read_pins(metadata).write_ids
         known = {*paths_of_tables(metadata), *scheduled_paths(metadata).values()}
         strays = _strays(listed, known, root)
@@ -171,7 +171,7 @@ def _find(config: LakeConfig, before: datetime) -> _Found:
 
 
 def _strays(listed: Sequence[str], known: Collection[str], root: str) -> list[str]:
-    """Return the files of a listing that the catalog has by no name."""
+    """Return the listed files that the catalog contains under no spelling."""
     strays = [path for path in listed if path not in known and _KINDS.search(path)]
     if not strays:
         return []
@@ -182,7 +182,7 @@ def _strays(listed: Sequence[str], known: Collection[str], root: str) -> list[st
 
 
 def _reasons(metadata: Metadata, strays: Sequence[str]) -> dict[str, str]:
-    """Return of which files it cannot be proved that writers of this lake made them, and why."""
+    """Return the files that no writer of this lake is proved to have written, each with the reason."""
     mark, origins = metadata.lake_mark(), {path: origin(path) for path in strays}
     committed = frozenset[str]()
     if any(write_id and of_lake is None for write_id, of_lake in origins.values()):
@@ -201,7 +201,7 @@ def _reasons(metadata: Metadata, strays: Sequence[str]) -> dict[str, str]:
 
 
 def _looked_at(config: LakeConfig, con: duckdb.DuckDBPyConnection, paths: Sequence[str]) -> Iterator[_Stored]:
-    """Return size and time of files, but for those that are gone meanwhile."""
+    """Return size and time of files; leave out those that no longer exist."""
     for path in paths:
         if "://" not in path and os.path.exists(path):
             stat = os.stat(path)
@@ -212,7 +212,7 @@ def _looked_at(config: LakeConfig, con: duckdb.DuckDBPyConnection, paths: Sequen
 
 
 def _asked(config: LakeConfig, con: duckdb.DuckDBPyConnection, paths: Sequence[str]) -> Iterator[_Stored]:
-    """Ask for objects with one question; where one of them cannot be had, find out by halves which."""
+    """Query objects with one statement; on failure, bisect to skip the objects that cannot be read."""
     names = ", ".join(literal(exactly(path)) for path in paths)
     sql = f"SELECT filename, size, epoch_us(last_modified::TIMESTAMPTZ) FROM read_blob([{names}])"
     try:

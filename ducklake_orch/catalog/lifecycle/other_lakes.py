@@ -1,4 +1,4 @@
-"""Signs that another lake uses a data path: files with its mark, a catalog beside this one, a catalog in the path."""
+"""Find signs that another lake uses a data path: its files there, a catalog next to this one, a catalog in the path."""
 
 import os
 import sqlite3
@@ -20,13 +20,13 @@ _OF_SQLITE, _OF_DUCKDB = b"SQLite format 3\0", b"DUCK"
 
 
 def other_lakes(config: LakeConfig, root: str, listed: Sequence[str], strays: Sequence[str]) -> list[str]:
-    """Return why another lake may use a data path; nothing where there is no sign of one.
+    """Return why another lake may use a data path; nothing if there is no sign of one.
 
     Args:
         config: The lake.
         root: Its data path.
         listed: All files there.
-        strays: Those that may belong to another lake.
+        strays: The files that may belong to another lake.
     """
     with planning(config, f"Looking for other lakes in {root}") as metadata:
         own = metadata.lake_mark()
@@ -43,7 +43,7 @@ def _by_mark(strays: Sequence[str], own: str) -> str:
 
 
 def _by_files(config: LakeConfig, listed: Sequence[str], root: str) -> Iterator[str]:
-    """Find catalogs in the data path: each is of a lake that may have its files there, too."""
+    """Find catalogs inside the data path: their lakes may keep files there too."""
     for path in listed:
         if _is_own(config, path):
             continue
@@ -55,7 +55,7 @@ def _by_files(config: LakeConfig, listed: Sequence[str], root: str) -> Iterator[
 
 
 def _by_catalogs(config: LakeConfig, root: str) -> Iterator[str]:
-    """Find the lakes that one finds by the catalog: in the same folder, or on the same server."""
+    """Find other lakes whose catalogs are in the same folder, or on the same server, as this lake's catalog."""
     if (catalog := config.catalog_file) is not None:
         for path in sorted(catalog.absolute().parent.iterdir()):
             if path.is_file() and not _is_own(config, str(path)) and _shares(str(path), root):
@@ -92,7 +92,7 @@ def _is_own(config: LakeConfig, path: str) -> bool:
 
 
 def _kind(path: str) -> str | None:
-    """Return which database a file is, by its first bytes."""
+    """Return the kind of database that a file is, judged by its first bytes."""
     with suppress(OSError), Path(path).open("rb") as file:
         head = file.read(16)
         if head == _OF_SQLITE:
@@ -103,12 +103,12 @@ def _kind(path: str) -> str | None:
 
 
 def _shares(path: str, root: str, *, inside: bool = False) -> bool:
-    """Whether a file is the catalog of a lake that may use a data path; one that cannot be read may.
+    """Return whether a file is the catalog of a lake that may use a data path; true if the file cannot be read.
 
     Args:
         path: The file.
         root: The data path.
-        inside: Whether the file lies in it, so that any lake of it counts.
+        inside: Whether the file lies in the data path. If so, any lake in it counts.
     """
     kind = _kind(path)
     if kind is None:
@@ -136,6 +136,6 @@ def _data_paths(path: str, kind: str) -> Iterable[str]:
 
 
 def _overlap(other: str, root: str) -> bool:
-    """Whether one data path lies in the other."""
+    """Return whether one data path contains the other."""
     one, two = (canonical(as_listed(path), root).rstrip("/") + "/" for path in (other, root))
     return one.startswith(two) or two.startswith(one)

@@ -1,4 +1,4 @@
-"""Add files with known row ids: those of merges and flushes hold rows of earlier snapshots, each with its own."""
+"""Register files whose rows carry ids: files of merges and flushes hold rows that began in different snapshots."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class PlacedFile:
     Attributes:
         file: The file; its rows carry their ids.
         begin: The first snapshot that reads it.
-        partial_max: The last of the snapshots that its rows came with, where they name theirs.
+        partial_max: The last snapshot in which a row of the file began, if rows carry their snapshots; else None.
         partition_id: The partition spec that it was written with.
     """
 
@@ -37,7 +37,7 @@ class PlacedFile:
 
 
 def unnumbered(file: NewFile) -> DataFile:
-    """Return a file that has no number yet, as one of the table's."""
+    """Return a file that has no id yet as a data file of a table."""
     return DataFile(
         data_file_id=0,
         path=file.path,
@@ -58,13 +58,13 @@ def unnumbered(file: NewFile) -> DataFile:
 def add_placed_files(
     transaction: MetadataTransaction, table: TableDef, files: Sequence[PlacedFile], first_id: int
 ) -> PreparedFiles:
-    """Write files down, with their partition values and statistics; return what they add up to.
+    """Insert the catalog rows of files, with partition values and statistics; return the totals.
 
     Args:
         transaction: The commit.
-        table: The table that they were written for.
+        table: The table that the files were written for.
         files: The files.
-        first_id: The number of the first of them.
+        first_id: The id of the first file.
     """
     ready = prepare(transaction.con, table, [one.file for one in files])
     rows = [
@@ -97,14 +97,14 @@ def recount(
     removed_bytes: int = 0,
     rows_lost: int = 0,
 ) -> None:
-    """Write down how many rows and bytes a table has; the engine takes nothing below 0 there.
+    """Update the row count and size of a table; neither goes below 0, which the engine would reject.
 
     Args:
         transaction: The commit.
         table_id: The table.
-        added: Files that come, and are not written down yet.
-        removed_bytes: Size of the live files that go, and have not gone yet.
-        rows_lost: How many rows the table was thought to have that it has no more.
+        added: Files to add that are not in the catalog yet.
+        removed_bytes: Size of the live files to remove that are still in the catalog.
+        rows_lost: How many rows to subtract from the count.
     """
     name = transaction.metadata.table_sql
     live = f"FROM {name('ducklake_data_file')} WHERE table_id = {table_id} AND end_snapshot IS NULL"

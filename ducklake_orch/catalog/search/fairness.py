@@ -1,9 +1,9 @@
-"""Whether an attempt at a change of rows keeps other writers waiting.
+"""Decide whether an attempt at a row change holds the catalog's queue, so that other writers wait for it.
 
-As a rule none does: rows are found and written while others commit, and the change is planned anew when one of its
-files was among theirs. Where many change the same files, the slowest would be overtaken for ever: who has been
-overtaken some times, and needs little time, does the rest within a turn of the queue. The more often, the longer it
-may last.
+An attempt normally does not hold the queue: it finds and writes rows while others commit, and is planned again if a
+concurrent commit changed one of its files. If many writers change the same files, the slowest could lose every time.
+A change that has lost several attempts, and needs little time, therefore runs the next one while holding the queue.
+The time that it may take grows with each lost attempt.
 """
 
 import time
@@ -13,17 +13,17 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.session import Session, open_session
 
-# After so many attempts; and only if the last one, which looked at changed files alone, took less than so many seconds:
-# at first, and at most.
+# The first `_OVERTAKEN` attempts never hold the queue. A later attempt holds it if the previous one, which searched
+# only changed files, took at most `_BRIEF_S` seconds. Each further attempt doubles that limit, up to `_LONGEST_S`.
 _OVERTAKEN, _BRIEF_S, _LONGEST_S = 2, 1.0, 20.0
 
 
 class Turns:
-    """The attempts at one change.
+    """The attempts at one row change.
 
     Args:
         config: The lake.
-        purpose: Names the change to whoever waits.
+        purpose: Names the change to writers that wait for it.
     """
 
     def __init__(self, config: LakeConfig, purpose: str) -> None:
@@ -33,7 +33,7 @@ class Turns:
 
     @contextmanager
     def attempt(self, number: int) -> Iterator[Session | None]:
-        """Give the session of an attempt that keeps others waiting, for a block; None when it does not."""
+        """Give the session of an attempt that holds the queue, for a block; None for an attempt that does not."""
         brief = min(_BRIEF_S * 2.0 ** (number - _OVERTAKEN - 1), _LONGEST_S)
         if number <= _OVERTAKEN or self._seconds > brief:
             with self._measured():
@@ -52,5 +52,5 @@ class Turns:
 
 
 def session_of(config: LakeConfig, session: Session | None) -> AbstractContextManager[Session]:
-    """Return the session of an attempt, or one of its own for a block."""
+    """Return the given session, or open a new one for a block."""
     return open_session(config, entering=False) if session is None else nullcontext(session)

@@ -1,4 +1,4 @@
-"""Plan a change of rows: what is there, at one snapshot, and no lock is held when that is known."""
+"""Plan a row change: read the state of a table at one snapshot, then release all locks."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RowPlan:
-    """What a change of rows is worked out from.
+    """The plan of a row change.
 
     Attributes:
-        latest: The snapshot.
-        table: The table.
-        target: The table as it will be.
+        latest: The snapshot that the change is planned on.
+        table: The table at that snapshot.
+        target: The table as the change will leave it.
         scan: The files that may hold rows to change.
-        inlined: The inlined rows that match, by their table: their ids, the snapshots that they came with, and, where
-            it was asked for, the rows.
-        inlined_deletes: What the files have lost in the catalog.
+        inlined: The matching inlined rows, by inlined table: row ids, the snapshots that added them and, if
+            requested, their values.
+        inlined_deletes: Inlined deletions of the files.
     """
 
     latest: SnapshotRow
@@ -52,11 +52,11 @@ class RowPlan:
     inlined_deletes: InlinedDeletes = field(default_factory=dict)
 
     def as_target(self, column: ColumnDef, side: str = "") -> str:
-        """Return a column of the table as it will be, from rows of the table as it is: a struct may have grown.
+        """Return the SQL that reads a column of the target table from rows of the current one; a struct may have grown.
 
         Args:
-            column: The column as it will be.
-            side: What stands before its name.
+            column: The column of the target table.
+            side: A prefix of the column name.
         """
         name = f"{side}{identifier(column.name)}"
         known = next((one for one in self.table.columns if one.column_id == column.column_id), None)
@@ -65,12 +65,12 @@ class RowPlan:
         return f"CAST({name} AS {duckdb_type(column)})"
 
     def inlined_ids(self) -> dict[str, tuple[int, ...]]:
-        """Return the ids of the inlined rows, by their table."""
+        """Return the ids of the inlined rows, by inlined table."""
         row_id = row_id_name(self.table.columns)
         return {name: tuple(rows.column(row_id).to_pylist()) for name, rows in self.inlined.items()}
 
     def inlined_versions(self) -> dict[str, frozenset[tuple[int, int]]]:
-        """Return the ids of the inlined rows, each with the snapshot that it came with, by their table."""
+        """Return the ids of the inlined rows, each with the snapshot that added it, by inlined table."""
         both = row_id_name(self.table.columns), snapshot_id_name(self.table.columns)
         versions = {name: (rows.column(one).to_pylist() for one in both) for name, rows in self.inlined.items()}
         return {name: frozenset(zip(*pairs, strict=True)) for name, pairs in versions.items()}
@@ -80,13 +80,13 @@ class RowPlan:
 def planning(
     config: LakeConfig, doing: str, session: Session | None = None, *, reads: bool = False
 ) -> Iterator[Metadata]:
-    """Read the metadata of a lake, for a block; others may read, or write, beside it.
+    """Read the metadata of a lake for a block, while other processes can read and write it.
 
     Args:
         config: The lake.
-        doing: What for, in the message of an error.
-        session: Where the lake is open already, if it is.
-        reads: Whether nothing is written afterwards: a lake that does not exist is then an error.
+        doing: Purpose, for error messages.
+        session: A session that is already open; None to open one.
+        reads: Whether the caller only reads. If so, a lake that does not exist is an error.
     """
     if session is not None:
         with session.instance.one_thread(), reading(session, doing) as metadata:
@@ -103,14 +103,14 @@ def planning(
 
 
 def plan_rows(metadata: Metadata, table: TableDef, latest: SnapshotRow, where: str | None, *, values: bool) -> RowPlan:
-    """Plan what is to be read.
+    """Plan what to read.
 
     Args:
         metadata: The metadata tables.
         table: The table.
         latest: The snapshot.
-        where: Which rows matter; all when None.
-        values: Whether the inlined rows themselves are needed, not only their ids.
+        where: The condition on rows; None for all rows.
+        values: Whether to read the values of inlined rows, not only their ids.
     """
     scan = plan_scan(metadata, table, latest.snapshot_id, where=where)
     condition = f" WHERE {scan.where.sql}" if scan.where else ""
@@ -130,7 +130,7 @@ def plan_rows(metadata: Metadata, table: TableDef, latest: SnapshotRow, where: s
 
 
 def inlined_sql(con: duckdb.DuckDBPyConnection, plan: RowPlan) -> list[str]:
-    """Return what stands behind FROM to read the inlined rows of a plan: the columns of the table, and their ids."""
+    """Return the relations to put after FROM to read the inlined rows of a plan: table columns and row ids."""
     sources = []
     for number, rows in enumerate(plan.inlined.values()):
         name = f"__ducklake_orch_inlined_{number}"
@@ -144,7 +144,7 @@ def inlined_sql(con: duckdb.DuckDBPyConnection, plan: RowPlan) -> list[str]:
 
 
 def travelled(con: duckdb.DuckDBPyConnection, query: str) -> "pa.Table":
-    """Return rows as Arrow that another connection is to read; inside nested values, too, nothing is lost."""
+    """Return rows as an Arrow table for another connection; nested values are kept without loss as well."""
     con.execute("SET arrow_lossless_conversion = true")
     try:
         return con.execute(query).to_arrow_table()
@@ -153,6 +153,6 @@ def travelled(con: duckdb.DuckDBPyConnection, query: str) -> "pa.Table":
 
 
 def travelling(column: ColumnDef) -> str:
-    """Return a value as it gets through Arrow whole: as a text, unless it is nested or bytes."""
+    """Return the SQL that makes a value survive Arrow: a cast to text, except for nested values and bytes."""
     name = identifier(column.name)
     return name if column.children or column.type == "blob" else f"CAST({name} AS VARCHAR) AS {name}"

@@ -1,7 +1,7 @@
-"""Which rows of a table's files a change hits, as positions in the files.
+"""The rows that a change matches, as positions in data files.
 
-DuckDB in this process puts the positions into a table. Spark's tasks put those of each data file into a file of the
-storage, where whoever needs them reads them: no position comes here.
+DuckDB in this process collects the positions in a temporary table. Spark tasks write the positions of each data file
+to a file in the storage, and later tasks read them there: they never pass through this process.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,26 +15,26 @@ from ducklake_orch.catalog.parquet import FileColumn, parquet_sql, placed_rows_s
 from ducklake_orch.catalog.scan import ScanPlan
 from ducklake_orch.catalog.writing import Lent, Loss, integers, write_delete_files
 
-# What makes a file's rows what they are: the file, and what it has lost.
+# The state of a data file: its id, its delete files and its number of inlined deletions. It determines the live rows.
 _State = tuple[int, tuple[int, ...], int]
 
 
 @dataclass(frozen=True)
 class StoredHits:
-    """The positions hit in a data file, in a file of the storage: its column `pos`, and how many there are."""
+    """The matching positions of a data file, stored in a file with a column `pos`, and their number."""
 
     path: str
     count: int
 
 
 class Hits:
-    """A table of positions: `file`, the id of a data file, and `pos`.
+    """The temporary table of matching positions: `file`, the id of a data file, and `pos`.
 
     Args:
         con: A connection that reaches the storage.
 
     Attributes:
-        footers: What columns files have that were read, by path.
+        footers: Columns of the files whose footers were read, by path.
     """
 
     TABLE = "__ducklake_orch_hits"
@@ -48,7 +48,7 @@ class Hits:
         con.execute(f"CREATE OR REPLACE TEMP TABLE {self.TABLE} (file BIGINT, pos BIGINT)")
 
     def forget_changed(self, files: Sequence[DataFile]) -> list[DataFile]:
-        """Keep what is known of files that are as they were; return the others, which are to be searched."""
+        """Forget the positions of files that have changed; return the files to search: changed ones and new ones."""
         now = {file.data_file_id: _state(file) for file in files}
         gone = [file_id for file_id, state in self._known.items() if now.get(file_id) != state]
         for file_id in gone:
@@ -59,24 +59,24 @@ class Hits:
         return [file for file in files if file.data_file_id not in self._known]
 
     def searched(self, files: Iterable[DataFile]) -> None:
-        """Note that the hits of files are in the table, if they have any."""
+        """Record that files were searched and that their matching positions, if any, are in the table."""
         self._known |= {file.data_file_id: _state(file) for file in files}
 
     def counts(self) -> dict[int, int]:
-        """Return how many hits there are, by data file."""
+        """Return the number of matching positions, by data file id."""
         counts = dict(self.con.execute(f"SELECT file, count(*) FROM {self.TABLE} GROUP BY file").fetchall())
         return counts | {file_id: one.count for file_id, one in self._stored.items()}
 
     def add_stored(self, hits: Mapping[int, StoredHits]) -> None:
-        """Note where the positions are that are hit in data files, by their ids."""
+        """Record where the matching positions of data files are stored, by data file id."""
         self._stored |= hits
 
     def are_stored(self, file: DataFile) -> bool:
-        """Whether the positions hit in a file are in the storage, where tasks can read them."""
+        """Return whether the matching positions of a file are in the storage, where tasks can read them."""
         return file.data_file_id in self._stored
 
     def positions_sql(self, file: DataFile) -> str:
-        """Return the query for the positions hit in a file; one of stored positions runs anywhere."""
+        """Return the query for the matching positions of a file; if they are in the storage, it runs on any engine."""
         if (stored := self._stored.get(file.data_file_id)) is not None:
             return f"SELECT pos FROM {parquet_sql(stored.path)}"
         return f"SELECT pos FROM {self.TABLE} WHERE file = {file.data_file_id}"
@@ -87,10 +87,10 @@ def _state(file: DataFile) -> _State:
 
 
 class Finder(Protocol):
-    """What finds the rows that meet a condition.
+    """Finds the rows that meet a condition.
 
     Attributes:
-        engine: Its name.
+        engine: Name of the engine.
     """
 
     engine: str
@@ -100,21 +100,21 @@ class Finder(Protocol):
 
         Args:
             plan: The plan of the scan.
-            files: Those of its files to search.
-            hits: Where the positions go.
+            files: The files of the plan to search.
+            hits: Receives the positions.
         """
 
     def write_deletes(
         self, con: duckdb.DuckDBPyConnection, table: TableDef, write_id: str, losses: Sequence[Loss], hits: Hits
     ) -> list[NewDeleteFile]:
-        """Write a delete file for each data file that loses rows that were found, in their order."""
+        """Write a delete file for each data file that loses rows, in the given order."""
 
     def release(self) -> None:
-        """Remove what it keeps in the storage; nothing that it found is read any more."""
+        """Remove what the finder keeps in the storage; its results must not be read afterwards."""
 
 
 def placed_sql(plan: ScanPlan, file: DataFile, hits: Hits) -> str:
-    """Return the query for the live rows of a file: the columns that the plan needs, the row's id, and its place."""
+    """Return the query for the live rows of a file: the columns that the plan needs, the row id and the position."""
     if file.path not in hits.footers:
         hits.footers |= read_columns(hits.con, [one.path for one in plan.files if one.path not in hits.footers])
     found = hits.footers[file.path]
@@ -134,7 +134,7 @@ class DuckDBFinder:
     engine = "duckdb"
 
     def find(self, plan: ScanPlan, files: Sequence[DataFile], hits: Hits) -> None:
-        """Read the files, and put the positions that are hit into the table."""
+        """Search the files and put the matching positions into the table."""
         condition = f" WHERE {plan.where.sql}" if plan.where else ""
         for file in files:
             found = f"{file.data_file_id}, {position_name(plan.needed)} FROM ({placed_sql(plan, file, hits)})"
@@ -147,4 +147,4 @@ class DuckDBFinder:
         return write_delete_files(con, table, write_id, losses)
 
     def release(self) -> None:
-        """Do nothing: it keeps nothing in the storage."""
+        """Do nothing: this finder keeps nothing in the storage."""

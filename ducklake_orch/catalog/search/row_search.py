@@ -1,7 +1,7 @@
-"""Search a table for rows that are to go, and work out what becomes of the files that they are in.
+"""Find the rows of a table that a change removes, and decide how each file that holds them changes.
 
-A file that loses all of its rows is retired; one that has lost many is written anew without them; of any other, a
-delete file says which rows are gone.
+A file that loses all of its rows is retired. A file that has lost many of its rows is rewritten without them. Any
+other file gets a delete file.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,20 +20,20 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.engine.quoting import identifier
 
-# A file that has lost more than this share of its rows is written anew.
+# A file that has lost more than this share of its rows is rewritten.
 REWRITE_ABOVE = 0.3
 
 
 @dataclass(frozen=True)
 class Losses:
-    """What becomes of the files that lose rows.
+    """How the files that lose rows change.
 
     Attributes:
-        whole: They lose all.
-        rewritten: They have lost so many that the rows that stay are written anew.
-        marked: They get a delete file.
-        rows: How many rows of files are lost.
-        kept: How many rows are written anew.
+        whole: Files that lose all of their rows.
+        rewritten: Files that have lost so many rows that the remaining ones are rewritten.
+        marked: Files that get a delete file.
+        rows: Number of rows that the files lose.
+        kept: Number of rows that are rewritten.
     """
 
     whole: tuple[DataFile, ...] = ()
@@ -44,7 +44,7 @@ class Losses:
 
     @property
     def files(self) -> tuple[DataFile, ...]:
-        """All of them."""
+        """All files that lose rows."""
         return *self.whole, *self.rewritten, *self.marked
 
 
@@ -56,14 +56,14 @@ def judge_losses(
     rewrites: bool,
     looked: Mapping[int, int] | None = None,
 ) -> Losses:
-    """Decide what becomes of files.
+    """Decide how each file changes.
 
     Args:
         files: The files.
-        certain: Ids of those that lose all their rows.
-        counts: How many rows the others lose, by id.
-        rewrites: Whether files may be written anew.
-        looked: How many live rows files have of which the catalog does not surely tell, by id.
+        certain: Ids of the files that lose all of their rows.
+        counts: Number of rows that the other files lose, by id.
+        rewrites: Whether files may be rewritten.
+        looked: Counted live rows, by id, of files whose number in the catalog may be wrong.
     """
     whole, rewritten, marked, rows, kept = [], [], [], 0, 0
     for file in files:
@@ -71,7 +71,7 @@ def judge_losses(
         live = (looked or {}).get(file.data_file_id, live)
         lost = live if file.data_file_id in certain else counts.get(file.data_file_id, 0)
         rows += lost
-        if not lost:  # also where all were gone before
+        if not lost:  # also if the file had no live rows before
             continue
         if lost >= live:
             whole.append(file)
@@ -84,13 +84,13 @@ def judge_losses(
 
 
 class RowSearch:
-    """Searches; what one has found in files that did not change since, the next does not look for.
+    """Searches a table repeatedly; files that have not changed since the last search are not searched again.
 
     Args:
         config: The lake.
         con: A connection that reaches the storage.
-        finder: What finds the rows.
-        rewrites: Whether files may be written anew.
+        finder: Finds the rows.
+        rewrites: Whether files may be rewritten.
     """
 
     def __init__(
@@ -104,9 +104,9 @@ class RowSearch:
         self._table: TableDef | None = None
 
     def losses(self, plan: RowPlan) -> Losses:
-        """Find the rows of a plan, and return what becomes of the files."""
+        """Find the rows of a plan, and return how the files change."""
         scan = plan.scan
-        if self._table and self._table.columns != plan.table.columns:  # the same words may mean something else
+        if self._table and self._table.columns != plan.table.columns:  # the condition may have another meaning now
             self.hits = Hits(self.con)
         self._table = plan.table
         unknown = self.hits.forget_changed([file for file in scan.files if file.data_file_id not in scan.certain])
@@ -119,10 +119,10 @@ class RowSearch:
         return judge_losses(scan.files, scan.certain, counts, rewrites=self._rewrites, looked=looked)
 
     def _counted(self, plan: RowPlan, counts: Mapping[int, int]) -> dict[int, int]:
-        """Return how many live rows those files have that lose some, and whose deletions stand in several places.
+        """Count the live rows of files that lose rows and whose deletions are stored in more than one place.
 
-        Some may stand in two of them, where programs beside us have deleted the same rows at once: what the catalog
-        says is too few then, and a file would go with rows that stay.
+        Other programs can record a deletion of the same row in two places if they delete concurrently.
+        The catalog's number of live rows is then too low, and a file with remaining rows would be retired.
         """
         scan = plan.scan
         return {
@@ -135,7 +135,7 @@ class RowSearch:
         }
 
     def kept(self, plan: RowPlan, losses: Losses) -> list[FileQuery]:
-        """Return queries for the rows that stay of files that are written anew, with their ids."""
+        """Return queries for the remaining rows of rewritten files, with their row ids."""
         known = {one.column_id for one in plan.table.columns}
         columns = ", ".join(
             f"{plan.as_target(one)} AS {identifier(one.name)}" for one in plan.target.columns if one.column_id in known
@@ -158,9 +158,9 @@ class RowSearch:
 
         Args:
             plan: The plan.
-            where: The condition for all rows that the change depends on.
-            losses: What becomes of the files.
-            inlined: Ids of the inlined rows that go, by their table.
+            where: The condition on all rows that the change depends on.
+            losses: How the files change.
+            inlined: Ids of the inlined rows to retire, by inlined table.
         """
         return ExactRows(
             snapshot=plan.latest.snapshot_id,
@@ -173,7 +173,7 @@ class RowSearch:
         )
 
     def deletes(self, plan: RowPlan, losses: Losses, write_id: str) -> DeleteFiles | None:
-        """Return the delete files, written for the next snapshot."""
+        """Write the delete files for the next snapshot and return them; None if no file needs one."""
         if not losses.marked:
             return None
         hits, finder, con = self.hits, self.finder, self.con
@@ -188,7 +188,7 @@ class RowSearch:
 
     @contextmanager
     def working(self, doing: str) -> Iterator[None]:
-        """Run queries in one transaction, so that `now()` is the same in all of them."""
+        """Run queries in one transaction, so that `now()` returns the same value in all of them."""
         self.con.execute("BEGIN")
         try:
             yield
@@ -198,11 +198,11 @@ class RowSearch:
             fault = explain(error, self._table) if self._table else None
             failure = fault or classify(error, self._config, f"{doing} of `{self._table}` failed")
         finally:
-            with suppress(duckdb.Error):  # there is none any more
+            with suppress(duckdb.Error):  # no transaction is open any more
                 self.con.execute("ROLLBACK")
         raise failure
 
 
 def union_sql(queries: Sequence[str]) -> str:
-    """Return what stands behind FROM to read the rows of several queries."""
+    """Return the relation to put after FROM to read the rows of several queries."""
     return f"({' UNION ALL BY NAME '.join(queries)})"

@@ -1,4 +1,4 @@
-"""`lake.delete`: rows that meet a condition go."""
+"""`lake.delete`: delete the rows that meet a condition."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from ducklake_orch.results import WriteResult
 
 @dataclass(frozen=True)
 class DeleteRequest(RowRequest):
-    """What the caller of `lake.delete` asked for."""
+    """The arguments of `lake.delete`."""
 
     where: str = ""
 

@@ -1,4 +1,4 @@
-"""`lake.write(mode="merge")`: rows of the data change, remove or join the rows of the table with the same keys."""
+"""`lake.write(mode="merge")`: update, delete or insert rows of a table by matching them with source rows on keys."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,17 +40,17 @@ from ducklake_orch.engine.quoting import folded, identifier
 from ducklake_orch.errors import ConfigError, DataError, ObjectExistsError, ObjectNotFoundError
 from ducklake_orch.results import WriteResult
 
-# A row of the table beside the row of the data that has its keys, and what becomes of it.
+# The matches: a row of the table, the number of the source row with the same keys, and the action for the pair.
 _MATCHES = "__ducklake_orch_matches"
 _MATCH_COLUMNS = integers("file", "pos", "n", "action")
 _UPDATE, _DELETE, _KEEP = 1, 2, 0
-# The field id of rows' numbers in staged files: no column of a table has it, nor one of DuckLake's own.
+# The field id of the row number in staged files. No column of a table has this id, and DuckLake does not reserve it.
 _NUMBER_FIELD = 2_000_000_000
 
 
 @dataclass(frozen=True)
 class MergeRequest(RowRequest):
-    """What the caller of a merge asked for; `lake.write` says what each means."""
+    """The arguments of a merge; `lake.write` documents them."""
 
     keys: Sequence[str] = ()
     when_matched: str | Mapping[str, str] = "update"
@@ -86,13 +86,13 @@ class MergeRequest(RowRequest):
 
 
 def merge_rows(config: LakeConfig, rows: Spool, request: MergeRequest, workers: Workers | None = None) -> WriteResult:
-    """Merge data into a table, which is made where there is none.
+    """Merge source rows into a table; create the table if it does not exist.
 
     Args:
         config: The lake.
-        rows: The data; they are read once.
-        request: Where to, and how.
-        workers: Who else may match them with the rows of files, and write what comes of it.
+        rows: The source rows; they are read once.
+        request: Target table and merge options.
+        workers: Matches rows and writes changed rows on other machines; None to do both in this process.
     """
     refuse_managed(config, f"merging into `{request.table}`")
     with working_connection(config, apart=True) as con:
@@ -102,14 +102,14 @@ def merge_rows(config: LakeConfig, rows: Spool, request: MergeRequest, workers: 
             try:
                 return _first(config, con, source, request)
             except ObjectExistsError:
-                pass  # somebody else was quicker
+                pass  # a concurrent writer created the table first
         return change_rows(config, con, request, merge, merge, workers)
 
 
 def _first(
     config: LakeConfig, con: duckdb.DuckDBPyConnection, source: MergeSource, request: MergeRequest
 ) -> WriteResult:
-    """Make the table, of all rows or of none."""
+    """Create the table with all source rows, or with none if `when_not_matched` is `ignore`."""
     source.check_rows()
     first = WriteRequest(
         table=request.table,
@@ -124,7 +124,7 @@ def _first(
 
 
 class _Merge:
-    """A merge, as a verb and as what finds its rows."""
+    """A merge, both as the verb and as the finder of a row change."""
 
     mode = "merge"
     engine = "duckdb"
@@ -141,7 +141,7 @@ class _Merge:
         self._source = source
         self._request = request
         self.where: str | None = None
-        # Done once more, a row that went would be inserted.
+        # A second run would insert the rows that the first run deleted.
         goes = request.delete_condition is not None or request.when_matched == "delete"
         self._toggles = goes and request.when_not_matched == "insert"
         self._set: dict[str, str] = {}
@@ -149,7 +149,7 @@ class _Merge:
         con.execute(f"CREATE OR REPLACE TEMP TABLE {_MATCHES} (file BIGINT, pos BIGINT, n BIGINT, action INTEGER)")
 
     def is_there(self, config: LakeConfig) -> bool:
-        """Whether there is a table to merge into."""
+        """Return whether the target table exists."""
         with planning(config, f"Looking for `{self._request.table}`") as metadata:
             return metadata.find_table(self._request.table, metadata.latest().snapshot_id) is not None
 
@@ -169,7 +169,7 @@ class _Merge:
             promote = request.schema_evolution == "promote"
             target = evolved(metadata, table, self._source.types, promote=promote)
         given = self._source.become_rows_of(target)
-        # A name in a condition is one of the data's row, or of the table's.
+        # Conditions refer to columns as fields of `source` or `target`.
         sides = [_side("source", given), _side("target", table.columns)]
         self.replays, self.travels = self._toggles, True
         self._set = self._values(metadata.con, target, given, sides)
@@ -185,7 +185,7 @@ class _Merge:
         given: Sequence[ColumnDef],
         sides: Sequence[ColumnDef],
     ) -> dict[str, str]:
-        """Return what columns of the table are set to in a row that matches."""
+        """Return the expressions that a matching row's columns are set to, by column name."""
         matched = self._request.when_matched
         if not isinstance(matched, Mapping):
             return {one.name: f"source.{identifier(one.name)}" for one in given}
@@ -197,15 +197,15 @@ class _Merge:
                 raise ObjectNotFoundError(f"`when_matched`: there is no column `{name}`.", remedy=nearest(name, known))
             column, value = names[folded(name)], parse_value(con, text, sides, f"when_matched[{name}]")
             found[column.name] = f"CAST({value.sql} AS {duckdb_type(column)})"
-            # Done once more, a value that comes from the row as it was would change once more.
+            # A second run would change values again if they are computed from the target row.
             again = any(one.name == "target" for one in value.columns)
-            # `now()` is to be the same in all rows.
+            # Functions such as `now()` must return the same value for all rows.
             self.travels = self.travels and changing_function(con, value) is None
             self.replays = self.replays or again or not self.travels
         return found
 
     def _action_sql(self, con: duckdb.DuckDBPyConnection, sides: Sequence[ColumnDef]) -> str:
-        """Return what becomes of a row that matches."""
+        """Return the SQL for the action on a matching row."""
         request, cases = self._request, []
         for what, text, then in (
             ("delete_condition", request.delete_condition, f"THEN {_DELETE}"),
@@ -221,7 +221,7 @@ class _Merge:
     # --- finding -------------------------------------------------------------------------------------------------
 
     def find(self, plan: ScanPlan, files: Sequence[DataFile], hits: Hits) -> None:
-        """Put the positions of the rows that change or go into `hits`, and what they match into a table beside it."""
+        """Put the positions of the rows to update or delete into `hits`, and all matches into the table of matches."""
         anew = {one.data_file_id for one in files}
         there = ", ".join(str(one.data_file_id) for one in plan.files if one.data_file_id not in anew) or "NULL"
         self._con.execute(f"DELETE FROM {_MATCHES} WHERE (file IN ({there})) IS NOT TRUE")
@@ -247,14 +247,14 @@ class _Merge:
     def write_deletes(
         self, con: duckdb.DuckDBPyConnection, table: TableDef, write_id: str, losses: Sequence[Loss], hits: Hits
     ) -> list[NewDeleteFile]:
-        """Write the delete files in this process, which has matched the rows."""
+        """Write the delete files in this process, which holds the matches."""
         return write_delete_files(con, table, write_id, losses)
 
     def release(self) -> None:
-        """Do nothing: it keeps nothing in the storage."""
+        """Do nothing: the merge keeps nothing in the storage."""
 
     def _check_once(self, matches: str) -> None:
-        """Refuse that a row of the table has two of the data: which of them counted would be a matter of chance."""
+        """Refuse a target row that matches several source rows: which of them applied would be arbitrary."""
         twice = self._con.execute(f"SELECT file, pos {matches} GROUP BY ALL HAVING count(*) > 1 LIMIT 1").fetchone()
         if twice:
             raise DataError(
@@ -264,7 +264,7 @@ class _Merge:
 
     @property
     def _data(self) -> Lent:
-        """The data, as rows of the table."""
+        """The source rows, cast to the columns of the table."""
         name = self._source.number
         number = ColumnDef(_NUMBER_FIELD, name, "int64", nullable=False)
         return Lent(SOURCE, (*self._source.columns, number), name, whole=True)
@@ -274,12 +274,12 @@ class _Merge:
         return [Lent(_MATCHES, _MATCH_COLUMNS, "file, pos"), self._data]
 
     def _match(self, number: int, rows: str, place: str) -> str:
-        """Return the query that matches rows of the table with those of the data.
+        """Return the query that matches rows of the table with source rows.
 
         Args:
-            number: What stands for where they are: the id of a file; below zero for inlined rows.
-            rows: What stands behind FROM to read them.
-            place: The column that says which row it is.
+            number: Identifies where the rows are: the id of a data file, or a negative number for an inlined table.
+            rows: The relation to put after FROM.
+            place: The column that identifies a row in it: a position or a row id.
         """
         sign = "=" if self._request.null_keys == "error" else "IS NOT DISTINCT FROM"
         same = " AND ".join(f"target.{identifier(key)} {sign} source.{identifier(key)}" for key in self._source.keys)
@@ -347,5 +347,5 @@ class _Merge:
 
 
 def _side(name: str, columns: Sequence[ColumnDef]) -> ColumnDef:
-    """Return the row of a side as a column, whose fields conditions name: `source.price > target.price`."""
+    """Return all columns of a side as one struct column, so that conditions can say `source.price > target.price`."""
     return ColumnDef(0, name, "struct", nullable=True, children=tuple(columns))

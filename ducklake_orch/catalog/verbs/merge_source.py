@@ -1,4 +1,4 @@
-"""The data of a merge: read once into a table that can spill to disk, and checked before any file is looked at."""
+"""The source rows of a merge: copied once into a temporary table that can spill to disk, checked before any scan."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,11 +13,11 @@ from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.quoting import folded, identifier, literal
 from ducklake_orch.errors import DataError
 
-# The data as they came, and as rows of the table, numbered.
+# The temporary tables: source rows as they arrived, and source rows cast to the target's columns and numbered.
 _SPOOL = "__ducklake_orch_spooled"
 _ARRIVING = "__ducklake_orch_arriving"
 SOURCE = "__ducklake_orch_merged"
-# So many keys are looked for one by one; of more, only where they begin and end.
+# Up to this many keys, the scan condition lists them all; beyond, it gives their minimum and maximum.
 _FEW_KEYS = 200
 _ROWS_AT_ONCE = 100_000
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -25,24 +25,24 @@ _TEXTS = ("varchar", "date", "timestamp", "timestamptz", "uuid", "boolean")
 
 
 class Spool(Protocol):
-    """Rows that can be put into a table of DuckDB's own, once."""
+    """Rows that can be copied into a temporary DuckDB table, once."""
 
     def types(self, con: duckdb.DuckDBPyConnection) -> list[tuple[str, Any]]:
         """Return the names of the columns and their types in DuckDB."""
 
     def spool(self, con: duckdb.DuckDBPyConnection, name: str) -> None:
-        """Make a temporary table of the rows."""
+        """Copy the rows into a temporary table."""
 
     def relation(self, name: str, table: TableDef) -> str:
-        """Return what stands behind FROM to read that table; a column without a type gets that of the table's."""
+        """Return the relation to put after FROM to read that table; an untyped column gets the type of `table`'s."""
 
 
 class ArrowSpool:
     """Rows that this process reads as a stream of Arrow batches.
 
     Args:
-        data: Anything that offers an Arrow stream.
-        values: SQL of the columns that Arrow cannot carry as they are meant, by name.
+        data: Any object that offers an Arrow stream.
+        values: SQL expressions, by name, for the columns whose types Arrow cannot represent.
     """
 
     def __init__(self, data: Any, values: Mapping[str, str] | None = None) -> None:
@@ -51,7 +51,7 @@ class ArrowSpool:
         self.relation = self._source.relation
 
     def spool(self, con: duckdb.DuckDBPyConnection, name: str) -> None:
-        """Make a temporary table of the rows."""
+        """Copy the rows into a temporary table."""
         con.register(_ARRIVING, self._source.reader())
         try:
             con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM {self._source.arriving(_ARRIVING)}")
@@ -62,16 +62,16 @@ class ArrowSpool:
 
 
 class MergeSource:
-    """The data of a merge.
+    """The source rows of a merge.
 
     Args:
-        con: A connection that nobody else uses meanwhile.
-        rows: The data.
-        keys: Names of the columns that say which rows are the same.
-        null_keys: What a key that is NULL means: `error`, or `match`.
+        con: A connection that nothing else uses during the merge.
+        rows: The source rows.
+        keys: Names of the key columns.
+        null_keys: How to treat a key that is NULL: `error` or `match`.
 
     Attributes:
-        number: What the number of a row is called beside its columns.
+        number: Name of the row number column.
     """
 
     number: str
@@ -92,13 +92,13 @@ class MergeSource:
 
     @contextmanager
     def again(self, limit: int | None) -> Iterator[Any]:
-        """Give the data once more, as a stream of Arrow batches, for a block.
+        """Open the source rows again for a block, as a stream of Arrow batches.
 
         Args:
-            limit: Up to how many rows; None for all.
+            limit: Maximum number of rows; None for all.
         """
         some = "" if limit is None else f" LIMIT {limit}"
-        # Else UUIDs and the like would come as texts.
+        # Without this setting, UUIDs and similar types would arrive as text.
         self._con.execute("SET arrow_lossless_conversion = true")
         try:
             yield self._con.execute(f"FROM {_SPOOL}{some}").to_arrow_reader(_ROWS_AT_ONCE)
@@ -107,16 +107,16 @@ class MergeSource:
 
     @property
     def columns(self) -> tuple[ColumnDef, ...]:
-        """The columns that the data have as rows of the table; any may be NULL before the rows are those of one."""
+        """The columns of the table that the source rows have. All are nullable: constraints are not checked yet."""
         return tuple(replace(one, nullable=True) for one in self._given)
 
     def become_rows_of(self, table: TableDef) -> list[ColumnDef]:
-        """Make the data rows of a table, as far as they have its columns; return the columns that they have.
+        """Cast the source rows to the columns of a table that they have; return those columns.
 
         Raises:
-            DataError: When they do not fit, a key is NULL, or two rows have the same keys.
+            DataError: When the rows do not fit the table, a key is NULL, or two rows have the same keys.
         """
-        if self._columns == table.columns:  # what was found by the rows' numbers stays good
+        if self._columns == table.columns:  # matches that refer to row numbers stay valid
             return self._given
         con, source = self._con, self._rows.relation(_SPOOL, table)
         self.number = beside("__ducklake_orch_number", table.columns)
@@ -140,10 +140,10 @@ class MergeSource:
         return columns
 
     def check_rows(self, name: str | None = None) -> None:
-        """Refuse keys that are NULL, or that several rows have.
+        """Refuse keys that are NULL or that several source rows share.
 
         Args:
-            name: Where the rows are; by default where they came.
+            name: The table to check; by default the source rows as they arrived.
         """
         con, rows, keys = self._con, name or _SPOOL, ", ".join(map(identifier, self.keys))
         nulls = " OR ".join(f"{identifier(key)} IS NULL" for key in self.keys)
@@ -162,7 +162,7 @@ class MergeSource:
             )
 
     def _refuse_rounded(self, rows: str) -> None:
-        """Refuse keys that a file would hold as another number: no later merge would find them."""
+        """Refuse keys that Parquet would round: no later merge would find them."""
         kinds = {folded(str(row[0])): str(row[1]) for row in self._con.execute(f"DESCRIBE {rows}").fetchall()}
         for key in self.keys:
             name, kind = identifier(key), kinds[folded(key)]
@@ -176,11 +176,11 @@ class MergeSource:
                 )
 
     def range(self, table: TableDef, target: TableDef) -> str:
-        """Return a condition that holds for all rows with keys of the data: a list of few keys, or where they lie.
+        """Return a condition that is true for every row with a key of the source: a list of keys, or their range.
 
         Args:
             table: The table.
-            target: The table as it will be; keys of a type that has yet to grow are not compared.
+            target: The table as the merge will leave it. The condition leaves out keys whose type is widened.
         """
         wanted = {folded(key) for key in self.keys}
         both = zip(table.columns, target.columns, strict=False)

@@ -1,6 +1,6 @@
-"""Commit new rows in the place of rows that share files with others: deletions and new files in one snapshot.
+"""Commit new rows that replace rows in shared files: delete files and new data files in one snapshot.
 
-The new files are written once. What they replace is looked for again when somebody else has changed it meanwhile.
+The new data files are written once. If a concurrent commit changes the rows to replace, only the search is repeated.
 """
 
 from collections.abc import Sequence
@@ -35,16 +35,16 @@ def commit_replacement(
 
     Args:
         config: The lake.
-        write: Its identity.
-        change: What to do; it replaces what matches a predicate, or partitions.
-        finder: What finds the rows.
-        workers: Who else may write what stays.
+        write: Identity of the write.
+        change: The change; it replaces rows that match a predicate, or partitions.
+        finder: Finds the rows.
+        workers: Writes the remaining rows of rewritten files on other machines; None to write them in this process.
 
     Raises:
-        StalePlanError: When the new files do not fit the table any more.
+        StalePlanError: When the new files no longer fit the table.
     """
     with working_connection(config, apart=True) as con:
-        # Rows for the catalog come without files; then none is written anew.
+        # Inlined rows come without files: then no file is rewritten either.
         search = RowSearch(config, con, finder, rewrites=not change.few)
         replacement = _Replacement(config, write, change, search, workers)
         turns = Turns(config, write.purpose)
@@ -69,14 +69,14 @@ class _Replacement:
     fits: bool = True
 
     def is_worth(self, error: DuckLakeOrchError) -> int:
-        """Return how many attempts an error is worth: what else fails has been tried again where it failed."""
+        """Return how many attempts an error is worth: all other errors were already retried where they occurred."""
         return NO_LIMIT if isinstance(error, StalePlanError) and self.fits else 1
 
     def attempt(self, turn: Session | None) -> Committed:
-        """Look for the rows, and commit.
+        """Find the rows to replace, and commit.
 
         Args:
-            turn: The session of an attempt that others wait for.
+            turn: The session of an attempt that holds the queue; None for an attempt that does not.
         """
         change = self.change
         with planning(self.config, f"Planning {self.write.purpose}", turn) as metadata:

@@ -1,4 +1,4 @@
-"""`lake.rollback`: a new snapshot in which a table has the rows of an earlier one."""
+"""`lake.rollback`: commit a new snapshot in which a table has the rows of an earlier one."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ _THEN, _NOW, _ROWS = "__ducklake_orch_then", "__ducklake_orch_now", "__ducklake_
 
 @dataclass(frozen=True)
 class RollbackRequest:
-    """What the caller of `lake.rollback` asked for."""
+    """The arguments of `lake.rollback`."""
 
     table: TableName
     to_snapshot: int
@@ -42,7 +42,7 @@ class RollbackRequest:
 
 
 def roll_back(config: LakeConfig, request: RollbackRequest) -> RollbackResult:
-    """Give a table the rows of an earlier snapshot."""
+    """Restore the rows that a table had at an earlier snapshot."""
     started, attempts = time.monotonic(), 0
     purpose = f"rolling back `{request.table}`"
     if not request.dry_run:
@@ -58,7 +58,7 @@ def roll_back(config: LakeConfig, request: RollbackRequest) -> RollbackResult:
 
 
 class _Attempt:
-    """One attempt at a rollback, planned on what is there now."""
+    """One attempt at a rollback, planned on the latest snapshot."""
 
     def __init__(self, config: LakeConfig, request: RollbackRequest, purpose: str) -> None:
         self._config = config
@@ -67,7 +67,7 @@ class _Attempt:
 
     def run(self) -> RollbackResult:
         plan = retrying(self._config.retry, f"planning {self._write.purpose}", lambda _: self._plan())
-        # What it goes back to has to stay as long as what it begins with.
+        # The pin has to keep the files of the target snapshot too, not only those of the latest one.
         keeping = pinned(self._config, self._write, self._request.to_snapshot)
         with keeping, working_connection(self._config) as con, self._explained(plan):
             try:
@@ -97,7 +97,7 @@ class _Attempt:
             fault_point("files.written")
             with open_session(self._config, entering=False) as session:
                 done = commit_change(session, self._write, self._change(plan, files, con))
-        if not files:  # of no rows, COPY makes an empty one
+        if not files:  # for no rows, COPY writes an empty file
             remove_leftovers(self._config, self._write, plan.table.folder)
         return replace(
             result,
@@ -108,7 +108,7 @@ class _Attempt:
         )
 
     def _compared(self, plan: RollbackPlan, con: duckdb.DuckDBPyConnection) -> RollbackResult:
-        """Read what comes back and what goes; what is the same on both sides only moves."""
+        """Load the changed rows of both snapshots and count differences; equal rows are only copied."""
         columns, same, row_id = plan.table.columns, same_sql(plan.table.columns), row_id_name(plan.table.columns)
         types = "".join(f", {short(one)} {duckdb_type(one)}" for one in columns)
         values = "".join(f", {short(one)}" for one in columns)
@@ -169,7 +169,7 @@ class _Attempt:
 
 
 def _rows(con: duckdb.DuckDBPyConnection, plan: RollbackPlan, state: FilesAt) -> Iterator[str]:
-    """Return the queries for the rows of files at a snapshot."""
+    """Return queries for the rows of files at a snapshot."""
     footers = read_columns(con, list(dict.fromkeys(file.path for file in state.files)))
     for file in state.files:
         names = None if file.mapping_id is None else plan.mappings[file.mapping_id]
@@ -187,7 +187,7 @@ def _insert(con: duckdb.DuckDBPyConnection, into: str, rows: object, query: str)
 
 
 def _arrived(columns: Sequence[ColumnDef]) -> str:
-    """Return the values of inlined rows that have come through Arrow."""
+    """Return the SQL that casts inlined rows, which arrive through Arrow, to the table's types."""
     return "".join(f", CAST({identifier(one.name)} AS {duckdb_type(one)}) AS {short(one)}" for one in columns)
 
 

@@ -1,8 +1,8 @@
-"""Plan a rollback: what of a table is as it was at an earlier snapshot, what comes back, and what goes.
+"""Plan a rollback: which files of a table stay, which rows come back from an earlier snapshot, and which are retired.
 
-A file that was the same then stays. Of any other that was live then, the rows of then are copied with their ids: the
-same file in two rows of the catalog would be deleted as soon as one of them expires, and to un-end a row would falsify
-what happened.
+A file that has the same rows at both snapshots stays. Rows of any other file that was live at the target snapshot are
+copied with their row ids. Registering the old file a second time is not safe: expiry of one catalog row would delete
+the file under the other. Clearing `end_snapshot` would falsify the history.
 """
 
 from collections.abc import Mapping
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FilesAt:
-    """Files of a table that are read as they are at a snapshot.
+    """Files of a table, to be read as of a snapshot.
 
     Attributes:
-        deleted: Positions in them that no delete file names.
+        deleted: Positions that inlined deletions delete, by data file id.
     """
 
     snapshot: int
@@ -50,17 +50,17 @@ class FilesAt:
 
 @dataclass(frozen=True)
 class RollbackPlan:
-    """What a rollback is worked out from.
+    """The plan of a rollback.
 
     Attributes:
-        latest: The snapshot that it is planned on.
-        table: The table, as it is there.
-        then: The files whose rows of then are copied.
-        now: The files that go.
-        kept: Those that stay.
-        inlined_then: Rows that were in the catalog then and have ended since, as they travel.
-        inlined_now: Rows that have come into the catalog since, by their table.
-        mappings: Names of the columns in files that have a `mapping_id`, by that.
+        latest: The snapshot that the rollback is planned on.
+        table: The table at that snapshot.
+        then: The files of the target snapshot whose rows are copied.
+        now: The files to retire.
+        kept: The files that stay.
+        inlined_then: Inlined rows that were live at the target snapshot and have ended since, as Arrow tables.
+        inlined_now: Inlined rows added since the target snapshot, by inlined table.
+        mappings: Column names of files that have a `mapping_id`, by that id.
     """
 
     latest: SnapshotRow
@@ -77,9 +77,10 @@ def plan_rollback(metadata: Metadata, name: TableName, to_snapshot: int) -> Roll
     """Plan a rollback.
 
     Raises:
-        SnapshotNotFoundError: When there is no such snapshot, or none any more.
-        ObjectNotFoundError: When there is no such table, or was none then.
-        TableDroppedError: When the table of then was another one.
+        SnapshotNotFoundError: When the target snapshot does not exist.
+        HistoryExpiredError: When the target snapshot has expired.
+        ObjectNotFoundError: When the table does not exist, or did not exist at the target snapshot.
+        TableDroppedError: When the name belonged to another table at the target snapshot.
     """
     latest = metadata.latest()
     table = metadata.table(name, latest.snapshot_id)
@@ -129,7 +130,7 @@ def _check_snapshot(metadata: Metadata, table: TableDef, wanted: int, latest: in
 
 
 def _same(then: DataFile, now: DataFile, at: int) -> bool:
-    """Whether a file has the rows that it had; deletions only become more."""
+    """Return whether a file has the same rows at both snapshots; comparing deletions is enough, as none is undone."""
     return (
         [one.delete_file_id for one in then.deletes] == [one.delete_file_id for one in now.deletes]
         and then.inlined_deletes == now.inlined_deletes
@@ -139,7 +140,7 @@ def _same(then: DataFile, now: DataFile, at: int) -> bool:
 
 
 def _inlined(history: TableHistory, at: int) -> "tuple[dict[str, pa.Table], dict[str, pa.Table]]":
-    """Return the inlined rows that were there and are not, and those that are there and were not, by their table."""
+    """Return the inlined rows that have ended since a snapshot and those added since, each by inlined table."""
     ended = f"begin_snapshot <= {at} AND end_snapshot > {at}"
     come = f"begin_snapshot > {at} AND end_snapshot IS NULL"
     columns = history.table.columns

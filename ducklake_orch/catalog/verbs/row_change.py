@@ -1,6 +1,6 @@
-"""Change rows where they are: find them, write what takes their place, and retire them, in one snapshot.
+"""Change rows in place for `lake.delete`, `lake.update` and merges: find them, write their replacements, retire them.
 
-Rows that stay, or come back changed, keep their ids.
+`change_rows` commits all of that as one snapshot. Rows that stay, and rows that change, keep their ids.
 """
 
 import time
@@ -55,10 +55,10 @@ ENGINES = ("auto", "duckdb", "spark")
 
 @dataclass(frozen=True)
 class RowRequest:
-    """What every change of rows can be told.
+    """The arguments that all row changes share.
 
     Attributes:
-        dry_run: Only find out what would be changed.
+        dry_run: Only report what would change.
     """
 
     table: TableName
@@ -82,15 +82,16 @@ class RowRequest:
 
 
 class Verb(Protocol):
-    """What is done to the rows that are found.
+    """What a row change does to the rows that were found.
 
     Attributes:
-        mode: What it is called in results.
-        needs_values: Whether inlined rows are read, and not only retired.
-        hits_all: Whether every row that meets the condition is hit; else it only says where hits can be.
-        replays: Whether work that was done already, as its key says, is not done again; known after `check`.
-        travels: Whether its queries come to the same wherever they run; known after `check`.
-        lent: What its queries read besides files.
+        mode: Name of the verb in results.
+        needs_values: Whether the verb reads inlined rows; otherwise it only retires them.
+        hits_all: Whether the verb changes every row that meets the condition. Otherwise the condition only limits
+            where such rows can be.
+        replays: Whether a change whose idempotency key is already committed is skipped; known after `check`.
+        travels: Whether the queries return the same rows wherever they run; known after `check`.
+        lent: Temporary tables that the queries read besides data files.
     """
 
     mode: str
@@ -101,26 +102,26 @@ class Verb(Protocol):
 
     @property
     def lent(self) -> Sequence[Lent]:
-        """What its queries for changed rows read besides their files."""
+        """Temporary tables that the queries for changed rows read besides data files."""
 
     @property
     def where(self) -> str | None:
-        """The condition on rows of the table; None for all."""
+        """The condition on rows of the table; None for all rows."""
 
     def check(self, metadata: Metadata, table: TableDef) -> TableDef:
-        """Refuse what cannot be done to a table; return the table as it will be."""
+        """Refuse a change that the table does not allow; return the table as the change will leave it."""
 
     def inlined(self, plan: RowPlan, hits: Hits) -> Mapping[str, tuple[int, ...]]:
-        """Return the ids of the inlined rows that go, by their table."""
+        """Return the ids of the inlined rows to retire, by inlined table."""
 
     def changed(self, plan: RowPlan, losses: Losses, hits: Hits) -> list[FileQuery]:
-        """Return queries for the rows that take the place of those hit in files, with their ids."""
+        """Return queries for the rows that replace matching rows of data files, with their row ids."""
 
     def changed_inlined(self, plan: RowPlan, hits: Hits) -> list[str]:
-        """Return queries for the rows that take the place of inlined rows, with their ids."""
+        """Return queries for the rows that replace inlined rows, with their row ids."""
 
     def added(self, plan: RowPlan, hits: Hits) -> list[str]:
-        """Return queries for rows that are new."""
+        """Return queries for new rows."""
 
 
 def change_rows(
@@ -136,10 +137,10 @@ def change_rows(
     Args:
         config: The lake.
         con: A connection that reaches the storage.
-        request: Which table, and how.
-        verb: What is done to the rows.
-        finder: What finds them.
-        workers: Who else may write what takes their place.
+        request: Target table and options.
+        verb: What to do to the rows.
+        finder: Finds the rows.
+        workers: Runs queries on other machines; None to run them all in this process.
     """
     started, attempts = time.monotonic(), 0
     purpose = f"{verb.mode} in `{request.table}`"
@@ -162,10 +163,10 @@ def change_rows(
 
 
 class _Changer:
-    """Attempts at a change.
+    """The attempts at a row change.
 
     Attributes:
-        engine: Who wrote rows elsewhere, if somebody did.
+        engine: The engine of the workers, if workers wrote rows.
     """
 
     def __init__(
@@ -189,13 +190,13 @@ class _Changer:
         """Plan, find, write and commit.
 
         Args:
-            turn: The session of an attempt that others wait for.
+                turn: The session of an attempt that holds the queue; None for an attempt that does not.
         """
         self._write = Write(self._purpose, self._request.commit)
         plan, done = retrying(self._config.retry, f"planning {self._purpose}", lambda _: self._plan(turn))
         if done is not None:
             return self._result(plan, [], done)
-        # Who holds the turn keeps maintenance waiting, and could not note anything.
+        # An attempt that holds the queue keeps maintenance waiting anyway, and cannot record a pin.
         keeping = nullcontext() if turn else pinned(self._config, self._write, plan.latest.snapshot_id)
         with keeping:
             return self._do(plan, turn)
@@ -210,7 +211,8 @@ class _Changer:
             return self._result(plan, [], nothing)
         with removing_failed(self._config, self._write, plan.table.folder):
             files = self._files(plan, losses)
-            # Rows that do not match any more may be just what has changed since the snapshot that is expected.
+            # With `expect_snapshot`, commit even if no row matches: a concurrent commit may have changed the very
+            # rows that would have matched, and only the commit checks for that.
             if not (files or removal.rows or self._request.expect_snapshot is not None):
                 return self._result(plan, [], nothing)
             deletes = self._search.deletes(plan, losses, self._write.write_id)
@@ -239,7 +241,7 @@ class _Changer:
             return replace(plan, target=target, scan=scan), find_replay(metadata, table, key, latest.snapshot_id)
 
     def _files(self, plan: RowPlan, losses: Losses) -> list[NewFile]:
-        """Write the rows that stay of files that are written anew, and those that take the place of rows hit."""
+        """Write the remaining rows of rewritten files, the rows that replace matching rows, and new rows."""
         search, verb, write_id = self._search, self._verb, self._write.write_id
         with search.working("Writing changed rows"):
             queries = search.kept(plan, losses) + verb.changed(plan, losses, search.hits)

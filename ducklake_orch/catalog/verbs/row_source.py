@@ -1,4 +1,4 @@
-"""What a write takes its rows from, and who writes them into files: this process for Arrow, executors for Spark."""
+"""The rows of a write, and how they become files: this process writes Arrow data, executors write Spark data."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -20,15 +20,15 @@ _ROWS = "__ducklake_orch_source"
 
 @dataclass(frozen=True)
 class Job:
-    """Files that are to be written.
+    """The data files to write.
 
     Attributes:
         config: The lake.
-        table: What they are written for.
-        write_id: Part of their names.
-        where: What each row has to match, if anything.
-        outside: What becomes of rows that do not: `error` or `drop`.
-        few: Up to how many rows may go into the catalog instead.
+        table: The table that they are written for.
+        write_id: Part of the file names.
+        where: A predicate that each row has to match; None for no predicate.
+        outside: How to treat rows that do not match: `error` or `drop`.
+        few: Maximum number of rows that may be inlined instead of written to files.
         working: Opens an engine that reaches the storage.
     """
 
@@ -43,14 +43,14 @@ class Job:
 
 @dataclass(frozen=True)
 class Written:
-    """What became of rows: files, or rows for the catalog."""
+    """What the rows were written as: data files, or inlined rows."""
 
     files: list[NewFile]
     few: FewRows | None = None
 
     @property
     def as_files(self) -> list[NewFile]:
-        """The files; for rows for the catalog what they would be as files."""
+        """The data files; for inlined rows, the files that they would have been."""
         return list(self.few.as_files) if self.few else self.files
 
 
@@ -58,10 +58,10 @@ class Rows(Protocol):
     """Rows to write.
 
     Attributes:
-        repeatable: Whether they can be written again, for a second attempt.
-        is_small: Whether they are at hand, and written in no time.
-        engine: Who wrote them into files.
-        comments: What columns are for, by name.
+        repeatable: Whether the rows can be written again by a second attempt.
+        is_small: Whether the rows are in memory and quick to write.
+        engine: The engine that writes the files.
+        comments: Comments of columns, by column name.
     """
 
     repeatable: bool
@@ -73,18 +73,18 @@ class Rows(Protocol):
         """Return the names of the columns and their types in DuckDB."""
 
     def write(self, job: Job) -> Written:
-        """Write the rows; files of an attempt that fails are removed by the caller."""
+        """Write the rows; the caller removes the files of a failed attempt."""
 
     def searching(self, config: LakeConfig) -> tuple[Finder, Workers | None]:
-        """Return who looks for rows that these replace, and who else may write what stays beside those."""
+        """Return the finder of the rows to replace, and the workers, if any, that write the rest of their files."""
 
 
 class ArrowRows:
     """Rows that this process reads as a stream of Arrow batches.
 
     Args:
-        data: Anything that offers an Arrow stream.
-        values: SQL of the columns that Arrow cannot carry as they are meant, by name.
+        data: Any object that offers an Arrow stream.
+        values: SQL expressions, by name, for the columns whose types Arrow cannot represent.
     """
 
     engine = "duckdb"
@@ -97,7 +97,7 @@ class ArrowRows:
         self.types = self._source.types
 
     def searching(self, config: LakeConfig) -> tuple[Finder, Workers | None]:
-        """Return who looks for rows that these replace: this process."""
+        """Return the finder of the rows to replace: this process, without workers."""
         return DuckDBFinder(), None
 
     def write(self, job: Job) -> Written:

@@ -1,4 +1,4 @@
-"""`lake.update`: rows that meet a condition get other values, and keep their ids."""
+"""`lake.update`: change values of the rows that meet a condition; the rows keep their ids."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from ducklake_orch.results import WriteResult
 
 @dataclass(frozen=True)
 class UpdateRequest(RowRequest):
-    """What the caller of `lake.update` asked for."""
+    """The arguments of `lake.update`."""
 
     set: Mapping[str, str] = field(default_factory=dict)
     where: str | None = None
@@ -43,7 +43,7 @@ class UpdateRequest(RowRequest):
 def update_rows(
     config: LakeConfig, request: UpdateRequest, finder: Finder, workers: Workers | None = None
 ) -> WriteResult:
-    """Change the rows of a table that meet a condition."""
+    """Update the rows of a table that meet a condition."""
     refuse_managed(config, f"updating rows of `{request.table}`")
     with working_connection(config, apart=True) as con:
         return change_rows(config, con, request, _Update(request), finder, workers)
@@ -66,9 +66,9 @@ class _Update:
         if self.where is not None:
             refuse_changing(metadata.con, parse_predicate(metadata.con, self.where, table.columns))
         self._values = parse_set(metadata, table, self._set)
-        # `now()` is to be the same in all rows.
+        # Functions such as `now()` must return the same value for all rows.
         self.travels = not any(changing_function(metadata.con, one) for one in self._values.values())
-        # Done once more, values that come from others would change once more.
+        # A second run would change values again if they are computed from columns.
         self.replays = not self.travels or any(one.columns for one in self._values.values())
         return table
 
@@ -103,7 +103,7 @@ class _Update:
 
 
 def parse_set(metadata: Metadata, table: TableDef, given: Mapping[str, str]) -> dict[str, Predicate]:
-    """Read what columns are to be set to; by their names without case."""
+    """Parse the expressions of `set`; return them by column name in lower case."""
     names = {folded(one.name): one.name for one in table.columns}
     for name in given:
         if folded(name) not in names:
@@ -116,5 +116,5 @@ def parse_set(metadata: Metadata, table: TableDef, given: Mapping[str, str]) -> 
 
 
 def set_sql(value: Predicate, kind: str) -> str:
-    """Return a value as a column takes it."""
+    """Return an expression, cast to the type of its column."""
     return f"CAST({value.sql} AS {kind})"

@@ -1,4 +1,7 @@
-"""`lake.write`: plan, write the files, commit them; what fails leaves nothing behind."""
+"""`lake.write`: plan a write, write its data files and commit them; a failed write removes its files.
+
+`write_table` does all steps in this process. `PlannedWrite` lets executors in other processes write the files.
+"""
 
 import logging
 import time
@@ -52,13 +55,13 @@ log = logging.getLogger("ducklake_orch")
 
 @dataclass(frozen=True)
 class _Plan:
-    """What a write is going to do.
+    """The plan of a write.
 
     Attributes:
-        latest: The snapshot it was planned on.
-        known: The table as it is, if there is one.
-        target: The table as it will be.
-        done: What an earlier attempt did, when there is nothing left to do.
+        latest: The snapshot that the write is planned on.
+        known: The table at that snapshot; None if it does not exist.
+        target: The table as the write will leave it.
+        done: The commit of an earlier attempt, or of nothing, if there is nothing left to do.
     """
 
     latest: SnapshotRow
@@ -72,8 +75,8 @@ def write_table(config: LakeConfig, rows: Rows, request: WriteRequest) -> WriteR
 
     Args:
         config: The lake.
-        rows: What to write.
-        request: Where to, and how.
+        rows: The rows to write.
+        request: Target table and write options.
     """
     started, attempts = time.monotonic(), 0
     _refuse(config, request)
@@ -92,13 +95,13 @@ def write_table(config: LakeConfig, rows: Rows, request: WriteRequest) -> WriteR
 
 @dataclass(frozen=True)
 class PlannedWrite:
-    """A write between its plan and its commit, where these are in processes of their own: it can be pickled.
+    """A planned write that has yet to be committed. It can be pickled, so that another process can commit it.
 
     Attributes:
         config: The lake.
-        request: What is asked for.
-        write: Its identity.
-        plan: What is there, and what will be.
+        request: Target table and write options.
+        write: Identity of the write.
+        plan: The plan of the write.
     """
 
     config: LakeConfig
@@ -108,7 +111,7 @@ class PlannedWrite:
 
     @classmethod
     def of(cls, config: LakeConfig, rows: Rows, request: WriteRequest) -> "PlannedWrite":
-        """Plan a write; of the rows, only their types are asked for."""
+        """Plan a write and pin its snapshot; reads only the types of the rows."""
         _refuse(config, request)
         write = Write(f"writing `{request.table}`", request.commit)
         plan = _Writer(config, rows, request, write).plan()
@@ -122,24 +125,24 @@ class PlannedWrite:
         return self.plan.done is not None
 
     def job(self) -> Job:
-        """Return what is to be written."""
+        """Return the job for the process that writes the files."""
         request = self.request
         working = partial(working_connection, self.config)
         return Job(self.config, self.plan.target, self.write.write_id, request.where, request.outside, 0, working)
 
     def finish(self, rows: Rows) -> WriteResult:
-        """Commit the files that rows have become."""
+        """Commit the files that were written for the rows."""
         try:
             return _Writer(self.config, rows, self.request, self.write).finish(self.plan)
         finally:
             self._unpin()
 
     def remove_leftovers(self) -> None:
-        """Delete the files that no snapshot refers to."""
+        """Delete files of the write that no snapshot refers to."""
         remove_leftovers(self.config, self.write, self.plan.target.folder)
 
     def abandon(self) -> None:
-        """Delete the files of a write that does not come to its commit."""
+        """Delete the files of a write that will not be committed."""
         self.remove_leftovers()
         self._unpin()
 
@@ -154,7 +157,7 @@ def _refuse(config: LakeConfig, request: WriteRequest) -> None:
 
 
 class _Writer:
-    """One attempt at a write, planned on what is there now."""
+    """One attempt at a write, planned on the latest snapshot."""
 
     def __init__(self, config: LakeConfig, rows: Rows, request: WriteRequest, write: Write | None = None) -> None:
         self._config = config
@@ -170,7 +173,7 @@ class _Writer:
 
     @contextmanager
     def _kept_open(self) -> Iterator[None]:
-        """Keep the catalog open throughout a small write, where that is faster."""
+        """Keep the catalog open throughout a small write if the dialect says that this is faster."""
         if not (self._rows.is_small and dialect_of(self._config).stays_open_for_small_writes()):
             yield
             return
@@ -204,12 +207,12 @@ class _Writer:
         return self.finish(self.plan())
 
     def plan(self) -> _Plan:
-        """Plan it."""
+        """Plan the write."""
         doing = f"planning to write `{self._request.table}`"
         return retrying(self._config.retry, doing, lambda _: self._plan())
 
     def finish(self, plan: _Plan) -> WriteResult:
-        """Have the files written that a plan is for, and commit them."""
+        """Write the files of a plan and commit them."""
         if plan.done is not None:
             return self._result(plan.target, Written([]), plan.done)
         with pinned(self._config, self._write, plan.latest.snapshot_id):
@@ -220,14 +223,14 @@ class _Writer:
             written = self._rows.write(self._job(plan.target))
             fault_point("files.written")
             done = self._commit(plan, written)
-        if not (done.files_added or written.few):  # a replay; or there were no rows, of which COPY makes an empty file
+        if not (done.files_added or written.few):  # a replay, or no rows: COPY writes an empty file
             remove_leftovers(self._config, self._write, plan.target.folder)
         return self._result(plan.target, written, done)
 
     # --- planning ------------------------------------------------------------------------------------------------
 
     def _plan(self) -> _Plan:
-        """Look the table up; no lock is held when this returns."""
+        """Look the table up; on return no lock is held."""
         doing = f"Planning to write `{self._request.table}`"
         with reading_shared(self._config, doing) as shared:
             if shared is not None:
@@ -254,7 +257,7 @@ class _Writer:
             target = commented(target, None, self._rows.comments)
             return self._checked(_Plan(newest, None, target), metadata.con)
         if request.mode == "error":
-            # Its own first attempt may have made it.
+            # The first attempt of this write may have created the table.
             if done := find_replay(metadata, known, request.idempotency_key, latest):
                 return _Plan(newest, known, known, done)
             raise ObjectExistsError(
@@ -273,7 +276,7 @@ class _Writer:
 
     def _checked(self, plan: _Plan, con: duckdb.DuckDBPyConnection) -> _Plan:
         if self._request.where is not None:
-            # A column that the write itself adds is in no row that is to be replaced.
+            # A column that the write adds does not exist in the rows that it replaces: check against the known columns.
             refuse_changing(con, parse_predicate(con, self._request.where, (plan.known or plan.target).columns))
         if self._request.mode == "overwrite_partitions":
             _check_partitioned(plan.target)
@@ -294,7 +297,7 @@ class _Writer:
             except ObjectExistsError:
                 if self._request.mode != "ignore":
                     raise
-                # Somebody else was quicker, and what is there is to be kept.
+                # A concurrent writer created the table first: mode `ignore` keeps it.
                 latest = self._write.before or plan.latest.snapshot_id
                 return Committed(latest, latest)
             except NotAlignedError as error:
@@ -327,7 +330,10 @@ class _Writer:
 
 
 def _check_partitioned(table: TableDef) -> None:
-    """Refuse to replace partitions where there are none that anybody would mean."""
+    """Refuse `overwrite_partitions` on a table without partitions, or partitioned by buckets only.
+
+    A bucket is a hash of its rows' keys, so replacing all rows of a bucket is never what a caller means.
+    """
     fields = table.partition.fields if table.partition else ()
     if all(one.transform.startswith("bucket(") for one in fields):
         how = "only in buckets" if fields else "not at all"

@@ -1,4 +1,4 @@
-"""What the caller of `lake.write` asked for."""
+"""The arguments of `lake.write`, checked."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ MODES = ("append", "overwrite", "overwrite_partitions", "replace_where", "merge"
 
 @dataclass(frozen=True)
 class WriteRequest:
-    """What the caller of `lake.write` asked for."""
+    """The arguments of `lake.write`."""
 
     table: TableName
     mode: str
