@@ -60,7 +60,7 @@ class Instance:
 
     @contextlib.contextmanager
     def one_thread(self) -> Iterator[None]:
-        """Run small statements in a block with one thread: threads of several busy processes would only wait for each other."""
+        """Run a block of small statements on one thread: threads of busy processes would only wait for each other."""
         row = self.root.execute("SELECT current_setting('threads')").fetchone()
         self.root.execute("SET threads = 1")
         try:

@@ -269,7 +269,7 @@ class Dialect(Generic[CatalogT]):
         return True
 
     def inlined_text(self, kind: str, column: str) -> str:
-        """Return the SQL that converts an inlined value to the text or the bytes that the column's type is cast from."""
+        """Return the SQL that converts an inlined value to text or bytes, from which the column's type is cast."""
         return column if kind == "blob" else f"CAST({column} AS VARCHAR)"
 
     def inlined_value(self, kind: str, stored: str) -> str:
