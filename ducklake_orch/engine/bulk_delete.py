@@ -2,8 +2,6 @@
 
 The in-memory lake's clean-up works wherever the engine can read, with the engine's credentials, and deletes a thousand
 objects per request on S3.
-
-So it works wherever the engine reads, with its credentials, and with S3's requests for a thousand objects at once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -50,7 +50,7 @@ class Write:
     """One transaction of ducklake-orch; all its attempts have the same write id.
 
     Attributes:
-        purpose: What is being written, for messages and the queue.
+        purpose: A description of the write, for messages and the queue.
         info: Author, message and extra of the snapshot.
         marked: Whether the snapshot carries the write id; false if the statements set the commit message themselves.
         repeatable: Whether running it twice has the same effect as running it once, so that it needs no write id.
@@ -243,8 +243,6 @@ def _no_renumbering(session: Session, *, when: bool) -> Iterator[None]:
 
     Both attempts request the same snapshot id. If the lost attempt gets it after our check, this COMMIT must fail, so
     that the next attempt checks again.
-
-    Both attempts want the same snapshot id. If the lost one gets it after we looked, ours must fail and look again.
     """
     if not when:
         yield

@@ -2,9 +2,6 @@
 
 The patterns match identifiers and messages of the engine's client side, which no server translates. A Postgres server's
 own messages depend on its language; `diagnosis.diagnose` tells them apart by asking the server.
-
-Matched on words of the engine's client side and on identifiers, which no server translates; what a Postgres server says
-in its own language is told apart by `diagnosis.diagnose`, which asks the server.
 """
 
 import re

@@ -3,9 +3,6 @@
 Loading extensions makes a connection slow (their signatures are checked), so a process keeps its instances. An instance
 for a server catalog stays attached while it is idle; a file catalog is attached only while it is used. The entry points
 are `pool.lease` and `working_connection`.
-
-Loading extensions is what makes a connection slow (their signatures are checked), so a process keeps its instances. For
-a server catalog an instance stays attached while it is idle; a file catalog is attached only while it is used.
 """
 
 import atexit

@@ -3,9 +3,6 @@
 Without the queue, concurrent writers collide at COMMIT and the loser starts again; with it every commit succeeds at the
 first attempt. A holder that dies releases the lock: the operating system drops its file lock, the server its session
 lock.
-
-Without it, rivals collide at COMMIT and the unlucky one starts again; with it every commit succeeds at its first try.
-A holder that dies frees its place: the operating system drops its file lock, the server its session lock.
 """
 
 import contextlib

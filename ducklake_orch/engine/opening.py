@@ -88,8 +88,6 @@ def attach(config: LakeConfig, pin: Pin, instance: Instance, *, entering: bool =
 
     A file catalog is entered only on request: entering takes far longer than attaching. A server's connection is kept,
     so it is always entered.
-
-    A file is entered only where asked to: that takes far longer than attaching it. A server's connection is kept.
     """
     if instance.attached:
         if _still_good(config, instance, entering):

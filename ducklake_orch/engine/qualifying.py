@@ -2,8 +2,6 @@
 
 With a lake and a schema `shop`, DuckDB takes `shop` in `shop.orders` for either. As everywhere in ducklake-orch, the
 first of two parts means the schema, so the statement is run with `shop.shop.orders`.
-
-As everywhere in this package, the first of two parts is meant to be the schema; `shop.shop.orders` says so to DuckDB.
 """
 
 import re

@@ -3,9 +3,6 @@
 The files of a write whose commit has begun are deleted only by `removing_failed`, `remove_leftovers` and
 `remove_superseded`. They keep the files of the committed snapshot, and delete nothing while the outcome of the commit
 is unknown.
-
-`removing_failed` and `remove_leftovers` are the only way in which the files of a write are deleted once its commit has
-begun: they keep what the commit kept, and delete nothing while the outcome of the commit is unknown.
 """
 
 import logging

@@ -3,9 +3,6 @@
 By default Spark also ends a batch after 64 MiB and therefore measures the whole batch after each row. With a small
 number of columns that takes two thirds of the time of a write. A limit on rows bounds the bytes as well, unless the
 rows hold documents.
-
-Spark ends them after 64 MiB, too, and measures the whole batch after each row for it: with a few columns that takes two
-thirds of the time of a write. Few rows are few bytes, unless they hold documents.
 """
 
 import logging
@@ -49,8 +46,6 @@ def in_quick_batches(frame: Any) -> Any:
     """Return the DataFrame for `mapInArrow`, in a session with limits on rows if that is safe.
 
     Copying the session takes 50 ms, which is too much for small data.
-
-    A copy of the session takes 50 ms: too much for little data.
     """
     rows = _limit(frame)
     return frame if rows is None else with_settings(frame, {_BYTES: _ENDLESS, _ROWS: str(rows)})

@@ -2,9 +2,6 @@
 
 The function that a Spark task runs is pickled by value and carries the package's modules as compiled code. The worker
 imports them from memory: no file is written, and a copy of ducklake-orch that is installed there is not used.
-
-What a Spark task runs is pickled by value and carries the modules of the package as compiled code. In the worker they
-are imported from memory: no file is written, and a copy of the package that is installed there is not used.
 """
 
 import hashlib
@@ -121,9 +118,6 @@ def _forget_archives() -> None:
 
     Spark makes each task read the directories of all cached archives again, and Python searches them for every module.
     That costs 0.1 s per task for files that do not change.
-
-    Spark makes each task read anew the directories of all archives that Python ever looked into, and Python looks for
-    every module in these: 0.1 s for each task of a worker, for files that do not change.
     """
     for place, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter) and os.path.basename(finder.archive).startswith(_OF_SPARK):

@@ -2,9 +2,6 @@
 
 The driver puts everything that it needs into the task itself, never into Spark's settings, which plans, logs and web
 pages show.
-
-What it needs is told on the driver and travels inside the task: never through Spark's settings, which its plans, logs
-and web pages show.
 """
 
 import os

@@ -2,8 +2,6 @@
 
 The feed is planned once from the catalog. Tasks read which row versions the files insert and delete, and Spark matches
 the two. Inlined rows are small in number and are read here.
-
-Planned once from the catalog. Inlined rows are few: they are fetched here.
 """
 
 from functools import reduce

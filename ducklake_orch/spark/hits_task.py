@@ -1,8 +1,6 @@
 """Executor side of deletes: writes the positions of matching rows, and delete files from them.
 
 Each task returns counts and paths; the driver never receives positions.
-
-Each task gives back counts and paths; the driver sees no position.
 """
 
 import pickle

@@ -3,10 +3,6 @@
 DuckDB uses murmur3 (x86, 32 bits, seed 0) over the eight bytes of the number. Spark's integers are signed and raise on
 overflow, so 32-bit words are kept in bigints and multiplied in two halves. A lambda binds each value that is used
 twice: written out, the expression would double with every step.
-
-It is murmur3 (x86, 32 bits, seed 0) over the eight bytes of the number. Spark's integers are signed and refuse to
-overflow, so 32-bit words are kept in bigints and multiplied in two halves. What is used twice is bound by a lambda:
-written out, the expression would double with every step.
 """
 
 from collections.abc import Callable

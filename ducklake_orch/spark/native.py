@@ -3,10 +3,6 @@
 Spark's writer supports no field ids inside lists and maps, no partition folders in DuckLake's layout and no DuckDB
 expressions: tables with any of these are written by DuckDB. The settings that it needs are made in a copy of the user's
 session, which itself is not changed. The entry points are `reason_against` and `write_natively`.
-
-It knows no field ids inside lists and maps, no partition folders as DuckLake has them, and no DuckDB expressions:
-tables with any of these go through DuckDB. What it needs set is set in a copy of the user's session, which stays as it
-is.
 """
 
 import shutil
@@ -90,8 +86,6 @@ def proves_few(frame: Any) -> bool:
     """Whether the plan proves that there are few rows: its upper bound is certain, its estimate of bytes is not.
 
     Spark estimates the output of `explode` or of a Python function to be as large as the input.
-
-    Spark takes whatever `explode` or a Python function makes of a row for as much as the row.
     """
     bound = frame._jdf.queryExecution().optimizedPlan().maxRows()
     return bool(bound.isDefined()) and int(bound.get()) <= _FEW_ROWS
@@ -165,9 +159,6 @@ def _fitted(frame: Any, table: TableDef) -> Any:
 
     Spark's optimizer drops the ids of aliases that it considers redundant. It keeps the ids of an alias of the data's
     own column, and those in the type of a cast.
-
-    Spark's optimizer drops the ids of aliases that it takes for redundant. It keeps those of an alias of the data's own
-    column, and those in the type of a cast.
     """
     from pyspark.sql import functions
 

@@ -2,9 +2,6 @@
 
 Spark's own Parquet reader reads the files that it reads correctly. DuckDB reads the others in Spark's tasks. Inlined
 rows are small in number and are read here.
-
-Spark's own Parquet reader reads the files that it reads right; DuckDB, in the tasks, reads the others. Inlined rows are
-few: they are fetched here.
 """
 
 import logging
@@ -108,7 +105,7 @@ def commented(frame: "DataFrame", schema: "StructType") -> "DataFrame":
     )
 
 
-# --- what the catalog tells ------------------------------------------------------------------------------------------
+# --- planning from the catalog ---------------------------------------------------------------------------------------
 
 
 def _plan(lake: "LakeHandle", selection: Selection, engine: str) -> _Planned:
@@ -172,7 +169,7 @@ def inlined_table(metadata: Metadata, plan: ScanPlan) -> pa.Table | None:
     return table if table.num_rows else None
 
 
-# --- what Spark is told ----------------------------------------------------------------------------------------------
+# --- building DataFrames ---------------------------------------------------------------------------------------------
 
 
 def _native(

@@ -3,11 +3,6 @@
 Spark finds columns by name. (It could use field ids, but only if a session setting allows that when a query runs.) A
 file's schema version does not determine its column names: rewritten files keep their old names, and one transaction may
 fill a table and then alter it. If a column has had only one name, that name is used; otherwise the footers are read.
-
-Spark finds columns by name. (It could by field id, but only where a setting of the session says so when a query runs.)
-What a file calls a column, its schema version does not tell: files that are rewritten keep the names they had, and one
-transaction may fill a table and then alter it. Where a column has had one name only, nobody has to look; else footers
-tell.
 """
 
 import os.path

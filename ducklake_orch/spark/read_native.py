@@ -214,8 +214,6 @@ def _has_floats(stored: StoredColumn) -> bool:
     """Whether Spark pushes conditions on floating-point numbers in the column down to files; not so in lists and maps.
 
     In files, -0.0 and 0.0 are two values to dictionaries, bounds and Bloom filters, and bounds may exclude NaN.
-
-    There -0.0 and 0.0 are two values, to dictionaries, bounds and Bloom filters, and bounds may leave out NaN.
     """
     return stored.column.type in FLOATS or (stored.column.type == "struct" and any(map(_has_floats, stored.children)))
 
@@ -260,8 +258,6 @@ class Numbering:
     """Numbers of files, which combined with a row's position in the lower bits identify a row uniquely.
 
     Spark looks up a number in a third of the time that it takes for a file's address and a position.
-
-    Spark looks up a number in a third of the time that it takes for the address of a file and a position.
 
     Attributes:
         sql: The expression for the number of the file that is being read.

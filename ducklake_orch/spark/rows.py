@@ -135,7 +135,7 @@ class SparkRows:
         return written
 
     def _with_few(self, results: Sequence[TaskResult], job: Job) -> Written:
-        """Return the files that tasks wrote, and the rows that they returned: kept in the catalog if no task wrote files."""
+        """Return the files that tasks wrote, and the rows that they returned, for the catalog if there are no files."""
         import pyarrow as pa
 
         files = [file for one in results for file in one.files]

@@ -107,8 +107,6 @@ def with_settings(frame: Any, settings: Mapping[str, str]) -> Any:
     """Return a classic DataFrame that is planned and run by a copy of its session with other settings.
 
     The DataFrame's own session is not changed, which concurrent users may need. Check `has_a_copy` first.
-
-    Its own session stays as it is, for whoever uses it meanwhile, too. Look at `has_a_copy` first.
     """
     from pyspark.sql import DataFrame
 
@@ -125,8 +123,6 @@ def has_a_copy(frame: Any) -> bool:
 
     A copy does not notify observers of the DataFrame and does not know which other catalog is in use. Spark Connect has
     no copies.
-
-    Copies do not tell whoever observes the DataFrame, nor know which other catalog is in use; Connect has none.
     """
     if not hasattr(frame, "_jdf") or plan_has(frame, "COLLECT_METRICS"):
         return False

@@ -1,8 +1,6 @@
 """The Python data source `ducklake`: the classes that Spark calls, which pass each call to `source_task`.
 
 Spark pickles the class and sends it to workers, where ducklake-orch need not be installed: the class carries it along.
-
-Spark pickles the class and sends it to workers, where this package need not be: the class brings it along.
 """
 
 from collections.abc import Callable, Iterator, Sequence

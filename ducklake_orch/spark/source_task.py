@@ -1,8 +1,6 @@
-"""The steps of the data source `ducklake` in Spark's Python workers: planning and commit near the driver, the rest in tasks.
+"""The steps of the data source `ducklake` in Spark's Python workers: plan and commit near the driver, work in tasks.
 
 Each step may run in its own process; the state that one step leaves for the next is pickled.
-
-Each step may be in a process of its own, and what one leaves for the next is pickled.
 """
 
 import logging
@@ -58,7 +56,7 @@ WRITE_OPTIONS = (
 )
 
 
-# --- beside the driver: reading --------------------------------------------------------------------------------------
+# --- near the driver: reading ----------------------------------------------------------------------------------------
 
 
 def schema_of(config: LakeConfig, options: Mapping[str, str]) -> "StructType":
@@ -126,7 +124,7 @@ def read_partition(given: tuple[int | None, bytes]) -> Iterator[Any]:
     yield from read_pieces(spec, job, pieces, iter([pa.record_batch([pa.array([number])], ["number"])]))
 
 
-# --- beside the driver: writing --------------------------------------------------------------------------------------
+# --- near the driver: writing ----------------------------------------------------------------------------------------
 
 
 class _TaskFiles:
@@ -152,7 +150,7 @@ class _TaskFiles:
 
 
 def plan_write(config: LakeConfig, given: "tuple[Mapping[str, str], StructType, bool]") -> tuple[bytes, bytes | None]:
-    """Plan a write; return the state for its commit, and the state for its tasks (None if the write is already done)."""
+    """Plan a write; return the state for its commit, and that for its tasks (None if the write is already done)."""
     options, schema, overwrite = given
     planned = PlannedWrite.of(config, _TaskFiles(schema), _request(options, overwrite))
     if planned.is_done:

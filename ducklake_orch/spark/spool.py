@@ -2,9 +2,6 @@
 
 If the plan proves that there are few rows, they are collected. Otherwise Spark's tasks write them into a folder of the
 lake's storage, from which they are read once and deleted, so that they never occupy the driver's Java memory.
-
-Rows that the plan proves to be few come at once. Others are written by Spark's tasks into a folder of the lake's
-storage, read once, and removed: none of them passes through Java's memory of the driver.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Check whether a Spark session reaches the lake's storage with its own credentials; the lake's are never put into it."""
+"""Check whether a Spark session reaches the lake's storage with its own credentials; it never gets the lake's."""
 
 from typing import TYPE_CHECKING
 

@@ -2,9 +2,6 @@
 
 A task returns one pickled row: its files, or the reason why the data cannot be written. It never deletes a file: the
 driver knows which attempts succeeded and deletes the files of the others.
-
-A task gives back one row: what it wrote, or why the data cannot be written, pickled. It never removes a file: the
-driver knows which attempts won, and removes what the others left.
 """
 
 import os

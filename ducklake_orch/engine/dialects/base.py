@@ -1,7 +1,7 @@
 """What differs between the databases that can hold a lake's metadata.
 
-Each catalog has one class that overrides what differs there. No module outside this package and `config/` asks which
-catalog a lake has. The defaults are those of a catalog that DuckDB itself stores.
+Each catalog has one class that overrides what differs. No module outside this package and `config/` asks which catalog
+a lake has. The defaults are those of a catalog that DuckDB itself stores.
 """
 
 import time
