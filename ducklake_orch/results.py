@@ -52,7 +52,7 @@ class CommitInfo:
 
     Attributes:
         author: Who is responsible.
-        message: Why the commit is made.
+        message: Reason for the commit.
         extra: Anything else that JSON can hold.
     """
 

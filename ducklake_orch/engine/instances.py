@@ -63,7 +63,7 @@ class Instance:
         try:
             yield
         finally:
-            with contextlib.suppress(duckdb.Error):  # the instance has failed and is not used again
+            with contextlib.suppress(duckdb.Error):  # the instance has ended and is not used again
                 self.root.execute(f"SET threads = {row[0] if row else 1}")
 
     def close(self, config: LakeConfig) -> None:

@@ -257,7 +257,8 @@ class FileQueue:
 class PostgresQueue:
     """An advisory lock on its own connection; with a `name` it is a separate lock from the writers' one.
 
-    The writing transaction cannot hold it: its snapshot would be older than the end of the wait and show stale data.
+    The writing transaction cannot hold the lock: its snapshot would be older than the end of the wait and show stale
+    data.
     """
 
     def __init__(self, con: duckdb.DuckDBPyConnection, dialect: "Dialect[Any]", *, name: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Rewrite and merge with the extension's own functions, inside one transaction that holds the queue throughout."""
+"""Rewrite and merge with the extension's own functions, which need the queue throughout their transaction."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,8 +1,8 @@
 """Write a DataFrame with Spark's own Parquet writer, where it is faster than DuckDB in tasks and equally correct.
 
 Spark's writer supports no field ids inside lists and maps, no partition folders in DuckLake's layout and no DuckDB
-expressions: tables with any of these are written by DuckDB. The settings that it needs are made in a copy of the user's
-session, which itself is not changed. The entry points are `reason_against` and `write_natively`.
+expressions: tables with any of these are written by DuckDB. The settings that it needs are set in a copy of the user's
+session, so the session itself does not change. The entry points are `reason_against` and `write_natively`.
 """
 
 import shutil

@@ -45,7 +45,7 @@ _BYTES_PER_FILE = 2**20
 # assumes 16 bytes for a row with a number and 100 for each empty value.
 _WIDE = 10
 _BYTES_PER_ROW = 8 * (16 + 100 * _WIDE) // 16
-# A file, with the other facts that a task needs.
+# A file, with any other facts that a task needs about it.
 Read = TypeVar("Read")
 
 

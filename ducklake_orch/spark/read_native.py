@@ -31,7 +31,7 @@ _OPTIONS = {
     "int96RebaseMode": "CORRECTED",
 }
 _PLACE, _BLOCK, _BITS = (f"__ducklake_orch_{one}" for one in ("place", "block", "bits"))
-# Names that conflict with a table's columns of the same name when rows must be identified.
+# Reserved column names: rows of a table with such a column cannot be identified.
 OWN_NAMES = {"_metadata", SNAPSHOT_ID, _PLACE, _BLOCK, _BITS}
 FLOATS = ("float32", "float64")
 # Deletions are bits, one word for 64 rows. This many words in a block can be looked up, and planned, quickly.

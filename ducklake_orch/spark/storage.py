@@ -42,7 +42,7 @@ def _reaches(spark: "SparkSession", uri: str) -> bool:
     from pyspark.errors import PySparkException
 
     try:
-        # Not every kind of session searches for the file before its schema is needed.
+        # Asking for the schema makes every kind of session search for the file; some do not search earlier.
         return bool(spark.read.schema("probe BIGINT").parquet(uri).schema)
     except PySparkException:
         return False

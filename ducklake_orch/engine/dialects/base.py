@@ -162,7 +162,8 @@ class Dialect(Generic[CatalogT]):
 
     def names(self, con: "duckdb.DuckDBPyConnection", prefix: str) -> list[str]:
         """List the metadata tables whose names begin with a prefix."""
-        # The engine's lists hide what the extension has attached, but `duckdb_tables()` of the file shows it.
+        # The engine's lists hide a database that the extension has attached, but show one that was attached directly,
+        # as `open_metadata` does.
         sql = (
             "SELECT table_name FROM duckdb_tables()"
             f" WHERE database_name = {literal(self.config.metadata_alias)} AND schema_name = {self.current_schema()}"

@@ -32,8 +32,8 @@ class SQLiteDialect(FileDialect[SQLiteCatalog]):
         return f"ATTACH {literal(str(self.path))} AS {identifier(alias)} {options(values)}"
 
     def attach_options(self, *, writable: bool) -> dict[str, Any]:
-        # DuckDB ignores the plain BUSY_TIMEOUT option; these two options work. WAL lets readers run while a writer
-        # commits.
+        # The plain BUSY_TIMEOUT option never reaches SQLite's pragma; these two options do. WAL lets readers run while
+        # a writer commits.
         values: dict[str, Any] = {"meta_busy_timeout": self.catalog.busy_timeout}
         return values | {"meta_journal_mode": "WAL" if writable else None}
 
