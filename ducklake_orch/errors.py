@@ -1,4 +1,4 @@
-"""Every error of this package: one base, two families, one class per thing that can go wrong.
+"""Every error of ducklake-orch: one base, two families, one class per kind of error.
 
 Callers decide by family: a `TransientError` is worth another attempt, a `TerminalError` needs a person. Each message
 names the value, the place and the remedy, and never holds a secret.
@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 
 class DuckLakeOrchError(Exception):
-    """Base of all errors raised by this package.
+    """Base of all errors raised by ducklake-orch.
 
     Args:
         message: What happened, with the value and the place.
@@ -24,8 +24,8 @@ class DuckLakeOrchError(Exception):
 
     @property
     def docs(self) -> str:
-        """Where the documentation has what this error means, how it comes about and what to do."""
-        # A subclass that somebody else makes has no place of its own there.
+        """The documentation's section on this error: its meaning, causes and remedies."""
+        # A user's own subclass has no section there, so its nearest known base class is used.
         known = next(kind for kind in type(self).__mro__ if kind.__module__ == __name__)
         return f"docs/errors.md#{known.__name__.lower()}"
 
@@ -52,7 +52,7 @@ class DuckLakeOrchError(Exception):
         return f"{self.message}{stop}{chr(10) if chr(10) in self.message else ' '}{self.remedy}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Exceptions cross processes (Dagster steps, Airflow tasks, Spark): keep the remedy on the way.
+        # Exceptions cross processes (Dagster steps, Airflow tasks, Spark), which must not lose the remedy.
         return (_rebuild, (type(self), self.message, self.remedy, self.__dict__))
 
 
@@ -66,7 +66,7 @@ def _rebuild(
 
 
 class TerminalError(DuckLakeOrchError):
-    """Another attempt ends the same way: somebody has to change something."""
+    """Another attempt fails in the same way until a person changes something."""
 
     family: ClassVar[Literal["transient", "terminal"]] = "terminal"
 
@@ -100,15 +100,15 @@ class ExtensionMissingError(TerminalError):
 
 
 class MissingExtraError(TerminalError, ImportError):
-    """An optional Python package is needed for what was asked."""
+    """The call needs an optional Python package that is not installed."""
 
 
 class SettingError(TerminalError):
-    """A DuckDB setting was refused or did not take."""
+    """A DuckDB setting was refused or had no effect."""
 
 
 class DatabaseNotFoundError(TerminalError):
-    """The catalog server is there, the database is not."""
+    """The catalog server runs, but the database does not exist."""
 
 
 class CatalogUnreachableError(TransientError):
@@ -120,7 +120,7 @@ class AuthenticationError(TerminalError):
 
 
 class DataPathMismatchError(TerminalError):
-    """The configured storage is not the one the lake was created with."""
+    """The configured storage is not the one that the lake was created with."""
 
 
 class CatalogVersionError(TerminalError):
@@ -132,26 +132,26 @@ class StorageError(TerminalError):
 
 
 class FileNotUsableError(StorageError):
-    """A file that should be Parquet cannot be read: it is gone, cut off, encrypted, or something else."""
+    """A file that should be Parquet cannot be read: it is missing, truncated, encrypted, or something else."""
 
 
 class SnapshotNotFoundError(TerminalError):
-    """No such snapshot, or none at that time."""
+    """The snapshot does not exist, or there is none at that time."""
 
 
 class HistoryExpiredError(SnapshotNotFoundError):
-    """Snapshots that tell what became of a table have expired."""
+    """Snapshots that record the changes to a table have expired."""
 
 
 # --- working in a lake -------------------------------------------------------------------------------------------
 
 
 class ReadOnlyError(TerminalError):
-    """A write through a read-only or pinned connection."""
+    """A write on a read-only or pinned connection."""
 
 
 class UnsupportedStatementError(TerminalError):
-    """A statement that DuckLake, or DuckLake on this catalog, cannot do."""
+    """DuckLake, or DuckLake on this catalog, does not support a statement."""
 
 
 class StatementError(TerminalError):
@@ -159,35 +159,35 @@ class StatementError(TerminalError):
 
 
 class ObjectNotFoundError(StatementError):
-    """A schema, table or column that is not there."""
+    """A schema, table or column does not exist."""
 
 
 class LakeNotFoundError(ObjectNotFoundError):
-    """The catalog holds no lake: only a write creates one, where `create_if_missing` is on."""
+    """The catalog holds no lake; only a write creates one, if `create_if_missing` is on."""
 
 
 class ObjectExistsError(StatementError):
-    """A schema or table that is there already."""
+    """A schema or table exists already."""
 
 
 class TableDroppedError(TerminalError):
-    """The table was dropped while it was being written."""
+    """The table was dropped while it was written."""
 
 
 class SchemaConflictError(TerminalError):
-    """Somebody else made or altered the same table differently."""
+    """Another writer concurrently created or altered the same table in a different way."""
 
 
 class SnapshotChangedError(TerminalError):
-    """What a write with `expect_snapshot` replaces has changed since that snapshot."""
+    """The data that a write with `expect_snapshot` replaces have changed since that snapshot."""
 
 
 class RowsOutsideError(TerminalError):
-    """Rows to be written do not match the `where` of `replace_where`."""
+    """Rows to write do not match the `where` of `replace_where`."""
 
 
 class DataError(TerminalError):
-    """The data do not fit the table: a column, a type, a NULL."""
+    """The data do not fit the table: a column, a type or a NULL is wrong."""
 
 
 class MaintenanceFloorError(TerminalError):
@@ -195,11 +195,11 @@ class MaintenanceFloorError(TerminalError):
 
 
 class ClockError(TerminalError):
-    """The clock of this host is off by more than a day, so that ages cannot be trusted."""
+    """This host's clock is wrong by more than a day, so ages cannot be trusted."""
 
 
 class SharedDataPathError(TerminalError):
-    """Another lake may use the data path: unknown files there may be its live files."""
+    """Another lake may use the data path, so unknown files there may be its live files."""
 
 
 class StatementTimeoutError(TerminalError):
@@ -211,39 +211,39 @@ class CommitMessageRequiredError(TerminalError):
 
 
 class EncryptionError(TerminalError):
-    """Files of an encrypted lake cannot be written, because no cryptography is loaded that can."""
+    """Files of an encrypted lake cannot be written, because no loaded cryptography can encrypt."""
 
 
 class OptionDriftWarning(UserWarning):
-    """The lake's persisted options are not the configured ones."""
+    """The lake's persisted options differ from the configured ones."""
 
 
 class UnmatchedOverrideWarning(UserWarning):
-    """An override of a maintenance policy names no table of the lake."""
+    """An override of a maintenance policy matches no table of the lake."""
 
 
 class PartitionMismatchError(DataError):
-    """A file has rows of several partitions, or its path says something else than its rows."""
+    """A file has rows of several partitions, or its path contradicts its rows."""
 
 
 class DuplicateFileError(TerminalError):
-    """A file is given twice, or the lake has it already."""
+    """A file is given twice, or the lake already contains it."""
 
 
 class CommitConflictError(TransientError):
-    """Somebody else committed first; the same work can be tried again."""
+    """A concurrent writer committed first; the same work can be tried again."""
 
 
 class StalePlanError(CommitConflictError):
-    """What a change was planned on has changed: planned anew, the same work can pass."""
+    """The state on which a change was planned has changed; the work can succeed with a new plan."""
 
 
 class CatalogBusyError(TransientError):
-    """The catalog database is locked by somebody outside this package."""
+    """The catalog database is locked by a process that does not use ducklake-orch's locks."""
 
 
 class StorageBusyError(TransientError):
-    """The storage asked to slow down or dropped the connection."""
+    """The storage asked for fewer requests, or closed the connection."""
 
 
 class LakeLockedError(TransientError):
@@ -251,7 +251,7 @@ class LakeLockedError(TransientError):
 
 
 class MaintenanceRunningError(LakeLockedError):
-    """Somebody else maintains the lake right now."""
+    """Another process is maintaining the lake."""
 
 
 class PoolExhaustedError(TransientError):
@@ -259,8 +259,8 @@ class PoolExhaustedError(TransientError):
 
 
 class UnknownOutcomeError(TerminalError):
-    """The connection broke during COMMIT and the lake cannot be asked whether it took."""
+    """The connection broke during COMMIT, and whether it succeeded cannot be determined."""
 
 
 class ForkedConnectionError(TerminalError):
-    """A connection that was opened before a fork is used after it."""
+    """A connection opened before a fork is used after it."""

@@ -1,4 +1,4 @@
-"""Tell what kind of frame a caller gives, by the module of its type: none of these libraries is imported for it."""
+"""Detect the kind of frame that a caller passes by the module of its type, without importing any of the libraries."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ DISTRIBUTIONS = ("auto", "none", "hash", "range")
 
 
 def rows_of(data: Any, *, engine: str = "auto", distribution: str = "auto") -> "Rows":
-    """Return the rows of a frame, whatever it is."""
+    """Return the rows of a frame of any kind."""
     for name, value, known in (("engine", engine, ENGINES), ("distribution", distribution, DISTRIBUTIONS)):
         if value not in known:
             raise ConfigError(f"`{name}` = {value!r} is unknown.", remedy=nearest(str(value), known))
@@ -31,7 +31,7 @@ def rows_of(data: Any, *, engine: str = "auto", distribution: str = "auto") -> "
 
 
 def spool_of(config: "LakeConfig", data: Any, table: "TableName") -> "Spool":
-    """Return the rows of a frame, whatever it is, as what a merge takes them from."""
+    """Return the rows of a frame of any kind, as a merge reads them."""
     if is_spark(data):
         from ducklake_orch.spark.spool import SparkSpool
 
@@ -42,7 +42,7 @@ def spool_of(config: "LakeConfig", data: Any, table: "TableName") -> "Spool":
 
 
 def refuse_for_merge(*, where: str | None, outside: str, inline: str, distribution: str) -> None:
-    """Refuse what goes with other modes only."""
+    """Refuse arguments that mode `merge` does not take."""
     others = {"where": (where, None), "outside": (outside, "error"), "inline": (inline, "never")}
     others["distribution"] = (distribution, "auto")
     for name, (value, default) in others.items():
@@ -51,5 +51,5 @@ def refuse_for_merge(*, where: str | None, outside: str, inline: str, distributi
 
 
 def is_spark(data: Any) -> bool:
-    """Whether something is a Spark DataFrame, classic or Connect."""
+    """Whether `data` is a Spark DataFrame, classic or Connect."""
     return any(one.__module__.startswith("pyspark.sql") and one.__name__ == "DataFrame" for one in type(data).__mro__)

@@ -1,4 +1,4 @@
-"""What the facade returns: plain frozen objects that print well and turn into JSON."""
+"""The results of the facade: frozen dataclasses that print well and convert to JSON."""
 
 import math
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ Kind = Literal["ddl", "dml", "query", "maintenance", "utility"]
 
 
 def to_json(value: Any) -> Any:
-    """Return a value as JSON can hold it: nothing is rounded, dates are ISO 8601, bytes are hexadecimal."""
+    """Return a value in a form that JSON can hold: nothing is rounded, dates are ISO 8601, bytes are hexadecimal."""
     if isinstance(value, DuckLakeOrchError):
         return value.to_dict()
     if is_dataclass(value) and not isinstance(value, type):
@@ -38,7 +38,7 @@ def to_json(value: Any) -> Any:
 
 
 class Result:
-    """What all results can do."""
+    """Base of all results."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON-ready form."""
@@ -48,11 +48,11 @@ class Result:
 
 @dataclass(frozen=True)
 class CommitInfo:
-    """Who writes and why; goes into the snapshot.
+    """Author and reason of a commit, stored in its snapshot.
 
     Attributes:
         author: Who is responsible.
-        message: What for.
+        message: Reason for the commit.
         extra: Anything else that JSON can hold.
     """
 
@@ -63,7 +63,7 @@ class CommitInfo:
 
 @dataclass(frozen=True)
 class CommandResult(Result):
-    """One command of `execute`."""
+    """The result of one command of `execute`."""
 
     index: int
     sql: str
@@ -89,7 +89,7 @@ class CommandResult(Result):
 
 @dataclass(frozen=True)
 class ExecuteResult(Result):
-    """What `lake.execute` did, command by command."""
+    """The results of `lake.execute`, command by command."""
 
     status: Literal["ok", "error"]
     command_count: int
@@ -205,10 +205,10 @@ class TableFile(Result):
     """A data file of a table.
 
     Attributes:
-        rows: How many it holds, deleted ones included.
-        partition: Its value of each partition key that it was written with.
-        deletes: How many of its rows are deleted.
-        snapshot: The snapshot that brought its first rows.
+        rows: Number of rows in the file, including deleted ones.
+        partition: The values of the partition keys that the file was written with.
+        deletes: Number of its rows that are deleted.
+        snapshot: The snapshot that inserted its first rows.
     """
 
     path: str
@@ -225,7 +225,7 @@ class TableFile(Result):
 
 @dataclass(frozen=True)
 class Partition(Result):
-    """What lies in one partition, in files."""
+    """The files of one partition."""
 
     values: Mapping[str, str | None]
     rows: int
@@ -239,21 +239,21 @@ class Partition(Result):
 
 @dataclass(frozen=True)
 class PartitionWritten(Partition):
-    """What a write put into one partition."""
+    """The files that a write added to one partition."""
 
 
 @dataclass(frozen=True)
 class ColumnSummary(Result):
-    """What the catalog says about a column in the files of a table; None where one of them does not tell.
+    """The statistics of a column over the files of a table; a value is None if some file lacks it.
 
     Attributes:
-        name: Its name; with dots for what lies inside another column.
-        min: No value is below; long texts are cut off, and rows deleted since count.
-        max: No value is above.
-        nulls: How many there are in the files.
-        values: How many values there are in the files that are not NULL.
-        has_nan: Whether there is one.
-        bytes: What the column takes up.
+        name: The column's name; dots separate the names of nested columns.
+        min: A lower bound; long texts are cut off, and deleted rows count.
+        max: An upper bound.
+        nulls: Number of NULLs in the files.
+        values: Number of values in the files that are not NULL.
+        has_nan: Whether a value is NaN.
+        bytes: The size of the column in the files.
     """
 
     name: str
@@ -271,12 +271,12 @@ class ColumnSummary(Result):
 
 @dataclass(frozen=True)
 class TableStats(Result):
-    """What the catalog says about a table at a snapshot.
+    """The statistics of a table at a snapshot.
 
     Attributes:
-        rows: How many the files hold, deleted ones included.
-        deletes: How many of them are deleted.
-        inlined_rows: How many more rows the catalog itself holds; they are not in what is said about columns.
+        rows: Number of rows in files, including deleted ones.
+        deletes: Number of these rows that are deleted.
+        inlined_rows: Number of further rows in the catalog itself; the statistics of columns do not include them.
     """
 
     table: str
@@ -299,7 +299,7 @@ class TableStats(Result):
 
 @dataclass(frozen=True)
 class WriteResult(Result):
-    """What a write did: one snapshot, or none where there was nothing to do."""
+    """The outcome of a write: one snapshot, or none if there was nothing to do."""
 
     table: str
     mode: str
@@ -327,14 +327,14 @@ class WriteResult(Result):
 
 @dataclass(frozen=True)
 class RollbackResult(Result):
-    """What a rollback did, or would do: one snapshot, or none where the rows are already those of then.
+    """The outcome of a rollback, real or dry: one snapshot, or none if the rows already equal the target snapshot's.
 
     Attributes:
-        to_snapshot: Whose rows the table has again.
-        rows_back: Rows that are there again, or as they were.
-        rows_gone: Rows that are no longer there, or no longer as they had become.
-        rows_copied: Rows that were written to new files for it, some of which had only been beside others.
-        files_kept: Files that were the same then.
+        to_snapshot: The snapshot whose rows the table has again.
+        rows_back: Number of rows that are restored, or have their old values again.
+        rows_gone: Number of rows that are removed, or have lost their later values.
+        rows_copied: Number of rows written to new files, including unchanged rows that shared a file with changed ones.
+        files_kept: Number of files that are unchanged since the target snapshot.
     """
 
     table: str
@@ -362,18 +362,18 @@ class RollbackResult(Result):
 
 @dataclass(frozen=True)
 class Finding(Result):
-    """A broken state of a lake.
+    """A defect of a lake.
 
     Attributes:
-        code: Its name, the same in every version.
-        severity: `error`: wrong rows, none, or data that will be lost; `warning`: something else fails or misleads;
-            `info`: untidy.
-        table: Where, as `schema.table`.
-        file: The data file, delete file or object that it is about.
-        effect: What somebody who uses the lake notices.
+        code: The defect's name, which is the same in every version.
+        severity: `error`: wrong or missing rows, or data that will be lost; `warning`: something else fails or
+            misleads; `info`: untidy.
+        table: The table, as `schema.table`.
+        file: The data file, delete file or object with the defect.
+        effect: What a user of the lake notices.
         remedy: What to do.
-        repairable: Whether `repair=True` mends it.
-        detail: What was seen.
+        repairable: Whether `repair=True` repairs it.
+        detail: What fsck observed.
     """
 
     code: str
@@ -393,14 +393,14 @@ class Finding(Result):
 
 @dataclass(frozen=True)
 class FsckReport(Result):
-    """What fsck found.
+    """The result of fsck.
 
     Attributes:
-        findings: The broken states; of each code the first ones.
-        checked: What was looked at.
-        counts: How many there are of each code, listed or not.
-        repaired: What was found before, and mended.
-        repair_snapshot: The snapshot that mended it.
+        findings: The defects; of each code only the first ones.
+        checked: What was checked.
+        counts: Number of defects of each code, listed or not.
+        repaired: The defects that were found and repaired.
+        repair_snapshot: The snapshot that repaired them.
     """
 
     findings: list[Finding]
@@ -411,7 +411,7 @@ class FsckReport(Result):
 
     @property
     def ok(self) -> bool:
-        """Whether there is no error; warnings may be."""
+        """Whether there is no error; there may be warnings."""
         return all(one.severity != "error" for one in self.findings)
 
     def __str__(self) -> str:

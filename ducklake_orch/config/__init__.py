@@ -1,1 +1,1 @@
-"""Typed configuration of a lake: pure pydantic, no engine, no host."""
+"""The typed configuration of a lake: pure pydantic, without engine or host. `loading.load` is the entry point."""

@@ -1,4 +1,4 @@
-"""Arguments that nothing knows: refused with the nearest one that is known."""
+"""Refuse unknown arguments and suggest the nearest known one."""
 
 from collections.abc import Iterable
 
@@ -7,15 +7,15 @@ from ducklake_orch.errors import ConfigError
 
 
 def refuse_unknown(what: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse arguments that are not known.
+    """Refuse unknown arguments.
 
     Args:
-        what: What they are given to.
-        given: Their names.
-        known: All names that it takes.
+        what: What receives the arguments, for the message.
+        given: The names of the arguments.
+        known: All valid names.
 
     Raises:
-        ConfigError: Names the first of them, and the nearest known one.
+        ConfigError: When an argument is unknown; names the first one and the nearest known name.
     """
     names = list(known)
     for name in given:

@@ -17,7 +17,7 @@ from ducklake_orch.config.urls import (
     split_url,
 )
 
-# What libpq understands beside the fields of `PostgresCatalog`; passed on in the connection string.
+# Further libpq parameters besides the fields of `PostgresCatalog`, passed on in the connection string.
 LIBPQ_PARAMETERS = (
     "application_name",
     "channel_binding",

@@ -1,4 +1,4 @@
-"""The lakes of a TOML file: profile laid over, names and variables resolved, paths made absolute."""
+"""Read the lakes of a TOML file: apply the profile, resolve names and variables, and make paths absolute."""
 
 import os
 import re
@@ -35,9 +35,10 @@ class Document:
     """A configuration file under one profile.
 
     Args:
-        path: The file; relative paths in it count from its folder, so that any working directory opens the same lake.
-        profile: Which of its profiles is laid over it.
-        environ: Where `${VAR}` is looked up.
+        path: The file. Relative paths in it are relative to its folder, so that every working directory opens the same
+            lake.
+        profile: The profile that overrides the rest of the file.
+        environ: The variables for `${VAR}`.
     """
 
     def __init__(self, path: Path, profile: str | None, environ: Mapping[str, str]) -> None:
@@ -75,11 +76,11 @@ class Document:
         return list(self._lakes)
 
     def section(self, lake: str) -> str:
-        """Return what a person would call the place of a lake."""
+        """Return a readable name for a lake's section."""
         return f"{self.path.name} [{key_path('lakes', lake)}]"
 
     def only_lake(self) -> str:
-        """Return the name of the lake in the file, if there is just one."""
+        """Return the name of the only lake in the file."""
         if len(self._lakes) == 1:
             return self.lake_names[0]
         if not self._lakes:
@@ -90,10 +91,10 @@ class Document:
         )
 
     def lake(self, name: str) -> Tree:
-        """Return the fields of a lake, ready for those of other sources to be laid over them.
+        """Return the fields of a lake, which other sources can then override.
 
         Raises:
-            ConfigFileError: When there is no such lake, or a name or variable in it means nothing.
+            ConfigFileError: When there is no such lake, or a name or variable in it is unknown.
         """
         if name not in self._lakes:
             raise ConfigFileError(f"{self.path}: there is no lake `{name}`.", remedy=nearest(name, self._lakes))
@@ -102,7 +103,7 @@ class Document:
         return interpolate({key: node for key, node in fields.items() if key not in tables}, self._environ) | tables
 
     def storage(self, name: str) -> Any:
-        """Return the storage that a lake has by this file alone; None where MotherDuck keeps the data."""
+        """Return the storage of a lake according to this file alone; None if MotherDuck keeps the data."""
         fields = self._lakes[name]
         if "storage" in fields:
             return located(self._table("storage", fields["storage"], name), STORAGES.read)
@@ -123,7 +124,8 @@ class Document:
         return overlay(table, self._resolve(what, beside, {}))
 
     def _reference(self, what: str, node: Node | None) -> str | None:
-        # Names count as they are written: which lakes share a folder must not depend on the environment.
+        # Names are compared as written, before variables: which lakes share a folder must not depend on the
+        # environment.
         url = as_table(node).get("url") if node is not None else None
         return url.value if isinstance(url, Sourced) and url.value in self._named[what] else None
 
@@ -161,6 +163,6 @@ def _under(storage: Tree, lake: str) -> Tree:
     key, folder = "path" if plain(storage).get("type") == "local" else "prefix", lake.replace("/", "_")
     said = storage.get(key) or storage.get("type")
     if not isinstance(said, Sourced):
-        return storage  # without a type it is refused when it is built
+        return storage  # a storage without a type is refused when it is built
     inside = f"{said.value}/{folder}" if key in storage else folder
     return storage | {key: Sourced(inside, said.origin, said.place)}

@@ -1,4 +1,4 @@
-"""Lake configuration in `DUCKLAKE_…` environment variables."""
+"""Read a lake's configuration from `DUCKLAKE_…` environment variables."""
 
 import json
 from collections.abc import Mapping
@@ -21,13 +21,13 @@ NAME, CONFIG, PROFILE = "DUCKLAKE_NAME", "DUCKLAKE_CONFIG", "DUCKLAKE_PROFILE"
 
 
 def read_environment(environ: Mapping[str, str]) -> Tree:
-    """Read the fields of a lake from the environment; an empty variable counts as not set.
+    """Read the fields of a lake from the environment; empty variables are ignored.
 
     Raises:
         ConfigError: When a variable is unknown or cannot be read.
     """
     tree: Tree = {}
-    # Sorted, so that DUCKLAKE_CATALOG comes before what overrides a part of it.
+    # Sorted, so that DUCKLAKE_CATALOG is read before the variables that override parts of it.
     for variable in sorted(environ):
         if not variable.startswith(PREFIX) or variable.startswith(OTHERS) or variable in (NAME, CONFIG, PROFILE):
             continue
@@ -45,7 +45,7 @@ def read_environment(environ: Mapping[str, str]) -> Tree:
 
 
 def environment_of(config: LakeConfig) -> dict[str, str]:
-    """Return the variables that mean a lake, with its secrets; its hooks are Python functions, and not among them."""
+    """Return the variables that describe a lake, with its secrets but without its hooks, which are Python functions."""
     said = (config.model_fields_set | {"catalog", "storage"}) - {*HOOKS, "name"}
     values = {field: _written(getattr(config, field)) for field in LAKE_KEYS if field in said}
     variables = {
@@ -57,7 +57,7 @@ def environment_of(config: LakeConfig) -> dict[str, str]:
 
 
 def _written(value: Any) -> Any:
-    """Return a value as JSON has it."""
+    """Return a value in a form that JSON can hold."""
     if isinstance(value, Model):
         said = [name for name in type(value).model_fields if name == "type" or name in value.model_fields_set]
         return {name: _written(getattr(value, name)) for name in said}
@@ -99,7 +99,7 @@ def _parts_of(field: str, key: str) -> list[type[Model]]:
 
 
 def _own_key(key: str) -> str:
-    # Names of variables are upper-case by custom, not by choice; a mixed one was chosen.
+    # Variable names are upper-case by convention, so an upper-case key is lowered; mixed case is kept as chosen.
     return key.lower() if key.isupper() else key
 
 
@@ -131,7 +131,7 @@ def _json(variable: str, text: str, shape: type, remedy: str) -> Any:
         value = json.loads(text)
     except json.JSONDecodeError:
         value = None
-    # Raised here, not in the handler: the decoder's error holds the text, secrets included.
+    # Raised here, not in the handler: the decoder's error holds the text, including secrets.
     if not isinstance(value, shape):
         wanted = "object" if shape is dict else "list"
         raise ConfigError(f"environment {variable}: the value is not a JSON {wanted}.", remedy=remedy)
@@ -139,7 +139,7 @@ def _json(variable: str, text: str, shape: type, remedy: str) -> Any:
 
 
 def _scalar(text: str) -> Any:
-    """Read `true`, `4` and `0.5` as what they are, so that they compare equal to TOML's."""
+    """Read `true`, `4` and `0.5` as a boolean or number, so that they compare equal to TOML's values."""
     try:
         value = json.loads(text, parse_constant=str)
     except json.JSONDecodeError:

@@ -1,4 +1,4 @@
-"""Types of fields that take what people write: `7 days`, `512 MiB`, `~/lake`."""
+"""Field types that accept values as users write them: `7 days`, `512 MiB`, `~/lake`."""
 
 import os
 from datetime import timedelta
@@ -15,7 +15,7 @@ def _at_home(value: Any) -> Any:
 
 
 def _milliseconds(value: Any) -> Any:
-    """Read a number of milliseconds, which may also be written as a duration with its unit."""
+    """Read a number of milliseconds, or a duration with its unit."""
     if isinstance(value, str) and not value.strip().isdigit():
         return round(parse_duration(value).total_seconds() * 1000)
     return value

@@ -1,4 +1,4 @@
-"""`${VAR}` and `${VAR:-default}` in the values of a configuration file."""
+"""Replace `${VAR}` and `${VAR:-default}` in the values of a configuration file."""
 
 import re
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ def interpolate(tree: Tree, environ: Mapping[str, str]) -> Tree:
 
     Args:
         tree: The values of a file.
-        environ: Where variables are looked up; an empty one counts as missing where a default is given.
+        environ: The variables; an empty one counts as missing if a default is given.
 
     Raises:
         ConfigFileError: When a variable is missing, or a reference is not well-formed.

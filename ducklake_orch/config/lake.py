@@ -1,4 +1,4 @@
-"""One lake: its catalog, its storage, and how this process works with them."""
+"""The configuration of one lake: its catalog, its storage, and the settings of this process for both."""
 
 import os
 import re
@@ -22,7 +22,7 @@ from ducklake_orch.errors import IncompatibleConfigError
 Scalar = bool | int | float | str
 Hook = Callable[[Any], None]
 
-# ATTACH options of the extension that have no field of their own; META_* goes to the catalog's own ATTACH.
+# ATTACH options of the extension without their own field; META_* options are passed to the catalog's own ATTACH.
 ATTACH_OPTIONS = frozenset({"metadata_catalog", "metadata_parameters", "write_deletion_vectors"})
 _OPTION_FIELDS = {
     "data_path": "storage",
@@ -40,9 +40,9 @@ _OPTION_FIELDS = {
     "busy_timeout": "catalog.busy_timeout",
     "meta_secret": "catalog.secret_name",
 }
-# These would stand in previews, dumps and errors: only fields made for secrets are masked there.
+# Such keys would appear in previews, dumps and errors: only fields made for secrets are masked there.
 _SECRET_NAME = re.compile(r"password|passwd|token|secret_access_key|account_key|connection_string", re.IGNORECASE)
-# Options that `set_option` takes (`CALL lake.set_option`), so that a typo is found before connecting.
+# Options that `set_option` accepts (`CALL lake.set_option`), so that a typo is detected before connecting.
 PERSISTED_OPTIONS = frozenset(
     {
         "auto_compact",
@@ -63,7 +63,7 @@ PERSISTED_OPTIONS = frozenset(
         "write_deletion_vectors",
     }
 )
-# Options that the engine accepts and that then break writes or reads: why, and what to do instead.
+# Options that the engine accepts although they then break writes or reads: the reason, and the remedy.
 _BREAKING_OPTIONS = {
     "parquet_row_group_size_bytes": "with it, every INSERT fails in a program that keeps the order of rows, as DuckDB"
     " does by default. Set `parquet_row_group_size`, a number of rows",
@@ -160,30 +160,30 @@ class LakeConfig(Model):
 
     @property
     def data_path(self) -> str | None:
-        """The canonical DATA_PATH, or None where MotherDuck manages the data."""
+        """The canonical DATA_PATH, or None if MotherDuck manages the data."""
         return self.storage.data_path if self.storage else None
 
     @property
     def catalog_file(self) -> Path | None:
-        """The path of the catalog, or None where a server holds it."""
+        """The path of the catalog, or None if it is on a server."""
         return self.catalog.path if isinstance(self.catalog, FileCatalog) else None
 
     @property
     def metadata_alias(self) -> str:
-        """Name under which the extension attaches the metadata database."""
+        """The name under which the extension attaches the metadata database."""
         return str(self.attach_options.get("metadata_catalog", f"__ducklake_metadata_{self.alias}"))
 
     @property
     def required_extensions(self) -> list[str]:
-        """The DuckDB extensions that connecting will load, in order."""
-        # What DuckDB comes with can only decrypt; to encrypt it takes the cryptography of this extension.
+        """The DuckDB extensions that connecting loads, in order."""
+        # DuckDB's built-in cryptography can only decrypt; encryption needs that of `httpfs`.
         encrypting = ["httpfs"] if self.encrypted else []
         names = ["ducklake", *self.catalog.extensions, *self.storage_extensions, *encrypting, *self.extensions]
         return list(dict.fromkeys(names))
 
     @property
     def storage_extensions(self) -> list[str]:
-        """Those of them that reaching the storage takes."""
+        """The required extensions that access to the storage needs."""
         if not self.storage:
             return []
         chain = getattr(self.storage, "uses_credential_chain", False)
@@ -198,24 +198,24 @@ class LakeConfig(Model):
 
     @property
     def scrubber(self) -> Scrubber:
-        """What masks this lake's secrets in a text."""
+        """The scrubber that masks this lake's secrets in a text."""
         return Scrubber(self.secret_values())
 
     @model_validator(mode="before")
     @classmethod
     def _defaults(cls, data: Any) -> Any:
         if not isinstance(data, dict) or not isinstance(data.get("name"), str) or not data["name"]:
-            return data  # refused by the field itself
+            return data  # the field itself raises the error
         catalog = CATALOGS.read(data.get("catalog")) or default_catalog(data["name"])
         storage = STORAGES.read(data.get("storage"))
         if storage is None and catalog.needs_storage:
             storage = default_storage(data["name"])
-        # Absolute from here on: a later chdir, or another process, must not open another lake.
+        # Absolute paths, so that a later chdir or another process opens the same lake.
         if isinstance(catalog, FileCatalog):
             catalog = catalog.model_copy(update={"path": Path(os.path.abspath(catalog.path))})
         if isinstance(storage, LocalStorage):
             storage = storage.model_copy(update={"path": Path(os.path.abspath(storage.path))})
-        # A database that MotherDuck attaches has the name that it has there.
+        # MotherDuck attaches a database under the name that it has there.
         alias = data.get("alias") or default_alias(data["name"])
         if isinstance(catalog, MotherDuckCatalog) and catalog.mode != "own_compute":
             alias = data.get("alias") or catalog.database
@@ -262,30 +262,30 @@ def _keys(options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def default_catalog(name: str, folder: Path = Path()) -> SQLiteCatalog:
-    """Return the catalog of a lake that names none: a file beside its data."""
+    """Return the default catalog of a lake: a file next to its data."""
     return SQLiteCatalog(path=folder / f"{name.replace('/', '_')}.sqlite")
 
 
 def default_storage(name: str, folder: Path = Path()) -> LocalStorage:
-    """Return the storage of a lake that names none: a folder beside its catalog."""
+    """Return the default storage of a lake: a folder next to its catalog."""
     return LocalStorage(path=folder / f"{name.replace('/', '_')}.files")
 
 
 def default_alias(name: str) -> str:
-    """Make an alias that can be written without quotes, as far as the name allows."""
+    """Return an alias that needs no quotes, as far as the name allows."""
     alias = re.sub(r"\W", "_", name)
     alias = f"_{alias}" if alias[0].isdigit() else alias
     return f"{alias}_lake" if alias.lower() in RESERVED_ALIASES else alias
 
 
 def breaking_option(name: str, value: Any) -> str | None:
-    """Say why an option that the engine accepts breaks what follows, and what to do instead; None for any other."""
+    """Return why an option that the engine accepts breaks later work, with the remedy; None for other options."""
     off = str(value).lower() in ("false", "0", "")
     return None if off else _BREAKING_OPTIONS.get(name.lower())
 
 
 def check_attach_option(key: str) -> None:
-    """Refuse what ATTACH does not know, and what a field of its own stands for."""
+    """Refuse an unknown ATTACH option, and one that has its own field."""
     name = key.lower()
     if field := _OPTION_FIELDS.get(name):
         raise ValueError(f"`{key}` in `attach_options` has a field of its own: `{field}`")
@@ -342,7 +342,7 @@ def _refuse_pairs_that_cannot_work(config: LakeConfig) -> None:
 
 
 def refuse_shared_data_paths(paths: dict[str, str]) -> None:
-    """Refuse lakes that share or nest a data path: each would clean up the other's files as orphans.
+    """Refuse lakes with the same or nested data paths, because each would delete the other's files as orphans.
 
     Args:
         paths: Data path by lake name.

@@ -29,12 +29,12 @@ from ducklake_orch.errors import ConfigError, IncompatibleConfigError
 
 @dataclass(frozen=True)
 class Loaded:
-    """A lake's configuration and where each value of it came from.
+    """A lake's configuration and the source of each value.
 
     Attributes:
         config: The configuration.
-        origins: For every field, by dotted path: `argument`, `environment DUCKLAKE_…`, `ducklake.toml [lakes.…]`,
-            or `default`.
+        origins: The source of every field, by dotted path: `argument`, `environment DUCKLAKE_…`, `ducklake.toml
+            [lakes.…]`, or `default`.
     """
 
     config: LakeConfig
@@ -52,16 +52,16 @@ def load(
     """Load the configuration of one lake.
 
     Each value is taken from the first source that has it: the arguments, `DUCKLAKE_…` variables, the file's profile,
-    the file, the defaults. The keys of catalog and storage are taken one by one, unless a source names another URL
-    or type: then nothing of the sources below it is left.
+    the file, the defaults. The keys of catalog and storage are merged one by one, unless a source names another URL or
+    type: then all values of the sources below it are dropped.
 
     Args:
         path: The TOML file; default is DUCKLAKE_CONFIG. Without either there is no file.
         profile: The profile of the file; default is DUCKLAKE_PROFILE.
-        lake: The lake's name; default is DUCKLAKE_NAME, then the only lake of the file. Variables that belong to the
-            lake of DUCKLAKE_NAME are not applied to another.
+        lake: The lake's name; default is DUCKLAKE_NAME, then the only lake of the file. Variables for the lake of
+            DUCKLAKE_NAME are not applied to another lake.
         environ: The environment; default is the process's own.
-        **arguments: Fields of `LakeConfig`; None is the same as leaving it out.
+        **arguments: Fields of `LakeConfig`; None means that the argument is not given.
 
     Raises:
         ConfigError: When a value is wrong, missing or unknown; it names the place and the remedy.
@@ -110,7 +110,7 @@ def _lay_over(fields: Tree, arguments: dict[str, Any]) -> Tree:
     for what in URL_TABLES:
         value = arguments.get(what)
         if isinstance(value, Model):
-            # A model is complete: nothing of another source belongs into it.
+            # A model is complete, so values of other sources are not merged into it.
             whole[what] = source(_given(value), "argument", f"argument {what}")
             del arguments[what]
         elif isinstance(value, str | Path):
@@ -133,7 +133,7 @@ def _build(tree: Tree, document: Document | None) -> LakeConfig:
     for what, read in (("catalog", CATALOGS.read), ("storage", STORAGES.read)):
         table = tree.get(what)
         if isinstance(table, dict):
-            # The fields of a `url` have been filled in, with their own places.
+            # The `url` has been expanded into fields already, each with its own place.
             values[what] = located({key: node for key, node in table.items() if key != "url"}, read)
         elif table is not None:
             values[what] = table.value
@@ -152,12 +152,12 @@ def _refuse_shared_data_paths(document: Document, config: LakeConfig) -> None:
             try:
                 storages[name] = document.storage(name)
             except ConfigError:
-                # A variable of the other lake may be missing here: that is for whoever opens it.
+                # A variable of the other lake may be missing here, which is an error only for users who open that lake.
                 continue
     paths: dict[Any, dict[str, str]] = {}
     for name, storage in storages.items():
         if storage:
-            # The same bucket name at another server is another bucket.
+            # The same bucket name on another server is another bucket.
             server = tuple(getattr(storage, key, None) for key in ("endpoint", "account_id", "account_name"))
             paths.setdefault(server, {})[name] = storage.data_path
     for shared in paths.values():

@@ -1,4 +1,4 @@
-"""How a lake is kept in shape: what maintenance may do, to which tables, and what it must leave alone."""
+"""The maintenance policy of a lake: what maintenance may do, to which tables, and what it must keep."""
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
@@ -15,7 +15,7 @@ from ducklake_orch.errors import MaintenanceFloorError
 Engine = Literal["auto", "extension", "duckdb", "spark"]
 
 OPERATIONS = ("flush", "rewrite", "merge", "expire", "cleanup", "orphans")
-# Younger than that, what a writer or reader still needs looks like what nobody needs.
+# Below these ages, data that a running writer or reader needs cannot be told from unneeded data.
 FLOORS = {"expire": timedelta(hours=1), "cleanup": timedelta(hours=1), "orphans": timedelta(hours=24)}
 _ENGINE = "What does it: the extension's own function, this package in this process (`duckdb`), or Spark's executors."
 
@@ -157,20 +157,20 @@ class MaintenancePolicy(Model):
         return self
 
     def below_floors(self) -> list[str]:
-        """Return the operations that would touch what is younger than their floor."""
+        """Return the operations whose retention is below its floor."""
         acts = {"expire": self.expire.enabled, "cleanup": self.cleanup.enabled, "orphans": self.orphans.action != "off"}
         return [name for name, floor in FLOORS.items() if acts[name] and self.older_than(name) < floor]
 
     def older_than(self, operation: str) -> timedelta:
-        """Return how old something has to be for `expire`, `cleanup` or `orphans` to touch it."""
+        """Return the minimum age at which `expire`, `cleanup` or `orphans` removes something."""
         ages = {"expire": self.expire.older_than, "cleanup": self.cleanup.older_than}
         return ages.get(operation, self.orphans.older_than)
 
     def refuse_below_floors(self) -> None:
-        """Refuse retentions that cost data by a typo.
+        """Refuse retentions below their floors, so that a typo does not delete data.
 
         Raises:
-            MaintenanceFloorError: When there is one, without `force`.
+            MaintenanceFloorError: When a retention is below its floor, without `force`.
         """
         below = self.below_floors()
         if below and not self.force:
@@ -182,7 +182,7 @@ class MaintenancePolicy(Model):
             )
 
     def of_table(self, schema: str, table: str) -> "MaintenancePolicy":
-        """Return what holds for a table: the parts of all overrides that name it laid over those of all tables."""
+        """Return the policy for a table: all matching overrides applied to the general policy."""
         changed: dict[str, Model] = {}
         for pattern, override in self.overrides.items():
             if names(pattern, schema, table):
@@ -192,13 +192,13 @@ class MaintenancePolicy(Model):
         return self.model_copy(update=changed) if changed else self
 
     def unmatched(self, tables: Iterable[tuple[str, str]]) -> list[str]:
-        """Return the patterns of overrides that name none of these tables, given as (schema, table)."""
+        """Return the override patterns that match none of these tables, given as (schema, table)."""
         known = list(tables)
         return [pattern for pattern in self.overrides if not any(names(pattern, *one) for one in known)]
 
 
 def names(pattern: str, schema: str, table: str) -> bool:
-    """Whether a pattern names a table; without a schema it means those in `main`, and `*` alone means all."""
+    """Whether a pattern matches a table; without a schema it means tables in `main`, and `*` alone means all tables."""
     of_schema, dot, of_table = pattern.lower().partition(".")
     if not dot:
         of_schema, of_table = ("*" if pattern == "*" else "main"), of_schema
@@ -210,9 +210,9 @@ def _laid_over(base: Model, over: Model) -> Model:
 
 
 def read_policy(value: "MaintenancePolicy | Mapping[str, Any] | None", default: MaintenancePolicy) -> MaintenancePolicy:
-    """Return the policy that a caller means: a model, a table of its fields, or none: the lake's own."""
+    """Return a caller's policy, given as a model, as a table of its fields, or as None for the lake's own."""
     if value is None:
         return default
     policy = value if isinstance(value, MaintenancePolicy) else MaintenancePolicy(**value)
-    policy.refuse_below_floors()  # a copy with other fields has not been checked
+    policy.refuse_below_floors()  # `model_copy` has not validated the changed fields
     return policy

@@ -21,12 +21,12 @@ class Model(BaseModel):
             super().__init__(**data)
         except ValidationError as error:
             failure = explain(type(self), error)
-        # Raised outside the handler: pydantic's error keeps the raw input, secrets included, and would be chained.
+        # Raised outside the handler: pydantic's error keeps the raw input, including secrets, and would be chained.
         if failure:
             raise failure
 
     def secret_values(self) -> list[str]:
-        """Return every secret held by this model and the models inside it."""
+        """Return every secret in this model and its nested models."""
         return list(_secrets(self))
 
 
@@ -42,14 +42,14 @@ def _secrets(value: Any) -> Iterable[str]:
 
 
 def explain(model: type[BaseModel], error: ValidationError) -> ConfigError:
-    """Turn pydantic's error into one sentence per problem, without secrets."""
+    """Convert pydantic's error to one sentence per problem, without secrets."""
     place = model.model_fields["type"].default if "type" in model.model_fields else model.__name__
     problems, remedies = [], []
     for problem in error.errors(include_url=False):
         loc = [str(part) for part in problem["loc"]]
         key = ".".join(loc)
         if problem["type"] == "default_factory_not_called":
-            continue  # only says that another field is wrong, which has its own problem here
+            continue  # a consequence of another wrong field, which is reported itself
         if problem["type"] == "extra_forbidden":
             problems.append(f"unknown key `{key}`")
             remedies.append(nearest(loc[-1], model.model_fields))

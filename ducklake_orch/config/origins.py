@@ -1,4 +1,4 @@
-"""Values that know where they came from, in trees that can be laid over each other."""
+"""Trees of values with their sources, which can be overlaid on each other."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from ducklake_orch.errors import ConfigError
 
 @dataclass(frozen=True)
 class Sourced:
-    """A value, the source that a person would name for it, and its exact place for errors."""
+    """A value, a readable name of its source, and its exact place for errors."""
 
     value: Any = field(repr=False)
     origin: str
@@ -26,30 +26,30 @@ Tree: TypeAlias = dict[str, "Sourced | Tree"]
 Node: TypeAlias = Sourced | Tree
 Built = TypeVar("Built")
 
-# The fields that are a catalog or storage: a URL, or a table with `type` or `url`.
+# The fields that hold a catalog or storage: a URL, or a table with `type` or `url`.
 URL_TABLES: dict[str, Callable[[str], dict[str, Any]]] = {"catalog": CATALOGS.table, "storage": STORAGES.table}
 
 
 def key_path(*keys: str) -> str:
-    """Write keys as TOML does, quoted where they need it."""
+    """Write a dotted key in TOML, quoting parts that need it."""
     return ".".join(key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else toml_string(key) for key in keys)
 
 
 def toml_string(value: str) -> str:
-    """Write a text as TOML does."""
-    # JSON's escapes are TOML's too; only DEL must be escaped in TOML alone.
+    """Write a text as a TOML string."""
+    # JSON's escapes are valid in TOML; only DEL must be escaped in addition.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def source(values: Mapping[str, Any], origin: str, place: str | None = None) -> Tree:
-    """Give every value of a table its origin, and a place of its own below `place`."""
+    """Attach the origin to every value of a table, and its own place below `place`."""
     return {
         str(key): source_value(item, origin, place and f"{place}.{key_path(str(key))}") for key, item in values.items()
     }
 
 
 def source_value(value: Any, origin: str, place: str | None = None) -> Node:
-    """Give a value, or every value of a table, its origin."""
+    """Attach the origin to a value, or to every value of a table."""
     return source(value, origin, place) if isinstance(value, Mapping) else Sourced(value, origin, place or origin)
 
 
@@ -64,7 +64,7 @@ def as_table(node: Node) -> Tree:
 
 
 def overlay(base: Tree, over: Tree) -> Tree:
-    """Lay one tree over another, key by key; keys that differ only in case are one key."""
+    """Overlay one tree on another, key by key; keys that differ only in case are the same key."""
     merged, spelling = dict(base), {key.lower(): key for key in base}
     for key, value in over.items():
         key = spelling.get(key.lower(), key)
@@ -74,7 +74,7 @@ def overlay(base: Tree, over: Tree) -> Tree:
 
 
 def overlay_table(base: Node | None, over: Node) -> Node:
-    """Lay a catalog or storage over another: one that names another `url` or `type` replaces it whole.
+    """Overlay a catalog or storage on another; one with another `url` or `type` replaces it completely.
 
     Otherwise the password for one server would be sent to another.
     """
@@ -90,13 +90,13 @@ def overlay_table(base: Node | None, over: Node) -> Node:
 
 
 def overlay_lake(base: Tree, over: Tree) -> Tree:
-    """Lay the fields of a lake over others."""
+    """Overlay the fields of a lake on others."""
     tables = {key: overlay_table(base.get(key), over[key]) for key in URL_TABLES if key in over}
     return overlay(base, over) | tables
 
 
 def expand_url(what: str, table: Tree) -> Tree:
-    """Add the fields that a table's `url` stands for, under those that stand beside it."""
+    """Add the fields that a table's `url` implies; fields given in the table override them."""
     url = table.get("url")
     if not isinstance(url, Sourced):
         return table
@@ -105,7 +105,7 @@ def expand_url(what: str, table: Tree) -> Tree:
 
 
 def located(tree: Tree, build: Callable[[dict[str, Any]], Built]) -> Built:
-    """Build something from a tree's values; an error names the places of the values that it mentions."""
+    """Build an object from a tree's values; an error names the places of the values that it mentions."""
     try:
         return build(plain(tree))
     except ConfigError as error:
@@ -139,7 +139,7 @@ def origins_of(config: LakeConfig, tree: Tree) -> dict[str, str]:
 
 def _origins(path: str, value: Any, node: Node | None) -> dict[str, str]:
     inside = node if isinstance(node, dict) else {}
-    # A table comes from where its type was said, else from the first source that said something about it.
+    # The origin of a table is that of its type, else that of the first source that sets one of its keys.
     first = (
         node if isinstance(node, Sourced) else inside.get("type") or next((leaf for _, leaf in _leaves(inside)), None)
     )

@@ -1,4 +1,4 @@
-"""Keep secrets out of everything a person or a log can see."""
+"""Mask secrets in every text that a person or a log can see: `Scrubber`."""
 
 import re
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from urllib.parse import quote, quote_plus
 
 MASK = "***"
 
-# user:password@ in a URL, and key=value forms of the drivers. The password may hold anything but the closing '@'.
+# user:password@ in a URL, and the drivers' key=value forms. The password may hold anything but the closing '@'.
 _URL_PASSWORD = re.compile(r"(?P<head>[a-z][a-z0-9+.-]*://[^:/?#@\s]*:)(?P<secret>.*)(?=@)", re.IGNORECASE)
 _KEY_VALUE = re.compile(
     r"(?P<head>(?<![A-Za-z])(?:password|passwd|pwd|secret|secret_access_key|session_token|account_?key|client_secret|token"
@@ -14,7 +14,7 @@ _KEY_VALUE = re.compile(
     re.IGNORECASE,
 )
 
-# A setting whose name says that its value is a secret.
+# A setting whose name indicates that its value is a secret.
 SECRET_WORD = re.compile(r"(?:password|passwd|secret|token|credential)[\w.]*\s*=", re.IGNORECASE)
 
 
@@ -24,7 +24,7 @@ def redact_url(url: str) -> str:
 
 
 def spellings(secret: str) -> set[str]:
-    """Return the forms in which a secret can turn up in SQL, connection strings, URLs and messages."""
+    """Return the forms in which a secret can appear in SQL, connection strings, URLs and messages."""
     backslashed = secret.replace("\\", "\\\\").replace("'", "\\'")
     return {
         secret,
@@ -40,12 +40,12 @@ def spellings(secret: str) -> set[str]:
 
 
 def _parts(secret: str) -> set[str]:
-    """Return a secret, and the long parts of it that a driver shows when it takes the `@` in it for its end."""
+    """Return a secret and its long parts: a driver that takes an `@` in it for its end shows a part of it."""
     return {secret, *(part for part in re.split("[@/?#:]", secret) if len(part) >= 6)}
 
 
 class Scrubber:
-    """Replaces known secrets, and whatever looks like one, in any text."""
+    """Masks known secrets, and text that looks like a secret."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         forms = {form for secret in secrets if secret for part in _parts(secret) for form in spellings(part)}
@@ -58,14 +58,14 @@ class Scrubber:
             if len(form) > 3:
                 text = text.replace(form, MASK)
             else:
-                # A very short password would tear words apart: mask it only where it stands alone.
+                # A very short password may be part of ordinary words, so it is masked only as a whole word.
                 text = re.sub(rf"(?<!\w){re.escape(form)}(?!\w)", MASK, text)
         return redact_url(text)
 
     def clean(self, error: BaseException) -> None:
         """Mask secrets in an exception and everything chained to it, in place.
 
-        In place, because Python keeps `__context__` even where `raise … from None` hides it.
+        In place, because Python keeps `__context__` even if `raise … from None` hides it.
         """
         seen: set[int] = set()
         pending: list[BaseException | None] = [error]

@@ -1,4 +1,4 @@
-"""The JSON Schema of the TOML file, for editors and for checks in continuous integration."""
+"""Generate the JSON Schema of the TOML file, for editors and for checks in continuous integration."""
 
 from typing import Any
 
@@ -58,9 +58,9 @@ def _sections(suffix: str) -> Schema:
 
 
 def _groups() -> list[type[Model]]:
-    """Return the models of groups of fields, and those inside them."""
+    """Return the models of groups of fields, including nested models."""
     found = list(GROUPS.values())
-    for model in found:  # grows meanwhile
+    for model in found:  # the list grows during the loop
         found += [one for key in model.model_fields for one in models_in(model, key) if one not in found]
     return found
 
@@ -94,7 +94,7 @@ def _fields(model: type[BaseModel]) -> Schema:
 
 
 def _in_toml(schema: Any) -> Any:
-    """Fit pydantic's schema to TOML, which has no null, and to values that come from the environment."""
+    """Adapt pydantic's schema to TOML, which has no null, and to values from the environment."""
     if isinstance(schema, list):
         return [_in_toml(item) for item in schema]
     if not isinstance(schema, dict):

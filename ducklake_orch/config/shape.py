@@ -1,4 +1,4 @@
-"""Which keys the configuration of a lake has: one answer for files and environment variables."""
+"""The keys of a lake's configuration, shared by files and environment variables."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, get_args, get_origin
@@ -16,12 +16,12 @@ SCHEMES: dict[str, Mapping[str, type[UrlModel]]] = {"catalog": CATALOGS.schemes,
 GROUPS: dict[str, type[Model]] = {"retry": RetryPolicy, "pool": PoolPolicy, "maintenance": MaintenancePolicy}
 HOOKS = frozenset({"on_connect", "on_attach"})
 LAKE_KEYS = frozenset(LakeConfig.model_fields) - HOOKS - {"name"}
-# Keys of free tables that are known all the same.
+# The known keys of tables that otherwise accept any key.
 KNOWN_KEYS: dict[str, Iterable[str]] = {"options": PERSISTED_OPTIONS, "parameters": LIBPQ_PARAMETERS}
 
 
 def models_of(what: str, table: Any) -> list[type[UrlModel]]:
-    """Return what a catalog's or storage's table can be: one model if it says its type, else all of them."""
+    """Return the possible models of a catalog's or storage's table: one if it gives its type, else all."""
     said = table if isinstance(table, dict) else {"url": table}
     kind, scheme = str(said.get("type", "")), scheme_of(str(said.get("url", ""))) or ""
     if kind in TYPES[what]:
@@ -35,7 +35,7 @@ def keys_of(models: Iterable[type[Model]]) -> set[str]:
 
 
 def models_in(model: type[Model], key: str) -> list[type[Model]]:
-    """Return the models that a field holds: as its value, or as the values of a table with keys of the user's own."""
+    """Return the models in a field: as its value, or as the values of a table with user-defined keys."""
     field = model.model_fields.get(key)
     return [] if field is None else [one for one in _parts(field.annotation) if issubclass(one, Model)]
 
@@ -46,7 +46,7 @@ def _parts(annotation: Any) -> Iterable[type]:
 
 
 def is_free_table(models: Iterable[type[Model]], key: str) -> bool:
-    """Return whether a field is a table with keys of the user's own."""
+    """Return whether a field is a table with user-defined keys."""
     return any(_container(model, key) is dict for model in models)
 
 

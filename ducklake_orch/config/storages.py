@@ -1,4 +1,4 @@
-"""The places that can hold a lake's Parquet files."""
+"""The storages that can hold a lake's Parquet files."""
 
 import os
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -33,7 +33,7 @@ class LocalStorage(UrlModel):
     @property
     def data_path(self) -> str:
         """The canonical DATA_PATH: absolute, without `..`, ending in one slash."""
-        # POSIX keeps two leading slashes apart from one; the engine compares paths as strings.
+        # POSIX treats two leading slashes differently from one; the engine compares paths as strings.
         return f"/{os.path.abspath(self.path).strip('/')}/".replace("//", "/")
 
 
@@ -58,7 +58,7 @@ class BucketStorage(UrlModel):
         parts = [part for part in value.split("/") if part]
         if "." in parts or ".." in parts:
             raise ValueError("`.` and `..` have no meaning in an object store")
-        # One spelling: the engine compares paths as strings, and cleans up what it does not recognise.
+        # A single spelling, because the engine compares paths as strings and deletes files that it does not recognise.
         return "/".join(parts)
 
     @model_validator(mode="after")
@@ -132,7 +132,7 @@ class _Endpoint(BucketStorage):
             )
         if isinstance(endpoint, str) and "://" in endpoint:
             scheme, _, rest = endpoint.partition("://")
-            # An endpoint with its scheme says both; an explicit use_ssl still wins.
+            # An endpoint with a scheme implies `use_ssl`; an explicit `use_ssl` overrides it.
             return {"use_ssl": scheme.lower() == "https"} | data | {"endpoint": rest.rstrip("/")}
         return data
 

@@ -1,4 +1,4 @@
-"""What catalogs and storages share: each can be written as a model, a URL, or a table of fields."""
+"""The base of catalogs and storages, each of which is a model, a URL, or a table of fields."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -20,11 +20,11 @@ class UrlModel(Model):
     @classmethod
     @abstractmethod
     def url_fields(cls, url: str) -> dict[str, Any]:
-        """Return the fields that a URL gives: others may still stand beside it."""
+        """Return the fields that a URL sets; the table may hold further ones."""
 
     @classmethod
     def from_url(cls, url: str) -> Self:
-        """Read the URL form."""
+        """Parse the URL form."""
         return cls(**cls.url_fields(url))
 
 
@@ -33,10 +33,10 @@ class Family:
     """All catalogs, or all storages.
 
     Attributes:
-        what: What one of them is called.
-        types: The models by `type`.
-        schemes: The models by the scheme of their URLs.
-        plain: Scheme of a text that is no URL; empty where there is no such thing.
+        what: The name of one of them in messages.
+        types: The models, by `type`.
+        schemes: The models, by URL scheme.
+        plain: The scheme of a text that is not a URL; empty if such texts are refused.
     """
 
     what: str
@@ -45,7 +45,7 @@ class Family:
     plain: str = ""
 
     def table(self, url: str) -> dict[str, Any]:
-        """Return the table of fields that a URL stands for."""
+        """Return the table of fields that a URL means."""
         scheme = scheme_of(url) or self.plain
         if scheme not in self.schemes:
             raise refuse_scheme(url, self.what, self.schemes)
@@ -53,7 +53,7 @@ class Family:
         return {"type": model.model_fields["type"].default, **model.url_fields(url)}
 
     def read(self, value: Any) -> Any:
-        """Build the model that a URL, or a table's `type` or `url`, names; fields beside a `url` override it."""
+        """Build the model for a URL or a table with `type` or `url`; fields next to a `url` override it."""
         if isinstance(value, str | Path):
             value = {"url": str(value)}
         if not isinstance(value, Mapping):
@@ -81,7 +81,7 @@ def _as_texts(value: Any) -> Any:
     return {key: str(item) if isinstance(item, int) else item for key, item in texts.items()}
 
 
-# Parameters are texts for whoever reads them in the end; in TOML they may stand as numbers and booleans.
+# The programs that receive parameters expect texts; TOML may give numbers and booleans.
 _Parameters = BeforeValidator(_as_texts, json_schema_input_type=dict[str, str | int | bool])
 Parameters = Annotated[dict[str, str], _Parameters]
 SecretParameters = Annotated[dict[str, SecretStr], _Parameters]

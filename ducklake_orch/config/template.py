@@ -1,4 +1,4 @@
-"""The commented TOML file that `ducklake-orch init` writes."""
+"""Generate the commented TOML file that `ducklake-orch init` writes."""
 
 import re
 from typing import Any
@@ -9,7 +9,7 @@ from ducklake_orch.config.catalogs import CATALOGS
 from ducklake_orch.config.origins import key_path, toml_string
 from ducklake_orch.config.storages import STORAGES, LocalStorage
 
-# The variable that a secret is usually found in, by the type and field that it belongs to.
+# The usual environment variable of a secret, by type and field.
 _VARIABLES = {
     ("postgres", "password"): "PGPASSWORD",
     ("mysql", "password"): "MYSQL_PASSWORD",
@@ -134,11 +134,11 @@ def starter_toml(name: str, catalog_url: str, storage_url: str | None = None) ->
 
     Args:
         name: Name of the lake.
-        catalog_url: Its catalog. A password in it is left out: a `${VAR}` takes its place.
-        storage_url: Its storage, in the same way; None where MotherDuck keeps the data.
+        catalog_url: Its catalog. A `${VAR}` replaces a password in it.
+        storage_url: Its storage, treated likewise; None if MotherDuck keeps the data.
 
     Raises:
-        ConfigError: When a URL cannot be read.
+        ConfigError: When a URL is invalid.
     """
     lines = [f"[lakes.{key_path(name)}]", f"catalog = {_location(CATALOGS.read(catalog_url))}"]
     if storage_url is not None:

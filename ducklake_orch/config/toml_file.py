@@ -1,4 +1,4 @@
-"""Read a TOML file and refuse what means nothing in it, in every lake and profile, not only the one in use."""
+"""Read a TOML file and refuse unknown keys in every lake and profile, not only in the one in use: `read_toml`."""
 
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -30,7 +30,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     """Read a configuration file and check its keys.
 
     Raises:
-        ConfigFileError: When it is missing, unreadable, no TOML, or has an unknown key.
+        ConfigFileError: When the file is missing, unreadable, not TOML, or has an unknown key.
     """
     data = _parse(path)
     check = _Check(path)
@@ -55,9 +55,9 @@ def _parse(path: Path) -> dict[str, Any]:
         problem, remedy = "its values are nested too deeply.", "No setting needs nesting: correct the file."
     except tomllib.TOMLDecodeError as error:
         problem, remedy = f"invalid TOML: {error}.", "Correct the file at that place."
-    except ValueError:  # of a number with thousands of digits
+    except ValueError:  # raised for a number with thousands of digits
         problem, remedy = "it has a number that is too long.", "Write numbers with at most 18 digits."
-    # Raised here, not in a handler: some of these errors hold the whole text, secrets included.
+    # Raised here, not in a handler: some of these errors hold the whole text, including secrets.
     raise ConfigFileError(f"{path}: {problem}", remedy=remedy)
 
 
@@ -86,7 +86,7 @@ class _Check:
         self.group(GROUPS["maintenance"], shared, (*keys, "maintenance"))
         for name, lake in self.table(data.get("lakes", {}), (*keys, "lakes")).items():
             place = (*keys, "lakes", name)
-            # An overlay of a lake that is not there would be ignored, and another database written to.
+            # An overlay for a lake that does not exist would be ignored, and writes would use another database.
             if keys and name not in base.get("lakes", {}):
                 raise ConfigFileError(
                     f"{self._path}: `{key_path(*place)}` changes a lake that is not in [lakes].",

@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them: `7 days`, `36h`, `PT36H`, `512 MiB`."""
+"""Parse and print durations and sizes as users write them: `7 days`, `36h`, `PT36H`, `512 MiB`."""
 
 import re
 from collections.abc import Callable
@@ -17,7 +17,7 @@ _PART = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
 
 
 def parse_duration(value: Any) -> timedelta:
-    """Read a duration: a number of seconds, `90s`, `1h 30m`, `7 days`, or ISO 8601.
+    """Parse a duration: a number of seconds, `90s`, `1h 30m`, `7 days`, or ISO 8601.
 
     Raises:
         ValueError: When it is none of these, or negative.
@@ -25,7 +25,7 @@ def parse_duration(value: Any) -> timedelta:
     if isinstance(value, timedelta):
         duration = value
     elif isinstance(value, str) and value.strip().upper().startswith("P"):
-        from pydantic import TypeAdapter, ValidationError  # which the tasks of a job need not have
+        from pydantic import TypeAdapter, ValidationError  # imported here because Spark tasks need not have pydantic
 
         try:
             duration = TypeAdapter(timedelta).validate_python(value.strip().upper())
@@ -42,7 +42,7 @@ def parse_duration(value: Any) -> timedelta:
 
 
 def in_words(duration: timedelta) -> str:
-    """Write a duration as people do, in the largest unit that holds it as a whole number."""
+    """Write a duration in the largest unit that gives a whole number."""
     seconds = duration.total_seconds()
     for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
         if seconds and seconds % size == 0:
@@ -52,7 +52,7 @@ def in_words(duration: timedelta) -> str:
 
 
 def parse_size(value: Any) -> int:
-    """Read a size in bytes: a number, `512 MiB`, `1.5GB`.
+    """Parse a size in bytes: a number, `512 MiB`, `1.5GB`.
 
     Raises:
         ValueError: When it is none of these, or negative.
@@ -77,10 +77,10 @@ def _seconds(value: Any) -> float:
 
 
 def read_argument(name: str, read: Callable[[Any], Read], value: Any) -> Read:
-    """Read an argument of a call.
+    """Parse an argument of a call.
 
     Raises:
-        ConfigError: Names the argument, where `read` refuses its value.
+        ConfigError: When `read` refuses the value; names the argument.
     """
     try:
         return read(value)
@@ -101,7 +101,7 @@ def _singular(unit: str) -> str:
 
 
 def in_bytes(size: int) -> str:
-    """Return a size as people read it."""
+    """Return a size in a readable unit."""
     amount, unit = float(size), "B"
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if amount < 1024 or unit == "TiB":

@@ -1,4 +1,4 @@
-"""Read and write the URL forms of catalogs and storages; every part may be percent-encoded."""
+"""Parse and write the URL forms of catalogs and storages; every part may be percent-encoded."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -26,7 +26,7 @@ class Url(NamedTuple):
     query: dict[str, str]
 
     def login_fields(self) -> dict[str, Any]:
-        """Return what the URL says about a database server, without what it leaves out."""
+        """Return the database server fields that the URL sets."""
         fields = {"host": self.host, "port": self.port, "user": self.user, "password": self.password}
         return {key: value for key, value in fields.items() if value is not None} | (
             {"database": self.path} if self.path else {}
@@ -37,17 +37,17 @@ def scheme_of(text: str) -> str | None:
     """Return the scheme of a URL in lower case, or None for a plain path."""
     head, colon, rest = text.partition(":")
     named = head.replace("+", "").replace("-", "").isalnum() and head[0].isalpha()
-    # One letter is a Windows drive; without a slash only MotherDuck's short form (`md:lake`) is a URL.
+    # A single letter is a Windows drive. Without a slash, only MotherDuck's short form (`md:lake`) is a URL.
     known = rest.startswith("//") or head.lower() in {"md", "motherduck"}
     return head.lower() if colon and len(head) > 1 and named and known else None
 
 
 def shown(url: str) -> str:
-    """Return a URL as errors show it: without password and query, where a secret can stand under any misspelt key."""
+    """Return a URL as errors show it: without password and query, since a misspelt query key can hold a secret."""
     scheme, colon, rest = url.partition("://") if "://" in url else ("", "", url)
     login, at, rest = rest.rpartition("@")
     user, mask = re.split("[:/?]", login)[0], f":{MASK}" if ":" in login else ""
-    # What follows a colon and is no port can be a password whose `@host` was forgotten.
+    # Text after a colon that is not a port may be a password without its `@host`.
     place = re.sub(r":(?!\d+(?:/|$)).*", f":{MASK}", rest.partition("?")[0], flags=re.DOTALL)
     return f"{scheme}{colon}{user}{mask}{at}{place}"
 
@@ -57,7 +57,7 @@ def split_url(text: str, *, raw_password: bool = False) -> Url:
 
     Args:
         text: The URL.
-        raw_password: Take `/ ? # @` in a password though they are not encoded, as people paste them.
+        raw_password: Accept unencoded `/ ? # @` in a password, as users paste them.
     """
     scheme, _, rest = text.partition("://")
     login, at, rest = _split_login(rest, raw_password)
@@ -77,7 +77,7 @@ def split_url(text: str, *, raw_password: bool = False) -> Url:
 
 def _split_login(rest: str, raw_password: bool) -> tuple[str, str, str]:
     authority = re.split("[/?]", rest, maxsplit=1)[0]
-    # `user:` before the first slash that is no `host:port` can only be the start of an unencoded password.
+    # A `user:` before the first slash that is not a `host:port` can only begin an unencoded password.
     _, colon, tail = authority.partition(":")
     if raw_password and colon and (not tail.isdigit() or "@" in authority):
         for found in reversed(list(re.finditer("@", rest))):
@@ -105,7 +105,7 @@ def _host_and_port(url: str, authority: str) -> tuple[str, int | None]:
 
 
 def parse_query(url: str, query: str) -> dict[str, str]:
-    """Read query parameters; the same one twice is an error."""
+    """Parse query parameters; a repeated parameter is an error."""
     found: dict[str, str] = {}
     for key, value in parse_qsl(query, keep_blank_values=True):
         if key in found:
@@ -129,7 +129,7 @@ def file_path(url: str, what: str) -> tuple[str, dict[str, str]]:
 
 
 def refuse_unknown(url: str, query: Mapping[str, str], known: Iterable[str]) -> None:
-    """Refuse query parameters that mean nothing, naming the nearest one that does."""
+    """Refuse unknown query parameters, naming the nearest known one."""
     known = set(known)
     for key in query:
         if key not in known:
@@ -137,10 +137,10 @@ def refuse_unknown(url: str, query: Mapping[str, str], known: Iterable[str]) -> 
 
 
 def refuse_scheme(url: str, what: str, known: Iterable[str]) -> ConfigError:
-    """Return the error for a URL whose scheme is none of the known ones."""
+    """Return the error for a URL with an unknown scheme."""
     scheme = scheme_of(url)
     if scheme is None:
-        # A path is what people try first; DuckDB's own `ducklake:sqlite:…` comes second.
+        # Users try a path first, then DuckDB's own `ducklake:sqlite:…`.
         path = url.removeprefix("ducklake:").removeprefix("sqlite:")
         hint = f"Write `sqlite:///{path}`. " if "sqlite" in known and re.fullmatch(r"[\w./~-]+", path) else ""
         remedy = hint + nearest("", known)

@@ -1,1 +1,1 @@
-"""From a configuration to an attached DuckDB connection."""
+"""Open lakes on DuckDB, run statements in them and commit exactly once. Start with `session.open_session`."""

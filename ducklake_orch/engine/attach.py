@@ -1,4 +1,4 @@
-"""The SQL that opens a lake, as text: what connecting runs, and its preview with secrets masked. Needs no engine."""
+"""The SQL that opens a lake, as text: what connecting runs, and its preview with masked secrets. Needs no engine."""
 
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -10,13 +10,13 @@ from ducklake_orch.engine.storage_secrets import create_secret, storage_secret_s
 
 
 class Pin(NamedTuple):
-    """How a connection sees the lake: writable and current, or read-only at some point in time.
+    """Whether a connection can write, and which snapshot it sees: the latest, or one in the past (which is read-only).
 
     Attributes:
         read_only: Whether the engine refuses writes.
-        snapshot: The snapshot that is seen; None for the latest.
-        as_of: The time that is seen; None for now.
-        reads: Whether the user of the connection only reads, even where it is a writable one: a reader creates no lake.
+        snapshot: The snapshot that the connection sees; None for the latest.
+        as_of: The time at which the connection sees the lake; None for now.
+        reads: Whether the caller only reads, even on a writable connection; a reader creates no lake.
     """
 
     read_only: bool = False
@@ -30,12 +30,12 @@ class Pin(NamedTuple):
         return not self.read_only and self.snapshot is None and self.as_of is None
 
     def creates(self, config: LakeConfig) -> bool:
-        """Whether a lake that does not exist is created."""
+        """Whether connecting creates a lake that does not exist."""
         return config.create_if_missing and self.writable and not self.reads
 
 
 def preview(config: LakeConfig, pin: Pin, *, reveal: bool = False) -> str:
-    """Return every statement that connecting runs, one a line."""
+    """Return every statement that connecting runs, one per line."""
     statements = [f"LOAD {identifier(name)}" for name in config.required_extensions]
     statements += setting_statements(config)
     statements += secret_statements(config, reveal=reveal)
@@ -45,13 +45,16 @@ def preview(config: LakeConfig, pin: Pin, *, reveal: bool = False) -> str:
 
 
 def setting_statements(config: LakeConfig) -> list[str]:
-    """Return the settings. UTC is last, fixed, and for all cursors: partition values of timestamps depend on it."""
+    """Return the SET statements of the configured settings, and UTC.
+
+    UTC comes last, for all cursors, and cannot be configured: partition values of timestamps depend on it.
+    """
     statements = [f"SET {identifier(name)} = {literal(value)}" for name, value in config.engine_settings.items()]
     return [*statements, "SET GLOBAL TimeZone = 'UTC'"]
 
 
 def secret_statements(config: LakeConfig, *, reveal: bool) -> list[str]:
-    """Return the CREATE SECRETs for catalog and storage; those that exist already by name need none."""
+    """Return the CREATE SECRET statements for catalog and storage; secrets given by name exist already."""
     dialect = dialect_of(config)
     secret = dialect.secret()
     statements = [] if secret is None else [create_secret(CATALOG_SECRET, secret, reveal=reveal)]
@@ -60,7 +63,7 @@ def secret_statements(config: LakeConfig, *, reveal: bool) -> list[str]:
 
 
 def attach_statements(config: LakeConfig, pin: Pin, *, create: bool, reveal: bool) -> list[str]:
-    """Return what attaches the lake under its alias."""
+    """Return the statements that attach the lake under its alias."""
     dialect = dialect_of(config)
     statements = dialect.database_statements(create=create, reveal=reveal)
     if not dialect.attaches_lake:

@@ -1,6 +1,7 @@
-"""Delete many files: on object stores through the clean-up of a lake in memory, for DuckDB has no statement for it.
+"""Delete many files: `delete_files`. DuckDB has no statement for it, so objects are deleted by a lake in memory.
 
-So it works wherever the engine reads, with its credentials, and with S3's requests for a thousand objects at once.
+The in-memory lake's clean-up works wherever the engine can read, with the engine's credentials, and deletes a thousand
+objects per request on S3.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,14 +22,14 @@ _FILES_IN_ONE_CALL = 500
 
 
 def delete_files(config: LakeConfig, paths: Sequence[str]) -> Mapping[str, str]:
-    """Delete files of a lake; one that is not there is no failure.
+    """Delete files of a lake; a missing file is no failure.
 
     Args:
         config: The lake.
-        paths: The files, absolute.
+        paths: The absolute paths of the files.
 
     Returns:
-        Why not, for each that could not be deleted.
+        The reason for each file that could not be deleted.
     """
     local = [path for path in paths if "://" not in path]
     remote = [path for path in paths if "://" in path]
@@ -44,7 +45,7 @@ def _local_failures(paths: Sequence[str]) -> Iterator[tuple[str, str]]:
         file = Path(path)
         try:
             file.unlink(missing_ok=True)
-            # Spark's own writer has a folder for each write; others of its files may still be in it.
+            # Spark's writer creates a folder for each write; other files of the write may still be in it.
             if file.parent.name.startswith("ducklake-"):
                 with suppress(OSError):
                     file.parent.rmdir()
@@ -63,13 +64,13 @@ def _delete_objects(config: LakeConfig, con: duckdb.DuckDBPyConnection, paths: S
 
 
 def _delete_part(config: LakeConfig, con: duckdb.DuckDBPyConnection, paths: Sequence[str]) -> dict[str, str]:
-    """Delete files with one call; where it fails, look for those that cannot be deleted by halves."""
+    """Delete files with one call; if it fails, split the list in halves to find the files that cannot be deleted."""
     try:
         _clean_up(config, con, paths)
         return {}
     except duckdb.Error as error:
         failure = classify(error, config, "deleting it failed")
-        # Where nobody answers, half of the files would only take as long again.
+        # If the storage does not answer, half of the files would take just as long.
         if len(paths) == 1 or failure.retryable:
             return dict.fromkeys(paths, failure.message)
     half = len(paths) // 2

@@ -1,4 +1,8 @@
-"""Run statements of the extension as one transaction, exactly once: queued, marked, and looked up when in doubt."""
+"""Commit statements of the DuckLake extension as one transaction, exactly once: `commit` and `commit_through`.
+
+A writer waits in the catalog's queue, marks its snapshot with a write id, and searches for that id if the answer to
+COMMIT was lost.
+"""
 
 import contextlib
 import json
@@ -36,23 +40,24 @@ from ducklake_orch.results import CommitInfo, to_json
 log = logging.getLogger("ducklake_orch")
 T = TypeVar("T")
 X = TypeVar("X", bound="Transaction")
-# After these a COMMIT has certainly not happened: the catalog itself said no. Anything else may be a lost answer.
+# With these errors the catalog itself rejected the COMMIT, so it certainly did not happen. With any other error only
+# the answer may have been lost.
 _CERTAIN = (CommitConflictError, CommitMessageRequiredError, CatalogBusyError, ReadOnlyError, UnsupportedStatementError)
 
 
 @dataclass
 class Write:
-    """One transaction of this package, known by its write id however often it is tried.
+    """One transaction of ducklake-orch; all its attempts have the same write id.
 
     Attributes:
-        purpose: What is being written, for messages and the queue.
+        purpose: A description of the write, for messages and the queue.
         info: Author, message and extra of the snapshot.
-        marked: Whether the snapshot carries the write id; not where the statements set the message themselves.
-        repeatable: Whether doing it twice is the same as doing it once, so that it needs no mark.
+        marked: Whether the snapshot carries the write id; false if the statements set the commit message themselves.
+        repeatable: Whether running it twice has the same effect as running it once, so that it needs no write id.
         before: Latest snapshot when the transaction began.
         after: Latest snapshot after it.
-        doubt: The error of a COMMIT that may have happened all the same.
-        committing: Whether a COMMIT was sent and has not failed for certain: what it commits must not be taken away.
+        doubt: The error of a COMMIT that may have succeeded nevertheless.
+        committing: Whether a COMMIT was sent and has not certainly failed; the files that it commits must then be kept.
         kept: The paths of its files that the committed snapshot refers to; None until it is committed.
     """
 
@@ -79,79 +84,79 @@ class Write:
         return json.dumps(to_json(self.info.extra) | {"ducklake_orch": own})
 
     def set_message(self, alias: str) -> str:
-        """Return the statement that marks the running transaction."""
+        """Return the statement that puts the write id and the commit message on the running transaction."""
         author, message, extra = (literal(one) for one in (self.info.author, self.info.message, self.extra))
-        # Literals, not parameters: at its first parameter DuckDB imports pandas, which takes a second.
-        # Not as `alias.set_commit_message`: that is nothing where a schema has the alias for a name, too.
+        # Literals, not parameters: DuckDB imports pandas at its first parameter, which takes a second.
+        # Not `alias.set_commit_message`: that name does not resolve if a schema is named like the alias.
         return f"CALL ducklake_set_commit_message({literal(alias)}, {author}, {message}, extra_info => {extra})"
 
 
 class Transaction(Protocol):
-    """How a write reaches the catalog: through the extension, or through the metadata tables themselves."""
+    """One attempt of a write, either through the extension or directly on the metadata tables."""
 
     def begin(self, write: Write) -> None:
-        """Open it and note in `write` which snapshot it sees."""
+        """Begin the transaction and record in `write` which snapshot it sees."""
         ...
 
     def mark(self, write: Write) -> None:
-        """Make its snapshot carry the write id."""
+        """Put the write id on the snapshot of the transaction."""
         ...
 
     def commit(self) -> None:
-        """Commit it."""
+        """Commit the transaction."""
         ...
 
     def roll_back(self) -> None:
-        """End it, whatever state it is in."""
+        """Roll the transaction back, whatever state it is in."""
         ...
 
 
 class LakeTransaction:
-    """A transaction of the extension: what statements in the lake change becomes one snapshot."""
+    """A transaction of the extension: all changes that statements make to the lake become one snapshot."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
 
     def begin(self, write: Write) -> None:
-        """Open it and note in `write` which snapshot it sees."""
+        """Begin the transaction and record in `write` which snapshot it sees."""
         self.session.con.execute("BEGIN")
         write.before = current_snapshot(self.session)
         if write.marked and not write.info.message:
             refuse_without_message(write.purpose, write.info, required=requires_message(self.session))
 
     def mark(self, write: Write) -> None:
-        """Make its snapshot carry the write id."""
+        """Put the write id on the snapshot of the transaction."""
         if write.marked:
             self.session.con.execute(write.set_message(self.session.config.alias))
 
     def commit(self) -> None:
-        """Commit it."""
+        """Commit the transaction."""
         self.session.con.execute("COMMIT")
 
     def roll_back(self) -> None:
-        """End it, whatever state it is in."""
+        """Roll the transaction back, whatever state it is in."""
         roll_back(self.session)
 
 
 def commit(session: Session, write: Write, work: Callable[[Session], T], *, settle: bool = True) -> T:
-    """Run statements of the extension in a transaction of their own; `work` is called again on every attempt."""
+    """Run statements of the extension in their own transaction; every attempt calls `work` again."""
     return commit_through(LakeTransaction, session, write, lambda one: work(one.session), settle=settle)
 
 
 def commit_through(
     opening: Callable[[Session], X], session: Session, write: Write, work: Callable[[X], T], *, settle: bool = True
 ) -> T:
-    """Run `work` in a transaction of its own, trying again what fails for a passing reason.
+    """Run `work` in its own transaction and retry transient failures.
 
     Args:
-        opening: Gives the transaction of an attempt.
+        opening: Creates the transaction of an attempt.
         session: The lake.
         write: Identity of the transaction; its snapshots are filled in.
-        work: Runs the statements; called again on every attempt.
-        settle: Look up which snapshot it became; a caller that asks the catalog anyway does that itself.
+        work: Runs the statements; every attempt calls it again.
+        settle: Whether to query which snapshot the transaction became; false if the caller queries the catalog anyway.
 
     Raises:
-        UnknownOutcomeError: When the answer to COMMIT was lost and it cannot be found out whether it took.
+        UnknownOutcomeError: When the answer to COMMIT was lost and whether it succeeded cannot be determined.
     """
     last: list[T] = []
 
@@ -167,7 +172,8 @@ def commit_through(
         raise failure
 
     def worth(error: DuckLakeOrchError) -> int:
-        # What earlier commands did to the connection (USE, SET, temporary tables) is gone when it is opened anew.
+        # Reopening loses the state that earlier commands gave the connection (USE, SET, temporary tables), so a retry
+        # would run in a different state.
         return 1 if session.changed and session.broken else by_family(error)
 
     try:
@@ -186,7 +192,7 @@ def commit_through(
 
 
 def refuse_read_only(config: LakeConfig, purpose: str) -> None:
-    """Refuse to write to a lake that is opened to be read, now or in the past."""
+    """Refuse a write to a lake that is opened read-only or at a past snapshot."""
     pin = Pin(config.read_only, config.snapshot, config.as_of)
     if not pin.writable:
         how = "only to be read" if pin.read_only else "in the past"
@@ -195,7 +201,7 @@ def refuse_read_only(config: LakeConfig, purpose: str) -> None:
 
 
 def refuse_managed(config: LakeConfig, purpose: str) -> None:
-    """Refuse to write files for a lake whose files are MotherDuck's, before any work."""
+    """Refuse, before any work, to write files for a lake whose storage MotherDuck manages."""
     if config.storage is None:
         remedy = "Write with SQL in `lake.execute`, or give the lake a bucket: `mode` = `own_bucket` or `own_compute`."
         raise UnsupportedStatementError(
@@ -205,22 +211,22 @@ def refuse_managed(config: LakeConfig, purpose: str) -> None:
 
 
 def requires_message(session: Session) -> bool:
-    """Whether the lake takes no commit without a message."""
-    # Through the connection that is not in the lake: the transaction may be asked nothing before its own statements.
+    """Whether the lake requires a message for every commit."""
+    # On the connection outside the lake: the transaction must not run a query before its own statements.
     row = session.instance.root.execute(dialect_of(session.config).query(message_option_sql(session.config))).fetchone()
     return row is not None and str(row[0]).lower() in ("true", "1")
 
 
 def message_option_sql(config: LakeConfig) -> str:
-    """Return the query for the option that asks for commit messages."""
-    # `key` is a word of MySQL's, unless something stands before it.
+    """Return the query for the option `require_commit_message`."""
+    # MySQL reserves the word `key`, except after a qualifier such as `m.`.
     value = dialect_of(config).texts(["max(m.value)"])
     name = dialect_of(config).table("ducklake_metadata")
     return f"select {value} from {name} m where m.key = 'require_commit_message' and m.scope is null"
 
 
 def refuse_without_message(purpose: str, info: CommitInfo, *, required: bool) -> None:
-    """Refuse a write without a message where the lake asks for one: the engine would let our mark count as one.
+    """Refuse a write without a message if the lake requires one: the engine would accept our write id as a message.
 
     Raises:
         CommitMessageRequiredError: Before anything is written.
@@ -233,9 +239,10 @@ def refuse_without_message(purpose: str, info: CommitInfo, *, required: bool) ->
 
 @contextlib.contextmanager
 def _no_renumbering(session: Session, *, when: bool) -> Iterator[None]:
-    """Let a COMMIT fail rather than be re-numbered by the engine, while a lost attempt may still be on its way.
+    """Keep the engine from renumbering the snapshot of a COMMIT while a lost attempt may still reach the server.
 
-    Both attempts want the same snapshot id. If the lost one gets it after we looked, ours must fail and look again.
+    Both attempts request the same snapshot id. If the lost attempt gets it after our check, this COMMIT must fail, so
+    that the next attempt checks again.
     """
     if not when:
         yield
@@ -280,29 +287,30 @@ def _attempt(
         transaction.roll_back()
         raise
     if failure is None:
-        write.doubt = None  # both would have had the same snapshot id
+        write.doubt = None  # both attempts request the same snapshot id, so only this one committed
         return last[-1]
     transaction.roll_back()
     if committing:
-        # On SQLite a failed COMMIT keeps its lock until DETACH.
+        # SQLite keeps the lock of a failed COMMIT until DETACH.
         session.broken = True
         failure = _judge(write, failure)
         write.committing = write.doubt is not None
-    raise failure  # outside the handler: the engine's error may show a password
+    raise failure  # raised outside the handler: the engine's error may show a password
 
 
 def _judge(write: Write, failure: DuckLakeOrchError) -> DuckLakeOrchError:
-    """Decide what a failed COMMIT means: certainly not done, or only perhaps."""
+    """Classify a failed COMMIT: it certainly did not happen, or it may have happened."""
     if isinstance(failure, _CERTAIN):
         return failure
     if write.doubt is not None and not write.doubt.retryable and write.doubt.message == failure.message:
-        # The same words for the same work on a new connection: no answer was lost, this is the answer.
+        # A second attempt on a new connection failed with the same permanent error, so no answer was lost: this is the
+        # answer.
         write.doubt = None
         return failure
     if not (write.marked or write.repeatable):
         return unknown_outcome(write, failure)
     write.doubt = failure
-    # Transient, whatever it was: the next attempt looks before it does anything.
+    # A transient error, whatever the cause: the next attempt first searches for the write id.
     return CatalogUnreachableError(failure.message, remedy=failure.remedy)
 
 
@@ -310,8 +318,8 @@ def find_lost_commit(session: Session, write: Write, failure: DuckLakeOrchError)
     """Return the snapshot of a COMMIT whose answer was lost.
 
     Raises:
-        UnknownOutcomeError: When no snapshot carries the mark, and a server may still be at it.
-        DuckLakeOrchError: The failure, where no snapshot carries the mark and none can come any more.
+        UnknownOutcomeError: When no snapshot carries the write id but a server may still be committing it.
+        DuckLakeOrchError: The failure, when no snapshot carries the write id and none can appear any more.
     """
     found, certain = None, False
     try:
@@ -329,10 +337,10 @@ def find_lost_commit(session: Session, write: Write, failure: DuckLakeOrchError)
 
 
 def end_users_commit(session: Session, write: Write, failure: DuckLakeOrchError) -> int:
-    """After a failed COMMIT of the user's own: return the snapshot it made all the same.
+    """Return the snapshot that a user's own failed COMMIT created nevertheless.
 
     Raises:
-        DuckLakeOrchError: The failure, when it certainly made none; else that the outcome is unknown.
+        DuckLakeOrchError: The failure, if the COMMIT certainly did not happen; else that the outcome is unknown.
     """
     roll_back(session)
     session.broken = True
@@ -343,7 +351,7 @@ def end_users_commit(session: Session, write: Write, failure: DuckLakeOrchError)
 
 
 def unknown_outcome(write: Write, failure: DuckLakeOrchError) -> UnknownOutcomeError:
-    """Return the error for a COMMIT whose answer was lost and cannot be found out."""
+    """Return the error for a COMMIT whose answer was lost and whose outcome cannot be determined."""
     return UnknownOutcomeError(
         f"{write.purpose}: the answer to COMMIT was lost ({failure.message}).",
         remedy=f"Look at the snapshots after {write.before} before you run it again (write id {write.write_id}).",
@@ -351,20 +359,20 @@ def unknown_outcome(write: Write, failure: DuckLakeOrchError) -> UnknownOutcomeE
 
 
 def roll_back(session: Session) -> None:
-    """End the transaction, whatever state it is in."""
-    # After Ctrl-C the statement's threads still work, and ROLLBACK would wait for them.
+    """Roll the transaction back, whatever state it is in."""
+    # After Ctrl-C the statement's threads keep running, and ROLLBACK would wait for them.
     session.con.interrupt()
     try:
         session.con.execute("ROLLBACK")
-    except duckdb.Error as error:  # the engine has ended it already, or the server has gone
+    except duckdb.Error as error:  # the engine has already ended it, or the server has closed the connection
         log.debug("rollback: %s", type(error).__name__)
 
 
 def find_write(session: Session, write: Write) -> int | None:
-    """Return the snapshot that carries a write id, if it was committed; asks for the newest state there is."""
+    """Return the snapshot that carries a write id if it was committed, according to the newest state of the catalog."""
     table = dialect_of(session.config).table("ducklake_snapshot_changes")
     found = f"select max(snapshot_id) from {table} where commit_extra_info like {literal(f'%{write.write_id}%')}"
-    # Through the connection that is not in the lake: the transaction may see an older state.
+    # On the connection outside the lake: the transaction may see an older state.
     row = session.instance.root.execute(dialect_of(session.config).query(found)).fetchone()
     return int(row[0]) if row and row[0] is not None else None
 

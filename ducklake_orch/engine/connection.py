@@ -1,4 +1,4 @@
-"""The connection that a user gets: DuckDB's own, except that its cursors stay in the lake."""
+"""The connection that users get: DuckDB's own, except that its cursors stay in the lake."""
 
 import os
 from collections.abc import Callable
@@ -14,19 +14,19 @@ _RUNS_SQL = frozenset({"execute", "executemany", "sql", "query", "from_query"})
 
 
 class LakeConnection:
-    """A DuckDB connection that is in the lake, and whose cursors are too.
+    """A DuckDB connection whose current database is the lake, for its cursors as well.
 
-    A plain DuckDB cursor forgets `USE`: a table made through it would land in memory and be lost. Everything else is
-    passed on to the real connection, which `unwrap()` returns.
+    A plain DuckDB cursor forgets `USE`: a table created on it would be in memory and be lost. All other calls are
+    passed to the real connection, which `unwrap()` returns.
 
     Args:
-        con: A connection that is in the lake.
-        use: What its cursors run to get there.
-        alias: The lake's name in SQL, which one of its schemas may have, too; None for another database.
+        con: A connection in the lake.
+        use: The `USE` statement that its cursors run.
+        alias: The lake's name in SQL, which a schema of the lake may have as well; None for another database.
 
     Attributes:
-        qualifies: Whether all that runs SQL puts the lake before ambiguous names; `run` always does. Else the methods
-            are DuckDB's own, which find Python variables of their caller by name.
+        qualifies: Whether every method that runs SQL puts the lake before ambiguous names; `run` always does. If not,
+            the methods are DuckDB's own, which find Python variables of their caller by name.
     """
 
     __slots__ = ("__weakref__", "_alias", "_con", "_cursors", "_pid", "_use", "qualifies")
@@ -44,7 +44,7 @@ class LakeConnection:
         return duckdb.DuckDBPyConnection
 
     def unwrap(self) -> duckdb.DuckDBPyConnection:
-        """Return DuckDB's own object, for functions that are written in C++ and take no other."""
+        """Return DuckDB's own object, for C++ functions that accept no other."""
         if os.getpid() != self._pid:
             raise ForkedConnectionError(
                 f"This connection was opened by process {self._pid}, before the fork that made process {os.getpid()}.",
@@ -53,7 +53,7 @@ class LakeConnection:
         return self._con
 
     def cursor(self) -> "LakeConnection":
-        """Return another connection to the same lake, for another thread say; it ends with this one."""
+        """Return another connection to the same lake, for another thread for example; it is closed with this one."""
         cursor = LakeConnection(self.unwrap().cursor().execute(self._use), self._use, self._alias)
         cursor.qualifies = self.qualifies
         self._cursors.append(cursor)
@@ -80,14 +80,14 @@ class LakeConnection:
         return partial(self._run, found) if self.qualifies and name in _RUNS_SQL else found
 
     def run(self, sql: str, *parameters: Any) -> None:
-        """Execute a statement; its result is this connection's."""
+        """Execute a statement; this connection then holds its result."""
         self._run(self.unwrap().execute, sql, *parameters)
 
     def _run(self, run: Callable[..., Any], sql: Any, *args: Any, **options: Any) -> Any:
         if self._alias is None or not isinstance(sql, str):
             return run(sql, *args, **options)
         if ";" in sql and not (args or options):
-            # One by one: none of them may run twice.
+            # One statement at a time, so that a second attempt repeats only the statement that failed.
             *first, sql = [one.query for one in self.unwrap().extract_statements(sql)] or [sql]
             for statement in first:
                 run_qualified(run, self._alias, statement)

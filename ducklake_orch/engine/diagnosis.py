@@ -1,4 +1,4 @@
-"""Ask a catalog server what is wrong, where its answer to a failed connection is in a language we cannot read."""
+"""Ask a catalog server why it refused a connection, if its message is in a language that we cannot parse."""
 
 import contextlib
 
@@ -19,10 +19,10 @@ _PROBE = "__ducklake_orch_probe"
 
 
 def diagnose(config: LakeConfig, con: duckdb.DuckDBPyConnection, failure: DuckLakeOrchError) -> DuckLakeOrchError:
-    """Return the better error for a failed attach, or the one there is.
+    """Return a more precise error for a failed attach, or the given one.
 
-    A server that was reached but refused is asked again, in a database that is always there: if that opens with the
-    same login, the lake's database is missing.
+    If the server was reached but refused, the same login is tried on a database that always exists: if that succeeds,
+    the lake's database is missing.
     """
     catalog, dialect = config.catalog, dialect_of(config)
     if not dialect.refused(failure):
@@ -33,7 +33,7 @@ def diagnose(config: LakeConfig, con: duckdb.DuckDBPyConnection, failure: DuckLa
         con.execute(secret_statements(probe, reveal=True)[0])
         con.execute(dialect_of(probe).metadata_attach(_PROBE, read_only=True))
     except duckdb.Error as error:
-        # Neither database lets us in: it is the login, or the server's own trouble.
+        # Neither database accepts the login: the login is wrong, or the server itself has a problem.
         again = classify(error, config, f"Opening lake `{config.name}` failed")
         if dialect.refused(again):
             remedy = f"Check user and password of the catalog `{catalog.to_url()}`."

@@ -1,4 +1,4 @@
-"""Run a user's SQL commands one by one and report each of them in a structured result."""
+"""Run a user's SQL commands and report each of them in a structured result: `execute`."""
 
 import logging
 import time
@@ -28,7 +28,7 @@ log = logging.getLogger("ducklake_orch")
 
 @dataclass(frozen=True)
 class Request:
-    """What the caller of `lake.execute` asked for."""
+    """The arguments of `lake.execute`."""
 
     atomic: bool = False
     on_error: Literal["stop", "continue"] = "stop"
@@ -47,7 +47,7 @@ class Request:
 
 
 def execute(config: LakeConfig, commands: str | Sequence[str], request: Request, pin: Pin) -> ExecuteResult:
-    """Run commands; raises only when the lake cannot be opened or the request makes no sense."""
+    """Run commands; raise only if the lake cannot be opened or the request is invalid."""
     started = time.monotonic()
     if not isinstance(commands, str | Sequence):
         raise ConfigError(f"A {type(commands).__name__} is no command.", remedy="Give SQL text, or a list of it.")
@@ -74,18 +74,18 @@ def only_reads(commands: str | Sequence[str]) -> bool:
         with duckdb.connect() as con:
             return all(command.kind == "query" for script in scripts for command in split(con, script))
     except (duckdb.Error, TypeError):
-        return False  # what is wrong with them is said where they run
+        return False  # `execute` reports what is wrong with them
 
 
 def _parse(session: Session, scripts: Sequence[str]) -> list[Command]:
-    """Split everything before anything runs; what cannot be parsed becomes a failed command in its place."""
+    """Split all scripts before anything runs; a script that cannot be parsed becomes one failed command."""
     todo: list[Command] = []
     for script in scripts:
         try:
             todo += split(session.con.unwrap(), script)
         except duckdb.Error as error:
             why = classify(error, session.config, "The command cannot be parsed")
-            secrets_in(script).clean(why)  # the parser quotes the line it stumbled over
+            secrets_in(script).clean(why)  # the parser's error quotes the line
             todo.append(Command(script, "utility", error=why))
     if not todo:
         raise ConfigError("There is no command to execute.", remedy="Give at least one SQL statement.")
@@ -93,7 +93,10 @@ def _parse(session: Session, scripts: Sequence[str]) -> list[Command]:
 
 
 def _summary(session: Session) -> tuple[dict[str, int | None], int | None]:
-    """Count what the lake has; the commands have run, so a server that is gone now must not hide their results."""
+    """Count the lake's snapshots and tables.
+
+    The commands have run already, so their results must be returned even if the server no longer answers.
+    """
     try:
         return (NO_SUMMARY, None) if session.broken else summary(session)
     except duckdb.Error as error:
@@ -103,7 +106,7 @@ def _summary(session: Session) -> tuple[dict[str, int | None], int | None]:
 
 
 def _settled(result: CommandResult, committed: int | None) -> CommandResult:
-    """Fill in the snapshot of the last write, which was not worth a query of its own."""
+    """Fill in the snapshot of the last write, for which no separate query was run."""
     if result.status != "ok" or result.snapshot_before is None or result.snapshot_after is not None:
         return result
     return replace(result, snapshot_after=max(committed or 0, result.snapshot_before))
@@ -116,12 +119,12 @@ class _Run:
         self._session = session
         self._request = request
         self._limit = limit
-        # The transaction that the commands opened themselves, while it is open.
+        # The transaction that the commands began themselves, while it is open.
         self._open: Write | None = None
         self._begun_at = 0
 
     def one_by_one(self, todo: Sequence[Command]) -> list[CommandResult]:
-        """Run each command in its own transaction, or in those that the commands open themselves."""
+        """Run each command in its own transaction, or in the transactions that the commands begin themselves."""
         own_transactions = any(command.transaction for command in todo)
         queued = own_transactions and self._session.pin.writable
         turn = self._session.queue(f"a transaction of {len(todo)} commands") if queued else nullcontext()
@@ -131,7 +134,7 @@ class _Run:
                 if own_transactions:
                     self._end_open_transaction(results, todo)
                 return results
-        except DuckLakeOrchError as error:  # the turn did not come
+        except DuckLakeOrchError as error:  # the wait for the writers' lock timed out
             return [self._failed(0, todo[0], error), *(self._skipped(i, c) for i, c in enumerate(todo) if i)]
 
     def _each(self, todo: Sequence[Command]) -> list[CommandResult]:
@@ -140,7 +143,8 @@ class _Run:
         for index, command in enumerate(todo):
             if stopped or undone:
                 results.append(self._skipped(index, command))
-                # What follows an error inside a transaction belongs to it, up to its end.
+                # After an error inside a transaction, the commands up to the transaction's end belong to it and are
+                # skipped.
                 undone = undone and command.transaction in (None, "begin")
                 continue
             inside, begun = self._open is not None, command.transaction == "begin"
@@ -153,8 +157,8 @@ class _Run:
         return results
 
     def _undo(self, results: list[CommandResult], todo: Sequence[Command]) -> bool:
-        """Roll back the commands' own transaction after an error in it: nothing of it is kept, nothing is ok."""
-        ended = self._open is None  # its COMMIT failed, and has ended it
+        """Roll back the commands' own transaction after an error in it, and report its earlier commands as skipped."""
+        ended = self._open is None  # its COMMIT failed, which ended it
         if not ended:
             roll_back(self._session)
             self._open = None
@@ -163,7 +167,7 @@ class _Run:
         return not ended
 
     def _end_open_transaction(self, results: list[CommandResult], todo: Sequence[Command]) -> None:
-        """Roll back what the commands left open, and say so: nothing of it is kept."""
+        """Roll back a transaction that the commands left open, and report that as the last command's error."""
         if self._open is None:
             return
         message = "The commands leave their transaction open: nothing of it was kept."
@@ -220,7 +224,7 @@ class _Run:
         return result
 
     def _transaction(self, index: int, command: Command, write: Write) -> CommandResult:
-        """Run a BEGIN, COMMIT or ROLLBACK of the user's own; the transaction is marked like ours."""
+        """Run a user's own BEGIN, COMMIT or ROLLBACK; the transaction carries a write id, like ducklake-orch's own."""
         session = self._session
         if command.transaction == "begin":
             result = self._run(index, command)
@@ -229,7 +233,7 @@ class _Run:
             if session.pin.writable and (write.info.message or not requires_message(session)):
                 session.con.execute(write.set_message(session.config.alias))
             else:
-                write.marked = False  # the commands must set a message themselves, and the engine looks whether they do
+                write.marked = False  # the commands must set a message themselves; the engine checks that
             return result
         self._open = None
         if command.transaction == "rollback":
@@ -257,7 +261,7 @@ class _Run:
         return result
 
     def atomically(self, todo: Sequence[Command]) -> list[CommandResult]:
-        """Run all commands in one transaction: one snapshot, or nothing."""
+        """Run all commands in one transaction, which becomes one snapshot or has no effect."""
         if any(command.transaction or command.kind == "maintenance" for command in todo):
             raise ConfigError(
                 "`atomic=True` opens the transaction itself, and maintenance needs its own.",
@@ -283,7 +287,7 @@ class _Run:
                 return [replace(one, snapshot_before=write.before, snapshot_after=write.after) for one in done]
             except (duckdb.Error, DuckLakeOrchError) as error:
                 failure, failed = error, min(len(done), len(todo) - 1)
-        # What ran before the failure was rolled back with it.
+        # The rollback also undid the commands before the failed one.
         return [
             self._failed(i, command, failure) if i == failed else self._skipped(i, command)
             for i, command in enumerate(todo)
@@ -302,12 +306,12 @@ class _Run:
             rows = [] if not description else con.fetchall() if limit is None else con.fetchmany(limit + 1)
         except duckdb.Error:
             raise
-        except Exception as error:  # DuckDB's client raises whatever Python does with a value it cannot hold
+        except Exception as error:  # DuckDB's client passes on Python's error for a value it cannot represent
             reason = scrub(f"{type(error).__name__}: {error}")
             raise StatementError(f"Command {index}: a value of the result has no Python form ({reason}).") from None
         affected = None
         if command.kind in ("dml", "ddl") and names == ["Count"] and len(rows) <= 1:
-            # A DDL statement answers with an empty count, or with that of CREATE TABLE AS.
+            # A DDL statement returns an empty count, CREATE TABLE AS its number of rows.
             affected, rows, columns = (int(rows[0][0]) if rows else None), [], []
         shown = rows if limit is None else rows[:limit]
         return replace(
@@ -329,7 +333,7 @@ class _Run:
             return
         except duckdb.Error as error:
             failure = classify(error, self._session.config, f"Command {index} failed")
-        raise failure  # outside the handler: the engine's error may show a secret
+        raise failure  # raised outside the handler: the engine's error may show a secret
 
     def _parameters(self, command: Command) -> Any:
         params = self._request.params
@@ -344,7 +348,7 @@ class _Run:
     def _failed(self, index: int, command: Command, error: Exception) -> CommandResult:
         ours = classify(error, self._session.config, f"Command {index} failed")
         secrets_in(command.sql).clean(ours)
-        # A lost COMMIT and a wait for somebody else stay what they are, whenever the limit struck.
+        # A lost COMMIT and a wait for another writer keep their own error, even if the time limit was exceeded.
         if self._limit.struck and not isinstance(ours, TransientError | UnknownOutcomeError):
             ours = self._limit.error()
         return replace(self._done(index, command), status="error", error=ours)
@@ -354,7 +358,7 @@ class _Run:
 
 
 def _unique(names: list[str]) -> list[str]:
-    """Number repeated column names, so that no value is lost in a row's dictionary."""
+    """Number repeated column names, so that a row's dictionary keeps every value."""
     seen: dict[str, int] = {}
     result = []
     for name in names:

@@ -1,4 +1,4 @@
-"""Load DuckDB extensions: from the wheels beside duckdb, else from where DuckDB itself keeps or fetches them."""
+"""Load DuckDB extensions from installed wheels, or from DuckDB's own folder or repository: `load_extension`."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,7 +9,7 @@ import duckdb
 from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.errors import ExtensionMissingError
 
-# The pip extra of this package that brings an extension's wheel; None: it comes with the package itself.
+# The pip extra of ducklake-orch that installs an extension's wheel; None if ducklake-orch itself depends on it.
 _EXTRAS = {
     "ducklake": None,
     "httpfs": None,
@@ -23,7 +23,7 @@ _EXTRAS = {
 
 
 class Wheel(NamedTuple):
-    """An extension's wheel and the file in it that fits the running engine, if there is one."""
+    """An extension's wheel: its file for the running engine, if there is one, and the engine versions it supports."""
 
     file: Path | None
     versions: list[str]
@@ -31,7 +31,7 @@ class Wheel(NamedTuple):
 
 def find_wheel(name: str) -> Wheel | None:
     """Return the installed wheel of an extension."""
-    # A dotted name would be looked up as a module in a package.
+    # `find_spec` would take a dotted name for a module in a package.
     spec = find_spec(f"duckdb_extension_{name}") if name.isidentifier() else None
     if spec is None or spec.origin is None:
         return None
@@ -41,7 +41,7 @@ def find_wheel(name: str) -> Wheel | None:
 
 
 def load_extension(con: duckdb.DuckDBPyConnection, name: str) -> str:
-    """Load one extension and return where it came from; signature checks stay on.
+    """Load one extension and return its origin; signature checks stay on.
 
     Raises:
         ExtensionMissingError: When neither a wheel nor DuckDB's own repository has it.
@@ -60,7 +60,7 @@ def load_extension(con: duckdb.DuckDBPyConnection, name: str) -> str:
             reasons.append(str(error).strip().splitlines()[0])
         else:
             return origin
-    # The first reason is the wheel's own, if there is one that fits; the last is that of the repository.
+    # The first reason is that of the wheel, if one fits; the last is that of the repository.
     raise _missing(name, wheel, reasons[0] if wheel and wheel.file else reasons[-1])
 
 

@@ -1,7 +1,7 @@
-"""Turn an engine error into one of ours: by type and by text, once, so that callers only look at the family.
+"""Classify engine errors as ducklake-orch errors, by their text: `classify` and `run`.
 
-Matched on words of the engine's client side and on identifiers, which no server translates; what a Postgres server says
-in its own language is told apart by `diagnosis.diagnose`, which asks the server.
+The patterns match identifiers and messages of the engine's client side, which no server translates. A Postgres server's
+own messages depend on its language; `diagnosis.diagnose` tells them apart by asking the server.
 """
 
 import re
@@ -39,7 +39,7 @@ from ducklake_orch.errors import (
 
 
 class Rule(NamedTuple):
-    """A text that the engine writes, what it means, and what to do. `{…}` in the remedy is filled in from the lake."""
+    """A pattern of the engine's messages, the error it means, and a remedy, whose `{…}` are filled from the lake."""
 
     pattern: str
     error: type[DuckLakeOrchError]
@@ -54,7 +54,7 @@ KEYS_REMEDY = "DuckLake keeps no keys. Write mode `merge` with `keys=…`, or ME
 
 
 def _http(*codes: int) -> str:
-    """Return the pattern of an answer with one of these codes: as a word, for names of files hold such digits too."""
+    """Return the pattern of an HTTP answer with one of these codes, as whole words since file names hold digits."""
     return rf"HTTP[^\n]*(?<![\w./=-])(?:{'|'.join(map(str, codes))})(?![\w./=-])"
 
 
@@ -65,9 +65,9 @@ MISSING_LAKE_REMEDY = (
     "To create it, run `ducklake-orch init --create`, or set `create_if_missing=True` and write to it: reading creates"
     " no lake."
 )
-# The first rule that matches decides; the more specific stand first.
+# The first rule that matches decides, so the more specific rules stand first.
 RULES = [
-    # The engine looks in the network for an extension that a statement needs and nobody loaded
+    # The engine downloads an extension that a statement needs and that is not loaded
     Rule(
         r"Failed to download extension|automatically install the required extension",
         ExtensionMissingError,
@@ -154,7 +154,7 @@ RULES = [
         CatalogUnreachableError,
         "Check that the catalog server runs and can be reached at {catalog}.",
     ),
-    # Somebody else was first, or has the lock
+    # Another writer committed first, or holds the lock
     Rule(
         r"ducklake_snapshot_pkey|ducklake_data_file_pkey|ducklake_delete_file_pkey|Conflict on (?:update|delete|tuple)"
         r"|Duplicate key \"(?:snapshot_id|data_file_id|delete_file_id)|Duplicate entry .* for key"
@@ -248,7 +248,7 @@ _COMPILED = [(re.compile(rule.pattern, re.IGNORECASE | re.DOTALL), rule) for rul
 
 
 def run(con: duckdb.DuckDBPyConnection, sql: str, config: LakeConfig, doing: str) -> duckdb.DuckDBPyConnection:
-    """Execute a statement whose text or error may hold a secret; what it raises is ours, with nothing chained."""
+    """Execute a statement whose text or error may hold a secret; classify errors and chain no engine error."""
     try:
         return con.execute(sql)
     except duckdb.Error as error:
@@ -257,7 +257,7 @@ def run(con: duckdb.DuckDBPyConnection, sql: str, config: LakeConfig, doing: str
 
 
 def run_setting(con: duckdb.DuckDBPyConnection, sql: str, config: LakeConfig) -> None:
-    """Execute a SET; what the engine refuses is wrong in the configuration."""
+    """Execute a SET; a value that the engine refuses is an error in the configuration."""
     try:
         run(con, sql, config, f"Lake `{config.name}`: `{sql}` failed")
         return
@@ -267,12 +267,12 @@ def run_setting(con: duckdb.DuckDBPyConnection, sql: str, config: LakeConfig) ->
 
 
 def classify(error: BaseException, config: LakeConfig, doing: str) -> DuckLakeOrchError:
-    """Return the error of this package that an engine error means, without secrets.
+    """Return the ducklake-orch error that an engine error means, without secrets.
 
     Args:
         error: What the engine raised.
         config: The lake, for its secrets and names.
-        doing: What was being done, for the message.
+        doing: What failed, for the message.
     """
     if isinstance(error, DuckLakeOrchError):
         return error
@@ -287,20 +287,20 @@ def classify(error: BaseException, config: LakeConfig, doing: str) -> DuckLakeOr
 
 
 def _readable(text: str, config: LakeConfig) -> str:
-    """Return the part of an engine's message that a person can act on."""
+    """Return the part of an engine's message that a user can act on."""
     path = config.scrubber(dialect_of(config).metadata_path())
-    # The engine glues its own prefix and the cause together.
+    # The engine puts its own prefix before the cause.
     text = text.rpartition(f'at path + "{path}"')[2]
-    # Where in its own code it noticed an INTERNAL error is of no use to who reads this.
+    # The stack trace of an INTERNAL error does not help the user.
     text = text.partition("\n\nStack Trace:")[0]
-    # The connection strings that it shows hold no address: that is in the secret.
+    # The connection strings in its messages hold no address: the secret holds it.
     text = _NO_ADDRESS.sub("", text)
     where = f" in schema `{config.metadata_schema}`" if config.metadata_schema else ""
     return _NO_LAKE.sub(lambda _: f"the catalog `{config.catalog.to_url()}` holds no lake{where}", text).strip()
 
 
 def create_database(config: LakeConfig) -> str:
-    """Return the remedy for a database that is not there, in its server's SQL."""
+    """Return the remedy for a missing database, in its server's SQL."""
     database = getattr(config.catalog, "database", None)
     return f"Create it: CREATE DATABASE {dialect_of(config).quoted(database)};" if database else "Create it."
 

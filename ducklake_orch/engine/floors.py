@@ -1,4 +1,4 @@
-"""Retention floors: a typo in a raw maintenance call must not cost the lake its history or a writer its files."""
+"""Retention floors: a typo in a raw maintenance call must not delete the lake's history or a writer's files."""
 
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -13,13 +13,13 @@ from ducklake_orch.errors import MaintenanceFloorError
 if TYPE_CHECKING:
     from sqlglot import exp
 
-# By the engine's function: the floors of `lake.maintain`.
+# The floors of `lake.maintain`, by the engine's function.
 FLOORS = {
     "expire_snapshots": maintenance.FLOORS["expire"],
     "cleanup_old_files": maintenance.FLOORS["cleanup"],
     "delete_orphaned_files": maintenance.FLOORS["orphans"],
 }
-# The persisted option that a call without `older_than` falls back to.
+# The persisted option that sets the age for a call without `older_than`.
 _OPTION_OF = {
     "expire_snapshots": "expire_older_than",
     "cleanup_old_files": "delete_older_than",
@@ -28,15 +28,15 @@ _OPTION_OF = {
 
 
 def refuse_below_floor(con: duckdb.DuckDBPyConnection, alias: str, command: Command) -> None:
-    """Refuse a maintenance call that would remove what is younger than its floor.
+    """Refuse a maintenance call that would delete anything younger than its floor.
 
     Args:
         con: A connection to the lake, to evaluate arguments and read options.
         alias: The lake.
-        command: The call.
+        command: The maintenance call.
 
     Raises:
-        MaintenanceFloorError: When it would, or when its arguments cannot be told.
+        MaintenanceFloorError: When it would, or when its arguments cannot be evaluated.
     """
     if command.checkpoints:
         for operation in FLOORS:
@@ -67,7 +67,7 @@ def _check_call(con: duckdb.DuckDBPyConnection, alias: str, operation: str, sql:
 
 
 def _named_arguments(sql: str, operation: str) -> "dict[str, exp.Expression] | None":
-    """Return the named arguments of the call, or None where the statement cannot be understood."""
+    """Return the named arguments of the call, or None if the statement cannot be parsed."""
     import sqlglot
     from sqlglot import exp
 
@@ -106,7 +106,7 @@ def _check_option(con: duckdb.DuckDBPyConnection, alias: str, operation: str) ->
     sql = f"SELECT value FROM ducklake_options({literal(alias)}) WHERE option_name = '{option}' AND scope = 'GLOBAL'"
     row = con.execute(sql).fetchone()
     if row is None:
-        return  # the engine's default: two days, or no expiry at all
+        return  # the engine's default applies: two days, or no expiry at all
     age = con.execute(f"SELECT now() - CAST({literal(row[0])} AS INTERVAL)").fetchone()
     if age is None or age[0] > datetime.now(UTC) - FLOORS[operation]:
         raise _below(operation, f"the lake's option `{option}` is {row[0]!r}")

@@ -1,7 +1,8 @@
-"""Warm in-memory DuckDB instances: extensions loaded, settings and secrets in place, each used by one at a time.
+"""Warm in-memory DuckDB instances with extensions, settings and secrets, each used by one caller at a time.
 
-Loading extensions is what makes a connection slow (their signatures are checked), so a process keeps its instances. For
-a server catalog an instance stays attached while it is idle; a file catalog is attached only while it is used.
+Loading extensions makes a connection slow (their signatures are checked), so a process keeps its instances. An instance
+for a server catalog stays attached while it is idle; a file catalog is attached only while it is used. The entry points
+are `pool.lease` and `working_connection`.
 """
 
 import atexit
@@ -28,8 +29,8 @@ from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.errors import PoolExhaustedError, SettingError
 
 log = logging.getLogger("ducklake_orch")
-# What an instance must look like for the next user: the settings, secrets and databases it started with, no tables in
-# memory (empty ones, which take no memory, are all that can slip through).
+# An instance that is reused must have the settings, secrets and databases that it started with, and no tables in
+# memory. Empty tables take no memory and pass this check.
 _STATE = f"""
 SELECT (SELECT md5(string_agg(name || '=' || coalesce(value, ''), ';' ORDER BY name)) FROM duckdb_settings()),
        (SELECT list(name ORDER BY name) FROM duckdb_secrets()),
@@ -51,22 +52,22 @@ class Instance:
     entered: LakeConnection | None = None
 
     def clean_state(self) -> Any:
-        """Return what has to be the same when the instance comes back."""
+        """Return the state that must be unchanged when the instance is given back."""
         return self.root.execute(_STATE).fetchone()
 
     @contextlib.contextmanager
     def one_thread(self) -> Iterator[None]:
-        """Run small statements in a block: the threads of several busy processes would only wait for each other."""
+        """Run a block of small statements on one thread: threads of busy processes would only wait for each other."""
         row = self.root.execute("SELECT current_setting('threads')").fetchone()
         self.root.execute("SET threads = 1")
         try:
             yield
         finally:
-            with contextlib.suppress(duckdb.Error):  # the instance has ended, and is not used again
+            with contextlib.suppress(duckdb.Error):  # the instance has ended and is not used again
                 self.root.execute(f"SET threads = {row[0] if row else 1}")
 
     def close(self, config: LakeConfig) -> None:
-        """Detach and close; without DETACH the engine leaks memory and, on SQLite, locks."""
+        """Detach and close the instance; without DETACH the engine leaks memory and, on SQLite, locks."""
         try:
             self.detach(config)
         finally:
@@ -84,7 +85,7 @@ class Instance:
 
 
 def start_instance(config: LakeConfig) -> Instance:
-    """Start an instance for a lake: extensions, settings, secrets, `on_connect`; closed again when a step fails."""
+    """Start an instance for a lake: extensions, settings, secrets, `on_connect`; close it if a step fails."""
     root = duckdb.connect(":memory:", config={"custom_user_agent": "ducklake-orch"})
     try:
         for name in config.required_extensions:
@@ -119,7 +120,7 @@ def _same(actual: Any, wanted: Scalar) -> bool:
         return True
     try:
         if left[-1:].isalpha():
-            # The engine prints sizes rounded: `512MB` reads back as `488.2 MiB`.
+            # The engine prints rounded sizes: `512MB` reads back as `488.2 MiB`.
             return abs(parse_size(left) - parse_size(right)) <= 0.01 * parse_size(right)
         return float(left) == float(right)
     except ValueError:
@@ -128,7 +129,7 @@ def _same(actual: Any, wanted: Scalar) -> bool:
 
 @dataclass
 class Pool:
-    """The instances of this process, by the statements that made them. Thread-safe."""
+    """The instances of this process, keyed by the statements that created them. Thread-safe."""
 
     _idle: dict[Any, list[Instance]] = field(default_factory=dict)
     _configs: dict[Any, LakeConfig] = field(default_factory=dict)
@@ -140,11 +141,12 @@ class Pool:
 
         Args:
             config: The lake.
-            pin: Read-only or in the past.
-            apart: Whether it is never going to be attached to a catalog server; then it takes no place there.
+            pin: Read-only or at a past snapshot.
+            apart: Whether the instance is never attached to a catalog server; it then does not count towards the pool's
+                size.
 
         Raises:
-            PoolExhaustedError: When a server lake's connections are all in use for too long.
+            PoolExhaustedError: When all connections of a lake on a server stay in use longer than `pool.wait`.
         """
         key = _key(config, pin, apart=apart)
         with self._changed:
@@ -164,7 +166,7 @@ class Pool:
             raise
 
     def give_back(self, key: Any, instance: Instance, config: LakeConfig, *, keep: bool) -> None:
-        """Take an instance back; one that is not fit for the next user is closed."""
+        """Take an instance back; close it unless it is fit for the next user."""
         if not keep:
             _close_quietly(instance, config)
             self._end_lease(key)
@@ -207,9 +209,9 @@ class Pool:
 
 
 def _key(config: LakeConfig, pin: Pin, *, apart: bool) -> Any:
-    """Return what two uses must have in common to share an instance."""
+    """Return the key that two uses must share to share an instance."""
     statements = [*setting_statements(config), *secret_statements(config, reveal=True)]
-    if not (config.catalog.is_file or apart):  # it stays attached, so the ATTACH belongs to the key
+    if not (config.catalog.is_file or apart):  # the instance stays attached, so the ATTACH is part of the key
         statements += attach_statements(config, pin, create=False, reveal=True)
     hooks: tuple[Callable[..., None] | None, ...] = (config.on_connect, config.on_attach)
     checked = tuple(config.options.items())
@@ -225,12 +227,12 @@ def _close_quietly(instance: Instance, config: LakeConfig) -> None:
 
 @contextlib.contextmanager
 def working_connection(config: LakeConfig, *, apart: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Give a connection that reaches the lake's storage and holds nothing of its catalog, for a block.
+    """Yield a connection that reaches the lake's storage but does not attach its catalog, for a block.
 
     Args:
         config: The lake.
-        apart: Whether the block opens the lake as well: two connections to a catalog server that each wait for the
-            other's place could wait for ever.
+        apart: Whether the caller opens the lake as well. Two callers that each hold one connection of the pool and wait
+            for a second could wait for ever.
     """
     key, instance = pool.lease(config, Pin(config.read_only, config.snapshot, config.as_of), apart=apart)
     process, idle_since, keep = os.getpid(), instance.idle_since, False
@@ -242,7 +244,7 @@ def working_connection(config: LakeConfig, *, apart: bool = False) -> Iterator[d
         if os.getpid() == process:
             pool.give_back(key, instance, config, keep=keep)
             if not apart:
-                # Its connection to a catalog server was not used meanwhile, and may have ended.
+                # The block did not use the connection to a catalog server, which may have ended since.
                 instance.idle_since = idle_since
 
 
@@ -251,7 +253,7 @@ _abandoned: list[Pool] = []
 
 
 def _forget_after_fork() -> None:
-    # The engine's threads are not in the child: closing, or even freeing, these instances could hang it.
+    # The child has none of the engine's threads: closing or even freeing these instances could hang it.
     global pool
     _abandoned.append(pool)
     pool = Pool()

@@ -1,4 +1,4 @@
-"""Look at a lake through its metadata tables, which the extension has attached, at the session's snapshot."""
+"""List a lake's tables, snapshots and options from its metadata tables, at the session's snapshot."""
 
 import json
 import re
@@ -21,7 +21,7 @@ NO_SUMMARY: dict[str, int | None] = {"snapshot_count": None, "latest_snapshot": 
 
 
 def summary(session: Session) -> tuple[dict[str, int | None], int | None]:
-    """Return the counts that `execute` reports about the lake, and the snapshot this session committed last."""
+    """Return the counts that `execute` reports about the lake, and the snapshot that this session committed last."""
     config = session.config
     counts = (
         f"SELECT (SELECT count(*) FROM {dialect_of(config).table('ducklake_snapshot')}) AS s,"
@@ -34,7 +34,7 @@ def summary(session: Session) -> tuple[dict[str, int | None], int | None]:
 
 
 def tables(session: Session) -> list[Table]:
-    """List the tables, in one query."""
+    """List the tables with one query."""
     at, name = current_snapshot(session), metadata
     live = f"begin_snapshot <= {at} AND (end_snapshot IS NULL OR end_snapshot > {at})"
     config = session.config
@@ -58,7 +58,7 @@ def snapshots(session: Session, limit: int | None = None) -> list[Snapshot]:
 
 
 def snapshots_sql(config: LakeConfig, at: int, limit: int | None) -> str:
-    """Return the query for snapshots up to one, newest first; `snapshot_of` makes of a row what it tells."""
+    """Return the query for snapshots up to `at`, newest first; `snapshot_of` turns its rows into snapshots."""
     return f"""
         SELECT s.snapshot_id, s.snapshot_time::TIMESTAMPTZ, s.schema_version, c.changes_made, c.author,
                c.commit_message, c.commit_extra_info
@@ -73,7 +73,7 @@ def snapshot_of(row: Any) -> Snapshot:
     try:
         extra = json.loads(extra) if extra else None
     except ValueError:
-        pass  # another writer put plain text there; it is shown as it is
+        pass  # another program stored plain text there; it is shown as it is
     changes = _CHANGE.findall(_text(row[3]) or "")
     return Snapshot(int(row[0]), row[1], int(row[2]), changes, _text(row[4]), _text(row[5]), extra)
 

@@ -1,4 +1,4 @@
-"""Partition, sort and column specifications as users write them, turned into SQL."""
+"""Turn partition, sort and column specifications, as users write them, into SQL."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,14 +18,14 @@ _SORT_TAIL = re.compile(r"^(.*?)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?\s
 
 
 class PartitionTransform(NamedTuple):
-    """A partition key: a transform, with its number of buckets if it has one, and the column it is of."""
+    """A partition key: the transform, including its number of buckets if it has one, and the column."""
 
     transform: str
     column: str
 
     @property
     def sql(self) -> str:
-        """What SET PARTITIONED BY takes."""
+        """The key as SET PARTITIONED BY takes it."""
         if self.transform == "identity":
             return identifier(self.column)
         if self.transform.startswith("bucket("):
@@ -34,17 +34,17 @@ class PartitionTransform(NamedTuple):
 
 
 def partition_transforms(specs: Sequence[str], columns: Mapping[str, str]) -> list[PartitionTransform]:
-    """Read `day(ts)`, `bucket(16, id)`, `region`.
+    """Parse partition keys such as `day(ts)`, `bucket(16, id)` or `region`.
 
     Args:
-        specs: The keys.
-        columns: Types of the columns.
+        specs: The partition keys.
+        columns: The types of the table's columns, by name.
     """
     return [_partition_key(spec, columns) for spec in _listed("partition_by", specs)]
 
 
 def partition_sql(specs: Sequence[str], columns: Mapping[str, str]) -> str:
-    """Turn partition keys into what SET PARTITIONED BY takes."""
+    """Return partition keys as SET PARTITIONED BY takes them."""
     return ", ".join(key.sql for key in partition_transforms(specs, columns))
 
 
@@ -65,7 +65,7 @@ def _partition_key(spec: str, columns: Mapping[str, str]) -> PartitionTransform:
         buckets = f"({int(count)})"
     if (name := _column(inner, columns)) is None:
         raise ConfigError(f"`{inner.strip()}` in `{spec}` is no column.", remedy=nearest(inner.strip(), columns))
-    # The engine takes such a key, and refuses every row later.
+    # The engine would accept such a key and refuse every row later.
     fits = _TEMPORAL.get(transform)
     if fits and not re.match(fits, columns[name]):
         raise ConfigError(f"`{spec}`: column `{name}` is of type {columns[name]}, which has no {transform}.")
@@ -81,7 +81,7 @@ def _column(text: str, columns: Iterable[str]) -> str | None:
 
 
 class SortTerm(NamedTuple):
-    """A sort key: an expression in SQL, `ASC` or `DESC`, `NULLS FIRST` or `NULLS LAST`; empty where not said."""
+    """A sort key: an SQL expression, `ASC` or `DESC`, `NULLS FIRST` or `NULLS LAST`; unspecified parts are empty."""
 
     expression: str
     direction: str
@@ -89,12 +89,12 @@ class SortTerm(NamedTuple):
 
     @property
     def sql(self) -> str:
-        """What SET SORTED BY takes."""
+        """The key as SET SORTED BY takes it."""
         return " ".join(part for part in self if part)
 
 
 def sort_terms(specs: Sequence[str], columns: Sequence[str]) -> list[SortTerm]:
-    """Read `ts desc nulls last` or `lower(region)`."""
+    """Parse sort keys such as `ts desc nulls last` or `lower(region)`."""
     return [_sort_term(spec, columns) for spec in _listed("sort_by", specs)]
 
 
@@ -106,7 +106,7 @@ def _listed(name: str, specs: Sequence[str]) -> Sequence[str]:
 
 
 def sort_sql(specs: Sequence[str], columns: Sequence[str]) -> str:
-    """Turn sort keys into what SET SORTED BY takes."""
+    """Return sort keys as SET SORTED BY takes them."""
     return ", ".join(term.sql for term in sort_terms(specs, columns))
 
 
@@ -148,7 +148,7 @@ def column_types(schema: Any, con: duckdb.DuckDBPyConnection) -> dict[str, str]:
 
 
 def column_comments(schema: Any) -> dict[str, str]:
-    """Return what a Spark schema says that its columns are for."""
+    """Return the column comments of a Spark schema."""
     if not type(schema).__module__.startswith("pyspark"):
         return {}
     return {one.name: str(one.metadata["comment"]) for one in schema.fields if one.metadata.get("comment")}
@@ -169,7 +169,7 @@ def _checked_type(name: str, given: str, con: duckdb.DuckDBPyConnection) -> str:
         raise UnsupportedStatementError(f"Column `{name}` asks for a key: `{given}`.", remedy=KEYS_REMEDY)
     reason = "only NOT NULL may follow a type"
     try:
-        # The engine reads the type and writes it back: exactly one column, so that nothing else hides in the text.
+        # The engine parses the type and prints it: exactly one column, so that the text can hold nothing but a type.
         found = con.execute(f"DESCRIBE SELECT CAST(NULL AS {kind}) AS c").fetchall()
         if len(found) == 1 and found[0][0] == "c":
             return str(found[0][1]) + (" NOT NULL" if not_null else "")
@@ -188,7 +188,7 @@ def create_table_sql(
     comment: str | None,
     comments: Mapping[str, str],
 ) -> list[str]:
-    """Return the statements that make a table; its layout is set before the first row can come."""
+    """Return the statements that create a table and set its layout before any row is written."""
     names, target = list(columns), table.sql(alias)
     body = ", ".join(f"{identifier(name)} {kind}" for name, kind in columns.items())
     statements = [

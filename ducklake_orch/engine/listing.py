@@ -1,4 +1,4 @@
-"""Find the lakes that share one server database."""
+"""List the lakes that share one server database: `list_lakes`."""
 
 import duckdb
 

@@ -1,7 +1,8 @@
-"""The catalog's queue: whatever this package writes to a lake waits for its turn here (see docs/architecture.md).
+"""The locks of a catalog, above all the queue in which its writers wait (see docs/architecture.md).
 
-Without it, rivals collide at COMMIT and the unlucky one starts again; with it every commit succeeds at its first try.
-A holder that dies frees its place: the operating system drops its file lock, the server its session lock.
+Without the queue, concurrent writers collide at COMMIT and the loser starts again; with it every commit succeeds at the
+first attempt. A holder that dies releases the lock: the operating system drops its file lock, the server its session
+lock.
 """
 
 import contextlib
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ducklake_orch")
 LOCK_ALIAS = "__ducklake_orch_queue"
-# A place in the queue is meant to be held for milliseconds.
+# A writer is expected to hold the queue for milliseconds.
 _LONG_HOLD_S = 1.0
 
 
@@ -43,38 +44,38 @@ class Queue(Protocol):
     """Serialises the writers of one lake."""
 
     def hold(self, purpose: str, timeout: float) -> contextlib.AbstractContextManager[Check]:
-        """Wait for this writer's turn and keep it for the duration of the block.
+        """Wait for the lock and hold it for the duration of the block.
 
-        Gives a function that raises when the turn was lost, to be called right before COMMIT: a lock ends with the
-        connection that holds it.
+        The block gets a function that raises if the lock was lost, to be called right before COMMIT: a lock ends with
+        the connection that holds it.
 
         Raises:
-            LakeLockedError: When the turn did not come within `timeout` seconds; says who holds it.
+            LakeLockedError: When the lock is not free within `timeout` seconds; the message names the holder.
         """
         ...
 
 
 def _always_held() -> None:
-    """Nothing to check: this turn cannot be lost while the process lives."""
+    """Do nothing: this lock cannot be lost while the process lives."""
 
 
 class NoQueue:
-    """For catalogs that serialise by themselves (MotherDuck), and for readers."""
+    """No lock, for catalogs that serialise their writers themselves (MotherDuck) and for readers."""
 
     @contextlib.contextmanager
     def hold(self, purpose: str, timeout: float) -> Iterator[Check]:
-        """Do not wait."""
+        """Run the block without a lock."""
         yield _always_held
 
 
-# Which threads of this process hold which lock files, and through which descriptors. Waiting for oneself would last for
-# ever; a forked child has to let go of what it inherits.
+# The lock files that each thread of this process holds, and the open descriptors of lock files. A thread that waited
+# for itself would wait for ever. A forked child closes the descriptors that it inherits.
 _held: Counter[tuple[Path, int]] = Counter()
 _descriptors: set[int] = set()
 
 
 def _let_go_after_fork() -> None:
-    # Closing is right, unlocking is not: the lock belongs to the open file, which the parent still has.
+    # Close, but do not unlock: the lock belongs to the open file, which the parent still has.
     for file in _descriptors:
         os.close(file)
     _descriptors.clear()
@@ -85,10 +86,10 @@ os.register_at_fork(after_in_child=_let_go_after_fork)
 
 
 class FileQueue:
-    """A lock file beside a SQLite or DuckDB catalog; with a `name` another one than that of the writers."""
+    """A lock file next to a SQLite or DuckDB catalog; with a `name` it is a separate lock from the writers' one."""
 
     def __init__(self, catalog: Path, *, shared: bool = False, name: str = "") -> None:
-        # Through a link or not, it is the same lake.
+        # A symbolic link to the catalog leads to the same lock.
         self._catalog = Path(os.path.realpath(catalog))
         self._name = name
         self.path = self._catalog.with_name(f"{self._catalog.name}{f'.{name}' if name else ''}.lock")
@@ -113,9 +114,9 @@ class FileQueue:
                 if os.getpid() == process:
                     _held[me] -= 1
                     if self._mode == fcntl.LOCK_EX and not self._catalog.exists():
-                        self.path.unlink(missing_ok=True)  # no lake was made: leave nothing behind
+                        self.path.unlink(missing_ok=True)  # no lake was created: leave nothing behind
                     elif self._mode == fcntl.LOCK_EX:
-                        os.ftruncate(file, 0)  # or a reader's lock would be taken for this writer's
+                        os.ftruncate(file, 0)  # else a reader's lock would be reported as this writer's
                     fcntl.flock(file, fcntl.LOCK_UN)
                     _mention_long_hold(purpose, started, self._name)
 
@@ -127,7 +128,7 @@ class FileQueue:
             self._wait(file, purpose, timeout, me)
             if os.fstat(file).st_nlink:
                 return file
-            # Who held it has removed it; another writer may hold the new one.
+            # The previous holder removed the file; another writer may hold the lock on a new one.
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[int | None]:
@@ -142,28 +143,28 @@ class FileQueue:
                     remedy="A writer must be able to write to the folder of the catalog and to the lock file. Remove a"
                     " lock file that another user left behind.",
                 ) from error
-            # A reader of a catalog in a read-only folder: nobody there can write either.
+            # A reader of a catalog in a read-only folder needs no lock: no process can write there.
             yield None
             return
         _descriptors.add(file)
         try:
             yield file
         finally:
-            if file in _descriptors:  # not in a forked child, which has closed it
+            if file in _descriptors:  # a forked child has closed it already
                 _descriptors.remove(file)
                 os.close(file)
 
     def _open(self) -> int:
-        """Open the lock file, and make sure that only those who may write the catalog can lock it.
+        """Open the lock file, and make sure that only users who may write the catalog can lock it.
 
-        A process that can open a file, if only to read it, can hold its lock; so the file denies everything to those
-        who may not write the catalog. No link is followed: a writer empties the file.
+        A process that can open a file, even only for reading, can hold its lock. So the file's mode denies everything
+        to users who may not write the catalog. Links are not followed, because a writer empties the file.
         """
         flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         made, mode = False, self._lock_mode()
         while True:
             try:
-                # Without O_CREAT where it is there: in a sticky folder Linux refuses that for a file of another user.
+                # Without O_CREAT if the file exists: in a sticky folder Linux refuses O_CREAT on another user's file.
                 file = os.open(self.path, flags | (os.O_CREAT | os.O_EXCL if made else 0), mode)
                 break
             except (FileNotFoundError, FileExistsError):
@@ -180,9 +181,9 @@ class FileQueue:
             if found.st_uid not in owners and not mode & 0o020:
                 raise self._no_lock_file(f"it belongs to user {found.st_uid}, who owns neither catalog nor folder")
             if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) != mode:
-                os.fchmod(file, mode)  # the umask, or an older version, has made it otherwise
+                os.fchmod(file, mode)  # the umask or an older version created it with another mode
             if made and self._catalog.exists() and self._catalog.stat().st_gid != found.st_gid:
-                with contextlib.suppress(OSError):  # not a member of the group that may write the catalog
+                with contextlib.suppress(OSError):  # this user is not a member of the group that may write the catalog
                     os.fchown(file, -1, self._catalog.stat().st_gid)
         except BaseException:
             os.close(file)
@@ -190,10 +191,10 @@ class FileQueue:
         return file
 
     def _lock_mode(self) -> int:
-        """Return the mode of the lock file: all for those who may write the catalog, nothing for others."""
+        """Return the mode of the lock file: full access for users who may write the catalog, none for others."""
         try:
             mode = self._catalog.stat().st_mode
-        except OSError:  # the catalog is still to be made: as the folder's writers may
+        except OSError:  # the catalog does not exist yet: users who can write its folder may lock
             mode = self._catalog.parent.stat().st_mode if self._catalog.parent.exists() else 0
             mode &= ~0o002 if mode & stat.S_ISVTX else ~0
         return 0o600 | (0o060 if mode & 0o020 else 0) | (0o006 if mode & 0o002 else 0)
@@ -254,29 +255,31 @@ class FileQueue:
 
 
 class PostgresQueue:
-    """An advisory lock, held by a connection of its own; with a `name` another one than that of the writers.
+    """An advisory lock on its own connection; with a `name` it is a separate lock from the writers' one.
 
-    Not by the writing transaction: its snapshot would be older than the end of the wait, and read stale data.
+    The writing transaction cannot hold the lock: its snapshot would be older than the end of the wait and show stale
+    data.
     """
 
     def __init__(self, con: duckdb.DuckDBPyConnection, dialect: "Dialect[Any]", *, name: str = "") -> None:
         self._con = con
         self._dialect = dialect
         self._name = name
-        # The server keeps advisory locks apart by database; a schema is a lake.
+        # The server keeps advisory locks per database, and each schema is a lake.
         lake = f"ducklake-orch:{dialect.config.metadata_schema or 'public'}{f':{name}' if name else ''}"
         digest = hashlib.sha256(lake.encode()).digest()
         self.key = int.from_bytes(digest[:8], "big", signed=True)
 
     @contextlib.contextmanager
     def hold(self, purpose: str, timeout: float) -> Iterator[Check]:
-        """Wait for the advisory lock; the server queues the waiting in order."""
+        """Wait for the advisory lock; the server grants it in the order of requests."""
         note = f"{purpose} (process {os.getpid()} on {socket.gethostname()})"
         wait = f"set local lock_timeout = {max(1, int(timeout * 1000))}; select pg_advisory_xact_lock({self.key})"
-        # The note is seen in pg_stat_activity by whoever waits.
+        # The note shows in pg_stat_activity, for users of the database who wait.
         note_sql = f"set local application_name = {literal(note[:60])}"
-        # The connection is idle while the writer works; a server that ends idle ones would end the turn.
-        # A lock that is held for long must not hold back the server's VACUUM, as a snapshot of its data would.
+        # The connection is idle while the writer works; a server that closes idle connections would end the lock.
+        # A lock that is held for long must not hold back the server's VACUUM, which a long transaction snapshot would
+        # do.
         snapshot = "set transaction isolation level read committed; " if self._name else ""
         sql = f"{snapshot}{wait}; {note_sql}; set local idle_in_transaction_session_timeout = 0"
         with _transaction(self._con) as cursor:
@@ -284,10 +287,10 @@ class PostgresQueue:
             try:
                 cursor.execute(f"CALL postgres_execute('{LOCK_ALIAS}', {literal(sql)})")
             except Exception as error:
-                # What the server says about it depends on its language.
+                # The server's message depends on its language, so it is not parsed.
                 holder = self.holder(cursor)
                 if time.monotonic() - asked < timeout * 0.9:
-                    raise  # the server has gone, or somebody ended the connection
+                    raise  # the server or an administrator closed the connection
                 holder = holder or "a holder that has just let go"
                 raise _locked("the catalog's advisory lock", purpose, timeout, holder) from error
             started = time.monotonic()
@@ -311,22 +314,23 @@ class PostgresQueue:
 
 
 class MySQLQueue:
-    """A named lock of the server, held by a connection of its own; with a `name` another one than the writers'."""
+    """A named lock of the server on its own connection; with a `name` it is a separate lock from the writers' one."""
 
     def __init__(self, con: duckdb.DuckDBPyConnection, dialect: "Dialect[Any]", *, name: str = "") -> None:
         self._con = con
         self._dialect = dialect
         self._name = name
-        # The server keeps named locks for all databases together, and each of them is a lake. It names the database,
-        # since the configuration may only know a secret's name. Such a name has 64 characters at most.
+        # The server shares named locks between all its databases, and each database is a lake. The server itself
+        # inserts the database's name, since the configuration may only know the name of a secret. A lock name has at
+        # most 64 characters.
         lake = f"concat(database(), {literal(f':{name}')})" if name else "database()"
         self._key = f"concat('ducklake-orch:', sha1({lake}))"
 
     @contextlib.contextmanager
     def hold(self, purpose: str, timeout: float) -> Iterator[Check]:
-        """Wait for the named lock; the server queues the waiting in order."""
-        # GET_LOCK answers 0 when it fails, which nobody would see: the subquery makes an error of it. In SET, because
-        # DO turns errors into warnings and would let two writers in.
+        """Wait for the named lock; the server grants it in the order of requests."""
+        # GET_LOCK returns 0 when it fails, which would pass unnoticed, so the subquery turns 0 into an error. The
+        # statement is SET, because DO turns errors into warnings and would let two writers in.
         take = f"set @ducklake_orch = if(get_lock({self._key}, {timeout}) = 1, 1, (select 1 union select 2))"
         with _transaction(self._con) as cursor:
             try:
@@ -343,7 +347,7 @@ class MySQLQueue:
             finally:
                 try:
                     cursor.execute(f"CALL mysql_execute('{LOCK_ALIAS}', {release})")
-                except duckdb.Error as error:  # the connection has ended, and the lock with it
+                except duckdb.Error as error:  # the connection has ended, which released the lock
                     log.debug("giving back the queue's lock: %s", type(error).__name__)
                 _mention_long_hold(purpose, started, self._name)
 
@@ -373,7 +377,7 @@ def _run(cursor: duckdb.DuckDBPyConnection, check: str) -> None:
 
 @contextlib.contextmanager
 def _transaction(con: duckdb.DuckDBPyConnection) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Run a block in a transaction of its own connection; its end gives the lock back, whatever happened inside."""
+    """Run a block in a transaction on its own connection; the end of the transaction always releases the lock."""
     with contextlib.closing(con.cursor()) as cursor:
         cursor.execute("BEGIN")
         try:
@@ -381,7 +385,7 @@ def _transaction(con: duckdb.DuckDBPyConnection) -> Iterator[duckdb.DuckDBPyConn
         finally:
             try:
                 cursor.execute("COMMIT")
-            except Exception as error:  # the server dropped the connection, and the lock with it
+            except Exception as error:  # the server closed the connection, which released the lock
                 log.debug("the queue's connection ended early: %s", type(error).__name__)
 
 
@@ -399,5 +403,5 @@ def _locked(what: str, purpose: str, timeout: float, holder: str, *, mine: bool 
 
 def _mention_long_hold(purpose: str, started: float, name: str) -> None:
     held = time.monotonic() - started
-    if held > _LONG_HOLD_S and not name:  # no writer waits for other locks
+    if held > _LONG_HOLD_S and not name:  # writers wait only for the unnamed lock
         log.warning("%s kept other writers waiting for %.1f s", purpose, held)

@@ -1,4 +1,4 @@
-"""Bring a lake into an instance: ATTACH it, make it where that is asked for, enter it; or leave nothing behind."""
+"""Attach a lake to an instance, create it if requested, and enter it; a failure leaves nothing behind."""
 
 import contextlib
 import logging
@@ -36,12 +36,12 @@ from ducklake_orch.errors import (
 )
 
 log = logging.getLogger("ducklake_orch")
-# A server connection that was idle for longer is asked whether it is still there.
+# A server connection that was idle for longer is tested before use.
 _TRUSTED_IDLE_S = 1.0
 
 
 def catalog_queue(config: LakeConfig, instance: Instance) -> Queue:
-    """Return the queue of a lake's catalog; a server's gets its own connection, attached on first use."""
+    """Return the queue of a lake's catalog; a server's queue has its own connection, attached on first use."""
     dialect = dialect_of(config)
 
     def connect() -> duckdb.DuckDBPyConnection:
@@ -55,7 +55,7 @@ def catalog_queue(config: LakeConfig, instance: Instance) -> Queue:
 
 
 def enter(config: LakeConfig, instance: Instance) -> LakeConnection:
-    """Return a connection that is in the lake: the one left by the last user who left it as it was, or a new one."""
+    """Return a connection in the lake: the previous session's, if it was left unchanged, or a new one."""
     entered, instance.entered = instance.entered, None
     if entered is not None:
         return entered
@@ -72,7 +72,7 @@ def enter(config: LakeConfig, instance: Instance) -> LakeConnection:
 
 
 def _use(cursor: duckdb.DuckDBPyConnection, use: str, config: LakeConfig) -> None:
-    """Go into an attached lake; one that has no schema yet is being made, on MySQL for all to see."""
+    """Enter an attached lake. A lake without a schema is still being created, which MySQL shows to every connection."""
     try:
         cursor.execute(use)
         return
@@ -84,9 +84,10 @@ def _use(cursor: duckdb.DuckDBPyConnection, use: str, config: LakeConfig) -> Non
 
 
 def attach(config: LakeConfig, pin: Pin, instance: Instance, *, entering: bool = True) -> None:
-    """Attach the lake to an instance, trying again what fails for a passing reason; creates it where asked to.
+    """Attach the lake to an instance and retry transient failures; create the lake if the configuration asks for it.
 
-    A file is entered only where asked to: that takes far longer than attaching it. A server's connection is kept.
+    A file catalog is entered only on request: entering takes far longer than attaching. A server's connection is kept,
+    so it is always entered.
     """
     if instance.attached:
         if _still_good(config, instance, entering):
@@ -105,13 +106,13 @@ def attach(config: LakeConfig, pin: Pin, instance: Instance, *, entering: bool =
         instance.state = instance.clean_state()
     try:
         _warn_of_drift(config, instance)
-    except BaseException:  # a warning can be an error
+    except BaseException:  # the warning filters can turn a warning into an error
         instance.detach(config)
         raise
 
 
 def _worth_of_an_attach(error: DuckLakeOrchError) -> int:
-    # A server that is down, or a wrong password, is worth one more look, not two minutes of them.
+    # An unreachable server or a wrong password is worth one retry, not two minutes of them.
     return 2 if isinstance(error, CatalogUnreachableError | AuthenticationError) else by_family(error)
 
 
@@ -125,7 +126,7 @@ def _warn_of_drift(config: LakeConfig, instance: Instance) -> None:
 def _attach_or_create(config: LakeConfig, pin: Pin, instance: Instance, entering: bool) -> None:
     refuse_missing(config, pin)
     file = config.catalog_file
-    # Attaching a file that is not there would make an empty one, whatever the options say.
+    # Attaching a missing file would create an empty one, whatever the options say.
     if file is None or file.exists():
         try:
             _run_attach(config, pin, instance, create=False, entering=entering)
@@ -138,7 +139,7 @@ def _attach_or_create(config: LakeConfig, pin: Pin, instance: Instance, entering
 
 
 def refuse_missing(config: LakeConfig, pin: Pin) -> None:
-    """Refuse a catalog file that is not there; the engine would leave an empty one behind."""
+    """Refuse a catalog file that does not exist; the engine would leave an empty one behind."""
     file = config.catalog_file
     if file is not None and not file.exists() and not pin.creates(config):
         raise LakeNotFoundError(
@@ -152,7 +153,7 @@ def _create(config: LakeConfig, pin: Pin, instance: Instance) -> None:
     new = [] if file is None else [file.parent]
     new += [Path(config.storage.data_path)] if isinstance(config.storage, LocalStorage) else []
     timeout = config.lock_timeout.total_seconds()
-    # Two first writers must not both make the lake.
+    # Two concurrent first writers must not both create the lake.
     with folders(*new), catalog_queue(config, instance).hold(f"creating lake `{config.name}`", timeout):
         made_here = file is not None and not file.exists()
         try:
@@ -172,7 +173,7 @@ def _remove_half_made(path: Path) -> None:
 
 @contextlib.contextmanager
 def folders(*paths: Path) -> Iterator[None]:
-    """Make the folders of a new lake; when it is not made, they go again."""
+    """Create the folders of a new lake; delete them again if the lake is not created."""
     made = [one for path in paths for one in (path, *path.parents) if not one.exists()]
     try:
         for path in paths:
@@ -180,7 +181,7 @@ def folders(*paths: Path) -> Iterator[None]:
         yield
     except BaseException:
         for folder in sorted(made, reverse=True):
-            with contextlib.suppress(OSError):  # not empty: the lake was made, or somebody else uses it
+            with contextlib.suppress(OSError):  # not empty: the lake exists, or another program uses the folder
                 folder.rmdir()
         raise
 
@@ -200,14 +201,14 @@ def _make_folder(path: Path) -> None:
 
 
 def _run_attach(config: LakeConfig, pin: Pin, instance: Instance, *, create: bool, entering: bool) -> None:
-    """Attach and enter the lake once; engine errors become ours, told apart with the server's help."""
+    """Attach and enter the lake once; diagnose engine errors with the server's help and raise ducklake-orch errors."""
     try:
         try:
             _attach(config, pin, instance, create)
         except DataPathMismatchError as error:
             if not any(f'"file://{host}{config.data_path}"' in error.message for host in ("", "localhost")):
                 raise
-            # The same folder: another program has written it as a URL, and the engine compares texts.
+            # It is the same folder: another program stored it as a URL, and the engine compares texts.
             _attach(config.model_copy(update={"override_data_path": True}), pin, instance, create)
         instance.attached = True
         if entering:
@@ -215,7 +216,7 @@ def _run_attach(config: LakeConfig, pin: Pin, instance: Instance, *, create: boo
         return
     except DuckLakeOrchError as error:
         failure = error
-    except BaseException:  # a hook of the user's
+    except BaseException:  # raised by a user's hook
         instance.detach(config)
         raise
     instance.detach(config)
@@ -228,15 +229,15 @@ def _attach(config: LakeConfig, pin: Pin, instance: Instance, create: bool) -> N
 
 
 def _still_good(config: LakeConfig, instance: Instance, entering: bool) -> bool:
-    """Whether an attached instance still reaches its server."""
+    """Whether an attached instance still has a working connection to its server."""
     dialect = dialect_of(config)
     try:
         if time.monotonic() - instance.idle_since > _TRUSTED_IDLE_S:
             for alias in [config.metadata_alias] + [LOCK_ALIAS] * instance.queue_attached:
                 instance.root.execute(dialect.query("select 1", alias=alias)).fetchall()
         if entering:
-            # DuckDB would not see the first rows that others delete in a new table. Listing the tables anew takes
-            # 15 ms, so sessions that only need the metadata look for such tables themselves.
+            # Without a refresh DuckDB does not see the first rows that others delete in a new table. Listing the tables
+            # again takes 15 ms, so sessions that only need the metadata search for such tables themselves.
             dialect.refresh_tables(instance.root)
         instance.entered = enter(config, instance)
     except (duckdb.Error, TransientError) as error:

@@ -1,4 +1,4 @@
-"""The lake's persisted options: write them, and compare what is configured with what the catalog says."""
+"""Check and set the lake's persisted options, and compare the configured options with those in the catalog."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,12 +11,12 @@ from ducklake_orch.config.units import parse_size
 from ducklake_orch.engine.quoting import TableName, literal
 from ducklake_orch.errors import ConfigError
 
-# Read by the engine for the lake as a whole, wherever they are set.
+# The engine reads these for the whole lake only, wherever they are set.
 _LAKE_WIDE = frozenset({"expire_older_than", "delete_older_than", "require_commit_message"})
 
 
 def check_option(name: str, value: Scalar, *, scoped: bool = False) -> None:
-    """Refuse an option that the engine does not know, or that it accepts and that breaks what follows.
+    """Refuse an option that the engine does not know, or one that it accepts but that breaks later statements.
 
     Args:
         name: The option.
@@ -24,7 +24,7 @@ def check_option(name: str, value: Scalar, *, scoped: bool = False) -> None:
         scoped: Whether it is set for a schema or a table only.
 
     Raises:
-        ConfigError: Says what to do instead.
+        ConfigError: When the option is refused; the remedy says what to do instead.
     """
     if name not in PERSISTED_OPTIONS:
         raise ConfigError(f"Unknown option `{name}`.", remedy=nearest(name, PERSISTED_OPTIONS))
@@ -39,10 +39,10 @@ def check_option(name: str, value: Scalar, *, scoped: bool = False) -> None:
 
 
 def check_compression(options: Mapping[str, Any]) -> None:
-    """Refuse a compression level that the compression has not: each later INSERT would fail.
+    """Refuse a compression level for a codec without levels: each later INSERT would fail.
 
     Args:
-        options: All options that hold for the lake, schema or table, the new one among them.
+        options: All options in force for the lake, schema or table, including the new ones.
     """
     level, codec = options.get("parquet_compression_level"), str(options.get("parquet_compression", "snappy"))
     if level is not None and codec.lower() != "zstd":
@@ -53,7 +53,7 @@ def check_compression(options: Mapping[str, Any]) -> None:
 
 
 def in_order(options: Mapping[str, Scalar]) -> list[tuple[str, Scalar]]:
-    """Return options in an order in which they can be set one by one: the compression before its level."""
+    """Return options in an order in which they can be set one at a time: the compression before its level."""
     return sorted(options.items(), key=lambda option: option[0] == "parquet_compression_level")
 
 
@@ -68,7 +68,7 @@ def set_option_sql(
 
 
 def drift(config: LakeConfig, con: duckdb.DuckDBPyConnection) -> list[tuple[str, Any, str | None]]:
-    """Return the configured options that the lake does not have: name, wanted value, actual value."""
+    """Return the configured options that differ from the lake's: name, wanted value, actual value."""
     sql = f"SELECT option_name, value FROM ducklake_options({literal(config.alias)}) WHERE scope = 'GLOBAL'"
     actual = dict(con.execute(sql).fetchall())
     return [
@@ -84,6 +84,6 @@ def _same(actual: str | None, wanted: Any) -> bool:
     if str(actual).lower() == str(wanted).lower():
         return True
     try:
-        return parse_size(actual) == parse_size(str(wanted))  # the engine keeps `1MB` as 1000000
+        return parse_size(actual) == parse_size(str(wanted))  # the engine stores `1MB` as 1000000
     except ValueError:
         return False

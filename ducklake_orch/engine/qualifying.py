@@ -1,6 +1,7 @@
-"""Let a schema be called like the lake: DuckDB then takes `shop.orders` for the lake `shop` as well, and refuses it.
+"""Qualify names where a schema has the same name as the lake, which DuckDB otherwise refuses as ambiguous.
 
-As everywhere in this package, the first of two parts is meant to be the schema; `shop.shop.orders` says so to DuckDB.
+With a lake and a schema `shop`, DuckDB takes `shop` in `shop.orders` for either. As everywhere in ducklake-orch, the
+first of two parts means the schema, so the statement is run with `shop.shop.orders`.
 """
 
 import re
@@ -13,7 +14,7 @@ from ducklake_orch.engine.quoting import folded, identifier
 
 _AMBIGUOUS = "Ambiguous reference to catalog or schema"
 _NAME = re.compile(rb'"(?:[^"]|"")*"|[A-Za-z_\x80-\xff][\w$\x80-\xff]*')
-# Words that the name of a table, a view or a function follows.
+# Keywords that the name of a table, a view or a function follows.
 _BEFORE_A_TABLE = frozenset(
     b"from join into update table view exists using call describe summarize replace macro function only".split()
 )
@@ -35,14 +36,14 @@ class _Token(NamedTuple):
 
 
 def run_qualified(run: Callable[..., Any], alias: str, sql: str, *args: Any, **options: Any) -> Any:
-    """Run a statement; where a schema called like the lake makes its names ambiguous, run it with full names.
+    """Run a statement; if a schema with the lake's name makes its names ambiguous, run it again with qualified names.
 
     Args:
-        run: What runs it. A statement that is ambiguous fails before it does anything.
+        run: Runs the statement. An ambiguous statement fails before it has any effect.
         alias: The name of the lake in SQL.
         sql: The statement.
-        *args: Passed on.
-        **options: Passed on.
+        *args: Passed to `run`.
+        **options: Passed to `run`.
     """
     failure: duckdb.Error | None = None
     for everywhere in (None, False, True):
@@ -50,7 +51,7 @@ def run_qualified(run: Callable[..., Any], alias: str, sql: str, *args: Any, **o
         try:
             return run(text, *args, **options)
         except duckdb.BinderException as error:
-            # What is wrong with the text as it was written is what its author can understand.
+            # Report the error of the original text, which its author can understand.
             failure = failure or error
             if _AMBIGUOUS not in str(error):
                 failure = error
@@ -60,13 +61,13 @@ def run_qualified(run: Callable[..., Any], alias: str, sql: str, *args: Any, **o
 
 
 def qualified(sql: str, alias: str, *, everywhere: bool = False) -> str:
-    """Put the lake before the names of a statement that begin with a schema called like it.
+    """Put the lake before the names of a statement that begin with a schema of the lake's name.
 
     Args:
         sql: The statement.
         alias: The name of the lake in SQL.
-        everywhere: Whether a name of two parts is taken for one of a table wherever it stands, not only behind `FROM`,
-            `JOIN` and the like, where it cannot be a column.
+        everywhere: Whether every name of two parts is taken for a table's name, not only after keywords such as `FROM`
+            and `JOIN`, where it cannot be a column.
     """
     text = sql.encode()
     tokens = [_token(text, start) for start, _ in duckdb.tokenize(sql)]

@@ -1,4 +1,4 @@
-"""The one place where names and values become SQL text."""
+"""Quote names and values for SQL text; no other module quotes."""
 
 import math
 import re
@@ -11,14 +11,14 @@ from ducklake_orch.errors import ConfigError
 
 _LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# Options whose value is a word of the language, and stands in all documentation without quotes.
+# Options whose value is a keyword, which all documentation writes without quotes.
 _WORDS = {"type", "provider"}
 _PATTERN_SIGNS = re.compile(r"[\[*?]")
 _NAME_PART = re.compile(r'"((?:[^"]|"")*)"|([^."]+)')
 
 
 def identifier(name: str) -> str:
-    """Quote a name. Always quoted, so that keywords, dashes, dots and spaces need no special case."""
+    """Quote a name, always, so that keywords, dashes, dots and spaces need no special case."""
     if not name or "\x00" in name:
         raise ConfigError(f"{name!r} cannot be the name of anything in SQL.")
     escaped = name.replace('"', '""')
@@ -26,7 +26,7 @@ def identifier(name: str) -> str:
 
 
 def folded(name: str) -> str:
-    """Return what two names have in common that mean the same: to DuckDB, only letters of ASCII have no case."""
+    """Return a name in the form in which equal names are the same; DuckDB ignores the case of ASCII letters only."""
     return name.translate(_LOWER)
 
 
@@ -42,7 +42,7 @@ def literal(value: Any) -> str:
         return repr(value)
     if isinstance(value, float) and math.isfinite(value):
         text = repr(value)
-        # A long number without an exponent would be read as a decimal, and rounded on its way to a double.
+        # Without an exponent DuckDB would read a long number as a decimal and round it on conversion to a double.
         return text if "e" in text or len(text) <= 16 else f"{text}e0"
     if isinstance(value, datetime | date):
         value = value.isoformat(sep=" ") if isinstance(value, datetime) else value.isoformat()
@@ -53,12 +53,12 @@ def literal(value: Any) -> str:
 
 
 def exactly(path: str) -> str:
-    """Return the pattern that means this path and no other."""
+    """Return the glob pattern that matches this path and no other."""
     return _PATTERN_SIGNS.sub(r"[\g<0>]", path)
 
 
 def options(values: Mapping[str, Any]) -> str:
-    """Write `(NAME value, …)` as ATTACH and CREATE SECRET take it; None is left out, a dict becomes a MAP."""
+    """Write `(NAME value, …)` for ATTACH and CREATE SECRET; None is left out, a dict becomes a MAP."""
     parts = []
     for name, value in values.items():
         if not _PLAIN.fullmatch(name):
@@ -74,7 +74,7 @@ def options(values: Mapping[str, Any]) -> str:
 
 
 def conninfo(values: Mapping[str, Any]) -> str:
-    """Write a libpq connection string; every value is quoted, None is left out."""
+    """Write a libpq connection string; values are quoted, empty ones are left out."""
     escaped = {key: str(value).replace("\\", "\\\\").replace("'", "\\'") for key, value in values.items() if value}
     return " ".join(f"{key}='{value}'" for key, value in escaped.items())
 
@@ -86,11 +86,11 @@ class TableName(NamedTuple):
     table: str
 
     def names(self, schema: str, table: str) -> bool:
-        """Whether this is the name of a table; DuckDB ignores case."""
+        """Whether this names a table; DuckDB ignores case."""
         return (self.schema.lower(), self.table.lower()) == (schema.lower(), table.lower())
 
     def sql(self, alias: str) -> str:
-        """Return the quoted form, with the lake: without, it is nothing where a schema has the lake's name."""
+        """Return the quoted name with the lake, without which it is ambiguous if a schema has the lake's name."""
         return f"{identifier(alias)}.{identifier(self.schema)}.{identifier(self.table)}"
 
     def __str__(self) -> str:
@@ -98,10 +98,10 @@ class TableName(NamedTuple):
 
 
 def table_name(name: str) -> TableName:
-    """Read `table`, `schema.table`, or either part in double quotes; without a schema it is in `main`.
+    """Parse `table` or `schema.table`, each part optionally in double quotes; the default schema is `main`.
 
     Raises:
-        ConfigError: When the name has no or too many parts.
+        ConfigError: When the name has no parts or too many.
     """
     if not isinstance(name, str):
         raise ConfigError(f"{name!r} is not the name of a table.", remedy="Write `table` or `schema.table`.")

@@ -1,4 +1,4 @@
-"""Try again what failed for a passing reason."""
+"""Retry transient failures: `retrying`."""
 
 import logging
 import random
@@ -11,20 +11,20 @@ from ducklake_orch.errors import DuckLakeOrchError, LakeLockedError, StalePlanEr
 
 log = logging.getLogger("ducklake_orch")
 T = TypeVar("T")
-# No wait grows beyond this, whatever the number of attempts.
+# The longest wait, whatever the number of attempts.
 _LONGEST_WAIT_S = 5.0
 NO_LIMIT = 10**6
 
 
 def by_family(error: DuckLakeOrchError) -> int:
-    """Return how many attempts an error is worth: as many as the policy gives, or one."""
+    """Return how many attempts an error is worth: as many as the policy allows, or one."""
     if isinstance(error, LakeLockedError | StalePlanError):
-        return 1  # it has waited for its whole time limit already; or whoever planned it has to plan anew
+        return 1  # a lock has waited its whole time limit; a stale plan must be planned again
     return NO_LIMIT if error.retryable else 1
 
 
 def by_plan(error: DuckLakeOrchError) -> int:
-    """Return how many attempts an error is worth to a caller that plans anew; the rest was retried where it failed."""
+    """Return how many attempts an error is worth to a caller that plans again: other errors were retried already."""
     return NO_LIMIT if isinstance(error, StalePlanError) else 1
 
 
@@ -35,13 +35,13 @@ def retrying(
     *,
     attempts_for: Callable[[DuckLakeOrchError], int] = by_family,
 ) -> T:
-    """Run `work(attempt)` until it succeeds, fails for good, or the policy is used up.
+    """Run `work(attempt)` until it succeeds, fails permanently, or the policy is exhausted.
 
     Args:
-        policy: How often and how long.
+        policy: The most attempts and the longest time.
         what: Names the work in log lines.
         work: Gets the attempt's number, from 1.
-        attempts_for: Attempts in all that an error is worth; by default its family decides.
+        attempts_for: Returns how many attempts an error is worth; by default the error's family decides.
     """
     started = time.monotonic()
     attempt = 1

@@ -1,4 +1,4 @@
-"""Split SQL scripts into statements, and say what each of them does. The engine's own parser does the splitting."""
+"""Split SQL scripts into statements with the engine's parser, and classify each statement: `split`."""
 
 import re
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from ducklake_orch.config.redaction import Scrubber
 from ducklake_orch.errors import DuckLakeOrchError
 from ducklake_orch.results import Kind
 
-# Functions that change the lake though they are called in a SELECT or CALL; the macros of the lake have short names.
+# Functions that change the lake although a SELECT or CALL calls them, with the short names of the lake's macros.
 MAINTENANCE = frozenset(
     {
         "ducklake_flush_inlined_data",
@@ -69,15 +69,15 @@ class Command:
     """One statement of a script.
 
     Attributes:
-        sql: Its text.
-        kind: What it does.
-        calls: Names of the functions it calls, in lower case.
-        transaction: `begin`, `commit` or `rollback`, for a statement that is one.
+        sql: The statement's text.
+        kind: What the statement does.
+        calls: The functions it calls, in lower case.
+        transaction: `begin`, `commit` or `rollback` for a statement of that kind, else None.
         parameter_names: Its placeholders.
-        own_transaction: Whether it must not run in a transaction of ours.
+        own_transaction: Whether it must not run in a transaction that ducklake-orch begins.
         reaches_outside: Whether it may change more than the lake: settings, secrets, other databases.
-        expanded: Whether the engine's parser makes several statements of it, a transaction of its own among them.
-        error: Why it cannot run at all: it could not be parsed.
+        expanded: Whether the engine's parser replaces it by several statements, including its own transaction.
+        error: Why the statement cannot run, if it could not be parsed.
     """
 
     sql: str
@@ -97,7 +97,7 @@ class Command:
 
     @property
     def writes(self) -> bool:
-        """Whether it can change the lake, and so needs its turn in the queue."""
+        """Whether it can change the lake and must therefore wait in the writers' queue."""
         return self.kind in ("ddl", "dml", "maintenance") or bool(self.calls & _OPTION_CALLS)
 
     @property
@@ -115,7 +115,7 @@ def split(con: duckdb.DuckDBPyConnection, script: str) -> list[Command]:
     statements = con.extract_statements(script)
     if all(statement.query.strip() for statement in statements):
         return [_command(statement) for statement in statements]
-    # Some statements the parser replaces by several others, and forgets their text.
+    # The parser replaces some statements by several others and loses their text.
     commands: list[Command] = []
     for text in _texts(script):
         statements = con.extract_statements(text)
@@ -137,7 +137,7 @@ def _parameters(statement: duckdb.Statement) -> frozenset[str]:
 
 
 def _texts(script: str) -> Iterator[str]:
-    """Return the statements of a script as they were written."""
+    """Yield the statements of a script as they were written."""
     raw = script.encode()
     start = 0
     for offset, _ in duckdb.tokenize(script):
@@ -148,14 +148,14 @@ def _texts(script: str) -> Iterator[str]:
 
 
 def run_expanded(con: duckdb.DuckDBPyConnection, sql: str) -> None:
-    """Run the statements that the parser makes of one, in the transaction that is open."""
+    """Run the statements by which the parser replaces one statement, in the open transaction."""
     for statement in con.extract_statements(sql):
         if statement.type.name != "TRANSACTION":
             con.execute(statement)
 
 
 def classify_statement(sql: str, statement_type: str, parameter_names: frozenset[str] = frozenset()) -> Command:
-    """Say what one statement does."""
+    """Classify one statement."""
     text = sql.strip().rstrip(";").strip()
     bare = _NOISE.sub(" ", text)
     words = bare.split()
@@ -195,16 +195,16 @@ def _copies_out(bare: str) -> bool:
 
 
 def redact(sql: str, scrub: Scrubber) -> str:
-    """Return a statement as results and logs may show it: without the lake's secrets, and without its own."""
+    """Return a statement as results and logs may show it, without the lake's secrets and its own."""
     return secrets_in(sql)(scrub(sql))
 
 
 def secrets_in(sql: str) -> Scrubber:
-    """Return what masks the literals of a statement that makes or sets a secret, there and in errors about it."""
+    """Return a scrubber for the literals of a statement that creates or sets a secret; it masks errors as well."""
     if not _HOLDS_SECRET.search(_NOISE.sub(" ", sql)):
         return Scrubber()
     literals = [match.group() for match in _LITERAL.finditer(sql)]
-    # One that has no end reaches to the end of the script.
+    # An unterminated literal reaches to the end of the script.
     rest = re.split(r"'|\$\w*\$", _LITERAL.sub(" ", sql), maxsplit=1)
     return Scrubber([*map(_content, literals), *rest[1:]])
 

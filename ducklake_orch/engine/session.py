@@ -1,4 +1,4 @@
-"""Open a lake for a block: lease an instance, attach, give it back fit for the next user."""
+"""Open a lake for a block: lease an instance, attach the lake, and return the instance clean. Use `open_session`."""
 
 import contextlib
 import logging
@@ -27,16 +27,16 @@ log = logging.getLogger("ducklake_orch")
 
 @dataclass
 class Session:
-    """An attached lake, for one user at a time.
+    """An attached lake, used by one caller at a time.
 
     Attributes:
         config: The lake.
         instance: The DuckDB instance behind it.
-        pin: How this session sees the lake.
-        dirty: Set it when something outside the lake may have been changed; the instance is then checked.
-        broken: Set it after a failed COMMIT; the lake is then detached, whatever its catalog.
-        deadline: When waiting and retrying must end, on the monotonic clock.
-        changed: Set it when the connection has state of its own (USE, SET, temporary tables), lost when opened anew.
+        pin: Whether the session can write, and which snapshot it sees.
+        dirty: Whether a command may have changed something outside the lake; the instance is then checked before reuse.
+        broken: Whether a COMMIT failed; the lake is then detached, whatever its catalog.
+        deadline: When waits and retries must end, on the monotonic clock.
+        changed: Whether the connection has state of its own (USE, SET, temporary tables), which reopening loses.
     """
 
     config: LakeConfig
@@ -51,13 +51,13 @@ class Session:
 
     @property
     def con(self) -> LakeConnection:
-        """A connection that is in the lake."""
+        """The connection whose current database is the lake."""
         if self._con is None:
             self._con = enter(self.config, self.instance)
         return self._con
 
     def leave(self) -> None:
-        """Close the connection that is in the lake, if there is one."""
+        """Close the connection in the lake, if there is one."""
         if self._con is not None:
             self._con.close()
             self._con = None
@@ -69,7 +69,7 @@ class Session:
 
     @property
     def patience(self) -> RetryPolicy:
-        """The lake's retry policy, as far as the deadline leaves time for it."""
+        """The lake's retry policy, shortened to the time that the deadline leaves."""
         retry, remaining = self.config.retry, self.remaining
         if remaining is None or remaining >= retry.max_seconds:
             return retry
@@ -77,7 +77,7 @@ class Session:
 
     @contextlib.contextmanager
     def queue(self, purpose: str) -> Iterator[Check]:
-        """Wait for this writer's turn and keep it for the block; within it, it is here already."""
+        """Hold the writers' lock for the block; within an outer `queue` block the session already holds it."""
         if self._turn is not None:
             yield self._turn
             return
@@ -91,7 +91,7 @@ class Session:
                 self._turn = None
 
     def reopen(self) -> None:
-        """Attach anew after a failure that may have broken the connection."""
+        """Detach and attach again after a failure that may have broken the connection."""
         entered = self._con is not None
         self.leave()
         self.instance.detach(self.config)
@@ -105,8 +105,9 @@ def open_session(config: LakeConfig, pin: Pin | None = None, *, entering: bool =
 
     Args:
         config: The lake.
-        pin: Read-only or in the past; by default as the configuration says.
-        entering: Whether the block is going to use `con`; who only needs the metadata saves the engine's look at it.
+        pin: Read-only or at a past snapshot; by default what the configuration says.
+        entering: Whether the block uses `con`. A block that only needs the metadata saves the engine's check of the
+            lake.
     """
     pin = pin or Pin(config.read_only, config.snapshot, config.as_of)
     process = os.getpid()
@@ -120,7 +121,7 @@ def open_session(config: LakeConfig, pin: Pin | None = None, *, entering: bool =
             keep = True
         except (duckdb.Error, DuckLakeOrchError) as error:
             config.scrubber.clean(error)
-            # An error of a statement does not spoil the connection; the check below finds what does.
+            # A statement's error does not make the connection unusable; `_ready_for_the_next` detects what does.
             keep = session is not None
             raise
         finally:
@@ -133,7 +134,7 @@ def open_session(config: LakeConfig, pin: Pin | None = None, *, entering: bool =
 
 @contextlib.contextmanager
 def _one_process_at_a_time(config: LakeConfig, pin: Pin) -> Iterator[None]:
-    """Hold the lock of a catalog that only one process can have attached, unless all of them only read."""
+    """Hold the attach lock of a catalog that only one process can attach; readers share it."""
     dialect, file = dialect_of(config), config.catalog_file
     if not dialect.attached_by_one_process or file is None:
         yield
@@ -146,18 +147,18 @@ def _one_process_at_a_time(config: LakeConfig, pin: Pin) -> Iterator[None]:
 
 
 def _ready_for_the_next(session: Session) -> bool:
-    """Make an instance fit for its next user; say whether that worked."""
+    """Prepare an instance for its next user; return whether that succeeded."""
     instance, config = session.instance, session.config
     stays = not (config.catalog.is_file or session.broken or session.dirty)
     if stays:
-        # USE costs the server a round trip
+        # keep the connection: USE costs the server a round trip
         instance.entered, session._con = session._con or instance.entered, None
     else:
         session.leave()
     try:
         for con in (instance.root, instance.entered):
             if stays and con is not None:
-                con.execute("SELECT 1")  # results that were not read to their end keep a transaction open on the server
+                con.execute("SELECT 1")  # ends the server transaction that a partly read result keeps open
         if config.catalog.is_file or session.broken:
             instance.detach(config)
         if not session.dirty:
@@ -170,12 +171,12 @@ def _ready_for_the_next(session: Session) -> bool:
 
 @contextlib.contextmanager
 def open_metadata(config: LakeConfig, *, read_only: bool = True, trusted: bool = False) -> Iterator[LakeConnection]:
-    """Open the metadata database itself, without the lake, for a block.
+    """Open the metadata database for a block, without the lake.
 
     Args:
         config: The lake.
-        read_only: Whether it is only read.
-        trusted: Whether the block is known to leave nothing behind in the instance.
+        read_only: Whether the block only reads.
+        trusted: Whether the block is known to leave no state behind in the instance.
     """
     refuse_missing(config, Pin(read_only=True))
     alias = config.metadata_alias
@@ -198,7 +199,7 @@ def open_metadata(config: LakeConfig, *, read_only: bool = True, trusted: bool =
 
 @contextlib.contextmanager
 def _unattached(config: LakeConfig, trusted: bool) -> Iterator[Instance]:
-    """Give an instance that has no lake attached: for a file catalog a warm one, which has none while it is idle."""
+    """Yield an instance with no lake attached: for a file catalog a warm one, which is detached while it is idle."""
     if not config.catalog.is_file:
         instance = instances.start_instance(config)
         try:

@@ -1,4 +1,4 @@
-"""The snapshots of a session: the one its transaction sees, and the one it made."""
+"""The snapshot that a session's transaction sees, and the one that the session committed last."""
 
 import logging
 
@@ -18,28 +18,28 @@ def metadata(config: LakeConfig, table: str) -> str:
 
 
 def has_schema(session: Session, name: str) -> bool:
-    """Whether the lake has a schema of a name now, in any case of letters."""
+    """Whether the lake has a schema of this name now, ignoring case."""
     sql = f"SELECT 1 FROM {metadata(session.config, 'ducklake_schema')} WHERE end_snapshot IS NULL"
     return bool(session.con.execute(f"{sql} AND lower(schema_name) = lower({literal(name)})").fetchall())
 
 
 def current_snapshot(session: Session) -> int:
-    """Return the snapshot that the running transaction sees: the pinned one, else the latest when it began."""
+    """Return the snapshot that the running transaction sees: the pinned one, or the latest when it began."""
     row = session.con.execute(f"SELECT id FROM ducklake_current_snapshot({literal(session.config.alias)})").fetchone()
     return int(row[0]) if row else 0
 
 
 def last_committed_sql(config: LakeConfig) -> str:
-    """Return the question for the snapshot that this instance committed last; the engine answers from memory."""
+    """Return the query for the snapshot that this instance committed last; the engine answers it from memory."""
     return f"SELECT id FROM ducklake_last_committed_snapshot({literal(config.alias)})"
 
 
 def last_committed(session: Session, before: int | None) -> int | None:
-    """Return the snapshot that this session committed last, `before` if none since, or None if nobody answers."""
+    """Return the snapshot that this session committed last, `before` if it committed none, None if the query fails."""
     try:
-        # Through the connection that is not in the lake: inside it the engine would first look up the latest snapshot.
+        # On the connection outside the lake: inside it the engine would first look up the latest snapshot.
         row = session.instance.root.execute(last_committed_sql(session.config)).fetchone()
-    except duckdb.Error as error:  # it is committed; which snapshot it became is not worth an error
+    except duckdb.Error as error:  # the write is committed; not knowing its snapshot is no reason to raise
         log.debug("asking for the committed snapshot: %s", type(error).__name__)
         session.broken = True
         return None

@@ -1,4 +1,4 @@
-"""The secrets that reach a lake's files, as SQL; where a secret exists already by name, none is created."""
+"""The secrets that give access to a lake's files, as SQL; secrets given by name exist already and are not created."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def storage_secret_statements(config: LakeConfig, *, reveal: bool) -> list[str]:
 
 
 def storage_secret(storage: Storage | None, *, at_motherduck: bool = False) -> dict[str, Any] | None:
-    """Return the parameters of the secret that reaches a bucket; None where no secret has to be created."""
+    """Return the parameters of the secret for a bucket; None if no secret must be created."""
     if not isinstance(storage, BucketStorage) or storage.secret_name:
         return None
     match storage:
@@ -45,14 +45,15 @@ def storage_secret(storage: Storage | None, *, at_motherduck: bool = False) -> d
         case _:  # pragma: no cover - the union is closed
             raise TypeError(type(storage).__name__)
     if _fixed_credentials(storage) and not at_motherduck:
-        # The engine completes a secret from `AWS_ACCESS_KEY_ID` and its kin, unless each value is there, if only empty.
+        # The engine fills missing values of a secret from `AWS_ACCESS_KEY_ID` and its like, unless each is given, even
+        # if empty.
         values |= {name: values.get(name) or "" for name in ("key_id", "secret", "session_token")}
     # With its closing slash: the engine matches scopes as plain prefixes, and `s3://b` would also cover `s3://b2`.
     return values | {"scope": storage.scope or storage.root_path} | dict(storage.secret_parameters)
 
 
 def _endpoint(storage: S3Storage | R2Storage | GCSStorage) -> dict[str, Any]:
-    # Somebody else's server rarely has a host name for every bucket.
+    # A server other than the vendor's own rarely has a host name per bucket.
     style = storage.url_style or ("path" if storage.endpoint else None)
     return {
         "region": storage.region,
@@ -75,7 +76,7 @@ def _s3_secret(storage: S3Storage, at_motherduck: bool) -> dict[str, Any]:
 
 
 def _fixed_credentials(storage: BucketStorage) -> bool:
-    """Whether the configuration holds all credentials there are: an `AWS_…` variable of the process is not for them."""
+    """Whether the configuration holds all credentials, which `AWS_…` variables of the process must not complete."""
     at_amazon = isinstance(storage, S3Storage) and not storage.access_key_id
     return not (at_amazon or storage.uses_credential_chain or isinstance(storage, AzureStorage))
 
@@ -100,7 +101,7 @@ def _azure_secret(storage: AzureStorage) -> dict[str, Any]:
 
 
 def create_secret(name: str, values: dict[str, Any], *, reveal: bool, at_motherduck: bool = False) -> str:
-    """Return the CREATE SECRET with these parameters; masks passwords and keys unless `reveal` is set."""
+    """Return the CREATE SECRET with these parameters; passwords and keys are masked unless `reveal` is set."""
     given = {key: MASK if isinstance(value, SecretStr) and not reveal else value for key, value in values.items()}
     temporary, place = ("", " IN MOTHERDUCK") if at_motherduck else (" TEMPORARY", "")
     return f"CREATE OR REPLACE{temporary} SECRET {identifier(name)}{place} {options(given)}"

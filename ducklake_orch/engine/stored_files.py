@@ -1,7 +1,8 @@
-"""Delete files that this package wrote and that no snapshot refers to.
+"""Delete files that ducklake-orch wrote and that no snapshot refers to.
 
-`removing_failed` and `remove_leftovers` are the only way in which the files of a write are deleted once its commit has
-begun: they keep what the commit kept, and delete nothing while the outcome of the commit is unknown.
+The files of a write whose commit has begun are deleted only by `removing_failed`, `remove_leftovers` and
+`remove_superseded`. They keep the files of the committed snapshot, and delete nothing while the outcome of the commit
+is unknown.
 """
 
 import logging
@@ -40,14 +41,14 @@ def removing_failed(config: LakeConfig, write: Write, folder: str) -> Iterator[N
 def remove_leftovers(config: LakeConfig, write: Write, folder: str) -> None:
     """Delete the files of a write that no snapshot refers to; delete none while the outcome is unknown."""
     if write.in_doubt:
-        # An interrupt can come right after COMMIT was sent, too.
+        # An interrupt may arrive right after COMMIT was sent.
         log.warning("the files of write %s are kept: its COMMIT may have succeeded", write.write_id)
         return
     remove_written(config, folder, write.write_id, write.kept or frozenset())
 
 
 def remove_superseded(config: LakeConfig, write: Write, paths: Iterable[str]) -> None:
-    """Delete those of some files of a committed write that no snapshot refers to; none if the outcome was unknown."""
+    """Delete those of a committed write's `paths` that no snapshot refers to; none if the outcome was unknown."""
     if not write.in_doubt and (unused := sorted(set(paths).difference(write.kept or ()))):
         remove_unused(config, unused)
 
@@ -55,12 +56,12 @@ def remove_superseded(config: LakeConfig, write: Write, paths: Iterable[str]) ->
 def remove_written(config: LakeConfig, folder: str, write_id: str, keep: Set[str] = frozenset()) -> int:
     """Delete the files of a write whose commit has not begun; return how many were deleted.
 
-    A failure is only logged: it would hide the error that led here, and the files can be found by their names.
+    A failure is only logged: raising it would hide the error that led here, and the files can be found by their names.
 
     Args:
         config: The lake.
         folder: The table's folder.
-        write_id: Part of the names of the write's files, and of no others.
+        write_id: Part of the names of this write's files, and of no others.
         keep: Files to keep.
     """
     try:
@@ -72,7 +73,7 @@ def remove_written(config: LakeConfig, folder: str, write_id: str, keep: Set[str
 
 
 def remove_unused(config: LakeConfig, paths: list[str]) -> None:
-    """Delete files that nothing refers to; a failure is only logged, for the work itself is done."""
+    """Delete files that nothing refers to; a failure is only logged, because the work itself has succeeded."""
     try:
         _remove(config, paths)
     except (duckdb.Error, DuckLakeOrchError) as error:
@@ -90,7 +91,7 @@ def _remove(config: LakeConfig, paths: list[str]) -> int:
 def _written(config: LakeConfig, folder: str, write_id: str) -> list[str]:
     name = f"ducklake-{write_id}-*.parquet"
     if "://" not in folder:
-        # Spark's own writer has a folder for each write, in which it names the files.
+        # Spark's writer creates a folder for each write and chooses the file names in it.
         found = [*Path(folder).rglob(name), *Path(folder).glob(f"ducklake-{write_id}-*/*")]
         return [str(path) for path in found]
     pattern = literal(f"{exactly(folder)}**/{name}")

@@ -1,4 +1,4 @@
-"""How much room files take in the storage, where the catalog does not say it any more."""
+"""The size of files in the storage, for files whose size the catalog no longer records: `bytes_of`."""
 
 import os
 from collections.abc import Sequence
@@ -9,12 +9,12 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import exactly, literal
 
-# On an object store each file costs a request.
+# At most this many files are sampled: on an object store each one costs a request.
 _ASKED = 100
 
 
 def bytes_of(config: LakeConfig, paths: Sequence[str]) -> int | None:
-    """Return the size of files: exactly on a disk, else worked out from some of them; None where nobody can tell."""
+    """Return the total size of files: exact on a disk, estimated from a sample elsewhere; None if it cannot be read."""
     local = [path for path in paths if "://" not in path]
     remote = [path for path in paths if "://" in path]
     size = sum(os.stat(path).st_size for path in local if os.path.exists(path))
@@ -25,6 +25,6 @@ def bytes_of(config: LakeConfig, paths: Sequence[str]) -> int | None:
     try:
         with working_connection(config) as con:
             row = con.execute(f"SELECT avg(size) FROM read_blob([{names}])").fetchone()
-    except duckdb.Error:  # one of them is gone: clean-up does not mind, and neither does this
+    except duckdb.Error:  # a concurrent clean-up deleted one of them, which is no failure
         return None
     return size + round(float(row[0]) * len(remote)) if row and row[0] is not None else None

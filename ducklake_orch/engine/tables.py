@@ -1,4 +1,4 @@
-"""Make tables, and set options, through the engine's own SQL."""
+"""Create tables and set options through the engine's own SQL."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,7 +26,7 @@ def create_table(
     if_not_exists: bool,
     info: CommitInfo,
 ) -> None:
-    """Create a table, its schema if needed, and its layout, in one snapshot; the arguments are those of `DuckLake`."""
+    """Create a table with its layout, and its schema if needed, in one snapshot; arguments as in `DuckLake`."""
     refuse_read_only(config, f"creating table `{name}`")
     for option, value in options.items():
         check_option(option, value, scoped=True)
@@ -43,14 +43,14 @@ def create_table(
         )
 
         def work(session: Session) -> None:
-            # Looked up here, in the queue: another first writer may have been quicker.
+            # Checked while the queue is held: a concurrent first writer may have created the table.
             if if_not_exists and any(name.names(one.schema, one.table) for one in tables(session)):
                 return
             for statement in create:
                 session.con.execute(statement)
 
         commit(session, Write(f"creating table `{name}`", info=info), work)
-    # The engine takes options only for a table that is committed. A crash in between is mended by calling again.
+    # The engine accepts options only for a committed table. After a crash before this, calling again sets the options.
     set_options(config, f"setting options of `{name}`", options, table=name)
 
 
@@ -69,7 +69,7 @@ def set_options(
     schema: str | None = None,
     table: TableName | None = None,
 ) -> None:
-    """Set options of the lake, a schema, or a table; one that would break later writes is refused."""
+    """Set options of the lake, a schema, or a table; refuse an option that would break later writes."""
     for name, value in options.items():
         check_option(name, value, scoped=bool(schema or table))
     if not options:
@@ -84,12 +84,13 @@ def set_options(
         statements = [
             set_option_sql(config.alias, name, value, schema=schema, table=table) for name, value in in_order(options)
         ]
-        # Options are no part of snapshots, so there is nothing to mark; setting them twice sets them once.
+        # Options are not part of snapshots, so no snapshot can carry a write id; setting them twice has the same effect
+        # as once.
         run_in(session, Write(purpose, marked=False, repeatable=True), statements)
 
 
 def apply_options(config: LakeConfig) -> dict[str, tuple[str | None, Scalar]]:
-    """Write the configured options to the lake; return what changed, as (before, after)."""
+    """Write the configured options to the lake; return the changed ones as (before, after)."""
     quiet = config.model_copy(update={"options": {}})
     with open_session(quiet) as session:
         changes = drift(config, session.instance.root)

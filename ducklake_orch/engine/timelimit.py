@@ -1,4 +1,4 @@
-"""A time limit for everything that a session does: running statements, waiting for a turn, trying again."""
+"""A time limit for everything that a session does: running statements, waiting for locks, retries."""
 
 import threading
 import time
@@ -9,11 +9,11 @@ from ducklake_orch.errors import ConfigError, StatementTimeoutError
 
 
 class TimeLimit:
-    """Interrupts a session's running statement after some seconds.
+    """Interrupts a session's running statement when the limit is exceeded.
 
     Args:
         session: The session.
-        seconds: The limit, or None for none.
+        seconds: The limit, or None for no limit.
     """
 
     def __init__(self, session: Session, seconds: float | None) -> None:
@@ -29,7 +29,7 @@ class TimeLimit:
         self._session.con.interrupt()
 
     def error(self) -> StatementTimeoutError:
-        """Return the error for what was interrupted."""
+        """Return the error for the interrupted commands."""
         return StatementTimeoutError(
             f"The commands were interrupted after their time limit of {self._seconds} s.",
             remedy="Give a longer `timeout`, or less to do.",
@@ -46,4 +46,4 @@ class TimeLimit:
         self._session.deadline = None
         if self._timer:
             self._timer.cancel()
-            self._timer.join()  # one that strikes right now must not hit the connection's next user
+            self._timer.join()  # a timer that fires right now must not interrupt the connection's next user

@@ -1,1 +1,1 @@
-"""Keep a lake in shape: a plan before, the work itself, a report after, and its health at any time."""
+"""Maintain a lake: `plan.plan_maintenance` plans, `run.maintain` runs a plan and reports, `health.health` measures."""

@@ -1,4 +1,4 @@
-"""Read the state of every table in a constant number of queries: what plans and health are worked out from."""
+"""Read the state of every table, on which plans and health are based, with a constant number of queries: `census`."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,21 +28,21 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.quoting import TableName, literal
 
-# SQLite puts no more than 500 SELECTs together.
+# SQLite combines at most 500 SELECTs.
 _SELECTS_IN_ONE_QUERY = 400
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# A partition: the spec that it was written with, and its values; files of one schema version can be put together.
+# A group of files that can be compacted together: schema version, partition spec and partition values.
 Group = tuple[int, int | None, tuple[str | None, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """A live data file, as far as maintenance cares.
+    """A live data file, with the facts that maintenance needs.
 
     Attributes:
-        path: As the catalog has it, relative to the table's folder unless it is absolute.
-        deleted: How many of its rows are deleted.
-        tombstones: How many of these only the catalog knows: a flush writes them to a file.
+        path: The path in the catalog, relative to the table's folder unless it is absolute.
+        deleted: The number of its rows that are deleted.
+        tombstones: The number of these deletions that only the catalog has; a flush writes them to a file.
     """
 
     file_id: int
@@ -59,11 +59,11 @@ class FileState:
 
 @dataclass(frozen=True)
 class InlinedState:
-    """The rows that the catalog keeps of one schema version of a table, dead ones included.
+    """The inlined rows of one schema version of a table, including rows that are no longer live.
 
     Attributes:
-        oldest: The first snapshot that one of them came with.
-        inexact: A column of theirs whose values a file would not hold exactly, with its type, if there is one.
+        oldest: The snapshot that inserted the oldest of them.
+        inexact: A column, with its type, whose values a file would not hold exactly, if there is one.
     """
 
     rows: int
@@ -77,12 +77,12 @@ class TableState:
     """A table of the lake.
 
     Attributes:
-        options: The persisted options that hold for it.
-        keys: Names of its partition keys, by spec.
+        options: The persisted options in force for the table.
+        keys: The names of its partition keys, by spec.
         files: Its live files, in the order of their rows.
-        inlined: The rows that are only in the catalog, by schema version, those without any left out.
-        inlined_since: When the oldest of them came.
-        vectors: Whether deletion vectors hold deletions of its files, for whatever snapshot.
+        inlined: The inlined rows, by schema version; versions without rows are left out.
+        inlined_since: When the oldest of them was inserted.
+        vectors: Whether deletion vectors hold deletions of its files, in any snapshot.
     """
 
     table_id: int
@@ -97,22 +97,22 @@ class TableState:
 
     @property
     def staying(self) -> str | None:
-        """Why rows of it stay in the catalog whatever is flushed, if some do."""
+        """Why some rows stay in the catalog even after a flush, if any do."""
         rows = sum(one.rows for one in self.inlined if one.inexact)
         column = next((one.inexact for one in self.inlined if one.inexact), None)
         return f"{rows} inlined rows stay: a Parquet file would not hold `{column}` exactly" if rows else None
 
     @property
     def partitioned(self) -> bool:
-        """Whether files of it are laid out by partition."""
+        """Whether some of its files are partitioned."""
         return bool(self.keys)
 
     def path(self, file: FileState) -> str:
-        """Return where a file is."""
+        """Return the absolute path of a file."""
         return f"{self.folder if file.relative else ''}{file.path}"
 
     def values(self, group: Group) -> dict[str, str | None] | None:
-        """Return the values of a partition by key; None where it has none."""
+        """Return the values of a partition by key; None if the group has no partition."""
         _, spec, values = group
         return None if spec is None else dict(zip(self.keys.get(spec, ()), values, strict=False))
 
@@ -127,11 +127,11 @@ class TableState:
 
 @dataclass(frozen=True)
 class Census:
-    """The lake at one moment.
+    """The state of the lake at one moment.
 
     Attributes:
-        metadata: To ask further, in the same transaction.
-        clock: When that was, by the catalog's clock.
+        metadata: The metadata reader, for further queries in the same transaction.
+        clock: The clocks of catalog and host at that moment.
     """
 
     metadata: Metadata
@@ -141,21 +141,21 @@ class Census:
 
     @property
     def at(self) -> datetime:
-        """When that was."""
+        """The moment of the census."""
         return self.clock.now
 
     def age(self, time: datetime) -> timedelta:
-        """Return how long ago something was."""
+        """Return the time that has passed since `time`."""
         return self.at - time
 
 
 @contextmanager
 def census(config: LakeConfig, doing: str) -> Iterator[Census]:
-    """Read the state of all tables, for a block in which more of that very state can be asked for.
+    """Read the state of all tables for a block, which can query more of the same state.
 
     Args:
         config: The lake.
-        doing: What for, in the message of an error.
+        doing: The purpose, for error messages.
     """
     with planning(config, doing, reads=True) as metadata:
         latest = metadata.latest()
@@ -241,7 +241,7 @@ def _files(metadata: Metadata, at: int, tombstones: Sequence[str]) -> dict[int, 
 
 
 def _inlined(metadata: Metadata, there: set[str]) -> dict[int, list[InlinedState]]:
-    """Count the rows in the tables that hold inlined ones, all in one question."""
+    """Count the rows of all tables of inlined rows, with as few queries as possible."""
     config = metadata.config
     registry = metadata.table_sql("ducklake_inlined_data_tables")
     places = metadata.rows(f"SELECT table_id, table_name, schema_version FROM {registry}")
@@ -283,7 +283,7 @@ def _inexact(metadata: Metadata) -> dict[tuple[int, int], str]:
 
 
 def _times(metadata: Metadata, snapshots: Sequence[int]) -> dict[int, datetime]:
-    """Return when snapshots were made; of those that have expired, when the first one after them was."""
+    """Return the times of snapshots; for an expired snapshot, the time of the first later one that remains."""
     if not snapshots:
         return {}
     wanted = ", ".join(f"({one})" for one in sorted(set(snapshots)))
@@ -311,5 +311,5 @@ def _keys(metadata: Metadata) -> dict[int, dict[int, list[str]]]:
 
 
 def moment(microseconds: Any) -> datetime:
-    """Return a time that the catalog tells as microseconds."""
+    """Return a time from the catalog's microseconds."""
     return _EPOCH + timedelta(microseconds=int(microseconds or 0))

@@ -1,4 +1,4 @@
-"""Steps that the extension's own functions do: they work inside their transaction, which holds the queue throughout."""
+"""Rewrite and merge with the extension's own functions, which need the queue throughout their transaction."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,12 +12,12 @@ from ducklake_orch.engine.session import Session, open_session
 from ducklake_orch.errors import DuckLakeOrchError, StalePlanError, TableDroppedError
 from ducklake_orch.maintenance.work import Done, Work
 
-# By id: size and rows of a file.
+# Size and number of rows of files, by id.
 Files = dict[int, tuple[int, int]]
 
 
 def rewrite(work: Work) -> Done:
-    """Write the files of a table anew that have lost many of their rows."""
+    """Rewrite the files of a table that have lost many of their rows."""
     with _session(work) as session, session.queue(work.purpose):
         _refuse_inlined_deletions(work, session)
         threshold = work.policy.rewrite.delete_threshold
@@ -25,7 +25,7 @@ def rewrite(work: Work) -> Done:
 
 
 def _refuse_inlined_deletions(work: Work, session: Session) -> None:
-    """Refuse where deletions are inlined: the extension's own flush, after it, would make two delete files hold."""
+    """Refuse if deletions are inlined: a later flush by the extension would leave a file with two live delete files."""
     with reading(session, work.purpose) as metadata:
         at = metadata.latest().snapshot_id
         table = metadata.find_table(work.table, at)
@@ -39,7 +39,7 @@ def _refuse_inlined_deletions(work: Work, session: Session) -> None:
 
 
 def merge(work: Work) -> Done:
-    """Put small files of a table together."""
+    """Merge small files of a table."""
     part = work.policy.merge
     limits = list(zip((None, *(part.tiers or ())), part.tiers or (None,), strict=False))
     calls = [_table_call(work, "merge_adjacent_files", min_file_size=low, max_file_size=high) for low, high in limits]
@@ -53,14 +53,14 @@ def _session(work: Work) -> Iterator[Session]:
         try:
             yield session
         except DuckLakeOrchError:
-            # An INTERNAL error of the engine spoils the whole instance: who comes next gets a new one.
+            # An INTERNAL error makes the whole engine instance unusable, so the next user gets a new one.
             session.broken = session.dirty = True
             raise
 
 
 @contextmanager
 def _target_file_size(session: Session, size: int | None) -> Iterator[None]:
-    """Let merges reach another size than the lake's option says, which stays as it is."""
+    """Let merges use another target size than the lake's option, which is not changed."""
     if size is None:
         yield
         return
@@ -83,7 +83,7 @@ def _call_sql(work: Work, function: str, *given: Any, **named: Any) -> str:
 
 
 def _call(work: Work, session: Session, calls: Sequence[str]) -> Done:
-    """Run calls, each in a transaction of its own, and find out what became of the table's files."""
+    """Run calls, each in its own transaction, and return the changes to the table's files."""
     snapshot = None
     with session.queue(work.purpose):
         before = _files(work, session)
@@ -105,7 +105,7 @@ def _call(work: Work, session: Session, calls: Sequence[str]) -> Done:
 
 
 def _run(work: Work, session: Session, sql: str, write: Write) -> None:
-    """Run a call, and write down in its snapshot what it did."""
+    """Run a call and record its figures in its snapshot."""
     cursor = session.con.execute(sql)
     names = [str(column[0]) for column in cursor.description or []]
     rows = cursor.fetchall()

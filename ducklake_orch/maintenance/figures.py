@@ -1,4 +1,4 @@
-"""How much there is in a lake, by table: before a run, and after it."""
+"""Count files, bytes and rows of a lake, by table, before and after a run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ COUNTED = ("files", "bytes", "rows", "deleted_rows", "inlined_rows")
 
 @dataclass(frozen=True)
 class Figures:
-    """What there was at one moment.
+    """The counts at one moment.
 
     Attributes:
         snapshot: The latest snapshot.
@@ -26,12 +26,12 @@ class Figures:
     tables: Mapping[str, Mapping[str, int]]
 
     def of(self, step: PlannedStep) -> Mapping[str, int]:
-        """Return the figures that a step is about."""
+        """Return the figures of the step's table, or of the lake."""
         return self.lake if step.table is None else self.tables.get(step.table, {})
 
 
 def figures(config: LakeConfig) -> Figures:
-    """Count what there is."""
+    """Count the contents of a lake."""
     with census(config, f"Counting what is in lake `{config.name}`") as state:
         snapshots, pending = (
             f"select count(*) as n from {dialect_of(config).table(name)}"
@@ -45,7 +45,7 @@ def figures(config: LakeConfig) -> Figures:
 
 
 def counted(table: TableState) -> dict[str, int]:
-    """Count what is in a table."""
+    """Count the contents of a table."""
     deleted, inlined = sum(one.deleted for one in table.files), sum(one.live_rows for one in table.inlined)
     rows = sum(one.rows for one in table.files) - deleted + inlined
     return dict(

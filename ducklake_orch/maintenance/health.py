@@ -1,4 +1,4 @@
-"""`lake.health`: figures of a lake and its tables, in a constant number of queries, graded by the policy."""
+"""Measure a lake with a constant number of queries, and grade the figures by the policy (`lake.health`)."""
 
 import os
 import shlex
@@ -32,13 +32,13 @@ from ducklake_orch.maintenance.table_plan import merge_bins, target_size
 
 _MIB = 1024 * 1024
 _BANDS = {"under_1_mib": _MIB, "under_10_mib": 10 * _MIB, "under_64_mib": 64 * _MIB, "under_512_mib": 512 * _MIB}
-# So few files cost a reader nothing, however small they are.
+# Up to this number, small files do not slow readers down.
 _HARMLESS = 20
 _MANY = 50
 _UNREADABLE = "; other engines cannot read or count this table until a flush"
-# The figures that are graded for the lake as a whole; the others are for each table.
+# The figures that are graded for the whole lake; the others are graded for each table.
 _OF_LAKE = ("snapshot_count", "snapshot_age", "pending_bytes")
-# The operation that helps with a figure.
+# The operation that improves each figure.
 HELPS = {
     "small_file_ratio": "merge",
     "files_per_partition": "merge",
@@ -51,7 +51,7 @@ HELPS = {
 
 
 def health(config: LakeConfig, policy: MaintenancePolicy) -> HealthReport:
-    """Look at the health of a lake; see `DuckLake.health`."""
+    """Measure and grade a lake; see `DuckLake.health`."""
     with census(config, f"Looking at the health of lake `{config.name}`") as state:
         seen = look(state, policy)
     return graded(config, policy, seen)
@@ -59,13 +59,13 @@ def health(config: LakeConfig, policy: MaintenancePolicy) -> HealthReport:
 
 @dataclass(frozen=True)
 class Seen:
-    """What the catalog says of the health of a lake; sizes in the storage are asked for afterwards.
+    """The figures from the catalog; the storage is queried for sizes afterwards.
 
     Attributes:
-        metrics: Of the lake as a whole.
-        pending: Where the files are that wait for cleanup, by id.
-        snapshots: Those that expiry can take, sooner or later.
-        older_than: The age from which on it takes them.
+        metrics: The figures of the whole lake.
+        pending: The paths of the files that wait for clean-up, by id.
+        snapshots: The snapshots that expiry removes, now or later.
+        older_than: The age at which expiry removes them.
     """
 
     tables: list[TableHealth]
@@ -75,7 +75,7 @@ class Seen:
     older_than: timedelta
 
     def remedy(self, metric: str) -> str:
-        """Return what helps with a figure of the lake."""
+        """Return the remedy for a figure of the lake."""
         if HELPS[metric] == "expire" and not self.snapshots.now:
             age = in_words(self.older_than)
             return f"shorten `expire.older_than`, which is {age}: expiry takes none of them yet"
@@ -84,12 +84,12 @@ class Seen:
 
 @dataclass(frozen=True)
 class Expirable:
-    """The snapshots that are neither the latest ones nor kept by the policy.
+    """The snapshots that are neither among the latest nor kept by the policy.
 
     Attributes:
-        count: How many there are.
-        age: Seconds since the oldest of them was made.
-        now: How many of them an expiry takes now.
+        count: Their number.
+        age: The age of the oldest of them, in seconds.
+        now: The number that an expiry removes now.
     """
 
     count: int
@@ -98,7 +98,7 @@ class Expirable:
 
 
 def look(state: Census, policy: MaintenancePolicy) -> Seen:
-    """Work out the figures of a lake that the catalog tells."""
+    """Compute the figures of a lake that the catalog holds."""
     tables = [_table(table, policy.of_table(*table.name)) for table in state.tables]
     pending = scheduled_paths(state.metadata)
     return Seen(tables, _lake_metrics(state), pending, _expirable(state, policy), policy.expire.older_than)
@@ -113,10 +113,10 @@ def _expirable(state: Census, policy: MaintenancePolicy) -> Expirable:
 
 
 def graded(config: LakeConfig, policy: MaintenancePolicy, seen: Seen) -> HealthReport:
-    """Ask the storage for the rest, and grade what was seen."""
+    """Query the storage for the remaining figures, and grade all of them."""
     pending = {"pending_files": len(seen.pending), "pending_bytes": bytes_of(config, list(seen.pending.values()))}
     metrics = seen.metrics | pending
-    # What an expiry never takes is as old and as many as it is, and no fault.
+    # Snapshots that expiry never removes are not graded.
     judged = metrics | {"snapshot_count": seen.snapshots.count, "snapshot_age": seen.snapshots.age}
     findings = list(_findings({name: judged[name] for name in _OF_LAKE}, policy.health, seen.remedy))
     lake = LakeHealth(config.name, worst([one.grade for one in findings]), metrics, findings)
@@ -133,8 +133,8 @@ def _table(table: TableState, policy: MaintenancePolicy) -> TableHealth:
     def could_merge(rule: MergePolicy) -> int:
         return sum(len(some) for files in table.groups.values() for some in merge_bins(files, target, rule, len(files)))
 
-    # Files that could be one if `min_files` were lower count only where they are many; alone in its partition a small
-    # file is as it has to be.
+    # Files that only a lower `min_files` would merge count only if they are many: a small file that is alone in its
+    # partition is normal.
     small, smallest = could_merge(rule), could_merge(rule.model_copy(update={"min_files": 2}))
     small = smallest if smallest >= _MANY else small
     partitions = Counter(file.group[1:] for file in table.files)
@@ -155,7 +155,7 @@ def _table(table: TableState, policy: MaintenancePolicy) -> TableHealth:
     metrics["readable_by_others"] = not metrics["inlined_rows"] + metrics["inlined_deletions"]
     metrics["inlined_rows_staying"] = sum(one.live_rows for one in table.inlined if one.inexact)
     metrics["staying_reason"] = table.staying
-    # No flush helps those that stay: they are told, not graded.
+    # A flush cannot move the rows that stay, so they are reported but not graded.
     graded = metrics | {"inlined_rows": metrics["inlined_rows"] - metrics["inlined_rows_staying"]}
 
     def remedy(metric: str) -> str:
@@ -170,7 +170,7 @@ def _table(table: TableState, policy: MaintenancePolicy) -> TableHealth:
 
 
 def _no_merge(table: TableState, min_files: int, small: int) -> str:
-    """Return what helps against many files where a merge by the policy takes none of them."""
+    """Return the remedy for many files if a merge by this policy takes none of them."""
     versions = len({version for version, *_ in table.groups})
     if small:
         return f"lower `merge.min_files`, which is {min_files}: no partition has so many small files"
@@ -245,7 +245,7 @@ def _lake_metrics(state: Census) -> dict[str, Any]:
 
 
 def _debris(state: Census) -> int:
-    """Count the statistics of files that the catalog does not have any more."""
+    """Count statistics of files that no longer exist in the catalog."""
     config = state.metadata.config
     stats, files = (dialect_of(config).table(f"ducklake_{one}") for one in ("file_column_stats", "data_file"))
     sql = (
@@ -256,7 +256,7 @@ def _debris(state: Census) -> int:
 
 
 def catalog_bytes(state: Census) -> int | None:
-    """Return how much room the catalog takes, where it can be told."""
+    """Return the size of the catalog in bytes, None if it is unknown."""
     config, dialect = state.metadata.config, state.metadata.dialect
     if config.catalog_file is not None:
         return os.path.getsize(config.catalog_file)

@@ -1,4 +1,4 @@
-"""What is said about the health of a lake: figures, grades, and the one command that would help."""
+"""The health of a lake as results: figures, grades, and a remedy for each finding."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,13 +12,13 @@ GRADES: tuple[Grade, ...] = ("ok", "warn", "bad")
 
 @dataclass(frozen=True)
 class HealthFinding(Result):
-    """A figure that has come to its threshold.
+    """A figure that has reached its threshold.
 
     Attributes:
-        metric: Its name, as in the policy.
-        grade: What that means.
-        threshold: What it has come to.
-        remedy: The command that would help.
+        metric: The figure's name, as in the policy.
+        grade: Its grade.
+        threshold: The threshold that it has reached.
+        remedy: What improves the figure, usually a command.
     """
 
     metric: str
@@ -33,7 +33,7 @@ class HealthFinding(Result):
 
 @dataclass(frozen=True)
 class TableHealth(Result):
-    """The health of a table: its figures, and those of them that are not as they should be."""
+    """The health of a table: its figures, and a finding for each that has reached a threshold."""
 
     table: str
     grade: Grade
@@ -46,7 +46,7 @@ class TableHealth(Result):
 
 @dataclass(frozen=True)
 class LakeHealth(Result):
-    """The health of what belongs to no table; ages are in seconds."""
+    """The health of the lake as a whole; ages are in seconds."""
 
     name: str
     grade: Grade
@@ -60,8 +60,8 @@ class HealthReport(Result):
 
     Attributes:
         grade: The worst of all grades.
-        lake: What belongs to no table.
-        tables: Every table.
+        lake: The figures of the lake as a whole.
+        tables: The figures of every table.
     """
 
     grade: Grade
@@ -70,11 +70,11 @@ class HealthReport(Result):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is bad; warnings may be."""
+        """Whether no grade is bad; there may be warnings."""
         return self.grade != "bad"
 
     def to_prometheus(self) -> str:
-        """Return the figures in the text format that Prometheus scrapes."""
+        """Return the figures in Prometheus's text format."""
         from ducklake_orch.maintenance.prometheus import to_prometheus
 
         return to_prometheus(self)
@@ -86,5 +86,5 @@ class HealthReport(Result):
 
 
 def worst(grades: Sequence[Grade]) -> Grade:
-    """Return the worst of some grades."""
+    """Return the worst of the grades, `ok` if there are none."""
     return max(grades, key=GRADES.index, default="ok")

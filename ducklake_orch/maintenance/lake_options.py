@@ -1,4 +1,4 @@
-"""The lake's own options of maintenance: each holds unless the policy names a value."""
+"""Apply the lake's persisted maintenance options, each of which holds unless the policy sets a value."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -8,19 +8,19 @@ from ducklake_orch.config.maintenance import FLOORS, MaintenancePolicy, RewriteP
 from ducklake_orch.config.units import in_words
 from ducklake_orch.engine.quoting import literal
 
-# The option that the engine's own function goes by.
+# The option that the engine's own function uses.
 _OPTION_OF = {"expire": "expire_older_than", "cleanup": "delete_older_than", "orphans": "delete_older_than"}
 
 
 def with_lake_options(
     metadata: Metadata, policy: MaintenancePolicy, warnings: list[str]
 ) -> tuple[MaintenancePolicy, Mapping[str, str]]:
-    """Return the policy with the lake's retentions where it names none, and where each retention comes from.
+    """Return the policy completed with the lake's retentions, and the source of each retention.
 
     Args:
         metadata: The metadata tables.
         policy: The policy.
-        warnings: Gets what a person should look at.
+        warnings: Receives warnings for the user.
     """
     changed, sources = {}, {}
     for operation, option in _OPTION_OF.items():
@@ -43,18 +43,18 @@ def with_lake_options(
 
 
 def delete_threshold(policy: RewritePolicy, options: Mapping[str, str]) -> float:
-    """Return the share of deleted rows from which on files of a table are rewritten.
+    """Return the share of deleted rows at which files of a table are rewritten.
 
     Args:
-        policy: What holds for the table.
-        options: The persisted options that hold for it.
+        policy: The policy for the table.
+        options: The persisted options in force for the table.
     """
     own = options.get("rewrite_delete_threshold")
     return policy.delete_threshold if own is None or "delete_threshold" in policy.model_fields_set else float(own)
 
 
 def _age(metadata: Metadata, interval: str) -> timedelta:
-    """Return how long an interval of the engine's is, counted back from now: months differ."""
+    """Return the length of an engine interval, counted back from now, because months differ in length."""
     value = f"CAST({literal(interval)} AS INTERVAL)"
     ((seconds,),) = metadata.rows(f"SELECT epoch(now()) - epoch(now() - {value})")
     return timedelta(seconds=float(seconds))

@@ -1,4 +1,4 @@
-"""Plan what is to be done to the lake as a whole: snapshots to expire, files to delete."""
+"""Plan the steps for the lake as a whole: snapshots to expire, files to delete."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,18 +18,18 @@ _FIRST_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def retention(policy: MaintenancePolicy, now: datetime) -> Retention:
-    """Return which snapshots a policy keeps."""
+    """Return the retention of snapshots that a policy sets."""
     part = policy.expire
     return Retention(before=before(now, part.older_than), retain_last=part.retain_last, keep=part.keep)
 
 
 def before(now: datetime, age: timedelta) -> datetime:
-    """Return the time so long ago, however long that is."""
+    """Return the time `age` before `now`, but not before 1970."""
     return now - age if now - _FIRST_TIME > age else _FIRST_TIME
 
 
 def _age(age: timedelta, source: str) -> str:
-    """Return how old something has to be, and who says so."""
+    """Return the minimum age and its source, for messages."""
     return f"{in_words(age)} ({source})"
 
 
@@ -38,7 +38,7 @@ def _left(operation: str, reason: str) -> PlannedStep:
 
 
 def plan_expiry(census: Census, policy: MaintenancePolicy, source: str) -> PlannedStep:
-    """Plan which snapshots go."""
+    """Plan which snapshots expire."""
     part = policy.expire
     if not part.enabled:
         return _left("expire", "the policy says so")
@@ -65,7 +65,7 @@ def plan_expiry(census: Census, policy: MaintenancePolicy, source: str) -> Plann
 
 
 def plan_clean_up(census: Census, policy: MaintenancePolicy, source: str, warnings: list[str]) -> PlannedStep:
-    """Plan which of the files that nobody needs are deleted; adds to the warnings of the plan."""
+    """Plan which scheduled files are deleted; add to the plan's warnings."""
     part = policy.cleanup
     if not part.enabled:
         return _left("cleanup", "the policy says so")
@@ -93,7 +93,7 @@ def plan_clean_up(census: Census, policy: MaintenancePolicy, source: str, warnin
 
 
 def plan_orphan_search(config: LakeConfig, policy: MaintenancePolicy, source: str, now: datetime) -> list[PlannedStep]:
-    """Plan which of the files that the lake does not know are deleted; lists the storage."""
+    """Plan which orphaned files are deleted; lists the storage."""
     part = policy.orphans
     if part.action == "off":
         return [_left("orphans", "the policy says so")]
@@ -133,7 +133,7 @@ def _orphans(reason: str, delete: bool, paths: Sequence[str], size: int) -> Plan
 
 
 def _in_short(files: Sequence[UnknownFile]) -> str:
-    """Return why files are unknown: each reason, for how many files of what size, and one of them."""
+    """Return why files are unknown: each reason with the number and size of its files and one example."""
     by_reason = dict[str, list[UnknownFile]]()
     for one in files:
         by_reason.setdefault(one.reason, []).append(one)

@@ -1,4 +1,4 @@
-"""`lake.plan_maintenance`: what maintenance would do, worked out from one state of the catalog, changing nothing."""
+"""Plan maintenance from one state of the catalog without changing anything (`lake.plan_maintenance`)."""
 
 import logging
 
@@ -35,7 +35,7 @@ def plan_maintenance(
 
 
 def _clock_warnings(state: Census, policy: MaintenancePolicy, selection: Selection) -> list[str]:
-    """Return what is wrong with this host's clock, if anything goes by age."""
+    """Return warnings about this host's clock, if any operation depends on ages."""
     goes = {
         "expire": policy.expire.enabled,
         "cleanup": policy.cleanup.enabled,
@@ -53,7 +53,7 @@ def _of_tables(state: Census, policy: MaintenancePolicy, selection: Selection, d
     steps: list[PlannedStep] = []
     room = policy.merge.max_files_per_run
     served = last_served(state.metadata)
-    # A limit of the run must not keep the same tables waiting every time.
+    # Least recently served tables first, so that a run's limit does not keep the same tables waiting every time.
     for table in sorted(state.tables, key=lambda one: served.get(str(one.name), 0)):
         if selection.wants_table(table.name):
             planner = TablePlanner(state, table, policy.of_table(*table.name), room, distributed=distributed)

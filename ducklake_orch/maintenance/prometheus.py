@@ -1,4 +1,4 @@
-"""The health of a lake in the text format that Prometheus scrapes."""
+"""Write the health of a lake in Prometheus's text format."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -36,7 +36,7 @@ Sample = tuple[Mapping[str, str], float | None]
 
 
 def to_prometheus(report: HealthReport) -> str:
-    """Return the figures of a report."""
+    """Return the figures of a report in Prometheus's text format."""
     return "".join(f"{line}\n" for line in _lines(report))
 
 
@@ -69,7 +69,7 @@ def _unit(name: str) -> str:
 
 
 def _metric(name: str, text: str, samples: Sequence[Sample]) -> Iterator[str]:
-    """Return the lines of a metric; what is not known has no sample."""
+    """Yield the lines of a metric; unknown values have no sample."""
     known = [(labels, value) for labels, value in samples if value is not None]
     if not known:
         return

@@ -1,4 +1,4 @@
-"""What a plan says, and what a report says: the same rows, before and after."""
+"""The results of maintenance: plans, reports, and their steps."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -12,32 +12,32 @@ if TYPE_CHECKING:
     from ducklake_orch.catalog.lifecycle import Bin
 
 Status = Literal["done", "failed", "skipped", "stopped", "planned"]
-# What "does" a step that only tells.
+# The engine of a step that only reports.
 REPORT = "report"
 _SUMMED = ("files_in", "files_out", "bytes", "rows", "deletions", "snapshots")
 
 
 @dataclass(frozen=True)
 class PlannedStep(Result):
-    """What one operation does to one table, or one of its partitions, or the lake.
+    """One operation on a table, on one of its partitions, or on the lake.
 
     Attributes:
         operation: `flush`, `rewrite`, `merge`, `expire`, `cleanup` or `orphans`.
-        table: `schema.table`; None where it is about the lake.
-        partition: The values of the partition by key; None where it is about all of the table.
-        action: Whether it is to be done.
-        reason: Why, or why not.
-        engine: What does it: `extension`, `duckdb` (this package in this process) or `spark`; `report`: it only tells.
-        files_in: Files that are read, or given up, or deleted.
-        files_out: Files that are written; None where only the rows tell.
-        bytes: Size of the files that are read, given up or deleted; None where nobody knows.
-        rows: Rows that are written anew, or given up with their files.
-        deletions: Deletions that are only in the catalog, and are written to files.
-        snapshots: Snapshots that go.
-        paths: The files that are read, given up or deleted.
-        snapshot_ids: The snapshots that go.
-        bins: The files that become one, each time.
-        waiting: Files that are left to the next run, for this one takes in no more.
+        table: `schema.table`; None for the lake.
+        partition: The values of the partition by key; None for the whole table.
+        action: Whether the step is run or skipped.
+        reason: Why it is run or skipped.
+        engine: `extension`, `duckdb` (ducklake-orch in this process) or `spark`; `report` for a step that only reports.
+        files_in: Number of files that are read, retired or deleted.
+        files_out: Number of files that are written; None if it depends on the rows.
+        bytes: Size of the files that are read, retired or deleted; None if unknown.
+        rows: Number of rows that are rewritten, or retired with their files.
+        deletions: Number of inlined deletions that are written to files.
+        snapshots: Number of snapshots that expire.
+        paths: The files that are read, retired or deleted.
+        snapshot_ids: The snapshots that expire.
+        bins: The lists of files that become one file each.
+        waiting: Number of files left to the next run, because this run's limit is reached.
     """
 
     operation: str
@@ -59,12 +59,12 @@ class PlannedStep(Result):
 
     @property
     def where(self) -> str:
-        """The table, and the partition of it."""
+        """The table and its partition, for messages."""
         values = ", ".join(f"{key}={value}" for key, value in (self.partition or {}).items())
         return f"{self.table or 'the lake'}{f' ({values})' if values else ''}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON-ready form; `bins` say nothing that `paths` do not."""
+        """Return the JSON-ready form, without `bins`, which add nothing to `paths`."""
         return {key: value for key, value in super().to_dict().items() if key != "bins"}
 
     def __str__(self) -> str:
@@ -75,13 +75,13 @@ class PlannedStep(Result):
 
 @dataclass(frozen=True)
 class StepReport(PlannedStep):
-    """What became of a planned step.
+    """The outcome of a planned step.
 
     Attributes:
-        status: `done`, `failed`, `skipped` (as planned), or `stopped`: not begun, for the run had to end.
-        before: What there was: files, bytes, rows, and the like.
-        after: What there was at the end of the run, what others wrote meanwhile included.
-        snapshot_id: The last snapshot that it made, if it made one.
+        status: `done`, `failed`, `skipped` (as planned), or `stopped`: not begun, because the run had to end.
+        before: The figures before the run: files, bytes, rows and so on.
+        after: The figures at the end of the run, including concurrent writes.
+        snapshot_id: The last snapshot that the step committed, if any.
     """
 
     status: Status = "skipped"
@@ -101,16 +101,16 @@ class StepReport(PlannedStep):
 
 @dataclass(frozen=True)
 class MaintenancePlan(Result):
-    """What maintenance would do to a lake, and what it would leave alone.
+    """The steps that maintenance would run on a lake, and those that it would skip.
 
     Attributes:
         lake: Its name.
         snapshot: The latest snapshot when it was planned.
-        planned_at: When that was.
-        policy: The policy that it follows.
-        operations: What is to be done, and what is not, in the order of the run.
-        warnings: What a person should look at: overrides that name no table, floors that are passed.
-        lake_id: Identity of the lake, and when `snapshot` was made: a plan is for this lake alone.
+        planned_at: When the plan was made.
+        policy: The policy of the plan.
+        operations: The steps to run and to skip, in the order of the run.
+        warnings: Warnings for the user: overrides that match no table, retentions below their floors.
+        lake_id: Identity of the lake and time of `snapshot`: the plan is valid for this lake only.
     """
 
     lake: str
@@ -123,7 +123,7 @@ class MaintenancePlan(Result):
 
     @property
     def totals(self) -> dict[str, int]:
-        """What all that is to be done adds up to."""
+        """The summed figures of the steps to run."""
         return add_up(self.operations)
 
     def to_dict(self) -> dict[str, Any]:
@@ -145,16 +145,16 @@ class MaintenancePlan(Result):
 
 @dataclass(frozen=True)
 class MaintenanceReport(Result):
-    """What maintenance did.
+    """The outcome of maintenance.
 
     Attributes:
         lake: Its name.
         status: `ok`, `error` (some steps failed), or `stopped` before the end.
-        run_id: Identity of the run; the snapshots that it made carry it.
+        run_id: Identity of the run, which its snapshots carry.
         snapshot_before: The latest snapshot when it began.
         snapshot_after: The latest one when it ended.
-        operations: The steps of the plan, and what became of them.
-        warnings: What a person should look at.
+        operations: The steps of the plan with their outcomes.
+        warnings: Warnings for the user.
     """
 
     lake: str
@@ -170,7 +170,7 @@ class MaintenanceReport(Result):
 
     @property
     def totals(self) -> dict[str, int]:
-        """What all that was done adds up to."""
+        """The summed figures of the steps that ran."""
         done = [one for one in self.operations if one.status in ("done", "planned")]
         counts = {name: sum(one.status == name for one in self.operations) for name in ("done", "failed", "stopped")}
         deleting = [one for one in done if one.operation in ("cleanup", "orphans") and one.engine != REPORT]
@@ -179,7 +179,7 @@ class MaintenanceReport(Result):
 
     @property
     def errors(self) -> list[DuckLakeOrchError]:
-        """What went wrong."""
+        """The errors of failed steps."""
         return [one.error for one in self.operations if one.error is not None]
 
     def raise_for_error(self) -> "MaintenanceReport":
@@ -224,7 +224,7 @@ class MaintenanceReport(Result):
 
 
 def add_up(steps: Iterable[PlannedStep]) -> dict[str, int]:
-    """Add up the figures of steps that are to be done."""
+    """Add up the figures of the steps to run."""
     todo = [one for one in steps if one.action == "run" and one.engine != REPORT]
     return {"steps": len(todo)} | {name: sum(getattr(one, name) or 0 for one in todo) for name in _SUMMED}
 

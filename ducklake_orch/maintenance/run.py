@@ -1,4 +1,4 @@
-"""`lake.maintain`: a plan carried out step by step, each by itself, whatever becomes of the others."""
+"""Run a maintenance plan step by step (`lake.maintain`); a failed step does not affect the others."""
 
 import logging
 import time
@@ -31,7 +31,7 @@ from ducklake_orch.maintenance.table_plan import TABLE_OPERATIONS
 from ducklake_orch.maintenance.work import Work
 
 log = logging.getLogger("ducklake_orch")
-# Told of each step before it runs, and of what became of it.
+# Called with each step before it runs, and with its report afterwards.
 Progress = Callable[[PlannedStep], None]
 
 
@@ -43,7 +43,7 @@ def maintain(
     progress: Progress | None = None,
     spark: Any = None,
 ) -> MaintenanceReport:
-    """Carry out a plan; see `DuckLake.maintain`."""
+    """Run a plan; see `DuckLake.maintain`."""
     plan.policy.refuse_below_floors()
     _refuse_another_lake(config, plan)
     run = _Run(config, plan, progress or (lambda _: None), spark)
@@ -60,15 +60,16 @@ def maintain(
 
 
 def _refuse_another_lake(config: LakeConfig, plan: MaintenancePlan) -> None:
-    """Refuse the plan of another lake: it names tables, files and snapshots by number, and every lake has those.
+    """Refuse the plan of another lake, because plans identify tables, files and snapshots by ids that every lake has.
 
-    A copy of a catalog has the identity of the original; the plan's snapshot tells them apart once one has gone on.
+    A copy of a catalog has the identity of the original; the plan's snapshot tells them apart once one of them has new
+    commits.
     """
     with planning(config, "Comparing the plan with the lake") as metadata:
         lake_id, made_at = metadata.lake_id(), metadata.snapshot_time(plan.snapshot)
         ahead = plan.snapshot > metadata.latest().snapshot_id
     planned_id, planned_time = plan.lake_id
-    # A snapshot that has expired since says nothing.
+    # A snapshot that has expired since the plan proves nothing.
     if lake_id != planned_id or ahead or (made_at is not None and made_at != planned_time):
         raise ConfigError(
             f"The plan was made for another lake (`{plan.lake}`, {planned_id}), not for `{config.name}` ({lake_id}).",
@@ -77,7 +78,7 @@ def _refuse_another_lake(config: LakeConfig, plan: MaintenancePlan) -> None:
 
 
 class _Run:
-    """One run."""
+    """One run of a plan."""
 
     def __init__(self, config: LakeConfig, plan: MaintenancePlan, progress: Progress, spark: Any) -> None:
         limits = {name: getattr(plan.policy, name) for name in ("memory_limit", "threads", "temp_directory")}
@@ -90,7 +91,7 @@ class _Run:
         self.stop = Stop(plan.policy)
 
     def all(self, still_alone: Callable[[], None]) -> MaintenanceReport:
-        """Do all steps, one after the other."""
+        """Run all steps in order."""
         note_begin(self._config, self._id)
         before = figures(self._config)
         done = [self._next(step, still_alone) for step in self._plan.operations]
@@ -102,7 +103,7 @@ class _Run:
         return report
 
     def _next(self, step: PlannedStep, still_alone: Callable[[], None]) -> StepReport:
-        """Do a step, if it is to be done and the run need not end."""
+        """Run a step, unless the plan skips it or the run has to stop."""
         if step.action == "skip":
             return _report(step, "skipped")
         try:
@@ -127,7 +128,7 @@ class _Run:
             if not self.stop.broken_off:
                 raise
             return _report(replace(step, reason="interrupted, and rolled back"), "stopped")
-        except Exception as error:  # whatever is wrong with this table, the others are done
+        except Exception as error:  # an error of one table does not stop the others
             return self._failed(step, error, time.monotonic() - started)
         self.stop.read += (done.step.bytes or 0) if step.operation in TABLE_OPERATIONS else 0
         told = {"duration_s": time.monotonic() - started, "snapshot_id": done.snapshot_id}
@@ -151,7 +152,7 @@ class _Run:
             return metadata.find_table(name, metadata.latest().snapshot_id) is not None
 
     def report(self, steps: Sequence[StepReport], last: int, *, dry_run: bool = False) -> MaintenanceReport:
-        """Put the steps into a report."""
+        """Return the report of the run."""
         status: Literal["ok", "error", "stopped"] = "ok"
         if any(one.status == "stopped" for one in steps):
             status = "stopped"
@@ -182,7 +183,7 @@ def _with(step: StepReport, before: Figures, after: Figures) -> StepReport:
 
 
 def _served(steps: Sequence[StepReport]) -> list[str]:
-    """Return the tables that had their turn; one that still waits for it comes before them next time."""
+    """Return the tables that were served; a table that still waits is planned before them next time."""
     waiting = {
         one.table
         for one in steps
@@ -193,7 +194,7 @@ def _served(steps: Sequence[StepReport]) -> list[str]:
 
 
 def _orphans(report: MaintenanceReport, policy: MaintenancePolicy) -> dict[str, int] | None:
-    """Return what is left of files that the lake does not know; None when nobody looked."""
+    """Return the count and size of the remaining orphaned files; None if the run did not search for them."""
     looked = [one for one in report.operations if one.operation == "orphans" and one.status in ("done", "skipped")]
     if not looked or policy.orphans.action == "off":
         return None

@@ -1,4 +1,4 @@
-"""Who maintained the lake and when, in a table of ours beside the lake's own; and one run of it at a time."""
+"""Record runs of maintenance in a ducklake-orch table in the catalog, and allow one run at a time: `only_runner`."""
 
 import json
 import os
@@ -30,9 +30,9 @@ TABLE = OwnTable(
 )
 _LOCK, _NOTING = "maintenance", "noting a run of maintenance"
 RUNNING = "running"
-# Runs are remembered for 90 days.
+# Runs are recorded for 90 days.
 _KEPT = 90 * 86400 * 1_000_000
-# So many runs are asked for what they left.
+# The number of runs that are searched for earlier results.
 _LOOKED_AT = 1000
 _COLUMNS = "run_id, host, process, started_at, ended_at, status, summary"
 
@@ -42,9 +42,9 @@ class LastRun(Result):
     """A run of maintenance.
 
     Attributes:
-        ended_at: None while it runs, or when it died.
+        ended_at: When it ended; None while it runs, or if its process died.
         status: `running`, or how it ended.
-        summary: What it did, in figures.
+        summary: The figures of the run.
     """
 
     run_id: str
@@ -57,23 +57,23 @@ class LastRun(Result):
 
     @property
     def owner(self) -> str:
-        """Who runs it, and since when."""
+        """The process that runs it, and since when."""
         age = int((datetime.now(UTC) - self.started_at).total_seconds())
         return f"process {self.process} on {self.host}, since {self.started_at:%Y-%m-%d %H:%M:%S} UTC ({age} s)"
 
 
 def last_run(metadata: Metadata) -> LastRun | None:
-    """Return the latest run, if there was any."""
+    """Return the latest run, if there is one."""
     return next(iter(latest_runs(metadata, 1)), None)
 
 
 def known_orphans(metadata: Metadata) -> Mapping[str, int]:
-    """Return what the last run that looked for orphans left; runs of other operations do not look."""
+    """Return the orphaned files that the last run with an orphan search left; other runs do not search."""
     return next((found for run in latest_runs(metadata, _LOOKED_AT) if (found := run.summary.get("orphans"))), {})
 
 
 def last_served(metadata: Metadata) -> dict[str, int]:
-    """Return the number of the last run that did something to a table, by table: the higher, the later."""
+    """Return, by table, the number of the last run that served it; higher is later."""
     runs = reversed(latest_runs(metadata, _LOOKED_AT))
     return {table: number for number, run in enumerate(runs, 1) for table in run.summary.get("served", ())}
 
@@ -104,12 +104,12 @@ def _run(row: Sequence[str | None]) -> LastRun:
 
 @contextmanager
 def only_runner(config: LakeConfig) -> Iterator[Check]:
-    """Be the only one who maintains a lake, for a block; gives a function that raises when the lock was lost.
+    """Hold the maintenance lock of a lake for a block; yield a function that raises if the lock was lost.
 
-    The lock of who dies is free at once: the operating system or the server takes it back.
+    If the holder dies, the operating system or the server releases the lock at once.
 
     Raises:
-        MaintenanceRunningError: When somebody else does; says who, and since when.
+        MaintenanceRunningError: When another process holds it; the message names the process and since when.
     """
     with ExitStack() as held:
         queue = _maintenance_lock(config, held)
@@ -124,7 +124,7 @@ def only_runner(config: LakeConfig) -> Iterator[Check]:
 
 
 def _maintenance_lock(config: LakeConfig, held: ExitStack) -> Queue:
-    """Return the lock of maintenance; on a server, on a connection that nothing else uses."""
+    """Return the maintenance lock; on a server it has its own connection."""
     dialect = dialect_of(config)
 
     def connect() -> duckdb.DuckDBPyConnection:
@@ -149,7 +149,7 @@ def _running(config: LakeConfig, error: LakeLockedError) -> MaintenanceRunningEr
 
 
 def note_begin(config: LakeConfig, run_id: str) -> None:
-    """Write down that a run begins; forget the oldest ones, and say of one that never ended that it died."""
+    """Record the start of a run; delete the oldest records, and mark runs that never ended as died."""
 
     def work(transaction: MetadataTransaction) -> None:
         now = _now()
@@ -162,7 +162,7 @@ def note_begin(config: LakeConfig, run_id: str) -> None:
 
 
 def note_end(config: LakeConfig, run_id: str, status: str, summary: Mapping[str, Any]) -> None:
-    """Write down how a run ended."""
+    """Record the end of a run."""
     told = dialect_of(config).text_literal(json.dumps(summary))
 
     def work(transaction: MetadataTransaction) -> None:

@@ -1,4 +1,4 @@
-"""What of a lake is meant: operations, schemas, tables, by name or pattern."""
+"""Select operations, schemas and tables of a lake, by name or pattern."""
 
 import logging
 import warnings
@@ -17,7 +17,7 @@ log = logging.getLogger("ducklake_orch")
 
 @dataclass(frozen=True)
 class Selection:
-    """The part of a lake that is meant; None means all.
+    """The selected part of a lake; None selects everything.
 
     Attributes:
         operations: Names of operations.
@@ -38,20 +38,20 @@ class Selection:
                 raise ConfigError(f"There is no operation `{one}`.", remedy=nearest(one, OPERATIONS))
 
     def wants(self, operation: str) -> bool:
-        """Whether an operation is meant."""
+        """Whether an operation is selected."""
         return self.operations is None or operation in self.operations
 
     def wants_table(self, name: TableName) -> bool:
-        """Whether a table is meant."""
+        """Whether a table is selected."""
         return (
             self.schemas is None or any(fnmatchcase(name.schema.lower(), one.lower()) for one in self.schemas)
         ) and (self.tables is None or any(names(one, *name) for one in self.tables))
 
     def refuse_unknown(self, known: Sequence[TableName], lake: str) -> None:
-        """Refuse a name that nothing has: somebody believes that it is looked after.
+        """Refuse a name that matches nothing, because the user expects it to be maintained.
 
         Raises:
-            ObjectNotFoundError: Names the nearest.
+            ObjectNotFoundError: When a name matches nothing; the remedy suggests the nearest name.
         """
         tables = [str(one) for one in known]
         schemas = sorted({one.schema for one in known})
@@ -66,7 +66,7 @@ class Selection:
 
 
 def warn(policy: MaintenancePolicy, known: Sequence[TableName], lake: str) -> list[str]:
-    """Say loudly what in a policy may be a mistake; return it for the plan."""
+    """Warn about probable mistakes in a policy; return the warnings for the plan."""
     found = []
     for pattern in policy.unmatched([(one.schema, one.table) for one in known]):
         remedy = nearest(pattern, [str(one) for one in known]) if known else ""

@@ -1,4 +1,4 @@
-"""Which way each operation is done: by the extension's own function, or by this package's step on the catalog."""
+"""Run a planned step: by the extension's own function, or by ducklake-orch's code on the catalog."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,12 +20,12 @@ from ducklake_orch.maintenance.lake_plan import before, retention
 from ducklake_orch.maintenance.results import REPORT
 from ducklake_orch.maintenance.work import Done, Work
 
-# What a kill can cost.
+# The most bytes in one commit, which is the most work that a killed process can lose.
 _BYTES_IN_ONE_SNAPSHOT = {"duckdb": 4 * 1024**3, "spark": 256 * 1024**3}
 
 
 def do(work: Work) -> Done:
-    """Do a step, by what the plan says."""
+    """Run a step as the plan says."""
     return _STEPS[work.step.operation, work.step.engine](work)
 
 
@@ -37,7 +37,7 @@ def _flush(work: Work) -> Done:
 
 
 def _compact(work: Work) -> Done:
-    """Write files anew, a part of them in each snapshot: what is done is done, whatever happens to the rest."""
+    """Compact files, a part of them in each snapshot, so that a failure loses only the current part."""
     way: Way = "merge" if work.step.operation == "merge" else "rewrite"
     totals: Counter[str] = Counter()
     snapshot = stopped = None
@@ -85,7 +85,7 @@ def _parts(bins: Sequence[Bin], limit: int) -> Iterator[list[Bin]]:
 
 
 def _planned(bins: Sequence[Bin]) -> dict[str, int]:
-    """Return what a snapshot says about what was put together in it."""
+    """Return the figures that a snapshot records about the compacted bins."""
     return {
         "files_processed": sum(len(one.files) for one in bins),
         "files_created": len(bins),
@@ -122,7 +122,7 @@ def _delete_orphans(work: Work) -> Done:
 
 
 def _deleted(work: Work, paths: Sequence[str], failed: Mapping[str, str], size: int | None) -> Done:
-    """Return what was deleted; what the storage refused stays for the next run, and is said."""
+    """Return the deleted files; raise if the storage refused some, which the next run tries again."""
     if failed:
         path, reason = next(iter(failed.items()))
         raise StorageBusyError(

@@ -1,4 +1,4 @@
-"""Stop a run in good order: at its budget, at SIGTERM, at Ctrl-C."""
+"""Stop a run cleanly when a budget is spent, at SIGTERM and at Ctrl-C."""
 
 import logging
 import threading
@@ -17,15 +17,15 @@ _SIGNALS = (SIGTERM, SIGINT)
 
 @dataclass
 class Stop:
-    """Whether a run has to end; asked before each step.
+    """Whether a run has to stop, checked before each step.
 
     Attributes:
-        policy: Its budgets.
-        read: How many bytes the steps so far have read.
-        heard: The signal that came, if one did.
-        broken_off: Whether it came again.
-        failed: Whether a step failed that is to end the run.
-        lost: Why it is not certain any more that nobody else runs, if it is not.
+        policy: The policy with the budgets.
+        read: The bytes that the steps so far have read.
+        heard: The signal that arrived, if any.
+        broken_off: Whether a second signal arrived.
+        failed: Whether a step failed whose failure ends the run.
+        lost: Why the maintenance lock may no longer be held, if so.
     """
 
     policy: MaintenancePolicy
@@ -37,15 +37,15 @@ class Stop:
     lost: str | None = None
 
     def before(self, operation: str) -> str | None:
-        """Return why a step is not begun any more, or None.
+        """Return why a step must not begin, or None.
 
-        Expiry and clean-up are short, and come last: no budget that others have spent keeps them from their work.
+        Expiry and clean-up are short and come last, so budgets that other steps have spent do not prevent them.
         """
         return self._broken if operation in ("expire", "cleanup") else self.reason
 
     @property
     def reason(self) -> str | None:
-        """Why a step for which the budgets hold is begun or continued no more, or None."""
+        """Why a step that the budgets apply to must not begin or continue, or None."""
         return self._broken or self._spent
 
     @property
@@ -70,9 +70,9 @@ class Stop:
 
 @contextmanager
 def listening(stop: Stop) -> Iterator[None]:
-    """Let the first signal end the run after the step that runs, and the second one roll that step back."""
+    """Handle signals for a block: the first ends the run after the current step, the second rolls that step back."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread hears signals; its host decides
+        yield  # only the main thread receives signals; its host handles them
         return
 
     def heard(number: int, _: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""Plan what is to be done to a table: which rows are flushed, which files are rewritten, which are put together."""
+"""Plan the steps for a table: which rows to flush, which files to rewrite and which to merge. See `TablePlanner`."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -14,22 +14,22 @@ from ducklake_orch.maintenance.census import Census, FileState, Group, InlinedSt
 from ducklake_orch.maintenance.lake_options import delete_threshold
 from ducklake_orch.maintenance.results import PlannedStep
 
-# A file that has come so close to the target is not written again for the sake of each little one that follows it.
+# A file this close to the target is not rewritten for the sake of each small file that follows it.
 _NEARLY_FULL = 0.75
-# Tables that are larger are left to Spark, where it is there.
+# Larger tables are left to Spark, if it is available.
 _TOO_MUCH = 32 * 1024**3
 TABLE_OPERATIONS = ("flush", "rewrite", "merge")
 
 
 class TablePlanner:
-    """Plans the operations of one table, each on what the ones before it leave.
+    """Plans the operations of one table, each based on what the earlier ones leave.
 
     Args:
         census: The lake.
         table: The table.
-        policy: What holds for it.
-        room: How many files merges may still take in.
-        distributed: Whether Spark is there for what is too much for one machine.
+        policy: The policy for the table.
+        room: The number of files that merges may still process in this run.
+        distributed: Whether Spark is available for tables that are too large for one machine.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class TablePlanner:
         self._room = room
         self._rewritten: set[int] = set()
         self._flushes = False
-        # How many files a merge would take in, if the run had room for them.
+        # The number of files that a merge would process without the run's limit.
         self._waiting = 0
 
     def plan(self, operation: str) -> list[PlannedStep]:
@@ -73,7 +73,7 @@ class TablePlanner:
         return PlannedStep(operation, str(self._table.name), values, "skip", reason)
 
     def _engine(self, wanted: str) -> str:
-        """Return what does it: this package, which keeps row ids and history, unless the files are encrypted."""
+        """Return the engine: ducklake-orch, which keeps row ids and history, but the extension for encrypted files."""
         if wanted != "auto":
             return wanted
         if self._census.metadata.encrypted():
@@ -125,7 +125,7 @@ class TablePlanner:
 
     @property
     def _inlined_deletions(self) -> int:
-        """How many rows of files only the catalog knows to be deleted."""
+        """The number of deletions in files that only the catalog has."""
         return sum(file.tombstones for file in self._table.files)
 
     # --- rewrite -------------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class TablePlanner:
             by_partition[file.group[1:]].append(file)
         engine = self._engine(self._policy.rewrite.engine)
         if engine == "extension" and self._inlined_deletions and not self._flushes:
-            # A flush by the extension after that would bring rows back in snapshots of the past.
+            # A later flush by the extension would bring back deleted rows in past snapshots.
             return [self._left("rewrite", "the extension rewrites only what is flushed, and deletions are inlined")]
         return _as_one([self._rewritten_step(files, engine) for files in by_partition.values()])
 
@@ -186,7 +186,7 @@ class TablePlanner:
     def _merged(self, group: Group, files: Sequence[FileState], target: int, engine: str) -> PlannedStep:
         left = [one for one in files if one.file_id not in self._rewritten]
         if engine == "extension":
-            left = [one for one in left if not one.deleted]  # which it leaves alone
+            left = [one for one in left if not one.deleted]  # the extension skips files with deletions
         bins = list(merge_bins(left, target, self._policy.merge, self._room))
         taken = [one for some in bins for one in some]
         unlimited = merge_bins(left, target, self._policy.merge, len(left))
@@ -214,7 +214,7 @@ class TablePlanner:
 
     @property
     def room(self) -> int:
-        """How many files merges of other tables may still take in."""
+        """The number of files that merges of other tables may still process."""
         return self._room
 
 
@@ -229,13 +229,13 @@ def target_size(table: TableState, policy: MergePolicy) -> int:
 def merge_bins(
     files: Sequence[FileState], target: int, policy: MergePolicy, room: int
 ) -> Iterator[Sequence[FileState]]:
-    """Return which files of a partition become one, each time.
+    """Yield the lists of files of a partition that a merge turns into one file each.
 
     Args:
         files: The files, in the order of their rows.
-        target: The size that they should have.
-        policy: How they are put together.
-        room: How many files there may be in all bins.
+        target: The target file size.
+        policy: The merge policy.
+        room: The most files in all bins together.
     """
     for tier in tiers(small_files(files, target), policy):
         for some in packed(tier, target):
@@ -246,12 +246,12 @@ def merge_bins(
 
 
 def small_files(files: Sequence[FileState], target: int) -> Iterator[FileState]:
-    """Return the files that are far smaller than they should be."""
+    """Return the files that are far smaller than the target."""
     return (one for one in files if one.bytes < target * _NEARLY_FULL)
 
 
 def tiers(files: Iterator[FileState], policy: MergePolicy) -> list[list[FileState]]:
-    """Divide small files by size, so that large ones are not written again for the sake of a few small ones."""
+    """Divide small files by size, so that larger ones are not rewritten for the sake of a few smaller ones."""
     if policy.tiers is None:
         return [list(files)]
     found: list[list[FileState]] = [[] for _ in policy.tiers]
@@ -263,7 +263,7 @@ def tiers(files: Iterator[FileState], policy: MergePolicy) -> list[list[FileStat
 
 
 def packed(files: Sequence[FileState], target: int) -> Iterator[list[FileState]]:
-    """Divide files into bins that become a file each, in the order of their rows, so that neighbours stay together."""
+    """Divide files into bins of one new file each, in the order of their rows, so that neighbours stay together."""
     part: list[FileState] = []
     size = 0
     for file in files:
@@ -277,7 +277,7 @@ def packed(files: Sequence[FileState], target: int) -> Iterator[list[FileState]]
 
 
 def _as_one(steps: Sequence[PlannedStep]) -> list[PlannedStep]:
-    """Put the steps of several partitions together: the extension's functions know no partitions."""
+    """Combine the steps of several partitions for the extension, whose functions do not know partitions."""
     if len(steps) < 2 or steps[0].engine != "extension":
         return list(steps)
     figures = {name: sum(getattr(one, name) for one in steps) for name in ("files_in", "files_out", "bytes", "rows")}

@@ -1,4 +1,4 @@
-"""A step on its way: what it needs to know, and what came of it."""
+"""The input and the result of a step that runs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,15 +16,16 @@ AUTHOR = "ducklake-orch"
 
 @dataclass(frozen=True)
 class Work:
-    """A step that is to be done.
+    """A step to run.
 
     Attributes:
         config: The lake, with the limits of the run.
-        policy: What holds for its table.
-        planned_at: Ages count from there: nothing younger is taken than what the plan has shown.
+        policy: The policy for its table.
+        planned_at: When the plan was made. Ages are relative to it, so that nothing younger is deleted than the plan
+            showed.
         run_id: The run that it belongs to.
-        stopping: Tells why a step that is done in parts is to begin none any more, or None.
-        spark: The session, where steps of the plan are Spark's.
+        stopping: Returns why a step must not begin its next part, or None.
+        spark: The session, if the plan has steps for Spark.
     """
 
     config: LakeConfig
@@ -37,16 +38,16 @@ class Work:
 
     @property
     def purpose(self) -> str:
-        """What is being done, for messages and the queue."""
+        """The step's purpose, for messages and the queue."""
         return f"maintenance ({self.step.operation} of {self.step.where})"
 
     @property
     def table(self) -> TableName:
-        """The table."""
+        """The table of the step."""
         return table_name(self.step.table or "")
 
     def info(self, **figures: Any) -> CommitInfo:
-        """Return what a snapshot says about the step that made it."""
+        """Return the commit information for the snapshots of this step."""
         step = self.step
         told = {"run_id": self.run_id, "operation": step.operation, "table": step.table, "engine": step.engine}
         return CommitInfo(AUTHOR, f"{self.purpose}: {step.reason}", {"maintenance": told | figures})
@@ -54,12 +55,12 @@ class Work:
 
 @dataclass(frozen=True)
 class Done:
-    """What a step did.
+    """The result of a step.
 
     Attributes:
-        step: It, with the figures of what was done.
-        snapshot_id: The last snapshot that it made, if it made one.
-        stopped: Why it is not done to its end, if it is not.
+        step: The step, with the actual figures.
+        snapshot_id: The last snapshot that it committed, if any.
+        stopped: Why it stopped before its end, if it did.
     """
 
     step: PlannedStep

@@ -1,1 +1,1 @@
-"""One page about a lake, for people: what is in it, how it is, who wrote what; a file of its own, without network."""
+"""Report on a lake in one HTML page that needs no network: its contents, its health and its history."""

@@ -1,4 +1,4 @@
-"""All that the page about a lake tells, read from the catalog at one moment."""
+"""Collect the facts of the report page from the catalog at one moment: `report`."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -14,18 +14,18 @@ from ducklake_orch.maintenance.runs import LastRun, latest_runs
 from ducklake_orch.report.history import History, history
 from ducklake_orch.results import Result
 
-# More partitions than a picture has room for are shown together with their neighbours.
+# Above this number, neighbouring partitions are shown together.
 _CELLS = 600
 _RUNS = 30
 
 
 @dataclass(frozen=True)
 class PartitionFacts(Result):
-    """A partition of a table, or several neighbours.
+    """A partition of a table, or several neighbouring partitions.
 
     Attributes:
-        label: Its values by key; of several, the first and the last.
-        partitions: How many they are.
+        label: Its values by key; for several partitions, those of the first and the last.
+        partitions: The number of partitions.
     """
 
     label: str
@@ -37,15 +37,15 @@ class PartitionFacts(Result):
 
 @dataclass(frozen=True)
 class LakeReport(Result):
-    """What the page about a lake tells; `to_html()` is the page.
+    """The facts of the report page; `to_html()` returns the page.
 
     Attributes:
-        at: When the lake was looked at.
-        snapshot: Its latest snapshot then.
-        catalog: Where its catalog is, without secrets.
-        storage: Where its files are, without secrets.
+        at: When the lake was read.
+        snapshot: The latest snapshot at that time.
+        catalog: The location of its catalog, without secrets.
+        storage: The location of its files, without secrets.
         ids: The ids of the tables, by name.
-        partitions: The partitions of tables that have some, by name.
+        partitions: The partitions of partitioned tables, by name.
         runs: The latest runs of maintenance.
     """
 
@@ -68,7 +68,7 @@ class LakeReport(Result):
 
 
 def report(config: LakeConfig, policy: MaintenancePolicy, snapshots: int) -> LakeReport:
-    """Look at a lake; see `DuckLake.report`."""
+    """Collect the report on a lake; see `DuckLake.report`."""
     with census(config, f"Reporting on lake `{config.name}`") as state:
         seen = look(state, policy)
         past = history(state, snapshots)
@@ -108,6 +108,6 @@ def _partitions(table: TableState) -> list[PartitionFacts]:
 
 
 def _natural(label: str) -> tuple[tuple[int, int, str], ...]:
-    """Sort 2 before 10."""
+    """Return a sort key that puts 2 before 10."""
     parts = label.replace("-", " ").split()
     return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts)

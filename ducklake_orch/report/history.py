@@ -1,4 +1,4 @@
-"""What the snapshots tell: when was written, by whom, and how the tables grew."""
+"""Read a lake's history from its snapshots: when it was written, by whom, and how its tables grew."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -10,26 +10,26 @@ from ducklake_orch.engine.introspection import snapshot_of, snapshots_sql
 from ducklake_orch.maintenance.census import Census, moment
 from ducklake_orch.results import Result, Snapshot
 
-# Into so many stretches of time the history is cut.
+# The number of equal periods into which the history is divided.
 PERIODS = 48
 KINDS = ("data", "definitions", "maintenance")
-# `flushed_inlined` is another token that the engine reads.
+# The engine also reads the token `flushed_inlined`.
 _UPKEEP, _DATA = "|".join(sorted(MOVING_CHANGES | {"flushed_inlined"})), "|".join(sorted(DATA_CHANGES))
 
 
 @dataclass(frozen=True)
 class History(Result):
-    """What happened to a lake since its oldest snapshot.
+    """The history of a lake since its oldest snapshot.
 
     Attributes:
-        since: When the oldest snapshot was made.
+        since: When the oldest snapshot was created.
         until: The end of the last period.
-        periods: How many snapshots were made in each stretch of time, by kind: `data`, `definitions`, `maintenance`.
-        authors: How many snapshots each author made; `None` is who gave no name.
+        periods: The number of snapshots in each period, by kind: `data`, `definitions`, `maintenance`.
+        authors: The number of snapshots by author; `None` for snapshots without an author.
         recent: The latest snapshots.
         growth: The bytes of each table's files at the end of each period, by table id.
-        changed: When files of each table last came or went, by table id.
-        names: What the ids in the snapshots' changes mean.
+        changed: When files of each table were last added or retired, by table id.
+        names: The names of the tables whose ids the snapshots' changes contain.
     """
 
     since: datetime
@@ -47,7 +47,7 @@ def history(state: Census, recent: int) -> History:
 
     Args:
         state: The lake as it is now.
-        recent: How many of the latest snapshots to list.
+        recent: The number of latest snapshots to list.
     """
     metadata, name = state.metadata, state.metadata.table_sql
     row = metadata.rows(f"SELECT epoch_us(min(snapshot_time)::TIMESTAMPTZ) FROM {name('ducklake_snapshot')}")[0]
@@ -74,7 +74,7 @@ def history(state: Census, recent: int) -> History:
 
 
 def _period_sql(time: str, since: datetime, width: timedelta) -> str:
-    """Return the SQL of the period that a time is in; the first one also has all that was before."""
+    """Return the SQL of the period of a time; the first period also includes everything earlier."""
     begin, size = int(since.timestamp() * 1e6), max(1, int(width.total_seconds() * 1e6))
     passed = f"(epoch_us({time}::TIMESTAMPTZ) - {begin}) // {size}"
     return f"least({PERIODS - 1}, greatest(0, coalesce({passed}, 0)))"
@@ -82,7 +82,7 @@ def _period_sql(time: str, since: datetime, width: timedelta) -> str:
 
 def _made_sql(metadata: Metadata, since: datetime, width: timedelta) -> str:
     name = metadata.table_sql
-    # Names in quotes may look like anything.
+    # Quoted names may contain any text, so they are removed.
     made = "regexp_replace(coalesce(c.changes_made::VARCHAR, ''), '\"[^\"]*\"', '', 'g')"
     kind = (
         f"CASE WHEN regexp_matches({made}, '(^|,)({_UPKEEP}):') THEN 'maintenance'"
@@ -98,9 +98,9 @@ def _made_sql(metadata: Metadata, since: datetime, width: timedelta) -> str:
 def _growth(
     metadata: Metadata, since: datetime, width: timedelta
 ) -> tuple[dict[int, Sequence[int]], dict[int, datetime]]:
-    """Return how many bytes of files each table had at the end of each period, and when that last changed.
+    """Return the bytes of each table's files at the end of each period, and when they last changed.
 
-    Of snapshots that have expired nobody knows when they were made: what they did counts as there from the start.
+    The time of an expired snapshot is unknown, so its changes count from the start.
     """
     name = metadata.table_sql
     rows = metadata.rows(f"""
@@ -129,7 +129,7 @@ def _growth(
 
 
 def _names(metadata: Metadata) -> dict[int, str]:
-    """Return the last known name of every table that there is or was."""
+    """Return the last known name of every table, including dropped ones."""
     name = metadata.table_sql
     rows = metadata.rows(
         f"SELECT t.table_id, max_by(s.schema_name || '.' || t.table_name, t.begin_snapshot)"

@@ -1,4 +1,4 @@
-"""HTML and SVG from text that nobody trusts: whatever a table is named, it stays text."""
+"""Generate HTML and SVG from untrusted text: every name of a table is escaped."""
 
 from collections.abc import Sequence
 from html import escape
@@ -6,18 +6,18 @@ from typing import Any
 
 
 class Markup(str):
-    """Text that is HTML already."""
+    """Text that is already HTML."""
 
     __slots__ = ()
 
 
 def text(value: Any) -> Markup:
-    """Return a value as HTML: markup as it is, all else escaped."""
+    """Return a value as HTML: markup unchanged, everything else escaped."""
     return value if isinstance(value, Markup) else Markup(escape(str(value)))
 
 
 def tag(name: str, *inside: Any, **attributes: Any) -> Markup:
-    """Return an element; `class_` is its class, `data_sort` becomes `data-sort`, and what is None is left out."""
+    """Return an element; `class_` sets its class, `data_sort` becomes `data-sort`, and None values are left out."""
     given = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
         for key, value in attributes.items()
@@ -27,7 +27,7 @@ def tag(name: str, *inside: Any, **attributes: Any) -> Markup:
 
 
 def sparkline(values: Sequence[int], label: str) -> Markup:
-    """Return a line of how a figure grew."""
+    """Return a small line chart of a figure."""
     top, last = max([*values, 1]), max(len(values) - 1, 1)
     points = " ".join(f"{100 * place / last:.1f},{22 - 20 * value / top:.1f}" for place, value in enumerate(values))
     line = Markup(f'<polyline points="{points}"/>')
@@ -36,12 +36,12 @@ def sparkline(values: Sequence[int], label: str) -> Markup:
 
 
 def stacked_bars(bars: Sequence[Sequence[tuple[str, int]]], labels: Sequence[str], about: str) -> Markup:
-    """Return bars of counts by kind, one on top of the other.
+    """Return a chart of stacked bars of counts by kind.
 
     Args:
-        bars: The counts of each, by the class that colours it.
-        labels: What each bar is about.
-        about: What the picture is about.
+        bars: The counts of each bar, by the CSS class that colours them.
+        labels: The title of each bar.
+        about: The title of the chart.
     """
     top = max([sum(count for _, count in bar) for bar in bars] or [0]) or 1
     width = 960 / max(len(bars), 1)

@@ -1,4 +1,4 @@
-"""The page about a lake: one HTML document with its style, its script and its figures inside."""
+"""Render the report page: one HTML document that contains its style, script and data."""
 
 import json
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from ducklake_orch.report.history import KINDS, PERIODS
 from ducklake_orch.report.markup import Markup, sparkline, stacked_bars, tag, text
 from ducklake_orch.results import Snapshot
 
-# More findings than this are folded away.
+# Further findings are folded.
 _SHOWN_FINDINGS = 25
 _SHOWN_AUTHORS = 12
 _TABLE_COLUMNS = ("table", "health", "size", "growth", "files", "rows", "small files", "deleted", "inlined", "changed")
@@ -22,7 +22,7 @@ _NUMBERS = ("size", "files", "rows", "small files", "deleted", "inlined")
 
 
 def page(report: LakeReport) -> str:
-    """Return the document."""
+    """Return the HTML document."""
     about = {"head": _head(report), "tiles": _tiles(report), "health": _health(report), "tables": _tables(report)}
     about |= {"snapshots": _snapshots(report), "maintenance": _maintenance(report)}
     style, script = (files(__package__).joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
@@ -39,7 +39,7 @@ def page(report: LakeReport) -> str:
             )
         ),
     )
-    # No request leaves the page, whatever text got into it.
+    # The page makes no network request, whatever text it contains.
     policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -120,7 +120,7 @@ def _value(finding: HealthFinding) -> str:
 
 
 def _command(remedy: str) -> Markup:
-    """Set what stands between backticks as code."""
+    """Render text between backticks as code."""
     parts = remedy.split("`")
     return Markup("".join(tag("code", part) if place % 2 else text(part) for place, part in enumerate(parts)))
 
@@ -165,7 +165,7 @@ def _table_row(report: LakeReport, place: int, table: TableHealth) -> Markup:
 
 
 def _facts(report: LakeReport) -> str:
-    """Return what the script draws when a table is opened, as JSON that cannot end its element."""
+    """Return the data that the script draws when a table is opened, as JSON that cannot end its script element."""
     tables = [
         {
             "sizes": [[_band(name), count] for name, count in one.metrics["file_sizes"].items()],
@@ -228,7 +228,7 @@ def _snapshot_row(report: LakeReport, snapshot: Snapshot) -> list[Any]:
 
 
 def _change(report: LakeReport, change: str) -> str:
-    """Name the table that a change is about."""
+    """Return a change with the name of its table."""
     kind, _, target = change.partition(":")
     known = report.history.names.get(int(target)) if target.isdecimal() and "schema" not in kind else None
     return f"{kind.replace('_', ' ')} {known or target}"

@@ -1,4 +1,4 @@
-"""Spark: write DataFrames into a lake, and read tables of it as DataFrames."""
+"""Write Spark DataFrames into a lake and read tables as DataFrames; `local_session` starts a session."""
 
 from ducklake_orch.spark.session import local_session
 

@@ -1,7 +1,8 @@
-"""How Spark hands the rows of a DataFrame to Python: in Arrow batches that end after so many rows.
+"""Choose how many rows Spark puts into each Arrow batch that it passes to Python: `in_batches`.
 
-Spark ends them after 64 MiB, too, and measures the whole batch after each row for it: with a few columns that takes two
-thirds of the time of a write. Few rows are few bytes, unless they hold documents.
+By default Spark also ends a batch after 64 MiB and therefore measures the whole batch after each row. With a small
+number of columns that takes two thirds of the time of a write. A limit on rows bounds the bytes as well, unless the
+rows hold documents.
 """
 
 import logging
@@ -15,22 +16,22 @@ from ducklake_orch.spark.session import has_a_copy, is_local, plan_has, with_set
 log = logging.getLogger("ducklake_orch")
 T = TypeVar("T")
 _ROWS, _BYTES = "spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.execution.arrow.maxBytesPerBatch"
-# What Spark takes for no limit.
+# The value that Spark takes for no limit.
 _ENDLESS = str(2**31 - 1)
 _OF_ONE_LENGTH = {"boolean", "byte", "short", "integer", "long", "float", "double", "decimal", "void"}
 _OF_ONE_LENGTH |= {"date", "timestamp", "timestamp_ntz"}
 _OF_ANY_LENGTH = {"string", "char", "varchar", "array", "map"}
-# Of less it is quicker to measure; of more nothing is gained.
+# The least and the most rows in a batch: with fewer rows measuring is faster, with more nothing is gained.
 _FEW, _MANY, _MANY_OF_ANY_LENGTH = 256, 10_000, 1024
 _WIDEST_VALUE, _BATCH = 16, 16 * 1024 * 1024
-# What a task must have room for, for each row of more than a few: documents of a megabyte, and copies of them.
+# The memory that a task needs for each row beyond the least: documents of a megabyte, and copies of them.
 _LONG_ROW = 4 * 1024 * 1024
-# What Arrow says of more than 2 GiB in a column of a batch.
+# Arrow's error for more than 2 GiB in a column of a batch.
 _TOO_LONG = "OversizedAllocationException"
 
 
 def in_batches(frame: Any, run: Callable[[Any], T]) -> T:
-    """Run a job on a DataFrame in quick batches, and once more in Spark's own where rows prove too long for them."""
+    """Run a job on a DataFrame with batches limited by rows; repeat it with Spark's own if rows are too long."""
     quick = in_quick_batches(frame)
     try:
         return run(quick)
@@ -42,24 +43,25 @@ def in_batches(frame: Any, run: Callable[[Any], T]) -> T:
 
 
 def in_quick_batches(frame: Any) -> Any:
-    """Return the DataFrame, for `mapInArrow`: in a session with limits by rows, where that is safe.
+    """Return the DataFrame for `mapInArrow`, in a session with limits on rows if that is safe.
 
-    A copy of the session takes 50 ms: too much for little data.
+    Copying the session takes 50 ms, which is too much for small data.
     """
     rows = _limit(frame)
     return frame if rows is None else with_settings(frame, {_BYTES: _ENDLESS, _ROWS: str(rows)})
 
 
 def has_long_batches(frame: Any) -> bool:
-    """Whether batches are so long that DuckDB has written them before Spark's own writer would have."""
+    """Whether batches are so long that DuckDB writes them faster than Spark's own writer."""
     return (_limit(frame) or 0) > _MANY_OF_ANY_LENGTH
 
 
 def _limit(frame: Any) -> int | None:
-    """Return after how many rows a batch ends; None where Spark has to measure.
+    """Return the number of rows in a batch; None if Spark has to measure bytes.
 
-    That is where values may be of any size (binary ones, types of others), where somebody has set a limit of bytes,
-    where ours would hold for somebody's Python functions, and with Connect, which copies no session.
+    Spark has to measure if values may have any size (binary values, user-defined types), if the user has set a limit on
+    bytes, if a limit on rows would also apply to the user's Python functions, and with Spark Connect, which copies no
+    session.
     """
     from py4j.protocol import Py4JError
 
@@ -70,15 +72,15 @@ def _limit(frame: Any) -> int | None:
         if rows == _MANY_OF_ANY_LENGTH:
             rows = max(_FEW, min(rows, _memory_of_a_task(frame) // _LONG_ROW))
         conf = frame.sparkSession._jsparkSession.conf()
-        given = int(conf.get(_ROWS))  # none, or less, is no limit
+        given = int(conf.get(_ROWS))  # zero or less means no limit
         return None if conf.contains(_BYTES) else min(given, rows) if given > 0 else rows
-    except (Py4JError, TypeError) as error:  # Spark's own insides are others in some places
+    except (Py4JError, TypeError) as error:  # Spark's internals differ on some platforms
         log.debug("Spark measures its batches: %s", error)
         return None
 
 
 def _rows(kinds: list[Any]) -> int | None:
-    """Return how many rows are a batch, None where that says nothing about bytes."""
+    """Return how many rows make a batch; None if the number of rows does not bound its bytes."""
     leaves = [leaf for kind in kinds for leaf in _leaves(kind)]
     if not _OF_ONE_LENGTH.issuperset(leaves):
         return _MANY_OF_ANY_LENGTH if (_OF_ONE_LENGTH | _OF_ANY_LENGTH).issuperset(leaves) else None
@@ -86,7 +88,7 @@ def _rows(kinds: list[Any]) -> int | None:
 
 
 def _memory_of_a_task(frame: Any) -> int:
-    """Return how much a task may hold, 0 where nobody knows: executors have it beside their heap."""
+    """Return how many bytes a task may hold; 0 if unknown, because executors have this memory outside their heap."""
     if not is_local(frame.sparkSession):
         return 0
     context = frame.sparkSession.sparkContext

@@ -1,7 +1,7 @@
-"""Take this package along to Spark's executors, which then need DuckDB and pyarrow only.
+"""Send ducklake-orch's own code to Spark's executors, which then need only DuckDB and pyarrow: `carried`.
 
-What a Spark task runs is pickled by value and carries the modules of the package as compiled code. In the worker they
-are imported from memory: no file is written, and a copy of the package that is installed there is not used.
+The function that a Spark task runs is pickled by value and carries the package's modules as compiled code. The worker
+imports them from memory: no file is written, and a copy of ducklake-orch that is installed there is not used.
 """
 
 import hashlib
@@ -20,22 +20,22 @@ from zipimport import zipimporter
 
 _PACKAGE = "ducklake_orch"
 _OF_SPARK = ("pyspark.zip", "py4j-", "spark-core_")
-# What runs in a task; the rest of the package stays at home.
+# The modules that tasks use; the rest of the package is not sent.
 _PARTS = ("*.py", "catalog/**/*.py", "config/**/*.py", "engine/**/*.py", "spark/**/*.py")
-# No task checks a lake.
+# Not sent: no task checks a lake.
 _AT_HOME = "catalog/fsck/*"
 
 
 def carried(function: str, *arguments: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Return what `mapInArrow` takes: it calls a function of this package in the executor.
+    """Return a function for `mapInArrow` that calls a function of ducklake-orch in the executor.
 
     Args:
         function: Its module and name, such as `ducklake_orch.spark.task:write`.
-        arguments: What it gets, before the stream of Arrow batches.
+        arguments: Its arguments, before the stream of Arrow batches.
     """
     from pyspark import cloudpickle
 
-    # Else the pickle would only name this module, which the executor does not have.
+    # Otherwise the pickle would only name this module, which the executor does not have.
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
     digest, modules = _modules()
     given = pickle.dumps(arguments)
@@ -48,7 +48,7 @@ def carried(function: str, *arguments: Any) -> Callable[[Iterator[Any]], Iterato
 
 @cache
 def _modules() -> tuple[str, bytes]:
-    """Return the modules' code, compressed, and what tells it from that of other versions."""
+    """Return a digest that identifies this version of the modules, and their compressed code."""
     root = Path(__file__).parent.parent
     codes: dict[str, tuple[bool, bytes]] = {}
     for part in _PARTS:
@@ -68,20 +68,20 @@ def _modules() -> tuple[str, bytes]:
 
 
 class CarriedModules:
-    """Python's importer for modules that came along."""
+    """Python's importer for the modules that a task carries."""
 
     def __init__(self, digest: str, codes: dict[str, tuple[bool, bytes]]) -> None:
         self.digest = digest
         self._codes = codes
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Find a module, as `sys.meta_path` asks for it."""
+        """Find a module for `sys.meta_path`."""
         if name not in self._codes:
             return None
         return importlib.util.spec_from_loader(name, self, is_package=self._codes[name][0])  # type: ignore[arg-type]
 
     def create_module(self, spec: Any) -> None:
-        """Leave it to Python."""
+        """Let Python create the module."""
 
     def exec_module(self, module: Any) -> None:
         """Run the module's code."""
@@ -91,7 +91,7 @@ class CarriedModules:
 def _run(digest: str, modules: bytes, function: str, given: bytes, batches: Iterator[Any]) -> Any:
     installed = next((one for one in sys.meta_path if type(one).__name__ == "CarriedModules"), None)
     if installed is None or installed.digest != digest:  # type: ignore[attr-defined]
-        # Workers live on from task to task, and may have had another version of the package.
+        # Workers are reused by later tasks, and may have loaded another version of the package.
         if installed is not None:
             sys.meta_path.remove(installed)
         for name in [one for one in sys.modules if one.partition(".")[0] == "ducklake_orch"]:
@@ -114,10 +114,10 @@ def _to_its_end(answer: Iterator[Any]) -> Iterator[Any]:
 
 
 def _forget_archives() -> None:
-    """Have Python forget that it looked into Spark's own archives.
+    """Remove Spark's own archives from Python's importer cache.
 
-    Spark makes each task read anew the directories of all archives that Python ever looked into, and Python looks for
-    every module in these: 0.1 s for each task of a worker, for files that do not change.
+    Spark makes each task read the directories of all cached archives again, and Python searches them for every module.
+    That costs 0.1 s per task for files that do not change.
     """
     for place, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter) and os.path.basename(finder.archive).startswith(_OF_SPARK):

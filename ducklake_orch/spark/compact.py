@@ -1,4 +1,4 @@
-"""Bins of files, compacted by Spark's executors: each by a task of its own, and committed here."""
+"""Compact bins of files in Spark's tasks, one task per bin; the driver commits the result."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from ducklake_orch.spark.running import swept_if_it_fails, wait_for_others
 
 
 class SparkCompactor:
-    """Has Spark's tasks read and write the files.
+    """Runs compaction in Spark's tasks.
 
     Args:
         config: The lake.
@@ -28,11 +28,11 @@ class SparkCompactor:
         self._spark = spark
 
     def write(self, jobs: Sequence[BinJob], write_id: str) -> list[Compacted]:
-        """Write the new files of bins."""
+        """Write the new files of the bins."""
         folder = jobs[0].table.folder
         found = self._run(jobs, write_id, folder)
         wait_for_others(self._spark, write_id)
-        # Another attempt at the same task has files of its own.
+        # Other attempts at the same task have left their own files, which are deleted here.
         remove_written(self._config, folder, write_id, {path for one in found for path in one.paths})
         return found
 

@@ -1,4 +1,4 @@
-"""What runs in an executor when files are compacted: the same that runs in this process, bin by bin."""
+"""Executor side of compaction: runs the driver's own `compact_bin` on each bin."""
 
 import os
 import pickle
@@ -13,12 +13,12 @@ RESULT = "result"
 
 
 def compact(engine: EngineSpec, jobs: Sequence[BinJob], write_id: str, batches: Iterator[Any]) -> Iterator[Any]:
-    """Compact the bins whose numbers come in; gives one row for each."""
+    """Compact the bins whose numbers arrive in the batches; yield one row for each."""
     import pyarrow as pa
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    # Attempts at the same task may run at once: each has names of its own.
+    # Concurrent attempts at the same task need different file names.
     name = f"{write_id}-{context.taskAttemptId() if context else os.getpid()}"
     for batch in batches:
         for number in batch.column(0).to_pylist():
@@ -29,6 +29,6 @@ def compact(engine: EngineSpec, jobs: Sequence[BinJob], write_id: str, batches: 
 
 
 def unpack(packed: bytes) -> list[Compacted]:
-    """Return what a task made of a bin."""
+    """Return a task's result for a bin."""
     made: list[Compacted] = pickle.loads(zlib.decompress(packed))  # noqa: S301 - from our own task
     return made

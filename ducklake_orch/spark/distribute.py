@@ -1,4 +1,4 @@
-"""Shuffle a DataFrame so that the rows of a partition meet in few tasks: each writes a file for each of its own."""
+"""Shuffle a DataFrame so that fewer tasks write to each partition, as each task writes its own file: `distributed`."""
 
 import logging
 from typing import Any
@@ -10,23 +10,22 @@ from ducklake_orch.spark.murmur import bucket_of
 from ducklake_orch.spark.sql_text import name_sql
 
 log = logging.getLogger("ducklake_orch")
-# So many tasks may each write a file for each partition before a shuffle is the lesser evil.
+# Up to this many tasks, a file from each task in each partition costs less than a shuffle.
 _FEW_TASKS = 8
-# Unsigned ones are hashed in other ways.
+# Unsigned integers are hashed differently.
 _INTEGERS = {"int8", "int16", "int32", "int64"}
 _SORTED_ALIKE = {"boolean", "byte", "short", "integer", "long", "float", "double", "decimal", "string", "binary"}
 _SORTED_ALIKE |= {"date", "timestamp", "timestamp_ntz"}
 
 
 def distributed(frame: Any, table: TableDef, distribution: str) -> Any:
-    """Return the DataFrame as it is to be written.
+    """Return the DataFrame, shuffled for writing.
 
     Args:
         frame: The DataFrame.
-        table: What it is written for.
-        distribution: `none`; `hash`: a partition's rows go to as few tasks as their number allows; `range`: in the
-            order of the partitions, then of the columns that the table is sorted by; `auto`: `hash` where a shuffle
-            saves many files.
+        table: The target table.
+        distribution: `none`; `hash`: each partition's rows are sent to as few tasks as their number allows; `range`:
+            sorted by partition, then by the table's sort columns; `auto`: `hash` if a shuffle saves many files.
     """
     keys = partition_keys(table)
     if distribution == "auto":
@@ -37,8 +36,8 @@ def distributed(frame: Any, table: TableDef, distribution: str) -> Any:
         return frame.repartitionByRange(*order)
     if distribution == "none" or not keys:
         return frame
-    # Spark splits what would be too much for one task, and joins what is too little; it takes names only.
-    # Spark folds more letters than those of ASCII.
+    # Spark splits groups that are too large for one task and merges small ones. The hint accepts column names only.
+    # The names are compared in lower case, because Spark ignores the case of more letters than ASCII.
     taken = [name.lower() for name in frame.columns]
     named = {free_name(f"__ducklake_orch_group_{n}", taken): group for n, group in enumerate(groups)}
     return frame.withColumns(named).hint("rebalance", *named).drop(*named)
@@ -56,14 +55,14 @@ def _decide(frame: Any, keys: list[PartitionKey]) -> tuple[str, str]:
 
 
 def _tasks(frame: Any) -> int | None:
-    """Return how many tasks the DataFrame's plan ends with, None where it does not say; nothing is run for it."""
+    """Return how many tasks the DataFrame's plan ends with, None if it does not say; nothing is run."""
     if not hasattr(frame, "_jdf"):
         return None
     plan = frame._jdf.queryExecution().sparkPlan()
     known = int(plan.outputPartitioning().numPartitions())
     if known:
         return known
-    # Scans of files say nothing before they run; they are cut by size.
+    # A scan of files does not know its number of tasks before it runs; Spark divides it by size.
     size = int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
     context = frame.sparkSession._sc
     return max(int(context.defaultParallelism), size // (128 * 1024 * 1024))
@@ -74,7 +73,7 @@ def _is_costly(key: PartitionKey) -> bool:
 
 
 def _sort_columns(frame: Any, table: TableDef) -> list[Any]:
-    """Return the columns that a table is sorted by, up to the first that Spark cannot sort by as DuckDB does."""
+    """Return a table's sort columns, up to the first that Spark does not sort as DuckDB does."""
     from pyspark.sql import functions
 
     simple = [field.name for field in frame.schema if field.dataType.typeName() in _SORTED_ALIKE]
@@ -89,12 +88,12 @@ def _sort_columns(frame: Any, table: TableDef) -> list[Any]:
 
 
 def _group(frame: Any, key: PartitionKey) -> Any:
-    """Return what is the same for the rows of a partition, or nearly so: it decides on tasks, never on folders."""
+    """Return an expression that is equal, or nearly so, for the rows of a partition; it chooses tasks, not folders."""
     from pyspark.sql import functions
 
     names = {folded(name): name for name in frame.columns}
     name = names.get(folded(key.column.name))
-    if name is None:  # all rows get the column's default
+    if name is None:  # every row gets the column's default
         return functions.lit(0)
     column = functions.col(name_sql(name))
     transform = key.field.transform
@@ -103,7 +102,7 @@ def _group(frame: Any, key: PartitionKey) -> Any:
     if transform.startswith("bucket("):
         return column if _is_costly(key) else bucket_of(column, int(transform[7:-1]))
     if key.column.type == "timestamptz":
-        # In UTC, whatever the session's zone.
+        # Computed in UTC, whatever the session's time zone.
         seconds = functions.unix_seconds(column)
         if transform == "hour":
             return functions.floor(seconds / 3600) % 24

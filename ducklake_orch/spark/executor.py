@@ -1,7 +1,7 @@
-"""A DuckDB in a Spark task that reaches the lake's storage, and nothing else of the lake.
+"""Open a DuckDB in a Spark task that reaches the lake's storage but not its catalog: `open_engine`.
 
-What it needs is told on the driver and travels inside the task: never through Spark's settings, which its plans, logs
-and web pages show.
+The driver puts everything that it needs into the task itself, never into Spark's settings, which plans, logs and web
+pages show.
 """
 
 import os
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ducklake_orch.catalog.metadata import TableDef
     from ducklake_orch.config.lake import LakeConfig, Scalar
 
-# Those that are about this process, and not about a task.
+# Settings that concern this process, not a task.
 _LIMITS = {"threads", "memory_limit", "max_memory", "temp_directory", "max_temp_directory_size"}
 
 
@@ -32,12 +32,12 @@ class EngineSpec:
     """What a task's DuckDB needs to reach the storage.
 
     Attributes:
-        extensions: To be loaded where the task runs.
-        statements: What makes the storage's secret.
-        memory_limit: As DuckDB writes it.
-        data_path: The lake's root; None where MotherDuck keeps the data.
-        settings: The lake's settings; those of extensions that tasks do not load are left out there.
-        secrets: What no message may show.
+        extensions: The extensions to load in the task.
+        statements: The statements that create the storage's secret.
+        memory_limit: The limit, in DuckDB's notation.
+        data_path: The lake's root folder; None if MotherDuck keeps the data.
+        settings: The lake's settings; a task skips those of extensions that it does not load.
+        secrets: The values that no message may show.
     """
 
     extensions: tuple[str, ...]
@@ -49,12 +49,12 @@ class EngineSpec:
 
     @property
     def scrubber(self) -> Scrubber:
-        """What masks the secrets in a text."""
+        """The scrubber that masks the secrets in a text."""
         return Scrubber(self.secrets)
 
 
 def engine_spec(config: "LakeConfig") -> EngineSpec:
-    """Return what tasks need to reach the storage of a lake; the catalog's secrets stay here."""
+    """Return the spec for tasks that read a lake's storage; the catalog's secrets are not part of it."""
     from ducklake_orch.engine.storage_secrets import storage_secret_statements
 
     settings = {name: value for name, value in config.settings.items() if name.lower() not in _LIMITS}
@@ -69,24 +69,24 @@ def engine_spec(config: "LakeConfig") -> EngineSpec:
 
 
 def writing_spec(config: "LakeConfig", table: "TableDef") -> EngineSpec:
-    """Return what tasks need to write files of a table."""
+    """Return the spec for tasks that write files of a table."""
     from ducklake_orch.catalog.parquet import partition_keys
 
     spec = engine_spec(config)
     if not any(key.field.transform.startswith("bucket(") for key in partition_keys(table)):
         return spec
-    return replace(spec, extensions=("ducklake", *spec.extensions))  # which has the hash function
+    return replace(spec, extensions=("ducklake", *spec.extensions))  # the extension has the hash function of buckets
 
 
 @contextmanager
 def open_engine(spec: EngineSpec) -> "Iterator[duckdb.DuckDBPyConnection]":
-    """Open a DuckDB for a block in a task: one thread, little memory, and a place to spill to that goes with it.
+    """Open a DuckDB for a block in a task: one thread, little memory, and a spill folder that is deleted at the end.
 
     Raises:
-        ExtensionMissingError: When the machine that the task runs on lacks an extension.
-        StorageError: When the storage's secret cannot be made there.
+        ExtensionMissingError: When the task's machine lacks an extension.
+        StorageError: When the storage's secret cannot be created there.
     """
-    # Where Spark itself spills to; else wherever temporary files go.
+    # Spark's own spill folder, else the default folder for temporary files.
     folder = tempfile.mkdtemp(dir=(os.environ.get("SPARK_LOCAL_DIRS") or "").split(",")[0] or None)
     limits: dict[str, str | int | float | list[str]] = {
         "threads": "1",
@@ -115,7 +115,7 @@ def _set_up(con: duckdb.DuckDBPyConnection, spec: EngineSpec) -> None:
     for name, value in spec.settings:
         if name.lower() in known:
             con.execute(f"SET {identifier(name)} = {literal(value)}")
-    # Partition values and casts of timestamps depend on it.
+    # Partition values and casts of timestamps depend on the time zone.
     con.execute("SET GLOBAL TimeZone = 'UTC'")
     try:
         for statement in spec.statements:

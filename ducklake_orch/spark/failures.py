@@ -1,4 +1,4 @@
-"""Errors of Spark's own, which are pages of stack traces, as errors of this package."""
+"""Turn errors of Spark, which are pages of stack traces, into ducklake-orch errors: `in_our_words`."""
 
 import re
 import sys
@@ -9,7 +9,7 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.failures import classify
 from ducklake_orch.errors import DuckLakeOrchError, MissingExtraError
 
-# The last line of a traceback in a worker: the error's class, maybe with its module, and what it says.
+# The last line of a worker's traceback: the error's class, perhaps with its module, and its message.
 _RAISED = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Interrupt)): ", re.MULTILINE)
 
 _CAUSED = re.compile(r"^Caused by: (?:[\w.$]+\.)?(\w+: .+)$", re.MULTILINE)
@@ -17,7 +17,7 @@ _CAUSED = re.compile(r"^Caused by: (?:[\w.$]+\.)?(\w+: .+)$", re.MULTILINE)
 
 @contextmanager
 def in_our_words(config: LakeConfig, doing: str) -> Iterator[None]:
-    """Turn the error of a job in a block into one of ours.
+    """Raise the error of a job in a block as a ducklake-orch error.
 
     Args:
         config: The lake.
@@ -30,7 +30,7 @@ def in_our_words(config: LakeConfig, doing: str) -> Iterator[None]:
         if not _is_sparks(error):
             raise
         failure = _failure_of(error, config, doing)
-    raise failure  # outside the handler: Spark's error may show a password
+    raise failure  # raised outside the handler: Spark's error may show a password
 
 
 def _is_sparks(error: Exception) -> bool:
@@ -39,14 +39,14 @@ def _is_sparks(error: Exception) -> bool:
 
 
 def _failure_of(error: Exception, config: LakeConfig, doing: str) -> DuckLakeOrchError:
-    """Return the error that a failed job of Spark's means: its own words are pages of stack traces."""
+    """Return the ducklake-orch error for a failed Spark job, with a short message instead of the stack traces."""
     text = str(error)
     raised = list(_RAISED.finditer(text))
     if raised:
         told = text[raised[-1].start() :].partition("\n\tat ")[0].strip()
         text = "\n".join(line for line in told.splitlines() if line.strip())[:2000]
     else:
-        # Java tells the first cause last.
+        # Java prints the first cause last.
         causes = _CAUSED.findall(text)
         text = "\n".join([text.partition("\n\tat ")[0][:2000], *causes[-1:]])
     if "No module named" in text:

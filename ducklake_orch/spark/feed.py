@@ -1,6 +1,7 @@
-"""A change feed as a lazy Spark DataFrame: tasks read the files, and Spark matches what came and went.
+"""A change feed as a lazy Spark DataFrame: `changes_frame`.
 
-Planned once from the catalog. Inlined rows are few: they are fetched here.
+The feed is planned once from the catalog. Tasks read which row versions the files insert and delete, and Spark matches
+the two. Inlined rows are small in number and are read here.
 """
 
 from functools import reduce
@@ -42,7 +43,7 @@ def changes_frame(lake: "LakeHandle", spark: "SparkSession", request: FeedReques
         reading(session, f"Reading the changes of `{request.table}`") as metadata,
     ):
         plan = plan_feed(metadata, request, snapshot_of(session, metadata))
-        schema = spark_schema(iter(plan.span.columns))  # refused here, if at all
+        schema = spark_schema(iter(plan.span.columns))  # raises here if Spark cannot hold a type
         refuse_vectors([one.file for one in plan.files])
         inlined = _inlined(metadata, plan)
     events = _events(spark, lake.config, plan, inlined, _event_schema(schema, plan))
@@ -52,14 +53,14 @@ def changes_frame(lake: "LakeHandle", spark: "SparkSession", request: FeedReques
     values = [f"c.{short(one)} AS {name_sql(one.name)}" for one in plan.span.columns]
     columns = ["s.snapshot_id", "s.snapshot_time", "c.row_id AS rowid", "c.kind AS change_type"]
     columns += ["s.author", "s.idempotency_key", *values]
-    # A commit is small beside its rows, however many there are.
+    # The commits are few bytes compared with their rows, however many there are.
     joined = "SELECT /*+ BROADCAST(s) */ {0} FROM {{changes}} c JOIN {{commits}} s ON s.snapshot_id = c.snapshot"
     frame = spark.sql(joined.format(", ".join(columns)), changes=changes, commits=commits)
     return commented(frame, schema)
 
 
 def _event_schema(schema: "StructType", plan: FeedPlan) -> "StructType":
-    """Return the columns of what tasks give: those of `events_sql`."""
+    """Return the schema of the tasks' output: the columns of `events_sql`."""
     from pyspark.sql import types
 
     own = [("came", types.BooleanType()), ("snapshot", types.LongType()), ("row_id", types.LongType())]

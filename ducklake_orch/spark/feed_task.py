@@ -1,4 +1,4 @@
-"""What runs in an executor when a change feed is read: what came and went of the rows of some files."""
+"""Executor side of a change feed: reads which row versions some files insert and delete."""
 
 import pickle
 import zlib
@@ -25,14 +25,14 @@ from ducklake_orch.spark.types import exported
 
 @dataclass(frozen=True)
 class FeedJob:
-    """What all tasks of a feed have to know.
+    """The facts that all tasks of a feed need.
 
     Attributes:
-        table: Its name.
-        span: What is to be read.
-        mappings: Names of columns in files, by the id of the mapping.
-        schemas: The columns of files whose footers are encrypted, by the version of the schema.
-        remedy: What to do when a file is gone.
+        table: The table's name.
+        span: The columns and snapshots to read.
+        mappings: Column names in files, by mapping id.
+        schemas: The columns of files with encrypted footers, by schema version.
+        remedy: What to do when a file does not exist any more.
     """
 
     table: str
@@ -43,18 +43,18 @@ class FeedJob:
 
 
 def packed(files: Sequence[FileLife]) -> bytes:
-    """Return files that one task reads, in the form that travels."""
+    """Return the files of one task, serialized."""
     return zlib.compress(pickle.dumps(tuple(files)), 1)
 
 
 def read_events(spec: EngineSpec, job: FeedJob, pieces: Sequence[bytes], numbers: Iterator[Any]) -> Iterator[Any]:
-    """Return what came and went in the pieces that this task was given.
+    """Return the row versions that the files of this task's pieces insert and delete.
 
     Args:
         spec: How to reach the storage.
-        job: What is to be read.
+        job: The feed.
         pieces: All pieces.
-        numbers: Batches with the numbers of those that are meant.
+        numbers: Batches with the numbers of this task's pieces.
     """
     for batch in numbers:
         for number in batch.column(0).to_pylist():

@@ -1,4 +1,4 @@
-"""Rows to change are looked for by Spark's tasks where there is much to read, in this process where there is little."""
+"""Find the rows to change: in Spark's tasks if there is much to read, else in this process."""
 
 import os
 from collections.abc import Sequence
@@ -23,17 +23,17 @@ from ducklake_orch.spark.reach import are_reached
 from ducklake_orch.spark.read import read_job, together
 from ducklake_orch.spark.running import swept_if_it_fails, wait_for_others
 
-# Of less, DuckDB in this process has found the rows before a job of Spark's has begun.
+# Below this size, DuckDB in this process finds the rows before a Spark job has started.
 MUCH = 1024 * 1024 * 1024
 
 
 def finder_of(config: LakeConfig, spark: Any, engine: str) -> Finder:
-    """Return what looks for rows.
+    """Return the finder of rows.
 
     Args:
         config: The lake.
         spark: The session to use, if there is one.
-        engine: `duckdb`, `spark`, or `auto`: by how much there is to read.
+        engine: `duckdb`, `spark`, or `auto`, which chooses by the bytes to read.
     """
     if engine == "spark" and spark is None:
         raise ConfigError('`engine="spark"` needs a session.', remedy="Give it as `spark`.")
@@ -41,7 +41,7 @@ def finder_of(config: LakeConfig, spark: Any, engine: str) -> Finder:
 
 
 class SparkFinder:
-    """Has Spark's tasks read the files, and write the positions that are hit; counts and paths come back.
+    """Searches files in Spark's tasks, which write the positions of matching rows and return only counts and paths.
 
     Args:
         config: The lake.
@@ -57,7 +57,7 @@ class SparkFinder:
         self._staged: list[tuple[str, str]] = []
 
     def find(self, plan: ScanPlan, files: Sequence[DataFile], hits: Hits) -> None:
-        """Have files searched, and put the positions that are hit into the table."""
+        """Search the files, and add the positions of matching rows to `hits`."""
         if not files:
             return
         if not (self._forced or self._is_worth(files)):
@@ -79,12 +79,13 @@ class SparkFinder:
     def write_deletes(
         self, con: duckdb.DuckDBPyConnection, table: TableDef, write_id: str, losses: Sequence[Loss], hits: Hits
     ) -> list[NewDeleteFile]:
-        """Have tasks write the delete files of positions that tasks have found."""
+        """Write the delete files of the positions that tasks have found, in tasks."""
         there = [one for one in losses if hits.are_stored(one.file)]
         here = [one for one in losses if not hits.are_stored(one.file)]
         written = write_delete_files(con, table, write_id, here)
         if there:
-            # Another attempt at the same task has files of its own. The name of this job comes after the lake's mark.
+            # Other attempts at the same task leave their own files. The id of this job follows the lake's mark in file
+            # names.
             name = f"{table.file_prefix(write_id)}-{uuid4().hex}".removeprefix("ducklake-")
             unmarked = replace(table, lake_mark="")
             parts = [packed(some) for some in together(there, lambda one: one.file)]
@@ -99,7 +100,7 @@ class SparkFinder:
         return [by_file[one.file.data_file_id] for one in losses]
 
     def release(self) -> None:
-        """Remove the positions from the storage."""
+        """Delete the files of positions from the storage."""
         for folder, write_id in self._staged:
             remove_written(self._config, folder, write_id)
         self._staged.clear()
@@ -108,7 +109,7 @@ class SparkFinder:
         return sum(file.file_size for file in files) >= MUCH and are_reached(self._config, self._spark)
 
     def _told(self, doing: str, work: Any, tasks: int, folder: str, write_id: str) -> list[Any]:
-        """Run a job, and return what its tasks tell; when it fails, its files are removed."""
+        """Run a job and return the results of its tasks; if it fails, delete its files."""
         with (
             in_our_words(self._config, f"{doing} in Spark"),
             swept_if_it_fails(self._spark, write_id, lambda: remove_written(self._config, folder, write_id)),

@@ -1,6 +1,6 @@
-"""What runs in an executor when rows are deleted: it writes the positions that are hit, and delete files of them.
+"""Executor side of deletes: writes the positions of matching rows, and delete files from them.
 
-Each task gives back counts and paths; the driver sees no position.
+Each task returns counts and paths; the driver never receives positions.
 """
 
 import pickle
@@ -20,26 +20,26 @@ _FOUND = "__ducklake_orch_found"
 
 
 def packed(value: Any) -> bytes:
-    """Return a value in the form that travels."""
+    """Return a value, serialized."""
     return zlib.compress(pickle.dumps(value), 1)
 
 
 def unpacked(value: bytes) -> Any:
-    """Return what was packed, here or in a task of ours."""
+    """Return a value that the driver or a task has packed."""
     return pickle.loads(zlib.decompress(value))  # noqa: S301 - our own
 
 
 def find_rows(
     spec: EngineSpec, job: ReadJob, pieces: Sequence[bytes], prefix: str, numbers: Iterator[Any]
 ) -> Iterator[Any]:
-    """Write the positions of the rows that meet the condition; give the path and the count of each file hit, by its id.
+    """Write the positions of matching rows; yield the path and the count for each file with matches, by its id.
 
     Args:
         spec: How to reach the storage.
-        job: What is to be read.
+        job: The files, columns and condition to read.
         pieces: All pieces.
-        prefix: How the paths of the positions' files begin.
-        numbers: Batches with the numbers of the pieces that are meant.
+        prefix: The prefix of the paths of the position files.
+        numbers: Batches with the numbers of this task's pieces.
     """
     for number in (one for batch in numbers for one in batch.column(0).to_pylist()):
         piece: Piece = unpacked(pieces[number])
@@ -62,7 +62,7 @@ def find_rows(
 def write_deletes(
     spec: EngineSpec, table: TableDef, write_id: str, parts: Sequence[bytes], numbers: Iterator[Any]
 ) -> Iterator[Any]:
-    """Write a delete file for each data file of the parts that are meant; give them as they are to be committed."""
+    """Write a delete file for each data file of this task's parts; yield them as they are to be committed."""
     for number in (one for batch in numbers for one in batch.column(0).to_pylist()):
         losses: list[Loss] = unpacked(parts[number])
         with open_engine(spec) as con:

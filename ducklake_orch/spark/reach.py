@@ -1,4 +1,4 @@
-"""What Spark's tasks reach of a lake, which this process reaches in any case."""
+"""Check whether Spark's tasks can reach a lake's storage, which this process always can."""
 
 from typing import Any
 
@@ -24,10 +24,10 @@ def check_reachable(config: LakeConfig) -> None:
 
 
 def are_reached(config: LakeConfig, spark: Any) -> bool:
-    """Whether tasks surely reach the files, and know all that SQL can be written in here."""
+    """Whether tasks certainly reach the files and support every SQL that this process supports."""
     path, storage = config.data_path, config.storage
     if config.on_connect is not None or config.extensions:
-        return False  # what these bring to SQL, tasks do not have
+        return False  # tasks do not have the SQL that these add
     if path is None or ("://" not in path and not is_local(spark)):
         return False
     return not (isinstance(storage, BucketStorage) and storage.secret_name)

@@ -1,7 +1,7 @@
-"""Read a table as one lazy Spark DataFrame: planned once from the catalog, at one snapshot.
+"""Read a table as one lazy Spark DataFrame, planned once from the catalog at one snapshot: `read_table`.
 
-Spark's own Parquet reader reads the files that it reads right; DuckDB, in the tasks, reads the others. Inlined rows are
-few: they are fetched here.
+Spark's own Parquet reader reads the files that it reads correctly. DuckDB reads the others in Spark's tasks. Inlined
+rows are small in number and are read here.
 """
 
 import logging
@@ -38,27 +38,27 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ducklake_orch")
 ENGINES = ("auto", "native", "duckdb")
-# What one task reads with DuckDB; a file counts at least for what opening it takes.
+# The bytes that one task reads with DuckDB; opening a file counts as a minimum size.
 _BYTES_TOGETHER = 64 * 2**20
 _BYTES_PER_FILE = 2**20
-# Empty values for which Spark reckons with 100 bytes each, beside 16 for a row with a number: 8 bytes, as the estimate
-# begins with, become so many more.
+# Spark's estimate starts at 8 bytes per row of numbers. Adding this many empty values multiplies it, because Spark
+# assumes 16 bytes for a row with a number and 100 for each empty value.
 _WIDE = 10
 _BYTES_PER_ROW = 8 * (16 + 100 * _WIDE) // 16
-# A file, with whatever else a task has to know of it.
+# A file, with any other facts that a task needs about it.
 Read = TypeVar("Read")
 
 
 @dataclass(frozen=True)
 class _Planned:
-    """All that the catalog has to tell; nothing of it is asked again.
+    """Everything a read needs from the catalog, which is not queried again.
 
     Attributes:
-        plan: What is to be read.
-        layouts: How Spark finds the columns in the files.
+        plan: The scan.
+        layouts: How each file stores the columns.
         where: The condition in Spark's SQL, if there is one.
-        defaults: What files have that lack a column, by its id, in Spark's SQL.
-        inlined: The inlined rows that meet the condition.
+        defaults: The value of a missing column in a file, by column id, in Spark's SQL.
+        inlined: The inlined rows that match the condition.
     """
 
     plan: ScanPlan
@@ -69,13 +69,13 @@ class _Planned:
 
 
 def read_table(lake: "LakeHandle", spark: "SparkSession", selection: Selection, engine: str) -> "DataFrame":
-    """Return the rows of a table as a DataFrame that reads them when it runs.
+    """Return a table as a DataFrame that reads the rows when it runs.
 
     Args:
         lake: The lake.
         spark: The session, classic or Connect.
-        selection: What is to be read.
-        engine: Who reads the files: `auto`, `native` or `duckdb`.
+        selection: The table, columns, condition and snapshot to read.
+        engine: The reader of the files: `auto`, `native` or `duckdb`.
     """
     if engine not in ENGINES:
         raise ConfigError(f"`engine` = {engine!r} is unknown.", remedy=nearest(str(engine), ENGINES))
@@ -94,7 +94,7 @@ def read_table(lake: "LakeHandle", spark: "SparkSession", selection: Selection, 
 
 
 def commented(frame: "DataFrame", schema: "StructType") -> "DataFrame":
-    """Return the DataFrame with the table's comments on its columns, which no scan or union keeps."""
+    """Return the DataFrame with the table's column comments, which scans and unions drop."""
     from pyspark.sql.functions import col
 
     if not any(field.metadata for field in schema):
@@ -105,7 +105,7 @@ def commented(frame: "DataFrame", schema: "StructType") -> "DataFrame":
     )
 
 
-# --- what the catalog tells ------------------------------------------------------------------------------------------
+# --- planning from the catalog ---------------------------------------------------------------------------------------
 
 
 def _plan(lake: "LakeHandle", selection: Selection, engine: str) -> _Planned:
@@ -121,7 +121,7 @@ def _plan(lake: "LakeHandle", selection: Selection, engine: str) -> _Planned:
                 remedy="Read it without `spark`, and make a DataFrame of that: `spark.createDataFrame(lake.read(…))`.",
             )
         plan = plan_scan(metadata, metadata.table(name, at), at, columns=selection.columns, where=selection.where)
-        spark_schema(iter(plan.columns))  # refused here, if at all
+        spark_schema(iter(plan.columns))  # raises here if Spark cannot hold a type
         refuse_vectors(plan.files)
         where = translate(plan.where) if plan.where else None
         reason = _reason_against(lake.config, plan, where, engine)
@@ -131,7 +131,7 @@ def _plan(lake: "LakeHandle", selection: Selection, engine: str) -> _Planned:
 
 
 def _reason_against(config: LakeConfig, plan: ScanPlan, where: str | None, engine: str) -> str | None:
-    """Return why Spark does not read a table by itself."""
+    """Return why Spark's own reader cannot read a table; None if it can."""
     if engine == "duckdb":
         return "that is wanted"
     if unread := [one.name for one in plan.needed if not native(one)]:
@@ -143,7 +143,7 @@ def _reason_against(config: LakeConfig, plan: ScanPlan, where: str | None, engin
 
 
 def _with_defaults(metadata: Metadata, found: Layouts) -> tuple[Layouts, dict[int, str]]:
-    """Say in Spark's SQL what files have that lack columns; DuckDB reads those where that cannot be said."""
+    """Return the defaults of missing columns in Spark's SQL; leave files whose defaults have no such form to DuckDB."""
     missing = {
         one.column.column_id: one.column for stored in found.readable for top in stored for one in missing_in(top)
     }
@@ -159,7 +159,7 @@ def _with_defaults(metadata: Metadata, found: Layouts) -> tuple[Layouts, dict[in
 
 
 def inlined_table(metadata: Metadata, plan: ScanPlan) -> pa.Table | None:
-    """Return the inlined rows that a plan wants, as Spark is to get them; None where there are none."""
+    """Return the inlined rows of a plan in the form that Spark takes; None if there are none."""
     if not plan.inlined:
         return None
     condition = f" WHERE {plan.where.sql}" if plan.where else ""
@@ -169,13 +169,13 @@ def inlined_table(metadata: Metadata, plan: ScanPlan) -> pa.Table | None:
     return table if table.num_rows else None
 
 
-# --- what Spark is told ----------------------------------------------------------------------------------------------
+# --- building DataFrames ---------------------------------------------------------------------------------------------
 
 
 def _native(
     spark: "SparkSession", config: LakeConfig, planned: _Planned
 ) -> "tuple[list[DataFrame], list[tuple[DataFile, str]]]":
-    """Return what Spark reads itself, and the files that are left, each with the reason."""
+    """Return the DataFrames of Spark's own reader, and the remaining files, each with the reason."""
     readable, others = planned.layouts.readable, list(planned.layouts.others)
     first = next((file for files in readable.values() for file in files), None)
     if first is None:
@@ -194,7 +194,7 @@ def _native(
 def _without_deletions(
     planned: _Planned,
 ) -> tuple[dict[tuple[StoredColumn, ...], list[DataFile]], list[tuple[DataFile, str]]]:
-    """Leave files with deletions to DuckDB where Spark may spell their paths in ways of its own."""
+    """Leave files with deletions to DuckDB on object stores, where Spark may spell their paths differently."""
     readable: dict[tuple[StoredColumn, ...], list[DataFile]] = {}
     others = []
     for stored, files in planned.layouts.readable.items():
@@ -215,16 +215,16 @@ def _with_duckdb(
 
 
 def numbers(spark: "SparkSession", pieces: int, size: int) -> "DataFrame":
-    """Return the numbers of pieces, one to a task, as a DataFrame that Spark takes for as much as their files.
+    """Return a DataFrame of piece numbers, one per task, whose estimated size is that of the pieces' files.
 
-    Spark estimates what `mapInArrow` gives by what it takes, and a join broadcasts what seems to be little. A filter
-    does not change an estimate, and a wide row makes it larger: so each task counts a row for every half a kilobyte of
-    its files, which takes milliseconds, and one number remains.
+    Spark estimates the output of `mapInArrow` by its input, and a join broadcasts an input that seems small. A filter
+    does not change the estimate, and wide rows make it larger. So each task counts one row for every half kilobyte of
+    its files, which takes milliseconds, and the filter leaves one number.
 
     Args:
         spark: The session, classic or Connect.
-        pieces: How many there are.
-        size: How many bytes their files have.
+        pieces: The number of pieces.
+        size: The bytes of their files.
     """
     each = max(size // (pieces * _BYTES_PER_ROW), 1)
     rows = spark.range(0, pieces * each, 1, pieces).where(f"id % {each}L = 0")
@@ -232,7 +232,7 @@ def numbers(spark: "SparkSession", pieces: int, size: int) -> "DataFrame":
 
 
 def read_job(config: LakeConfig, plan: ScanPlan, files: Sequence[DataFile]) -> tuple[ReadJob, list[bytes]]:
-    """Return what tasks have to know that read files with DuckDB, and the pieces that each of them reads."""
+    """Return the job for tasks that read files with DuckDB, and the pieces, one per task."""
     refuse_secret_of_here(config)
     job = ReadJob(
         table=str(plan.table),
@@ -244,12 +244,12 @@ def read_job(config: LakeConfig, plan: ScanPlan, files: Sequence[DataFile]) -> t
         schemas={file.schema_version: plan.schemas[file.schema_version] for file in files if file.encryption_key},
         remedy=RETENTION,
     )
-    job.select  # noqa: B018 - what DuckDB cannot hand over is refused here
+    job.select  # noqa: B018 - raises here if DuckDB cannot return a type
     return job, [_piece(plan, some).packed() for some in together(files, lambda file: file)]
 
 
 def refuse_secret_of_here(config: LakeConfig) -> None:
-    """Refuse a storage whose secret no task has."""
+    """Refuse a storage whose secret exists only in this process."""
     if isinstance(config.storage, BucketStorage) and config.storage.secret_name:
         raise UnsupportedStatementError(
             f"The secret `{config.storage.secret_name}` is in this process; the engines of Spark's tasks lack it.",
@@ -263,7 +263,7 @@ def _piece(plan: ScanPlan, files: Sequence[DataFile]) -> Piece:
 
 
 def together(files: Sequence[Read], file_of: Callable[[Read], DataFile]) -> Iterator[list[Read]]:
-    """Put files together that one task reads."""
+    """Group files into lists that one task each reads."""
     some: list[Read] = []
     size = 0
     for one in files:

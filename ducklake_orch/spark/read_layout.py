@@ -1,9 +1,8 @@
-"""Find out how files call the columns that are to be read, and which files Spark's own Parquet reader reads right.
+"""Determine the column names in each file, and which files Spark's own Parquet reader reads correctly: `layouts`.
 
-Spark finds columns by name. (It could by field id, but only where a setting of the session says so when a query runs.)
-What a file calls a column, its schema version does not tell: files that are rewritten keep the names they had, and one
-transaction may fill a table and then alter it. Where a column has had one name only, nobody has to look; else footers
-tell.
+Spark finds columns by name. (It could use field ids, but only if a session setting allows that when a query runs.) A
+file's schema version does not determine its column names: rewritten files keep their old names, and one transaction may
+fill a table and then alter it. If a column has had only one name, that name is used; otherwise the footers are read.
 """
 
 import os.path
@@ -21,7 +20,7 @@ from ducklake_orch.engine.quoting import exactly, literal
 from ducklake_orch.errors import FileNotUsableError
 from ducklake_orch.spark.read_native import OWN_NAMES, RETENTION
 
-# Narrower types that Spark reads as the one that a column was promoted to.
+# Narrower types that Spark reads as the type that a column was promoted to.
 _SIGNED, _UNSIGNED = ["TINYINT", "SMALLINT", "INTEGER"], ["UTINYINT", "USMALLINT", "UINTEGER"]
 _NARROWER = {
     "SMALLINT": {*_SIGNED[:1], *_UNSIGNED[:1]},
@@ -32,7 +31,7 @@ _NARROWER = {
     "DOUBLE": {"FLOAT"},
 }
 _OF_THE_CALENDAR = {"date", "timestamp", "timestamp_us", "timestamp_ms", "timestamp_s", "timestamptz"}
-# How Spark marks files that it wrote in the calendar of before 1582; it compares its versions as texts, too.
+# Spark's marks in files that it wrote in the calendar of before 1582; Spark, too, compares its versions as texts.
 _OLD_CALENDAR = """
     decode(key) IN ('org.apache.spark.legacyDateTime', 'org.apache.spark.legacyINT96')
     OR (decode(key) = 'org.apache.spark.version' AND decode(value) < '3.1.0')"""
@@ -40,10 +39,10 @@ _OLD_CALENDAR = """
 
 @dataclass(frozen=True)
 class Layouts:
-    """How each file has the columns that are to be read.
+    """How each file stores the columns to read.
 
     Attributes:
-        readable: Files that Spark reads right, by how they have the columns.
+        readable: Files that Spark reads correctly, grouped by how they store the columns.
         others: Files that DuckDB has to read, each with the reason.
     """
 
@@ -52,7 +51,7 @@ class Layouts:
 
 
 def layouts(metadata: Metadata, plan: ScanPlan) -> Layouts:
-    """Sort the files of a plan by how they have its columns; footers are read only where there is a doubt."""
+    """Group the files of a plan by how they store its columns; read footers only where the history leaves doubt."""
     past = _Past(metadata, plan)
     readable: dict[tuple[StoredColumn, ...], list[DataFile]] = defaultdict(list)
     times = Counter(file.path for file in plan.files)
@@ -90,7 +89,7 @@ def _footers(metadata: Metadata, plan: ScanPlan, paths: Sequence[str]) -> dict[s
 
 
 def _of_the_old_calendar(metadata: Metadata, plan: ScanPlan, files: Sequence[DataFile]) -> set[str]:
-    """Return which files of others Spark would read in another calendar than DuckDB, whatever it is told."""
+    """Return the added files that Spark, whatever its settings, would read in another calendar than DuckDB."""
     mapped = [literal(exactly(file.path)) for file in files if file.mapping_id is not None]
     kinds = {leaf.type for column in plan.needed for leaf in column.leaves()}
     if not mapped or kinds.isdisjoint(_OF_THE_CALENDAR):
@@ -100,7 +99,7 @@ def _of_the_old_calendar(metadata: Metadata, plan: ScanPlan, files: Sequence[Dat
 
 
 def _hidden(file: DataFile, times: int) -> str | None:
-    """Return why Spark does not even open a file, or not as often as it is in the table."""
+    """Return why Spark would not open a file, or not as often as the table lists it."""
     if file.encryption_key:
         return "it is encrypted"
     if times > 1:
@@ -114,14 +113,14 @@ def _hidden(file: DataFile, times: int) -> str | None:
 
 
 def _in_the_way(stored: Sequence[StoredColumn]) -> str | None:
-    """Return why Spark cannot say where the rows of a file come from."""
+    """Return why Spark cannot tell the position of a file's rows."""
     names = (name for one in stored for name in (one.name, one.column.name))
     taken = next((name for name in names if name is not None and name.lower() in OWN_NAMES), None)
     return f"a column is called `{taken}`, and its rows have to be told apart" if taken else None
 
 
 def _unread(stored: StoredColumn, *, mapped: bool) -> str | None:
-    """Return why Spark would not read a column right."""
+    """Return why Spark would not read a column correctly."""
     column, name = stored.column, f"`{stored.column.name}`"
     if stored.in_path:
         return f"the values of {name} stand in its path"
@@ -142,11 +141,11 @@ def _unread(stored: StoredColumn, *, mapped: bool) -> str | None:
 
 
 class _Past:
-    """What the history of a table tells about its files.
+    """What a table's column history tells about its files.
 
     Args:
         metadata: The metadata tables.
-        plan: What is to be read.
+        plan: The scan.
     """
 
     def __init__(self, metadata: Metadata, plan: ScanPlan) -> None:
@@ -169,7 +168,7 @@ class _Past:
         self._known: dict[frozenset[int], tuple[FileColumn, ...]] = {}
 
     def is_doubtful(self, file: DataFile) -> bool:
-        """Whether only its footer tells how a file has the columns."""
+        """Whether only a file's footer can tell how it stores the columns."""
         if file.mapping_id is not None or self._ambiguous:
             return True
         later = [one for one in self._with_default if file.begin_snapshot >= self._began[one.column_id]]
@@ -178,7 +177,7 @@ class _Past:
         )
 
     def columns(self, file: DataFile) -> tuple[FileColumn, ...]:
-        """Return the columns of a file that is not doubtful; those without a default may be missing in it."""
+        """Return the columns of a file that is not doubtful; columns without a default may be missing in it."""
         absent = frozenset(
             one.column_id for one in self._with_default if file.begin_snapshot < self._began[one.column_id]
         )
@@ -188,7 +187,7 @@ class _Past:
 
     @cached_property
     def _ambiguous(self) -> bool:
-        """Whether a column has, or may have, something else in some file than its name and type of today."""
+        """Whether some file stores, or may store, a column under another name or type than today's."""
         return any(self._changed(one) for column in self._plan.needed for one in _everything(column))
 
     def _changed(self, column: ColumnDef) -> bool:
@@ -196,20 +195,20 @@ class _Past:
         if len(self._names[own]) > 1 or len(self._ids[parent, column.name.lower()]) > 1:
             return True
         if column.type == "struct":
-            # Where none of its fields is as old as itself, a file may have none of them.
+            # If no field is as old as the struct, a file may lack all its fields.
             return all(self._began[one.column_id] > self._began[own] for one in column.children)
         now = duckdb_type(column)
         return any(one != now and one not in _NARROWER.get(now, ()) for one in self._types[own])
 
     @cached_property
     def _with_default(self) -> list[ColumnDef]:
-        """The columns that older files do not have as NULL."""
+        """The columns whose value in older files is a default other than NULL."""
         inside = [one for column in self._plan.needed for one in _everything(column)]
         return [one for one in inside if one.initial_default is not None]
 
     @cached_property
     def _proven(self) -> set[tuple[int, int]]:
-        """Pairs of file and column where statistics say that the file has the column."""
+        """Pairs of file and column for which statistics prove that the file has the column."""
         ids = {leaf.column_id for one in self._with_default for leaf in one.leaves()}
         table = self._metadata.table_sql("ducklake_file_column_stats")
         rows = self._metadata.rows(

@@ -1,4 +1,4 @@
-"""Read files with Spark's own Parquet reader: by name, with today's types, without what deletions take away."""
+"""Read files with Spark's own Parquet reader: by name, as today's types, without deleted rows. See `NativeScan`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
-# Whatever the session says: names are no patterns, folders hold no columns, nothing that is missing or broken is passed
-# over, and old dates are those of today's calendar.
+# These override the session: names are not patterns, folders hold no columns, missing or broken files raise, and old
+# dates are in today's calendar.
 _OPTIONS = {
     "__globPaths__": "false",
     "recursiveFileLookup": "true",
@@ -31,16 +31,16 @@ _OPTIONS = {
     "int96RebaseMode": "CORRECTED",
 }
 _PLACE, _BLOCK, _BITS = (f"__ducklake_orch_{one}" for one in ("place", "block", "bits"))
-# Columns of a table that are called so would stand in the way where rows are told apart.
+# Reserved column names: rows of a table with such a column cannot be identified.
 OWN_NAMES = {"_metadata", SNAPSHOT_ID, _PLACE, _BLOCK, _BITS}
 FLOATS = ("float32", "float64")
-# Deletions are bits, a word of them for 64 rows: so many words at a time are looked up, and planned, quickly.
+# Deletions are bits, one word for 64 rows. This many words in a block can be looked up, and planned, quickly.
 _WORDS = 8
 _ROWS = 64 * _WORDS
 _BLOCK_OF = f"({{}} >> {_ROWS.bit_length() - 1})"
-# So few are put together in one task, without a shuffle.
+# Up to this many positions and delete files are combined in one task, without a shuffle.
 _FEW_POSITIONS, _FEW_FILES = 100_000, 8
-# More blocks than this, of 130 bytes each, are not sent to every executor.
+# More blocks than this, of 130 bytes each, are not broadcast to every executor.
 _FEW_BLOCKS = 250_000
 RETENTION = (
     "Read again: later snapshots do not need it. Files of a snapshot stay until it has expired and been cleaned up:"
@@ -54,10 +54,10 @@ class NativeScan:
 
     Attributes:
         spark: The session.
-        plan: What is to be read.
+        plan: The scan.
         where: The condition in Spark's SQL, if there is one.
-        defaults: What files without a column have in it, by the column's id, in Spark's SQL.
-        prefixes: How the paths of the lake begin, and how they do for Spark.
+        defaults: The value of a missing column in a file, by column id, in Spark's SQL.
+        prefixes: The prefix of the lake's paths, and the prefix that Spark needs instead.
     """
 
     spark: "SparkSession"
@@ -67,7 +67,7 @@ class NativeScan:
     prefixes: tuple[str, str]
 
     def frames(self, layouts: Mapping[tuple[StoredColumn, ...], Sequence[DataFile]]) -> "list[DataFrame]":
-        """Return one DataFrame for each way to read: by layout, with deletions or without, whole or in part."""
+        """Return one DataFrame for each way to read: by layout, with or without deletions, whole or partial."""
         found = []
         for stored, files in layouts.items():
             by_kind: dict[tuple[bool, bool], list[DataFile]] = {}
@@ -124,7 +124,7 @@ class NativeScan:
     # --- deletions -----------------------------------------------------------------------------------------------
 
     def _gone(self, files: Sequence[DataFile], numbers: Mapping[str, int]) -> "DataFrame":
-        """Return which rows are deleted in files that have these numbers, by path: as bits, by blocks of rows."""
+        """Return the deleted rows of files as bits, by blocks of rows; `numbers` are the files' numbers by path."""
         inlined = self.plan.inlined_deletes
         places = [numbers[file.path] ^ position for file in files for position in inlined.get(file.data_file_id, ())]
         frames = []
@@ -150,7 +150,7 @@ class NativeScan:
             {
                 "deletes": [addresses[one.path] for _, one in pairs],
                 "number": pa.array([numbers[file.path] for file, _ in pairs], pa.int64()),
-                # By row only where some may have come later.
+                # Compared row by row only if some rows may have been deleted later.
                 "began": pa.array([one.begin_snapshot if one.later else None for _, one in pairs], pa.int64()),
             }
         )
@@ -164,16 +164,16 @@ class NativeScan:
 
     def _value(self, stored: StoredColumn, inside: str = "") -> str:
         if stored.name is None:
-            # A constant would make the column, or all inside it, one that has no NULLs.
+            # A plain constant would make the column, or everything inside it, non-nullable.
             return f"IF(false, NULL, {self.defaults[stored.column.column_id]})"
         return self._as_now(stored, f"{inside}.{name_sql(stored.name)}" if inside else name_sql(stored.name))
 
     def _as_now(self, stored: StoredColumn, sql: str) -> str:
         if stored.column.type in FLOATS:
-            # The value itself, as an expression below which Spark pushes no condition.
+            # `nanvl` returns the value unchanged; Spark pushes no condition below it.
             return f"nanvl({sql}, {sql})"
         if _has_its_shape(stored) and not _has_floats(stored):
-            return sql  # the reader itself makes the types of today
+            return sql  # the reader itself converts to today's types
         each = f"e{stored.column.column_id}"
         match stored.column.type:
             case "struct":
@@ -182,7 +182,7 @@ class NativeScan:
             case "list":
                 return f"transform({sql}, {each} -> {self._as_now(stored.children[0], each)})"
             case "variant":
-                # DuckDB writes NULL as a variant that is null.
+                # DuckDB writes NULL as a null variant.
                 return f"IF(is_variant_null({sql}), NULL, {sql})"
             case _:
                 key, value = (
@@ -194,7 +194,7 @@ class NativeScan:
 
 
 def missing_in(stored: StoredColumn) -> "Iterable[StoredColumn]":
-    """Return the columns that files lack, the column itself or some inside it."""
+    """Yield the columns that files lack: the column itself or columns inside it."""
     if stored.name is None:
         yield stored
     for child in stored.children:
@@ -211,15 +211,15 @@ def _has_its_shape(stored: StoredColumn) -> bool:
 
 
 def _has_floats(stored: StoredColumn) -> bool:
-    """Whether Spark pushes conditions on floating-point numbers in it down to files, unlike those in lists and maps.
+    """Whether Spark pushes conditions on floating-point numbers in the column down to files; not so in lists and maps.
 
-    There -0.0 and 0.0 are two values, to dictionaries, bounds and Bloom filters, and bounds may leave out NaN.
+    In files, -0.0 and 0.0 are two values to dictionaries, bounds and Bloom filters, and bounds may exclude NaN.
     """
     return stored.column.type in FLOATS or (stored.column.type == "struct" and any(map(_has_floats, stored.children)))
 
 
 def _type_in_file(stored: StoredColumn) -> "DataType":
-    """Return what Spark is to read: the names that the file has, the types of today."""
+    """Return the type for Spark to read: the file's names with today's types."""
     from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
     match stored.column.type:
@@ -235,11 +235,11 @@ def _type_in_file(stored: StoredColumn) -> "DataType":
 
 
 def _bits(places: "DataFrame") -> "DataFrame":
-    """Return places as bits: those of a block of rows together, in words of 64."""
+    """Return row numbers as bits, in words of 64, with one row per block of rows."""
     from pyspark.sql.functions import expr
 
     word, bit = f"({_PLACE} & {_ROWS - 1}) >> 6", f"shiftleft(1L, CAST({_PLACE} & 63 AS INT))"
-    # Not what is grouped by: a setting of old leaves that out.
+    # Computed from an aggregate, because a legacy setting drops the grouping expression.
     block = expr(f"{_BLOCK_OF.format(f'min({_PLACE})')} AS {_BLOCK}")
     words = [expr(f"bit_or(IF({word} = {n}, {bit}, 0L)) AS w{n}") for n in range(_WORDS)]
     blocks = places.groupBy(expr(_BLOCK_OF.format(_PLACE))).agg(block, *words)
@@ -247,21 +247,21 @@ def _bits(places: "DataFrame") -> "DataFrame":
 
 
 def _addresses(frame: "DataFrame") -> dict[str, str]:
-    """Return what `_metadata.file_path` says of the local files that a DataFrame reads, by their paths."""
-    # The files themselves are not to be had of a plan that somebody has cached; nobody caches this one.
+    """Return `_metadata.file_path` of the local files that a DataFrame reads, by path."""
+    # `inputFiles` does not list the files of a plan that a user has cached; this plan is never cached.
     uris = frame.select("_metadata.file_path").inputFiles()
     return {unquote(path): f"file:{path}" for path in (uri.removeprefix("file:").replace("//", "", 1) for uri in uris)}
 
 
 @dataclass(frozen=True)
 class Numbering:
-    """Numbers of files: with the position of a row in its lower bits, each is the place of a row, and of one only.
+    """Numbers of files, which combined with a row's position in the lower bits identify a row uniquely.
 
-    Spark looks up a number in a third of the time that it takes for the address of a file and a position.
+    Spark looks up a number in a third of the time that it takes for a file's address and a position.
 
     Attributes:
-        sql: A file's number, where its rows are read.
-        numbers: By address.
+        sql: The expression for the number of the file that is being read.
+        numbers: The number of each file, by its address.
     """
 
     sql: str
@@ -269,11 +269,11 @@ class Numbering:
 
 
 def numbered(spark: "SparkSession", addresses: Sequence[str], bits: int) -> Numbering:
-    """Number files by a hash of their address, with which no two of them share more than the lower bits."""
+    """Number files by a hash of their address such that no two numbers share the bits above the position."""
     known = spark.createDataFrame(pa.table({"address": sorted(set(addresses))}))
     for salt in count():
         rows = known.selectExpr("address", f"xxhash64(address, {salt}) AS number").collect()
-        # No file has more rows than 32 bits tell, whatever it says of itself.
+        # No file has more than 2^32 rows, whatever its metadata claims.
         if len({row.number >> min(bits, 32) for row in rows}) == len(rows):
             break
     return Numbering(f"xxhash64(_metadata.file_path, {salt})", {row.address: row.number for row in rows})

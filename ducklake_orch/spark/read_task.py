@@ -1,4 +1,4 @@
-"""What runs in an executor when DuckDB reads files for a DataFrame: their live rows, as Arrow batches."""
+"""Executor side of reads with DuckDB: yields the live rows of files as Arrow batches."""
 
 import pickle
 import re
@@ -31,17 +31,17 @@ _GONE = re.compile(r"No files found|Cannot open file|No such file|HTTP\D{0,40}40
 
 @dataclass(frozen=True)
 class ReadJob:
-    """What all tasks of a read have to know.
+    """The facts that all tasks of a read need.
 
     Attributes:
-        table: Its name.
+        table: The table's name.
         snapshot: The snapshot.
-        columns: What is to be returned.
-        needed: What has to be read for it.
+        columns: The columns to return.
+        needed: The columns to read, which the condition may need as well.
         where: The condition in DuckDB's SQL, if there is one.
-        mappings: Names of columns in files, by the id of the mapping.
-        schemas: The columns of files whose footers are encrypted, by the version of the schema.
-        remedy: What to do when a file is gone.
+        mappings: Column names in files, by mapping id.
+        schemas: The columns of files with encrypted footers, by schema version.
+        remedy: What to do when a file does not exist any more.
     """
 
     table: str
@@ -55,40 +55,40 @@ class ReadJob:
 
     @property
     def select(self) -> str:
-        """The columns as Arrow hands them to Spark."""
+        """The columns as Arrow passes them to Spark."""
         return ", ".join(f"{exported(one, identifier(one.name))} AS {identifier(one.name)}" for one in self.columns)
 
     @property
     def condition(self) -> str:
-        """What stands behind FROM, if there is a condition."""
+        """The WHERE clause, if there is a condition."""
         return f" WHERE (\n{self.where}\n)" if self.where is not None else ""
 
     def stored(self, file: DataFile, found: tuple[FileColumn, ...]) -> tuple[StoredColumn, ...]:
-        """Return where a file has the columns that are needed."""
+        """Return how a file stores the needed columns."""
         names = None if file.mapping_id is None else self.mappings[file.mapping_id]
         return stored_columns(self.needed, found, names, file.path)
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Files that one task reads, with the positions in them that the catalog itself names as deleted."""
+    """The files that one task reads, with the positions in them that the catalog lists as deleted."""
 
     files: tuple[DataFile, ...]
     inlined_deletes: Mapping[int, tuple[int, ...]]
 
     def packed(self) -> bytes:
-        """Return it in the form that travels."""
+        """Return the piece, serialized."""
         return zlib.compress(pickle.dumps(self), 1)
 
 
 def read_pieces(spec: EngineSpec, job: ReadJob, pieces: Sequence[bytes], numbers: Iterator[Any]) -> Iterator[Any]:
-    """Return the rows of the pieces that this task was given.
+    """Yield the rows of this task's pieces.
 
     Args:
         spec: How to reach the storage.
-        job: What is to be read.
+        job: The read.
         pieces: All pieces.
-        numbers: Batches with the numbers of those that are meant.
+        numbers: Batches with the numbers of this task's pieces.
     """
     for batch in numbers:
         for number in batch.column(0).to_pylist():
@@ -104,10 +104,10 @@ def read_pieces(spec: EngineSpec, job: ReadJob, pieces: Sequence[bytes], numbers
 
 @contextmanager
 def unless_gone(spec: EngineSpec, where: str, path: str, remedy: str) -> Iterator[None]:
-    """Say it in our words when a file is gone that a block reads.
+    """Raise a ducklake-orch error if a file that a block reads does not exist any more.
 
     Raises:
-        FileNotUsableError: Then.
+        FileNotUsableError: When a file does not exist.
     """
     try:
         yield
@@ -119,7 +119,7 @@ def unless_gone(spec: EngineSpec, where: str, path: str, remedy: str) -> Iterato
 
 
 def stored_in(con: duckdb.DuckDBPyConnection, job: ReadJob, file: DataFile) -> tuple[FileColumn, ...]:
-    """Return what columns a file has."""
+    """Return the columns of a file."""
     if file.encryption_key:
         return encrypted_columns(con, file, job.schemas[file.schema_version])
     (found,) = read_columns(con, [file.path]).values()
@@ -132,6 +132,6 @@ def _rows_sql(job: ReadJob, file: DataFile, found: tuple[FileColumn, ...], gone:
 
 
 def places_sql(job: ReadJob, file: DataFile, found: tuple[FileColumn, ...], gone: Sequence[int]) -> str:
-    """Return the query for the positions of the rows of a file that meet the condition."""
+    """Return the query for the positions of a file's matching rows."""
     rows = placed_rows_sql(file, found, job.stored(file, found), job.snapshot, gone)
     return f"SELECT {position_name(job.needed)} AS pos FROM ({rows}){job.condition}"

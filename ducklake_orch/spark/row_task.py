@@ -1,4 +1,4 @@
-"""What runs in an executor when rows of files are changed: the same queries that this process would run."""
+"""Executor side of row changes: runs the queries that the driver would otherwise run itself."""
 
 import os
 import pickle
@@ -26,7 +26,8 @@ class Queries:
 
     Attributes:
         engine: How to open DuckDB.
-        tables: What queries read besides their files: name, query, and whether most of it is read each time.
+        tables: The tables that queries read besides their files: name, query, and whether each query reads most of the
+            table.
         parts: The queries of each task, packed.
     """
 
@@ -37,12 +38,12 @@ class Queries:
 
 @dataclass(frozen=True)
 class WriteTask:
-    """Where the rows of queries go.
+    """The target of the rows of queries.
 
     Attributes:
-        table: What the files are written for.
-        write_id: Part of their names.
-        known: Whether the rows were in the lake before, and have ids.
+        table: The target table.
+        write_id: Part of the file names.
+        known: Whether the rows come from the lake and have row ids.
     """
 
     table: TableDef
@@ -51,17 +52,17 @@ class WriteTask:
 
 
 def packed(queries: list[str]) -> bytes:
-    """Return queries in the form that travels: those of many files are alike, and every task gets all of them."""
+    """Return queries, compressed: queries for many files are alike, and every task receives all of them."""
     return zlib.compress(pickle.dumps(queries))
 
 
 def write(work: Queries, task: WriteTask, numbers: Iterator[Any]) -> Iterator[Any]:
-    """Write the rows of queries into files; gives one row for each task."""
+    """Write the rows of queries into files; yield one row for each task."""
     import pyarrow as pa
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    # Attempts at the same task may run at once: each has names of its own.
+    # Concurrent attempts at the same task need different file names.
     name = f"{task.write_id}-{context.taskAttemptId() if context else os.getpid()}"
     writes = write_known_rows if task.known else write_files
     with _opened(work) as con:
@@ -71,14 +72,15 @@ def write(work: Queries, task: WriteTask, numbers: Iterator[Any]) -> Iterator[An
             try:
                 made = writes(con, task.table, _source(con, queries), name)
             except TerminalError as error:
-                made = error  # another attempt would only find the same
+                made = error  # another attempt would fail in the same way
             yield pa.RecordBatch.from_arrays([pa.array([zlib.compress(pickle.dumps(made))], pa.binary())], [RESULT])
 
 
 def _source(con: duckdb.DuckDBPyConnection, queries: list[str]) -> str:
-    """Return what stands behind FROM to read the rows of queries.
+    """Return the FROM clause that reads the rows of queries.
 
-    They run one after the other into a table that spills to disk: all in one query need memory for all at once.
+    The queries run one after the other into a table that spills to disk: a single query would need memory for all at
+    once.
     """
     together = f"({' UNION ALL BY NAME '.join(queries)})"
     if len(queries) == 1:
@@ -90,7 +92,7 @@ def _source(con: duckdb.DuckDBPyConnection, queries: list[str]) -> str:
 
 
 def unpack(packed: bytes) -> list[NewFile] | DuckLakeOrchError:
-    """Return what a task wrote, or why the data cannot be written."""
+    """Return the files that a task wrote, or the error for data that cannot be written."""
     made: list[NewFile] | DuckLakeOrchError = pickle.loads(zlib.decompress(packed))  # noqa: S301 - from our own task
     return made
 

@@ -1,4 +1,4 @@
-"""Queries over the files of a table, run by Spark's tasks: each task has some of the files, and what was lent to it."""
+"""Run queries over the files of a table in Spark's tasks; each task gets some files and a copy of the lent tables."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,17 +20,17 @@ from ducklake_orch.spark.reach import are_reached, check_reachable
 from ducklake_orch.spark.row_task import RESULT, Queries, WriteTask, packed, unpack
 from ducklake_orch.spark.running import swept_if_it_fails, wait_for_others
 
-# What a task reads, as long as one file is not more.
+# The bytes that a task reads, unless one file is larger.
 _BYTES = 128 * 1024 * 1024
 
 
 class SparkWorkers:
-    """Has Spark's tasks run queries over files.
+    """Runs queries over files in Spark's tasks.
 
     Args:
         config: The lake.
         spark: The session.
-        forced: Whether they do so however little there is to read.
+        forced: Whether tasks run the queries however little there is to read.
     """
 
     engine = "spark"
@@ -41,9 +41,9 @@ class SparkWorkers:
         self._forced = forced
 
     def are_worth(self, files: Sequence[DataFile]) -> bool:
-        """Whether there is so much to read in files that tasks do it, and whether they can."""
+        """Whether the files are large enough for tasks, and whether tasks can read them."""
         if not files or self._config.on_connect is not None or self._config.extensions:
-            return False  # what these bring to SQL, tasks do not have
+            return False  # tasks do not have the SQL that these add
         if self._forced:
             check_reachable(self._config)
             return True
@@ -58,7 +58,7 @@ class SparkWorkers:
         lent: Sequence[Lent],
         columns: tuple[ColumnDef, ...],
     ) -> Iterator[str]:
-        """Give the query for the rows of queries, for a block."""
+        """Yield the query for the rows of queries, for a block."""
         place, write_id = staged_table(table, columns), uuid4().hex
         try:
             task = WriteTask(place, write_id, known=False)
@@ -76,7 +76,7 @@ class SparkWorkers:
         *,
         beside: Sequence[NewFile] = (),
     ) -> list[NewFile]:
-        """Write the rows of queries, which have ids, into files of a table."""
+        """Write the rows of queries, which have row ids, into files of a table."""
         return self._written(con, table, queries, lent, WriteTask(table, write_id, known=True), beside)
 
     def _written(
@@ -102,7 +102,7 @@ class SparkWorkers:
             ):
                 rows = frame.mapInArrow(run, f"{RESULT} binary").collect()
         results = [unpack(bytes(row[0])) for row in rows]
-        # Another attempt at the same task has files of its own.
+        # Other attempts at the same task have left their own files.
         wait_for_others(self._spark, task.write_id)
         failed = next((one for one in results if isinstance(one, DuckLakeOrchError)), None)
         files = [] if failed else [file for one in results if isinstance(one, list) for file in one]
@@ -112,7 +112,7 @@ class SparkWorkers:
         return files
 
     def _queries(self, table: TableDef, queries: Sequence[FileQuery], tables: Mapping[Lent, str]) -> Queries:
-        """Return the work of all tasks: each has as many files as are worth one."""
+        """Return the work of all tasks, each with as many files as justify a task."""
         parts: list[list[str]] = []
         size = 0
         for one in queries:

@@ -1,4 +1,4 @@
-"""The rows of a Spark DataFrame: written into files by its executors, committed by whoever asked for them."""
+"""Write the rows of a Spark DataFrame into files with Spark's executors; the caller commits them. See `SparkRows`."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,11 +36,11 @@ T = TypeVar("T")
 
 
 class SparkRows:
-    """Rows of a Spark DataFrame, which is evaluated once for each attempt at a write, and only the first as a rule.
+    """Rows of a Spark DataFrame, which each attempt at a write evaluates once; usually there is one attempt.
 
     Args:
         frame: The DataFrame, classic or Connect.
-        engine: Who writes the files: `duckdb`, `native` or `auto`.
+        engine: The writer of the files: `duckdb`, `native` or `auto`.
         distribution: How the rows are shuffled first: `none`, `hash`, `range` or `auto`.
     """
 
@@ -58,7 +58,7 @@ class SparkRows:
         self.comments: Mapping[str, str] = column_comments(self._schema)
 
     def searching(self, config: LakeConfig) -> tuple[Finder, Workers | None]:
-        """Return who looks for rows that these replace: tasks, where there is much to read."""
+        """Return what finds the rows that these replace: Spark's tasks if there is much to read."""
         spark = self._frame.sparkSession
         return SparkFinder(config, spark, "auto"), SparkWorkers(config, spark, forced=False)
 
@@ -67,7 +67,7 @@ class SparkRows:
         return column_types(self._columns)
 
     def write(self, job: Job) -> Written:
-        """Write the rows in tasks of Spark."""
+        """Write the rows in Spark's tasks."""
         check_writable(job, self._columns)
         against = self._reason_against_native(job)
         self.engine = "duckdb" if against else "native"
@@ -114,7 +114,8 @@ class SparkRows:
             )
             frame = distributed(self._frame, job.table, self._distribution)
             work = carried("ducklake_orch.spark.task:write", task)
-            # Spark looks the columns up by their names here, and takes a dot in one for a field of a struct.
+            # Spark resolves the columns by name here and takes a dot in a name for a struct field, so plain names are
+            # used.
             frame = frame.toDF(*(f"c{n}" for n in range(len(task.names))))
 
             def run(rows: Any) -> list[TaskResult]:
@@ -134,7 +135,7 @@ class SparkRows:
         return written
 
     def _with_few(self, results: Sequence[TaskResult], job: Job) -> Written:
-        """Return what tasks wrote, with the rows that they gave back instead: in the catalog, if they are all."""
+        """Return the files that tasks wrote, and the rows that they returned, for the catalog if there are no files."""
         import pyarrow as pa
 
         files = [file for one in results for file in one.files]
@@ -170,21 +171,21 @@ def column_types(columns: Sequence[tuple[str, str]]) -> list[tuple[str, Any]]:
 
 
 def check_writable(job: Job, columns: Sequence[tuple[str, str]]) -> None:
-    """Refuse what cannot work, before Spark does anything for it.
+    """Refuse a write that cannot succeed, before Spark does any work.
 
     Args:
-        job: What is to be written.
+        job: The write.
         columns: The columns of the data, with their types in DuckDB.
     """
     check_reachable(job.config)
-    # A column of nothing but NULLs fits into any.
+    # A column that holds only NULLs fits every type.
     given = [SourceColumn(name, kind) for name, kind in columns if kind != "NULL"]
     with job.working() as con:
         projection(con, job.table, given)
 
 
 def values_of(schema: Any) -> dict[str, str]:
-    """Return the SQL of the columns whose Arrow form is not what DuckDB is to see, by name."""
+    """Return the SQL that converts columns whose Arrow form differs from DuckDB's type, by name."""
     return {
         one.name: sql
         for one in schema.fields
@@ -194,7 +195,7 @@ def values_of(schema: Any) -> dict[str, str]:
 
 @contextmanager
 def _sign(job: Job, spark: Any) -> Iterator[str | None]:
-    """Leave a file where executors of other machines would have to see it, for a block."""
+    """Create a marker file that executors on other machines must be able to see, for a block."""
     folder = job.table.data_path
     if "://" in folder or is_local(spark):
         yield None
@@ -207,7 +208,7 @@ def _sign(job: Job, spark: Any) -> Iterator[str | None]:
 
 
 def leave_sign(job: Job) -> str:
-    """Leave a file beside the lake's, and return where."""
+    """Create a marker file in the lake's folder and return its path."""
     path = Path(job.table.data_path) / f"{job.table.file_prefix(job.write_id)}.driver"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
@@ -215,13 +216,13 @@ def leave_sign(job: Job) -> str:
 
 
 def remove_sign(path: str) -> None:
-    """Remove it."""
+    """Delete the marker file."""
     with suppress(OSError):
         Path(path).unlink(missing_ok=True)
 
 
 def _may_have_left_files(spark: Any, job: Job, results: Sequence[TaskResult]) -> bool:
-    """Whether attempts that lost may have left files behind."""
+    """Whether unsuccessful attempts may have left files behind."""
     if any(one.attempt or one.wrote_empty for one in results) or was_repeated(spark, job.write_id):
         return True
     return str(spark.conf.get("spark.speculation", "false")).lower() == "true"

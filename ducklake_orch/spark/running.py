@@ -1,25 +1,28 @@
-"""What still runs of a write whose outcome is known: Spark lets other attempts go on, and they leave files behind."""
+"""Stop the remaining tasks of a write whose outcome is known and delete their files: `swept_if_it_fails`.
+
+Spark lets other attempts at a task continue, and they leave files behind.
+"""
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# How long to wait for tasks to end.
+# The longest wait for tasks to end, in seconds.
 _PATIENCE = 20.0
-# Workers of Python go on after their tasks, until they next read or write: Spark kills them after two seconds
-# (`spark.python.task.killTimeout`), in which they may begin another file.
+# Python workers continue after their task is cancelled, until they next read or write. Spark kills them after two
+# seconds (`spark.python.task.killTimeout`), in which they may begin another file.
 _QUIET = 4.0
 
 
 @contextmanager
 def swept_if_it_fails(spark: Any, write_id: str, sweep: Callable[[], int]) -> Iterator[None]:
-    """Cancel the jobs of a block that fails, for whatever reason, and remove what their tasks have written.
+    """Cancel the jobs of a block that fails, for any reason, and delete the files that their tasks have written.
 
     Args:
         spark: The session that runs the jobs.
-        write_id: Tells them from others.
-        sweep: Removes the files that are there, and says how many there were.
+        write_id: Identifies the jobs of this write.
+        sweep: Deletes the files of the write and returns how many there were.
     """
     tag = _tag(write_id)
     tag_jobs(spark, tag)
@@ -35,13 +38,13 @@ def swept_if_it_fails(spark: Any, write_id: str, sweep: Callable[[], int]) -> It
 
 
 def tag_jobs(spark: Any, tag: str) -> None:
-    """Give a tag to the jobs that this thread starts from now on."""
+    """Tag the jobs that this thread starts from now on."""
     context = getattr(spark, "_sc", None)
     (context.addJobTag if context else spark.addTag)(tag)
 
 
 def untag_jobs(spark: Any, tag: str) -> None:
-    """Give it to no more of them."""
+    """Stop tagging the jobs that this thread starts."""
     context = getattr(spark, "_sc", None)
     (context.removeJobTag if context else spark.removeTag)(tag)
 
@@ -57,7 +60,7 @@ def cancel_jobs(spark: Any, tag: str) -> bool:
 
 
 def wait_for_others(spark: Any, write_id: str) -> None:
-    """Wait until no task of a write runs, as far as Spark keeps account of it; with Connect it tells nobody."""
+    """Wait until no task of a write runs, according to Spark's status store; Spark Connect has none."""
     if (context := getattr(spark, "_sc", None)) is None:
         return
     store, stages = context._jsc.sc().statusStore(), _stages(context, write_id)
@@ -67,7 +70,7 @@ def wait_for_others(spark: Any, write_id: str) -> None:
 
 
 def was_repeated(spark: Any, write_id: str) -> bool:
-    """Whether a stage of a write began again, as far as Spark keeps account of it: its tasks count from 0 then."""
+    """Whether a stage of a write was repeated, according to Spark's status store; its attempts then restart at 0."""
     if (context := getattr(spark, "_sc", None)) is None:
         return False
     store = context._jsc.sc().statusStore()
@@ -103,12 +106,12 @@ def _last_attempt(store: Any, stage: int) -> Any:
 
     try:
         return store.lastStageAttempt(stage)
-    except Py4JJavaError:  # it never began, or is forgotten
+    except Py4JJavaError:  # the stage never began, or Spark no longer records it
         return None
 
 
 def _sweep_until_quiet(sweep: Callable[[], int]) -> None:
-    """Remove files until no more of them turn up."""
+    """Delete files until no new ones have appeared for a while."""
     until = time.monotonic() + _PATIENCE
     quiet_since = time.monotonic()
     while time.monotonic() < min(until, quiet_since + _QUIET):

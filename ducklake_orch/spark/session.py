@@ -1,4 +1,4 @@
-"""A Spark session that works well on one machine: Java found or packaged, UTC, quiet, this Python in its workers."""
+"""Start a Spark session that suits one machine: with a Java, UTC, few log lines, and this Python in its workers."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _OF_A_SESSION = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
-    # Spark looks for the files of a plan with a task for each: 9 s for 3000 of them, instead of half a second.
+    # Otherwise Spark lists the files of a plan with one task each: 9 s for 3000 files instead of half a second.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
 }
 _ALONE = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
@@ -29,12 +29,13 @@ _ALONE = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0
 def local_session(
     app_name: str = "ducklake-orch", *, master: str | None = None, conf: Mapping[str, Any] | None = None
 ) -> "SparkSession":
-    """Return the Spark session that runs in this process, or start a good one.
+    """Return the Spark session of this process, or start one with suitable settings.
 
     Args:
-        app_name: What it is called.
-        master: Where it runs, such as `local[4]`; by default what `spark-submit` was told, else all of this machine.
-        conf: Further settings, which go before ours.
+        app_name: The application's name.
+        master: Where Spark runs, such as `local[4]`; by default the master given to `spark-submit`, else all cores of
+            this machine.
+        conf: Further settings, which override the defaults of ducklake-orch.
     """
     check_pyspark()
     from pyspark.sql import SparkSession
@@ -42,14 +43,14 @@ def local_session(
     if (running := SparkSession.getActiveSession()) is not None:
         return running
     find_java()
-    # Workers use the first `python3` of the PATH, unless told: it may lack duckdb.
+    # By default workers use the first `python3` on the PATH, which may lack duckdb.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
     if master is not None or not _is_submitted():
         builder = builder.master(master or "local[*]")
     here = (master or "local").startswith("local")
     if here:
-        # Spark looks its own address up by name, which takes seconds where there is no network.
+        # Spark resolves its own host name, which takes seconds without a network.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     for name, value in (_defaults(here=here) | dict(conf or {})).items():
         builder = builder.config(name, value)
@@ -57,19 +58,19 @@ def local_session(
 
 
 def _is_submitted() -> bool:
-    """Whether `spark-submit` started this process: its JVM runs already, and was told where the session runs."""
+    """Whether `spark-submit` started this process: its JVM runs already and knows its master."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _defaults(*, here: bool) -> dict[str, str]:
-    # Executors of other machines have to find the driver.
+    # Executors on other machines must reach the driver.
     settings = (_ALONE if here else {}) | _of_a_machine() | _OF_A_SESSION
     if _is_submitted():
         from pyspark import SparkConf, SparkContext
 
         SparkContext._ensure_initialized()
         told = dict(SparkConf().getAll())
-        # Executors elsewhere have to find the driver, and what somebody has said is not ours to change.
+        # Executors on other machines must reach the driver, and settings that the user gave are not overridden.
         settings = {name: value for name, value in _OF_A_SESSION.items() if name not in told}
     return settings
 
@@ -87,14 +88,14 @@ def _of_a_machine() -> dict[str, str]:
 
 
 def check_pyspark() -> None:
-    """Say what is missing, or in the way, before Spark says it in other words."""
+    """Raise if PySpark is missing, and warn if pyspark-client replaces it, before Spark fails less clearly."""
     if find_spec("pyspark") is None:
         raise MissingExtraError("PySpark is not installed.", remedy="pip install 'ducklake-orch[spark]'")
     try:
         client = version("pyspark-client")
     except PackageNotFoundError:
         return
-    # Both install the folder `pyspark`, and the client's has no engine.
+    # Both install the folder `pyspark`, and the client's version has no engine.
     warnings.warn(
         f"pyspark-client {client} is installed over pyspark: only Spark Connect works. For a session of its own:"
         " pip uninstall pyspark-client && pip install --force-reinstall pyspark",
@@ -103,9 +104,9 @@ def check_pyspark() -> None:
 
 
 def with_settings(frame: Any, settings: Mapping[str, str]) -> Any:
-    """Return a classic DataFrame as a copy of its session plans and runs it, with other settings.
+    """Return a classic DataFrame that is planned and run by a copy of its session with other settings.
 
-    Its own session stays as it is, for whoever uses it meanwhile, too. Look at `has_a_copy` first.
+    The DataFrame's own session is not changed, which concurrent users may need. Check `has_a_copy` first.
     """
     from pyspark.sql import DataFrame
 
@@ -118,9 +119,10 @@ def with_settings(frame: Any, settings: Mapping[str, str]) -> Any:
 
 
 def has_a_copy(frame: Any) -> bool:
-    """Whether a copy of its session would run a DataFrame as its own does.
+    """Whether a copy of its session would run a DataFrame exactly as its own session does.
 
-    Copies do not tell whoever observes the DataFrame, nor know which other catalog is in use; Connect has none.
+    A copy does not notify observers of the DataFrame and does not know which other catalog is in use. Spark Connect has
+    no copies.
     """
     if not hasattr(frame, "_jdf") or plan_has(frame, "COLLECT_METRICS"):
         return False
@@ -129,12 +131,12 @@ def has_a_copy(frame: Any) -> bool:
 
 
 def plan_has(frame: Any, pattern: str) -> bool:
-    """Whether there is something in the plan of a classic DataFrame, as Spark names it."""
+    """Whether the plan of a classic DataFrame contains a tree pattern, by Spark's name for it."""
     known = frame.sparkSession._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
     return bool(frame._jdf.logicalPlan().containsPattern(known.withName(pattern)))
 
 
 def is_local(spark: Any) -> bool:
-    """Whether the tasks surely run on this machine."""
+    """Whether the tasks certainly run on this machine."""
     context = getattr(spark, "_sc", None)
     return context is not None and str(context.master).startswith("local")

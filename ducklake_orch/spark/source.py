@@ -1,6 +1,6 @@
-"""The Python data source `ducklake`: what Spark asks for, and where in this package the answer is.
+"""The Python data source `ducklake`: the classes that Spark calls, which pass each call to `source_task`.
 
-Spark pickles the class and sends it to workers, where this package need not be: the class brings it along.
+Spark pickles the class and sends it to workers, where ducklake-orch need not be installed: the class carries it along.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +22,7 @@ def data_source(config: LakeConfig, source_name: str) -> "type[DataSource]":
 
     Args:
         config: The lake.
-        source_name: What Spark calls it.
+        source_name: The source's name in Spark.
     """
     from pyspark.sql.datasource import DataSource
 
@@ -48,7 +48,7 @@ def data_source(config: LakeConfig, source_name: str) -> "type[DataSource]":
     return DuckLakeSource
 
 
-# What is defined inside a function travels as a whole; a class of a module would have to be there already.
+# Classes defined inside a function are pickled whole; a module's class would have to be installed in the worker.
 
 
 def _reader_class() -> "Callable[..., DataSourceReader]":

@@ -1,6 +1,6 @@
-"""What the data source `ducklake` does in Spark's Python workers: plan and commit beside the driver, the rest in tasks.
+"""The steps of the data source `ducklake` in Spark's Python workers: plan and commit near the driver, work in tasks.
 
-Each step may be in a process of its own, and what one leaves for the next is pickled.
+Each step may run in its own process; the state that one step leaves for the next is pickled.
 """
 
 import logging
@@ -56,7 +56,7 @@ WRITE_OPTIONS = (
 )
 
 
-# --- beside the driver: reading --------------------------------------------------------------------------------------
+# --- near the driver: reading ----------------------------------------------------------------------------------------
 
 
 def schema_of(config: LakeConfig, options: Mapping[str, str]) -> "StructType":
@@ -68,7 +68,7 @@ def schema_of(config: LakeConfig, options: Mapping[str, str]) -> "StructType":
 
 
 def plan_read(config: LakeConfig, given: tuple[Mapping[str, str], Sequence[str]]) -> tuple[int, bytes]:
-    """Return how many tasks read columns of the table that options name, and what all of them have to know."""
+    """Return the number of tasks that read the table that options name, and the pickled state that all of them need."""
     options, columns = given
     table, pin, where = _reading(config, options)
     with open_session(config, pin, entering=False) as session, reading(session, f"Reading `{table}`") as metadata:
@@ -113,9 +113,9 @@ def _number(name: str, text: str | None) -> int | None:
 
 
 def read_partition(given: tuple[int | None, bytes]) -> Iterator[Any]:
-    """Return the rows of a piece, as Arrow batches; the inlined rows are the last one."""
+    """Yield the rows of a piece as Arrow batches; the last piece is the inlined rows."""
     number, packed = given
-    if number is None:  # where there is nothing to read, Spark asks all the same
+    if number is None:  # Spark calls this even if there is nothing to read
         return
     spec, job, pieces, inlined = pickle.loads(packed)  # noqa: S301 - our own, from `plan_read`
     if number == len(pieces):
@@ -124,11 +124,11 @@ def read_partition(given: tuple[int | None, bytes]) -> Iterator[Any]:
     yield from read_pieces(spec, job, pieces, iter([pa.record_batch([pa.array([number])], ["number"])]))
 
 
-# --- beside the driver: writing --------------------------------------------------------------------------------------
+# --- near the driver: writing ----------------------------------------------------------------------------------------
 
 
 class _TaskFiles:
-    """Rows that tasks have written, or will: of these only the types are known."""
+    """Rows that tasks have written or will write; before they do, only the types are known."""
 
     repeatable = False
     is_small = False
@@ -150,7 +150,7 @@ class _TaskFiles:
 
 
 def plan_write(config: LakeConfig, given: "tuple[Mapping[str, str], StructType, bool]") -> tuple[bytes, bytes | None]:
-    """Plan a write; return what its commit has to know, and what its tasks do, if there is anything left to do."""
+    """Plan a write; return the state for its commit, and that for its tasks (None if the write is already done)."""
     options, schema, overwrite = given
     planned = PlannedWrite.of(config, _TaskFiles(schema), _request(options, overwrite))
     if planned.is_done:
@@ -191,7 +191,7 @@ def _request(options: Mapping[str, str], overwrite: bool) -> WriteRequest:
 
 
 def finish_write(given: "tuple[bytes, StructType, Sequence[bytes]]") -> None:
-    """Commit what tasks wrote, once."""
+    """Commit the files that tasks wrote, exactly once."""
     packed, schema, results = given
     planned, sign = pickle.loads(packed)  # noqa: S301 - our own, from `plan_write`
     if sign is not None:
@@ -207,13 +207,13 @@ def finish_write(given: "tuple[bytes, StructType, Sequence[bytes]]") -> None:
         raise rows_outside(planned.plan.target, planned.request.where or "", outside, example)
     files = [file for one in found for file in one.files]
     result = planned.finish(_TaskFiles(schema, files))
-    # Attempts that lost, or that ran beside others, may have left files behind.
+    # Unsuccessful or concurrent attempts may have left files behind.
     planned.remove_leftovers()
     log.info("%s", result)
 
 
 def abandon_write(given: tuple[bytes, bool]) -> None:
-    """Clean up after a job that failed; where it came to the commit, that has cleaned up, or must not."""
+    """Clean up after a failed job; if it reached the commit, the commit has cleaned up, or must not."""
     packed, all_written = given
     planned, sign = pickle.loads(packed)  # noqa: S301 - our own, from `plan_write`
     if sign is not None:
@@ -226,9 +226,9 @@ def abandon_write(given: tuple[bytes, bool]) -> None:
 
 
 def write_partition(given: tuple[bytes | None, Iterator[Any]]) -> list[bytes]:
-    """Write a partition of the data; return what became of it, packed."""
+    """Write a partition of the data; return the results, packed."""
     packed, batches = given
-    if packed is None:  # it was done before
+    if packed is None:  # an earlier attempt has committed the write
         for _ in batches:
             pass
         return []

@@ -1,7 +1,7 @@
-"""The rows of a Spark DataFrame in a table of DuckDB's own, for what matches them with rows of the lake there.
+"""Copy the rows of a Spark DataFrame into a temporary DuckDB table, where they are matched with the lake's rows.
 
-Rows that the plan proves to be few come at once. Others are written by Spark's tasks into a folder of the lake's
-storage, read once, and removed: none of them passes through Java's memory of the driver.
+If the plan proves that there are few rows, they are collected. Otherwise Spark's tasks write them into a folder of the
+lake's storage, from which they are read once and deleted, so that they never occupy the driver's Java memory.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,12 +30,12 @@ _ARRIVING = "__ducklake_orch_arriving"
 
 
 class SparkSpool:
-    """Rows of a Spark DataFrame, which is evaluated once.
+    """The rows of a Spark DataFrame, which is evaluated once.
 
     Args:
         config: The lake.
         frame: The DataFrame, classic or Connect.
-        table: What they are for.
+        table: The table that the rows are for.
     """
 
     def __init__(self, config: LakeConfig, frame: Any, table: TableName) -> None:
@@ -49,7 +49,7 @@ class SparkSpool:
         return column_types(self._columns)
 
     def relation(self, name: str, table: TableDef) -> str:
-        """Return what stands behind FROM to read the spooled rows."""
+        """Return the FROM clause that reads the spooled rows."""
         untyped = {folded(column) for column, kind in self._columns if kind == "NULL"}
         typed = [
             f"CAST(NULL AS {duckdb_type(column)}) AS {identifier(column.name)}"
@@ -59,7 +59,7 @@ class SparkSpool:
         return f"(SELECT * REPLACE ({', '.join(typed)}) FROM {name})" if typed else name
 
     def spool(self, con: duckdb.DuckDBPyConnection, name: str) -> None:
-        """Make a temporary table of the rows."""
+        """Create a temporary table of the rows."""
         if hasattr(self._frame, "_jdf") and self._is_few():
             con.register(_ARRIVING, self._collected())
             try:
@@ -67,7 +67,7 @@ class SparkSpool:
             finally:
                 con.unregister(_ARRIVING)
             return
-        if all(kind == "NULL" for _, kind in self._columns):  # no file can hold such rows
+        if all(kind == "NULL" for _, kind in self._columns):  # no Parquet file can hold such rows
             self._make(con, name, f"FROM range({self._counted()})", {})
             return
         with self._staged() as paths:
@@ -97,14 +97,14 @@ class SparkSpool:
 
     @contextmanager
     def _staged(self) -> Iterator[Sequence[str]]:
-        """Have the rows written into files, for a block."""
+        """Write the rows into files and yield their paths, for a block."""
         with planning(self._config, f"Looking for `{self._table}`") as metadata:
             root, encrypted, mark = metadata.data_path(), metadata.encrypted(), metadata.lake_mark()
         if encrypted:
             raise UnsupportedStatementError(
                 f"Lake `{self._config.name}` is encrypted.", remedy="Change its rows in `lake.execute`."
             )
-        # Columns of nothing but NULLs have no type that a file could hold.
+        # Columns that hold only NULLs have no type that a file can store.
         untyped = [name for name, kind in self._columns if kind == "NULL"]
         typed = column_types([one for one in self._columns if one[1] != "NULL"])
         columns = columns_of(typed, count(1))

@@ -1,4 +1,4 @@
-"""Spark's SQL for names and values, in forms that no setting of a session reads differently."""
+"""Write names and values in Spark's SQL, in forms whose meaning no session setting changes."""
 
 import re
 from datetime import UTC, datetime
@@ -23,23 +23,23 @@ def name_sql(name: str) -> str:
 
 
 def text_sql(value: str) -> str:
-    """Write a text: what a backslash means in quotes depends on a setting."""
+    """Write a text as bytes, because a setting decides what a backslash in quotes means."""
     return f"CAST(X'{value.encode().hex()}' AS STRING)"
 
 
 def date_sql(text: str) -> str | None:
-    """Write a date, None where the text is not simply one."""
+    """Write a date, None if the text is not a plain date."""
     if not _DATE.fullmatch(text) or _read(text) is None:
         return None
     return f"DATE '{text}'"
 
 
 def moment_sql(text: str, *, zoned: bool) -> str | None:
-    """Write a moment, None where the text is not simply one.
+    """Write a timestamp, None if the text is not a plain timestamp.
 
     Args:
-        text: As people write it; without a zone it is in UTC, where that matters.
-        zoned: Whether it is one of a TIMESTAMPTZ.
+        text: The timestamp as users write it; if a zone is needed and none is given, it is UTC.
+        zoned: Whether the column is a TIMESTAMPTZ.
     """
     zone = _ZONE.search(text[10:])
     plain = text[: len(text) - len(zone.group())] if zone else text
@@ -63,10 +63,10 @@ def _read(text: str) -> datetime | None:
 
 
 def initial_sql(con: "duckdb.DuckDBPyConnection", column: ColumnDef) -> str | None:
-    """Return what rows have that were written before a column, None where Spark cannot be told.
+    """Return the value of a column in rows that are older than it, None if Spark's SQL cannot express it.
 
     Args:
-        con: Any connection: DuckDB reads the text of the default.
+        con: Any connection; DuckDB parses the text of the default.
         column: The column.
     """
     from ducklake_orch.spark.types import spark_type
@@ -91,7 +91,7 @@ def initial_sql(con: "duckdb.DuckDBPyConnection", column: ColumnDef) -> str | No
 
 
 def ddl_sql(column: ColumnDef) -> str:
-    """Return the type of a column as Spark's SQL writes it; names of fields quoted."""
+    """Return the type of a column in Spark's SQL, with quoted field names."""
     from ducklake_orch.spark.types import spark_type
 
     match column.type:

@@ -1,4 +1,4 @@
-"""Whether a Spark session reaches the lake's storage by itself: no credential of the lake is ever put into it."""
+"""Check whether a Spark session reaches the lake's storage with its own credentials; it never gets the lake's."""
 
 from typing import TYPE_CHECKING
 
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
 
 def spark_prefixes(spark: "SparkSession", config: LakeConfig, path: str) -> tuple[str, str] | None:
-    """Return how paths of the lake begin and what Spark has there instead, None where Spark does not get there.
+    """Return the prefix of the lake's paths and Spark's replacement for it, None if Spark cannot reach them.
 
     Args:
         spark: The session.
         config: The lake.
-        path: Of a file that is there.
+        path: The path of an existing file.
     """
     if "://" not in path:
         return "/", "file:///"
@@ -26,7 +26,7 @@ def spark_prefixes(spark: "SparkSession", config: LakeConfig, path: str) -> tupl
 
 
 def _spellings(config: LakeConfig, path: str) -> list[tuple[str, str]]:
-    """Return how Hadoop's file systems may spell the beginning of a path."""
+    """Return the prefixes by which Hadoop's file systems may name a path."""
     storage = config.storage
     scheme = path.partition("://")[0]
     if isinstance(storage, AzureStorage):
@@ -42,11 +42,11 @@ def _reaches(spark: "SparkSession", uri: str) -> bool:
     from pyspark.errors import PySparkException
 
     try:
-        # Spark looks for the file when it has to know the schema, and not before in every kind of session.
+        # Asking for the schema makes every kind of session search for the file; some do not search earlier.
         return bool(spark.read.schema("probe BIGINT").parquet(uri).schema)
     except PySparkException:
         return False
-    except Exception as error:  # of Java, when a class that the file system needs is missing
+    except Exception as error:  # raised by Java, when a class that the file system needs is missing
         if type(error).__module__.startswith("py4j"):
             return False
         raise

@@ -1,12 +1,12 @@
 """The program of a `spark-submit`: `spark-submit … submit.py TABLE --mode append --sql "…"`.
 
-It takes what `ducklake-orch write` takes, and prints the result as JSON.
+It takes the arguments of `ducklake-orch write` and prints the result as JSON.
 """
 
 import sys
 
 if __name__ == "__main__":
-    # The folder of a script comes first, and modules here are called like some of Python's own.
+    # Python puts the script's folder first on the path, where modules would hide some of the standard library's.
     del sys.path[0]
     from ducklake_orch.cli import main
 

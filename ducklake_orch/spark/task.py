@@ -1,7 +1,7 @@
-"""What runs in an executor when a DataFrame is written: its batches go through DuckDB into final files.
+"""Executor side of DataFrame writes: DuckDB writes a task's batches into the final files.
 
-A task gives back one row: what it wrote, or why the data cannot be written, pickled. It never removes a file: the
-driver knows which attempts won, and removes what the others left.
+A task returns one pickled row: its files, or the reason why the data cannot be written. It never deletes a file: the
+driver knows which attempts succeeded and deletes the files of the others.
 """
 
 import os
@@ -24,18 +24,18 @@ _ROWS = "__ducklake_orch_source"
 
 @dataclass(frozen=True)
 class WriteTask:
-    """What every task of a write gets.
+    """The facts that every task of a write gets.
 
     Attributes:
         engine: How to open DuckDB.
-        table: What the files are written for.
-        write_id: Part of their names.
-        names: The names of the data's columns, which the batches do not have.
-        values: The SQL of each column of the data whose Arrow form is not what DuckDB is to see, by name.
-        where: What each row has to match, if anything.
-        outside: What becomes of rows that do not: `error` or `drop`.
-        few: Up to how many rows are given back instead of written.
-        sign: A file of the driver's that the executor has to see, where both might have a folder of that name.
+        table: The target table.
+        write_id: Part of the file names.
+        names: The names of the data's columns, which the batches lack.
+        values: The SQL that converts columns whose Arrow form differs from DuckDB's type, by name.
+        where: The condition that each row must match, if there is one.
+        outside: What happens to rows that do not match: `error` or `drop`.
+        few: The most rows that a task returns instead of writing a file.
+        sign: The driver's marker file, which the executor must see to prove that both share the folder.
     """
 
     engine: EngineSpec
@@ -51,16 +51,16 @@ class WriteTask:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What a task did.
+    """The result of a task.
 
     Attributes:
-        files: What it wrote.
-        outside: How many of its rows do not match; then it wrote nothing that counts.
-        example: One of them.
-        error: Why it could not write, if no other attempt could either.
-        attempt: How many attempts at this task came before.
+        files: The files that it wrote.
+        outside: The number of its rows that do not match; its files are then not used.
+        example: One of the rows that do not match.
+        error: The reason why it could not write, if no other attempt could either.
+        attempt: The number of earlier attempts at this task.
         wrote_empty: Whether it left a file without rows behind.
-        few: Its rows as an Arrow stream, when they are few.
+        few: Its rows as an Arrow stream, if there are few.
     """
 
     files: tuple[NewFile, ...] = ()
@@ -73,7 +73,7 @@ class TaskResult:
 
 
 def write(task: WriteTask, batches: Iterator[Any]) -> Iterator[Any]:
-    """Write a partition of a DataFrame; gives one row for it, none for one that is empty."""
+    """Write a partition of a DataFrame; yield one row for it, none if it is empty."""
     import pyarrow as pa
 
     first = next((batch for batch in batches if batch.num_rows), None)
@@ -85,7 +85,7 @@ def write(task: WriteTask, batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def unpack(packed: bytes) -> TaskResult:
-    """Return what a task gave back."""
+    """Return the result of a task."""
     result: TaskResult = pickle.loads(zlib.decompress(packed))  # noqa: S301 - from our own task
     return result
 
@@ -98,10 +98,10 @@ def _written(task: WriteTask, first: Any, batches: Iterator[Any]) -> TaskResult:
     mark = context.taskAttemptId() if context else os.getpid()
     try:
         _check_sight(task)
-        # Attempts at the same task may run at once: each has names of its own.
+        # Concurrent attempts at the same task need different file names.
         result = _write(task, f"{task.write_id}-{mark}", first, batches)
     except TerminalError as error:
-        # The data are at fault, or the set-up: another attempt would only find the same.
+        # The data or the set-up are wrong: another attempt would fail in the same way.
         result = TaskResult(error=error)
     return replace(result, attempt=attempt)
 

@@ -1,4 +1,4 @@
-"""Spark's types and DuckDB's, both ways; what one side cannot hold is refused by name, with what helps.
+"""Convert between the types of Spark and DuckDB; a type that one side cannot hold is refused by name, with a remedy.
 
 | Spark, written               | in DuckDB                  | DuckDB, read               | in Spark                   |
 | ---------------------------- | -------------------------- | -------------------------- | -------------------------- |
@@ -83,7 +83,7 @@ _CLASSES = {
     "binary": "BinaryType",
     "variant": "VariantType",
 }
-# What DuckDB hands out so that Arrow, and then Spark, has the type that stands above.
+# The DuckDB types to which values are cast so that Arrow, and then Spark, gets the type above.
 _EXPORTED = {
     "smallint": "SMALLINT",
     "int": "INTEGER",
@@ -108,10 +108,10 @@ _EXPORTED = {
 def duckdb_columns(schema: "StructType") -> list[tuple[str, str]]:
     """Return the names of a DataFrame's columns and their types in DuckDB.
 
-    A column without a type (`void`, as Spark has it where there are only NULLs) is `"NULL"`.
+    A column without a type (`void`, for columns that hold only NULLs) gets the type `"NULL"`.
 
     Raises:
-        DataError: Names every column that no lake can hold.
+        DataError: When no lake can hold some columns; it names all of them.
     """
     if twice := repeated(one.name for one in schema.fields):
         raise DataError(f"The data have several columns {', '.join(twice)}.", remedy="Rename or drop all but one.")
@@ -133,14 +133,14 @@ def repeated(names: Iterable[str]) -> list[str]:
 
 
 def stored_type(kind: "DataType") -> "DataType":
-    """Return the type that Spark stores a value as: that of a user-defined type is in its `sqlType()`."""
+    """Return the type in which Spark stores a value: for a user-defined type it is `sqlType()`."""
     from pyspark.sql.types import UserDefinedType
 
     return stored_type(kind.sqlType()) if isinstance(kind, UserDefinedType) else kind
 
 
 def duckdb_type(kind: "DataType") -> str:
-    """Return what DuckDB calls a type of Spark's."""
+    """Return the DuckDB type for a Spark type."""
     inner: Any = stored_type(kind)
     match inner.typeName():
         case "array":
@@ -184,7 +184,7 @@ _REMEDIES = {
 
 
 def imported(kind: "DataType", sql: str) -> str:
-    """Return the SQL that makes of a value, as Spark's Arrow batches have it, one of `duckdb_type(kind)`."""
+    """Return the SQL that converts a value from Spark's Arrow batches to `duckdb_type(kind)`."""
     return _imported(kind, sql, 0)
 
 
@@ -213,7 +213,7 @@ def _imported(kind: "DataType", sql: str, depth: int) -> str:
 
 
 def _differs(kind: "DataType") -> bool:
-    """Whether Arrow batches have something else than DuckDB's type, or have it inside."""
+    """Whether the type in Arrow batches differs from DuckDB's, at any depth."""
     inner: Any = stored_type(kind)
     match inner.typeName():
         case "array":
@@ -232,7 +232,7 @@ def spark_schema(columns: Iterator[ColumnDef]) -> "StructType":
     """Return the columns of a table as a DataFrame has them.
 
     Raises:
-        UnsupportedStatementError: Names every column that Spark cannot hold.
+        UnsupportedStatementError: When Spark cannot hold some columns; it names all of them.
     """
     from pyspark.sql.types import StructField, StructType
 
@@ -278,7 +278,7 @@ def _spark_word(column: ColumnDef) -> str:
     return _TO_SPARK[column.type]
 
 
-# What Spark's own Parquet reader cannot read as the type above.
+# Types that Spark's own Parquet reader cannot read as the type above.
 _DUCKDB_READS = {"int128", "uint128", "uuid", "time", "timetz", "interval", "bit"}
 
 
@@ -288,7 +288,7 @@ def native(column: ColumnDef) -> bool:
 
 
 def exported(column: ColumnDef, sql: str) -> str:
-    """Return the SQL that makes of a column's value in DuckDB what Arrow hands to Spark as `spark_type(column)`."""
+    """Return the SQL that converts a column's value so that Arrow passes it to Spark as `spark_type(column)`."""
     if not _changes(column):
         return sql
     each = f"x{column.column_id}"

@@ -1,4 +1,7 @@
-"""Say a condition of DuckDB's SQL in Spark's, where both certainly mean the same; else DuckDB has to judge the rows."""
+"""Translate a condition from DuckDB's SQL to Spark's if both certainly mean the same: `translate`.
+
+Otherwise DuckDB has to evaluate the condition.
+"""
 
 import re
 from collections.abc import Sequence
@@ -14,16 +17,16 @@ _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 _WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
 _MOMENTS = ("timestamp", "timestamp_us", "timestamptz")
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
-# Digits that a double surely holds, however they are read.
+# The number of decimal digits that a double certainly holds.
 _CERTAIN_DIGITS = 15
 
 
 class _NotTheSame(Exception):
-    """A part that Spark might understand differently."""
+    """A part of a condition that may mean something else in Spark."""
 
 
 def translate(predicate: Predicate) -> str | None:
-    """Return a condition as Spark's SQL, None where it may mean something else there."""
+    """Return a condition in Spark's SQL, None if it may mean something else there."""
     known = {folded(one.name): one for one in predicate.columns}
     try:
         return _condition(predicate.tree, known)
@@ -67,18 +70,18 @@ def _values(node: Node, constants: Sequence[Node], known: dict[str, ColumnDef]) 
     column = _column(node, known)
     found = [_value(column, *_constant(one)) for one in constants]
     if None in found or len({_constant(one)[0] == "VARCHAR" for one in constants}) != 1:
-        raise _NotTheSame  # or texts stand beside other values: what they are cast to depends on all of them
+        raise _NotTheSame  # texts mixed with other values are cast to a type that depends on all of them
     return [str(one) for one in found]
 
 
 def _constant(node: Node) -> tuple[str, Any, int]:
-    """Return a constant's type, its value, and how many digits of a decimal stand behind the point."""
+    """Return a constant's type, its value, and its number of decimal places."""
     if node["class"] == "CAST" and not node["try_cast"] and node["child"]["class"] == "CONSTANT":
         kind, value, _ = _constant(node["child"])
         if kind == "VARCHAR" and node["cast_type"]["id"] in ("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"):
             return node["cast_type"]["id"], value, 0
         if kind == "VARCHAR" and node["cast_type"]["id"] == "BOOLEAN" and value in ("t", "f"):
-            return "BOOLEAN", value == "t", 0  # how the parser puts `true` and `false`
+            return "BOOLEAN", value == "t", 0  # the parser's form of `true` and `false`
     if node["class"] != "CONSTANT" or node["value"]["is_null"]:
         raise _NotTheSame
     kind, value = node["value"]["type"], node["value"]["value"]
@@ -89,7 +92,7 @@ def _constant(node: Node) -> tuple[str, Any, int]:
 
 
 def _value(column: ColumnDef, kind: str, value: Any, scale: int) -> str | None:
-    """Return a constant that a column is compared with."""
+    """Return a constant to compare a column with, None if it has no safe form."""
     if column.type in _INTEGERS:
         return f"{value}{'L' * (abs(value) > 2**31 - 1)}" if kind in _WHOLE else None
     if column.type == "varchar":
@@ -102,7 +105,7 @@ def _value(column: ColumnDef, kind: str, value: Any, scale: int) -> str | None:
         zoned = column.type == "timestamptz"
         if kind == "DATE":
             return moment_sql(value, zoned=zoned) if date_sql(value) else None
-        # A moment with a zone beside a column without one is compared in another way.
+        # A timestamp with a zone is compared differently with a column without one.
         fits = kind in ("VARCHAR", "TIMESTAMP") or (zoned and kind == "TIMESTAMP WITH TIME ZONE")
         return moment_sql(value, zoned=zoned) if fits else None
     return _number(column, kind, value, scale)
@@ -119,7 +122,7 @@ def _number(column: ColumnDef, kind: str, value: Any, scale: int) -> str | None:
     if not match or kind == "DOUBLE":
         return None
     precision, places = int(match[1]), int(match[2])
-    # Of the column's own type, so that nothing is rounded and files are still left out by their statistics.
+    # Cast to the column's own type, so that nothing is rounded and statistics still prune files.
     if scale > places or len(str(abs(value))) - scale > precision - places:
         return None
     return f"CAST('{value}e-{scale}' AS DECIMAL({precision},{places}))"

@@ -1,7 +1,7 @@
 """What differs between the databases that can hold a lake's metadata.
 
-Each catalog has one class that overrides what differs there. No module outside this package and `config/` asks which
-catalog a lake has. The defaults are those of a catalog that DuckDB itself stores.
+Each catalog has one class that overrides what differs. No module outside this package and `config/` asks which catalog
+a lake has. The defaults are those of a catalog that DuckDB itself stores.
 """
 
 import time
@@ -36,7 +36,7 @@ class Dialect(Generic[CatalogT]):
         stores_comments: Whether the engine can store comments of tables and columns.
         keeps_rows: Whether `inline="auto"` may keep rows in the catalog.
         most_columns: How many columns a metadata table can have, if that is limited and DuckDB does not check it.
-        cache_reset: The statement that makes DuckDB forget what it knows about the catalog's tables, if there is one.
+        cache_reset: The statement that clears DuckDB's cached list of the catalog's tables, if there is one.
     """
 
     is_server: ClassVar[bool] = False
@@ -55,7 +55,7 @@ class Dialect(Generic[CatalogT]):
     # --- opening -------------------------------------------------------------------------------------------------
 
     def metadata_path(self) -> str:
-        """Return what follows `ducklake:` in ATTACH; credentials are in the secret, never here."""
+        """Return what follows `ducklake:` in ATTACH, without credentials, which are in the secret."""
         raise NotImplementedError
 
     def metadata_attach(self, alias: str, *, read_only: bool) -> str:
@@ -67,7 +67,7 @@ class Dialect(Generic[CatalogT]):
         return {}
 
     def secret(self) -> dict[str, Any] | None:
-        """Return the parameters of the secret that reaches the catalog; None where it needs none."""
+        """Return the parameters of the secret for the catalog; None if it needs none."""
         return None
 
     @property
@@ -80,21 +80,21 @@ class Dialect(Generic[CatalogT]):
         return []
 
     def database_statements(self, *, create: bool, reveal: bool) -> list[str]:
-        """Return what runs before the lake's own ATTACH."""
+        """Return the statements that run before the lake's own ATTACH."""
         return []
 
     @property
     def attaches_lake(self) -> bool:
-        """Whether the lake has an ATTACH of its own, with the extension in this process."""
+        """Whether this process attaches the lake with the DuckLake extension."""
         return True
 
     # --- diagnosis -----------------------------------------------------------------------------------------------
 
-    # The database to connect to where the lake's own may be missing; None for the server's default.
+    # The database to connect to if the lake's own may be missing; None for the server's default.
     home_database: ClassVar[str | None] = None
 
     def refused(self, failure: "DuckLakeOrchError") -> bool:
-        """Whether a failed ATTACH is a refusal by the server, in words that depend on the server's language."""
+        """Whether the server refused an ATTACH with a message that depends on the server's language."""
         return False
 
     def database_exists_sql(self) -> str:
@@ -102,7 +102,7 @@ class Dialect(Generic[CatalogT]):
         raise NotImplementedError
 
     def lakes_sql(self) -> str | None:
-        """Return the query for the schemas that hold a lake; None where a catalog holds one lake."""
+        """Return the query for the schemas that hold a lake; None if a catalog holds one lake."""
         return None
 
     # --- the catalog's own SQL -----------------------------------------------------------------------------------
@@ -129,10 +129,10 @@ class Dialect(Generic[CatalogT]):
         raise NotImplementedError
 
     def query(self, sql: str, *, alias: str | None = None) -> str:
-        """Return the DuckDB SELECT that runs a query in the catalog and gives its rows.
+        """Return the DuckDB SELECT that runs a query in the catalog and returns its rows.
 
-        It runs in the transaction of the connection that asks, except on MySQL: there it runs beside it and does not
-        see what that transaction wrote. SQLite answers with texts only.
+        The query runs in the transaction of its connection, except on MySQL: there it runs outside and does not see
+        what that transaction wrote. SQLite returns texts only.
 
         Args:
             sql: The query, in the catalog's own SQL.
@@ -141,7 +141,7 @@ class Dialect(Generic[CatalogT]):
         return sql
 
     def texts(self, values: Iterable[str]) -> str:
-        """Return expressions as texts for a SELECT in the catalog's own SQL, each under a name of its own."""
+        """Return expressions converted to texts for a SELECT in the catalog's own SQL, named v0, v1 and so on."""
         return ", ".join(f"{self.as_text(value)} as v{n}" for n, value in enumerate(values))
 
     def as_text(self, expression: str) -> str:
@@ -149,11 +149,11 @@ class Dialect(Generic[CatalogT]):
         return f"cast({expression} as varchar)"
 
     def text_literal(self, text: str) -> str:
-        """Return a text in the catalog's own SQL, to be compared with what `key_type` and paths hold."""
+        """Return a text as a literal of the catalog's own SQL, to compare with columns of `key_type` and with paths."""
         return literal(text)
 
     def typed_text(self, text: str) -> str:
-        """Return a text in the catalog's own SQL, as a value of a text column."""
+        """Return a text as a literal of the catalog's own SQL, to store in a text column."""
         return literal(text)
 
     def key_type(self, length: int) -> str:
@@ -162,7 +162,8 @@ class Dialect(Generic[CatalogT]):
 
     def names(self, con: "duckdb.DuckDBPyConnection", prefix: str) -> list[str]:
         """List the metadata tables whose names begin with a prefix."""
-        # The engine hides what the extension has attached from its lists, but the file itself tells.
+        # The engine's lists hide a database that the extension has attached, but show one that was attached directly,
+        # as `open_metadata` does.
         sql = (
             "SELECT table_name FROM duckdb_tables()"
             f" WHERE database_name = {literal(self.config.metadata_alias)} AND schema_name = {self.current_schema()}"
@@ -171,11 +172,11 @@ class Dialect(Generic[CatalogT]):
         return [str(row[0]) for row in con.execute(sql).fetchall()]
 
     def exists(self, con: "duckdb.DuckDBPyConnection", name: str) -> bool:
-        """Whether the metadata database has a table; other sessions create and drop some as they need them."""
+        """Whether the metadata database has a table; other sessions create and drop some tables as they need them."""
         import duckdb
 
-        # The engine hides this database from all lists of tables. Where there is no table, DuckDB looks for the nearest
-        # name among all it can reach, lakes too, unless told not to: that is nine tenths of the time.
+        # The engine hides this database from all lists of tables, so the table is queried. If it does not exist, DuckDB
+        # by default searches every attached catalog for a similar name, which would take nine tenths of the time.
         con.execute("SET catalog_error_max_schemas = 0")
         try:
             con.execute(f"SELECT NULL FROM {self.table(name)} LIMIT 0")
@@ -186,7 +187,7 @@ class Dialect(Generic[CatalogT]):
         return True
 
     def refresh_tables(self, con: "duckdb.DuckDBPyConnection") -> None:
-        """Make DuckDB see the tables that others have created since it attached the catalog."""
+        """Make DuckDB see the tables that other sessions have created since it attached the catalog."""
 
     # --- time and size -------------------------------------------------------------------------------------------
 
@@ -199,17 +200,17 @@ class Dialect(Generic[CatalogT]):
         return self.clock_sql() or str(time.time_ns() // 1000)
 
     def size_sql(self) -> str | None:
-        """Return the query for the bytes that the metadata tables take on a server."""
+        """Return the query for the size of the metadata tables on a server, in bytes."""
         return None
 
     # --- transactions --------------------------------------------------------------------------------------------
 
     def first_statements(self) -> Sequence[str]:
-        """Return what a transaction that writes runs right after BEGIN."""
+        """Return the statements that a writing transaction runs right after BEGIN."""
         return ()
 
     def one_moment_statement(self) -> str | None:
-        """Return what makes a reading transaction see all metadata tables as of one moment, if it takes a statement."""
+        """Return the statement after which a reading transaction sees all metadata tables as of one moment, if any."""
         return None
 
     def change(self, name: str, statement: str) -> str:
@@ -217,7 +218,7 @@ class Dialect(Generic[CatalogT]):
 
         Args:
             name: The table.
-            statement: In SQL that every catalog takes; `{}` stands for the table.
+            statement: The statement, in SQL that every catalog accepts; `{}` stands for the table.
         """
         return statement.replace("{}", self.attached(name), 1)
 
@@ -231,7 +232,7 @@ class Dialect(Generic[CatalogT]):
         """Return the queue in which writers wait.
 
         Args:
-            connect: Gives a connection that has the catalog attached as `LOCK_ALIAS`; only servers need one.
+            connect: Returns a connection that has the catalog attached as `LOCK_ALIAS`; only servers need one.
         """
         from ducklake_orch.engine.locks import NoQueue
 
@@ -256,7 +257,7 @@ class Dialect(Generic[CatalogT]):
     # --- inlined rows --------------------------------------------------------------------------------------------
 
     def inlined_type(self, kind: str, sql_type: str) -> str | None:
-        """Return the type in which the engine stores inlined values; None where it cannot store them.
+        """Return the type in which the engine stores inlined values; None if it cannot store them.
 
         Args:
             kind: The column's type as the catalog names it.
@@ -269,11 +270,11 @@ class Dialect(Generic[CatalogT]):
         return True
 
     def inlined_text(self, kind: str, column: str) -> str:
-        """Return the SQL of an inlined value as the text, or the bytes, from which the catalog's type is cast."""
+        """Return the SQL that converts an inlined value to text or bytes, from which the column's type is cast."""
         return column if kind == "blob" else f"CAST({column} AS VARCHAR)"
 
     def inlined_value(self, kind: str, stored: str) -> str:
-        """Return the SQL of a stored value, to be cast to the column's type."""
+        """Return the SQL that reads a stored value, to be cast to the column's type."""
         return stored
 
     def flushes_column(self, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""DuckDB files as catalogs: one process at a time, or several that only read."""
+"""DuckDB files as catalogs, for one process at a time, or for several that only read."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class DuckDBDialect(FileDialect[DuckDBCatalog]):
-    """A DuckDB file. Its lock is held for as long as it is attached, so writers need no other queue."""
+    """A DuckDB file. Its lock is held while the file is attached, so writers need no other queue."""
 
     attached_by_one_process = True
 
@@ -23,7 +23,7 @@ class DuckDBDialect(FileDialect[DuckDBCatalog]):
         return f"ATTACH {literal(str(self.path))} AS {identifier(alias)} {options(values)}"
 
     def attach_options(self, *, writable: bool) -> dict[str, Any]:
-        # Without it the engine looks into the file, and for a SQLite file it would fetch an extension.
+        # Without `meta_type` the engine inspects the file, and for a SQLite file it would download an extension.
         return {"meta_type": "duckdb"}
 
     def attach_lock(self, *, shared: bool) -> "Queue":

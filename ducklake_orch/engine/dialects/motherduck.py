@@ -1,4 +1,4 @@
-"""MotherDuck as a catalog: it serialises its writers, and may store and compute as well."""
+"""MotherDuck as a catalog, which serialises its writers and can also store files and compute."""
 
 from typing import TYPE_CHECKING
 
@@ -24,19 +24,19 @@ class MotherDuckDialect(Dialect[MotherDuckCatalog]):
 
     @property
     def uses_storage_secret(self) -> bool:
-        return False  # MotherDuck keeps it
+        return False  # MotherDuck stores the secret
 
     def login_statements(self, *, reveal: bool) -> list[str]:
         token = self.catalog.token
         return [f"SET motherduck_token = {shown(token, reveal=reveal)}"] if token else []
 
     def database_statements(self, *, create: bool, reveal: bool) -> list[str]:
-        # MotherDuck keeps a secret only if it comes through a connection to it.
+        # MotherDuck stores a secret only if it is created through a connection to MotherDuck.
         secret = self._storage_secret(reveal=reveal)
         database = self.catalog.database
         if not create and self.attaches_lake:
             return ["ATTACH 'md:'", *secret] if secret else []
-        if not create:  # by its name, so that one that is not there is an error
+        if not create:  # by its name, so that a missing database is an error
             return [f"ATTACH {literal(f'md:{database}')}", *secret]
         limit = self.config.data_inlining_row_limit
         inner = options({"data_path": self.config.data_path, "data_inlining_row_limit": limit})[1:-1]

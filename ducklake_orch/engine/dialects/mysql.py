@@ -1,4 +1,4 @@
-"""MySQL and MariaDB as catalogs: a database is a lake."""
+"""MySQL and MariaDB as catalogs; each database is a lake."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class MySQLDialect(ServerDialect[MySQLCatalog]):
     """A database of a MySQL or MariaDB server.
 
-    DuckDB's MySQL extension writes less than it reads: it updates by no join, so the engine's own INSERT fails on a
-    table that has rows already.
+    DuckDB's MySQL extension supports fewer writes than reads: it cannot update through a join, so the engine's own
+    INSERT fails on a table that has rows already.
     """
 
     extension = "mysql"
@@ -43,14 +43,14 @@ class MySQLDialect(ServerDialect[MySQLCatalog]):
     def refused(self, failure: "DuckLakeOrchError") -> bool:
         if not self.catalog.database or self.catalog.secret_name:
             return False
-        return type(failure) is StatementError and "Attempted host" in failure.message  # the client names who answered
+        return type(failure) is StatementError and "Attempted host" in failure.message  # the client names the host
 
     def database_exists_sql(self) -> str:
         name = (self.catalog.database or "").replace("\\", "\\\\")
         return f"select 1 from information_schema.schemata where schema_name = {literal(name)}"
 
     def lakes_sql(self) -> str | None:
-        # A schema is a database of its own there, and only this one is asked for.
+        # In MySQL a schema is a database; only the configured one is searched.
         found = "select table_schema from information_schema.tables where table_name = 'ducklake_metadata'"
         return f"{found} and table_schema = database() order by 1"
 
@@ -70,18 +70,18 @@ class MySQLDialect(ServerDialect[MySQLCatalog]):
         return f"convert({expression} using utf8mb4)"
 
     def text_literal(self, text: str) -> str:
-        # Whether a backslash stands for itself depends on the server's SQL mode; bytes mean the same in all modes.
+        # Whether a backslash is an escape depends on the server's SQL mode; bytes mean the same in all modes.
         return f"X'{text.encode().hex()}'"
 
     def typed_text(self, text: str) -> str:
         return f"CAST({self.text_literal(text)} AS CHAR CHARACTER SET utf8mb4)"
 
     def key_type(self, length: int) -> str:
-        # MySQL compares texts without case and without spaces at their end; bytes are compared as they are.
+        # MySQL compares texts ignoring case and trailing spaces; bytes are compared exactly.
         return f"VARBINARY({length})"
 
     def refresh_tables(self, con: "duckdb.DuckDBPyConnection") -> None:
-        con.execute("CALL mysql_clear_cache()")  # DuckDB keeps the list of a server's tables while it is attached
+        con.execute("CALL mysql_clear_cache()")  # DuckDB caches the list of a server's tables while it is attached
 
     def clock_sql(self) -> str | None:
         return "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))"

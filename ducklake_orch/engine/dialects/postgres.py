@@ -1,4 +1,4 @@
-"""PostgreSQL as a catalog: a schema is a lake."""
+"""PostgreSQL as a catalog; each schema is a lake."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from ducklake_orch.errors import DuckLakeOrchError
 
 APPLICATION_NAME = "ducklake-orch"
-# The most bytes that PostgreSQL keeps of a name, and the names that its tables have for themselves.
+# The most bytes that PostgreSQL keeps of a name, and the column names that it reserves in every table.
 _LONGEST_NAME = 63
 _SYSTEM_COLUMNS = ("ctid", "xmin", "xmax", "cmin", "cmax", "tableoid")
-# libpq's own messages, which are never translated: the server was not reached, or has gone.
+# libpq's own messages, which are never translated: the server was not reached, or closed the connection.
 _NOT_REACHED = (
     "Connection refused",
     "Is the server running",
@@ -81,7 +81,7 @@ class PostgresDialect(ServerDialect[PostgresCatalog]):
         )
 
     def first_statements(self) -> Sequence[str]:
-        # A session that changes inlined rows and does not end its transaction must not stop all writers for ever.
+        # A session that changes inlined rows and never ends its transaction must not block all writers for ever.
         limit = max(1, int(self.config.lock_timeout.total_seconds() * 1000))
         return [self.execute(f"set local lock_timeout = {limit}")]
 
@@ -96,7 +96,7 @@ class PostgresDialect(ServerDialect[PostgresCatalog]):
         return PostgresQueue(connect(), self, name=name)
 
     def inlined_type(self, kind: str, sql_type: str) -> str | None:
-        # Bytes, since a text may hold what PostgreSQL takes in none.
+        # Stored as bytes, because PostgreSQL texts cannot hold every character (NUL).
         return "BLOB" if kind in ("varchar", "json") else super().inlined_type(kind, sql_type)
 
     def takes_inlined_column(self, name: str) -> bool:

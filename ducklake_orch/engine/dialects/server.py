@@ -16,7 +16,7 @@ class ServerDialect(Dialect[ServerT]):
     """A catalog on a database server, whose connection stays attached between uses.
 
     Attributes:
-        extension: What DuckDB's functions for this server begin with.
+        extension: The prefix of DuckDB's functions for this server.
     """
 
     is_server = True
@@ -27,7 +27,7 @@ class ServerDialect(Dialect[ServerT]):
         return f"ATTACH {literal(self.connection_string())} AS {identifier(alias)} {options(values)}"
 
     def connection_string(self) -> str:
-        """Return what the server's client needs to know besides the secret."""
+        """Return the connection parameters that are not in the secret."""
         return ""
 
     @property
@@ -50,7 +50,7 @@ class ServerDialect(Dialect[ServerT]):
         return f"SELECT * FROM {called}"
 
     def execute(self, sql: str) -> str:
-        """Return the DuckDB statement that runs a statement on the server, in the transaction that runs it."""
+        """Return the DuckDB statement that runs a statement on the server, within the current transaction."""
         return f"CALL {self.extension}_execute({literal(self.config.metadata_alias)}, {literal(sql)})"
 
     def change(self, name: str, statement: str) -> str:

@@ -1,4 +1,4 @@
-"""SQLite files as catalogs: shared by the processes of one machine."""
+"""SQLite files as catalogs, shared by the processes of one machine."""
 
 import os
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from ducklake_orch.engine.locks import Queue
 
-# While a connection is open, SQLite's write-ahead log only grows; up to this size it may.
+# SQLite's write-ahead log only grows while a connection is open; small writes keep it open up to this size.
 _LONGEST_LOG = 4 * 1024 * 1024
 _INTEGERS = ("boolean", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 
@@ -32,7 +32,8 @@ class SQLiteDialect(FileDialect[SQLiteCatalog]):
         return f"ATTACH {literal(str(self.path))} AS {identifier(alias)} {options(values)}"
 
     def attach_options(self, *, writable: bool) -> dict[str, Any]:
-        # The plain BUSY_TIMEOUT option never reaches the pragma; these two do, and WAL lets readers and a writer meet.
+        # The plain BUSY_TIMEOUT option never reaches SQLite's pragma; these two options do. WAL lets readers run while
+        # a writer commits.
         values: dict[str, Any] = {"meta_busy_timeout": self.catalog.busy_timeout}
         return values | {"meta_journal_mode": "WAL" if writable else None}
 
@@ -52,12 +53,12 @@ class SQLiteDialect(FileDialect[SQLiteCatalog]):
         return con.execute(self.query(sql)).fetchone() is not None
 
     def first_statements(self) -> Sequence[str]:
-        # DuckDB begins with a read, which SQLite does not let grow into a write while others write: so write first.
+        # DuckDB begins with a read. SQLite cannot upgrade a reading transaction while others write, so write first.
         return [self.query("update ducklake_metadata set value = value where key = 'version' returning 1")]
 
     def one_moment_statement(self) -> str | None:
-        # DuckDB scans tables of SQLite beside the transaction, each as it is just then, until the transaction has
-        # changed something. After a change of nothing, all tables are read as of one moment.
+        # DuckDB scans SQLite tables outside the transaction, each at its current state, until the transaction has
+        # changed something. After a DELETE of no rows it reads all tables as of one moment.
         return f"DELETE FROM {self.attached('ducklake_metadata')} WHERE false"
 
     def change(self, name: str, statement: str) -> str:
