@@ -1,4 +1,4 @@
-"""Every catalog and storage the package supports, as data: tests ask for what they need and run on all that have it."""
+"""All supported catalogs and storages as data. A test names its capabilities and runs on all that have them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from tests.servers.s3 import MotoS3, VersityS3
 
 @dataclass(frozen=True)
 class CatalogKind:
-    """A catalog database and what works on it.
+    """A catalog database and its capabilities.
 
     Attributes:
-        name: Its `type` in the configuration.
-        server: The test server that offers it.
-        sql_writes: Whether the engine's own SQL can insert and update again and again.
-        sql_comments: Whether the engine's COMMENT ON works, and nested columns beside inlining.
-        shared: Whether several connections can be open at once.
+        name: The catalog's `type` in the configuration.
+        server: The test server that provides it.
+        sql_writes: Whether the engine's own SQL can insert and update repeatedly.
+        sql_comments: Whether the engine's COMMENT ON works, and nested columns in tables that inline.
+        shared: Whether several connections can be open at the same time.
         pooled: Whether connections stay open between uses.
     """
 
@@ -36,7 +36,7 @@ class CatalogKind:
 
 @dataclass(frozen=True)
 class StorageKind:
-    """A place for data files: its scheme, and the test server that plays it."""
+    """A storage for data files, and the test server that provides it."""
 
     name: str
     server: type[Server] | None = None
@@ -71,7 +71,7 @@ CROSS = [Backend(catalog, storage) for catalog in CATALOGS for storage in STORAG
 
 
 def in_every_run(backend: Backend) -> bool:
-    """Whether `make test` runs it: every catalog on local storage, every storage on Postgres."""
+    """Return whether `make test` runs a backend: every catalog on local storage, every storage on Postgres."""
     return backend.storage is LOCAL or backend.catalog is POSTGRES
 
 
@@ -84,8 +84,8 @@ def catalogs(*, quick: Sequence[CatalogKind] = (), **needs: Any) -> pytest.MarkD
     """Parametrize a test over the catalogs alone, on local storage.
 
     Args:
-        quick: Where the test is slow, the catalogs that `make test` runs; by default all.
-        **needs: What the catalog must be able to do.
+        quick: The catalogs that `make test` runs, for a slow test; by default all.
+        **needs: The capabilities that the catalog must have.
     """
     return _parametrize([Backend(one, LOCAL) for one in CATALOGS if _has(one, needs)], quick or CATALOGS)
 

@@ -1,4 +1,4 @@
-"""Test servers, started once per run when first needed, and lakes on them."""
+"""Fixtures for test servers, which start once per run on first use, and for lakes on them."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from tests.servers.mariadb import MariaDBServer
 from tests.servers.postgres import PostgresServer
 from tests.servers.s3 import MotoS3, S3Server, VersityS3
 
-# What must never be seen: the password of every test lake that has one.
+# The password of every test lake that has one. It must never appear in any output.
 CANARY = "canary-7f3a' \"\\;x @/%é"
 AnyServer = TypeVar("AnyServer", bound=Server)
 MakeLake = Callable[..., DuckLake]
@@ -28,14 +28,14 @@ _numbers = count(1)
 
 
 class Servers:
-    """The servers of this run."""
+    """The running test servers."""
 
     def __init__(self, folders: pytest.TempPathFactory) -> None:
         self._folders = folders
         self._running: dict[type[Server], Server] = {}
 
     def get(self, kind: type[AnyServer]) -> AnyServer:
-        """Return a running server, or skip the test where this machine cannot have it."""
+        """Return a running server, or skip the test if this machine cannot run it."""
         if kind not in self._running:
             try:
                 self._running[kind] = kind.start(self._folders.mktemp(kind.name))
@@ -102,7 +102,7 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 
 @pytest.fixture
 def make_lake(backend: Backend, servers: Servers, tmp_path: Path) -> Iterator[MakeLake]:
-    """Return a function that opens a lake on the test's backend: the same one every time, unless `name` differs."""
+    """Return a function that opens a lake on the test's backend: the same lake for the same `name`."""
     places: dict[str, dict[str, Any]] = {}
 
     def make(name: str = "lake", **fields: Any) -> DuckLake:
@@ -114,7 +114,7 @@ def make_lake(backend: Backend, servers: Servers, tmp_path: Path) -> Iterator[Ma
         return DuckLake.from_url(name, **({"create_if_missing": True} | places[name] | fields))
 
     yield make
-    if backend.catalog == MYSQL:  # whose every connection is slower the more tables the server has
+    if backend.catalog == MYSQL:  # every connection is slower the more tables the server has
         for place in places.values():
             servers.get(MariaDBServer).drop_database(place["catalog"]["url"].rpartition("/")[2])
 
@@ -125,7 +125,7 @@ def lake(make_lake: MakeLake) -> DuckLake:
 
 
 def catalog_fields(kind: CatalogKind, servers: Servers, folder: Path, name: str) -> dict[str, Any]:
-    """Make room for a lake on a catalog and say how to reach it."""
+    """Create an empty catalog for a lake, and return its fields."""
     if kind.server is None:
         return {"type": kind.name, "path": folder / f"{name} it's.{kind.name}"}
     server = servers.get(kind.server)
@@ -139,7 +139,7 @@ def catalog_fields(kind: CatalogKind, servers: Servers, folder: Path, name: str)
 
 
 def storage_fields(kind: StorageKind, servers: Servers, folder: Path, name: str) -> dict[str, Any]:
-    """Make room for a lake's files and say how to reach it."""
+    """Create an empty storage for a lake, and return its fields."""
     if kind.server is None:
         return {"type": "local", "path": folder / f"{name} it's.files"}
     server = servers.get(kind.server)

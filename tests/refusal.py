@@ -1,4 +1,4 @@
-"""What every refusal has in common: one error of ours, with the words that help and without secrets."""
+"""Checks refusals: one error of ducklake-orch, with helpful words and without secrets."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from ducklake_orch import errors
 
 
 def refused(kind: type[errors.DuckLakeOrchError], work: Callable[[], Any], *words: str) -> str:
-    """Run what must fail; its one error is of that class, has all those words, and holds no secret."""
+    """Run work that must fail; check that its only error has the class and the words, and holds no secret."""
     with pytest.raises(errors.DuckLakeOrchError) as caught:
         work()
     text = str(caught.value)

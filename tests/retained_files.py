@@ -1,4 +1,4 @@
-"""The invariant that every verb keeps: each file that a retained snapshot names is there, whole and readable."""
+"""Checks the invariant of every verb: each file that a retained snapshot names exists, complete and readable."""
 
 from pathlib import Path
 
@@ -13,10 +13,10 @@ _FOLDER = """
 
 
 def check_retained_files(lake: DuckLake) -> int:
-    """Read the footer of every file that the catalog names, of ended files too; return how many there are.
+    """Read the footer of every file that the catalog names, including ended files; return their number.
 
-    It asks the metadata tables themselves and reads with pyarrow, so it shares nothing with what it checks. Snapshots
-    that expire take the rows of their files along, so each row is needed by a snapshot that is there.
+    It queries the metadata tables directly and reads with pyarrow, so it shares no code with what it checks. Expiry
+    deletes the catalog rows of files that no snapshot needs, so a retained snapshot needs each remaining row.
 
     Args:
         lake: A lake on local storage.

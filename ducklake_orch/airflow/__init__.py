@@ -1,7 +1,7 @@
-"""Airflow: a lake as a connection, with a hook, operators, sensors, a trigger, assets and a task decorator.
+"""The Airflow provider: a connection type for lakes, a hook, operators, sensors, a trigger, assets and a decorator.
 
-Airflow imports this package in every process to read the provider's description, so what it offers is imported when it
-is asked for.
+Airflow imports this package in every process to read the provider's description. Its names are therefore imported on
+first access.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Tables as assets of Airflow: `ducklake://<connection>/<schema>/<table>`."""
+"""Airflow assets for tables: `ducklake://<connection>/<schema>/<table>`."""
 
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, quote, unquote
@@ -14,11 +14,11 @@ SCHEME = "ducklake"
 
 
 def ducklake_asset(table: str, *, lake: str = "ducklake_default", **fields: Any) -> Asset:
-    """Return the asset that a table of a lake is.
+    """Return the asset of a table.
 
     Args:
         table: `table` or `schema.table`.
-        lake: What the lake is called in assets: by default, and in operators, the id of its connection.
+        lake: The name of the lake in assets. The operators use the id of its connection.
         **fields: Further fields of the asset: `name`, `group`, `extra`, `watchers`.
     """
     name = table_name(table)
@@ -27,7 +27,7 @@ def ducklake_asset(table: str, *, lake: str = "ducklake_default", **fields: Any)
 
 
 def sanitize_uri(uri: SplitResult) -> SplitResult:
-    """Bring the URI of a table into its one form; what names no table is refused."""
+    """Normalize the URI of a table, and refuse a URI that names no table."""
     parts = [part for part in uri.path.split("/") if part]
     if not uri.netloc or len(parts) not in (1, 2):
         raise ValueError(f"{uri.geturl()} names no table: write {SCHEME}://<connection>/<schema>/<table>")
@@ -36,18 +36,18 @@ def sanitize_uri(uri: SplitResult) -> SplitResult:
 
 
 def create_asset(*, lake: str, table: str, extra: dict[str, Any] | None = None) -> Asset:
-    """Return the asset of a table, for Airflow's collection of what hooks do."""
+    """Return the asset of a table, for Airflow's collection of hook lineage."""
     return ducklake_asset(table, lake=lake, extra=extra or {})
 
 
 def table_of(asset: Asset) -> tuple[str, TableName]:
-    """Return the lake and the table that an asset is."""
+    """Return the lake and the table of an asset."""
     lake, schema, table = str(asset.uri).removeprefix(f"{SCHEME}://").split("/")
     return unquote(lake), TableName(unquote(schema), unquote(table))
 
 
 def convert_asset_to_openlineage(asset: Asset, lineage_context: Any) -> "Dataset":
-    """Return the dataset of OpenLineage that an asset is."""
+    """Return the OpenLineage dataset of an asset."""
     from airflow.providers.common.compat.openlineage.facet import Dataset
 
     lake, table = table_of(asset)

@@ -1,4 +1,4 @@
-"""SQL commands as one piece of work: what it is known by, whether it is done once, whether it can be done anew."""
+"""Decides whether SQL commands of a task run once over all attempts, and whether they can run again."""
 
 import hashlib
 import json
@@ -13,21 +13,21 @@ _UNDERSTOOD = ("INSERT", "WITH", "FROM", "UPDATE", "DELETE", "MERGE", "TRUNCATE"
 
 
 def digest(commands: str | Sequence[str], parameters: Any) -> str:
-    """Return what tells these commands from others."""
+    """Return a hash that distinguishes these commands and parameters from others."""
     text = json.dumps([commands, parameters], default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def is_one_write(commands: str | Sequence[str]) -> bool:
-    """Whether all that these commands change is one statement, the last: then they are one snapshot, or nothing."""
+    """Return whether only the last statement writes, so that the commands are one snapshot or nothing."""
     *before, last = _parsed(commands) or [Command("", "utility")]
     return last.kind in ("dml", "ddl") and not last.reaches_outside and all(one.kind == "query" for one in before)
 
 
 def replace_what_they_wrote(commands: str | Sequence[str]) -> bool:
-    """Whether commands that are run again take the place of what they did, as far as their text tells.
+    """Return whether commands that run again replace what they wrote before, judged by their text.
 
-    So it is where rows go into tables only that the commands before have emptied, in part or in whole, or made anew.
+    They do if they insert only into tables that earlier commands emptied (in part or in whole) or created anew.
     """
     emptied: set[Target] = set()
     found = _parsed(commands)
@@ -35,7 +35,7 @@ def replace_what_they_wrote(commands: str | Sequence[str]) -> bool:
 
 
 def _parsed(commands: str | Sequence[str]) -> list[Command]:
-    """Return the statements; none where they cannot be parsed, which is said where they run."""
+    """Return the statements; none if they cannot be parsed, which raises an error when they run."""
     import duckdb
 
     scripts = [commands] if isinstance(commands, str) else commands

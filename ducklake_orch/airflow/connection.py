@@ -1,4 +1,4 @@
-"""Which lake an Airflow connection means: its extra, its own fields, connections it refers to, and a TOML file."""
+"""Reads a lake's configuration from an Airflow connection: its extra and fields, other connections, and a TOML file."""
 
 import json
 import re
@@ -17,14 +17,14 @@ from ducklake_orch.config.tables import Family
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.lake import DuckLake
 
-# The fields that every connection of Airflow has, as those of a catalog on a server.
+# The fields that every Airflow connection has, mapped to the fields of a server catalog.
 _STANDARD = {"host": "host", "port": "port", "login": "user", "password": "password", "schema": "database"}
 _OWN = ("catalog_conn_id", "storage_conn_id", "spark_conn_id", "config_file", "profile", "lake")
 _SPARK = ("spark_master", "spark_remote", "spark_conf")
-# Fields of a lake that are tables of their own: text in a form is JSON.
+# Fields of a lake that hold tables or lists. A form has them as JSON text.
 _TABLES = ("attach_options", "options", "settings", "extensions", "retry", "pool", "maintenance")
 
-# Names of Spark's settings that hold secrets: fs.azure.account.key.…, fs.s3a.secret.key, spark.ssl.keyPassword.
+# Names of Spark settings that hold secrets: fs.azure.account.key.…, fs.s3a.secret.key, spark.ssl.keyPassword.
 _SECRET_CONF = re.compile(r"secret|passw|token|(access|account)[._-]?key|[.]key([.]|$)|[.]sas([.]|$)", re.IGNORECASE)
 
 Find = Callable[[str], Connection]
@@ -32,7 +32,7 @@ Fields = dict[str, Any]
 
 
 class SparkSettings(NamedTuple):
-    """Which Spark session a connection wants, where none runs yet."""
+    """The Spark session to start for a connection if none runs yet."""
 
     master: str | None = None
     remote: str | None = None
@@ -40,7 +40,7 @@ class SparkSettings(NamedTuple):
 
 
 class Connected(NamedTuple):
-    """What a connection says."""
+    """The lake and the Spark settings of a connection."""
 
     lake: DuckLake
     spark: SparkSettings
@@ -49,16 +49,16 @@ class Connected(NamedTuple):
 def read_connection(connection: Connection, find: Find) -> Connected:
     """Read a connection of type `ducklake`.
 
-    Of catalog and storage each key is taken from the first that has it: the extra (`catalog`, `catalog__host`), the
-    fields of the connection itself, the connection it refers to (`catalog_conn_id`), the file (`config_file`). Where
-    one of these names another type, nothing of what comes after it is left.
+    Each key of the catalog and the storage comes from the first source that has it: the extra (`catalog`,
+    `catalog__host`), the fields of the connection itself, the referenced connection (`catalog_conn_id`), the file
+    (`config_file`). A source that names another type discards all later sources.
 
     Args:
         connection: The connection.
-        find: Returns a connection by its id.
+        find: A function that returns a connection by its id.
 
     Raises:
-        ConfigError: When something in it is wrong, unknown or missing.
+        ConfigError: If a value of the connection is invalid, unknown or missing.
     """
     if connection.conn_type != "ducklake":
         raise ConfigError(
@@ -89,10 +89,10 @@ def read_connection(connection: Connection, find: Find) -> Connected:
 
 
 def secrets_of(connected: Connected) -> list[str]:
-    """Return every secret that a connection led to, for Airflow to mask."""
+    """Return every secret of a connection and of its sources, for Airflow to mask."""
     lake, spark = connected
     found = lake.config.secret_values()
-    # Airflow masks whole values: drivers show the parts of a connection string one by one.
+    # Airflow masks whole values, but drivers can log the parts of a connection string separately.
     if (text := getattr(lake.config.storage, "connection_string", None)) is not None:
         found += [part.partition("=")[2] for part in text.get_secret_value().split(";") if "Key=" in part]
     if spark.remote is not None:
@@ -102,7 +102,7 @@ def secrets_of(connected: Connected) -> list[str]:
 
 
 def _extra(connection: Connection) -> Fields:
-    """Return the extra: without what a form leaves empty, `a__b` as key `b` of the table `a`."""
+    """Return the extra without the empty fields of a form, and with `a__b` as key `b` of the table `a`."""
     given = _json(f"The extra of connection `{connection.conn_id}`", connection.extra or "{}")
     if not isinstance(given, dict):
         raise ConfigError(f"The extra of connection `{connection.conn_id}` is no JSON object.")
@@ -136,7 +136,7 @@ def _table(conn_id: str, family: Family, given: Any) -> Fields:
 
 
 def _over(lower: Fields, upper: Fields) -> Fields:
-    """Lay keys over others; those of another type leave nothing of them."""
+    """Return the lower keys overridden by the upper ones. An upper table of another type replaces the lower table."""
     if lower.get("type") and upper.get("type") and lower["type"] != upper["type"]:
         return dict(upper)
     return lower | upper
@@ -146,7 +146,7 @@ def _json(place: str, text: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        # Its text is not shown: there are secrets in it.
+        # The message leaves the text out, because it can hold secrets.
         why = f"{error.msg}, line {error.lineno}, column {error.colno}"
     raise ConfigError(f"{place} is no JSON: {why}.")
 

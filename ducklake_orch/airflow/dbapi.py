@@ -1,7 +1,7 @@
-"""A lake as a connection of Python's database API: what Airflow's own SQL operators, checks and sensors work with.
+"""A DB-API connection to a lake, for Airflow's own SQL operators, checks and sensors.
 
-DuckDB's cursors are connections of their own: they forget `USE` and see nothing of a transaction. Those here share one
-connection. What they write waits for its turn in the catalog and is marked, as all that this package writes.
+A cursor of DuckDB is a separate connection: it does not keep `USE` and does not see the open transaction. The cursors
+here share one connection. Their writes wait for the catalog's lock and carry a write id, as all our writes do.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,12 +26,12 @@ Parameters = Sequence[Any] | Mapping[str, Any] | None
 class HookConnection:
     """A connection to a lake.
 
-    Without `autocommit` a transaction begins with the first statement. One that has only read so far begins anew with
-    its first write, for the write waits for its turn first: what others do meanwhile is seen by it.
+    Without `autocommit`, the first statement begins a transaction. A transaction that has only read is restarted at its
+    first write: the write waits for the lock first, and must see what was committed during the wait.
 
     Args:
-        config: The lake.
-        info: What its snapshots say.
+        config: The configuration of the lake.
+        info: Author, message and extra of the snapshots.
     """
 
     def __init__(self, config: LakeConfig, info: CommitInfo) -> None:
@@ -40,17 +40,17 @@ class HookConnection:
         self._info = info
         self._stack = ExitStack()
         self._session: Session = self._stack.enter_context(open_session(config))
-        # The transaction that is open: what it writes, or that it only reads.
+        # The open transaction: `_write` if it writes, `_reads` if it only reads.
         self._write: Write | None = None
         self._reads = False
         self._turn = ExitStack()
 
     def cursor(self) -> "HookCursor":
-        """Return a cursor; all of them share this connection and its transaction."""
+        """Return a cursor. All cursors share this connection and its transaction."""
         return HookCursor(self)
 
     def commit(self) -> None:
-        """Commit the transaction, if one is open; a lost answer is looked up in the catalog."""
+        """Commit the open transaction, if any. If the answer is lost, the catalog tells whether it was committed."""
         write, reads = self._write, self._reads
         self._write, self._reads = None, False
         if write is None and not reads:
@@ -68,14 +68,14 @@ class HookConnection:
             raise failure
 
     def rollback(self) -> None:
-        """Roll the transaction back, if one is open."""
+        """Roll back the open transaction, if any."""
         with self._turn.pop_all():
             if self._write is not None or self._reads:
                 roll_back(self._session)
             self._write, self._reads = None, False
 
     def close(self) -> None:
-        """Roll back what is open, and give the lake back."""
+        """Roll back the open transaction, and release the session."""
         with self._stack.pop_all():
             self.rollback()
 
@@ -86,7 +86,7 @@ class HookConnection:
         self.close()
 
     def run(self, sql: str, parameters: Parameters) -> "Rows":
-        """Run a statement, or a script of them, and return what the last one says."""
+        """Run a statement or a script, and return the rows of the last statement."""
         failure: DuckLakeOrchError | None = None
         rows = Rows(self._session, [], [])
         try:
@@ -115,14 +115,14 @@ class HookConnection:
         return Rows(session, [], [])
 
     def _within(self, command: Command, parameters: Parameters) -> "Rows":
-        """Run a statement in the transaction that is open, else in a new one, or on its own."""
+        """Run a statement in the open transaction, else in a new one or, with `autocommit`, on its own."""
         session, writing = self._session, command.writes and self._session.pin.writable
         is_open = self._write is not None or self._reads
         if self.autocommit and not is_open:
             if not writing:
                 return self._run(command, parameters)
             write = Write("a statement", self._info, marked=not command.sets_message)
-            # Its result is gone with COMMIT, so it is kept.
+            # COMMIT discards the result, so it is fetched before.
             return commit(session, write, lambda _: self._run(command, parameters).kept())
         if writing and self._write is None:
             self.rollback()
@@ -145,11 +145,11 @@ class HookConnection:
         self._write = write
         write.before = current_snapshot(session)
         write.marked = marked and (bool(write.info.message) or not requires_message(session))
-        if write.marked:  # else the engine looks whether the statements set a message, as the lake asks for
+        if write.marked:  # else the engine checks that the statements set the message that the lake requires
             session.con.execute(write.set_message(self._config.alias))
 
     def _maintain(self, command: Command, parameters: Parameters) -> "Rows":
-        """Run a maintenance call: in its turn, above the floors, and in no transaction of ours."""
+        """Run a maintenance call under the lock, within the retention floors and outside a transaction."""
         if self._write is not None:
             raise UnsupportedStatementError(
                 "Maintenance needs a transaction of its own, and one is open here.",
@@ -181,12 +181,12 @@ def _those_of(command: Command, parameters: Parameters) -> Parameters:
 
 
 class Rows:
-    """The rows of a statement: those that were kept, or those that the engine still has.
+    """The rows of a statement, which are fetched already or still in the engine.
 
     Args:
-        session: Where it ran.
-        description: Its columns.
-        rows: The rows, where they were kept.
+        session: The session in which the statement ran.
+        description: The columns.
+        rows: The fetched rows; None if they are still in the engine.
     """
 
     def __init__(self, session: Session, description: Sequence[Any], rows: list[Any] | None = None) -> None:
@@ -195,17 +195,17 @@ class Rows:
         self._rows = rows
 
     def kept(self) -> "Rows":
-        """Take all rows from the engine."""
+        """Fetch all rows from the engine."""
         if self._rows is None:
             self._rows = self._session.con.fetchall() if self.description else []
         return self
 
     def frame(self, kind: str) -> Any:
-        """Return all rows as a frame of pandas or Polars."""
+        """Return all rows as a pandas or Polars frame."""
         return self._session.con.pl() if kind == "polars" else self._session.con.df()
 
     def take(self, count: int | None) -> list[Any]:
-        """Return the next rows, all that are left without a count."""
+        """Return the next `count` rows; None returns all remaining rows."""
         if self._rows is None:
             found = self._session.con.fetchall() if count is None else self._session.con.fetchmany(count)
             return list(found)
@@ -215,10 +215,10 @@ class Rows:
 
 
 class HookCursor:
-    """A cursor.
+    """A cursor of a `HookConnection`.
 
     Args:
-        connection: What it shares with others.
+        connection: The connection, which all its cursors share.
     """
 
     arraysize = 1
@@ -230,22 +230,22 @@ class HookCursor:
 
     @property
     def description(self) -> Sequence[Any] | None:
-        """The columns of the last statement; None of one that has no rows."""
+        """The columns of the last statement; None if it returns no rows."""
         return (self._rows.description or None) if self._rows is not None else None
 
     def execute(self, sql: str, parameters: Parameters = None) -> "HookCursor":
-        """Run a statement, or a script."""
+        """Run a statement or a script."""
         self._rows = self.connection.run(sql, parameters)
         return self
 
     def executemany(self, sql: str, rows: Sequence[Parameters]) -> "HookCursor":
-        """Run a statement once for each of several rows of parameters."""
+        """Run a statement once for each row of parameters."""
         for row in rows:
             self.execute(sql, row)
         return self
 
     def fetchone(self) -> Any:
-        """Return the next row, None after the last."""
+        """Return the next row; None after the last row."""
         found = self._next(1)
         return found[0] if found else None
 
@@ -254,11 +254,11 @@ class HookCursor:
         return self._next(self.arraysize if size is None else size)
 
     def fetchall(self) -> list[Any]:
-        """Return all rows that are left."""
+        """Return all remaining rows."""
         return self._next(None)
 
     def close(self) -> None:
-        """Forget what was read; the connection stays open."""
+        """Discard the rows. The connection stays open."""
         self._rows = None
 
     def __iter__(self) -> Iterator[Any]:

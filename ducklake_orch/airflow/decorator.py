@@ -1,4 +1,4 @@
-"""`@task.ducklake`: a function whose result becomes a table, and whose arguments are tables."""
+"""The `@task.ducklake` decorator: the function's result becomes a table, and tables become its arguments."""
 
 import functools
 import inspect
@@ -15,16 +15,16 @@ from ducklake_orch.slices.frames import check_kind, kind_of
 
 
 class DuckLakeDecoratedOperator(DecoratedOperator, TableWriter):
-    """Calls a function and writes what it returns; what other tasks have written comes in as frames.
+    """Calls a function and writes its result. Arguments that other tasks have written are passed as frames.
 
     Args:
-        python_callable: The function. Parameters called `spark` (the session), `partition_keys` (those it is to return
-            rows of) and as the context's variables are given by the operator.
-        op_args: Its arguments.
-        op_kwargs: Its arguments by name.
-        read: As what frames come in: a kind for all arguments, or by their names; by default as they are annotated,
-            else `arrow`.
-        **kwargs: Those of `TableWriter`.
+        python_callable: The function. The operator passes parameters named `spark` (the session), `partition_keys` (the
+            partitions whose rows it must return), and those named like a variable of the context.
+        op_args: Positional arguments of the function.
+        op_kwargs: Keyword arguments of the function.
+        read: The kind of frame for all arguments, or a mapping from arguments to kinds; by default the kind of the
+            annotation, else `arrow`.
+        **kwargs: Arguments of `TableWriter`.
     """
 
     template_fields = (*TableWriter.template_fields, "op_args", "op_kwargs")
@@ -44,7 +44,7 @@ class DuckLakeDecoratedOperator(DecoratedOperator, TableWriter):
         self.read = read
 
     def frame(self, context: Mapping[str, Any], spark: TaskSpark) -> Any:
-        """Return what the function returns."""
+        """Return the result of the function."""
         bound = inspect.signature(self.python_callable).bind_partial(*self.op_args, **self.op_kwargs)
         for name, value in bound.arguments.items():
             bound.arguments[name] = resolved(value, functools.partial(self._kind, name), spark, self._read)
@@ -56,17 +56,17 @@ class DuckLakeDecoratedOperator(DecoratedOperator, TableWriter):
         return self.python_callable(*bound.args, **bound.kwargs)
 
     def _kind(self, name: str) -> str:
-        """Return as what the frame of a parameter comes in."""
+        """Return the kind of frame that a parameter takes."""
         said = self.read if isinstance(self.read, str) else (self.read or {}).get(name)
         if said is not None:
             check_kind(said, "`read`")
             return said
         annotation = self._annotation(name)
-        # That of a list of frames is what it is a list of.
+        # The kind of a list of frames is that of its elements.
         return next((kind for one in (annotation, *get_args(annotation)) if (kind := kind_of(one))), "arrow")
 
     def _annotation(self, name: str) -> Any:
-        """Return how a parameter is annotated: under `from __future__ import annotations` that is a text."""
+        """Return the annotation of a parameter. Under `from __future__ import annotations` it is a text to evaluate."""
         function = inspect.unwrap(self.python_callable)
         annotation = inspect.get_annotations(function).get(name)
         if not isinstance(annotation, str):
@@ -74,7 +74,7 @@ class DuckLakeDecoratedOperator(DecoratedOperator, TableWriter):
         known = {**getattr(function, "__globals__", {}), **inspect.getclosurevars(function).nonlocals}
         try:
             return eval(annotation, known)  # noqa: S307 - the code of the DAG's author, as Python itself would run it
-        except Exception as error:  # whatever a name that is only there for type checkers leads to
+        except Exception as error:  # a name that is imported only for type checkers can raise anything
             failure = ConfigError(
                 f"Task `{self.task_id}`: what `{name}: {annotation}` is cannot be found out: {error}.",
                 remedy=f'Say it: @task.ducklake(…, read={{"{name}": "pandas"}}), say; or import it at run time.',
@@ -83,7 +83,7 @@ class DuckLakeDecoratedOperator(DecoratedOperator, TableWriter):
 
 
 def _with_given(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a function have parameters that those who call it need not give, for the operator does."""
+    """Make the parameters in `GIVEN` optional, because the operator passes them and not the caller."""
     signature = inspect.signature(function)
     given = [name for name in signature.parameters if name in GIVEN]
     if not given:
@@ -95,7 +95,7 @@ def _with_given(function: Callable[..., Any]) -> Callable[..., Any]:
     def wanting(*args: Any, **kwargs: Any) -> Any:
         return function(**dict(zip(names, args, strict=False)), **kwargs)
 
-    wanting.__signature__ = signature.replace(  # type: ignore[attr-defined]  # what `inspect` looks for
+    wanting.__signature__ = signature.replace(  # type: ignore[attr-defined]  # `inspect` reads this attribute
         parameters=[*others, *(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in given)]
     )
     return wanting
@@ -104,7 +104,7 @@ def _with_given(function: Callable[..., Any]) -> Callable[..., Any]:
 def ducklake_task(
     python_callable: Callable[..., Any] | None = None, multiple_outputs: bool | None = None, **kwargs: Any
 ) -> Any:
-    """Make tasks of a function whose result becomes a table, as `@task.ducklake(table=…)`."""
+    """Return the decorator `@task.ducklake(table=…)`, which makes a task of a function whose result becomes a table."""
     return task_decorator_factory(
         python_callable=python_callable,
         multiple_outputs=False,

@@ -1,4 +1,4 @@
-"""What an asset's event says about a write, and what a run that it triggers learns from it."""
+"""Adds the figures of a write to the asset's event, and reads partitions from the events that triggered a run."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,20 +11,20 @@ from ducklake_orch.errors import ConfigError
 
 _TOLD = ("table", "mode", "snapshot_id", "previous_snapshot_id", "rows_written", "rows_removed", "bytes_written")
 _KEYS, _COUNT = f"{SCHEME}/partition_keys", f"{SCHEME}/partition_count"
-# So many partitions are listed in an event.
+# An event lists at most this many partitions.
 _LISTED = 100
-# Airflow keeps keys of this length.
+# The maximum length of a key in Airflow.
 _LONGEST_KEY = 250
 
 
 def report(context: Mapping[str, Any], outlets: list[Any], written: Mapping[str, Any], keys: list[str]) -> None:
-    """Put snapshot, rows and partitions into the event of the table's asset; other outlets of the task have theirs.
+    """Add snapshot, rows and partitions to the event of the table's asset, and not to events of other outlets.
 
     Args:
         context: The context of the task.
-        outlets: Its outlets.
-        written: What the write did.
-        keys: The partitions that it wrote.
+        outlets: The outlets of the task.
+        written: The result of the write.
+        keys: The partitions that the task wrote.
     """
     events = context.get("outlet_events")
     if events is None:
@@ -33,13 +33,13 @@ def report(context: Mapping[str, Any], outlets: list[Any], written: Mapping[str,
         event = events[outlet]
         event.extra = dict(event.extra or {}) | {f"{SCHEME}/{name}": written[name] for name in _TOLD}
         event.extra |= {_KEYS: keys[:_LISTED], _COUNT: len(keys)}
-        # Partitions of assets came with Airflow 3.3.
+        # Airflow has partitions of assets since 3.3.
         if keys and hasattr(event, "add_partitions"):
             event.add_partitions([key for key in keys if 0 < len(key) <= _LONGEST_KEY])
 
 
 def _assets_of(outlets: list[Any], written: Mapping[str, Any]) -> list[Asset]:
-    """Return the outlets that are the table: in this lake, unless none of them calls the lake by its connection."""
+    """Return the outlets of the table. Prefer those that name the lake by this connection, if there are any."""
     lakes = [one for one in outlets if isinstance(one, Asset) and str(one.uri).startswith(f"{SCHEME}://")]
     wanted = table_name(written["table"])
     found = [one for one in lakes if wanted.names(table_of(one)[1].schema, table_of(one)[1].table)]
@@ -48,14 +48,14 @@ def _assets_of(outlets: list[Any], written: Mapping[str, Any]) -> list[Asset]:
 
 
 def triggering_keys(what: str, context: Mapping[str, Any]) -> list[str]:
-    """Return the partitions that were written by what triggered a run.
+    """Return the partitions of the writes that triggered a run.
 
     Args:
         what: The task, for messages.
-        context: Its context.
+        context: The context of the task.
 
     Raises:
-        ConfigError: When one of the writes does not name all of its partitions.
+        ConfigError: If one of the events does not name all partitions of its write.
     """
     found: set[str] = set()
     for events in (context.get("triggering_asset_events") or {}).values():

@@ -1,4 +1,4 @@
-"""The operator that runs SQL commands in a lake and reports each of them."""
+"""The operator that runs SQL commands in a lake."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -17,23 +17,23 @@ log = logging.getLogger("ducklake_orch")
 
 
 class DuckLakeExecuteOperator(LakeOperator):
-    """Runs one SQL command or several, and returns what each of them did, as JSON.
+    """Runs one or several SQL commands, and returns a JSON report of each.
 
-    Each write waits for its turn and is tried again after conflicts. A single writing command, and with `atomic` all of
-    them together, are done once, however often the task is tried; with other text or parameters they are other work. A
-    task that is cleared runs them again where they replace what they wrote: where they insert only into tables that
-    they have emptied, in part or in whole, or made anew. Without `atomic` the commands before one that fails stay done,
-    and another try runs them again.
+    Each write waits for the catalog's lock and is retried after conflicts. A single writing command runs once over all
+    attempts of the task, and so do all commands together with `atomic`. Commands with another text or other parameters
+    count as different work. A cleared task runs the commands again if they replace what they wrote, that is, if they
+    insert only into tables that they emptied (in part or in whole) or created anew. Without `atomic`, the commands
+    before a failed one stay committed, and another attempt runs them again.
 
     Args:
         command: A statement, a script, or a `.sql` file.
-        commands: Several of them, instead.
+        commands: Several statements, scripts or files; instead of `command`.
         atomic: Run all in one transaction: one snapshot, or nothing.
-        on_error: Whether later commands run after one failed: `stop` or `continue`. The task fails either way.
-        max_rows: Rows kept of each result.
+        on_error: Whether later commands run after a failed one: `stop` or `continue`. The task fails either way.
+        max_rows: The number of rows to keep of each result.
         parameters: Values of placeholders: a sequence for `?`, a mapping for `$name`.
         read_only: Refuse writes.
-        snapshot: See the lake as of this snapshot.
+        snapshot: Read the lake as of this snapshot.
         timeout: Seconds, or a duration such as `5m`, for all commands together.
         **kwargs: Arguments of every operator.
     """
@@ -68,7 +68,7 @@ class DuckLakeExecuteOperator(LakeOperator):
         self.timeout = timeout
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Run the commands; the first error is raised once all that should run have run."""
+        """Run the commands. Raise the first error once all commands that should run have run."""
         work = Work.of(context)
         commands = self._commands()
         key = work.idempotency_key(f"(execute) {digest(commands, self.parameters)}")
@@ -99,10 +99,10 @@ class DuckLakeExecuteOperator(LakeOperator):
         return self.command if self.command is not None else list(self.commands or [])
 
     def _done_before(self, key: str, commands: str | list[str], context: Context) -> int | None:
-        """Return the snapshot of an earlier attempt, if these commands are not to be run again."""
+        """Return the snapshot of an earlier attempt, if the commands must not run again."""
         if not (self.atomic or is_one_write(commands)):
             return None
-        # Airflow gives a task that is cleared more tries than it has by itself.
+        # Airflow raises `max_tries` above `retries` when a task is cleared.
         cleared = getattr(context["ti"], "max_tries", 0) > (self.retries or 0)
         if cleared and replace_what_they_wrote(commands):
             return None

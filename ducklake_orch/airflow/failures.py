@@ -1,4 +1,4 @@
-"""What Airflow makes of errors: what somebody has to mend is not tried again, the rest soon."""
+"""Maps errors to Airflow's retries: terminal errors fail the task at once, transient ones are retried soon."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,16 +9,16 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 
 from ducklake_orch.errors import DuckLakeOrchError
 
-# Conflicts and locks pass within seconds; Airflow itself would wait for five minutes.
+# Conflicts and locks pass within seconds. Airflow's default delay is five minutes.
 _SOON = timedelta(seconds=15)
 
 
 @contextmanager
 def failures(what: str) -> Iterator[None]:
-    """Turn errors that another attempt ends with as well into one that Airflow does not try again.
+    """Turn errors that are not retryable into one that Airflow does not retry.
 
     Args:
-        what: What is done, for the message.
+        what: The failed work, for the message.
     """
     failure: AirflowFailException | None = None
     try:
@@ -33,10 +33,10 @@ def failures(what: str) -> Iterator[None]:
 
 
 def retry_policy() -> Any:
-    """Return the policy that tries again soon what can succeed, and fails at once what cannot.
+    """Return the policy that retries transient errors soon and fails at once for terminal ones.
 
-    For tasks of one's own, as `retry_policy=`; those of this package have it. It counts within their `retries`. None
-    before Airflow 3.3, which has no such policies.
+    Pass it as `retry_policy=` to custom tasks; ducklake-orch's operators have it. It applies within their `retries`.
+    Before Airflow 3.3 there are no such policies, and the function returns None.
     """
     try:
         from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule

@@ -1,4 +1,4 @@
-"""References to rows: what tasks hand on instead of frames, and what comes of them in the next task."""
+"""References to rows, which tasks pass on instead of frames, and the frames that the next task reads from them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,17 +18,18 @@ _KEYS = {"ducklake_conn_id", "table", "snapshot_id", "where"}
 
 
 def is_reference(value: Any) -> bool:
-    """Whether a value is what a task of this package hands on."""
+    """Return whether a value is a reference that a ducklake-orch task returned."""
     return isinstance(value, Mapping) and _KEYS <= value.keys() and value.get("schema_version") == 1
 
 
 def read_reference(reference: Mapping[str, Any], kind: str = "arrow", *, spark: TaskSpark | None = None) -> Any:
-    """Read the rows that a task has written, as of its snapshot: of one that appended the rows that it added.
+    """Read the rows that a task has written, as of its snapshot.
 
-    Of one that wrote in another mode they are those of its partitions, or of the whole table where it has none.
+    If the task appended, they are the rows that it added. If it wrote in another mode, they are the rows of its
+    partitions, or of the whole table if it has none.
 
     Args:
-        reference: What the task returned.
+        reference: The reference that the task returned.
         kind: `arrow`, `spark`, `pandas`, `polars`, `lazy`, `reader` or `duckdb`.
         spark: The session of the task; by default the hook's.
     """
@@ -43,7 +44,7 @@ def read_reference(reference: Mapping[str, Any], kind: str = "arrow", *, spark: 
         if reference.get("mode") == "append":
             if reference.get("rows_written") or reference.get("replayed"):
                 return _added(hook.lake(), kind, table, session, snapshot)
-            where = "false"  # it made no snapshot, and the one that it names is somebody else's
+            where = "false"  # it committed no snapshot, and the one that it names is of another write
         return read_as(hook.lake(), kind, table, session, where=where, snapshot=snapshot)
     except SnapshotNotFoundError:
         failure = SnapshotNotFoundError(
@@ -54,7 +55,7 @@ def read_reference(reference: Mapping[str, Any], kind: str = "arrow", *, spark: 
 
 
 def _added(lake: DuckLake, kind: str, table: str, session: "Callable[[], SparkSession]", snapshot: int) -> Any:
-    """Read the rows that an append added, which are all that its snapshot changed."""
+    """Read the rows that an append added, which are all changes of its snapshot."""
     names = {folded(column.name) for column in lake.table(table).schema()}
     if taken := names & set(OWN_COLUMNS):
         raise ConfigError(
@@ -67,13 +68,13 @@ def _added(lake: DuckLake, kind: str, table: str, session: "Callable[[], SparkSe
 
 
 def resolved(value: Any, kind: Callable[[], str], spark: TaskSpark, read: list[str]) -> Any:
-    """Return a value with frames in place of references: it may be one, or hold several, as of mapped tasks.
+    """Return a value with frames in place of references: the value, or its items as of mapped tasks, can be one.
 
     Args:
         value: The value.
-        kind: Tells the kind of the frames.
+        kind: Returns the kind of the frames.
         spark: The session of the task.
-        read: Gets the names of the tables.
+        read: A list to which the names of the tables are added.
     """
     if is_reference(value):
         read.append(str(value["table"]))

@@ -1,4 +1,4 @@
-"""What Airflow is told about this package; it is read in every process, so nothing is imported."""
+"""The provider's description for Airflow, which reads it in every process, so this module imports nothing."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ _SECRETS = {"type": ["string", "null"], "format": "password"}
 _TEXT = {"type": ["string", "null"]}
 _JSON = {"type": ["object", "null"]}
 
-# Beside the fields that every connection has: each lands in the connection's extra under its name.
+# Fields in addition to those of every connection. Airflow stores each in the connection's extra under its name.
 _FIELDS: dict[str, dict[str, Any]] = {
     "catalog__type": {
         "label": "Catalog type",

@@ -1,4 +1,4 @@
-"""The hook: a lake in tasks of one's own, and for Airflow's SQL operators, checks and sensors."""
+"""The hook: opens a lake in custom tasks and for Airflow's SQL operators, checks and sensors."""
 
 from collections.abc import Generator, Iterable, Sequence
 from functools import cached_property
@@ -35,11 +35,11 @@ DEFAULT_CONN_ID = "ducklake_default"
 
 
 class DuckLakeHook(DbApiHook):
-    """A lake.
+    """Opens the lake of a connection.
 
-    `lake()` is all of it; `write` and `execute` do it for the task that runs: their snapshots name it, and its attempts
-    write once. `run`, `get_records`, `get_first`, `get_df` and `insert_rows` are those of all SQL hooks:
-    each `run` is one transaction, one snapshot.
+    `lake()` returns the `DuckLake` with all its methods. `write` and `execute` work for the running task: their
+    snapshots name the task, and all its attempts together write once. `run`, `get_records`, `get_first`, `get_df` and
+    `insert_rows` are the methods of every SQL hook: each `run` is one transaction and one snapshot.
 
     Args:
         ducklake_conn_id: The connection.
@@ -54,7 +54,7 @@ class DuckLakeHook(DbApiHook):
     ducklake_conn_id: str
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        # Airflow's own operators give a hook the extra of its connection, too: the fields of the lake.
+        # Airflow's own operators also pass the extra of the connection to the hook: the fields of the lake.
         known = ("ducklake_conn_id", "schema", "log_sql", "logger_name", "database", *LakeConfig.model_fields)
         refuse_unknown("DuckLakeHook", kwargs, known)
         super().__init__(*args, **kwargs)
@@ -63,7 +63,7 @@ class DuckLakeHook(DbApiHook):
 
     @cached_property
     def connected(self) -> Connected:
-        """What the connection says; its secrets are masked in logs from here on."""
+        """The lake and Spark settings of the connection. Reading them masks their secrets in logs."""
         found = read_connection(self._find(self.get_conn_id()), self._find)
         for secret in secrets_of(found):
             for form in spellings(secret):
@@ -75,7 +75,7 @@ class DuckLakeHook(DbApiHook):
         return self.connected.lake
 
     def spark(self) -> "SparkSession":
-        """Return the Spark session that runs, else a new one as the connection says, which is the caller's to stop."""
+        """Return the running Spark session, else a new one for the connection, which the caller must stop."""
         return session_of(self.connected.spark)[0]
 
     def read(
@@ -100,13 +100,13 @@ class DuckLakeHook(DbApiHook):
         return read_as(self.lake(), kind, table, self.spark, columns=columns, where=where, snapshot=snapshot)
 
     def write(self, data: Any, table: str, *, mode: str, **more: Any) -> WriteResult:
-        """Write data to a table, as `DuckLake.write` does; attempts of a task are one piece of work.
+        """Write data to a table, as `DuckLake.write` does. All attempts of a task share an idempotency key.
 
         Args:
             data: A Spark DataFrame, a pyarrow.Table, a pandas or Polars frame, and so on.
             table: `table` or `schema.table`.
-            mode: What becomes of rows that are there.
-            **more: Arguments of `DuckLake.write`.
+            mode: What happens to the existing rows.
+            **more: Further arguments of `DuckLake.write`.
         """
         if (work := Work.running()) is not None:
             more.setdefault("idempotency_key", work.idempotency_key(str(table_name(table))))
@@ -117,9 +117,9 @@ class DuckLakeHook(DbApiHook):
         return result
 
     def idempotency_key(self, table: str) -> str:
-        """Return the key of the task's next write to a table, for a write that it has done elsewhere.
+        """Return the key of the task's next write to a table, for a write by another process.
 
-        The attempts of a task have the same keys.
+        All attempts of a task have the same keys.
 
         Args:
             table: `table` or `schema.table`.
@@ -135,13 +135,13 @@ class DuckLakeHook(DbApiHook):
         return self.lake().execute(commands, **more)
 
     def maintain(self, policy: Any = None, **more: Any) -> "MaintenanceReport":
-        """Keep the lake in shape, as `DuckLake.maintain` does."""
+        """Maintain the lake, as `DuckLake.maintain` does."""
         lake = self.lake()
         lake.ensure_exists()
         return lake.maintain(policy, **more)
 
     def health(self, policy: Any = None) -> "HealthReport":
-        """Say how the lake and its tables are."""
+        """Return the health of the lake and of its tables."""
         lake = self.lake()
         lake.ensure_exists()
         return lake.health(policy)
@@ -150,8 +150,8 @@ class DuckLakeHook(DbApiHook):
         """List the lake's snapshots, newest first."""
         return self.lake().snapshots(limit)
 
-    def test_connection(self) -> tuple[bool, str]:  # type: ignore[override]  # as Airflow calls it
-        """Open the lake to read it, and say what fails."""
+    def test_connection(self) -> tuple[bool, str]:  # type: ignore[override]  # the signature that Airflow calls
+        """Open the lake for reading, and return success and a message."""
         try:
             lake = DuckLake(self.lake().config.model_copy(update={"create_if_missing": False}))
             latest = lake.snapshots(limit=1)
@@ -166,7 +166,7 @@ class DuckLakeHook(DbApiHook):
     # --- as a SQL hook -------------------------------------------------------------------------------------------
 
     def get_conn(self) -> HookConnection:
-        """Open a connection that is in the lake; what it writes waits for its turn."""
+        """Open a connection to the lake. Its writes wait for the catalog's lock."""
         return HookConnection(self.lake().config, self._commit_info("sql"))
 
     def insert_rows(
@@ -178,17 +178,17 @@ class DuckLakeHook(DbApiHook):
         replace: bool = False,
         **ignored: Any,
     ) -> None:
-        """Insert rows: one statement and one snapshot for each `commit_every`, one for all of them when that is 0.
+        """Insert rows with one statement and one snapshot for each `commit_every` rows; 0 inserts all rows in one.
 
-        None, NaN, and what pandas has for missing values, become NULL; what no column can hold is refused.
+        None, NaN and pandas' missing values become NULL. A value that no column can hold is refused.
 
         Args:
             table: `table` or `schema.table`.
             rows: The rows.
-            target_fields: Their columns; all of the table by default.
-            commit_every: Rows in one snapshot.
-            replace: Not in a lake, which has no keys.
-            **ignored: What other hooks take (`executemany`, `fast_executemany`, `autocommit`); it changes nothing.
+            target_fields: The columns of the rows; by default all columns of the table.
+            commit_every: The number of rows in one snapshot.
+            replace: Refused if true, because a lake has no keys.
+            **ignored: Arguments of other hooks (`executemany`, `fast_executemany`, `autocommit`), which have no effect.
         """
         known = ("table", "rows", "target_fields", "commit_every", "replace", *_OF_OTHER_HOOKS)
         refuse_unknown("`insert_rows`", ignored, known)
@@ -207,7 +207,7 @@ class DuckLakeHook(DbApiHook):
         self._insert(insert, pending)
 
     def get_df(self, sql: str | list[str], parameters: Any = None, *, df_type: str = "pandas", **more: Any) -> Any:
-        """Run a query and return a frame of pandas or Polars."""
+        """Run a query and return a pandas or Polars frame."""
         refuse_unknown("`get_df`", more, ("sql", "parameters", "df_type"))
         check_kind(df_type, "`df_type`")
         with self.get_conn() as connection:
@@ -218,23 +218,23 @@ class DuckLakeHook(DbApiHook):
     def get_df_by_chunks(
         self, sql: str | list[str], parameters: Any = None, *, chunksize: int, df_type: str = "pandas", **more: Any
     ) -> Generator[Any, None, None]:
-        """Run a query and return frames of at most so many rows."""
+        """Run a query and yield frames of at most `chunksize` rows."""
         refuse_unknown("`get_df_by_chunks`", more, ("sql", "parameters", "chunksize", "df_type"))
         whole = self.get_df(sql, parameters, df_type=df_type)
         for first in range(0, len(whole), chunksize):
             yield whole[first : first + chunksize]
 
     def get_table_schema(self, table_name: str, schema: str | None = None) -> list[dict[str, str]]:
-        """Return names and types of a table's columns."""
+        """Return the names and types of a table's columns."""
         columns = self.lake().table(f"{schema}.{table_name}" if schema else table_name).schema()
         return [{"name": column.name, "type": column.type} for column in columns]
 
     def get_sqlalchemy_engine(self, engine_kwargs: Any = None) -> Any:
-        """Return None: SQLAlchemy has no dialect for DuckLake. OpenLineage, which asks, takes its default one then."""
+        """Return None, as SQLAlchemy has no DuckLake dialect. OpenLineage, the caller, then uses its default one."""
         return None
 
     def get_openlineage_database_info(self, connection: Any) -> Any:
-        """Return how OpenLineage names the tables in SQL: as their assets."""
+        """Return OpenLineage's names of the tables in SQL, which are the names of their assets."""
         from airflow.providers.openlineage.sqlparser import DatabaseInfo
 
         columns = ["table_schema", "table_name", "column_name", "ordinal_position", "data_type"]
@@ -246,13 +246,13 @@ class DuckLakeHook(DbApiHook):
         return "duckdb"
 
     def get_openlineage_default_schema(self) -> str:
-        """Return the schema of tables whose name has none."""
+        """Return the schema of table names without a schema."""
         return "main"
 
     def _run_command(self, cur: Any, sql_statement: str, parameters: Any) -> None:
         if self.log_sql:
             self.log.info("Running statement: %s", redact(sql_statement, self.lake().config.scrubber))
-        logging, self.log_sql = self.log_sql, False  # which would show the secrets of CREATE SECRET
+        logging, self.log_sql = self.log_sql, False  # Airflow would log the secrets of CREATE SECRET
         try:
             super()._run_command(cur, sql_statement, parameters)
         finally:
@@ -274,7 +274,7 @@ class DuckLakeHook(DbApiHook):
             found: Connection = self.get_connection(conn_id)
             return found
         except (AirflowNotFoundException, ImportError) as error:
-            # Outside of a task, Airflow 3.1 looks for the worker it is not in.
+            # Outside a task, Airflow 3.1 raises an ImportError for SUPERVISOR_COMMS, which only a worker has.
             if isinstance(error, ImportError) and "SUPERVISOR_COMMS" not in str(error):
                 raise
             failure = ConfigError(
@@ -289,7 +289,7 @@ _MERGE = "Write mode `merge` with `keys=…`, or MERGE INTO in SQL, keeps rows u
 
 
 def replayed(result: WriteResult) -> str:
-    """Say that a write was done before, and how it is done again."""
+    """Return a message that a write was not repeated, and how to repeat it on purpose."""
     return (
         f"{result.table}: an earlier attempt of this task wrote these rows as snapshot {result.snapshot_id}, so they"
         " were not written again. To write them once more, start a new run, or give another `idempotency_key`."

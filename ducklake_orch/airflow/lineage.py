@@ -1,4 +1,4 @@
-"""What OpenLineage is told: tables as datasets, with their columns and what was written."""
+"""Builds the OpenLineage facets of a task: tables as datasets, with their columns and the written rows."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 def namespace(conn_id: str) -> str:
-    """Return the namespace of a lake's tables; that of its assets is the same."""
+    """Return the namespace of a lake's tables, which is also that of its assets."""
     return f"{SCHEME}://{conn_id.lower()}"
 
 
 def lineage(hook: "DuckLakeHook", inputs: Iterable[str], written: Mapping[str, Any]) -> "OperatorLineage[Any, Any]":
-    """Return what a task read and wrote.
+    """Return the lineage of a task: the tables that it read and wrote.
 
     Args:
         hook: The lake.
         inputs: The tables that were read.
-        written: What the task returned.
+        written: The reference that the task returned.
     """
     from airflow.providers.common.compat.openlineage.facet import OutputDataset
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -55,6 +55,6 @@ def _schema(hook: "DuckLakeHook", table: str) -> dict[str, Any]:
     try:
         columns = hook.lake().table(table).schema()
     except DuckLakeOrchError:
-        return {}  # the table has gone meanwhile; that it was written is true all the same
+        return {}  # the table was dropped after the write; the rest of the lineage still holds
     fields = [SchemaDatasetFacetFields(name=one.name, type=one.type, description=one.comment) for one in columns]
     return {"schema": SchemaDatasetFacet(fields=fields)}

@@ -1,4 +1,4 @@
-"""Maintenance as part of a DAG, and as a DAG of its own."""
+"""Maintenance of a lake as a task group in any DAG, or as its own DAG."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -25,18 +25,18 @@ def maintenance_task_group(
     pool: str | None = None,
     **task_arguments: Any,
 ) -> TaskGroup:
-    """Return the tasks that maintain a lake: a plan, each operation after the other, and how the lake is then.
+    """Return the tasks that maintain a lake: a plan, the operations in sequence, and the lake's health.
 
     Args:
-        group_id: Its name.
+        group_id: The name of the group.
         ducklake_conn_id: The connection to the lake.
-        policy: What may be done; by default what the configuration says of the lake.
-        operations: Which ones, in the order in which they are useful.
-        schemas: Only tables in these, by name or pattern.
-        tables: Only these, by name or pattern.
-        engine: Who merges and rewrites: `duckdb`, `spark` or `auto`.
+        policy: Fields of the maintenance policy; by default the policy in the lake's configuration.
+        operations: The operations; they run in the order of `OPERATIONS`.
+        schemas: Only tables in these schemas, by name or pattern.
+        tables: Only these tables, by name or pattern.
+        engine: The engine of merges and rewrites: `duckdb`, `spark` or `auto`.
         fail_at: The grade from which on the last task fails: `warn` or `bad`.
-        pool: The pool of the tasks, which must be there.
+        pool: The pool of the tasks, which must exist.
         **task_arguments: Further arguments of each task, such as `retries`.
     """
     common: dict[str, Any] = {"ducklake_conn_id": ducklake_conn_id, "max_active_tis_per_dag": 1, **task_arguments}
@@ -63,11 +63,11 @@ def build_maintenance_dag(
     """Return a DAG that maintains a lake, one run at a time.
 
     Args:
-        dag_id: Its name.
-        schedule: When it runs.
+        dag_id: The name of the DAG.
+        schedule: The schedule of the DAG.
         ducklake_conn_id: The connection to the lake.
         dag_arguments: Further arguments of the DAG.
-        **group_arguments: Those of `maintenance_task_group`.
+        **group_arguments: Arguments of `maintenance_task_group`.
     """
     own: dict[str, Any] = {
         "schedule": schedule,

@@ -1,4 +1,4 @@
-"""Operators that keep a lake in shape: all operations, each of them, and its health."""
+"""Operators that maintain a lake: one for all operations, one for each operation, and one for its health."""
 
 import logging
 import re
@@ -16,25 +16,25 @@ from ducklake_orch.errors import ConfigError
 from ducklake_orch.maintenance.health_report import GRADES
 
 log = logging.getLogger("ducklake_orch")
-# So many steps are told to the next task; all of them are in the log.
+# A result holds at most this many steps. The log has all of them.
 _LISTED = 200
 _KILLED = re.compile(r"SIG\w+ came|interrupted")
 
 
 class DuckLakeMaintenanceOperator(LakeOperator):
-    """Keeps a lake in shape as its policy says, and returns what became of each step, as JSON.
+    """Maintains a lake by its policy, and returns a JSON report of each step.
 
-    A step that fails does not keep the others from being done; the task fails then, and what is left is done by the
-    next run. A task that is asked to end does so after the step that runs.
+    After a failed step, the other steps still run and then the task fails; the next run does the remaining work. A task
+    that is asked to end finishes the running step first.
 
     Args:
-        policy: What may be done: fields of `MaintenancePolicy`; by default what the configuration says of the lake.
-        operations: Of `flush`, `rewrite`, `merge`, `expire`, `cleanup`, `orphans`; by default all.
-        schemas: Only tables in these, by name or pattern.
-        tables: Only these, by name or pattern.
+        policy: Fields of `MaintenancePolicy`; by default the policy in the lake's configuration.
+        operations: Some of `flush`, `rewrite`, `merge`, `expire`, `cleanup`, `orphans`; by default all.
+        schemas: Only tables in these schemas, by name or pattern.
+        tables: Only these tables, by name or pattern.
         plan_only: Change nothing, and return the plan.
-        engine: Who merges and rewrites: `duckdb` in this process, `spark`, or `auto`, which takes the connection's
-            session for what is too much for one machine. By default this process, without a session.
+        engine: The engine of merges and rewrites: `duckdb` in this process, `spark`, or `auto`, which uses the
+            connection's session for what is too large for one machine. By default this process, without a session.
         **kwargs: Arguments of every operator.
     """
 
@@ -61,7 +61,7 @@ class DuckLakeMaintenanceOperator(LakeOperator):
         self.engine = engine
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Plan, and do what is planned."""
+        """Plan the maintenance, and run the plan."""
         with self.working("Maintenance failed"), TaskSpark(lambda: self.hook.connected.spark) as spark:
             lake = self.hook.lake()
             lake.ensure_exists()
@@ -86,10 +86,10 @@ class DuckLakeMaintenanceOperator(LakeOperator):
 
 
 class OneOperation(DuckLakeMaintenanceOperator):
-    """Does one operation; what is not given is as the lake's policy says.
+    """Runs one operation. Arguments that are not given come from the lake's policy.
 
     Args:
-        **kwargs: `schemas`, `tables`, `plan_only`, `engine` as of `DuckLakeMaintenanceOperator`, and arguments of every
+        **kwargs: `schemas`, `tables`, `plan_only`, `engine` as in `DuckLakeMaintenanceOperator`, and arguments of every
             operator.
     """
 
@@ -108,9 +108,9 @@ class DuckLakeFlushOperator(OneOperation):
     """Writes inlined rows to files.
 
     Args:
-        min_rows: Leave a table alone that has fewer.
-        min_age: Leave a table alone whose inlined rows are younger.
-        **kwargs: Those of `OneOperation`.
+        min_rows: Skip tables with fewer inlined rows.
+        min_age: Skip tables whose inlined rows are younger.
+        **kwargs: Arguments of `OneOperation`.
     """
 
     operation = "flush"
@@ -124,11 +124,11 @@ class DuckLakeFlushOperator(OneOperation):
 
 
 class DuckLakeRewriteOperator(OneOperation):
-    """Writes files anew that have lost many of their rows.
+    """Rewrites files that have many deleted rows.
 
     Args:
-        delete_threshold: The share of deleted rows from which on.
-        **kwargs: Those of `OneOperation`.
+        delete_threshold: The share of deleted rows from which on a file is rewritten.
+        **kwargs: Arguments of `OneOperation`.
     """
 
     operation = "rewrite"
@@ -141,13 +141,13 @@ class DuckLakeRewriteOperator(OneOperation):
 
 
 class DuckLakeMergeFilesOperator(OneOperation):
-    """Puts small files together.
+    """Merges small files.
 
     Args:
-        min_files: Leave a partition alone that has fewer small files.
-        target_file_size: The size to reach, `128 MiB` say.
-        max_files_per_run: Files that one run takes in, at most.
-        **kwargs: Those of `OneOperation`.
+        min_files: Skip partitions with fewer small files.
+        target_file_size: The size of merged files, for example `128 MiB`.
+        max_files_per_run: The maximum number of files that one run merges.
+        **kwargs: Arguments of `OneOperation`.
     """
 
     operation = "merge"
@@ -169,13 +169,13 @@ class DuckLakeMergeFilesOperator(OneOperation):
 
 
 class DuckLakeExpireOperator(OneOperation):
-    """Lets old snapshots go.
+    """Expires old snapshots.
 
     Args:
-        older_than: Snapshots that are younger stay: `7 days`.
-        retain_last: So many of the latest stay, whatever their age.
-        keep: Snapshots stay whose message or author is like one of these patterns.
-        **kwargs: Those of `OneOperation`.
+        older_than: The age from which on snapshots expire: `7 days`.
+        retain_last: The number of latest snapshots to retain, whatever their age.
+        keep: Patterns; a snapshot whose message or author matches one is retained.
+        **kwargs: Arguments of `OneOperation`.
     """
 
     operation = "expire"
@@ -200,8 +200,8 @@ class DuckLakeCleanupOperator(OneOperation):
     """Deletes files that no snapshot needs any more.
 
     Args:
-        older_than: Those stay that are needed no more for a shorter time: `2 days`.
-        **kwargs: Those of `OneOperation`.
+        older_than: How long a file must have been unneeded before it is deleted: `2 days`.
+        **kwargs: Arguments of `OneOperation`.
     """
 
     operation = "cleanup"
@@ -214,13 +214,13 @@ class DuckLakeCleanupOperator(OneOperation):
 
 
 class DuckLakeOrphansOperator(OneOperation):
-    """Looks for files that the catalog does not know.
+    """Finds orphaned files, which the catalog does not know.
 
     Args:
         action: `report`, `delete` or `off`.
-        unknown: `report` or `delete`: files that another lake or program may have made.
-        older_than: Younger ones are left alone: they may belong to a write that runs.
-        **kwargs: Those of `OneOperation`.
+        unknown: `report` or `delete`: for files that another lake or program may have written.
+        older_than: The minimum age. Younger files are skipped, because they may belong to a running write.
+        **kwargs: Arguments of `OneOperation`.
     """
 
     operation = "orphans"
@@ -242,10 +242,10 @@ class DuckLakeOrphansOperator(OneOperation):
 
 
 class DuckLakeHealthOperator(LakeOperator):
-    """Says how a lake and its tables are, as JSON, and fails when they are too bad.
+    """Returns the health of a lake and of its tables as JSON, and fails at a bad grade.
 
     Args:
-        fail_at: The grade from which on it fails: `warn`, `bad`; by default it only tells.
+        fail_at: The grade from which on the task fails: `warn`, `bad`; by default it only reports.
         **kwargs: Arguments of every operator.
     """
 
@@ -254,7 +254,7 @@ class DuckLakeHealthOperator(LakeOperator):
         self.fail_at = fail_at
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Look."""
+        """Read the health, and compare the grade."""
         with self.working("The lake's health is not known"):
             if self.fail_at is not None and self.fail_at not in GRADES[1:]:
                 raise ConfigError(f"`fail_at` = {self.fail_at!r} is no grade.", remedy=nearest(self.fail_at, GRADES))
@@ -267,7 +267,7 @@ class DuckLakeHealthOperator(LakeOperator):
 
 
 def with_parts(policy: MaintenancePolicy, parts: Mapping[str, Mapping[str, Any]]) -> MaintenancePolicy:
-    """Return a policy with some fields of its parts changed."""
+    """Return the policy with changed fields in some of its parts."""
     changed = {name: type(part := getattr(policy, name))(**(_given(part) | dict(parts[name]))) for name in parts}
     return read_policy(MaintenancePolicy(**(_given(policy) | changed)), policy)
 
@@ -277,7 +277,7 @@ def _given(model: Any) -> dict[str, Any]:
 
 
 def _told(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a plan or report without the names of all files, what is done before what is left alone."""
+    """Return a plan or report without file paths and snapshot ids, with skipped steps last."""
     steps = [
         {name: value for name, value in step.items() if name not in ("paths", "snapshot_ids")}
         for step in sorted(report["operations"], key=lambda step: step["action"] == "skip")

@@ -1,4 +1,4 @@
-"""What all operators of this package have in common."""
+"""The base class of ducklake-orch's operators."""
 
 import inspect
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from ducklake_orch.config.arguments import refuse_unknown
 
 
 def _known_to(operator: type) -> set[str]:
-    """Return the arguments of an operator and of all that it is made of."""
+    """Return the arguments of an operator and of its base classes."""
     known = {
         name
         for one in operator.__mro__
@@ -25,7 +25,7 @@ def _known_to(operator: type) -> set[str]:
 
 
 class LakeOperator(BaseOperator):
-    """Works in a lake. What can succeed later is tried again soon, within its `retries`; what cannot fails at once.
+    """Works in a lake. Transient errors are retried soon, within the task's `retries`; terminal errors fail at once.
 
     Args:
         ducklake_conn_id: The connection to the lake.
@@ -36,7 +36,7 @@ class LakeOperator(BaseOperator):
     ui_color = "#fff4bd"
 
     def __init__(self, *, ducklake_conn_id: str = DEFAULT_CONN_ID, **kwargs: Any) -> None:
-        given = (name for name in kwargs if not name.startswith("_"))  # others are Airflow's own
+        given = (name for name in kwargs if not name.startswith("_"))  # names with `_` are internal to Airflow
         refuse_unknown(f"{type(self).__name__} of task `{kwargs.get('task_id')}`", given, _known_to(type(self)))
         policy = retry_policy()
         if policy is not None and "retry_policy" not in (kwargs.get("default_args") or {}):
@@ -53,31 +53,31 @@ class LakeOperator(BaseOperator):
 
     @contextmanager
     def working(self, what: str) -> Iterator[None]:
-        """Do the work of the task: errors that no other attempt mends end it, and it can be killed.
+        """Run the work of the task in a `with` block: terminal errors fail the task, and the work can be killed.
 
         Args:
-            what: What has failed, should it fail.
+            what: The beginning of the message if it fails.
         """
         self._at_work = True
         try:
             with failures(what):
                 yield
         except Exception:
-            if self._ended:  # it is the job of Spark's that was cancelled for it
+            if self._ended:  # the error comes from the Spark job that `on_kill` cancelled
                 raise SystemExit(self._asked_to_end) from None
             raise
         finally:
             self._at_work = False
 
     def on_kill(self) -> None:
-        """End the task: what it has not committed is rolled back, its Spark jobs are cancelled, its files removed."""
+        """End the task: roll back its open transaction, cancel its Spark jobs and remove its files."""
         if self._at_work:
             self._ended = True
-            # A call that waits for a job would not end with an exception: on its way out it speaks to Spark once more,
-            # which answers after the job. So the job goes, and the call fails by itself.
+            # An exception here would not end a call that waits for a Spark job: while unwinding, the call asks Spark
+            # once more, and Spark answers after the job only. Cancelling the job makes the call fail by itself.
             if self._spark is not None and self._spark.cancel():
                 return
-            # Airflow only calls this, and would let the task go on.
+            # Airflow only calls `on_kill` and would let the task continue.
             raise SystemExit(self._asked_to_end)
 
     @property
@@ -85,5 +85,5 @@ class LakeOperator(BaseOperator):
         return f"task `{self.task_id}` was asked to end"
 
     def is_mapped_copy(self) -> bool:
-        """Whether this is made for one of many mapped tasks: the DAG does not know what it adds."""
+        """Return whether this is the copy of a mapped operator for one task. The DAG does not see what a copy sets."""
         return bool(getattr(self, "_BaseOperator__from_mapped", False))

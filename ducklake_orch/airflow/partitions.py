@@ -1,4 +1,4 @@
-"""From the partition of a run to a slice of a table."""
+"""Converts the partition of a run to a slice of a table."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ Keys = str | Sequence[str] | None
 
 @dataclass(frozen=True)
 class Partitioning:
-    """How the partitions of a table are told from keys.
+    """How partition keys map to the partitions of a table.
 
     Attributes:
-        expr: The column that holds the key, or an expression; for several dimensions a mapping of them.
-        window: How long a key that is a time lasts: `day`, `hour`, `15 minutes`; by default as precise as its text is,
-            or the run's data interval. A logical date means its day, unless the column holds times and it is not
-            midnight: then it has to be said.
-        format: How such a key is written, as `strptime` takes it.
+        expr: The column that holds the key, or an expression; for several dimensions a mapping from each to one.
+        window: The length of a key that is a time: `day`, `hour`, `15 minutes`; by default the precision of its text,
+            or the run's data interval. A logical date means its day. If the column holds times and the date is not
+            midnight, `window` is required.
+        format: The format of such a key for `strptime`.
         timezone: The zone of such keys.
     """
 
@@ -34,18 +34,18 @@ class Partitioning:
     timezone: str = "UTC"
 
     def slice(self, what: str, keys: Keys, context: Mapping[str, Any]) -> Slice | None:
-        """Return the partitions that a task is for; None of a table without.
+        """Return the partitions that a task writes or reads; None for an unpartitioned table.
 
-        The keys are those of the task, else that of its run, else those that the writes which triggered the run have
-        told, else the run's data interval or logical date.
+        The keys are those of the task, else that of its run, else those in the events of the writes that triggered the
+        run, else the run's data interval or logical date.
 
         Args:
             what: The task, for messages.
-            keys: The keys that the task was given; None where it was given none.
-            context: Its context.
+            keys: The keys of the task; None if it has none.
+            context: The context of the task.
 
         Raises:
-            ConfigError: When there is no key, or nothing to find it by.
+            ConfigError: If there is no key, or no column for it.
         """
         given = _listed(keys)
         _refuse_nothing(what, keys, given)
@@ -71,7 +71,7 @@ class Partitioning:
         return Slice.of_many(names, cells)
 
     def check(self, what: str, part: Slice, columns: Mapping[str, PartitionColumn]) -> None:
-        """Refuse keys that are moments, where the column holds times: nobody knows how long they last."""
+        """Refuse keys that are moments if the column holds times, because their length is unknown."""
         for position, name in enumerate(part.dimensions):
             if columns[name].kind not in (Kind.DATE, Kind.TIMESTAMP, Kind.INSTANT):
                 continue
@@ -98,7 +98,7 @@ class Partitioning:
         if not isinstance(moment, datetime):
             raise ConfigError(f"{what}: its run has neither a partition key nor a logical date.", remedy=_GIVE)
         key = key_of_time(moment, self._zone, unit=self.window or "day", fmt=self.format)
-        # Midnight is the day's; any other time of the day may be that of an hour, of which a day has more.
+        # Midnight means the day. Any other time can mean an hour, and a day has several runs then.
         is_midnight = key.window is not None and moment == key.window.start
         return key._replace(guessed=self.window is None and not is_midnight)
 
@@ -115,12 +115,12 @@ _GIVE = 'Start it with one, or give the task `partition_key="…"`.'
 
 
 def given_keys(keys: Keys, is_given: bool) -> Keys:
-    """Return the keys of a task: a template, or another task's result, that came to nothing is not none at all."""
+    """Return the keys of a task. An empty template or result of another task counts as given, so it is refused."""
     return "" if is_given and keys is None else keys
 
 
 def _refuse_nothing(what: str, keys: Keys, given: list[str]) -> None:
-    """Refuse what a template renders where there is no value, and a list of no keys."""
+    """Refuse the text that a template renders without a value, and an empty list of keys."""
     if keys is not None and (not given or any(key.strip() in ("", "None") for key in given)):
         raise ConfigError(
             f"{what}: `partition_key` has become {keys!r}, which names no partition.",

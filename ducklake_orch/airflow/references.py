@@ -1,4 +1,4 @@
-"""What connections of other types say of a lake, so that credentials live once."""
+"""Reads fields of a lake from connections of other types, so that each credential is stored once."""
 
 import json
 from collections.abc import Iterable
@@ -12,9 +12,9 @@ from ducklake_orch.config.nearest import nearest
 from ducklake_orch.errors import ConfigError
 
 _CATALOGS = {"postgres": "postgres", "mysql": "mysql"}
-# Names of parameters in their extra, as ours.
+# Names of parameters in their extra, mapped to fields of a catalog.
 _CATALOG_EXTRA = {"postgres": {"sslmode": "sslmode", "options": "options"}, "mysql": {"ssl_mode": "ssl_mode"}}
-# What is for Airflow's own hooks, and says nothing of the server or how to log in.
+# Parameters of Airflow's own hooks, which do not affect the server or the login.
 _CLIENT_ONLY = {
     "postgres": ("cursor", "sqlalchemy_scheme", "sqlalchemy_query", "enable_log_db_messages"),
     "mysql": ("cursor", "sqlalchemy_scheme", "sqlalchemy_query", "charset", "client", "local_infile"),
@@ -34,7 +34,7 @@ _AZURE_EXTRA = {
     "account_key": "account_key",
     "shared_access_key": "account_key",
 }
-# Ways to log in that DuckDB has not.
+# Login methods that DuckDB does not support.
 _AZURE_OTHERS = (
     "sas_token",
     "client_secret_auth_config",
@@ -45,7 +45,7 @@ Fields = dict[str, Any]
 
 
 def catalog_fields(connection: Connection) -> Fields:
-    """Return the catalog that a connection to a database is."""
+    """Return the fields of a catalog from a connection to a database."""
     kind = _CATALOGS.get(_type(connection))
     if kind is None:
         raise _wrong(connection, "catalog_conn_id", _CATALOGS)
@@ -55,7 +55,7 @@ def catalog_fields(connection: Connection) -> Fields:
 
 
 def storage_fields(connection: Connection) -> Fields:
-    """Return what a connection to a cloud says of a storage: who asks, and where. The bucket is not among it."""
+    """Return the credentials and the endpoint of a storage from a connection to a cloud. It has no bucket."""
     readers = {"aws": _aws, "google_cloud_platform": _google, "wasb": _azure}
     if _type(connection) not in readers:
         raise _wrong(connection, "storage_conn_id", readers)
@@ -63,7 +63,7 @@ def storage_fields(connection: Connection) -> Fields:
 
 
 def spark_settings(connection: Connection) -> Fields:
-    """Return which session a connection to Spark means."""
+    """Return the Spark settings of a connection to Spark."""
     kind, host = _type(connection), connection.host or ""
     if kind == "spark":
         return {"master": f"{host}:{connection.port}" if connection.port else host}
@@ -78,7 +78,7 @@ def spark_settings(connection: Connection) -> Fields:
 
 
 def _catalog_extra(connection: Connection, kind: str) -> Fields:
-    """Return what the extra says of a server; what cannot be taken over is refused, for it says whom to trust."""
+    """Return the fields in the extra of a server. Refuse unsupported ones, because they can decide whom to trust."""
     extra = _extra(connection)
     known = _CATALOG_EXTRA[kind]
     fields = {known[name]: value for name, value in extra.items() if name in known and value}

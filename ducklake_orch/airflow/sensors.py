@@ -1,4 +1,4 @@
-"""Sensors: wait until rows of a table have changed, or until a partition has some."""
+"""Sensors that wait until rows of a table have changed, or until a partition has rows."""
 
 import logging
 from collections.abc import Mapping
@@ -21,12 +21,12 @@ log = logging.getLogger("ducklake_orch")
 
 
 class LakeSensor(BaseSensorOperator):
-    """Waits for something in a lake.
+    """The base of sensors that wait for a state of a lake.
 
     Args:
         ducklake_conn_id: The connection to the lake.
-        deferrable: Wait in the triggerer, and take no worker meanwhile.
-        wait_when_down: Go on waiting while the lake does not answer; else the task fails, and may be tried again.
+        deferrable: Wait in the triggerer, without occupying a worker.
+        wait_when_down: Keep waiting while the lake does not answer; else the task fails and can be retried.
         **kwargs: Arguments of every sensor.
     """
 
@@ -52,15 +52,15 @@ class LakeSensor(BaseSensorOperator):
         return DuckLakeHook(ducklake_conn_id=self.ducklake_conn_id)
 
     def look(self, context: Context) -> dict[str, Any] | None:
-        """Return what there is to tell once it has come; None while it has not."""
+        """Check the lake once: return the sensor's result if the state is reached, else None."""
         raise NotImplementedError
 
     def trigger(self, context: Context) -> DuckLakeSnapshotTrigger:
-        """Return what fires when it is worth looking again."""
+        """Return a trigger that fires when the lake should be checked again."""
         raise NotImplementedError
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Look once."""
+        """Check the lake once."""
         found: dict[str, Any] | None = None
         with failures(f"`{self.task_id}` cannot wait"):
             try:
@@ -78,11 +78,11 @@ class LakeSensor(BaseSensorOperator):
         return self.look_again(context)
 
     def look_again(self, context: Context, event: Mapping[str, Any] | None = None) -> Any:
-        """Look once the trigger has fired, and wait on if that was not enough.
+        """Check the lake after the trigger has fired, and defer again if the state is not reached.
 
         Args:
             context: The context of the task.
-            event: What the trigger said.
+            event: The event of the trigger.
         """
         found = self.poke(context)
         if found.is_done:
@@ -97,13 +97,13 @@ class LakeSensor(BaseSensorOperator):
 
 
 class DuckLakeSnapshotSensor(LakeSensor):
-    """Waits until rows of a table have changed; compaction changes none.
+    """Waits until rows of a table have changed. Compaction does not change rows.
 
     Args:
-        table: `table` or `schema.table`; without one every snapshot of the lake counts.
-        since: Since when: the id of a snapshot, or a time as ISO 8601; by default since the last run of this DAG that
-            succeeded began, so that the first run only waits for rows.
-        **kwargs: Those of `LakeSensor`.
+        table: `table` or `schema.table`; without a table, every snapshot of the lake counts.
+        since: A snapshot id or a time in ISO 8601: only later changes count. By default the start of this DAG's last
+            successful run, so that the first run waits only for rows to exist.
+        **kwargs: Arguments of `LakeSensor`.
     """
 
     template_fields = (*LakeSensor.template_fields, "table", "since")
@@ -121,9 +121,9 @@ class DuckLakeSnapshotSensor(LakeSensor):
         return change.told(ducklake_conn_id=self.ducklake_conn_id, table=self.table) if change else None
 
     def trigger(self, context: Context) -> DuckLakeSnapshotTrigger:
-        """Return what fires for a change."""
+        """Return a trigger that fires for a change."""
         after, since = self._since(context)
-        # Without either the trigger would begin with what comes from now on.
+        # Without `after` and `since`, the trigger would report only changes from now on.
         return _trigger(self, self.table, 0 if since is None and after is None else after, since)
 
     def _since(self, context: Context) -> tuple[int | None, datetime | None]:
@@ -149,15 +149,15 @@ class DuckLakePartitionSensor(LakeSensor):
 
     Args:
         table: `table` or `schema.table`.
-        partition_expr: The column that holds the partition's key, as of `DuckLakeWriteOperator`.
+        partition_expr: The column that holds the partition's key, as in `DuckLakeWriteOperator`.
         partition_key: The key; by default the run's, else those of the writes that triggered it, else its data
             interval or logical date.
-        partition_window: How long a key that is a time lasts.
-        partition_format: How such a key is written.
+        partition_window: The length of a key that is a time.
+        partition_format: The format of such a key.
         partition_timezone: The zone of such keys.
-        where: Which rows count, in DuckDB's SQL: instead of a partition, or beside it.
-        min_rows: So many of them.
-        **kwargs: Those of `LakeSensor`.
+        where: A condition in DuckDB's SQL for the rows that count; instead of a partition, or in addition to it.
+        min_rows: The minimum number of such rows.
+        **kwargs: Arguments of `LakeSensor`.
     """
 
     template_fields = (*LakeSensor.template_fields, "table", "partition_key", "where", "min_rows")
@@ -185,13 +185,13 @@ class DuckLakePartitionSensor(LakeSensor):
         self.partition_timezone = partition_timezone
         self.where = where
         self.min_rows = min_rows
-        # The change of the table that the last look saw; 0 for none, as where the lake did not answer.
+        # The snapshot of the table's change at the last check; 0 for none, also if the lake did not answer.
         self._seen = 0
 
     def look(self, context: Context) -> dict[str, Any] | None:
-        """Return how many rows there are, if there are enough."""
+        """Return the number of rows if there are enough."""
         lake = self.hook.lake()
-        # Before the rows are counted: what is written meanwhile is worth another look.
+        # Read before the rows are counted, so that a write during the count triggers another check.
         change = latest_change(lake, self.table)
         self._seen = change.snapshot_id if change else 0
         where, keys = self._condition(context, lake)
@@ -204,11 +204,11 @@ class DuckLakePartitionSensor(LakeSensor):
         return change.told(rows=rows, **about) if rows >= int(self.min_rows) else None
 
     def trigger(self, context: Context) -> DuckLakeSnapshotTrigger:
-        """Return what fires for the next change of the table after the one that was seen."""
+        """Return a trigger that fires for the next change of the table after the last check."""
         return _trigger(self, self.table, self._seen, None)
 
     def _condition(self, context: Context, lake: DuckLake) -> tuple[str | None, list[str]]:
-        """Return which rows count; None while there is no table to ask for them."""
+        """Return the condition of the rows that count, None while the table does not exist, and the keys."""
         what = f"Sensor `{self.task_id}`"
         partitioning = Partitioning(
             self.partition_expr, self.partition_window, self.partition_format, self.partition_timezone

@@ -1,4 +1,4 @@
-"""The Spark session of a task: the one that runs, else one that is stopped with the task."""
+"""The Spark session of a task: the running one, else a new one that stops with the task."""
 
 import logging
 from collections.abc import Callable
@@ -11,18 +11,18 @@ from ducklake_orch.airflow.connection import SparkSettings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# How long Spark may take to say which jobs it has cancelled.
+# How long Spark may take to answer which jobs it has cancelled.
 _PATIENCE = 20.0
 log = logging.getLogger("ducklake_orch")
 
 
 class TaskSpark:
-    """The Spark session of a block: started when it is asked for, stopped at the end if nobody else had started it.
+    """The Spark session of a `with` block: started on first use, and stopped at the end unless it ran before.
 
-    Its jobs are cancelled when the block fails, for a killed task must not go on in the cluster.
+    If the block fails, its jobs are cancelled, because a killed task must not keep running in the cluster.
 
     Args:
-        settings: Tells what the connection says about it.
+        settings: Returns the Spark settings of the connection.
     """
 
     def __init__(self, settings: Callable[[], SparkSettings]) -> None:
@@ -41,9 +41,9 @@ class TaskSpark:
         return self._session
 
     def cancel(self) -> bool:
-        """Cancel the jobs that run; return whether there were any: whoever waits for one then gets an error.
+        """Cancel the running jobs, and return whether there were any. Calls that wait for them then raise an error.
 
-        It can be called in the middle of a call of Spark's: Py4J has a connection for each thread.
+        The method can be called during another call to Spark, because Py4J has a connection for each thread.
         """
         from ducklake_orch.spark.running import cancel_jobs
 
@@ -73,11 +73,11 @@ class TaskSpark:
 
 
 def session_of(settings: SparkSettings) -> "tuple[SparkSession, bool]":
-    """Return a session, and whether it was started for it."""
+    """Return the running session or a new one, and whether it is new."""
     from ducklake_orch.spark.session import check_pyspark, local_session
 
     check_pyspark()
-    # Airflow logs all of INFO, and Py4J tells of every connection there.
+    # Airflow logs everything from INFO on, and Py4J logs every connection at INFO.
     logging.getLogger("py4j").setLevel(logging.WARNING)
     from pyspark.sql import SparkSession
 

@@ -1,4 +1,4 @@
-"""The trigger: fires when rows of a table have changed, for assets that are watched and for sensors that wait."""
+"""The trigger that fires when rows of a table have changed, for asset watchers and deferred sensors."""
 
 import asyncio
 import logging
@@ -16,18 +16,17 @@ log = logging.getLogger("ducklake_orch")
 
 
 class DuckLakeSnapshotTrigger(BaseEventTrigger):
-    """Fires each time that rows of a table have changed, whoever changed them.
+    """Fires each time that rows of a table have changed, whichever writer changed them.
 
-    A table or lake that is not there yet, or does not answer, is waited for. An `AssetWatcher` fires for changes from
-    its first look on. Airflow 3.3 and later keep which one was the last, so that none is missed when the triggerer is
-    started anew.
+    It waits for a table or lake that does not exist yet or does not answer. An `AssetWatcher` fires for changes since
+    its first check. Airflow 3.3 and later store the last change, so that none is missed when the triggerer restarts.
 
     Args:
         ducklake_conn_id: The connection to the lake.
-        table: `table` or `schema.table`; without one every snapshot of the lake counts.
-        after: Fire for what came after this snapshot.
-        since: Fire for what came since this time, as ISO 8601.
-        poke_interval: Seconds between two looks.
+        table: `table` or `schema.table`; without a table, every snapshot of the lake counts.
+        after: Fire for changes after this snapshot.
+        since: Fire for changes after this time, in ISO 8601.
+        poke_interval: Seconds between two checks.
     """
 
     def __init__(
@@ -38,7 +37,7 @@ class DuckLakeSnapshotTrigger(BaseEventTrigger):
         since: str | None = None,
         poke_interval: float = 30.0,
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # Airflow's
+        super().__init__()  # type: ignore[no-untyped-call]  # Airflow's class is untyped
         self.ducklake_conn_id = ducklake_conn_id
         self.table = table
         self.after = after
@@ -46,13 +45,13 @@ class DuckLakeSnapshotTrigger(BaseEventTrigger):
         self.poke_interval = poke_interval
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what makes it anew in the triggerer; there is no secret in it."""
+        """Return the class path and the arguments that recreate the trigger. They contain no secret."""
         names = ("ducklake_conn_id", "table", "after", "since", "poke_interval")
         path = f"{type(self).__module__}.{type(self).__qualname__}"
         return path, {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look again and again."""
+        """Check the lake every `poke_interval` seconds."""
         mark = self.after if self.after is not None else await self._stored()
         since = datetime.fromisoformat(self.since) if self.since is not None else None
         if mark is None and since is None:
@@ -64,7 +63,7 @@ class DuckLakeSnapshotTrigger(BaseEventTrigger):
             if change is not None and is_newer(change, mark, since):
                 about = {"ducklake_conn_id": self.ducklake_conn_id, "table": self.table}
                 yield TriggerEvent(change.told(previous_snapshot_id=mark, **about))
-                # Not before: an event that is told twice is better than one that is lost.
+                # Stored only after the event: an event that is sent twice is better than a lost one.
                 mark, since = change.snapshot_id, None
                 await self._store(mark)
             await asyncio.sleep(self.poke_interval)

@@ -1,4 +1,4 @@
-"""Values of Python as SQL: a value that is missing is NULL, and what a lake cannot store is refused by name."""
+"""Converts Python values to SQL literals: missing values become NULL, and unsupported types are refused."""
 
 import math
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def sql_value(value: Any) -> str:
-    """Return a value as SQL.
+    """Return a value as a SQL literal.
 
-    None, and what pandas and numpy have for it (NA, NaT, NaN), is NULL.
+    None and the missing values of pandas and numpy (NA, NaT, NaN) become NULL.
 
     Raises:
-        DataError: When it is of a type that no column can have.
+        DataError: If no column can hold a value of this type.
     """
     if hasattr(value, "tolist") and type(value).__module__ == "numpy":
         value = _from_numpy(value)
@@ -52,7 +52,7 @@ def sql_value(value: Any) -> str:
 
 
 def _is_nan(value: Any) -> bool:
-    """Whether it is NaN or NaT: they alone are not what they are."""
+    """Return whether a value is NaN or NaT, the only values that differ from themselves."""
     try:
         return bool(value != value)
     except (TypeError, ValueError):
@@ -60,7 +60,7 @@ def _is_nan(value: Any) -> bool:
 
 
 def _from_numpy(value: Any) -> Any:
-    """Return a scalar or array of numpy as what Python has for it."""
+    """Return a numpy scalar or array as Python values."""
     if value.dtype.kind not in "mM":
         return value.tolist()
     if value.ndim:
@@ -68,7 +68,7 @@ def _from_numpy(value: Any) -> Any:
     if _is_nan(value):
         return None
     if value.dtype.kind == "M":
-        return str(value).replace("T", " ")  # Python has no nanoseconds
+        return str(value).replace("T", " ")  # Python's datetime has no nanoseconds
     whole = value.astype("timedelta64[us]")
     if whole != value:
         raise DataError(f"{value!r} is finer than a microsecond, and no lake holds that.", remedy="Round it.")
@@ -76,7 +76,7 @@ def _from_numpy(value: Any) -> Any:
 
 
 def _interval(value: timedelta) -> str:
-    if getattr(value, "nanoseconds", 0):  # of pandas
+    if getattr(value, "nanoseconds", 0):  # pandas' Timedelta
         raise DataError(f"{value!r} is finer than a microsecond, and no lake holds that.", remedy="Round it.")
     return f"to_microseconds({value // _MICROSECOND})"
 

@@ -1,4 +1,4 @@
-"""What has changed in a lake, for those who wait for it."""
+"""Finds the latest change in a lake, for sensors and triggers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,23 +14,23 @@ class Change:
     """The latest change of the rows of a table, or of the lake.
 
     Attributes:
-        snapshot_id: The snapshot that made it.
-        snapshot_time: When that was.
+        snapshot_id: The snapshot of the change.
+        snapshot_time: The commit time of the snapshot.
     """
 
     snapshot_id: int
     snapshot_time: datetime
 
     def told(self, **more: Any) -> dict[str, Any]:
-        """Return what an event or a sensor says about it."""
+        """Return the change as the payload of an event or a sensor."""
         when = self.snapshot_time.isoformat()
         return {"schema_version": 1, "snapshot_id": self.snapshot_id, "snapshot_time": when, **more}
 
 
 def latest_change(lake: DuckLake, table: str | None) -> Change | None:
-    """Return the latest snapshot that changed rows of a table; without one, the latest of the lake.
+    """Return the latest snapshot that changed rows of a table or, without a table, the latest snapshot of the lake.
 
-    Compaction moves rows and changes none. None where there is no such table, or lake, yet.
+    Compaction moves rows but changes none. The result is None while the table or the lake does not exist.
     """
     try:
         if table is None:
@@ -45,7 +45,7 @@ def latest_change(lake: DuckLake, table: str | None) -> Change | None:
 
 
 def _before_history(lake: DuckLake, table: str) -> Change | None:
-    """Return the latest change of a table whose snapshots have expired, as far as its files tell; None for no rows."""
+    """Return the latest change of a table whose snapshots have expired, judged by its files; None without rows."""
     there = lake.table(table)
     if not there.count():
         return None
@@ -55,13 +55,13 @@ def _before_history(lake: DuckLake, table: str) -> Change | None:
 
 
 def is_newer(change: Change | None, after: int | None, since: datetime | None) -> bool:
-    """Whether a change came after a snapshot and since a time."""
+    """Return whether a change is later than a snapshot and a time."""
     if change is None:
         return False
     return (after is None or change.snapshot_id > after) and (since is None or change.snapshot_time > since)
 
 
 def previous_start(context: Mapping[str, Any]) -> datetime | None:
-    """Return when the last run of this DAG that succeeded began."""
+    """Return the start time of this DAG's last successful run."""
     found = context.get("prev_start_date_success")
     return found if isinstance(found, datetime) else None

@@ -1,4 +1,4 @@
-"""Which task is at work: what its snapshots say of it, and which attempts are one piece of work."""
+"""The running task: the idempotency keys that its attempts share, and the commit messages of its snapshots."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Any, Self
 from ducklake_orch.results import CommitInfo
 from ducklake_orch.slices.vocabulary import bounded_key
 
-# How often an attempt has written to a table in this process.
+# How many times an attempt has written to each table in this process.
 _writes: Counter[tuple[str, str]] = Counter()
 
 
@@ -17,12 +17,12 @@ class Work:
     """A task of a run.
 
     Attributes:
-        dag_id: Its DAG.
+        dag_id: The DAG of the task.
         run_id: The run.
         task_id: The task.
-        map_index: Which of the mapped tasks; -1 of one that is not mapped.
-        attempt: What tells this attempt from others.
-        try_number: Which try it is.
+        map_index: The index of a mapped task; -1 if it is not mapped.
+        attempt: An id that distinguishes this attempt from others.
+        try_number: The number of the attempt.
     """
 
     dag_id: str
@@ -48,7 +48,7 @@ class Work:
 
     @classmethod
     def running(cls) -> Self | None:
-        """Return the task that runs in this process; None outside of tasks."""
+        """Return the task that runs in this process; None outside tasks."""
         from airflow.sdk import get_current_context
 
         try:
@@ -57,14 +57,14 @@ class Work:
             return None
 
     def idempotency_key(self, table: str) -> str:
-        """Return the key of this attempt's next write to a table; other attempts have the same ones, in their order."""
+        """Return the key of this attempt's next write to a table. Every attempt has the same keys in the same order."""
         _writes[self.attempt, table] += 1
         ordinal = _writes[self.attempt, table]
         whole = (self.dag_id, self.run_id, self.task_id, self.map_index, table, ordinal)
         return bounded_key(f"airflow:{self.dag_id[:80]}:{self.task_id[:80]}", *whole)
 
     def commit_info(self, what: str, partitions: list[str] | None = None) -> CommitInfo:
-        """Return what a snapshot says about the task that made it."""
+        """Return the commit message and extra of a snapshot that the task writes."""
         about: dict[str, Any] = {
             "dag_id": self.dag_id,
             "run_id": self.run_id,

@@ -1,4 +1,4 @@
-"""Operators that write to a table of a lake."""
+"""Operators that write a frame, a query or files to a table of a lake."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -20,37 +20,37 @@ from ducklake_orch.errors import ConfigError
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
 
-# What functions get, beside the context's variables, when they have such parameters.
+# Arguments that functions get in addition to the context's variables, if they have such parameters.
 GIVEN = ("spark", "partition_keys")
 
 
 class TableWriter(LakeOperator):
-    """Writes a frame to a table: one snapshot, once, however often the task is tried.
+    """Writes a frame to a table in one snapshot, once over all attempts of the task.
 
-    It returns a reference to the rows, as JSON: where they are and what the write did. A task that was killed or failed
-    and is tried again appends nothing twice; one that replaces rows and is cleared replaces them anew.
+    The task returns a JSON reference to the rows: where they are and what the write did. A retried task that was killed
+    or failed never appends twice. A cleared task that replaces rows replaces them again.
 
     Args:
         table: `table` or `schema.table`.
-        mode: `append`, `merge`, `overwrite_partitions`, `replace_where`, `error`, `ignore`, or `overwrite`, which is
-            the default: the rows of the run's partitions, or all of a table without.
+        mode: `append`, `merge`, `overwrite_partitions`, `replace_where`, `error`, `ignore`, or the default `overwrite`,
+            which replaces the rows of the run's partitions, or all rows of an unpartitioned table.
         ducklake_conn_id: The connection to the lake.
         partition_expr: The column that holds the partition key, or an expression in DuckDB's SQL; for several
-            dimensions a mapping of them.
-        partition_key: The key, or several; by default the run's, else those of the writes that triggered it, else its
-            data interval or logical date. Of several dimensions the keys, sorted by the names of the dimensions, with
-            `|` between them.
-        partition_window: How long a key that is a time lasts: `day`, `hour`, `15 minutes`; by default as precise as
-            its text is, or the data interval. A logical date means its day; of a column of times, only at midnight.
-        partition_format: How such a key is written, `%Y%m%d` say.
+            dimensions a mapping from each dimension to one.
+        partition_key: One key or several; by default the run's, else those of the writes that triggered it, else its
+            data interval or logical date. A key of several dimensions joins their keys with `|`, sorted by the names of
+            the dimensions.
+        partition_window: The length of a key that is a time: `day`, `hour`, `15 minutes`; by default the precision of
+            its text, or the data interval. A logical date means its day; for a column of times, only at midnight.
+        partition_format: The format of such a key, for example `%Y%m%d`.
         partition_timezone: The zone of such keys.
-        keys: Of mode `merge`.
-        where: Of mode `replace_where`.
-        partition_by: The layout of a new table; by default its partition keys.
+        keys: The key columns of mode `merge`.
+        where: The condition of mode `replace_where`.
+        partition_by: The partitioning of a new table; by default its partition keys.
         sort_by: Sort keys of a new table.
         schema_evolution: `error`, `add` or `promote`.
-        idempotency_key: Another key than that of the task.
-        **kwargs: Arguments of every operator; `outlets` are the table's asset by default.
+        idempotency_key: A key to use instead of the task's.
+        **kwargs: Arguments of every operator; `outlets` is the table's asset by default.
     """
 
     template_fields = (
@@ -97,10 +97,10 @@ class TableWriter(LakeOperator):
         self.sort_by = sort_by
         self.schema_evolution = schema_evolution
         self.idempotency_key = idempotency_key
-        # What OpenLineage is told once the task is done.
+        # Reported to OpenLineage after the task.
         self._read: list[str] = []
         self._written: dict[str, Any] | None = None
-        # A name that is only known at run time cannot be in the DAG.
+        # A templated name is known at run time only, so it cannot be an outlet in the DAG.
         if "outlets" not in kwargs and not self.is_mapped_copy() and "{{" not in f"{table}{ducklake_conn_id}":
             self.outlets = [ducklake_asset(table, lake=ducklake_conn_id)]
 
@@ -124,7 +124,7 @@ class TableWriter(LakeOperator):
             return written
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> "OperatorLineage[Any, Any] | None":
-        """Tell OpenLineage what was read and written."""
+        """Return for OpenLineage what the task read and wrote."""
         return lineage(self.hook, self._read, self._written) if self._written is not None else None
 
     @property
@@ -153,17 +153,17 @@ class TableWriter(LakeOperator):
 
 
 class DuckLakeWriteOperator(TableWriter):
-    """Writes what a function returns, what a query of Spark SQL finds, or files that exist.
+    """Writes the result of a function, the result of a Spark SQL query, or existing files.
 
     Args:
-        python_callable: Returns a frame. It gets those of the context's variables that it has parameters for, `spark`,
-            the session, and `partition_keys`, of which it is to return rows.
-        op_kwargs: Further arguments of it.
-        sql: A query in Spark SQL; `views` says which tables of the lake it sees.
-        views: Names in `sql`, and the tables that they are.
-        files: Parquet files to add, or patterns; they become the lake's own. With `mode="append"`, which is then the
-            default.
-        **kwargs: Those of `TableWriter`.
+        python_callable: A function that returns a frame. It gets the context's variables that it has parameters for,
+            the session as `spark`, and `partition_keys`, the partitions whose rows it must return.
+        op_kwargs: Further arguments of the function.
+        sql: A query in Spark SQL, which reads the tables in `views`.
+        views: The tables of the lake that the query reads, by their names in `sql`.
+        files: Parquet files or patterns to add. The files become the lake's own. The mode must be `append`, which is
+            then the default.
+        **kwargs: Arguments of `TableWriter`.
     """
 
     template_fields = (*TableWriter.template_fields, "op_kwargs", "sql", "views", "files")
@@ -203,12 +203,12 @@ class DuckLakeWriteOperator(TableWriter):
         return super().execute(context)
 
     def frame(self, context: Mapping[str, Any], spark: TaskSpark) -> Any:
-        """Return what the function returns, or the query finds."""
+        """Return the result of the function or of the query."""
         if self.python_callable is not None:
             given = {**context, **(self.op_kwargs or {})}
             return call(self.python_callable, [], given, spark)
         session, lake = spark.session(), self.hook.lake()
-        # All of them as of one snapshot: they are to fit together.
+        # All views read one snapshot, so that they are consistent with each other.
         at = lake.snapshots(limit=1)[0].snapshot_id if self.views else None
         for name, table in (self.views or {}).items():
             lake.read(table, session, snapshot=at).createOrReplaceTempView(name)
@@ -233,7 +233,7 @@ class DuckLakeWriteOperator(TableWriter):
 
 
 def call(function: Callable[..., Any], arguments: Sequence[Any], given: Mapping[str, Any], spark: TaskSpark) -> Any:
-    """Call a function with those of the given values that it has parameters for, and the session when it wants it."""
+    """Call a function with the given values that it has parameters for, and with the session if it has `spark`."""
     parameters = inspect.signature(function).parameters
     if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
         chosen = dict(given)

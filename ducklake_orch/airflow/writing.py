@@ -1,4 +1,4 @@
-"""A frame on its way into a table: which rows it replaces, what the snapshot says, and what the next task gets."""
+"""Writes a frame to a table: the rows it replaces, the commit message, and the reference for the next task."""
 
 import logging
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from ducklake_orch.slices.frames import typed
 
 log = logging.getLogger("ducklake_orch")
 WRITE_MODES = ("overwrite", "append", "merge", "overwrite_partitions", "replace_where", "error", "ignore")
-# So many partitions are listed in results.
+# A result lists at most this many partitions.
 _LISTED = 100
 
 
@@ -27,10 +27,10 @@ class Writing:
 
     Attributes:
         table: The table.
-        mode: What becomes of the rows that are there; by default those of the run's partitions are replaced, or all.
-        partitioning: How the run's partitions are found in it.
-        idempotency_key: Another key than that of the task.
-        more: Arguments of `DuckLake.write`.
+        mode: What happens to the existing rows; by default those of the run's partitions, or all, are replaced.
+        partitioning: How the run's partitions are found in the table.
+        idempotency_key: A key to use instead of the task's.
+        more: Further arguments of `DuckLake.write`.
     """
 
     table: str
@@ -40,7 +40,7 @@ class Writing:
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def write(self, hook: DuckLakeHook, data: Any, part: Slice | None, work: Work) -> dict[str, Any]:
-        """Write a frame, and return what the next task and the event get."""
+        """Write a frame, and return the reference that the next task and the event get."""
         table, mode = table_name(self.table), self._mode()
         if data is None:
             raise ConfigError(f"Task `{work.task_id}` has no rows for `{table}`: it returned None.", remedy=_RETURN)
@@ -76,7 +76,7 @@ class Writing:
     def _slice(
         self, hook: DuckLakeHook, data: Any, table: TableName, part: Slice, work: Work
     ) -> tuple[Any, str, list[str] | None]:
-        """Return the frame, the condition of the partitions, and the layout of a new table."""
+        """Return the frame, the condition of the partitions, and the partitioning of a new table."""
         data, types = typed(data)
         there = _stored_types(hook, table)
         known = {folded(name) for name in there}
@@ -85,7 +85,7 @@ class Writing:
         return data, condition(part, columns), None if there else partition_transforms(part, columns)
 
     def _replaced(self, mode: str, part: str, work: Work) -> str:
-        """Return which rows are replaced: those of the partitions; of them, with `where`, only those that match."""
+        """Return the condition of the replaced rows: those of the partitions that also match `where`, if given."""
         given = self.more.get("where")
         if given is None:
             return part
@@ -94,7 +94,7 @@ class Writing:
                 f"Task `{work.task_id}` has `where` = {given!r}, and replaces all rows of its partitions.",
                 remedy='Add mode="replace_where": then it replaces only those that match.',
             )
-        return f"({part}) AND ({given}\n)"  # which can end with a comment
+        return f"({part}) AND ({given}\n)"  # a condition can end with a comment
 
     def columns(self, what: str, part: Slice, types: Mapping[str, str]) -> dict[str, PartitionColumn]:
         """Find the columns that hold the keys."""
@@ -104,7 +104,7 @@ class Writing:
 
 
 def reference(hook: DuckLakeHook, result: WriteResult, part: Slice | None, where: str | None) -> dict[str, Any]:
-    """Return what a task hands on instead of rows: where they are, and what the write did."""
+    """Return the reference that a task passes on instead of rows: where they are, and what the write did."""
     written = result.to_dict()
     keys = part.texts if part else []
     return {

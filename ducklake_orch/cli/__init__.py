@@ -1,4 +1,4 @@
-"""The command line, `ducklake-orch`."""
+"""The command line `ducklake-orch`; `main` is its entry point."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""`python -m ducklake_orch.cli`, for where the console script is not on PATH."""
+"""`python -m ducklake_orch.cli`, for environments without the console script on PATH."""
 
 from ducklake_orch.cli import main
 

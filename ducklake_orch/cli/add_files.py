@@ -1,4 +1,4 @@
-"""`ducklake-orch add-files`: Parquet files that exist become files of a table."""
+"""`ducklake-orch add-files`: adds existing Parquet files to a table."""
 
 from typing import Annotated, Literal, cast
 

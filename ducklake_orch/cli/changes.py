@@ -1,4 +1,4 @@
-"""`ducklake-orch changes`: what became of the rows of a table."""
+"""`ducklake-orch changes`: shows the change feed of a table."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Turn a function into a command: options that many commands share are fields of one object."""
+"""Turns functions into commands. The options that commands share are fields of one dataclass."""
 
 import inspect
 from collections.abc import Callable
@@ -9,10 +9,10 @@ from ducklake_orch.cli.failure import reporting
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
-    """Return what typer takes: the fields of the function's first parameter become options of the command.
+    """Return a function for typer, in which the fields of the first parameter are options of the command.
 
     Args:
-        function: Its first parameter is a dataclass of options, `LakeOptions` say; the others are the command's own.
+        function: Its first parameter is a dataclass of options, such as `LakeOptions`. The others are its own options.
     """
     first, *own = inspect.signature(function).parameters.values()
     shared = fields(first.annotation)
@@ -27,6 +27,6 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     parameters += [
         inspect.Parameter(field.name, keyword, default=field.default, annotation=field.type) for field in shared
     ]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer asks `inspect`
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it by `inspect`
     run.__doc__ = function.__doc__
     return run

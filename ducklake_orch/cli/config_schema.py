@@ -1,4 +1,4 @@
-"""`ducklake-orch config-schema`."""
+"""`ducklake-orch config-schema`: prints the JSON Schema of the configuration file."""
 
 from ducklake_orch.cli.options import OutputOptions
 from ducklake_orch.cli.output import print_json

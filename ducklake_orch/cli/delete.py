@@ -1,4 +1,4 @@
-"""`ducklake-orch delete`: rows that meet a condition go, or are only counted."""
+"""`ducklake-orch delete`: deletes or counts the rows that meet a condition."""
 
 from typing import Annotated
 

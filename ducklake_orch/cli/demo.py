@@ -1,4 +1,4 @@
-"""`ducklake-orch demo`: a small lake of your own, with a week of orders that Spark writes and reads back."""
+"""`ducklake-orch demo`: creates a small lake, in which Spark writes a week of orders and reads it back."""
 
 import shlex
 from importlib.util import find_spec
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ducklake_orch.results import ExecuteResult, WriteResult
 
 _PER_WEEK = 7000
-# The same rows in Spark's SQL and in DuckDB's.
+# The same rows in Spark's SQL and in DuckDB's SQL.
 _SPARK = """SELECT {first} + id AS id,
        element_at(array('north', 'east', 'south', 'west'), CAST(id % 4 AS INT) + 1) AS region,
        CAST((id * 37 % 500) / 4 AS DECIMAL(9, 2)) AS amount,

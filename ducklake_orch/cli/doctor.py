@@ -1,4 +1,4 @@
-"""`ducklake-orch doctor`: is everything there, and does the lake answer?"""
+"""`ducklake-orch doctor`: checks the machine, the configuration and the lake."""
 
 from collections.abc import Iterator
 from contextlib import nullcontext

@@ -1,4 +1,4 @@
-"""What a command says when something goes wrong: one line and a remedy, or JSON; never a secret, rarely a traceback."""
+"""Reports errors of a command as one line and a remedy, or as JSON, without secrets."""
 
 import re
 import traceback
@@ -23,7 +23,7 @@ INTERRUPTED = 130
 
 @contextmanager
 def reporting(options: "OutputOptions") -> Iterator[None]:
-    """Report what a command raises, and exit with the code that it means."""
+    """Report the error that a command raises, and exit with its code."""
     code = FAILED
     with warnings.catch_warnings():
         warnings.simplefilter("default", UserWarning)
@@ -55,7 +55,7 @@ def exit_code(error: DuckLakeOrchError) -> int:
 
 
 def our_error(error: Exception, options: "OutputOptions") -> DuckLakeOrchError:
-    """Return any error as one of ours, without secrets."""
+    """Return any error as a `DuckLakeOrchError` without secrets."""
     if isinstance(error, DuckLakeOrchError):
         return error
     if type(error).__module__.lstrip("_").startswith("duckdb") and options.known_config:
@@ -67,24 +67,24 @@ def our_error(error: Exception, options: "OutputOptions") -> DuckLakeOrchError:
 
 
 def show_error(error: DuckLakeOrchError, *, as_json: bool) -> None:
-    """Report an error: on stdout as JSON, else on stderr."""
+    """Report an error on stdout as JSON, else on stderr as text."""
     if as_json:
         print_json({"error": error.to_dict()})
         return
     notes = getattr(error, "__notes__", [])
-    # Behind it, and in brackets: some remedies are commands that people copy.
+    # The link comes last and in brackets, because some remedies are commands that users copy.
     remedy = f"{error.remedy} (see {error.docs})" if error.remedy else f"See {error.docs}."
     print_problem("error", " ".join([one_line(error.message), *notes]), remedy)
 
 
 def is_usage_error(error: BaseException) -> bool:
-    """Whether the command line was wrong; the parser's own classes differ between versions of typer."""
+    """Return whether the command line was wrong. Versions of typer have different classes for it."""
     return hasattr(error, "format_message") and hasattr(error, "exit_code")
 
 
 def show_usage_error(error: Any, *, as_json: bool) -> None:
     """Report a wrong command line."""
-    # The parser repeats what was given, and that can be a URL with a password.
+    # The parser repeats the argument, which can be a URL with a password.
     message = Scrubber()(str(error.format_message()))
     context = getattr(error, "ctx", None)
     remedy = f"`{context.command_path} --help` explains." if context is not None else None
@@ -92,12 +92,12 @@ def show_usage_error(error: Any, *, as_json: bool) -> None:
 
 
 def _is_interrupt(error: Exception) -> bool:
-    """Whether this is how the engine passes on Ctrl-C while a statement runs."""
+    """Return whether the error is the engine's form of Ctrl-C during a statement."""
     return type(error) is RuntimeError and "interrupted" in str(error)
 
 
 def one_line(message: str) -> str:
-    """Return a message on one line, without the engine's picture of where in the statement it stopped."""
+    """Return a message on one line, without the engine's excerpt of the statement with a caret."""
     head, *picture = re.split(r"\n\s*LINE (\d+):", message, maxsplit=1)
     where = f" (line {picture[0]})" if picture and picture[0] != "1" else ""
     return " ".join(head.split()) + where

@@ -1,4 +1,4 @@
-"""`ducklake-orch fsck`: is the lake whole?"""
+"""`ducklake-orch fsck`: finds and repairs broken states of the lake."""
 
 from typing import TYPE_CHECKING, Annotated
 

@@ -1,4 +1,4 @@
-"""`ducklake-orch health`: how is the lake, and what would help?"""
+"""`ducklake-orch health`: grades the lake and its tables, and names remedies."""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -17,7 +17,7 @@ _STYLES = {"ok": "green", "warn": "yellow", "bad": "bold red"}
 
 
 class Format(StrEnum):
-    """How the report is printed."""
+    """The output format of the report."""
 
     TEXT = "text"
     PROMETHEUS = "prometheus"

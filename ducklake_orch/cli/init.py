@@ -1,4 +1,4 @@
-"""`ducklake-orch init`: a configuration file to start from, and the lake if wanted."""
+"""`ducklake-orch init`: writes a starter configuration file, and creates the lake with `--create`."""
 
 import os
 from pathlib import Path
@@ -32,7 +32,7 @@ def init(
     catalog, storage = _places(name, path.parent, options)
     text = starter_toml(name, *[_url(_seen_from(path.parent, place)) for place in (catalog, storage) if place])
     if create:
-        # Before the file is written: a second try must find what the first one found.
+        # Created before the file is written, so that a second attempt after a failure starts from the same state.
         _create(name, catalog, storage)
     _write(path, text)
     report = {"path": os.path.abspath(path), "lake": name, "created": create}
@@ -44,7 +44,7 @@ def init(
 
 
 def _create_from(path: Path, options: LakeOptions) -> None:
-    """Create the lake that a file names, and leave the file as it is."""
+    """Create the lake that a file configures, without changing the file."""
     from ducklake_orch.lake import DuckLake
 
     lake = DuckLake.from_toml(path, lake=options.lake, create_if_missing=True)
@@ -58,7 +58,7 @@ def _create_from(path: Path, options: LakeOptions) -> None:
 
 
 def _places(name: str, folder: Path, options: LakeOptions) -> tuple[Any, Any]:
-    """Return catalog and storage as given, else beside the new file."""
+    """Return the given catalog and storage; by default they are in the folder of the new file."""
     from ducklake_orch.config.catalogs import CATALOGS
     from ducklake_orch.config.lake import default_catalog, default_storage
     from ducklake_orch.config.storages import STORAGES
@@ -71,7 +71,7 @@ def _places(name: str, folder: Path, options: LakeOptions) -> tuple[Any, Any]:
 
 
 def _seen_from(folder: Path, place: Any) -> Any:
-    """Return a place as the file has to write it: relative paths count from the file's folder there."""
+    """Return a catalog or storage for the file, in which relative paths count from the file's folder."""
     path: Path | None = getattr(place, "path", None)
     if path is None or path.is_absolute():
         return place
@@ -86,7 +86,7 @@ def _create(name: str, catalog: Any, storage: Any) -> None:
     from ducklake_orch.config.loading import load
     from ducklake_orch.lake import DuckLake
 
-    # The environment may hold passwords for this lake, but the file is the one to be written.
+    # Variables can hold passwords for this lake, but they must not select another file or profile.
     elsewhere = {"DUCKLAKE_CONFIG", "DUCKLAKE_PROFILE"}
     environ = {key: value for key, value in os.environ.items() if key not in elsewhere}
     urls = {what: _url(place) for what, place in (("catalog", catalog), ("storage", storage)) if place}

@@ -1,4 +1,4 @@
-"""`ducklake-orch preview`, `tables`, `files`, `snapshots` and `options`: look at a lake."""
+"""`ducklake-orch preview`, `tables`, `files`, `snapshots` and `options`: list the contents of a lake."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`ducklake-orch maintain`: keep a lake in shape, or say what that would do."""
+"""`ducklake-orch maintain`: maintains a lake, or shows the plan."""
 
 from typing import TYPE_CHECKING, Annotated
 

@@ -1,4 +1,4 @@
-"""The options that commands share, and the lake that they mean."""
+"""The options that commands share, and the lake that they select."""
 
 import os
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _LAKE, _OUTPUT = "Which lake", "Output"
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """How a command answers."""
+    """The options for the output of a command."""
 
     json: Annotated[bool, typer.Option("--json", help="Answer with one JSON document.", rich_help_panel=_OUTPUT)] = (
         False
@@ -32,18 +32,18 @@ class OutputOptions:
 
     @property
     def known_config(self) -> "LakeConfig | None":
-        """The lake's configuration, if the command has come that far."""
+        """The lake's configuration; None before it is loaded."""
         return None
 
     @property
     def scrubber(self) -> Scrubber:
-        """What masks the secrets known so far."""
+        """A scrubber that masks the secrets known so far."""
         return self.known_config.scrubber if self.known_config else Scrubber()
 
 
 @dataclass(frozen=True)
 class LakeOptions(OutputOptions):
-    """Which lake a command is about."""
+    """The options that select the lake of a command."""
 
     lake: Annotated[
         str | None, typer.Option(metavar="NAME", help="Name of the lake.", rich_help_panel=_LAKE, show_default=False)
@@ -66,13 +66,13 @@ class LakeOptions(OutputOptions):
 
     @property
     def any_lake_given(self) -> bool:
-        """Whether a lake is named anywhere: on the command line, in the environment, or by a file that is there."""
+        """Whether the command line, the environment or an existing default file names a lake."""
         said = (self.lake, self.config, self.profile, self.catalog, self.storage)
         return any(one is not None for one in said) or _environment("") or self._file is not None
 
     @cached_property
     def loaded(self) -> "Loaded":
-        """The lake's configuration and where its values came from."""
+        """The lake's configuration and the origins of its values."""
         from ducklake_orch.config.loading import load
 
         if not self.any_lake_given:
@@ -88,12 +88,12 @@ class LakeOptions(OutputOptions):
 
     @property
     def known_config(self) -> "LakeConfig | None":
-        """The lake's configuration, if it has been loaded."""
+        """The lake's configuration; None before it is loaded."""
         loaded: Loaded | None = self.__dict__.get("loaded")
         return loaded.config if loaded else None
 
     def open(self) -> "DuckLake":
-        """Return the lake; nothing is connected yet."""
+        """Return the lake, without connecting to it."""
         from ducklake_orch.lake import DuckLake
 
         return DuckLake(self.loaded.config, origins=self.loaded.origins)
@@ -107,7 +107,7 @@ class LakeOptions(OutputOptions):
 
 
 def _environment(field: str) -> bool:
-    """Whether the environment says something about a field of the lake, or about any."""
+    """Return whether a variable sets a field of the lake; the empty name stands for any field."""
     prefix = f"DUCKLAKE_{field}"
     return any(
         value and name.startswith(prefix) and not name.startswith("DUCKLAKE_ORCH_")

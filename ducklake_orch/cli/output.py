@@ -1,4 +1,4 @@
-"""Print for people, with rich, or for programs, as JSON."""
+"""Prints output for users with rich, or for programs as JSON."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from ducklake_orch.results import to_json
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-# Nothing is cut off in a pipe: a table there is as wide as it has to be.
+# The width in a pipe: large enough that no table is cut.
 _WIDTH_OF_A_PIPE = 10_000
 _NUMERIC = re.compile(r"U?\w*INT(EGER)?|DECIMAL\(.*\)|DOUBLE|FLOAT|NUMBER", re.IGNORECASE)
 _COLOURS = {"error": typer.colors.RED, "warning": typer.colors.YELLOW}
@@ -25,14 +25,14 @@ def print_json(value: Any) -> None:
 
 
 def print_problem(kind: str, message: str, remedy: str | None = None) -> None:
-    """Print an error or a warning on stderr, with its remedy on a line of its own."""
+    """Print an error or a warning on stderr, with its remedy on a separate line."""
     typer.echo(f"{typer.style(f'{kind}:', fg=_COLOURS[kind], bold=True)} {message}", err=True)
     if remedy:
         typer.echo(f"{' ' * (len(kind) + 2)}{remedy}", err=True)
 
 
 def console(*, stderr: bool = False) -> "Console":
-    """Return where people read; what is printed is text, whatever brackets and colons it holds."""
+    """Return a console that prints text literally, without rich's markup and emoji codes."""
     from rich.console import Console
 
     terminal = (sys.stderr if stderr else sys.stdout).isatty()
@@ -41,21 +41,21 @@ def console(*, stderr: bool = False) -> "Console":
 
 
 def show(*things: "RenderableType") -> None:
-    """Print texts, tables and the like, one below the other."""
+    """Print texts, tables and other renderables, one below the other."""
     target = console()
     for thing in things:
         target.print(thing)
 
 
 def heading(text: str) -> "RenderableType":
-    """Return a heading with room above."""
+    """Return a heading with an empty line above it."""
     from rich.text import Text
 
     return Text(f"\n{text}", style="bold cyan")
 
 
 def sql_text(sql: str) -> "RenderableType":
-    """Return SQL in colours; wrapped at the edge of a terminal, never cut."""
+    """Return highlighted SQL, which wraps in a terminal and is never cut."""
     from rich.syntax import Syntax
 
     text = Syntax(sql, "sql", theme="ansi_dark", background_color="default").highlight(sql)
@@ -67,16 +67,16 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, right: Seque
     """Return a table.
 
     Args:
-        columns: Headings.
-        rows: Cells; anything that `cell` can show, or a rich renderable.
-        right: Headings of the columns that are numbers.
+        columns: The headings.
+        rows: The cells: values that `cell` can show, or rich renderables.
+        right: Headings of the right-aligned columns.
     """
     from rich import box
     from rich.table import Table
 
     result = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False)
     for name in columns:
-        # Folded, not shortened: the end of a path or an error is what one looks for.
+        # Folded and not shortened, because the end of a path or an error matters most.
         result.add_column(cell(name), overflow="fold", justify="right" if name in right else "left")
     for row in rows:
         result.add_row(*[cell(value) for value in row])
@@ -91,7 +91,7 @@ def rows_table(columns: Sequence[Mapping[str, str]], rows: Sequence[Mapping[str,
 
 
 def cell(value: Any) -> Any:
-    """Return a value as a cell of a table."""
+    """Return the table cell of a value."""
     from rich.text import Text
 
     if value is None:
@@ -100,5 +100,5 @@ def cell(value: Any) -> Any:
         return value
     if isinstance(value, list | tuple | dict):
         value = json.dumps(to_json(value), ensure_ascii=False)
-    # Data must not steer the terminal.
+    # Control characters in data must not reach the terminal.
     return Text("".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in str(value)))

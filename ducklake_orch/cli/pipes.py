@@ -1,4 +1,4 @@
-"""A write that Dagster has started elsewhere by Pipes: the event log gets what the IO manager would have told it."""
+"""Reports a write in a process that Dagster Pipes started, with the same metadata as the IO manager reports."""
 
 import os
 from collections.abc import Iterator
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
     from ducklake_orch.lake import DuckLake
 
-# Dagster sets it for the processes that it starts.
+# Dagster sets this variable for the processes that it starts.
 _STARTED = "DAGSTER_PIPES_CONTEXT"
 
 
 @contextmanager
 def pipes() -> "Iterator[Pipes | None]":
-    """Give what tells Dagster about a write, for a block; None where no Dagster listens."""
+    """Yield the connection to Dagster for a `with` block; None if Dagster did not start this process."""
     if _STARTED not in os.environ:
         yield None
         return
@@ -35,22 +35,22 @@ def pipes() -> "Iterator[Pipes | None]":
 
 
 class Pipes:
-    """Speaks to the Dagster that has started this process.
+    """Reports to the Dagster instance that started this process.
 
     Args:
-        context: Its end of the pipes.
+        context: The Pipes context of this process.
     """
 
     def __init__(self, context: "PipesContext") -> None:
         self._context = context
 
     def idempotency_key(self, *what: Any) -> str:
-        """Return a key that is the same for all attempts at a write: its run, what it makes, and how.
+        """Return an idempotency key that all attempts at a write share: its run, its assets, and its arguments.
 
-        Without `pipes_extras(context)`, nothing is known of the run that this one goes on with, or of the step.
+        Without `pipes_extras(context)`, neither the step nor the run that a re-execution continues is known.
 
         Args:
-            *what: All that tells this write from others of the step.
+            *what: Values that distinguish this write from other writes of the step.
         """
         from ducklake_orch.slices.vocabulary import bounded_key
 
@@ -60,7 +60,7 @@ class Pipes:
 
     @property
     def commit(self) -> CommitInfo:
-        """What the snapshot says about the run."""
+        """The commit message and extra that name the run."""
         context = self._context
         about: dict[str, Any] = {"run_id": context.run_id, "job": context.job_name}
         if self._made:
@@ -77,7 +77,7 @@ class Pipes:
 
     @property
     def _step(self) -> dict[str, str]:
-        """What `pipes_extras` has said."""
+        """The extras that `pipes_extras` passed."""
         return dict(self._context.extras.get("ducklake") or {})
 
     @property
@@ -89,7 +89,7 @@ class Pipes:
         return sorted({span["start"], span["end"]})
 
     def report(self, lake: "DuckLake", table: TableName, result: WriteResult) -> None:
-        """Tell what a write has done."""
+        """Report the figures of a write."""
         from ducklake_orch.slices.vocabulary import told_of
 
         columns = [

@@ -1,4 +1,4 @@
-"""The program and its commands."""
+"""The command-line program and its list of commands."""
 
 import sys
 from collections.abc import Sequence
@@ -28,10 +28,10 @@ from ducklake_orch.cli.write import write
 
 
 class Program(TyperGroup):
-    """The group of all commands: reports wrong usage like every other error, as one line or as JSON."""
+    """The group of all commands. It reports wrong usage like every other error, as one line or as JSON."""
 
     def main(self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **extra: Any) -> Any:  # type: ignore[override]
-        """Run the command that the arguments name; exit with its code, or return it when not `standalone_mode`."""
+        """Run the command that the arguments name; exit with its code, or return it without `standalone_mode`."""
         given = list(sys.argv[1:] if args is None else args)
         try:
             code = super().main(given, standalone_mode=False, **extra)
@@ -53,7 +53,7 @@ app = typer.Typer(
     help="Run a DuckLake lakehouse: look at it, query it, check it, keep it in shape.",
     epilog="Exit codes: 0 done, 1 the command or the lake failed, 2 wrong usage or configuration, 130 interrupted.",
     add_completion=False,
-    # Its tracebacks show local variables, and those hold passwords.
+    # Typer's tracebacks show local variables, which can hold passwords.
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

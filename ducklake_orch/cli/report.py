@@ -1,4 +1,4 @@
-"""`ducklake-orch report`: a page about the lake, for people."""
+"""`ducklake-orch report`: writes an HTML page about the lake."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated

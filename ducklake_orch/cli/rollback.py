@@ -1,4 +1,4 @@
-"""`ducklake-orch rollback`: a table with the rows of an earlier snapshot."""
+"""`ducklake-orch rollback`: restores the rows of a table from an earlier snapshot."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`ducklake-orch sql`: run SQL and show what each command did."""
+"""`ducklake-orch sql`: runs SQL and shows the result of each command."""
 
 import sys
 from enum import StrEnum
@@ -22,7 +22,7 @@ _MARKS = {"ok": ("ok", "green"), "error": ("error", "bold red"), "skipped": ("sk
 
 
 class OnError(StrEnum):
-    """What happens after a command that failed."""
+    """What happens after a failed command."""
 
     STOP = "stop"
     CONTINUE = "continue"

@@ -1,4 +1,4 @@
-"""Options that choose a moment or a span of time."""
+"""Options and parsers for times and durations."""
 
 from datetime import datetime
 from typing import Annotated
@@ -17,7 +17,7 @@ TimeLimit = Annotated[
 
 
 def zoned_time(text: str | None) -> datetime | None:
-    """Read `--as-of`; whether it has a zone is for the lake to judge."""
+    """Parse `--as-of`. The lake checks that the time has a zone."""
     if text is None:
         return None
     try:
@@ -27,7 +27,7 @@ def zoned_time(text: str | None) -> datetime | None:
 
 
 def seconds(text: str | None) -> float | None:
-    """Read `--timeout`."""
+    """Parse `--timeout`."""
     from ducklake_orch.config.units import parse_duration
 
     if text is None:

@@ -1,4 +1,4 @@
-"""`ducklake-orch write`: a query or Parquet files into a table, with Spark; also as the program of a `spark-submit`."""
+"""`ducklake-orch write`: writes a query or Parquet files to a table with Spark. `spark-submit` can run it, too."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 

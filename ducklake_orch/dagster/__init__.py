@@ -1,4 +1,4 @@
-"""Dagster: a lake as a resource and as an IO manager, its maintenance as assets, checks and a sensor."""
+"""The Dagster integration: a lake as a resource and an IO manager, with maintenance assets, checks and a sensor."""
 
 try:
     import dagster as _dagster  # noqa: F401

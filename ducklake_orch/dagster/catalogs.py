@@ -1,4 +1,4 @@
-"""The databases that can hold a lake's metadata, as Dagster configures them."""
+"""Dagster config models of the databases that can hold a lake's metadata."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from ducklake_orch.dagster.configuration import Part
 
 
 class _File(Part):
-    """What catalogs in a file have in common."""
+    """The fields that file catalogs share."""
 
     path: str = Field(
         description="Path of the catalog file; relative ones count from the working directory, or the TOML file."
@@ -23,13 +23,13 @@ class SQLiteCatalog(_File):
 
 
 class DuckDBCatalog(_File):
-    """A DuckDB file: one process at a time; this package queues the others."""
+    """A DuckDB file: one process at a time; ducklake-orch queues the others."""
 
     type: Literal["duckdb"] = "duckdb"
 
 
 class _Server(Part):
-    """What servers have in common."""
+    """The fields that server catalogs share."""
 
     host: str | None = Field(default=None, description="Host name, or the folder of the server's Unix socket.")
     port: int | None = Field(default=None, description="Port of the server.")

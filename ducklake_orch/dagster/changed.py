@@ -1,4 +1,4 @@
-"""Which partitions of an asset have rows that others changed."""
+"""Finds the partitions of an asset whose rows were changed outside Dagster."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ _TIMES = (Kind.TIMESTAMP, Kind.INSTANT)
 
 @dataclass(frozen=True)
 class Keys:
-    """What changed rows say about partitions.
+    """The partition keys of changed rows.
 
     Attributes:
-        found: The keys of theirs; some may be of no partition.
-        left_out: How many different values can be no key.
+        found: The keys; some may belong to no partition.
+        left_out: How many distinct values cannot be a key.
     """
 
     found: frozenset[str]
@@ -40,15 +40,15 @@ def changed_keys(
     partition_expr: object,
     snapshots: Collection[int],
 ) -> Keys:
-    """Return the keys of rows that changed.
+    """Return the partition keys of the rows that some snapshots changed.
 
     Args:
         lake: The lake.
-        table: Its table.
+        table: The table.
         what: The asset, for messages.
-        definition: Its partitions.
-        partition_expr: Where their keys are, as the asset says it.
-        snapshots: Those whose changes count.
+        definition: The partitions of the asset.
+        partition_expr: The asset's `partition_expr`: the columns that hold the keys.
+        snapshots: The ids of the snapshots.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -67,7 +67,7 @@ def changed_keys(
 
 
 def may_become(definition: dg.PartitionsDefinition, key: str) -> bool:
-    """Whether a key that is of no partition can be of one later: of a time to come, or of a dynamic partition."""
+    """Return whether a key can become a partition later: a time in the future, or a dynamic partition."""
     dimensions = _dimensions(definition)
     parts = {ONLY: key} if ONLY in dimensions else split_multi_key(key, dimensions)
     return all(_may_be(dimensions[name], text) for name, text in parts.items())
@@ -82,7 +82,7 @@ def _may_be(definition: dg.PartitionsDefinition, text: str) -> bool:
         window = definition.time_window_for_partition_key(text)
         is_one = definition.get_partition_key_for_timestamp(window.start.timestamp()) == text
     except (ValueError, OverflowError, dg.DagsterError):
-        return False  # not written as its keys are
+        return False  # the text is not in the format of the keys
     return is_one and window.start >= definition.start and (definition.end is None or window.end <= definition.end)
 
 
@@ -93,20 +93,20 @@ def _dimensions(definition: dg.PartitionsDefinition) -> dict[str, dg.PartitionsD
 
 
 def _moments(column: PartitionColumn) -> str:
-    # No window is shorter than a minute, and there can be as many times as rows.
+    # Truncating bounds the distinct values, which can be as many as rows. No partition is shorter than a minute.
     return f"date_trunc('minute', {column.sql})" if column.kind in _TIMES else column.sql
 
 
 def _key(
     dimensions: Mapping[str, dg.PartitionsDefinition], columns: Mapping[str, PartitionColumn], values: tuple[Any, ...]
 ) -> str | None:
-    """Return the key of values; None for those that no partition has."""
+    """Return the key that the values make; None if they cannot be the key of any partition."""
     if None in values:
         return None
     try:
         parts = dict(_parts(dimensions, columns, values))
     except (ValueError, OverflowError):
-        return None  # infinity, or years that no calendar has
+        return None  # infinity, or a year that `datetime` does not support
     if ONLY in parts:
         return parts[ONLY]
     return None if any(SEPARATOR in text for text in parts.values()) else multi_key(parts)
@@ -126,7 +126,7 @@ def _parts(
 
 
 def _moment(value: date | datetime, zone: ZoneInfo) -> datetime:
-    """Return when a value was: without a zone of its own, on the clock of the partitions."""
+    """Return the instant of a value; a value without a zone is in the zone of the partitions."""
     if not isinstance(value, datetime):
         value = datetime.combine(value, time())
     return value.replace(tzinfo=zone) if value.tzinfo is None else value.astimezone(UTC)

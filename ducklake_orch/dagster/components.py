@@ -1,4 +1,4 @@
-"""What `dg` offers: the maintenance of a lake as a component, a few lines of YAML."""
+"""The `dg` component: the maintenance of a lake, configured in YAML."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -14,7 +14,7 @@ from ducklake_orch.dagster.resource import DuckLakeFileResource
 
 
 class MaintenanceScaffolder(dg.Scaffolder):
-    """Writes the `defs.yaml` of a component, with a TOML file that says where the lake is."""
+    """Writes the `defs.yaml` of a component and a TOML file that configures the lake."""
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         """Write the files."""

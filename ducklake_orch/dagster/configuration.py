@@ -1,4 +1,4 @@
-"""What all parts of a lake's configuration share in Dagster: fields that may come from the environment, and secrets."""
+"""The base of lake configuration in Dagster: strict fields, environment variables and hidden secrets."""
 
 import os
 from collections.abc import Mapping
@@ -10,16 +10,16 @@ from pydantic import BaseModel
 from ducklake_orch.config.arguments import refuse_unknown
 from ducklake_orch.errors import ConfigError
 
-# What the launchpad writes where it hides a value; run with it, a lake would be asked for with this password.
+# The launchpad shows this text in place of a secret. A run launched with it would connect with it as the password.
 HIDDEN = "********"
 
 
 class Strict(BaseModel):
-    """A model of Dagster's that refuses arguments which it has no field for; by itself Dagster ignores them."""
+    """A Dagster model that refuses unknown arguments, which Dagster would ignore."""
 
     def __init__(self, **data: Any) -> None:
         fields = type(self).model_fields
-        # Dagster gives the names of fields, and people their aliases.
+        # Dagster passes names of fields, users pass their aliases.
         given = [name for name in data if name not in fields]
         refuse_unknown(type(self).__name__, given, (field.alias or name for name, field in fields.items()))
         super().__init__(**data)
@@ -28,12 +28,12 @@ class Strict(BaseModel):
 class Part(Strict, dg.Config):
     """A part of a lake's configuration.
 
-    Its fields are those of the model of the same name in `ducklake_orch`, checked there once values are known: while
-    definitions load, a field can still be the name of an environment variable.
+    Its fields are those of the model of the same name in `ducklake_orch`. That model checks them once the values are
+    known: while definitions load, a field can still be the name of an environment variable.
     """
 
     def fields(self) -> dict[str, Any]:
-        """Return what is given, as the core's models take it."""
+        """Return the given fields in the form that the `ducklake_orch` models take."""
         return given(self)
 
 
@@ -48,7 +48,7 @@ def _known(place: str, value: Any) -> Any:
     if isinstance(value, Part):
         return value.fields()
     if isinstance(value, Mapping) and set(value) == {"env"}:
-        # Dagster looks variables up wherever it knows a field's type, and not in mappings of anything.
+        # Dagster resolves variables only in fields whose type it knows, not inside a `dict[str, Any]`.
         if (found := os.environ.get(value["env"])) is None:
             raise ConfigError(f"`{place}`: the environment variable `{value['env']}` is not set.")
         return found

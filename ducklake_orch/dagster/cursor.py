@@ -1,21 +1,21 @@
-"""What the sensor remembers between its ticks."""
+"""The cursor of the sensor: its state between two ticks."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
-# So many keys of an asset wait for their partitions; a cursor is a text in a row of the instance's database.
+# Limit of pending keys per asset. A cursor is a text in one row of the instance's database, so it must stay small.
 LIMIT = 200
 
 
 @dataclass(frozen=True)
 class Cursor:
-    """How far a sensor has seen, and which changes it could not report yet.
+    """The last snapshot that a sensor has seen, and the changes that it could not report yet.
 
     Attributes:
-        snapshot: The last snapshot that it saw.
-        pending: By asset, keys that are of no partition yet, each with the snapshot that changed its rows.
+        snapshot: The last snapshot that the sensor has seen.
+        pending: By asset, keys that have no partition yet, each with the snapshot that changed its rows.
     """
 
     snapshot: int
@@ -23,7 +23,7 @@ class Cursor:
 
     @classmethod
     def read(cls, text: str | None) -> Self | None:
-        """Return what was written."""
+        """Parse a cursor; None if there is none yet."""
         if text is None:
             return None
         said = json.loads(text)
@@ -35,5 +35,5 @@ class Cursor:
 
 
 def bounded(keys: Mapping[str, int]) -> dict[str, int]:
-    """Return as many keys as can wait, those that changed last."""
+    """Return at most `LIMIT` pending keys, the most recently changed ones."""
     return dict(sorted(keys.items(), key=lambda pair: (-pair[1], pair[0]))[:LIMIT])

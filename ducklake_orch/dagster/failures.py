@@ -1,4 +1,4 @@
-"""What Dagster makes of errors: what somebody has to mend is not tried again."""
+"""Turns terminal errors into Dagster failures that are not retried."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,11 +11,11 @@ from ducklake_orch.errors import DuckLakeOrchError
 
 @contextmanager
 def failures(what: str, details: Mapping[str, Any]) -> Iterator[None]:
-    """Turn errors that another attempt ends with as well into a Failure that no retry policy repeats.
+    """Turn errors that are not retryable into a `dg.Failure` that no retry policy repeats.
 
     Args:
-        what: What is done, for the message.
-        details: What else the event shows; looked at when it happens.
+        what: The failed work, for the message.
+        details: Further metadata of the event. They are read at the time of the error, so callers can add some later.
     """
     failure: dg.Failure | None = None
     try:

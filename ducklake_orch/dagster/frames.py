@@ -1,4 +1,4 @@
-"""Frames that assets take: inputs become what their annotation says."""
+"""Chooses the kind of frame that an input becomes, by its annotation."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def wanted_kind(context: dg.InputContext) -> str:
-    """Return the kind of frame that an input is annotated with; what has no annotation gets a pyarrow.Table."""
+    """Return the kind of frame that an input is annotated with; a pyarrow.Table without annotation."""
     try:
         annotation = context.dagster_type.typing_type
     except dg.DagsterInvariantViolationError:
-        annotation = None  # a context that a test builds
+        annotation = None  # the context of a unit test
     if annotation is Any or annotation is None:
         return "arrow"
     kind = kind_of(annotation)
@@ -31,7 +31,7 @@ def wanted_kind(context: dg.InputContext) -> str:
 
 
 def nothing(kind: str, session: "Callable[[], SparkSession]") -> Any:
-    """Return a frame without columns, for a table that is not there yet."""
+    """Return a frame without columns, for a table that does not exist yet."""
     import pyarrow as pa
 
     if kind != "spark":

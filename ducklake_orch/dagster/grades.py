@@ -1,4 +1,4 @@
-"""Figures of a lake's health as results of asset checks."""
+"""Converts the health figures of a lake to results of asset checks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,18 +16,18 @@ LAKE_METRICS = tuple(metric for metric in HELPS if metric not in TABLE_METRICS)
 
 
 def of_operation(operation: str) -> list[str]:
-    """Return the figures that an operation helps with."""
+    """Return the figures that an operation improves."""
     return [metric for metric, helps in HELPS.items() if helps == operation]
 
 
 @dataclass(frozen=True)
 class Figures:
-    """One figure of the lake, or of some of its tables, the worst of them first.
+    """One figure of the lake or of some of its tables, worst first.
 
     Attributes:
-        metric: Its name, as in the policy.
-        values: The figure of each table, or of the lake, whose name is empty then.
-        findings: Those that have come to a threshold.
+        metric: The name of the figure in the policy.
+        values: The figure of each table by name, or that of the lake, with an empty name.
+        findings: The figures that have reached a threshold.
     """
 
     metric: str
@@ -35,7 +35,7 @@ class Figures:
     findings: Sequence[tuple[str, HealthFinding]]
 
     def check(self, name: str | None = None, asset: dg.AssetKey | None = None) -> dg.AssetCheckResult:
-        """Return it as the result of a check; a warning fails it, too, but is no error."""
+        """Return the figure as the result of a check. A warning fails the check, too, with severity WARN."""
         bad = any(finding.grade == "bad" for _, finding in self.findings)
         said: dict[str, Any] = {"ducklake/value": float(self.values[0][1])} if self.values else {}
         if self.findings:
@@ -53,7 +53,7 @@ class Figures:
 
 
 def figures_of(health: HealthReport, metric: str, selection: Selection) -> Figures:
-    """Return a figure of a lake, or of those of its tables that are meant."""
+    """Return a figure of the lake or, for a figure of tables, of the selected tables."""
     if metric in LAKE_METRICS:
         places = [("", health.lake.metrics, health.lake.findings)]
     else:

@@ -1,4 +1,4 @@
-"""Checks of assets: the health of their tables, and that nothing in the lake is broken."""
+"""Asset checks for the health of tables and for the consistency of the lake (fsck)."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,7 +14,7 @@ from ducklake_orch.maintenance.selection import Selection
 from ducklake_orch.results import Finding
 
 CONSISTENT = "consistent"
-# So many findings are shown with a result.
+# A check result shows this many findings.
 _SHOWN = 20
 
 
@@ -27,16 +27,16 @@ def build_health_checks(
 ) -> list[dg.AssetChecksDefinition]:
     """Return checks of the tables of assets and of their lake, graded by the policy of the lake.
 
-    Each table is checked for small files, files per partition, deleted rows and rows that only the catalog has; the
-    lake, under the key `<lake>/health`, for the number and the age of its snapshots and for files that wait for their
-    removal. What has come to the first threshold of the policy is a warning, to the second an error. One step looks at
-    all of them.
+    Each table is checked for small files, files per partition, deleted rows and inlined rows. The lake is checked for
+    the number and age of its snapshots and for files that await deletion; its key is `<lake>/health`. A figure that
+    reaches the first threshold of the policy is a warning, and the second threshold an error. One step computes all
+    health checks.
 
     Args:
-        assets: The assets; each is the table that the IO manager would take for it.
+        assets: The assets; the IO manager's rules name their tables.
         lake: The key of the lake's resource.
         schema: Schema of assets whose key names none.
-        fsck: Check, too, that `lake.fsck()` finds nothing.
+        fsck: Also check that `lake.fsck()` finds nothing.
     """
     specs = specs_of(assets)
     tables = {spec.key: table_named(spec.key, spec.metadata, schema) for spec in specs}
@@ -44,7 +44,7 @@ def build_health_checks(
     checks = [dg.AssetCheckSpec(metric, asset=key) for key in tables for metric in TABLE_METRICS]
     checks += [dg.AssetCheckSpec(metric, asset=itself) for metric in LAKE_METRICS]
 
-    # A job of some of the assets takes the checks of these.
+    # `can_subset`: a job that selects some assets runs only their checks.
     @dg.multi_asset_check(name=f"{lake}_health", specs=checks, required_resource_keys={lake}, can_subset=True)
     def healthy(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         with failures("The health of the lake was not looked at", {}):
@@ -68,14 +68,14 @@ def build_health_checks(
         with failures("The lake was not checked", {}):
             report = getattr(context.resources, lake).lake().fsck()
         for key in _chosen(context):
-            # What is about no table concerns all of them.
+            # A finding without a table concerns all tables.
             yield consistency_check([one for one in report.findings if one.table in (None, str(tables[key]))], key)
 
     return [healthy, consistent]
 
 
 def consistency_check(findings: Sequence[Finding], asset: dg.AssetKey | None = None) -> dg.AssetCheckResult:
-    """Return the findings of fsck as the result of a check; what is only untidy passes."""
+    """Return the findings of fsck as the result of a check. Findings of severity `info` pass."""
     wrong = [one for one in findings if one.severity != "info"]
     error = any(one.severity == "error" for one in wrong)
     shown = [f"- {one}\n  - {one.effect}\n  - {one.remedy}" for one in wrong[:_SHOWN]]
@@ -92,7 +92,7 @@ def consistency_check(findings: Sequence[Finding], asset: dg.AssetKey | None = N
 
 
 def _chosen(context: dg.AssetCheckExecutionContext) -> dict[dg.AssetKey, list[str]]:
-    """Return the checks of a run, by asset."""
+    """Return the selected checks of a run, by asset."""
     found: dict[dg.AssetKey, list[str]] = {}
     for one in sorted(context.selected_asset_check_keys):
         found.setdefault(one.asset_key, []).append(one.name)

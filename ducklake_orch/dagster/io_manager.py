@@ -1,4 +1,4 @@
-"""Outputs become tables of a lake, and tables become inputs."""
+"""The IO manager: stores outputs as tables of a lake, and reads tables as inputs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,23 +34,25 @@ _REPLACE_WHERE = '"write_mode": "replace_where"'
 _BESIDE_MODE = {"merge_keys": "keys", "schema_evolution": "schema_evolution", "sort_by": "sort_by"}
 
 
-class DuckLakeIOManager(Strict, dg.ConfigurableIOManagerFactory):  # type: ignore[type-arg]  # of what is below
-    """Stores what assets and ops return in a lake, and gives it to those that take it.
+class DuckLakeIOManager(Strict, dg.ConfigurableIOManagerFactory):  # type: ignore[type-arg]  # of LakeIOManager
+    """Stores the outputs of assets and ops in a lake, and loads them as inputs.
 
-    The last part of an asset's key is the table, the part before it the schema. A partitioned asset says by
-    `partition_expr` in its metadata which column holds its keys; one materialization replaces exactly the rows of its
-    partitions, in one snapshot. Metadata of the asset say more: `schema`, `table`, `write_mode`, `merge_keys`,
-    `schema_evolution`, `partition_by`, `sort_by`, `where`, `comment`, `preview`, and those of its output at run time
-    all but its name; those of an input `columns` and `snapshot`. Misspelt ones are errors.
+    The last part of an asset's key names the table, and the part before it names the schema. `partition_expr` in the
+    metadata of a partitioned asset names the column that holds its keys. One materialization replaces exactly the rows
+    of its partitions, in one snapshot.
 
-    Frames of Spark, pandas, Polars and Arrow and DuckDB relations are stored; inputs are what they are annotated with.
+    Further metadata of an asset are settings: `schema`, `table`, `write_mode`, `merge_keys`, `schema_evolution`,
+    `partition_by`, `sort_by`, `where`, `comment`, `preview`. Output metadata at run time can set all of them except the
+    table's name. Metadata of an input can set `columns` and `snapshot`. A misspelt setting is an error.
+
+    Outputs can be Spark, pandas, Polars and Arrow frames and DuckDB relations. An input has the type of its annotation.
     """
 
     lake: dg.ResourceDependency[LakeResource]
     schema_: str = Field(default="main", alias="schema", description="Schema of assets whose key names none.")
 
     def create_io_manager(self, context: dg.InitResourceContext) -> dg.IOManager:
-        """Return what works during a run."""
+        """Return the IO manager of a run."""
         return LakeIOManager(self.lake, self.schema_)
 
 
@@ -67,7 +69,7 @@ class LakeIOManager(dg.IOManager):
         self._schema = schema
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
-        """Write an output: one snapshot."""
+        """Write an output as one snapshot."""
         what, part = described(context), slice_of(context)
         table = table_of(context, definition_of(context), self._schema)
         details: dict[str, Any] = {"table": str(table)}
@@ -82,14 +84,14 @@ class LakeIOManager(dg.IOManager):
             output = _Output(context, lake, table, part, said, details)
             try:
                 result = output.write(obj, unowned_at)
-            except SnapshotChangedError:  # by another asset, which is refused, or by another run of this one
+            except SnapshotChangedError:  # another asset wrote (refused below), or another run of this asset
                 refuse_other_owners(context, lake, table, said, self._schema)
                 result = output.write(obj)
             output.comment()
             output.report(result)
 
     def load_input(self, context: dg.InputContext) -> Any:
-        """Read an input: the partitions that are mapped to it, or all of the table."""
+        """Read an input: the partitions that are mapped to it, or the whole table."""
         upstream = context.upstream_output
         said = definition_of(upstream if upstream is not None else context)
         table, part = table_of(context, said, self._schema), slice_of(context)
@@ -105,10 +107,10 @@ class LakeIOManager(dg.IOManager):
             except ObjectNotFoundError:
                 if part is None or part.cells or lake.exists(str(table)):
                     raise
-                return nothing(kind, self._session)  # the first partition of an asset that reads the one before
+                return nothing(kind, self._session)  # the first partition of an asset that depends on itself
 
     def _session(self) -> "SparkSession":
-        """Return the session; none is started for what needs none."""
+        """Return the Spark session. Callers ask only when they need one, so that none is started in vain."""
         return self._resource.spark_session
 
 
@@ -121,7 +123,7 @@ def _where(lake: DuckLake, what: str, table: TableName, part: Slice | None, said
 
 @dataclass
 class _Output:
-    """One output on its way into the lake."""
+    """The write of one output."""
 
     context: dg.OutputContext
     lake: DuckLake
@@ -132,7 +134,7 @@ class _Output:
     columns: Mapping[str, PartitionColumn] | None = None
 
     def write(self, data: Any, expect_snapshot: int | None = None) -> WriteResult:
-        """Write the frame; refuse it when what it replaces has changed since a snapshot."""
+        """Write the frame. Refuse it if the rows that it replaces have changed since `expect_snapshot`."""
         mode, more = self._mode(), {name: self.said[key] for key, name in _BESIDE_MODE.items() if key in self.said}
         if "partition_by" in self.said:
             more["partition_by"] = self.said["partition_by"]
@@ -165,7 +167,7 @@ class _Output:
         return commit_info(self.context, described(self.context), self.part)
 
     def comment(self) -> None:
-        """Say in the lake what the table is for: a snapshot of its own, where that is not said yet."""
+        """Set the table's comment, in a snapshot of its own, unless the table already has it."""
         if (comment := self.said.get("comment")) is not None:
             there = next(one for one in self.lake.tables() if self.table.names(one.schema, one.table))
             if there.comment != comment and not dialect_of(self.lake.config).stores_comments:
@@ -175,7 +177,7 @@ class _Output:
                 self.lake.execute(sql, commit=self._commit()).raise_for_error()
 
     def report(self, result: WriteResult) -> None:
-        """Tell the event log."""
+        """Add the figures of the write to the event log."""
         found = metadata.write_metadata(self.lake, self.table, result)
         if (lineage := self.said.get(metadata.LINEAGE)) is not None:
             found[metadata.LINEAGE] = lineage
@@ -207,7 +209,7 @@ class _Output:
         return mode
 
     def _replaced(self, mode: str) -> str | None:
-        """Return which rows the output replaces; None where the mode says it."""
+        """Return the condition of the rows that the output replaces; None if the write mode alone decides."""
         where = self.said.get("where")
         if where is not None and "write_mode" not in self.said:
             raise ConfigError("`where` alone replaces nothing.", remedy="Add this to the metadata: " + _REPLACE_WHERE)
@@ -220,7 +222,7 @@ class _Output:
             return partitions
         if not isinstance(where, str):
             raise ConfigError("`write_mode` = 'replace_where' needs `where`.", remedy="Say it in the metadata, too.")
-        return where if partitions is None else f"({partitions}) AND ({where}\n)"  # which can end with a comment
+        return where if partitions is None else f"({partitions}) AND ({where}\n)"  # a condition can end with a comment
 
     def _stored_types(self) -> dict[str, str]:
         try:

@@ -1,4 +1,4 @@
-"""The upkeep of a lake as definitions: an asset for each operation, a job and a schedule, and a job that only plans."""
+"""Definitions that maintain a lake: an asset per operation, a job with a schedule, and a job that only plans."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ _RETRY = dg.RetryPolicy(max_retries=3, delay=60, backoff=dg.Backoff.EXPONENTIAL,
 
 
 class MaintenanceConfig(Strict, dg.Config):
-    """What a run of maintenance does differently."""
+    """What a run of maintenance does differently from its definitions."""
 
     dry_run: bool = Field(default=False, description="Change nothing; the report is the plan.")
     policy: dict[str, Any] = Field(default={}, description="Fields of the policy that are different, this time.")
@@ -50,32 +50,32 @@ def build_maintenance_definitions(
     op_outputs_older_than: timedelta | None = KEPT,
     spark: bool = False,
 ) -> dg.Definitions:
-    """Return the maintenance of a lake, or of some of its tables.
+    """Return definitions that maintain a lake, or some of its tables.
 
-    There is an asset for each operation, `<name>/maintenance/<operation>`, which come one after the other; its checks
-    say whether a step failed, and how the figures are that the operation helps with; the last one's, too, whether
-    anything in the lake is broken. `<name>_maintenance` is the job, with a schedule of that name that is stopped until
-    somebody starts it; `<name>_maintenance_plan` only plans.
+    Each operation is an asset, `<name>/maintenance/<operation>`, and the assets run in sequence. The checks of an asset
+    report failed steps and grade the figures that the operation improves. The last asset also has the fsck check.
+    `<name>_maintenance` is the job. Its schedule has the same name and is stopped by default.
+    `<name>_maintenance_plan` is a job that only plans.
 
     Args:
         lake: The key of the lake's resource.
-        name: What all these names begin with; by default the key.
-        operations: Of `flush`, `rewrite`, `merge`, `expire`, `cleanup`, `orphans`.
-        schemas: Only tables in these, by name or pattern; `expire`, `cleanup` and `orphans` are about the lake.
-        tables: Only these, by name or pattern.
-        policy: What may be done; by default what the lake's configuration says.
-        cron_schedule: When; by default between three and four, at a minute that depends on the name.
+        name: The prefix of all these names; by default the key.
+        operations: Some of `flush`, `rewrite`, `merge`, `expire`, `cleanup`, `orphans`.
+        schemas: Only tables in these schemas, by name or pattern. `expire`, `cleanup` and `orphans` cover the lake.
+        tables: Only these tables, by name or pattern.
+        policy: The maintenance policy; by default that of the lake's configuration.
+        cron_schedule: The schedule; by default between 3:00 and 4:00, at a minute that depends on the name.
         execution_timezone: The zone of the schedule.
         pool: The pool of the assets; by default `<name>_maintenance`.
-        retry_policy: For what may go well later, the end of another run of maintenance say.
-        fresh_within: How old the last run of an asset may be; None: any age.
-        op_outputs_older_than: Age from which `expire` drops the tables of op outputs; None: they stay.
-        spark: Give the resource's Spark session to what is too much for one machine.
+        retry_policy: The retry policy of the assets, for failures that pass, such as another running maintenance.
+        fresh_within: How old the last run of an asset may be; None allows any age.
+        op_outputs_older_than: Age from which `expire` drops the tables of op outputs; None keeps them.
+        spark: Pass the resource's Spark session to operations that are too large for one machine.
 
     Raises:
-        ConfigError: When there is no such operation, or the policy is wrong.
+        ConfigError: If an operation does not exist or the policy is invalid.
     """
-    Selection(operations, schemas, tables)  # refuses what is no operation
+    Selection(operations, schemas, tables)  # refuses unknown operations
     chosen = [one for one in OPERATIONS if one in operations]
     if not chosen:
         raise ConfigError("`operations` is empty.", remedy=f"Name some of {', '.join(OPERATIONS)}.")
@@ -91,7 +91,7 @@ def build_maintenance_definitions(
         before = [assets[-1].key] if assets else []
         assets.append(upkeep.asset(operation, before, pool=pool, retry_policy=retry_policy, freshness_policy=fresh))
     job = dg.define_asset_job(f"{name}_maintenance", dg.AssetSelection.assets(*assets), description=upkeep.about)
-    minute = zlib.crc32(name.encode()) % 60  # lakes of one place do not all begin at once
+    minute = zlib.crc32(name.encode()) % 60  # spreads the start times of several lakes
     schedule = dg.ScheduleDefinition(
         name=f"{name}_maintenance",
         job=job,
@@ -109,7 +109,7 @@ def build_maintenance_definitions(
 
 @dataclass(frozen=True)
 class _Upkeep:
-    """What the assets and the plan of one lake share."""
+    """What the assets and the plan job of one lake share."""
 
     lake: str
     name: str
@@ -124,7 +124,7 @@ class _Upkeep:
 
     @property
     def about(self) -> str:
-        """Whose maintenance it is."""
+        """The beginning of descriptions: which lake and tables are maintained."""
         some = [*(self.tables or ()), *(f"{one}.*" for one in self.schemas or ())]
         return f"Maintenance of the lake `{self.lake}`" + (f": {', '.join(some)}." if some else ".")
 
@@ -136,7 +136,7 @@ class _Upkeep:
         """Return the asset of an operation."""
         checks = [STEPS, *of_operation(operation)]
 
-        # Dagster takes an annotation with a parameter for a frame.
+        # A parametrized `MaterializeResult[...]` would make Dagster expect a frame, so the parameter is left out.
         def operate(context: dg.AssetExecutionContext, config: MaintenanceConfig) -> dg.MaterializeResult:  # type: ignore[type-arg]
             resource = self._resource(context)
             with failures(f"`{operation}` of the lake was not done", {}):
@@ -174,7 +174,7 @@ class _Upkeep:
         return made
 
     def consistency(self, operation: str) -> dg.AssetChecksDefinition:
-        """Return the check that nothing in the lake is broken, after the last operation."""
+        """Return the fsck check, which runs after the last operation."""
 
         @dg.asset_check(asset=self.key(operation), name=CONSISTENT, required_resource_keys={self.lake})
         def consistent(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
@@ -184,7 +184,7 @@ class _Upkeep:
         return consistent
 
     def plan_job(self, operations: Sequence[str]) -> dg.JobDefinition:
-        """Return a job that says on the page of each asset what it would do."""
+        """Return a job that observes each asset with its plan, so that the asset's page shows it."""
 
         @dg.op(name=f"{self.name}_maintenance_plan_op", out=dg.Out(dg.Nothing), required_resource_keys={self.lake})
         def plan(context: dg.OpExecutionContext, config: MaintenanceConfig) -> None:
@@ -218,7 +218,7 @@ class _Upkeep:
         return {"schemas": config.schemas or self.schemas, "tables": config.tables or self.tables}
 
     def _policy(self, lake: DuckLake, config: MaintenanceConfig) -> MaintenancePolicy:
-        """Return the policy of the definitions, or of the lake, with what this run does differently."""
+        """Return the policy of the definitions or of the lake, overridden by the config of this run."""
         base = read_policy(self.policy, lake.config.maintenance)
         if not config.policy:
             return base

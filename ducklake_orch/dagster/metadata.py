@@ -1,4 +1,4 @@
-"""What the event log says about a write."""
+"""Builds the metadata of events about writes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,20 +13,20 @@ from ducklake_orch.slices.vocabulary import told_of
 if TYPE_CHECKING:
     from ducklake_orch.lake import DuckLake
 
-# One query counts the rows of so many partitions.
+# One query counts the rows of this many partitions.
 _AT_ONCE = 200
-# Which columns a column comes from: whoever knows it says so in the metadata of the asset.
+# Column lineage is known to the user only, who gives it in the metadata of the asset.
 LINEAGE = "dagster/column_lineage"
 
 
 def write_metadata(lake: "DuckLake", table: TableName, result: WriteResult) -> dict[str, Any]:
-    """Return what is true of a write, whatever was written."""
+    """Return the metadata that every write has."""
     columns = lake.table(str(table)).schema(snapshot=result.snapshot_id)
     return {**told_of(lake, table, result), "dagster/column_schema": column_schema(columns)}
 
 
 def column_schema(columns: list[Column]) -> dg.TableSchema:
-    """Return columns as Dagster shows them; those that partition the table have a tag."""
+    """Return the columns as a Dagster schema; partition columns have a tag."""
     return dg.TableSchema(
         [
             dg.TableColumn(
@@ -61,7 +61,7 @@ def rows_per_partition(
 def preview(
     lake: "DuckLake", table: TableName, snapshot: int, where: str | None, rows: int
 ) -> dg.MarkdownMetadataValue:
-    """Return some rows as a table in Markdown."""
+    """Return up to `rows` rows as a table in Markdown."""
     with lake.connect(read_only=True, snapshot=snapshot) as con:
         found = con.execute(f"SELECT * FROM {table.sql(lake.config.alias)} WHERE {where or 'true'} LIMIT {int(rows)}")
         names = [column[0] for column in found.description or []]
@@ -69,11 +69,11 @@ def preview(
 
 
 def difference(data: Mapping[str, str], table: Mapping[str, str]) -> dg.MarkdownMetadataValue:
-    """Return where the columns of data and those of a table are not the same.
+    """Return the columns that differ between data and a table, as a table in Markdown.
 
     Args:
-        data: Types of columns by name.
-        table: Likewise.
+        data: Types of the data's columns by name.
+        table: Types of the table's columns by name.
     """
     given = {folded(name): kind for name, kind in data.items()}
     there = {folded(name): kind for name, kind in table.items()}

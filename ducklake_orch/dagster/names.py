@@ -1,4 +1,4 @@
-"""Which table an asset, or an op's output, is."""
+"""Names the table of an asset or of an op's output."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -14,22 +14,22 @@ Assets = Sequence[dg.AssetsDefinition | dg.AssetSpec]
 
 
 def specs_of(assets: Assets) -> list[dg.AssetSpec]:
-    """Return the specs of assets, however they are given."""
+    """Return the specs of assets that are given as definitions or as specs."""
     return [spec for one in assets for spec in ([one] if isinstance(one, dg.AssetSpec) else one.specs)]
 
 
 def with_table_names(
     assets: Assets, *, alias: str, schema: str = "main"
 ) -> Sequence[dg.AssetsDefinition | dg.AssetSpec]:
-    """Return assets whose definitions say which tables they are, so that Dagster shows it before they are materialized.
+    """Return the assets with their table names in the metadata, which Dagster shows before any materialization.
 
     Args:
-        assets: The assets; each is the table that the IO manager would take for it.
-        alias: The alias of the lake, which is its name unless it has another.
+        assets: The assets; the IO manager's rules name their tables.
+        alias: The alias of the lake; by default it is the lake's name.
         schema: Schema of assets whose key names none.
 
     Raises:
-        ConfigError: When two of them are one table.
+        ConfigError: If two assets are the same table.
     """
     stored = [one for one in assets if isinstance(one, dg.AssetsDefinition) and one.is_materializable]
     specs = [(spec.key, spec.metadata) for one in stored for spec in one.specs if not stores_nothing(one, spec.key)]
@@ -43,28 +43,28 @@ def with_table_names(
 
 
 def definition_of(context: dg.OutputContext | dg.InputContext) -> dict[str, Any]:
-    """Return what the definition of an output or input says."""
+    """Return the metadata in the definition of an output or input."""
     return plain_metadata(context.definition_metadata or {})
 
 
 def plain_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metadata as they were given."""
+    """Return metadata as plain values, without Dagster's `MetadataValue` wrappers."""
     return {name: value.value if isinstance(value, dg.MetadataValue) else value for name, value in metadata.items()}
 
 
 def at_run_time(context: dg.OutputContext) -> dict[str, Any]:
-    """Return what an output's definition says, and above it what its run said."""
+    """Return the metadata of an output: those of its definition, overridden by those added at run time."""
     return definition_of(context) | plain_metadata(context.output_metadata or {})
 
 
 def table_of(context: dg.OutputContext | dg.InputContext, metadata: Mapping[str, Any], schema: str) -> TableName:
-    """Return the table of an output, or of what an input reads.
+    """Return the table that an output writes or an input reads.
 
     Args:
-        context: What is written or read.
-        metadata: What the producer's definition says: `schema` and `table` go before its name. What its run says does
-            not count: those that read it could not know.
-        schema: The schema of what names none.
+        context: The output or input.
+        metadata: Metadata of the producer's definition; `schema` and `table` override the name. Metadata added at run
+            time do not count, because readers cannot know them.
+        schema: The schema if no schema is named.
     """
     if context.has_asset_key:
         return table_named(context.asset_key, metadata, schema)
@@ -85,15 +85,15 @@ def table_named(key: dg.AssetKey, metadata: Mapping[str, Any], schema: str) -> T
 
 
 def replaces(metadata: Mapping[str, Any]) -> bool:
-    """Whether an output replaces all rows that are there, or those of its partitions, whoever wrote them."""
+    """Return whether an output replaces all rows of the table or of its partitions, whichever writer they are from."""
     return metadata.get("write_mode", "overwrite") in _REPLACING and metadata.get("where") is None
 
 
 def refuse_two_keys(assets: Iterable[tuple[dg.AssetKey, Mapping[str, Any]]], schema: str) -> None:
-    """Refuse assets that are one table, unless each says a write mode that leaves the rows of the others alone.
+    """Refuse assets that are the same table, unless the write mode of each keeps the rows of the others.
 
     Args:
-        assets: Their keys, with what their definitions say.
+        assets: The keys of the assets, each with the metadata of its definition.
         schema: Schema of assets whose key names none.
     """
     found: dict[tuple[str, ...], dict[dg.AssetKey, bool]] = {}
@@ -109,7 +109,7 @@ def refuse_two_keys(assets: Iterable[tuple[dg.AssetKey, Mapping[str, Any]]], sch
 
 
 def shared(table: TableName, names: list[str]) -> ConfigError:
-    """Return the error for assets that are one table; the first one is that which is to write, where one is."""
+    """Return the error for assets that are the same table; if one of them is about to write, it is the first name."""
     shown = " and ".join(f"`{name}`" for name in names)
     return ConfigError(
         f"The assets {shown} are one table, `{table}`: each would replace the rows of the other.",
@@ -120,20 +120,20 @@ def shared(table: TableName, names: list[str]) -> ConfigError:
 
 
 def stores_nothing(asset: dg.AssetsDefinition, key: dg.AssetKey) -> bool:
-    """Whether an asset is annotated with `-> None`, or runs elsewhere: no IO manager ever sees it."""
+    """Return whether an asset is annotated with `-> None` or runs elsewhere, so that no IO manager handles it."""
     output = asset.node_def.output_def_named(asset.get_output_name_for_asset_key(key))
     return bool(output.dagster_type.is_nothing)
 
 
 def described(context: dg.OutputContext | dg.InputContext) -> str:
-    """Return what messages call it."""
+    """Return the name of an asset or output for messages."""
     if context.has_asset_key:
         return f"Asset `{context.asset_key.to_user_string()}`"
     return f"Output `{context.name}`"
 
 
 def described_input(context: dg.InputContext) -> str:
-    """Return what messages call an input; one that a test builds can be without a name."""
+    """Return the name of an input for messages. The context of a unit test can have no name."""
     try:
         return f"Input `{context.name}`"
     except dg.DagsterInvariantViolationError:

@@ -1,7 +1,7 @@
-"""Tables of op outputs: each output of a run has its own, and old ones are dropped.
+"""Names the tables of op outputs, one for each output of each run, and drops old ones.
 
-An asset is a table that people know by name. What one op hands to the next is not: as with Dagster's own IO managers,
-each step of each run stores its own, and a re-execution reads that of the run that produced it.
+Users know the table of an asset by its name. The output of an op only passes data to the next op: as with Dagster's own
+IO managers, each step of each run stores its own, and a re-execution reads that of the run that produced it.
 """
 
 import hashlib
@@ -31,8 +31,8 @@ _NAME = re.compile(r"(?P<given>[a-z0-9_]+_[0-9a-f]{24})_(?P<check>[0-9a-f]{8})")
 def output_name(context: dg.OutputContext) -> str:
     """Return the name of the table of one output of one step of one run.
 
-    The first part is for people. The second part tells runs, steps, outputs and mapping keys apart. The third one is
-    a checksum of the others: a name that has it was made here.
+    The first part is readable. The second part distinguishes runs, steps, outputs and mapping keys. The third part is a
+    checksum of the others, which proves that this function created the name.
     """
     run, step = _known(context, "run_id"), _known(context, "step_key")
     if run is None and _known(context, "step_context") is not None:
@@ -47,17 +47,17 @@ def output_name(context: dg.OutputContext) -> str:
 
 
 def drop_op_outputs(lake: "DuckLake", older_than: timedelta = KEPT) -> list[str]:
-    """Drop the tables of op outputs that were written longer ago; return their names.
+    """Drop the tables of op outputs that were written before some age, and return their names.
 
-    A table is dropped when its name has the checksum of such tables, and the catalog remembers that a step of a run of
-    Dagster wrote it. Its files are deleted when its snapshots have expired.
+    A table is dropped if its name has the checksum of op outputs and the catalog records that a step of a Dagster run
+    wrote it. Its files are deleted once its snapshots have expired.
 
     Args:
         lake: The lake.
-        older_than: The age; a re-execution cannot read outputs that are older.
+        older_than: The age. A re-execution cannot read older outputs.
 
     Raises:
-        MaintenanceFloorError: When a run could still be reading what is younger than that.
+        MaintenanceFloorError: If the age is so low that a run could still be reading such outputs.
     """
     refuse_below_floor(older_than)
     named = [one for one in lake.tables() if _is_output_name(one.table)]
@@ -96,7 +96,7 @@ def _checksum(name: str) -> str:
 
 
 def _known(context: dg.OutputContext, name: str) -> Any:
-    """Return what a context knows; one that a test builds knows what the test says."""
+    """Return an attribute of a context; None if the context of a unit test does not have it."""
     try:
         return getattr(context, name)
     except dg.DagsterInvariantViolationError:

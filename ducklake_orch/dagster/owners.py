@@ -1,4 +1,4 @@
-"""Which asset or op a table belongs to: two that would replace each other's rows are refused before either writes."""
+"""Finds the asset or op that owns a table, and refuses a second one that would replace its rows."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -21,13 +21,13 @@ from ducklake_orch.lake import DuckLake
 
 
 def refuse_shared_tables(definitions: dg.Definitions) -> dg.Definitions:
-    """Return definitions, or refuse them where several assets of a `DuckLakeIOManager` are one table.
+    """Return the definitions, or refuse them if several assets of a `DuckLakeIOManager` are the same table.
 
     Args:
         definitions: All definitions of a code location.
 
     Raises:
-        ConfigError: Names the assets and their table.
+        ConfigError: If assets are the same table; the error names them and the table.
     """
     from ducklake_orch.dagster.io_manager import DuckLakeIOManager
 
@@ -41,19 +41,20 @@ def refuse_shared_tables(definitions: dg.Definitions) -> dg.Definitions:
 def refuse_other_owners(
     context: dg.OutputContext, lake: DuckLake, table: TableName, said: Mapping[str, Any], schema: str
 ) -> int | None:
-    """Refuse an output whose table is also that of another asset or op; nothing has been written yet.
+    """Refuse an output whose table belongs to another asset or op, before anything is written.
 
-    Other assets are those of the code location, as far as the run knows it, and the one that wrote the table last.
+    Other assets are those of the code location, as far as the run knows it, and the last asset that wrote the table.
 
     Args:
         context: The output.
         lake: The lake.
-        table: Its table.
-        said: What its definition and its run say.
+        table: The table of the output.
+        said: The metadata of its definition and of its run.
         schema: Schema of assets whose key names none.
 
     Returns:
-        Where no asset has written the table yet, the snapshot at which that was so: until the write, one may.
+        If no asset has written the table yet, the snapshot at which that was checked. Another asset can write between
+        the check and the write, so the write must expect this snapshot.
     """
     if not has_step(context):
         return None
@@ -78,7 +79,7 @@ def refuse_other_owners(
 
 
 def _last_asset(lake: DuckLake, table: TableName) -> str | None:
-    """Return the asset that wrote a table last, up to its first 100 characters."""
+    """Return the last asset that wrote a table, cut to 100 characters."""
     try:
         there = next(one.table_id for one in lake.tables() if table.names(one.schema, one.table))
     except (StopIteration, LakeNotFoundError):
@@ -88,7 +89,7 @@ def _last_asset(lake: DuckLake, table: TableName) -> str | None:
 
 
 def _graphs(context: dg.OutputContext) -> Iterator[Any]:
-    """Return the asset graphs that a run knows: that of its job, and in a code location that of all definitions."""
+    """Return the asset graphs that a run knows: that of its job and, in a code location, that of all definitions."""
     step = context.step_context
     yield step.job_def.asset_layer.asset_graph
     repository = step.job.get_repository_definition()
@@ -99,7 +100,7 @@ def _graphs(context: dg.OutputContext) -> Iterator[Any]:
 def _stored_by(
     graph: Any, io_manager_key: str, table: TableName | None = None, schema: str = "main"
 ) -> Iterator[tuple[dg.AssetKey, Mapping[str, Any]]]:
-    """Return the assets that an IO manager stores, maybe only those that are a table."""
+    """Return the assets that an IO manager stores; if a table is given, only the assets of that table."""
     for key in graph.materializable_asset_keys:
         node = graph.get(key)
         if node.io_manager_key != io_manager_key or stores_nothing(node.assets_def, key):
@@ -109,7 +110,7 @@ def _stored_by(
 
 
 def _refuse_other_steps(context: dg.OutputContext, table: TableName) -> None:
-    """Refuse a table that several steps of a run replace: ops with the same metadata, or copies of a mapped one."""
+    """Refuse a table that several steps of a run replace: ops with the same metadata, or copies of a mapped op."""
     step = context.step_context
     same = [
         f"{key}.{output.name}"

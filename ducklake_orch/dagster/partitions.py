@@ -1,7 +1,7 @@
-"""From Dagster's partitions to slices of a table.
+"""Converts the partitions of a Dagster context to a slice of a table.
 
-Only the definition and the keys are asked: of all that a context offers, they are there for one partition, for a range
-in one run, for a range with gaps, and for inputs through mappings alike.
+It reads only the partitions definition and the keys. Other attributes of a context are not set in every case: for one
+partition, for a range in one run, for a range with gaps, and for inputs through partition mappings.
 """
 
 from zoneinfo import ZoneInfo
@@ -12,7 +12,7 @@ from ducklake_orch.slices import Key, Slice, Window, split_multi_key
 
 
 def slice_of(context: dg.OutputContext | dg.InputContext) -> Slice | None:
-    """Return the partitions that are written or read; None where there are none, and all of the table is meant."""
+    """Return the partitions that are written or read; None for an unpartitioned asset, that is the whole table."""
     if not (context.has_asset_key and context.has_asset_partitions):
         return None
     definition, keys = context.asset_partitions_def, context.asset_partition_keys

@@ -1,4 +1,4 @@
-"""How patient a lake is, as Dagster configures it."""
+"""Dagster config models of retries and of the connection pool."""
 
 from pydantic import Field
 
@@ -6,7 +6,7 @@ from ducklake_orch.dagster.configuration import Part
 
 
 class RetryPolicy(Part):
-    """How often and how patiently transient failures are tried again."""
+    """How often and with which waits transient failures are retried."""
 
     max_attempts: int | None = Field(default=None, description="Attempts in all, the first included.")
     max_seconds: float | None = Field(default=None, description="No new attempt starts after this long.")

@@ -1,4 +1,4 @@
-"""What the event log says about maintenance: figures that plots show, and a table of what was done."""
+"""Builds the metadata of events about maintenance: figures for plots, and a table of the steps."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,14 +8,14 @@ import dagster as dg
 from ducklake_orch.maintenance.health_report import HealthReport
 from ducklake_orch.maintenance.results import MaintenancePlan, MaintenanceReport, PlannedStep, StepReport, add_up
 
-# Events are kept for good: of more steps than these, the log of the run tells.
+# Dagster keeps events forever, so a table of steps is short. The log of the run lists all steps.
 _LISTED = 100
-# Figures of the lake after a run, as its health calls them.
+# Figures of the lake after a run, by their names in the health report.
 _LAKE = ("files", "bytes", "rows", "inlined_rows", "deleted_rows", "snapshot_count", "pending_bytes", "catalog_bytes")
 
 
 def report_metadata(report: MaintenanceReport, health: HealthReport) -> dict[str, Any]:
-    """Return what a run of maintenance did, and how the lake is after it."""
+    """Return what a maintenance run did, and the health of the lake after it."""
     found: dict[str, Any] = {
         "ducklake/status": report.status,
         "ducklake/run_id": report.run_id,
@@ -31,7 +31,7 @@ def report_metadata(report: MaintenanceReport, health: HealthReport) -> dict[str
 
 
 def plan_metadata(plan: MaintenancePlan, operation: str) -> dict[str, Any]:
-    """Return what an operation would do."""
+    """Return the plan of an operation."""
     steps = [one for one in plan.operations if one.operation == operation]
     found: dict[str, Any] = {"ducklake/planned": True, "ducklake/snapshot_id": plan.snapshot}
     found |= {f"ducklake/{name}": value for name, value in add_up(steps).items()}
@@ -39,7 +39,7 @@ def plan_metadata(plan: MaintenancePlan, operation: str) -> dict[str, Any]:
 
 
 def step_check(name: str, report: MaintenanceReport) -> dg.AssetCheckResult:
-    """Return whether all steps of a run went well."""
+    """Return the check that every step of a run succeeded."""
     failed = [one for one in report.operations if one.error is not None]
     stopped = [one for one in report.operations if one.status == "stopped"]
     return dg.AssetCheckResult(

@@ -1,4 +1,4 @@
-"""A lake as a Dagster resource."""
+"""Dagster resources that open a lake: configured in Dagster, or read from a TOML file."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,36 +32,36 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class LakeResource(Strict, dg.ConfigurableResource, SQLClient):  # type: ignore[type-arg]  # what it gives is itself
-    """What every lake can do in Dagster, wherever its configuration comes from."""
+class LakeResource(Strict, dg.ConfigurableResource, SQLClient):  # type: ignore[type-arg]  # the resource provides itself
+    """The base of lake resources: what a lake can do in Dagster, whatever its configuration comes from."""
 
-    spark: dg.ResourceDependency[Any] = None  # type: ignore[assignment]  # a default, as of any field
+    spark: dg.ResourceDependency[Any] = None  # type: ignore[assignment]  # a field's default
 
     def lake(self) -> DuckLake:
-        """Return the lake; its values are checked here, where the environment is known."""
+        """Return the lake. Its values are checked here, because the environment is known at run time only."""
         raise NotImplementedError
 
     @property
     def spark_session(self) -> "SparkSession":
-        """The Spark session: of `spark`, else the one that runs, else a good local one."""
+        """The Spark session: the one of `spark`, else the running one, else a new local one."""
         return session_of(self.spark)
 
     @contextmanager
     def connect(
         self, *, read_only: bool = False, snapshot: int | None = None, as_of: datetime | str | None = None
     ) -> Iterator["duckdb.DuckDBPyConnection"]:
-        """Open a DuckDB connection that is in the lake, for a block; see `DuckLake.connect`."""
+        """Open a DuckDB connection to the lake for a `with` block; see `DuckLake.connect`."""
         with self.lake().connect(read_only=read_only, snapshot=snapshot, as_of=as_of) as connection:
             yield connection
 
     def write(self, data: Any, table: str, *, mode: str, **more: Any) -> WriteResult:
-        """Write data to a table, as `DuckLake.write` does; attempts at a step are one piece of work.
+        """Write data to a table, as `DuckLake.write` does. All attempts at a step share an idempotency key.
 
         Args:
             data: A Spark DataFrame, a pyarrow.Table, a pandas or Polars frame, and so on.
             table: `table` or `schema.table`.
-            mode: What becomes of rows that are there.
-            **more: Arguments of `DuckLake.write`.
+            mode: What happens to the existing rows.
+            **more: Further arguments of `DuckLake.write`.
         """
         if (step := Step.running()) is not None:
             if more.get("idempotency_key") is None:
@@ -72,12 +72,12 @@ class LakeResource(Strict, dg.ConfigurableResource, SQLClient):  # type: ignore[
     def execute(
         self, commands: str | Sequence[str], *, atomic: bool = False, commit: CommitInfo | None = None
     ) -> ExecuteResult:
-        """Run SQL commands, each tried again after transient failures; the first error is raised.
+        """Run SQL commands, retry each after transient failures, and raise the first error.
 
         Args:
             commands: A statement, a script, or a list of either.
             atomic: Run all of them in one transaction.
-            commit: Author, message and extra of the snapshots; by default they name the step that runs.
+            commit: Author, message and extra of the snapshots; by default they name the running step.
         """
         if commit is None and (step := Step.running()) is not None:
             commit = step.commit_info("execute")
@@ -89,10 +89,10 @@ class LakeResource(Strict, dg.ConfigurableResource, SQLClient):  # type: ignore[
 
 
 class DuckLakeResource(LakeResource):
-    """A lake, configured in Dagster: every value can be an `EnvVar`, and secrets should be.
+    """A lake that is configured in Dagster. Every value can be an `EnvVar`, and secrets should be one.
 
-    `catalog` and `storage` take a model of `ducklake_orch.dagster`, one of `ducklake_orch` (its values are known then),
-    a URL, or what run config has: `{"sqlite": {"path": "lake.sqlite"}}`.
+    `catalog` and `storage` take a model of `ducklake_orch.dagster`, a model of `ducklake_orch` (whose values are
+    already known), a URL, or a mapping as in run config: `{"sqlite": {"path": "lake.sqlite"}}`.
     """
 
     name: str = Field(description="Display name; default of alias and file names.")
@@ -141,7 +141,7 @@ class DuckLakeResource(LakeResource):
         super().__init__(**data)
 
     def lake(self) -> DuckLake:
-        """Return the lake; its values are checked here, where the environment is known."""
+        """Return the lake. Its values are checked here, because the environment is known at run time only."""
         fields = given(self, "spark", "catalog", "storage")
         fields["catalog"] = _table(self.catalog)
         if not isinstance(self.storage, DefaultStorage):
@@ -150,7 +150,7 @@ class DuckLakeResource(LakeResource):
 
 
 class DuckLakeFileResource(LakeResource):
-    """A lake of a TOML file, which is read at run time; `${…}` in it and `DUCKLAKE_…` are read then, too."""
+    """A lake that is configured in a TOML file. The file, its `${…}` and `DUCKLAKE_…` are read at run time."""
 
     path: str = Field(default="ducklake.toml", description="The file.")
     profile: str | None = Field(default=None, description="The profile of the file.")
@@ -167,12 +167,12 @@ def _table(part: Part) -> dict[str, Any]:
 
 
 def _selector(value: Any, family: Family) -> Any:
-    """Return a catalog or storage as Dagster's unions take it."""
+    """Return a catalog or storage in the form that Dagster's unions take."""
     if isinstance(value, str | os.PathLike):
-        # An EnvVar is a text, too, and stays one.
+        # An EnvVar is a str subclass and must stay an EnvVar.
         return {"url": {"url": str(value) if isinstance(value, Path) else value}}
     if isinstance(value, UrlModel):
-        return {value.type: _plain(value)}  # type: ignore[attr-defined]  # each of them has one
+        return {value.type: _plain(value)}  # type: ignore[attr-defined]  # every subclass has one
     if isinstance(value, Mapping) and isinstance(value.get("type"), str):
         return {value["type"]: {key: item for key, item in value.items() if key != "type"}}
     if isinstance(value, Mapping) and not (len(value) == 1 and set(value) <= {*family.types, "url", "default"}):
@@ -184,7 +184,7 @@ def _selector(value: Any, family: Family) -> Any:
 
 
 def _plain(model: BaseModel) -> dict[str, Any]:
-    """Return the fields of a model of the core that were given, with their secrets."""
+    """Return the given fields of a `ducklake_orch` model, with secrets in plain text."""
     fields = {name: getattr(model, name) for name in model.model_fields_set if name != "type"}
     return {name: _open(value) for name, value in fields.items() if value is not None}
 

@@ -1,4 +1,4 @@
-"""A sensor that sees what others than Dagster change in a lake."""
+"""A sensor that reports changes in a lake that no Dagster run wrote."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -26,21 +26,21 @@ def ducklake_snapshot_sensor(
     minimum_interval_seconds: int = 60,
     default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.STOPPED,
 ) -> dg.SensorDefinition:
-    """Return a sensor of assets whose tables others write, too.
+    """Return a sensor for assets whose tables are also written outside Dagster.
 
-    It remembers the last snapshot that it saw. When rows of a table were changed since, by no run of Dagster, it
-    observes the asset, with the snapshot as data version, one observation for each partition that has such rows; or,
-    given a job, asks for a run of it for each. Rows of a partition that is not there yet, today's say, are reported
-    when it is. What compactions and flushes move is no change.
+    The sensor remembers the last snapshot that it has seen. If rows of a table have changed since without a Dagster
+    run, it observes the asset with the snapshot as data version, once for each partition with such rows. If a job is
+    given, it requests one run of the job for each instead. Rows of a partition that does not exist yet (today's, for
+    example) are reported once the partition exists. Compactions and flushes are not changes.
 
     Args:
-        assets: The assets; each is the table that the IO manager would take for it.
+        assets: The assets; the IO manager's rules name their tables.
         lake: The key of the lake's resource.
         name: The name of the sensor.
-        job: What is to run, instead of an observation.
+        job: The job to run instead of an observation.
         schema: Schema of assets whose key names none.
-        minimum_interval_seconds: How often it looks.
-        default_status: Whether it looks before somebody starts it.
+        minimum_interval_seconds: The interval between two ticks.
+        default_status: Whether the sensor runs without being started in the UI.
     """
     specs = specs_of(assets)
     if not specs:
@@ -60,13 +60,13 @@ def ducklake_snapshot_sensor(
             return dg.SkipReason(f"The lake `{found.config.name}` does not exist yet: the first write creates it.")
         newest, before = latest[0].snapshot_id, Cursor.read(context.cursor)
         if before is None or newest < before.snapshot:
-            # A lake that was made anew begins from its first snapshot.
+            # A lake that was created anew has lower snapshot ids: the sensor begins with it again.
             context.update_cursor(str(Cursor(newest)))
             return dg.SkipReason(f"It begins at snapshot {newest}.")
         seen = before.snapshot
         if newest == seen and not before.pending:
             return dg.SkipReason(f"Snapshot {newest} has been seen.")
-        # They are numbered without gaps, but for those that have expired.
+        # Snapshot ids have no gaps except for expired ones, so the difference bounds the number.
         recent = found.snapshots(newest - seen) if newest > seen else []
         foreign = [one for one in recent if one.snapshot_id > seen and not _is_known(one)]
         changes = _Changes(context, found, found.tables(), foreign, before.pending)
@@ -89,17 +89,17 @@ def ducklake_snapshot_sensor(
 
 
 class _Changes:
-    """What others changed since the last tick.
+    """The changes since the last tick that no Dagster run wrote.
 
     Args:
         context: The tick.
         lake: The lake.
-        tables: Its tables.
-        foreign: The snapshots that are of no run of Dagster, newest first.
-        waiting: By asset, keys of earlier changes that were of no partition.
+        tables: The tables of the lake.
+        foreign: The snapshots that no Dagster run committed, newest first.
+        waiting: By asset, keys of earlier changes that had no partition.
 
     Attributes:
-        pending: By asset, keys that still are of none.
+        pending: By asset, keys that still have no partition.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class _Changes:
         self.pending: dict[str, Mapping[str, int]] = {}
 
     def of_asset(self, spec: dg.AssetSpec, name: TableName) -> Iterator[dg.AssetObservation]:
-        """Return an observation of each partition that changed, or of the asset."""
+        """Return one observation for each changed partition, or one for the asset."""
         table = next((one for one in self._tables if name.names(one.schema, one.table)), None)
         changed = [one for one in self._foreign if table is not None and _changes(one, table)]
         said: dict[str, Any] = {"dagster/table_name": table_address(self._lake, name)}
@@ -134,7 +134,7 @@ class _Changes:
             )
 
     def _keys(self, spec: dg.AssetSpec, name: TableName, changed: Sequence[Snapshot]) -> Mapping[str | None, int]:
-        """Return the partitions that changed, None for the asset as such, with the last snapshot of their rows."""
+        """Return the changed partitions, each with its last snapshot. The key None stands for the whole asset."""
         definition, newest = spec.partitions_def, changed[0].snapshot_id if changed else 0
         if definition is None:
             return {None: newest} if changed else {}
@@ -149,7 +149,7 @@ class _Changes:
                 unknown = True
                 self._context.log.warning(f"`{asset}` changed; which of its partitions did is not known: {error}")
         if not keys:
-            return {None: newest} if unknown else {}  # the keys of all partitions can be many
+            return {None: newest} if unknown else {}  # listing the keys of all partitions can be slow
         there = set(definition.get_partition_keys(dynamic_partitions_store=self._context.instance))
         later = {key: snapshot for key, snapshot in keys.items() if key not in there and may_become(definition, key)}
         self.pending[asset] = bounded(later)
@@ -180,12 +180,12 @@ def _request(sensor: str, event: dg.AssetObservation) -> dg.RunRequest:
 
 
 def _is_known(snapshot: Snapshot) -> bool:
-    """Whether a run of Dagster made a snapshot, or maintenance, which changes no rows."""
+    """Return whether a Dagster run committed a snapshot, or maintenance, which changes no rows."""
     return isinstance(snapshot.extra, dict) and not snapshot.extra.keys().isdisjoint({"dagster", "maintenance"})
 
 
 def _changes(snapshot: Snapshot, table: Table) -> bool:
-    """Whether a snapshot changed rows of a table, or made it."""
+    """Return whether a snapshot changed rows of a table or created it."""
     made = quoted_path(table.schema, table.table).lower()
     tokens = parse_tokens(",".join(snapshot.changes))
     is_new = any(one.kind == "created_table" and (one.name or "").lower() == made for one in tokens)

@@ -1,4 +1,4 @@
-"""Which metadata of assets, outputs and inputs are settings; a misspelt one is an error that names the right one."""
+"""Lists the metadata of assets, outputs and inputs that are settings, and refuses misspelt ones."""
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,25 +22,25 @@ OF_OUTPUTS = (
     "write_mode",
 )
 OF_INPUTS = ("columns", "snapshot")
-# An input that nothing is connected to says its table itself.
+# An input without an upstream output names its table itself.
 _NAMES = ("schema", "table")
 _PREFIX = "ducklake/"
 _ALIKE = 0.8
 
 
 def refuse_misspelt(what: str, given: Iterable[str], *, of_input: bool = False) -> None:
-    """Refuse metadata that are meant as settings and are none.
+    """Refuse metadata that are meant as settings but are not.
 
-    These are all that begin with `ducklake/`, which is what events say, those that are nearly a setting of several
-    words, and on an input those that only an output has. All others are the user's own.
+    Refused are names that begin with `ducklake/` (the prefix of metadata in events), misspelt names of settings with
+    several words, and settings of outputs on an input. All other metadata belong to the user.
 
     Args:
-        what: What they stand on, for the message.
+        what: The asset, output or input that has the metadata, for the message.
         given: The names of the metadata.
-        of_input: Whether they stand on an input.
+        of_input: Whether the metadata are those of an input.
 
     Raises:
-        ConfigError: Names the first of them, and the nearest setting.
+        ConfigError: Names the first refused one and the nearest setting.
     """
     known: Sequence[str] = (*OF_INPUTS, *_NAMES) if of_input else OF_OUTPUTS
     for name in given:
@@ -53,7 +53,7 @@ def refuse_misspelt(what: str, given: Iterable[str], *, of_input: bool = False) 
 
 
 def _is_nearly(name: str, known: Iterable[str]) -> bool:
-    """Whether a name is a misspelt setting: names of one word are often somebody's own."""
+    """Return whether a name is a misspelt setting. Names of one word are often the user's own, so they pass."""
     long = [one for one in known if "_" in one or one in OF_INPUTS]
     return bool(difflib.get_close_matches(name.lower().replace("-", "_"), long, n=1, cutoff=_ALIKE))
 
@@ -62,7 +62,7 @@ def snapshot_of(said: Mapping[str, Any]) -> int | None:
     """Return the snapshot that an input reads; None for the latest.
 
     Raises:
-        ConfigError: When it is no number.
+        ConfigError: If it is not a number.
     """
     snapshot = said.get("snapshot")
     if snapshot is None or (isinstance(snapshot, int) and not isinstance(snapshot, bool)):

@@ -1,4 +1,4 @@
-"""Where the Spark session comes from."""
+"""Provides the Spark session of a lake's resource."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class SparkConfig(Strict, dg.ConfigurableResource):  # type: ignore[type-arg]  # what it gives is itself
-    """A Spark session to start when none runs in this process; it is shared, and never stopped by Dagster."""
+class SparkConfig(Strict, dg.ConfigurableResource):  # type: ignore[type-arg]  # the resource provides itself
+    """A Spark session to start if none runs in this process. The session is shared, and Dagster never stops it."""
 
     master: str | None = Field(default=None, description="Where Spark runs: `local[*]`, or a cluster's address.")
     remote: str | None = Field(default=None, description="The server of Spark Connect, `sc://host:port`.")
@@ -37,7 +37,7 @@ class SparkConfig(Strict, dg.ConfigurableResource):  # type: ignore[type-arg]  #
 
 
 def session_of(source: Any) -> "SparkSession":
-    """Return the session of whatever was given as `spark=`; of nothing: the running one, or a good local one."""
+    """Return the session of the resource that is given as `spark=`; without one, the running or a new local one."""
     if source is None:
         from ducklake_orch.spark import local_session
 
@@ -48,4 +48,4 @@ def session_of(source: Any) -> "SparkSession":
             f"`spark` = {type(source).__name__} has no `spark_session`.",
             remedy="Give a SparkConfig, dagster-pyspark's PySparkResource or LazyPySparkResource.",
         )
-    return session  # type: ignore[no-any-return]  # whoever has it says what it is
+    return session  # type: ignore[no-any-return]  # resources of other packages are untyped

@@ -1,4 +1,4 @@
-"""The step that runs in this process: what the writes of its own code are called, here and where Pipes start them."""
+"""Idempotency keys and commit messages of writes by the code of a step, in this process or started by Pipes."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from ducklake_orch.dagster.work import beginning, code_location
 from ducklake_orch.results import CommitInfo
 from ducklake_orch.slices.vocabulary import bounded_key
 
-# How often an attempt has written to a table in this process.
+# How many times an attempt has written to each table in this process.
 _writes: "WeakKeyDictionary[dg.OpExecutionContext, Counter[str]]" = WeakKeyDictionary()
 
 
@@ -21,14 +21,14 @@ class Step:
     """A step of a run.
 
     Attributes:
-        context: The attempt at it.
+        context: The attempt at the step.
     """
 
     context: dg.OpExecutionContext
 
     @classmethod
     def running(cls) -> Self | None:
-        """Return the step that runs; None outside of steps, and in threads that one has started."""
+        """Return the running step; None outside steps and in threads that a step has started."""
         try:
             return cls(dg.OpExecutionContext.get())
         except dg.DagsterInvariantViolationError:
@@ -42,18 +42,18 @@ class Step:
 
     @property
     def began_in(self) -> str:
-        """The run in which its work began."""
+        """The run in which the work of the step began."""
         return beginning(self.context.run, self.context.instance, self.key)
 
     def idempotency_key(self, table: str) -> str:
-        """Return the key of this attempt's next write to a table; other attempts have the same ones, in their order."""
+        """Return the key of this attempt's next write to a table. Every attempt has the same keys in the same order."""
         counts = _writes.setdefault(self.context, Counter())
         counts[table] += 1
         whole = (self.key, table, self._partitions, counts[table])
         return bounded_key(f"dagster:{self.began_in}:{self.key[:100]}", *whole)
 
     def commit_info(self, what: str) -> CommitInfo:
-        """Return what a snapshot says about the step that made it."""
+        """Return the commit message and extra of a snapshot that the step writes."""
         context, partitions = self.context, self._partitions
         about: dict[str, Any] = {
             "run_id": context.run_id,
@@ -76,15 +76,15 @@ class Step:
 
 
 def pipes_extras(context: dg.OpExecutionContext | dg.AssetExecutionContext) -> dict[str, Any]:
-    """Return the `extras` of Pipes by which a write that they start knows the step it is for.
+    """Return the Pipes `extras` that tell an external process which step it writes for.
 
-    With them, attempts in other runs write once, too, and steps of a run are told apart.
+    With them, attempts in other runs also write only once, and the steps of a run have different keys.
 
     Args:
-        context: That of the asset or op.
+        context: The context of the asset or op.
     """
     step = Step(context.op_execution_context)
     try:
         return {"ducklake": {"began_in": step.began_in, "step": step.key}}
     except dg.DagsterError:
-        return {}  # a test calls the asset by itself, without a run
+        return {}  # a unit test calls the asset directly, without a run

@@ -1,4 +1,4 @@
-"""The places that can hold a lake's files, as Dagster configures them."""
+"""Dagster config models of the storages that can hold a lake's data files."""
 
 from typing import Literal
 
@@ -17,7 +17,7 @@ class LocalStorage(Part):
 
 
 class _Bucket(Part):
-    """What object stores have in common."""
+    """The fields that object stores share."""
 
     prefix: str | None = Field(default=None, description="Path inside the bucket under which the lake lives.")
     scope: str | None = Field(default=None, description="Paths that the secret is for; default is the bucket.")
@@ -28,7 +28,7 @@ class _Bucket(Part):
 
 
 class _Endpoint(_Bucket):
-    """An S3-compatible endpoint, which can be somebody else's server."""
+    """The fields of an S3-compatible endpoint, which need not be Amazon's."""
 
     endpoint: str | None = Field(default=None, description="`host:port` of the server, or its http(s) URL.")
     url_style: str | None = Field(default=None, description="Where the bucket stands in a URL.")
@@ -103,7 +103,7 @@ class UrlStorage(Part):
 
 
 class DefaultStorage(Part):
-    """No storage of one's own: `./<name>.files` in the folder of the process, or what MotherDuck manages."""
+    """No storage is configured: `./<name>.files` in the working directory, or storage that MotherDuck manages."""
 
     type: Literal["default"] = "default"
 

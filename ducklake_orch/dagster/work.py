@@ -1,4 +1,4 @@
-"""What piece of work a write is: the same for every attempt at it, and named in the snapshot."""
+"""Idempotency keys and commit messages of outputs. All attempts at an output share its key."""
 
 from typing import Any
 
@@ -9,14 +9,14 @@ from ducklake_orch.results import CommitInfo
 from ducklake_orch.slices import Slice
 from ducklake_orch.slices.vocabulary import bounded_key
 
-# What the keys of writes of assets begin with: by them the catalog knows which asset wrote a table last.
+# The prefix of idempotency keys of assets. With it, the catalog records which asset wrote a table last.
 ASSET_KEY = "dagster:asset:"
 
 
 def idempotency_key(context: dg.OutputContext, part: Slice | None) -> str | None:
-    """Return the key of the write of an output: attempts and re-executions of a step that failed share it.
+    """Return the idempotency key of an output. All attempts and re-executions of a failed step share it.
 
-    A context that a test builds is no attempt at a step, and has none.
+    The context of a unit test is not an attempt at a step, so it has no key.
     """
     if not has_step(context):
         return None
@@ -28,12 +28,12 @@ def idempotency_key(context: dg.OutputContext, part: Slice | None) -> str | None
 
 
 def asset_of(key: str) -> str:
-    """Return the asset in the key of a write, up to its first 100 characters."""
+    """Return the asset in an idempotency key, cut to 100 characters."""
     return key.removeprefix(ASSET_KEY).partition(":")[2].rpartition(":")[0]
 
 
 def commit_info(context: dg.OutputContext, what: str, part: Slice | None) -> CommitInfo:
-    """Return what the snapshot says about the run that wrote it."""
+    """Return the commit message and extra that name the run."""
     about: dict[str, Any] = {
         "run_id": _known(context, "run_id"),
         "job": _known(context, "job_name"),
@@ -51,30 +51,30 @@ def commit_info(context: dg.OutputContext, what: str, part: Slice | None) -> Com
 
 
 def code_location(run: Any) -> dict[str, str]:
-    """Return where the code of a run is from, if that is known."""
+    """Return the code location of a run, if it is known."""
     origin = getattr(run, "remote_job_origin", None)
     return {} if origin is None else {"code_location": origin.repository_origin.code_location_origin.location_name}
 
 
 def beginning(run: Any, instance: Any, step: str) -> str:
-    """Return the run in which the work of a step began: while it did not succeed, re-executions go on with it.
+    """Return the run in which the work of a step began. Re-executions continue that work until the step has succeeded.
 
     Args:
         run: The run.
-        instance: Knows the runs before it; None where there are none.
+        instance: The Dagster instance, which knows the parent runs; None without one.
         step: The key of the step.
     """
     while instance is not None and run.parent_run_id is not None:
         parent = instance.get_run_by_id(run.parent_run_id)
         stats = instance.get_run_step_stats(run.parent_run_id, [step]) if parent else []
         if parent is None or any(one.status is not None and one.status.value == "SUCCESS" for one in stats):
-            break  # unknown, or done on purpose once more
+            break  # the parent is unknown, or its step succeeded and is repeated on purpose
         run = parent
     return str(run.run_id)
 
 
 def has_step(context: dg.OutputContext) -> bool:
-    """Whether a step stands behind a context; one that a test builds has none."""
+    """Return whether a context belongs to a step. The context of a unit test does not."""
     return _known(context, "step_context") is not None
 
 
@@ -83,7 +83,7 @@ def _dagster_run(context: dg.OutputContext) -> Any:
 
 
 def _known(context: dg.OutputContext, name: str) -> Any:
-    """Return what a context knows; one that a test builds knows what the test says."""
+    """Return an attribute of a context; None if the context of a unit test does not have it."""
     try:
         return getattr(context, name)
     except dg.DagsterInvariantViolationError:

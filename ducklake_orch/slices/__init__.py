@@ -1,4 +1,4 @@
-"""From the partition keys of a host to the rows of a table; no host is imported."""
+"""Converts the partition keys of a host (Dagster or Airflow) to conditions on table rows. It imports no host."""
 
 from ducklake_orch.slices.columns import PartitionColumn, partition_columns, partition_transforms
 from ducklake_orch.slices.condition import condition

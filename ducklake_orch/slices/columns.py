@@ -1,4 +1,4 @@
-"""Which column, or expression over columns, holds the key of a dimension, and of what kind it is."""
+"""Finds the column or expression that holds the key of a partition dimension, and its kind of values."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from ducklake_orch.slices.model import ONLY, Slice, Window
 
 
 class Kind(Enum):
-    """What the values of a partition column are."""
+    """The kind of a partition column's values."""
 
     TEXT = "string"
     INTEGER = "integer"
@@ -32,11 +32,11 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class PartitionColumn:
-    """Where the key of a dimension is found.
+    """The column or expression that holds the key of a dimension.
 
     Attributes:
         sql: The column or the expression, as SQL.
-        kind: What its values are.
+        kind: The kind of its values.
         column: The column's name; None for an expression.
     """
 
@@ -53,24 +53,24 @@ def partition_columns(
     Args:
         what: The asset, for messages.
         dimensions: Names of the dimensions.
-        partition_expr: What the asset says: a column or an expression in DuckDB's SQL, for several dimensions a
-            mapping of them.
+        partition_expr: The asset's setting: a column or an expression in DuckDB's SQL; for several dimensions a
+            mapping from each dimension to one.
         types: Types of the table's columns in DuckDB, by name.
 
     Raises:
-        ConfigError: When a dimension has none, or one whose type cannot hold keys.
+        ConfigError: If a dimension has no column, or one whose type cannot hold keys.
     """
     given = _by_dimension(what, dimensions, partition_expr)
     return {name: _column(what, given[name], types) for name in dimensions}
 
 
 def partition_transforms(part: Slice, columns: Mapping[str, PartitionColumn]) -> list[str] | None:
-    """Return the keys that a new table is partitioned by, so that each partition is a set of whole files."""
+    """Return the partition keys of a new table, so that each host partition is a set of whole files."""
     keys: list[str] = []
     for position, name in enumerate(part.dimensions):
         column = columns[name]
         if column.column is None:
-            return None  # DuckLake partitions by columns only
+            return None  # DuckLake partitions only by columns
         windows = [cell[position].window for cell in part.cells]
         spans = [window for window in windows if window is not None]
         quoted = identifier(column.column)
@@ -84,19 +84,19 @@ def partition_transforms(part: Slice, columns: Mapping[str, PartitionColumn]) ->
 
 
 def _calendar(spans: Sequence[Window]) -> list[str]:
-    """Return the parts of a time that tell such stretches apart: the transforms are parts of a date, not counts."""
+    """Return the transforms that distinguish the spans. DuckLake's transforms are parts of a date, so they add up."""
     shortest = min(span.end - span.start for span in spans)
     if shortest >= timedelta(days=360):
         return ["year"]
     if shortest >= timedelta(days=28):
         return ["year", "month"]
-    if shortest >= timedelta(hours=22):  # a day on which the clock is put forward is short
+    if shortest >= timedelta(hours=22):  # a day on which clocks go forward is shorter than 24 hours
         return ["year", "month", "day"]
     return ["year", "month", "day", "hour"]
 
 
 def _months(spans: Sequence[Window]) -> list[str]:
-    """Return the parts of a date that tell whole months, or years, apart; none where some stretch is neither."""
+    """Return the transforms that distinguish whole months or years; none if some span is neither."""
     ends = [time for span in spans for time in span]
     if not ends or any(time.day != 1 for time in ends):
         return []
@@ -135,7 +135,7 @@ def _column(what: str, expression: str, types: Mapping[str, str]) -> PartitionCo
 
 
 def _type_of(what: str, expression: str, types: Mapping[str, str]) -> str:
-    """Ask the engine what an expression over the columns is."""
+    """Ask DuckDB for the type of an expression over the columns."""
     import duckdb
 
     row = ", ".join(f"NULL::{kind} AS {identifier(name)}" for name, kind in types.items())

@@ -1,4 +1,4 @@
-"""The condition, in DuckDB's SQL, that the rows of some partitions meet, and no others."""
+"""Builds the condition, in DuckDB's SQL, that exactly the rows of some partitions meet."""
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
@@ -12,20 +12,20 @@ _INSTANT = timedelta(microseconds=1)
 
 
 def condition(part: Slice, columns: Mapping[str, PartitionColumn]) -> str:
-    """Return what the rows of these partitions meet; of none: `false`.
+    """Return the condition that the rows of some partitions meet; `false` for no partitions.
 
     Args:
         part: The partitions.
-        columns: Where the key of each dimension is found.
+        columns: The column of each dimension.
 
     Raises:
-        ConfigError: When a column cannot hold such keys.
+        ConfigError: If a column cannot hold such keys.
     """
     return _any(list(part.dimensions), part.cells, columns) if part.cells else "false"
 
 
 def _any(dimensions: list[str], cells: Collection[tuple[Key, ...]], columns: Mapping[str, PartitionColumn]) -> str:
-    """Keys of the first dimension that go with the same keys of the others share a term."""
+    """Return a condition in which keys of the first dimension with equal keys of the others share a term."""
     column, rest = columns[dimensions[0]], dimensions[1:]
     if not rest:
         return _matches(column, {cell[0] for cell in cells})
@@ -57,7 +57,7 @@ def _matches(column: PartitionColumn, keys: Collection[Key]) -> str:
 
 
 def _joined(windows: Iterable[Window]) -> list[Window]:
-    """Join what follows without a gap. Instants decide: two times of one zone compare by the clock on the wall."""
+    """Join windows without a gap between them. Compare in UTC, because times of one zone compare by wall clock."""
     joined: list[Window] = []
     for window in sorted(windows, key=lambda window: window.start.astimezone(UTC)):
         last = joined[-1] if joined else None
@@ -75,7 +75,7 @@ def _within(column: PartitionColumn, window: Window) -> str:
 
 def _refuse_parts_of_days(column: PartitionColumn, windows: Iterable[Window]) -> None:
     for window in windows:
-        # A day on which the clock is put forward at midnight is an hour short.
+        # A day on which clocks go forward at midnight is an hour short by the wall clock.
         if _wall(window.end) - _wall(window.start) < timedelta(hours=22):
             raise ConfigError(
                 f"A date cannot tell {window.start} from {window.end}: `partition_expr` {column.sql} is a date.",
@@ -98,13 +98,13 @@ def _bound(column: PartitionColumn, time: datetime) -> str:
 
 
 def _is_within_repeated_hour(time: datetime) -> bool:
-    """Whether a clock that is put back shows the same times before and after this one."""
+    """Return whether a time lies inside an hour that the wall clock shows twice, so that it cannot be a bound."""
     begins = time.fold == 0 and not _comes_twice(time - _INSTANT)
     return _comes_twice(time) and not begins
 
 
 def _comes_twice(time: datetime) -> bool:
-    """Whether the clock on the wall shows this time before and after it is put back."""
+    """Return whether the wall clock shows this time twice, because clocks go back."""
     earlier, later = time.replace(fold=0).astimezone(UTC), time.replace(fold=1).astimezone(UTC)
     return earlier < later
 

@@ -1,4 +1,4 @@
-"""Frames that a host's tasks return and take: which kinds there are, and how rows of a table become one."""
+"""The kinds of frames that a host's tasks return and take, and the conversion of table rows to them."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ _ANNOTATED = {
 
 
 def kind_of(annotation: Any) -> str | None:
-    """Return which kind of frame an annotation names; None where it names none."""
+    """Return the kind of frame that an annotation names; None if it names none."""
     name = getattr(annotation, "__name__", str(annotation))
     return _ANNOTATED.get((str(getattr(annotation, "__module__", "")).partition(".")[0], name))
 
@@ -39,15 +39,15 @@ def check_kind(kind: str, place: str) -> None:
 
 
 def typed(data: Any) -> tuple[Any, dict[str, str]]:
-    """Return a frame that can still be read, and the types of its columns in DuckDB."""
+    """Return the DuckDB types of a frame's columns, and the frame in a form that can still be read."""
     import duckdb
 
     from ducklake_orch.catalog.writing import Source
 
     if type(data).__module__.startswith("polars") and hasattr(data, "collect"):
-        data = data.collect()  # a LazyFrame, which would be worked out twice
+        data = data.collect()  # a LazyFrame would be computed twice
     elif isinstance(data, duckdb.DuckDBPyRelation):
-        data = Source(data)  # a relation, likewise
+        data = Source(data)  # a relation would be computed twice, too
     with duckdb.connect() as con:
         return data, {name: str(kind) for name, kind in rows_of(data).types(con)}
 
@@ -62,16 +62,16 @@ def read_as(
     where: str | None = None,
     snapshot: int | None = None,
 ) -> Any:
-    """Read rows of a table as a kind of frame.
+    """Read rows of a table as a frame of the given kind.
 
     Args:
         lake: The lake.
         kind: One of `KINDS`.
         table: The table.
-        session: Where the Spark session comes from, for what needs one.
-        columns: The columns to read; all when None.
+        session: Provides the Spark session; called only for the kind `spark`.
+        columns: The columns to read; None reads all.
         where: The condition.
-        snapshot: The snapshot; the latest when None.
+        snapshot: The snapshot to read; None reads the latest.
     """
     if kind == "spark":
         return lake.read(table, session(), columns=columns, where=where, snapshot=snapshot)
@@ -81,7 +81,7 @@ def read_as(
 
 
 def as_kind(kind: str, rows: "pa.Table") -> Any:
-    """Return rows that are at hand as a kind of frame, other than Spark's."""
+    """Convert an Arrow table to a frame of any kind but `spark`."""
     match kind:
         case "reader":
             return rows.to_reader()

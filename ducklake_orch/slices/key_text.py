@@ -1,4 +1,4 @@
-"""The time that the text of a partition key stands for, where a host has only the text."""
+"""Parses the time window that a partition key stands for, for hosts that have only the key's text."""
 
 import re
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -19,14 +19,14 @@ _SHAPES = {
 
 
 def key_of_text(text: str, zone: tzinfo, *, unit: str | None = None, fmt: str | None = None) -> Key:
-    """Return a key with the time it stands for, if it is a time.
+    """Return a key with its time window, if its text is a time.
 
     Args:
         text: The key: `2024`, `2024-05`, `2024-W21`, `2024-05-20`, `2024-05-20T06` or any other text.
-        zone: The zone of the time, where the text has none.
-        unit: How long it lasts: `year`, `month`, `week`, `day`, `hour` or a duration (`15 minutes`); by default as
-            precise as the text is. A text with minutes does not tell.
-        fmt: How the text is written, as `strptime` takes it; then `unit` is needed.
+        zone: The zone of the time if the text has none.
+        unit: The length of the window: `year`, `month`, `week`, `day`, `hour` or a duration (`15 minutes`). The default
+            is the precision of the text. A text with minutes has no default, so its key has no window.
+        fmt: The format of the text for `strptime`; `unit` is then `day` by default.
     """
     _check_unit(unit)
     if fmt is not None:
@@ -44,13 +44,13 @@ def key_of_text(text: str, zone: tzinfo, *, unit: str | None = None, fmt: str | 
 
 
 def key_of_time(time: datetime, zone: tzinfo, *, unit: str, fmt: str | None = None) -> Key:
-    """Return the key of the stretch that a time lies in.
+    """Return the key of the time window that contains a time.
 
     Args:
         time: The time.
-        zone: The zone in which the stretch begins.
-        unit: Which stretch: `year`, `month`, `week`, `day` or `hour`.
-        fmt: How the key is written; by default as precise as the unit is.
+        zone: The zone in which the window begins.
+        unit: The length of the window: `year`, `month`, `week`, `day` or `hour`.
+        fmt: The format of the key for `strftime`; by default it has the precision of the unit.
     """
     if unit not in UNITS:
         raise ConfigError(f"No time lies in one `{unit}` and no other.", remedy=nearest(unit, UNITS))
@@ -68,7 +68,7 @@ def key_of_time(time: datetime, zone: tzinfo, *, unit: str, fmt: str | None = No
 
 
 def is_moment(text: str) -> bool:
-    """Whether a text is a time with minutes, which does not tell how long it lasts."""
+    """Return whether a text is a time with minutes, which does not determine the length of its window."""
     try:
         datetime.fromisoformat(text)
     except ValueError:
@@ -89,11 +89,11 @@ def _in_zone(time: datetime, zone: tzinfo) -> datetime:
 
 
 def _lasting(start: datetime, unit: str) -> Window:
-    """Return the stretch from a time on: days and more by the clock on the wall, hours and less as they pass."""
+    """Return the window from a time on. Days and longer units follow the wall clock, shorter ones elapsed time."""
     if unit in ("year", "month"):
         months = 12 if unit == "year" else 1
         years, month = divmod(start.month - 1 + months, 12)
-        # A day that this month does not have runs over into the one after it.
+        # A day that the target month does not have becomes a day of the month after it.
         first = start.replace(year=start.year + years, month=month + 1, day=1)
         return Window(start, first + timedelta(days=start.day - 1))
     if unit in ("week", "day"):

@@ -1,4 +1,4 @@
-"""What a host says about partitions: keys, the time each of them stands for, and which ones belong together."""
+"""The model of a host's partitions: keys, their time windows, and slices of several dimensions."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -8,22 +8,22 @@ from typing import NamedTuple, Self
 from ducklake_orch.errors import ConfigError
 
 SEPARATOR = "|"
-# The only dimension of a definition that does not name its dimensions.
+# The name of the only dimension of a definition with unnamed dimensions.
 ONLY = ""
 
 
 class Window(NamedTuple):
-    """A stretch of time, from its start to just before its end; both in the zone of the partitions' definition."""
+    """A time window with an exclusive end; both times are in the zone of the partitions' definition."""
 
     start: datetime
     end: datetime
 
 
 class Key(NamedTuple):
-    """A partition key of one dimension, and the time it stands for, if it does.
+    """A partition key of one dimension, with its time window if the key is a time.
 
     Attributes:
-        guessed: Whether nothing has told how long it lasts: a day is what a date can hold, and not what a time has to.
+        guessed: Whether the window's length is assumed: one day, which is safe for a date column but not for a time.
     """
 
     text: str
@@ -33,10 +33,10 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Slice:
-    """Some partitions of a table: each cell has a key for each dimension.
+    """Some partitions of a table. Each cell has one key for each dimension.
 
     Attributes:
-        dimensions: Names of the dimensions, in order.
+        dimensions: Names of the dimensions, in the order of the keys in a cell.
         cells: The partitions.
     """
 
@@ -45,28 +45,28 @@ class Slice:
 
     @classmethod
     def of(cls, keys: Iterable[Key]) -> Self:
-        """Return partitions that have one dimension."""
+        """Return a slice of one dimension."""
         return cls((ONLY,), frozenset((key,) for key in keys))
 
     @classmethod
     def of_many(cls, dimensions: Iterable[str], cells: Iterable[Mapping[str, Key]]) -> Self:
-        """Return partitions that have several dimensions; their order does not matter."""
+        """Return a slice of several dimensions, which can be in any order."""
         names = tuple(sorted(dimensions))
         return cls(names, frozenset(tuple(cell[name] for name in names) for cell in cells))
 
     @property
     def texts(self) -> list[str]:
-        """The keys as one writes them, sorted."""
+        """The keys as texts, sorted."""
         return sorted(SEPARATOR.join(key.text for key in cell) for cell in self.cells)
 
     def each(self) -> Iterator[tuple[str, "Slice"]]:
-        """Return each partition on its own, with its key."""
+        """Yield each partition's key with the slice of that partition alone."""
         for cell in sorted(self.cells, key=lambda cell: [key.text for key in cell]):
             yield SEPARATOR.join(key.text for key in cell), Slice(self.dimensions, frozenset([cell]))
 
 
 def multi_key(parts: Mapping[str, str]) -> str:
-    """Write the key of several dimensions: theirs, sorted by the names of the dimensions."""
+    """Join the keys of several dimensions, sorted by the names of the dimensions."""
     for name, text in parts.items():
         if SEPARATOR in text:
             raise ConfigError(f"The partition key {text!r} of `{name}` has a `{SEPARATOR}`, which parts keys.")
@@ -74,7 +74,7 @@ def multi_key(parts: Mapping[str, str]) -> str:
 
 
 def split_multi_key(key: str, dimensions: Iterable[str]) -> dict[str, str]:
-    """Read the key of several dimensions."""
+    """Split the key of several dimensions into the key of each dimension."""
     names, parts = sorted(dimensions), key.split(SEPARATOR)
     if len(names) != len(parts):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""The words in which hosts tell of a write; each host adds what only it can show."""
+"""The metadata keys with which Dagster and Airflow report a write; each host adds its own."""
 
 import hashlib
 import json
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 
 def bounded_key(begin: str, *parts: Any) -> str:
-    """Return an idempotency key that is never too long: its beginning is for people, all of its parts count."""
+    """Return an idempotency key of bounded length: a readable beginning and a hash of all parts."""
     return f"{begin}:{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]}"
 
 
 def table_address(lake: "DuckLake", table: TableName) -> str:
-    """Return the table as SQL finds it once the lake is attached."""
+    """Return the name of the table in SQL, with the alias of the attached lake."""
     return f"{lake.config.alias}.{table}"
 
 
 def told_of(lake: "DuckLake", table: TableName, result: WriteResult) -> dict[str, str | int | float | bool | None]:
-    """Return what is true of a write, whatever was written, as plain values by name."""
+    """Return the metadata that every write has, as plain values by name."""
     told: dict[str, str | int | float | bool | None] = {
         "dagster/table_name": table_address(lake, table),
         "dagster/storage_kind": "ducklake",

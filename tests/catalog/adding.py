@@ -1,4 +1,4 @@
-"""Files that others write, and what the catalog says about them after they were added."""
+"""Helpers for tests of `add_files`: write files with plain DuckDB, and query the catalog about added files."""
 
 import re
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ Rows = list[tuple[Any, ...]]
 
 
 def local_lake(folder: Path) -> DuckLake:
-    """A lake that writes files, however few rows there are."""
+    """Return a lake that inlines nothing."""
     return DuckLake.local(folder / "lake", data_inlining_row_limit=0)
 
 
@@ -29,7 +29,7 @@ def write(path: Path, columns: Mapping[str, Any] | pa.Table, **options: Any) -> 
 
 
 def copy_out(lake: DuckLake, sql: str, path: Path, options: str = "") -> str:
-    """Have plain DuckDB write a file."""
+    """Write a file with plain DuckDB."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with lake.connect() as con:
         con.execute(f"COPY ({sql}) TO {literal(str(path))} (FORMAT parquet{options})")
@@ -42,7 +42,7 @@ def rows(lake: DuckLake, sql: str) -> Rows:
 
 
 def catalog(lake: DuckLake, sql: str) -> Rows:
-    """Ask the metadata tables, on a connection that never entered the lake."""
+    """Query the metadata tables on a connection that never entered the lake."""
     sql = re.sub(r"\bducklake_\w+", lambda name: metadata(lake.config, name[0]), sql)
     with open_session(lake.config, entering=False) as session, closing(session.instance.root.cursor()) as con:
         return con.execute(sql).fetchall()
@@ -55,7 +55,7 @@ def make(lake: DuckLake, columns: str, *, partition_by: str | None = None, name:
 
 
 def mapped(lake: DuckLake, name: str = "t") -> Rows | None:
-    """The name mapping of a table's last file, with the parents' targets in place of the mapping's own numbers."""
+    """Return the name mapping of a table's last file, with parents as field ids in place of the mapping's own ids."""
     mine = f"WHERE table_id = {table_id(lake, name)} ORDER BY data_file_id DESC LIMIT 1"
     (mapping,) = catalog(lake, f"SELECT mapping_id FROM ducklake_data_file {mine}")[0]
     if mapping is None:
@@ -79,7 +79,7 @@ def stats(lake: DuckLake, name: str = "t") -> Rows:
 
 
 def partitions(lake: DuckLake, name: str = "t") -> Rows:
-    """The partition values of each file, as the catalog has them."""
+    """Return the partition values of each file in the catalog."""
     return catalog(
         lake,
         "SELECT list(partition_value ORDER BY partition_key_index) FROM ducklake_file_partition_value"

@@ -1,4 +1,4 @@
-"""Run work in a forked child that dies, as by `kill -9`, at a named point."""
+"""Runs work in a forked child process that dies, as by `kill -9`, at a named point."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from ducklake_orch.engine import fault_points
 
 
 def dies_at(point: str, work: Callable[[], object]) -> bool:
-    """Whether the child got to the point, and died there; else it has finished."""
+    """Return whether the child reached the point and died there; otherwise it has finished."""
     child = os.fork()
     if child == 0:
         try:

@@ -1,4 +1,4 @@
-"""Rows of floating-point numbers, conditions on them, and a model in Python that judges both."""
+"""Rows of floating-point numbers, conditions on them, and a Python model that evaluates the conditions."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 NAN, INF = math.nan, math.inf
-# What each file holds: bounds, Bloom filters and dictionaries say something else of each.
+# The values of each file. The files differ in bounds, Bloom filters and dictionaries.
 FILES = (
     *((-0.0, 3.5), (-0.0,), (0.0,), (1.5, NAN), (1.0, 2.0, NAN), (NAN,), (1.5, 2.5)),
     *((-INF, -1.0, 5e-324, INF), (-5e-324, -0.0, 2.5)),
@@ -19,12 +19,12 @@ SCHEMA = pa.schema(
 )
 COLUMNS = "n INTEGER, x DOUBLE, f FLOAT, s STRUCT(x DOUBLE)"
 Value = Callable[[float], float]
-# How a condition names a column, and what the column makes of a number.
+# The columns by the name in a condition, each with the conversion of a number to its type.
 PLACES: Mapping[str, Value] = {"x": float, "f": lambda v: float(np.float32(v)), "s.x": float}
 
 
 class Condition(NamedTuple):
-    """A condition on one column, and whether a number meets it; NaN equals itself and is above all others."""
+    """A condition on one column, and a function that evaluates it; NaN equals itself and is above all other numbers."""
 
     sql: str
     holds: Callable[[float], bool]
@@ -38,7 +38,7 @@ def _equal(one: float, other: float) -> bool:
     return one == other or (math.isnan(one) and math.isnan(other))
 
 
-# Comparisons of a column with a constant, and whether a constant and a number meet them.
+# Comparisons of a column with a constant, and functions that evaluate them.
 _COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
     "{0} = {1}": _equal,
     "{0} <> {1}": lambda constant, value: not _equal(constant, value),
@@ -66,14 +66,14 @@ def conditions(place: str) -> list[Condition]:
 
 
 class Rows:
-    """The rows of a table, by their number `n`."""
+    """The values of a table's rows by their number `n`."""
 
     def __init__(self) -> None:
         self.values: dict[int, float] = {}
         self.files: list[pa.Table] = []
         for values in FILES:
             first = len(self.values)
-            # Often enough for a dictionary, and with that a Bloom filter.
+            # Repeated often enough for a dictionary, and with it a Bloom filter.
             self.values |= {first + n: value for n, value in enumerate(values * 20)}
             rows = [{"n": n, "x": v, "f": np.float32(v), "s": {"x": v}} for n, v in list(self.values.items())[first:]]
             self.files.append(pa.Table.from_pylist(rows, schema=SCHEMA))

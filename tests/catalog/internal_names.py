@@ -1,6 +1,6 @@
-"""Names that we and the engine give to columns, read from the source, and a table that has such columns.
+"""Names that ducklake-orch and the engine give to internal columns, and a table with columns of these names.
 
-A new internal name is tested as soon as it is written.
+The names are read from the source, so a new internal name is tested as soon as it is written.
 """
 
 import ast
@@ -19,7 +19,7 @@ from ducklake_orch.catalog.metadata.reserved_names import RESERVED
 from ducklake_orch.engine.extensions import load_extension
 from ducklake_orch.engine.quoting import identifier, literal
 
-# Columns that DuckDB, Spark, SQLite and the engine give rows, keys of folders, and words of SQL.
+# Internal columns of DuckDB, Spark, SQLite and the engine, keys of folders, and keywords of SQL.
 FOREIGN = {
     *("rowid", "_rowid_", "oid", "filename", "file_row_number", "file_index", "_metadata", "_tmp", "row_index"),
     *("ordinal", "pos", "file_path", "snapshot_id", "snapshot_time", "change_type", "author", "idempotency_key"),
@@ -44,25 +44,25 @@ FOREIGN = {
     ),
     *("x" * 300, "x" * 299 + "y", "ctid", "xmin", "tableoid", "1", "null", "true", "current_date", "__duckdb_field_id"),
 }
-SPARK_ALONE = "\u212aelvin"  # folded by Spark, and not by DuckDB
+SPARK_ALONE = "\u212aelvin"  # Spark folds its case, and DuckDB does not
 _ALIAS = re.compile(r"\bAS (\w+)|(__ducklake_orch_\w+|_ducklake_internal_\w+)")
 
 
 def internal_names() -> set[str]:
-    """Return every name that SQL in the source gives something, and every table that it makes."""
+    """Return every alias in the SQL of the source, and every table that it creates."""
     found = set[str]()
     for path in Path(ducklake_orch.__file__).parent.rglob("*.py"):
         tree = ast.parse(path.read_text("utf-8"))
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found |= {one or other for one, other in _ALIAS.findall(node.value)}
-    # As they are completed with a number, and as they are made longer where they are taken.
+    # Names are completed with a number, and made longer if they are taken.
     found |= {f"{name}0" for name in found if name.endswith("_")}
     return found | {f"{name}_" for name in found if name.startswith("_")}
 
 
 def distinct(names: Sequence[str]) -> list[str]:
-    """Return names of which no two are the same to DuckDB."""
+    """Return the names without those that DuckDB considers equal."""
     kept: dict[str, str] = {}
     for name in sorted(names):
         kept.setdefault("".join(one.lower() if one.isascii() else one for one in name), name)
@@ -70,7 +70,7 @@ def distinct(names: Sequence[str]) -> list[str]:
 
 
 NAMES = distinct([*internal_names(), *FOREIGN, *RESERVED, *OWN_COLUMNS, SPARK_ALONE])
-# A struct that is called like a table in a query: `alias.column` must not mean a field of it.
+# Structs with the name of a table alias in a query: `alias.column` must not mean a field of the struct.
 ALIASES = ["target", "source", "m", "f", "r", "d", "g", "s", "stored", "file", "row_id", "file_row_number", "rowid"]
 Value = Callable[[Any, str], Any]
 Rows = dict[int, tuple[Any, ...]]
@@ -81,17 +81,17 @@ def text(word: Any, name: str) -> str:
 
 
 def nested(word: Any, name: str) -> dict[str, str]:
-    """Return a struct whose fields are called like columns of ours."""
+    """Return a struct whose fields have the names of internal columns."""
     return dict.fromkeys(("pos", "file", "n", "action", "row_id", "c1", "key", "path"), text(word, name))
 
 
 class Table:
-    """A table with many columns beside its model.
+    """A table with many columns, and its model.
 
     Args:
         lake: The lake.
-        names: Its columns, beside `id`.
-        value: Makes the value of a column.
+        names: The columns of the table besides `id`.
+        value: Returns the value of a column.
     """
 
     def __init__(self, lake: DuckLake, names: Sequence[str], value: Value) -> None:
@@ -109,7 +109,7 @@ class Table:
         return pa.table({"id": pa.array(list(words), pa.int64())} | columns)
 
     def holds(self, word: Any) -> str:
-        """Return a condition that needs every column."""
+        """Return a condition that uses every column."""
         values = ", ".join(self.literal(word, name) for name in self.names)
         return f"[{', '.join(map(identifier, self.names))}] = [{values}]"
 
@@ -138,7 +138,7 @@ def as_rows(table: pa.Table) -> Rows:
 
 
 class plain:
-    """DuckDB with the extension, and no code of ours; on a server the engine of a session."""
+    """DuckDB with the extension and without ducklake-orch; on a server, the engine of a session."""
 
     def __init__(self, lake: DuckLake) -> None:
         self.lake = lake

@@ -1,4 +1,4 @@
-"""What the metadata tables of a lake hold, so that it can be compared with what another lake's hold."""
+"""Reads the metadata tables of a lake in a form that can be compared with those of another lake."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -7,7 +7,7 @@ from typing import Any
 from ducklake_orch import DuckLake
 
 Contents = dict[str, list[dict[str, Any]]]
-# Takes what differs on purpose out of (before, theirs, ours).
+# A function that removes an intended difference from the contents before, of the engine and of ducklake-orch.
 Difference = Callable[[Contents, Contents, Contents], None]
 
 
@@ -40,7 +40,7 @@ DIFFERENT: Mapping[tuple[str, str], str] = {
 
 
 def contents(lake: DuckLake) -> Contents:
-    """Return the rows of all metadata tables, without what may differ."""
+    """Return the rows of all metadata tables, without values that may differ."""
     found: Contents = {}
     with lake.connect_metadata() as con:
         for table in TABLES:
@@ -56,7 +56,7 @@ def contents(lake: DuckLake) -> Contents:
 
 
 def label(found: Contents) -> None:
-    """Call files by their folders: their names are random, and those of one commit are numbered in any order."""
+    """Label files by their folders, because file names are random and the ids of one commit have any order."""
     first_row: dict[int, int] = {}
     labels = {}
     for row in found["ducklake_data_file"]:
@@ -73,11 +73,11 @@ def label(found: Contents) -> None:
 
 
 def plain(name: str, value: Any) -> Any:
-    """Return a value so that the same means equal."""
+    """Return a value in a normal form, in which values of the same meaning are equal."""
     if value is not None and name == "changes_made":
         return sorted(text(value).split(","))
     if value is not None and name == "extra_stats":
-        extra = json.loads(value)  # of a box the engine writes six digits, we write all
+        extra = json.loads(value)  # the engine writes six digits of a bounding box, we write all
         if isinstance(extra, dict):
             return extra | {"types": sorted(extra["types"])}
         return sorted(extra, key=lambda field: field["field_name"])
@@ -99,7 +99,7 @@ def assert_same(theirs: Contents, ours: Contents) -> None:
 
 
 def table_without_bounds(before: Contents, theirs: Contents, ours: Contents) -> None:
-    """A column without bounds had no values, or some that the engine knew no bounds of: who adds to it cannot tell."""
+    """A column without bounds had no values, or values with unknown bounds. An appending writer cannot tell which."""
     name = "ducklake_table_column_stats"
     unbounded = {row["column_id"] for row in before[name] if row["min_value"] is None}
     gone = unbounded - {row["column_id"] for row in ours[name]}
@@ -108,7 +108,7 @@ def table_without_bounds(before: Contents, theirs: Contents, ours: Contents) -> 
 
 
 def nulls_nobody_counted(before: Contents, theirs: Contents, ours: Contents) -> None:
-    """The engine counts no NULLs of some types, also where there are some; we say that nobody has counted."""
+    """The engine records no NULLs for some types even if there are some. We record that they were not counted."""
     uncounted = ("variant", "timetz", "interval")
     columns = {row["column_id"] for row in theirs["ducklake_column"] if text(row["column_type"]) in uncounted}
     for contents in (theirs, ours):
@@ -118,7 +118,7 @@ def nulls_nobody_counted(before: Contents, theirs: Contents, ours: Contents) -> 
 
 
 def no_filters_beside_blobs(before: Contents, theirs: Contents, ours: Contents) -> None:
-    """Our files for tables with blobs have no Bloom filters, in which DuckDB looks for the printed form of bytes."""
+    """We write no Bloom filters for tables with blobs, because DuckDB probes them with the printed form of bytes."""
     for table, name in (
         ("ducklake_data_file", "file_size_bytes"),
         ("ducklake_data_file", "footer_size"),
@@ -128,13 +128,13 @@ def no_filters_beside_blobs(before: Contents, theirs: Contents, ours: Contents) 
 
 
 def layout_in_the_creation(before: Contents, theirs: Contents, ours: Contents) -> None:
-    """SQL gives a new table its layout by an ALTER, of which there is a token more."""
+    """SQL sets the layout of a new table by an ALTER, which adds a token."""
     (token,) = {one for one in _tokens(theirs) if one.startswith("altered_table:")}
     _tokens(theirs).remove(token)
 
 
 def both_tokens_of_a_replacement(before: Contents, theirs: Contents, ours: Contents) -> None:
-    """Also where nothing is added, or only inlined rows go, an INSERT or DELETE beside it has to look again."""
+    """We record both tokens even if nothing is added or retired, so that a concurrent INSERT or DELETE re-checks."""
     kinds = [{one.partition(":")[0] for one in _tokens(each)} for each in (theirs, ours)]
     assert kinds[0] < kinds[1]
     assert kinds[1] >= {"inserted_into_table", "deleted_from_table"}
@@ -142,19 +142,19 @@ def both_tokens_of_a_replacement(before: Contents, theirs: Contents, ours: Conte
 
 
 def next_file_id_moves(before: Contents, theirs: Contents, ours: Contents) -> None:
-    """Readers keep statistics for as long as the next file id is the same."""
+    """Readers cache statistics as long as the next file id stays the same, so we always increase it."""
     assert _last(theirs)["next_file_id"] == _last(before)["next_file_id"] == _last(ours)["next_file_id"] - 1
     _last(ours)["next_file_id"] -= 1
 
 
 def folders_from_odd_names(before: Contents, theirs: Contents, ours: Contents) -> None:
-    """First writers who do not know of each other put their files into one folder; the engine's name is random."""
+    """We derive a table's folder from its name, so that concurrent first writers share it. The engine's is random."""
     for table in ("ducklake_schema", "ducklake_table"):
         assert _take(theirs, table, "path")[-1] != _take(ours, table, "path")[-1]
 
 
 def new_fields_take_nulls(before: Contents, theirs: Contents, ours: Contents) -> None:
-    """The engine says of a field that ALTER adds to a struct that it takes no NULL, which is in all older rows."""
+    """The engine records that a field added to a struct takes no NULL, although all older rows have NULL there."""
     for row in theirs["ducklake_column"]:
         if row["parent_column"] is not None and row["begin_snapshot"] == _last(theirs)["snapshot_id"]:
             assert not row["nulls_allowed"]
@@ -162,12 +162,12 @@ def new_fields_take_nulls(before: Contents, theirs: Contents, ours: Contents) ->
 
 
 def bounds_stay_beside_nan(before: Contents, theirs: Contents, ours: Contents) -> None:
-    """The engine forgets the bounds of a table's column at a file of nothing but NaN; they are true as they were."""
+    """The engine drops a column's bounds when a file has only NaN. We keep them, because they stay true."""
     _forgotten(theirs, ours)
 
 
 def bounds_as_insert_has_them(before: Contents, theirs: Contents, ours: Contents) -> None:
-    """The extension's INSERT and its ducklake_add_data_files write booleans and blobs in two ways; we in the first."""
+    """INSERT and `ducklake_add_data_files` write bounds of booleans and blobs in two forms. We write that of INSERT."""
     typed = {row["column_id"]: text(row["column_type"]) for row in theirs["ducklake_column"]}
     for name in ("ducklake_file_column_stats", "ducklake_table_column_stats"):
         for other, mine in zip(_by_column(theirs[name]), _by_column(ours[name]), strict=True):
@@ -179,7 +179,7 @@ def bounds_as_insert_has_them(before: Contents, theirs: Contents, ours: Contents
 
 
 def nothing_is_no_statistics(before: Contents, theirs: Contents, ours: Contents) -> None:
-    """Where a footer says nothing, we leave the table's column without bounds, and NULLs may be in it."""
+    """If a footer has no statistics, we leave the table's column without bounds and with possible NULLs."""
     name = "ducklake_table_column_stats"
     known = {row["column_id"] for row in ours[name]}
     gone = [row for row in theirs[name] if row["column_id"] not in known]
@@ -192,12 +192,12 @@ def nothing_is_no_statistics(before: Contents, theirs: Contents, ours: Contents)
 
 
 def promoted_bounds_stay(before: Contents, theirs: Contents, ours: Contents) -> None:
-    """The engine forgets the bounds of a table's column that has grown; they are true as they were."""
+    """The engine drops the bounds of a promoted column. We keep them, because they stay true."""
     _forgotten(theirs, ours)
 
 
 def delete_files_end_with_their_file(before: Contents, theirs: Contents, ours: Contents) -> None:
-    """The engine leaves them without an end; a rival that looks only there would think that they live."""
+    """The engine does not end the delete files of a retired file. A writer that reads only them sees them as live."""
     assert {row["end_snapshot"] for row in theirs["ducklake_delete_file"]} == {None}
     assert {row["end_snapshot"] for row in ours["ducklake_delete_file"]} == {_last(ours)["snapshot_id"]}
     for row in ours["ducklake_delete_file"]:
@@ -222,7 +222,7 @@ def _last(found: Contents) -> dict[str, Any]:
 
 
 def _take(found: Contents, table: str, name: str) -> list[Any]:
-    """Take a column out, and return what was in it."""
+    """Remove a column, and return its values."""
     return [row.pop(name) for row in found[table]]
 
 

@@ -1,4 +1,4 @@
-"""The metadata tables of a lake as they are, to be compared, and to be put back."""
+"""Dumps the metadata tables of a lake, to compare and to restore them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,14 +12,14 @@ Dump = Mapping[str, pa.Table]
 
 
 def dump(lake: DuckLake) -> Dump:
-    """Return all metadata tables."""
+    """Return the rows of all metadata tables."""
     with lake.connect_metadata() as con:
         names = [row[0] for row in con.execute("SHOW TABLES").fetchall() if row[0].startswith("ducklake_")]
         return {name: con.execute(f"SELECT * FROM {identifier(name)}").to_arrow_table() for name in sorted(names)}
 
 
 def restore(lake: DuckLake, state: Dump) -> None:
-    """Make the metadata tables what they were."""
+    """Restore the metadata tables from a dump."""
     with lake.connect_metadata(read_only=False) as con:
         there = {row[0] for row in con.execute("SHOW TABLES").fetchall()}
         for name, rows in state.items():
@@ -33,7 +33,7 @@ def restore(lake: DuckLake, state: Dump) -> None:
 
 
 def readable(state: Dump) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows, sorted, without the time at which files were scheduled."""
+    """Return the rows, sorted, without the times at which files were scheduled for deletion."""
     found = {}
     for name, table in state.items():
         rows = [{key: value for key, value in row.items() if key != "schedule_start"} for row in table.to_pylist()]

@@ -1,4 +1,4 @@
-"""What two writers may do to one table, as data: how to do it, and what it makes of the rows."""
+"""The operations that two writers can run on one table, as data: how to run them, and the resulting rows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from ducklake_orch import DuckLake
 
 Row = dict[str, Any]
 Rows = list[Row]
-# Partition `x` has a file of two rows, one of them deleted in the catalog, and an inlined row; so has `y`.
+# Partitions `x` and `y` each have a file of two rows, one of them deleted in the catalog, and an inlined row.
 START: Rows = [{"p": "x", "v": 2}, {"p": "x", "v": 3}, {"p": "y", "v": 5}, {"p": "y", "v": 6}]
 
 
 def make_table(lake: DuckLake, *, with_engine: bool) -> None:
-    """Make the table `t` with the rows that every pair starts from, some of them inlined and deleted by the engine."""
+    """Create the table `t` with the start rows of every pair. The engine inlines and deletes some of them."""
     first = [("x", 1), ("x", 2), ("y", 4), ("y", 5)] if with_engine else [(row["p"], row["v"]) for row in START]
     lake.write(table(*first), "t", mode="append", partition_by=["p"])
     if with_engine:
@@ -23,22 +23,22 @@ def make_table(lake: DuckLake, *, with_engine: bool) -> None:
 
 
 def table(*rows: tuple[str, int], **more: Any) -> pa.Table:
-    """Return rows of `t` as Arrow."""
+    """Return rows of `t` as an Arrow table."""
     columns = {"p": pa.array([p for p, _ in rows], pa.string()), "v": pa.array([v for _, v in rows], pa.int64())}
     return pa.table(columns | {name: [value] * len(rows) for name, value in more.items()})
 
 
 @dataclass(frozen=True)
 class Operation:
-    """Something that is done to `t`.
+    """An operation on `t`.
 
     Attributes:
-        name: What it is called in the table of pairs.
-        run: Does it.
-        then: What the rows are afterwards.
-        kind: What it means to a write that was planned before it: `rows`, `moves` (no rows changed), `layout` (files
-            written for it do not fit any more), `drop`.
-        statements: Its SQL, where it is the engine's.
+        name: The name in the table of pairs.
+        run: Runs the operation.
+        then: Returns the rows after the operation.
+        kind: The effect on a write that was planned before it: `rows`, `moves` (no rows changed), `layout` (files
+            written for the old layout no longer fit), `drop`.
+        statements: The SQL of an operation by the engine.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Operation:
 
 
 def sql(name: str, statements: str | Sequence[str], then: Callable[[Rows], Rows], kind: str = "rows") -> Operation:
-    """An operation of the engine's."""
+    """Return an operation by the engine's SQL."""
     some = (statements,) if isinstance(statements, str) else tuple(statements)
     return Operation(name, lambda lake: lake.execute(some, force=True).raise_for_error(), then, kind, some)
 

@@ -1,4 +1,4 @@
-"""A reader that knows nothing of DuckLake but the plan: what any other engine would have to do, in Parquet and SQL."""
+"""A reader that uses only the scan plan, Parquet and SQL, as any other engine could."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ SNAPSHOT = "_ducklake_internal_snapshot_id"
 def read_plan(
     lake: DuckLake, table: str, *, snapshot: int | None = None, where: str | None = None
 ) -> list[tuple[Any, ...]]:
-    """Return the rows of a table, sorted by their `repr`; with `where` those that meet it."""
+    """Return the rows of a table that meet `where`, sorted by their `repr`."""
     with lake.reading() as session:
         con = session.instance.root.cursor()
         metadata = Metadata(con, lake.config)
@@ -28,7 +28,7 @@ def read_plan(
 
 
 def rows_of(con: duckdb.DuckDBPyConnection, plan: ScanPlan) -> list[tuple[Any, ...]]:
-    """Return the rows that a plan stands for."""
+    """Return the rows of a plan."""
     wanted = ", ".join(identifier(one.name) for one in plan.columns)
     condition = f" WHERE {plan.where.sql}" if plan.where else ""
     sources = [*(file_sql(con, plan, file) for file in plan.files), *(one.sql for one in plan.inlined)]
@@ -36,9 +36,9 @@ def rows_of(con: duckdb.DuckDBPyConnection, plan: ScanPlan) -> list[tuple[Any, .
 
 
 def file_sql(con: duckdb.DuckDBPyConnection, plan: ScanPlan, file: DataFile) -> str:
-    """Return the live rows of a file, in the columns that the plan needs."""
+    """Return the SQL of a file's live rows, with the columns that the plan needs."""
     names = None if file.mapping_id is None else plan.mappings[file.mapping_id]
-    # DuckDB shows no schema of an encrypted file; it is the one that the table had when the file was written.
+    # DuckDB shows no schema of an encrypted file. It is the schema of the table when the file was written.
     nodes = known_nodes(plan.schemas[file.schema_version]) if file.encryption_key else parquet_nodes(con, file.path)
     values = [f"{unpushed(one, top_value(one, nodes, names, file))} AS {identifier(one.name)}" for one in plan.needed]
     gone = [positions_sql(one, plan.snapshot) for one in file.deletes]
@@ -52,7 +52,7 @@ def file_sql(con: duckdb.DuckDBPyConnection, plan: ScanPlan, file: DataFile) -> 
 def positions_sql(deletes: DeleteFile, at: int) -> str:
     if not deletes.later:
         return f"SELECT pos FROM {source(deletes)}"
-    # By row, if the file has the column: then the union does not have to fill it in.
+    # Each deletion has its snapshot if the file has this column; otherwise the union fills it with NULL.
     with_ids = f"SELECT NULL::BIGINT AS {SNAPSHOT} WHERE false UNION ALL BY NAME FROM {source(deletes)}"
     return f"SELECT pos FROM ({with_ids}) WHERE coalesce({SNAPSHOT}, {deletes.begin_snapshot}) <= {at}"
 
@@ -73,7 +73,7 @@ class Node:
 
 
 def known_nodes(columns: Sequence[ColumnDef]) -> list[Node]:
-    """Return columns as they lie in a file: lists and maps have a level of their own."""
+    """Return columns as they are stored in a file, where lists and maps have an extra level."""
 
     def build(column: ColumnDef) -> Node:
         inside = [build(one) for one in column.children]
@@ -106,7 +106,7 @@ def top_value(column: ColumnDef, nodes: list[Node], names: Sequence[MappedName] 
 
 
 def unpushed(column: ColumnDef, sql: str) -> str:
-    """Keep conditions on blobs away from the Bloom filters of files, where DuckDB looks for their printed form."""
+    """Keep conditions on blobs away from Bloom filters, which DuckDB probes with the printed form of bytes."""
     return f"TRY({sql})" if column.type == "blob" else sql
 
 
@@ -125,7 +125,7 @@ def child_value(inside: str, column: ColumnDef, nodes: list[Node], names: Sequen
 
 
 def value(sql: str, column: ColumnDef, node: Node, names: Sequence[MappedName] | None) -> str:
-    """Return a value as the column's type is now, whatever it was in the file."""
+    """Return the SQL that converts a value of the file to the column's current type."""
     if column.type == "struct":
         fields = [f"{identifier(one.name)} := {child_value(sql, one, node.children, names)}" for one in column.children]
         return f"CASE WHEN {sql} IS NOT NULL THEN struct_pack({', '.join(fields)}) END"

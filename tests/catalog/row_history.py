@@ -1,4 +1,4 @@
-"""What a table was at each snapshot, as a model in Python; and whether every reader still sees it so."""
+"""A Python model of a table at each snapshot, and a check that every reader still sees these rows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,12 +10,12 @@ Row = tuple[Any, ...]
 
 
 class RowHistory:
-    """The rows of a table at every snapshot since this was made.
+    """The rows of a table at every snapshot since this object was created.
 
     Args:
         lake: The lake.
         table: The table.
-        rows: What it holds now.
+        rows: The current rows of the table.
     """
 
     def __init__(self, lake: DuckLake, table: str, rows: Sequence[Row] = ()) -> None:
@@ -27,12 +27,12 @@ class RowHistory:
         self.keep()
 
     def keep(self) -> None:
-        """Note that the newest snapshots have the rows of now."""
+        """Record the current rows for the newest snapshots."""
         for snapshot in range(max(self.then, default=self.first - 1) + 1, newest(self.lake) + 1):
             self.then[snapshot] = list(self.now)
 
     def check(self) -> None:
-        """Read every snapshot with DuckDB, with `lake.read`, and by the plan; look for what is broken."""
+        """Read every snapshot with DuckDB, with `lake.read` and by the plan, and run fsck."""
         for snapshot, rows in self.then.items():
             wanted = sorted(rows, key=repr)
             sql = f"FROM {self.table} AT (VERSION => {snapshot})"
@@ -55,7 +55,7 @@ def newest(lake: DuckLake) -> int:
 
 
 def row_ids(lake: DuckLake, table: str, key: str = "id", snapshot: int | None = None) -> dict[Any, int]:
-    """Return the row ids by a column that is different in every row."""
+    """Return the row ids by a unique column."""
     at = "" if snapshot is None else f" AT (VERSION => {snapshot})"
     rows = lake.execute(f"SELECT {key} AS key, rowid AS row_id FROM {table}{at}", max_rows=None).raise_for_error().rows
     return {row["key"]: row["row_id"] for row in rows}

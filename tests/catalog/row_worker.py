@@ -1,4 +1,4 @@
-"""Somebody who changes rows of a shared table at random, and knows what they are: for soaks."""
+"""A worker for soak tests, which changes rows of a shared table at random and models its rows."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -9,26 +9,26 @@ import pyarrow as pa
 from ducklake_orch import CommitInfo, DuckLake, LakeConfig
 from ducklake_orch.results import WriteResult
 
-# Workers have so many ids each, one beside the other, so that rows of several lie in most files.
+# The ids per worker. The ids of workers alternate, so that most files have rows of several workers.
 IDS, WORKERS = 40, 8
-# Every so often a snapshot says that it is to be kept.
+# The commit message of snapshots that expiry keeps, and how often a worker commits one.
 KEPT, _KEPT_EVERY = "keep me", 25
 Model = dict[int, int]
 
 
 class Worker:
-    """Changes its own rows at random, and knows what they are.
+    """Changes its own rows at random, and models them.
 
     Args:
-        config: The lake.
-        number: Its ids are those that leave this number when divided by the number of workers.
-        seed: What its choices come from.
-        engine_writes: Whether it also has the engine change rows.
+        config: The configuration of the lake.
+        number: The remainder of the worker's ids modulo the number of workers.
+        seed: The seed of its random choices.
+        engine_writes: Whether the engine also changes rows for it.
 
     Attributes:
-        rows: Its rows.
-        states: What they were from a snapshot on; not where the engine changed them, which does not tell its snapshot.
-        done: What it did how often.
+        rows: The rows of the worker.
+        states: Its rows from a snapshot on. Changes by the engine are missing, as it does not report its snapshot.
+        done: How often the worker ran each operation.
     """
 
     def __init__(self, config: LakeConfig, number: int, seed: int, *, engine_writes: bool = True) -> None:
@@ -129,14 +129,14 @@ def _ids(some: list[int]) -> str:
 
 
 def rows_by_id(table: pa.Table) -> Model:
-    """Return what a table holds, each id once."""
+    """Return the rows of a table by id, and check that each id occurs once."""
     found = dict(zip(table.column("id").to_pylist(), table.column("v").to_pylist(), strict=True))
     assert len(found) == table.num_rows, "an id comes twice"
     return found
 
 
 def state_at(workers: Sequence[dict[int, Model]], snapshot: int) -> Model:
-    """Return the rows of all workers at a snapshot, from the states that each of them noted."""
+    """Return the rows of all workers at a snapshot, from their recorded states."""
     found: Model = {}
     for states in workers:
         then = [one for one in states if one <= snapshot]

@@ -1,4 +1,4 @@
-"""Steps that change a table in every way, and what the engine says is in it afterwards."""
+"""Steps that change a table in every way, and the rows that the engine reads afterwards."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ COMMON = [
     "DELETE FROM t WHERE k BETWEEN {n} - 20 AND {n} - 18",
     "DELETE FROM t WHERE k < {n} - 60",
     _FLUSH,
-    # Flushed right before: the engine writes a second delete file for what it has rewritten already.
+    # Flushed right before, because the engine's flush would write a second delete file for a rewritten file.
     f"{_FLUSH}; CALL ducklake_rewrite_data_files('lake', delete_threshold => 0.1)",
     "BEGIN; INSERT INTO t (k, v) VALUES ({n} + 50, 'gone'); DELETE FROM t WHERE k = {n} + 50 OR k = {n}; COMMIT",
     "append",
@@ -30,7 +30,7 @@ UPDATES = [
     "our update",
     "our merge",
 ]
-# Of rows that were updated the engine's merge forgets the ids.
+# The engine's merge drops the row ids of updated rows.
 MERGES = ["CALL ducklake_merge_adjacent_files('lake')"]
 
 
@@ -65,6 +65,6 @@ def rows_of(*rows: tuple[int, str | None]) -> pa.Table:
 
 
 def state(lake: DuckLake, columns: str = "*") -> State:
-    """Return the rows as the engine has them now, by their ids."""
+    """Return the rows that the engine reads now, by their row ids."""
     with lake.connect() as con:
         return {row[0]: row[1:] for row in con.execute(f"SELECT rowid, {columns} FROM t").fetchall()}

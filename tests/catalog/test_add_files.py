@@ -1,4 +1,4 @@
-"""`lake.add_files`: one snapshot, on every catalog and storage, done once."""
+"""Tests of `lake.add_files`: it commits one snapshot, once, on every catalog and storage."""
 
 from functools import partial
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Files that are added: their columns are matched by name or by id, as the engine does it."""
+"""Columns of added files are matched by name or by field id, as the engine matches them."""
 
 import datetime as dt
 from collections.abc import Callable
@@ -98,7 +98,7 @@ WRITERS: dict[str, tuple[str, Callable[[Path], None]]] = {
 
 
 class TestAgainstTheEngine:
-    """The same file is added to one table by us and to its twin by the engine."""
+    """`lake.add_files` adds a file to one table, and the engine adds the same file to a twin table."""
 
     @pytest.mark.parametrize("writer", WRITERS)
     def test_rows_names_and_statistics_are_the_same(self, lake: DuckLake, tmp_path: Path, writer: str) -> None:
@@ -119,7 +119,7 @@ class TestAgainstTheEngine:
             self.compare_bounds(lake, ours, theirs)
 
     def compare_bounds(self, lake: DuckLake, ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> None:
-        """Ours are of the table's type; the engine leaves booleans, bytes and narrower types as the file has them."""
+        """Our bounds are of the table's type. The engine keeps booleans, bytes and narrower types as in the file."""
         (kind,) = catalog(
             lake, f"SELECT column_type FROM ducklake_column WHERE table_id = {table_id(lake)} AND column_id = {ours[0]}"
         )[0]
@@ -148,7 +148,7 @@ class TestAgainstTheEngine:
         assert mapped(lake) == mapped(lake, "twin")
         ours, theirs = stats(lake), stats(lake, "twin")
         assert ours[:4] == theirs[:4]
-        assert ours[4] == (5, 0, 2, 0, "1", "1")  # the flag, as the engine writes it elsewhere
+        assert ours[4] == (5, 0, 2, 0, "1", "1")  # the bounds of the flag as the engine's INSERT writes them
 
     def test_partition_values_are_those_of_an_insert(self, lake: DuckLake, tmp_path: Path) -> None:
         values = {
@@ -175,7 +175,7 @@ class TestAgainstTheEngine:
 
 
 def edited(path: Path, *changes: tuple[bytes, bytes]) -> str:
-    """Write a file with an edited footer: what only old writers make, nobody here can."""
+    """Write a file with an edited footer, as only old writers produce it."""
     content = path.read_bytes()
     size = int.from_bytes(content[-8:-4], "little")
     data, footer = content[: -size - 8], content[-size - 8 : -8]
@@ -203,7 +203,7 @@ class TestOldLists:
         for name in ("t", "twin"):
             path = edited(
                 self.plain(tmp_path / f"{name}.parquet"),
-                # Four columns in the schema become three: the group around the element goes, the element is repeated.
+                # Four nodes of the schema become three: the group around the element is dropped, the element repeats.
                 (b"\x19\x4c", b"\x19\x3c"),
                 (b"\x35\x04\x18\x04list\x15\x02\x00", b""),
                 (b"\x15\x04\x25\x00\x18\x07element", b"\x15\x04\x25\x04\x18\x05array"),
@@ -264,7 +264,7 @@ class TestFieldIds:
         assert rows(lake, "SELECT z, b, s.d FROM t") == [(1, "x", 1)]
 
     def test_a_name_that_contradicts_them_counts_more(self, lake: DuckLake, tmp_path: Path) -> None:
-        # Every table counts its columns from 1, so another table's file has the same ids.
+        # Column ids of every table start at 1, so another table's file has the same ids.
         make(lake, "first BIGINT, second VARCHAR")
         path = copy_out(
             lake,

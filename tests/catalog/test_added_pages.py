@@ -1,4 +1,4 @@
-"""Files that are broken behind a whole footer, and links: neither comes into a table."""
+"""`lake.add_files` refuses links, and files with an intact footer and broken pages."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def lake(tmp_path: Path) -> DuckLake:
 
 
 def broken(path: Path) -> str:
-    """Write a file and overwrite its pages; the footer is left alone."""
+    """Write a file and overwrite its pages, but not its footer."""
     written = Path(write(path, WIDE))
     content = bytearray(written.read_bytes())
     footer = int.from_bytes(content[-8:-4], "little") + 8

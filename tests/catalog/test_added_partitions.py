@@ -1,4 +1,4 @@
-"""Files that are added belong to the partition that their rows say, wherever they lie."""
+"""Added files belong to the partition of their rows, whatever folder they are in."""
 
 import datetime as dt
 from functools import partial

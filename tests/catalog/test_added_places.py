@@ -1,4 +1,4 @@
-"""Where added files lie, what they are called there, and copies of them."""
+"""The paths of added files: values in folder names, duplicate files, and copies."""
 
 import datetime as dt
 from functools import partial
@@ -37,7 +37,7 @@ class TestFilesTheLakeHasAlready:
         make(lake, "a BIGINT")
         path = write(tmp_path / "it's f.parquet", {"a": [1]})
         self.add_twice(lake, path, path, path, "table `main.t` has it")
-        # A copy of it would double the rows all the same.
+        # A copy would also duplicate the rows.
         refused(errors.DuplicateFileError, lambda: lake.add_files("t", path, copy=True), path)
 
     def test_whatever_its_path_is_called(self, lake: DuckLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +65,7 @@ class TestFilesTheLakeHasAlready:
         make(lake, "a BIGINT", name="other")
         path = write(tmp_path / "f.parquet", {"a": [1]})
         lake.add_files("other", path)
-        # When either table drops the file, it would be gone from both.
+        # If one table retires the file, it would be deleted for both.
         refused(errors.DuplicateFileError, lambda: lake.add_files("t", path), "`main.other`", "copy=True")
         assert lake.add_files("t", path, copy=True).rows_written == 1
 
@@ -245,7 +245,7 @@ class TestCopies:
 
 
 class TestValuesInPaths:
-    """A column that is nowhere else: every reader takes its value from the same folder, and so do those who rewrite."""
+    """A column that only folder names hold: every reader and every rewrite takes its value from the same folder."""
 
     @pytest.mark.parametrize(
         ("folders", "kind", "value"),

@@ -1,4 +1,4 @@
-"""Files that do not fit the table, and how they are refused."""
+"""`lake.add_files` refuses files whose types do not fit the table."""
 
 from decimal import Decimal
 from pathlib import Path

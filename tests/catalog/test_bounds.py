@@ -1,4 +1,4 @@
-"""Bounds of whole tables: what the engine makes of those we write, when it inserts after us."""
+"""Bounds of tables: the engine's INSERT after our write keeps them correct."""
 
 from itertools import product
 from typing import Any
@@ -34,7 +34,7 @@ def test_rows_without_values_leave_the_bounds_as_they_are(make_lake: MakeLake) -
 
 @catalogs(sql_writes=True)
 def test_values_without_bounds_are_found_after_the_engine_has_inserted_others(make_lake: MakeLake) -> None:
-    # Of long texts beyond ASCII the engine knows no bounds, and takes a missing bound of a table for none at all.
+    # The engine has no bounds for long texts beyond ASCII, and treats a missing bound of a table as no values.
     lake = make_lake(data_inlining_row_limit=0)
     for n, first in enumerate((["é" * 300], ["a", "é" * 300], [None, "é" * 300])):
         lake.write(pa.table({"s": pa.array(first, pa.string())}), f"t{n}", mode="append")

@@ -1,6 +1,6 @@
-"""Buckets of types whose text the engine hashes: every row lies in the bucket where the engine looks for it.
+"""Buckets of types whose text the engine hashes: every row is in the bucket in which the engine searches for it.
 
-The engine's hash takes the text of another row where rows were filtered before it.
+The engine's hash uses the text of another row if rows were filtered before it.
 """
 
 from pathlib import Path
@@ -20,7 +20,7 @@ VALUES = {
     "INTERVAL": "to_days(n::INTEGER)",
     "INTEGER[]": "[n::INTEGER]",
     "STRUCT(a INTEGER)": "{'a': n::INTEGER}",
-    # Hashed as they are.
+    # Types that are hashed by value.
     "DECIMAL(18,2)": "n::DECIMAL(18, 2)",
     "DATE": "DATE '2024-01-01' + n::INTEGER",
     "TIME": "TIME '00:00:00' + to_seconds(n)",
@@ -51,7 +51,7 @@ def test_rows_that_were_filtered_lie_in_their_buckets(tmp_path: Path, kind: str)
     left = [n for n in range(ROWS) if n % 2 == 0 or n % 5 != 2]
     with lake.connect() as con:
         assert con.execute("SELECT list(n ORDER BY n) FROM t").fetchone() == (left,)
-        for n in left:  # one constant each, of which the engine's hash is right
+        for n in left:  # the engine's hash of a single constant is correct
             (one,) = con.execute(f"SELECT CAST({value} AS VARCHAR) FROM (SELECT {n} AS n)").fetchall()[0]
             found = con.execute(f"SELECT n FROM t WHERE v = CAST({literal(one)} AS {kind})").fetchall()
             assert found == [(n,)], (n, one)
@@ -60,7 +60,7 @@ def test_rows_that_were_filtered_lie_in_their_buckets(tmp_path: Path, kind: str)
 
 @pytest.mark.parametrize("kind", ["TIMESTAMP_S", "TIMESTAMP_MS"])
 def test_a_repair_leaves_a_right_bucket_as_it_is(tmp_path: Path, kind: str) -> None:
-    """A file holds such a moment in other units, which have another bucket."""
+    """A file stores such a timestamp in other units, whose bucket is different."""
     lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
     key = "ALTER TABLE t SET PARTITIONED BY (bucket(1000, v))"
     lake.execute([f"CREATE TABLE t (v {kind})", key, "INSERT INTO t VALUES ('2024-01-01')"]).raise_for_error()

@@ -1,4 +1,4 @@
-"""The change feed is the difference of states, whatever wrote, moved, flushed or altered the rows in between."""
+"""The change feed is the difference between states, whatever wrote, moved, flushed or altered the rows."""
 
 import random
 from collections import Counter
@@ -20,13 +20,13 @@ on_sqlite = pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOC
 
 
 def feed(lake: DuckLake, *ends: int | None, **wanted: Any) -> list[Change]:
-    """Return the changes as tuples, without who made them when."""
+    """Return the changes as tuples, without author and time."""
     table = lake.changes("t", *ends, **wanted).drop_columns(["snapshot_time", "author", "idempotency_key"])
     return [tuple(row.values()) for row in table.to_pylist()]
 
 
 def kinds(changes: Iterable[Change]) -> list[Change]:
-    """Return kinds and values."""
+    """Return the change types and values."""
     return [(kind, *values) for _, _, kind, *values in changes]
 
 

@@ -1,4 +1,4 @@
-"""Clean-up deletes what is scheduled, and nothing that a table has; what cannot be deleted stays scheduled."""
+"""Clean-up deletes scheduled files and no file of a table. Files that cannot be deleted stay scheduled."""
 
 import os
 from datetime import UTC, datetime, timedelta
@@ -34,7 +34,7 @@ def rows(*values: int) -> pa.Table:
 
 
 def with_old_files(lake: DuckLake, count: int = 3) -> None:
-    """Make a table whose files were replaced again and again, and expire all but the last."""
+    """Create a table, replace its files repeatedly, and expire all snapshots but the last."""
     for number in range(count + 1):
         lake.write(rows(number), "t", mode="overwrite")
     expire(lake.config, Retention(LATER))

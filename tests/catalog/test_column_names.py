@@ -1,4 +1,4 @@
-"""Columns that are called like ours or the engine's own, in any case of letters, go through every verb unharmed."""
+"""Every verb works on columns with the names of internal columns, in any case."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -23,7 +23,7 @@ from tests.refusal import refused
 
 
 def steps(table: Table) -> Iterator[str]:
-    """Change a table with every verb; the model changes with it."""
+    """Change a table and its model with every verb."""
     lake, names, set_all = table.lake, table.names, {}
     table.write({n: n for n in range(40)})
     yield "append"
@@ -54,7 +54,7 @@ def steps(table: Table) -> Iterator[str]:
     table.write({11: 11}, "replace_where", where=table.holds(11))
     yield "replace_where"
     known = [name for name in names if name.lower() not in OWN_COLUMNS]
-    # An update gives two rows, and a row that is replaced by the same goes and comes.
+    # An update has two rows in the feed, and so has a row that is replaced by an equal one.
     changed = lake.changes("t", from_snapshot=before + 1, columns=["id", *known])
     kinds = [(row["change_type"], row["id"]) for row in changed.select(["change_type", "id"]).to_pylist()]
     both = [(kind, n) for n in (8, 9, 46, 47) for kind in ("update_postimage", "update_preimage")]
@@ -115,7 +115,7 @@ def test_some_of_them_do_on_every_catalog(make_lake: MakeLake) -> None:
 
 
 def make_table(make_lake: MakeLake, names: Sequence[str], kind: str) -> None:
-    """Make a table that the engine makes in no lake that may inline rows; but it may come from one that does not."""
+    """Create a table in a lake without inlining. With inlining, the engine would refuse its column names."""
     columns = ", ".join(f"{identifier(name)} {kind}" for name in names)
     make_lake(data_inlining_row_limit=0).execute(f"CREATE TABLE t (id BIGINT, {columns})").raise_for_error()
 

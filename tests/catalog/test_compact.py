@@ -1,4 +1,4 @@
-"""Compactions move rows and change none: every snapshot, every row id and the change feed are what they were."""
+"""Compactions move rows and change none: every snapshot, every row id and the change feed stay the same."""
 
 import random
 from collections.abc import Iterable
@@ -30,13 +30,13 @@ FLUSH = "CALL ducklake_flush_inlined_data('lake')"
 
 
 def merges(lake: DuckLake, **policy: Any) -> list[Bin]:
-    """Return which files are to be put together, as maintenance plans it."""
+    """Return the bins of files that maintenance plans to merge."""
     plan = lake.plan_maintenance({"merge": {"min_files": 2, "engine": "duckdb"} | policy}, ["merge"])
     return [one for step in plan.operations for one in step.bins]
 
 
 def rewrites(lake: DuckLake) -> list[Bin]:
-    """Return which files are to be written anew: all that have lost a row."""
+    """Return the bins of files to rewrite: all files with a deleted row."""
     plan = lake.plan_maintenance({"rewrite": {"delete_threshold": 1e-9, "engine": "duckdb"}}, ["rewrite"])
     return [one for step in plan.operations for one in step.bins]
 
@@ -50,7 +50,7 @@ def rewrite(lake: DuckLake) -> Compaction:
 
 
 class Past:
-    """What every reader sees of `t`, at every snapshot there is."""
+    """The rows of `t` that every reader sees, at every snapshot."""
 
     def __init__(self, lake: DuckLake, *, first: int = 1) -> None:
         self.lake = lake
@@ -58,7 +58,7 @@ class Past:
         self.changes = self._changes(max(self.seen))
 
     def check(self) -> None:
-        """Look whether all of it is still so, and nothing is broken."""
+        """Check that every reader still sees the same rows, and that fsck finds nothing."""
         for at, now in self._read([*self.seen]).items():
             for reader, rows in now.items():
                 assert rows == self.seen[at][reader], f"{reader} at {at}"
@@ -91,7 +91,7 @@ def test_every_state_and_the_change_feed_stay(backend: Backend, make_lake: MakeL
     rng = random.Random(f"compact {backend} {way}")
     lake = make_lake()
     run(lake, "CREATE TABLE t (k BIGINT, v VARCHAR)")
-    # Where the engine itself goes wrong in time travel, there is nothing to compare with.
+    # The engine's own time travel is wrong after a rewrite, so there would be nothing to compare with.
     steps = [one for one in COMMON + UPDATES if "rewrite" not in one]
     for round_ in range(2):
         for number in range(5):
@@ -107,7 +107,7 @@ def test_every_state_and_the_change_feed_stay(backend: Backend, make_lake: MakeL
                 assert done.changed == 0
                 assert done.files_out == len(planned)
         past.check()
-    # The engine goes on.
+    # The engine continues with the compacted files.
     run(lake, "DELETE FROM t WHERE k % 3 = 0", "UPDATE t SET v = 'x' WHERE k % 4 = 0", FLUSH)
     run(lake, "CALL ducklake_rewrite_data_files('lake', delete_threshold => 0.01)")
     now = state(lake)
@@ -367,7 +367,7 @@ def test_files_that_are_not_as_the_catalog_says_are_left_alone(lake: DuckLake, s
     before, files = latest(lake), sorted(Path(lake.config.data_path or "").rglob("*.parquet"))
     planned = merges(lake) if way == "merge" else rewrites(lake)
     if way == "rewrite" and "begin_snapshot" in spoil:
-        return  # rows that live need not be told apart
+        return  # a rewrite does not need to distinguish live rows
     done = compact(lake.config, way, planned)
     assert (done.bins, done.unfit, done.changed, latest(lake)) == (0, 1, 0, before)
     assert sorted(Path(lake.config.data_path or "").rglob("*.parquet")) == files

@@ -1,4 +1,4 @@
-"""A process that dies in the middle of a write leaves the lake as before or as after; a retry ends with one copy."""
+"""A process that dies during a write leaves the lake as before or after it; a retry results in one copy."""
 
 import pyarrow as pa
 
@@ -10,7 +10,7 @@ from tests.catalog.test_write import rows
 OLD = pa.table({"p": ["x", "y"], "v": [1, 2]})
 
 
-# More statements than any commit has: the loops below end where a write gets through.
+# More points than any commit has statements: the loops below end once a write completes.
 POINTS = ["files.written", "commit.before", "commit.after", *(f"statement.{n}" for n in range(1, 60))]
 
 
@@ -84,7 +84,7 @@ def test_a_table_is_made_whole_or_not_at_all(lake: DuckLake) -> None:
 
 @catalogs(sql_writes=True, quick=[SQLITE])
 def test_a_change_of_rows_killed_at_any_statement_happens_whole_or_not_at_all(lake: DuckLake) -> None:
-    """Of rows in the catalog, and in a file that has lost some in a delete file and some in the catalog."""
+    """Rows are inlined, and in a file with deletions in a delete file and in the catalog."""
     lake.write(pa.table({"i": range(200), "v": [0] * 200}), "t", mode="append")
     died = 0
     for number, point in enumerate(POINTS):

@@ -1,4 +1,4 @@
-"""`lake.delete`: the rows that meet a condition go, all others stay, at every snapshot and for every reader."""
+"""`lake.delete` deletes exactly the rows that meet a condition, at every snapshot and for every reader."""
 
 import threading
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def pairs(start: int, stop: int) -> list[tuple[int, str]]:
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> None:
-    """Do something between the plan of a change and its commit, once."""
+    """Run work once between the plan of a change and its commit."""
     done: list[str] = []
 
     def at(point: str) -> None:
@@ -46,8 +46,8 @@ def test_rows_go_one_by_one_by_file_and_by_rewriting_what_is_left(lake: DuckLake
     before = row_ids(lake, "t")
     steps = [
         ("id < 10 AND name <> 'n3'", (0, 0)),  # a delete file
-        ("id = 3 OR id = 150", (0, 0)),  # one that takes in the one before
-        ("id % 2 = 0 AND id < 100", (1, 1)),  # more than three tenths are gone then: the rest is written anew
+        ("id = 3 OR id = 150", (0, 0)),  # a delete file that replaces the previous one
+        ("id % 2 = 0 AND id < 100", (1, 1)),  # more than 30 % are deleted then: the file is rewritten
         ("id BETWEEN 100 AND 200", (0, 1)),  # a whole file
     ]
     for where, files in steps:
@@ -72,7 +72,7 @@ def test_rows_go_one_by_one_by_file_and_by_rewriting_what_is_left(lake: DuckLake
 @catalogs(sql_writes=True, quick=[SQLITE, POSTGRES])
 @pytest.mark.parametrize("inlining", [0, 10])
 def test_it_goes_on_where_the_engine_left_off_and_the_other_way_round(make_lake: MakeLake, inlining: int) -> None:
-    """Deletions in files and in the catalog, of us and of the engine, one upon the other; then its maintenance."""
+    """Mix deletions in files and in the catalog, by us and by the engine, and then run the engine's maintenance."""
     lake = make_lake(data_inlining_row_limit=inlining)
     lake.write(numbers(0, 100), "t", mode="append")
     history = RowHistory(lake, "t", pairs(0, 100))
@@ -157,7 +157,7 @@ def test_it_finds_rows_whatever_the_columns_were_when_they_were_written(make_lak
 
 @catalogs(quick=[SQLITE])
 def test_it_finds_rows_in_files_of_others(lake: DuckLake, tmp_path: Path) -> None:
-    """Whose columns have no ids, and whose partition key stands in the path alone."""
+    """The columns of these files have no field ids, and only the path holds their partition key."""
     duckdb.sql(
         f"COPY (SELECT range AS ID, range % 2 AS p FROM range(20)) TO '{tmp_path}/x' (FORMAT parquet, PARTITION_BY (p))"
     )
@@ -266,7 +266,7 @@ def test_what_has_changed_since_it_was_read_is_not_deleted(lake: DuckLake) -> No
 
 @catalogs(shared=True, quick=[SQLITE, POSTGRES])
 def test_deletes_on_different_files_pass_side_by_side(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The delete file of the later one names the snapshot that it got, and not the one that it had hoped for."""
+    """The delete file of the later delete names the snapshot that it committed, not the one that it planned."""
     lake.write(numbers(0, 100), "t", mode="append")
     lake.write(numbers(100, 200), "t", mode="append")
     history = RowHistory(lake, "t", pairs(0, 200))
@@ -331,7 +331,7 @@ def test_what_comes_in_between_is_seen_and_planned_anew_only_where_it_matters(
 
 @catalogs(shared=True, sql_writes=True, quick=[SQLITE, POSTGRES])
 def test_an_engine_that_began_before_a_delete_does_not_undo_it(lake: DuckLake) -> None:
-    """Its DELETE, in a file or in the catalog, on a data file that has a delete file already."""
+    """The engine's DELETE, in a file or in the catalog, is on a data file that has a delete file already."""
     lake.write(numbers(0, 100), "t", mode="append")
     lake.delete("t", "id < 3")
     for theirs, ours in (("id = 50", "id = 51"), ("id BETWEEN 20 AND 35", "id = 60")):

@@ -1,4 +1,4 @@
-"""The differential test: random steps by us and by the extension, every reader compared with a model in Python."""
+"""The differential test: random steps by us and by the extension, and every reader compared with a Python model."""
 
 import time
 
@@ -84,7 +84,7 @@ def _meet(
     scene = without_spark(backend.catalog)
     coverage = Coverage(wanted(scene, exact=False))
     for seed in seeds(many):
-        # MySQL cannot write rows that the engine inlined there.
+        # On MySQL, the engine cannot write the rows that it inlined.
         ours = {} if inlining == "default" and backend.catalog.sql_writes else {"data_inlining_row_limit": 0}
         lake = make_lake(f"seed_{seed}", settings={"threads": 1}, **ours)
         run = Run(lake, scene, seed, coverage, nests=True)
@@ -116,7 +116,7 @@ def _differ(
     with capsys.disabled():
         print(f"\n{backend.catalog.name}: DUCKLAKE_ORCH_SEED={chosen[0]}, {many} seeds of {steps} steps")
     for seed in chosen:
-        # One thread: that is as fast with so few rows, and a seed does the same every time.
+        # One thread is as fast for this number of rows, and makes a seed deterministic.
         lake = make_lake(f"seed_{seed}", data_inlining_row_limit=0, settings={"threads": 1})
         started = time.monotonic()
         Run(lake, scene, seed, coverage).go(steps, looks=looks, fill=whole and seed == chosen[-1])
@@ -124,5 +124,5 @@ def _differ(
             print(f"seed {seed}: {time.monotonic() - started:.0f} s")
     with capsys.disabled():
         print(coverage.report())
-    # Few steps fill what they come to; it is printed.
+    # A short run fills only some cells; the coverage is printed.
     assert not (whole and coverage.missing()), f"nothing has tried {coverage.missing()}"

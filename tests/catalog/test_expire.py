@@ -1,4 +1,4 @@
-"""Expiry takes from every catalog what the engine's own takes, and nothing that a snapshot still sees."""
+"""Expiry deletes the same catalog rows as the engine's expiry, and nothing that a retained snapshot needs."""
 
 import random
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from tests.conftest import MakeLake
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 FLUSH = "CALL ducklake_flush_inlined_data('lake')"
-# Every kind of thing that the catalog keeps, made, changed and dropped again.
+# Statements that create, change and drop every kind of object in the catalog.
 STEPS = [
     "CREATE SCHEMA s",
     "CREATE TABLE s.gone (a INTEGER, b STRUCT(x INTEGER))",

@@ -1,4 +1,4 @@
-"""Disks that are full, readers in the way, input that breaks off: the lake stays whole, a retry makes one copy."""
+"""Full disks, blocking readers, aborted input: the lake stays consistent, and a retry results in one copy."""
 
 import os
 import resource
@@ -31,11 +31,11 @@ def sqlite_lake(tmp_path: Path) -> DuckLake:
 
 
 def in_a_child_that_may_write(limit: int, work: Callable[[], object]) -> str:
-    """Run work in a process none of whose files can grow beyond some bytes; return the name of the error it got."""
+    """Run work in a child process with a file size limit; return the name of the error that it raised."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # then a write fails as it does where the disk is full
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write then fails as on a full disk
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
         said = "nothing"
         try:
@@ -56,10 +56,10 @@ def log_of(lake: DuckLake) -> Path:
 
 
 def test_a_disk_that_is_full_for_the_catalog_leaves_it_as_it_was(sqlite_lake: DuckLake) -> None:
-    many = pa.table({f"c{n}": ["x" * 200] for n in range(200)} | {"v": [2]})  # statistics of many columns: a long log
+    many = pa.table({f"c{n}": ["x" * 200] for n in range(200)} | {"v": [2]})  # many statistics: a long WAL
     write: dict[str, Any] = {"mode": "append", "schema_evolution": "add", "idempotency_key": "once"}
     with sqlite3.connect(sqlite_lake.config.catalog.path) as held:  # type: ignore[union-attr]
-        held.execute("SELECT count(*) FROM ducklake_snapshot").fetchall()  # so that the log stays where it is
+        held.execute("SELECT count(*) FROM ducklake_snapshot").fetchall()  # keeps the WAL
         limit = max(log_of(sqlite_lake).stat().st_size, 100_000)
         said = in_a_child_that_may_write(limit, lambda: sqlite_lake.write(many, "t", **write))
     held.close()
@@ -80,7 +80,7 @@ def test_a_disk_that_is_full_for_the_data_leaves_no_file(sqlite_lake: DuckLake) 
     nothing_left_over(sqlite_lake)
 
 
-# In a process of its own: locks of SQLite do not hold between two libraries in one.
+# Runs in a separate process, because SQLite's locks do not work between two SQLite libraries in one process.
 READER = """
 import sqlite3, sys, time
 reader = sqlite3.connect(sys.argv[1], isolation_level=None)
@@ -95,7 +95,7 @@ reader.execute("ROLLBACK")
 
 @contextmanager
 def somebody_reads(lake: DuckLake, journal: str, seconds: float) -> Iterator[None]:
-    """Keep a transaction open that reads the catalog, for some seconds of the block."""
+    """Keep a transaction open that reads the catalog, for some seconds of a `with` block."""
     path = str(lake.config.catalog.path)  # type: ignore[union-attr]
     with subprocess.Popen(
         [sys.executable, "-c", READER, path, journal, str(seconds)], stdout=subprocess.PIPE, text=True

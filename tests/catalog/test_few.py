@@ -1,4 +1,4 @@
-"""`inline="auto"`: few rows go into the catalog, where the engine finds them, changes them and flushes them."""
+"""`inline="auto"` inlines small writes, whose rows the engine reads, changes and flushes."""
 
 from collections.abc import Callable
 from datetime import date
@@ -14,7 +14,7 @@ from tests.refusal import refused
 
 CATALOGS = [Backend(catalog, LOCAL) for catalog in (DUCKDB, SQLITE, POSTGRES)]
 everywhere = pytest.mark.parametrize("backend", CATALOGS, ids=str, indirect=True)
-# Shorter than `lake.write(…, mode="append", inline="auto")`.
+# A short form of `lake.write(…, mode="append", inline="auto")`.
 Append = Callable[..., Any]
 
 

@@ -1,4 +1,4 @@
-"""Conditions on signed zeros, NaN, infinities and denormals find every row, whoever wrote the files."""
+"""Conditions on signed zeros, NaN, infinities and denormals find every row, whichever engine wrote the files."""
 
 import math
 from collections import Counter
@@ -59,7 +59,7 @@ def _numbers(table: pa.Table) -> set[int]:
 
 
 def _left(lake: DuckLake, table: str = "t") -> dict[int, float]:
-    """Return all rows, as plain DuckDB reads them without a condition."""
+    """Return all rows that plain DuckDB reads without a condition."""
     with lake.connect() as con:
         found = con.execute(f"SELECT n, x FROM {table}").fetchall()
     assert len(dict(found)) == len(found), "rows came twice"
@@ -67,7 +67,7 @@ def _left(lake: DuckLake, table: str = "t") -> dict[int, float]:
 
 
 def _same(found: dict[int, float], wanted: dict[int, float]) -> bool:
-    """Whether rows are the same, numbers compared by their bits."""
+    """Return whether rows are equal, with numbers compared by their bits."""
     return {n: _bits(v) for n, v in found.items()} == {n: _bits(v) for n, v in wanted.items()}
 
 
@@ -101,7 +101,7 @@ def test_rows_change_by_what_they_hold(make_lake: MakeLake, writer: Writer, tmp_
     now |= dict.fromkeys(updated, 9.0)
     assert _same(_left(lake), now)
 
-    # The other columns are as they were.
+    # The other columns are unchanged.
     deleted = {n for n in now if math.isnan(rows.values[n])}
     assert lake.delete("t", "s.x > CAST('inf' AS DOUBLE)").rows_removed == len(deleted)
     now = {n: v for n, v in now.items() if n not in deleted}
@@ -110,7 +110,7 @@ def test_rows_change_by_what_they_hold(make_lake: MakeLake, writer: Writer, tmp_
     replaced = {n for n in now if rows.values[n] == 0}
     new = [{"n": -1, "x": -0.0, "f": -0.0, "s": {"x": 0.0}}, {"n": -2, "x": 0.0, "f": 0.0, "s": None}]
     lake.write(pa.Table.from_pylist(new, schema=SCHEMA), "t", mode="replace_where", where="f = 0")
-    # A FLOAT holds less: 5e-324 is zero there, of either sign.
+    # A FLOAT has less precision: ±5e-324 becomes a zero of the same sign.
     replaced |= {n for n in now if abs(rows.values[n]) == 5e-324}
     now = {n: v for n, v in now.items() if n not in replaced} | {-1: -0.0, -2: 0.0}
     assert _same(_left(lake), now)
@@ -130,7 +130,7 @@ def test_keys_are_the_same_where_the_numbers_are(make_lake: MakeLake, tmp_path: 
             name = f"t_{key}_{n}"
             rows = _table(lake, writer, tmp_path, name)
             wanted = {n: v for n, v in rows.values.items() if not (PLACES[key](v) == 0 or math.isnan(v))}
-            # Which of two zeros is given is all the same; both at once are one key twice.
+            # Both zeros are the same key, so a source with both has a duplicate key.
             zeros = pa.table({key: pa.array([-0.0, 0.0], kind), "n": pa.array([1, 2], pa.int32())})
             with pytest.raises(DataError, match="same keys"):
                 lake.write(zeros, name, mode="merge", keys=[key])

@@ -1,4 +1,4 @@
-"""A flush lays inlined rows out by every kind of partition key: rows, ids, feed and snapshots stay as they were."""
+"""A flush writes inlined rows to partitions of every kind of key: rows, row ids, feed and snapshots stay the same."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from ducklake_orch import DuckLake
 from ducklake_orch.engine.quoting import identifier
 from tests.backends import MYSQL, POSTGRES, SQLITE, Backend, catalogs
 
-# Of each type two values that DuckDB tells apart.
+# Two different values of each type.
 VALUES = {
     "BOOLEAN": ("true", "false"),
     "TINYINT": ("-128", "127"),
@@ -37,7 +37,7 @@ VALUES = {
     "STRUCT(a INTEGER, b VARCHAR)": ("{'a': 1, 'b': 'x é'}", "{'a': NULL, 'b': NULL}"),
     "MAP(VARCHAR, INTEGER)": ("MAP {'a': 1}", "MAP {}"),
 }
-# Which has no infinity and no NaN, nor years before 1000.
+# Other values for MySQL, which has no infinity, no NaN, and no years before 1000.
 ON_MYSQL = {
     "FLOAT": ("0.1", "-1"),
     "DOUBLE": ("0.1", "5e-300"),
@@ -59,7 +59,7 @@ NAMES = {kind: f"c{number} é" for number, kind in enumerate(VALUES)}
 
 
 def key_sql(key: str) -> str:
-    """Return a key of `KEYS` with the column in the place of its type."""
+    """Return the SQL of a key of `KEYS`, with the column instead of its type."""
     for kind, name in NAMES.items():
         if key == kind or key.endswith((f"({kind})", f", {kind})")):
             return key.removesuffix(kind) + identifier(name) if key == kind else key.replace(kind, identifier(name))
@@ -78,14 +78,14 @@ def in_one_transaction(con: Any, statements: list[str]) -> None:
 
 
 class Tables:
-    """A table for each key, each with a column of every type, and how plain DuckDB reads them."""
+    """A table for each key, each with a column of every type, and their rows as plain DuckDB reads them."""
 
     def __init__(self, lake: DuckLake) -> None:
         self._lake = lake
         self.names = {f"t{number}": key_sql(key) for number, key in enumerate(KEYS)}
 
     def fill(self, backend: Backend) -> None:
-        # With inlining, the engine makes no nested columns on MySQL.
+        # With inlining, the engine creates no nested columns on MySQL.
         kinds = [kind for kind in VALUES if kind not in NESTED or backend.catalog is not MYSQL]
         columns = ", ".join(f"{identifier(NAMES[kind])} {kind}" for kind in kinds)
         first = ", ".join(row(kinds, number, side) for number, side in ((1, 0), (2, 1), (3, None)))
@@ -94,7 +94,7 @@ class Tables:
             in_one_transaction(con, [f"CREATE TABLE {name} (n INTEGER, {columns})" for name in self.names])
             alter = [f"ALTER TABLE {name} SET PARTITIONED BY ({key})" for name, key in self.names.items()]
             insert = [f"INSERT INTO {name} VALUES {first}" for name in self.names]
-            if backend.catalog is MYSQL:  # where the engine inlines one INSERT, and no more
+            if backend.catalog is MYSQL:  # the engine can inline only one INSERT there
                 in_one_transaction(con, alter)
                 in_one_transaction(con, insert)
                 return
@@ -105,7 +105,7 @@ class Tables:
             in_one_transaction(con, [f"UPDATE {name} SET n = 6 WHERE n = 3" for name in self.names])
 
     def seen(self, last: int) -> dict[str, Any]:
-        """Return what every snapshot, the feed, and a condition on each value of a key read."""
+        """Return the rows of every snapshot, of the feed, and of a condition on each value of a key."""
         with self._lake.connect() as con:
             con.execute("BEGIN")
             found = {f"{name} {key}": self._seen(con, name, key, last) for name, key in self.names.items()}

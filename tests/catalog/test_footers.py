@@ -1,4 +1,4 @@
-"""Statistics from Parquet footers: those that the engine would have written, and nothing that is not known."""
+"""Statistics from Parquet footers equal those that the engine writes, and unknown ones stay unknown."""
 
 import datetime as dt
 import json
@@ -20,7 +20,7 @@ from ducklake_orch.engine.session import open_session
 from ducklake_orch.engine.snapshots import metadata
 from tests.refusal import refused
 
-# A lower and an upper value of every type that Parquet holds.
+# A lower and an upper value of every type that Parquet can store.
 VALUES = {
     "BOOLEAN": ["false", "true"],
     "TINYINT": ["-3", "4"],
@@ -67,7 +67,7 @@ def looking_at(lake: DuckLake, name: str = "t") -> Iterator[tuple[duckdb.DuckDBP
 
 
 def stats_of(lake: DuckLake, paths: Sequence[Path | str]) -> list[dict[str, LeafStats]]:
-    """The statistics of files that have the columns of table `t`, by the names of the columns."""
+    """Return the statistics of files with the columns of table `t`, by column name."""
     with looking_at(lake) as (con, table):
         names = {leaf.column_id: leaf.name for leaf in table.leaves().values()}
         return [
@@ -98,7 +98,7 @@ def written_by_the_engine(lake: DuckLake) -> tuple[list[str], dict[str, ColumnSt
 
 
 class TestAgainstTheEngine:
-    """The engine writes a file with statistics; its footer alone gives the same."""
+    """The engine writes a file and its statistics. The file's footer gives the same statistics."""
 
     def test_every_type(self, lake: DuckLake) -> None:
         columns = [f"c{n} {kind}" for n, kind in enumerate(VALUES)]
@@ -110,7 +110,7 @@ class TestAgainstTheEngine:
         (found,) = stats_of(lake, files)
         assert {name: one.stats for name, one in found.items()} == expected
         bound = {name for name, one in expected.items() if one.min_value is not None}
-        assert len(bound) == len(VALUES) + 2 - 2  # struct and map hold two columns each; 128 bits have no bounds
+        assert len(bound) == len(VALUES) + 2 - 2  # structs and maps have two columns; 128 bits no bounds
         assert {name for name, one in found.items() if one.exact} == bound
 
     def test_row_groups_are_summed_up_by_value_and_not_by_text(self, lake: DuckLake) -> None:
@@ -201,7 +201,7 @@ class TestFilesOfOthers:
         found = self.write(lake, table, "f DOUBLE, ns TIMESTAMP, small BIGINT, dec DECIMAL(9,2)")
         bounds = {name: (one.stats.min_value, one.stats.max_value) for name, one in found.items()}
         assert bounds == {
-            # What is equal to 0.1 as a float is not as a double.
+            # The FLOAT 0.1 is not equal to the DOUBLE 0.1.
             "f": ("0.10000000149011612", "0.20000000298023224"),
             "ns": ("1970-01-01 00:00:01", "1970-01-01 00:00:02"),
             "small": ("-1", "7"),
@@ -218,7 +218,7 @@ class TestFilesOfOthers:
             writer.write_table(second)
         (found,) = stats_of(lake, [path])
         assert (found["d"].stats.min_value, found["d"].stats.max_value) == (None, None)
-        # A group of NULLs has nothing to bound.
+        # A row group with only NULLs has no bounds.
         assert (found["i"].stats.min_value, found["i"].stats.max_value) == ("5", "5")
         assert (found["i"].stats.value_count, found["i"].stats.null_count) == (1, 3)
 

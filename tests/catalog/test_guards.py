@@ -1,4 +1,4 @@
-"""Ways in which rows were once lost, doubled or hidden; each stays shut."""
+"""Regression tests for defects that lost, duplicated or hid rows."""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -145,7 +145,7 @@ def test_a_float_does_not_grow_where_the_engine_would_miss_rows(lake: DuckLake) 
     lake.write(query("SELECT 0.1::FLOAT AS x"), "t", mode="append")
     with pytest.raises(errors.DataError, match="`x` is DOUBLE"):
         lake.write(query("SELECT 0.5::DOUBLE AS x"), "t", mode="append", schema_evolution="promote")
-    # What it is about: when this fails, the engine has learnt it.
+    # The engine's fault itself: if this fails, the engine has fixed it.
     lake.execute(["ALTER TABLE t ALTER x SET DATA TYPE DOUBLE"]).raise_for_error()
     assert rows(lake, "FROM t WHERE x > 0.1") == []
 
@@ -158,7 +158,7 @@ def test_times_keep_their_zone(lake: DuckLake) -> None:
 
 @pytest.fixture
 def written_in_tokyo(tmp_path: Path) -> DuckLake:
-    """Return a lake where another program partitioned by its own days: January 2 there begins at 15:00 UTC."""
+    """Return a lake that another program partitioned by days in Tokyo, where January 2 begins at 15:00 UTC."""
     lake = DuckLake.local(tmp_path / "tokyo", data_inlining_row_limit=0)
     lake.create_table("t", {"ts": "TIMESTAMPTZ", "i": "INTEGER"}, partition_by=["year(ts)", "month(ts)", "day(ts)"])
     with lake.connect() as con:

@@ -1,4 +1,4 @@
-"""Where inlined rows go: after our ALTER the engine finds a place for the new columns, made as it makes its own."""
+"""Tables of inlined rows: after our ALTER, the engine finds one for the new columns, created as it creates its own."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def test_rows_inlined_into_a_table_of_ours_are_flushed_whole_after_an_alter(lake
     lake.write(pa.table({"i": [2], "more": ["x"]}), "t", mode="append", schema_evolution="add")
     alter = ["ALTER TABLE t RENAME i TO j", "ALTER TABLE t RENAME j TO i"]
     flush = f"CALL ducklake_flush_inlined_data('{lake.config.alias}')"
-    for statement in ("INSERT INTO t VALUES (3, 'y')", *alter, flush):  # a session remembers what it did itself
+    for statement in ("INSERT INTO t VALUES (3, 'y')", *alter, flush):  # a session knows its own changes
         lake.execute(statement).raise_for_error()
     assert rows(lake, "FROM t ORDER BY i") == [(1, None), (2, "x"), (3, "y")]
 
@@ -119,7 +119,7 @@ def test_a_place_that_a_dead_process_has_left_is_in_nobodys_way(lake: DuckLake) 
     empty = pa.table({"i": pa.array([], pa.int32())})
     for table in "tu":
         lake.execute(f"CREATE TABLE {table} (i INTEGER)").raise_for_error()
-        lake.write(empty, table, mode="append")  # now DuckDB knows the server's tables
+        lake.write(empty, table, mode="append")  # DuckDB caches the server's tables here
         left = empty.append_column("left", pa.array([], pa.int64()))
         assert dies_at("commit.before", lambda: lake.write(left, table, mode="append", schema_evolution="add"))  # noqa: B023
         if table == "t":

@@ -1,7 +1,7 @@
-"""Lakes shared with engines that have no code of DuckDB's: ducklake-sdk (Rust) and polars-ducklake.
+"""Lakes shared with engines that do not use DuckDB: ducklake-sdk (Rust) and polars-ducklake.
 
-What they write we read, add to, replace and check; what we write they read. Rows are compared, not counts. What a peer
-cannot do is pinned by its message, so that a version that can is noticed.
+We read, append to, replace and check what these peers write, and they read what we write. The tests compare rows and
+not counts. A limit of a peer is pinned by its message, so that a version without the limit is noticed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,19 +31,19 @@ from polars_ducklake import scan_ducklake
 from sqlalchemy import NullPool, create_engine
 
 Row = tuple[Any, ...]
-# The catalogs that they know, and that several can have open at once.
+# The catalogs that the peers support and that several processes can open at once.
 shared_catalogs = catalogs(sql_writes=True, shared=True)
-# What peers cannot do does not depend on the catalog.
+# Limits of the peers do not depend on the catalog.
 limits = catalogs(sql_writes=True, shared=True, quick=[SQLITE])
 
 
 @dataclass(frozen=True)
 class Shared:
-    """A lake that all have open.
+    """A lake that all engines have open.
 
     Attributes:
         lake: The lake.
-        url: Where its catalog is, as SQLAlchemy has it.
+        url: The URL of its catalog for SQLAlchemy.
     """
 
     lake: DuckLake
@@ -59,7 +59,7 @@ class Shared:
             peer.disconnect()
 
     def ours(self, table: str) -> list[Row]:
-        """Return the rows as DuckDB reads them."""
+        """Return the rows that DuckDB reads."""
         result = self.lake.execute(f"FROM {table}", max_rows=None).raise_for_error()
         return plain([tuple(row.values()) for row in result.rows])
 
@@ -68,21 +68,21 @@ class Shared:
             return plain(peer.table(table).read_polars().rows())
 
     def polars_rows(self, table: str) -> list[Row]:
-        # A pool would keep a SQLite file open. Other copies of SQLite in this process do not see its locks: the last of
-        # them to close the file deletes its log, and who has the old one open still reads from that.
+        # A pool would keep a SQLite file open. Other SQLite libraries in this process do not see its locks: the last
+        # one that closes the file deletes the WAL, and a connection with the old WAL open still reads from it.
         engine = create_engine(self.url, poolclass=NullPool)
         return plain(scan_ducklake(engine, table).collect().rows())
 
     def assert_rows(
         self, table: str, rows: Sequence[Row], *, findings: Sequence[str] | None = None, no_polars: str | None = None
     ) -> None:
-        """Check what each reader gets, our own plan included.
+        """Check the rows of each reader, including the plan reader.
 
         Args:
             table: The table.
-            rows: What is in it.
-            findings: Where given, what of it is not as it should be, though all read it.
-            no_polars: What polars-ducklake says where it cannot read the table.
+            rows: The expected rows.
+            findings: The expected codes of fsck for a table that all can read; None checks none.
+            no_polars: The message of polars-ducklake if it cannot read the table.
         """
         expected = plain(rows)
         assert self.ours(table) == expected
@@ -98,18 +98,18 @@ class Shared:
 
     def findings(self) -> set[str]:
         found = {one.code for one in self.lake.fsck(deep=True, storage=True).findings}
-        return found - {"odd-data-path"}  # lakes that the sdk makes have a `file://` URL there
+        return found - {"odd-data-path"}  # lakes of the sdk have a `file://` URL as data path
 
 
-# The folders of its partitions have other names than the extension's, which merges no files of one partition in two.
+# Its partition folders have other names than the extension's, which cannot merge a partition in two folders.
 SCATTERED = ["scattered-partition"]
-# Columns that older files hold in another type.
+# The message for columns that older files hold in another type.
 GROWN = r"Int32.*Int64"
 NEW_FIELD = "structs have different number of fields"
 
 
 def plain(rows: Sequence[Row]) -> list[Row]:
-    """Return rows sorted, their values as texts: a NaN equals no other, and zones are called differently."""
+    """Return rows sorted and as texts, because NaN equals nothing and names of zones differ."""
     return sorted(tuple(map(plain_value, row)) for row in rows)
 
 
@@ -125,9 +125,9 @@ def plain_value(value: Any) -> str:
 
 @pytest.fixture
 def shared(make_lake: MakeLake, tmp_path: Path) -> Shared:
-    """A lake that ducklake-sdk made: of others it finds no local files, see below."""
+    """Return a lake that ducklake-sdk created. In other lakes it finds no local files, see below."""
     files = tmp_path / "files"
-    # Its data path is a URL, which stays as it is.
+    # Its data path is a URL, which we keep.
     storage = {"type": "local", "path": files}
     lake = make_lake(storage=storage, override_data_path=True, create_if_missing=False, data_inlining_row_limit=0)
     ducklake.create(url(lake), data_path=str(files)).disconnect()
@@ -148,7 +148,7 @@ def oracle() -> Iterator[Oracle]:
     oracle.close()
 
 
-# --- theirs -----------------------------------------------------------------------------------------------------------
+# --- tables of the peers ----------------------------------------------------------------------------------------------
 
 FLAT = {"id": pl.Int64, "s": pl.String, "d": pl.Date, "f": pl.Float64, "x": pl.Decimal(9, 2)}
 FLAT_TYPES = {
@@ -278,16 +278,16 @@ def test_inlined_nulls_of_the_sdk_are_texts_that_the_extension_does_not_read(sha
         shared.ours("t")
 
 
-# --- ours -------------------------------------------------------------------------------------------------------------
+# --- tables of ducklake-orch ------------------------------------------------------------------------------------------
 
-# Types that both peers know, with values that they know: no infinite dates, and none before Christ.
+# Types and values that both peers support: no infinite dates, and no dates before Christ.
 KNOWN = [
     *("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"),
     *("DECIMAL(9,2)", "DECIMAL(38,10)", "FLOAT", "DOUBLE", "VARCHAR", "BLOB", "TIME", "TIMESTAMP_MS"),
     *("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "INTEGER[]", "VARCHAR[]", "INTEGER[][]"),
     'STRUCT("a" INTEGER, "b" VARCHAR)[]',
 ]
-# What the first and the second say to types that they do not know.
+# The messages of ducklake-sdk and polars-ducklake for types that they do not support.
 UNKNOWN: dict[str, tuple[str, str | None]] = {
     "HUGEINT": ("'Int128' is not a valid DuckLake data type", "unrecognised DuckLake column type 'int128'"),
     "UHUGEINT": ("'UInt128' is not a valid DuckLake data type", "unrecognised DuckLake column type 'uint128'"),
@@ -324,7 +324,7 @@ def test_maps(shared: Shared) -> None:
     data = pa.table({"id": [1, 2], "m": pa.array([[("k", 1), ("it's", None)], None], pa.map_(pa.string(), pa.int32()))})
     shared.lake.write(data, "t", mode="append")
     assert shared.sdk_rows("t") == shared.ours("t")
-    # Polars has no maps: what comes is their pairs.
+    # Polars has no map type and returns lists of pairs.
     assert shared.polars_rows("t") == plain(
         [(1, [{"key": "k", "value": 1}, {"key": "it's", "value": None}]), (2, None)]
     )
@@ -371,7 +371,7 @@ def test_replaced_and_evolved_tables_of_ours(shared: Shared) -> None:
 
 @shared_catalogs
 def test_the_sdk_adds_to_tables_of_ours(shared: Shared) -> None:
-    # It takes a sort key for a column's name as it is written.
+    # It takes the whole text of a sort key as a column name.
     data = frame(FLAT, FLAT_ROWS)
     shared.lake.write(data, "t", mode="append", partition_by=["bucket(3, s)"], sort_by=["id desc"])
     with shared.sdk() as peer:
@@ -383,7 +383,7 @@ def test_the_sdk_adds_to_tables_of_ours(shared: Shared) -> None:
 
 @limits
 def test_the_sdk_finds_no_files_below_a_plain_path(make_lake: MakeLake, tmp_path: Path) -> None:
-    # Such as the extension writes: only of a URL, such as it writes itself, it does not lose the last folder.
+    # The extension writes plain paths, of which the sdk drops the last folder. It handles only URLs correctly.
     lake = make_lake(storage={"type": "local", "path": tmp_path / "files"}, data_inlining_row_limit=0)
     lake.execute("CREATE TABLE of_the_engine AS SELECT 1 AS i").raise_for_error()
     shared = Shared(lake, url(lake))
@@ -394,7 +394,7 @@ def test_the_sdk_finds_no_files_below_a_plain_path(make_lake: MakeLake, tmp_path
 
 @limits
 def test_peers_miss_files_below_folders_with_escapes(shared: Shared) -> None:
-    # As the extension names them, too: both take `%27` for an escape of their own. Without such folders they read.
+    # The extension has the same folder names. Both peers decode `%27` in a path, and read only folders without it.
     rows: list[Row] = [(1, "it's"), (2, "a b/é"), (3, None)]
     data = frame({"id": pl.Int64, "s": pl.String}, rows)
     shared.lake.write(data, "t", mode="append", partition_by=["s"])

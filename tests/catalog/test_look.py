@@ -1,4 +1,4 @@
-"""`lake.table(…)`: files, partitions, statistics and the number of rows, from the catalog alone."""
+"""`lake.table(…)` reads files, partitions, statistics and row counts from the catalog alone."""
 
 import datetime as dt
 import json

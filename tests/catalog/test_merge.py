@@ -1,4 +1,4 @@
-"""`lake.write(mode="merge")`: what becomes of rows that have the keys of the data, and of all others."""
+"""`lake.write(mode="merge")` changes the rows with the keys of the data, and no others."""
 
 import threading
 from datetime import date
@@ -82,7 +82,7 @@ def test_rows_spread_over_files_are_merged_without_writing_the_files_anew(lake: 
 
 @catalogs(quick=[SQLITE])
 def test_files_without_a_possible_match_are_not_read(lake: DuckLake) -> None:
-    """They can even be gone."""
+    """Even a missing file without a possible match does not matter."""
     lake.write(numbers(0, 100), "t", mode="append")
     (first,) = files_of(lake)
     lake.write(numbers(100, 200), "t", mode="append")
@@ -179,7 +179,7 @@ def test_data_that_can_be_read_once_are_read_once(lake: DuckLake, monkeypatch: p
 def test_two_merges_of_the_same_keys_at_once_do_not_double_them(
     lake: DuckLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither where a row is there already, nor where both of them bring it."""
+    """Neither existing rows nor rows that both merges insert are duplicated."""
     lake.write(numbers(0, 20), "t", mode="append")
     add: dict[str, Any] = {"when_matched": {"name": "target.name || source.name"}}
     meanwhile(monkeypatch, lambda: lake.write(of({1: "A", 50: "A"}), "t", mode="merge", keys=["id"], **add))
@@ -225,7 +225,7 @@ def test_a_merge_under_a_key_that_would_undo_or_add_to_itself_is_done_once(
         batch: Any = of({1: "x"})
         return lake.stream_writer("t", "merge", query="q", **merge)(batch, 7)
 
-    meanwhile(monkeypatch, write)  # a driver that was believed to be dead
+    meanwhile(monkeypatch, write)  # a driver that was wrongly considered dead
     assert write().replayed
     assert dict(rows(lake, "FROM t")) == {1: "gone!?", 2: "b", 3: "c"}
 
@@ -283,7 +283,7 @@ def test_what_a_rival_with_the_same_key_has_done_first_leaves_no_file(
 ) -> None:
     lake.write(of({1: "one"}), "t", mode="append")
     how: dict[str, Any] = {"mode": "merge", "keys": ["id"], "idempotency_key": "k"}
-    how["when_matched"] = {"name": "target.name || source.name"}  # done twice, it would not be the same
+    how["when_matched"] = {"name": "target.name || source.name"}  # an expression that is not idempotent
     meanwhile(monkeypatch, lambda: lake.write(of({2: "two"}), "t", **how))
     assert lake.write(of({2: "two"}), "t", **how).replayed
     assert dict(rows(lake, "FROM t")) == {1: "one", 2: "two"}

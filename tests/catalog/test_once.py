@@ -1,4 +1,4 @@
-"""A write takes effect once: a lost answer, a killed connection, a full disk, a rival with the same key."""
+"""A write takes effect once, also after a lost answer, a killed connection, a full disk, or a concurrent equal key."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -59,7 +59,7 @@ def behind(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> 
 
 
 def nothing_left_over(lake: DuckLake) -> None:
-    """Every file in the storage belongs to the lake, and the lake is in order."""
+    """Check that every file in the storage belongs to the lake, and that fsck finds nothing."""
     assert [name.removeprefix("main/t/") for name in files_of(lake)] == sorted(lake_file_names(lake))
     assert lake.fsck(storage=True).findings == []
 
@@ -101,7 +101,7 @@ def test_files_of_a_write_whose_fate_is_unknown_are_kept(
 
 
 def interrupt_at(monkeypatch: pytest.MonkeyPatch, point: str, what: Callable[[], Any]) -> None:
-    """Do something right before a statement of the next commit."""
+    """Run work right before a statement of the next commit."""
     done: list[str] = []
 
     def at(name: str) -> None:
@@ -164,7 +164,7 @@ def test_first_writers_of_the_same_new_table_and_columns_all_pass(make_lake: Mak
 
 
 def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
-    """Run work side by side; what one raises is raised here."""
+    """Run work in parallel threads, and raise the error of any of them."""
     results: list[Any] = [None] * count
 
     def run(number: int) -> None:
@@ -209,7 +209,7 @@ def test_a_writer_that_is_still_copying_holds_nothing(make_lake: MakeLake) -> No
     assert len(rows(lake, "FROM t")) == 5
 
 
-# --- what the guards are for: without one of them, these would be other results -----------------------------------
+# --- each guard is needed: without it, the result would be different -------------------------------------------------
 
 
 @catalogs(shared=True)
@@ -240,7 +240,7 @@ def test_without_the_look_for_its_key_an_append_is_doubled(lake: DuckLake, monke
 def test_without_its_token_a_flush_brings_replaced_rows_back(
     lake: DuckLake, guarded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A flush that is under way when rows are replaced; on servers, their locks on rows are in its way anyhow."""
+    """A flush runs while rows are replaced. On servers, row locks stop it in any case."""
     lake.create_table("t", {"i": "bigint"})
     lake.execute("INSERT INTO t VALUES (5), (6)").raise_for_error()
     if not guarded:

@@ -1,4 +1,4 @@
-"""Orphans are files that the catalog knows by no name; those of running writes and young ones are spared."""
+"""Orphans are files that the catalog does not know. Young files and files of running writes are skipped."""
 
 import os
 import time
@@ -35,13 +35,13 @@ def rows(*values: int) -> pa.Table:
 
 
 def mark(lake: DuckLake) -> str:
-    """Return what the names of the files have in them that the lake's writers make."""
+    """Return the mark in the names of files that the lake's writers create."""
     with planning(lake.config, "Planning") as metadata:
         return metadata.lake_mark()
 
 
 def stray(lake: DuckLake, name: str, table: str = "t") -> str:
-    """Put a file into the table's folder."""
+    """Write a file into the table's folder."""
     path = f"{lake.config.data_path}main/{table}/{name}"
     if "://" not in path:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -58,8 +58,8 @@ def test_files_that_nobody_knows_are_found_and_deleted(lake: DuckLake) -> None:
     lake.write(rows(9), "u", mode="append")
     lake.drop_table("u")
     unknown = {stray(lake, "other.parquet"), stray(lake, ODD), stray(lake, "x.puffin")}
-    unknown.add(stray(lake, f"ducklake-{uuid4()}.parquet"))  # as the extension names its files
-    unknown.add(stray(lake, f"ducklake-{WRITE_ID}-{uuid4()}.parquet"))  # as earlier versions did
+    unknown.add(stray(lake, f"ducklake-{uuid4()}.parquet"))  # the form of the extension
+    unknown.add(stray(lake, f"ducklake-{WRITE_ID}-{uuid4()}.parquet"))  # the form of earlier versions
     own = {stray(lake, f"ducklake-{WRITE_ID}-{mark(lake)}-{uuid4()}{one}") for one in (".parquet", "-delete.parquet")}
     own.add(stray(lake, f"ducklake-{WRITE_ID}-{mark(lake)}.driver"))  # of a Spark driver that was killed
     write_id = lake.snapshots()[0].extra["ducklake_orch"]["write_id"]
@@ -109,7 +109,7 @@ def test_files_of_other_lakes_are_never_deleted(make_lake: MakeLake, tmp_path: P
 
 
 def below(storage: Any) -> Any:
-    """Return a place in the data path of a lake."""
+    """Return a storage inside the data path of a lake."""
     if isinstance(storage, LocalStorage):
         return storage.model_copy(update={"path": storage.path / "inside"})
     return storage.model_copy(update={"prefix": f"{storage.prefix}/inside"})

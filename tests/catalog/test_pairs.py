@@ -1,6 +1,6 @@
-"""Every ordered pair of writers on one table: the second commits after the first, though it was planned before.
+"""Every ordered pair of writers on one table: the second one is planned before the first one and commits after it.
 
-What comes of it is the table in docs/concurrency.md. The rows are checked in any case.
+The table in docs/concurrency.md shows the outcomes. The rows are always checked.
 """
 
 import re
@@ -17,7 +17,7 @@ from tests.backends import POSTGRES, SQLITE, catalogs
 from tests.catalog.operations import OURS, START, THEIRS, Operation, Rows, make_table, plus
 from tests.catalog.plan_reader import read_plan
 
-# What the engine commits by itself.
+# Operations that the engine commits in its own transaction.
 ENGINE_ALONE = {"merge", "flush and rewrite", "expire"}
 
 
@@ -30,12 +30,12 @@ def rows_of(lake: DuckLake) -> list[Any]:
 
 
 def full_rows(lake: DuckLake, rows: Rows) -> list[Any]:
-    """Return rows with all the columns that the table has by now."""
+    """Return rows with all current columns of the table."""
     return ordered([{column.name: row.get(column.name) for column in lake.table("t").schema()} for row in rows])
 
 
 def interrupt(patch: pytest.MonkeyPatch, other: Callable[[], Any]) -> list[str]:
-    """Do something between a write's plan and its commit, once."""
+    """Run an operation once between a write's plan and its commit."""
     seen: list[str] = []
 
     def at(point: str) -> None:
@@ -48,7 +48,7 @@ def interrupt(patch: pytest.MonkeyPatch, other: Callable[[], Any]) -> list[str]:
 
 
 def start(lake: DuckLake) -> None:
-    """Begin a pair anew; on MySQL the engine can neither inline nor delete a second time."""
+    """Create the table of a pair. On MySQL, the engine cannot inline or delete a second time."""
     lake.drop_table("t", if_exists=True)
     make_table(lake, with_engine=lake.config.catalog.type != "mysql")
 
@@ -63,10 +63,10 @@ def check_second_of_ours(lake: DuckLake, first: Operation, second: Operation, pa
     result = second.run(lake)
     assert seen
     if first.name == "SET PARTITIONED BY" and second.name == "overwrite_partitions":
-        # Planned anew, it replaces a partition of the new keys, which nobody has rows of.
+        # After the new plan, it replaces a partition of the new keys, which is empty.
         second = replace(second, then=plus({"p": "x", "v": 12}))
     assert rows_of(lake) == full_rows(lake, second.then(first.then(list(START)))), (first, second)
-    # Its files fit still, or it was planned anew and they were written again.
+    # Its files still fit, or the write was planned anew and wrote them again.
     assert result.attempts == (2 if first.kind == "layout" and first is not second else 1), (first, second)
     assert read_plan(lake, "t") == sorted((tuple(row.values()) for row in lake.execute("FROM t").rows), key=repr)
 
@@ -88,7 +88,7 @@ def test_ours_after_the_engines(lake: DuckLake, first: Operation, monkeypatch: p
 
 
 def commit(con: duckdb.DuckDBPyConnection) -> bool:
-    """Commit; whether the engine refused because of what came first."""
+    """Commit, and return whether the engine refused because of the earlier commit."""
     try:
         con.execute("COMMIT")
     except duckdb.TransactionException as error:
@@ -101,9 +101,9 @@ def commit(con: duckdb.DuckDBPyConnection) -> bool:
 @pytest.mark.parametrize("first", OURS, ids=str)
 @catalogs(sql_writes=True, shared=True, quick=[POSTGRES])
 def test_the_engines_after_ours(lake: DuckLake, first: Operation) -> None:
-    """A transaction of the engine's, opened before ours and committed after it, through an unguarded connection.
+    """An engine transaction on an unguarded connection begins before our commit and commits after it.
 
-    It decides for itself whether it can pass. Whether it does or not, no row is lost, doubled or brought back.
+    The engine decides whether it commits. In both cases, no row is lost, duplicated or restored.
     """
     for second in THEIRS:
         if second.name not in ENGINE_ALONE:
@@ -112,7 +112,7 @@ def test_the_engines_after_ours(lake: DuckLake, first: Operation) -> None:
 
 
 def aborts(first: Operation, second: Operation) -> bool:
-    """Whether a transaction of the engine's has to give way to ours: the second table in docs/concurrency.md."""
+    """Return whether the engine's transaction must abort because of ours: the second table in docs/concurrency.md."""
     if second.kind == "drop":
         return False
     if first.kind == "layout" or second.name == "flush":
@@ -133,11 +133,11 @@ def check_second_of_theirs(lake: DuckLake, first: Operation, second: Operation) 
             ours.result(timeout=5)
             orders = [(first, second)]
         except TimeoutError:
-            # It waits for inlined rows that the other transaction has locked, and comes after it then.
+            # It waits for inlined rows that the other transaction has locked, and then commits after it.
             orders = [(second, first), (first, second)]
         refused = commit(con)
         ours.result(timeout=60)
-    # In SQLite nobody writes on from a state that has passed.
+    # SQLite refuses writes of a transaction whose snapshot is outdated.
     gives_way = lake.config.catalog.type == "sqlite" or aborts(first, second)
     assert refused == (len(orders) == 1 and gives_way), (first, second)
     if second.kind == "drop" and not refused:

@@ -1,4 +1,4 @@
-"""Parallel processes replace partitions of their own, beside appenders and a compaction: none fails, none repeats."""
+"""Parallel processes replace their own partitions during appends and compactions; none fails, none retries."""
 
 import multiprocessing
 from typing import Any
@@ -11,14 +11,14 @@ from tests.backends import catalogs
 
 
 def replace_own(config: LakeConfig, number: int, times: int) -> int:
-    """Replace one partition again and again; return how many attempts that took."""
+    """Replace one partition repeatedly; return the number of attempts."""
     lake = DuckLake(config)
     rows = [pa.table({"p": [number] * 3, "v": [n, n + 1, n + 2]}) for n in range(times)]
     return sum(lake.write(data, "t", mode="overwrite_partitions").attempts for data in rows)
 
 
 def append_until(config: LakeConfig, number: int, stop: Any) -> int:
-    """Append to another partition until told to stop; return how many rows."""
+    """Append to another partition until told to stop; return the number of rows."""
     lake, rows = DuckLake(config), 0
     while rows == 0 or not stop.is_set():
         lake.write(pa.table({"p": [number], "v": [rows]}), "t", mode="append")
@@ -27,7 +27,7 @@ def append_until(config: LakeConfig, number: int, stop: Any) -> int:
 
 
 def compact_until(config: LakeConfig, stop: Any) -> int:
-    """Merge files until told to stop; return how often."""
+    """Merge files until told to stop; return the number of merges."""
     lake, times = DuckLake(config), 0
     while times == 0 or not stop.is_set():
         lake.execute("CALL ducklake_merge_adjacent_files('lake', 't')").raise_for_error()
@@ -41,7 +41,7 @@ def check(lake: DuckLake, workers: int, times: int) -> None:
     with context.Manager() as manager, context.Pool(workers + 3) as pool:
         stop = manager.Event()
         appending = [pool.apply_async(append_until, (lake.config, 100 + n, stop)) for n in range(2)]
-        # On MySQL the engine cannot merge what it has to compare with deletions.
+        # On MySQL, the engine cannot merge files with deletions.
         merging = [pool.apply_async(compact_until, (lake.config, stop))] if lake.config.catalog.type != "mysql" else []
         attempts = pool.starmap(replace_own, [(lake.config, n, times) for n in range(workers)])
         stop.set()

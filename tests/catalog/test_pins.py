@@ -1,4 +1,4 @@
-"""Maintenance takes nothing that a running write of this package needs, and a dead writer keeps nothing for ever."""
+"""Maintenance deletes nothing that a running write needs, and a dead writer retains nothing forever."""
 
 import os
 import time
@@ -39,13 +39,13 @@ def reasons(lake: DuckLake) -> dict[str, str]:
 
 @pytest.fixture
 def noted_at_once(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Let a write that has just begun be one that takes long; gives what the thread does now and then."""
+    """Treat a new write as a long one, and return the periodic check of the watching thread."""
     monkeypatch.setattr(active_writes, "_BRIEF_S", 0.0)
     return lambda: active_writes._WATCH.look()
 
 
 def clear_away(lake: DuckLake) -> None:
-    """Give up all files but those of today, and delete whatever nobody is known to need."""
+    """Replace all rows, and run maintenance that deletes all files without a known use."""
     lake.write(rows(7, 8, 9), "t", mode="overwrite")
     for _ in range(3):
         lake.maintain(ALL_OF_IT).raise_for_error()
@@ -150,7 +150,7 @@ def test_files_that_are_just_being_compacted_stay(
         if next(times, False):
             noted_at_once()
             lake.write(rows(7), "t", mode="overwrite")
-            for operation in ("expire", "cleanup", "orphans"):  # by somebody else, who does not know of the run
+            for operation in ("expire", "cleanup", "orphans"):  # by another process that does not know of the run
                 monkeypatch.setattr("ducklake_orch.maintenance.run.only_runner", _alone)
                 lake.maintain(ALL_OF_IT, [operation]).raise_for_error()
         return real(self, jobs, write_id)
@@ -163,7 +163,7 @@ def test_files_that_are_just_being_compacted_stay(
 
 
 class _alone:
-    """Holds nothing."""
+    """A stand-in for the maintenance lock that locks nothing."""
 
     def __init__(self, config: Any) -> None: ...
 
@@ -198,7 +198,7 @@ def test_the_note_of_a_writer_that_was_killed_lapses(
     assert not held(lake).writes
     lake.maintain(ALL_OF_IT).raise_for_error()
     assert len(list(folder.iterdir())) == 1
-    with pinned(lake.config, Write("another"), 1):  # whose note takes the place of the lapsed one
+    with pinned(lake.config, Write("another"), 1):  # its note replaces the lapsed one
         noted_at_once()
         with lake.connect_metadata() as con:
             assert con.execute(f"SELECT count(*), max(purpose::VARCHAR) FROM {TABLE.name}").fetchall()[0][0] == 1

@@ -1,4 +1,4 @@
-"""What a condition may be, and what people are told when it is none."""
+"""Valid conditions, and the error messages of invalid ones."""
 
 from collections.abc import Iterator
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""What single statistics and partition values prove about a file: cases written down by hand."""
+"""Hand-written cases of what single statistics and partition values prove about a file."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +11,7 @@ from ducklake_orch.catalog.scan import classify
 from ducklake_orch.engine.quoting import table_name
 from ducklake_orch.engine.session import open_session
 
-# --- what statistics say, and what they do not -----------------------------------------------------------------------
+# --- proofs by statistics --------------------------------------------------------------------------------------------
 
 KNOWN = {"value_count": 10, "null_count": 0, "min_value": "'3'", "max_value": "'7'", "contains_nan": "NULL"}
 UNMEASURED = {"value_count": 0, "null_count": 0, "min_value": "NULL", "max_value": "NULL"}
@@ -19,7 +19,7 @@ UNMEASURED = {"value_count": 0, "null_count": 0, "min_value": "NULL", "max_value
 
 @pytest.fixture(scope="module")
 def crafted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metadata]:
-    """A lake with a table of one file for every type, whose statistics a test writes itself."""
+    """Yield the metadata of a lake with a one-file table for every type. The tests write its statistics."""
     lake = DuckLake.local(tmp_path_factory.mktemp("crafted") / "lake", data_inlining_row_limit=0)
     kinds = [
         "INTEGER",
@@ -55,7 +55,7 @@ def crafted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metadata]:
         ("integer_table", {"null_count": 1, "value_count": 9}, "NOT (x < 3)", True, False),
         ("integer_table", {"null_count": 10, "value_count": 0}, "x IS NULL", True, True),
         ("integer_table", {"null_count": 10, "value_count": 0}, "x <> 5", False, False),
-        # Other writers count NULLs among the values, as the specification says.
+        # Other writers include NULLs in the value count, as the spec says.
         ("integer_table", {"null_count": 10, "value_count": 10}, "x IS NULL", True, True),
         ("integer_table", {"min_value": "NULL"}, "x < 0", True, False),
         ("integer_table", {"min_value": "NULL"}, "x > 7", False, False),
@@ -73,7 +73,7 @@ def crafted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metadata]:
         ("double_table", {"contains_nan": "NULL"}, "x > 7.5", True, False),
         ("double_table", {"contains_nan": 0}, "x = 'nan'", False, False),
         ("double_table", {"contains_nan": 0, "max_value": "'inf'"}, "x > 1e308", True, False),
-        # As the engine cuts them off: a bound that no row has.
+        # The engine truncates bounds, so no row has this value.
         ("varchar_table", {"min_value": "'aaa'", "max_value": "'aa{'"}, "x = 'aaaaaa'", True, False),
         ("varchar_table", {"min_value": "'aaa'", "max_value": "'aa{'"}, "starts_with(x, 'aa')", True, True),
         ("varchar_table", {"min_value": "'aaa'", "max_value": "'aa{'"}, "x LIKE 'aaa%'", True, False),
@@ -95,7 +95,7 @@ def crafted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metadata]:
         ("timestamp_table", {"min_value": "'2024-01-01 00:00:00'", "max_value": "'2024-01-01 23:59:59.999999'"},
          "x::DATE = DATE '2024-01-01'", True, True),
         ("blob_table", {"min_value": "'61'", "max_value": "'61'"}, "x = 'zz'", True, False),
-        # 0.1 as it was written, in a narrower type, is more than 0.1.
+        # 0.1 in the narrower type of the file is greater than 0.1.
         ("promoted", {"min_value": "'0.1'", "max_value": "'0.1'", "contains_nan": 0}, "x > 0.1", True, False),
         ("promoted", {"min_value": "'0.1'", "max_value": "'0.1'", "contains_nan": 0}, "x > 0.2", False, False),
     ],
@@ -118,12 +118,12 @@ def test_a_file_without_statistics_is_kept_and_never_taken_whole(crafted: Metada
         assert [all_match for _, all_match in classify(crafted, table, at, where)] == [False], where
 
 
-# --- what partition values say ---------------------------------------------------------------------------------------
+# --- proofs by partition values --------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def partitioned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metadata]:
-    """Tables in one layout each, without statistics."""
+    """Yield the metadata of tables with one layout each, without statistics."""
     lake = DuckLake.local(tmp_path_factory.mktemp("partitioned") / "lake", data_inlining_row_limit=0)
     moments = "['2023-12-31 23:59:59.999999', '2024-01-01', '2024-02-29 10:00:00', '2025-02-01', 'infinity', NULL]"
     layouts = {
@@ -155,7 +155,7 @@ def partitioned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metadata]:
         ("by_text", "x NOT LIKE 'N%'", {("",), ("a",)}, {("",), ("a",)}),
         ("by_year", "x >= '2024-01-01'", {("2024",), ("2025",), (None,)}, {("2024",), ("2025",)}),
         ("by_year", "x < '2024-01-01'", {("2023",), (None,)}, {("2023",)}),
-        # Infinity has no year: its partition is that of NULL.
+        # Infinity has no year, so it is in the partition of NULL.
         ("by_year", "x IS NULL", {(None,)}, set()),
         ("by_year", "x IS NOT NULL", {("2023",), ("2024",), ("2025",), (None,)}, {("2023",), ("2024",), ("2025",)}),
         ("by_year", "year(x) = 2024", {("2024",), (None,)}, {("2024",)}),
@@ -165,7 +165,7 @@ def partitioned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metadata]:
          {("2024", "2"), ("2025", "2")}),
         ("by_year_and_month", "x > '2024-02-10'", {("2024", "2"), ("2025", "2"), (None, None)}, {("2025", "2")}),
         ("by_year_and_month", "month(x) = 2 AND year(x) = 2024", {("2024", "2"), (None, None)}, {("2024", "2")}),
-        # The days are those of whatever zone the writer was in.
+        # The days are in the unknown time zone of the writer.
         ("by_day_of_zone", "x > '2024-01-02'",
          {("2024", "1", "1"), ("2024", "2", "29"), ("2025", "2", "1"), (None, None, None)},
          {("2024", "2", "29"), ("2025", "2", "1")}),
@@ -192,7 +192,7 @@ def test_a_bucket_is_worked_out_as_the_engine_does(partitioned: Metadata) -> Non
 
 
 def test_partition_values_under_a_wrong_index_prove_nothing(partitioned: Metadata) -> None:
-    """As the engine registers files of two transforms of one column."""
+    """The engine registers such indexes for files of two transforms of one column."""
     at = partitioned.latest().snapshot_id
     table = partitioned.table(table_name("by_year_and_month"), at)
     values = partitioned.table_sql("ducklake_file_partition_value")

@@ -1,4 +1,4 @@
-"""Which files a condition leaves out, and which it matches whole, against the rows that are really in them."""
+"""Pruning: the files that a condition excludes or matches completely, checked against their actual rows."""
 
 import os
 import random
@@ -19,7 +19,7 @@ from ducklake_orch.engine.quoting import literal, table_name
 from ducklake_orch.engine.session import open_session
 from tests.catalog.plan_reader import file_sql
 
-# A column of every kind, and texts of values for it: small pools, so that conditions meet the ends of what is there.
+# A column of every kind with a small pool of values, so that conditions often use the bounds of files.
 COLUMNS = {
     "b": ("BOOLEAN", ["true", "false"]),
     "i": ("INTEGER", ["-7", "0", "3", "4", "5", "11", "2147483647"]),
@@ -46,7 +46,7 @@ COLUMNS = {
     "id": ("UUID", ["00000000-0000-0000-0000-000000000001", "ffffffff-0000-0000-0000-000000000001"]),
     "j": ("JSON", ['{"a": 1}', "[]", "null"]),
 }
-# Layouts that files were written in, one after the other.
+# The successive layouts of the files.
 LAYOUTS = [
     *("", "i", "v", "dt", "b", "d", "dec", "tz", "ts", "id", "u", "pf", "pd"),
     *("year(ts)", "year(ts), month(ts)", "year(dt), month(dt), day(dt)", "year(ts), month(ts), day(ts), hour(ts)"),
@@ -66,7 +66,7 @@ LAYOUTS = [
 
 @dataclass(repr=False)
 class Laid:
-    """A table whose files lie in every layout, and its rows by file, as DuckDB itself sees them."""
+    """A table with files in every layout, and the rows of each file as DuckDB reads them."""
 
     metadata: Metadata
     table: TableDef
@@ -75,14 +75,14 @@ class Laid:
     con: duckdb.DuckDBPyConnection
 
     def check(self, where: str) -> tuple[int, int]:
-        """See that no file that holds a match is left out, and none is said to match whole that does not.
+        """Check that no file with a match is excluded, and that a file that matches completely has only matches.
 
         Returns:
-            How many files stay, and how many match whole.
+            The number of files that stay, and of files that match completely.
         """
         judged = {file.data_file_id: whole for file, whole in classify(self.metadata, self.table, self.at, where)}
         sql = f"SELECT file, count(*) FILTER (({where})), count(*) FROM rows_of_files GROUP BY file"
-        # DuckDB rewrites `date_trunc('year', x) <> DATE '2023-12-31'` to what is true where x is NULL.
+        # DuckDB rewrites `date_trunc('year', x) <> DATE '2023-12-31'` to a condition that is true if x is NULL.
         self.con.execute("SET disabled_optimizers = 'expression_rewriter'")
         truth = self.con.execute(sql).fetchall()
         self.con.execute("RESET disabled_optimizers")
@@ -117,7 +117,7 @@ def make_laid(folder: Path) -> DuckLake:
             con.execute(
                 f"ALTER TABLE t SET PARTITIONED BY ({layout})" if layout else "ALTER TABLE t RESET PARTITIONED BY"
             )
-            if n == len(LAYOUTS) // 2:  # texts of the statistics so far are of other types
+            if n == len(LAYOUTS) // 2:  # the statistics so far are texts of other types
                 for change in ("ALTER pf TYPE DOUBLE", "ALTER pd TYPE TIMESTAMP", "ALTER u TYPE UBIGINT"):
                     con.execute(f"ALTER TABLE t {change}")
                 con.execute("ALTER TABLE t ADD COLUMN late INTEGER DEFAULT 7")
@@ -128,14 +128,14 @@ def make_laid(folder: Path) -> DuckLake:
                 values = ", ".join(f"({', '.join(one)}{', 3' if late else ''})" for one in rows)
                 con.execute(f"INSERT INTO t ({names}{late}) VALUES {values}")
     with lake.connect_metadata(read_only=False) as con:
-        # Partition values prove alone, too, and files of other writers may not have been searched for NaN.
+        # Partition values must prove without statistics, and files of other writers may have no NaN information.
         con.execute("DELETE FROM ducklake_file_column_stats WHERE data_file_id % 3 = 0")
         con.execute("UPDATE ducklake_file_column_stats SET contains_nan = NULL WHERE data_file_id % 3 = 1")
     return lake
 
 
 def row(seed: int, *, missing: bool) -> list[str]:
-    """Return the values of a row; neighbours have neighbouring values."""
+    """Return the values of a row. Adjacent seeds have adjacent values."""
     values = []
     for n, (_, pool) in enumerate(COLUMNS.values()):
         at = (seed // 2 + n) % (len(pool) + missing)
@@ -156,7 +156,7 @@ POOLS |= {
 MOMENTS = [name for name, (kind, _) in POOLS.items() if kind.startswith(("DATE", "TIMESTAMP"))]
 TEXTS = [name for name, (kind, _) in POOLS.items() if kind == "VARCHAR"]
 NUMBERS = ["i", "big", "huge", "u", "dec", "f", "d", "s.a", "late", "pf"]
-# Constants of other types than the column's: which of the two is cast is up to DuckDB.
+# Constants of other types than the column. DuckDB decides which of the two is cast.
 BARE = [text for name in NUMBERS for text in POOLS[name][1] if text[-1].isdigit()] + ["0.1e0", "1.505", "5e0", "17"]
 DAYS = [
     "DATE '2024-02-29'",
@@ -192,7 +192,7 @@ def sets(draw: st.DrawFn) -> str:
     if draw(st.booleans()):
         return f"{name} {draw(YES_OR_NO)}BETWEEN {draw(constants(name))} AND {draw(constants(name))}"
     some = draw(st.lists(constants(name), min_size=1, max_size=4))
-    some *= draw(st.sampled_from([1, 1, 1, 30]))  # a long list is judged in another way
+    some *= draw(st.sampled_from([1, 1, 1, 30]))  # a long list takes another code path
     return f"{name} {draw(YES_OR_NO)}IN ({', '.join(some)})"
 
 

@@ -1,4 +1,4 @@
-"""Tables are read without Spark, at once or as a stream that lets go of its connection."""
+"""Reads without Spark: as a table, or as a stream that releases its connection."""
 
 import gc
 from concurrent.futures import ThreadPoolExecutor
@@ -60,7 +60,7 @@ def test_a_table_is_read_again_where_others_committed_beside_it(
     monkeypatch.setattr(arrow_reader, "_table", beside)
     with writers:
         assert lake.read("t", snapshot=1) == ROWS
-    # The fourth one has kept writers waiting.
+    # The fourth read holds the lock, so writers wait.
     assert next(reads) == (5 if lake.config.catalog.type == "sqlite" else 2)
 
 
@@ -72,7 +72,7 @@ def test_blobs_are_found_whoever_wrote_them(tmp_path: Path) -> None:
     same = "b = '\\x00\\xFF'::BLOB"
     for table in ("theirs", "ours"):
         assert lake.read(table, where=same).num_rows == 50, table
-    # The engine itself looks for the printed form in the Bloom filters that it writes; ours have none.
+    # The engine probes the Bloom filters that it writes with the printed form of bytes. Our files have no filters.
     found = [lake.execute([f"SELECT count(*) AS n FROM {table} WHERE {same}"]).rows for table in ("theirs", "ours")]
     assert found == [[{"n": 0}], [{"n": 50}]]
     lake.write(pa.table({"b": [b"\x00\xff"], "n": [7]}), "theirs", mode="merge", keys=["b", "n"])
@@ -129,7 +129,7 @@ def test_a_stream_of_a_sqlite_lake_ends_with_an_error_when_its_rows_were_moved_m
     lake.execute("INSERT INTO t VALUES (1000, 'inlined')").raise_for_error()
     with lake.read_batches("t", batch_size=100) as stream:
         stream.read_next_batch()
-        lake.write(ROWS.slice(0, 1), "t", mode="append")  # moves nothing
+        lake.write(ROWS.slice(0, 1), "t", mode="append")  # an append moves no rows
         lake.maintain(operations=["flush"]).raise_for_error()
         with pytest.raises(pa.ArrowInvalid, match="was flushed or compacted, or its snapshot expired"):
             stream.read_all()
@@ -162,4 +162,4 @@ def test_a_stream_without_inlined_rows_outlives_its_snapshot(lake: DuckLake) -> 
         lake.write(ROWS.slice(0, 1), "t", mode="overwrite")
         lake.maintain(ALL_OF_IT, ["expire"]).raise_for_error()
         assert len(lake.snapshots()) == 1
-        assert stream.read_all().num_rows == 1000  # the first batch was of none
+        assert stream.read_all().num_rows == 1000  # the first batch was empty

@@ -1,4 +1,4 @@
-"""Rows on their way into metadata tables: none is changed, and nothing is loaded while others wait."""
+"""Staged metadata rows: none is changed, and no module is imported while the lock is held."""
 
 import json
 import subprocess

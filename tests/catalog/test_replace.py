@@ -1,4 +1,4 @@
-"""Replacing partitions and what matches a predicate: exactly those rows go, wherever they are kept."""
+"""Replacing partitions or rows that match a predicate retires exactly these rows, wherever they are stored."""
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -34,7 +34,7 @@ def test_partitions_that_the_data_have_rows_for_are_replaced(lake: DuckLake) -> 
 
 @catalogs(sql_writes=True)
 def test_rows_that_are_inlined_or_deleted_are_counted_and_replaced_too(lake: DuckLake) -> None:
-    """The engine makes a place for inlined rows under a version of the schema that altered nothing."""
+    """The engine creates a table of inlined rows under a schema version that altered nothing."""
     lake.write(pa.table({"p": ["x", "y"], "v": [1, 2]}), "t", mode="append", partition_by=["p"])
     lake.execute(["INSERT INTO t VALUES ('x', 3), ('y', 4)", "DELETE FROM t WHERE v = 1"]).raise_for_error()
     before = lake.snapshots()[0].snapshot_id
@@ -74,10 +74,10 @@ KEYS: list[tuple[str, pa.DataType, list[Any]]] = [
 def test_every_kind_of_partition_is_replaced_by_itself(
     lake: DuckLake, transform: str, kind: pa.DataType, values: list[Any]
 ) -> None:
-    """A partition of the engine's making goes like one of ours, and the rows of others stay."""
+    """Partitions of the engine are retired like ours, and the rows of other partitions stay."""
     key = {"identity": "k"}.get(transform, f"{transform}(k)".replace(")(", ", "))
     data = pa.table({"k": pa.array(values, kind), "n": list(range(len(values))), "all": [0] * len(values)})
-    lake.write(data, "t", mode="append", partition_by=[key, '"all"'])  # buckets alone are no partitions that one means
+    lake.write(data, "t", mode="append", partition_by=[key, '"all"'])  # buckets alone are never overwritten
     partition = lake.write(data, "t", mode="append").partitions
     assert sum(one.rows for one in partition) == len(values)
     last = data.slice(len(values) - 2, 1)
@@ -89,7 +89,7 @@ def test_every_kind_of_partition_is_replaced_by_itself(
 
 @catalogs()
 def test_keys_of_every_mixture_are_laid_out_as_the_engine_does(lake: DuckLake) -> None:
-    """Columns beside transforms, two transforms of one column, and a transform called like a column."""
+    """Keys mix columns and transforms, two transforms of one column, and a transform with the name of a column."""
     data = pa.table({"ts": [datetime(2024, 1, 2, 3)], "day": [7], "p": ["a b"]})
     mixed = ["year(ts)", "p", "day(ts)", "bucket(4, day)"]
     for table, keys in (("t", mixed), ("u", ["day(ts)"])):
@@ -143,7 +143,7 @@ def test_what_matches_is_replaced_by_whole_files(lake: DuckLake) -> None:
 
 @catalogs()
 def test_what_matches_is_replaced_where_it_shares_files_with_others(lake: DuckLake) -> None:
-    """Some rows by a delete file, some with the rest of their file written anew; new rows come in the same snapshot."""
+    """Some rows get a delete file, other files are rewritten; the new rows are in the same snapshot."""
     first = [(n, f"n{n % 5}") for n in range(40)]
     lake.write(pa.table({"id": [n for n, _ in first], "name": [name for _, name in first]}), "t", mode="append")
     history = RowHistory(lake, "t", first)
@@ -174,7 +174,7 @@ def test_what_matches_is_replaced_where_it_shares_files_with_others(lake: DuckLa
 @catalogs(sql_writes=True, quick=[SQLITE])
 @pytest.mark.parametrize("mode", ["overwrite", "overwrite_partitions", "replace_where"])
 def test_a_flush_afterwards_leaves_history_as_it_was(lake: DuckLake, mode: str) -> None:
-    """Of files that had lost rows both in a delete file and in the catalog."""
+    """The files have deletions both in a delete file and in the catalog."""
     lake.write(pa.table({"id": range(40), "p": [1] * 40}), "t", mode="append", partition_by=["p"])
     history = RowHistory(lake, "t", [(n, 1) for n in range(40)])
     for where, kept in (("id < 20", range(20, 40)), ("id = 30", [*range(20, 30), *range(31, 40)])):
@@ -234,7 +234,7 @@ def test_a_write_can_insist_on_what_it_has_read(lake: DuckLake) -> None:
     def replace(expect: int) -> None:
         lake.write(mine, "t", mode="overwrite_partitions", expect_snapshot=expect)
 
-    lake.write(other, "t", mode="append")  # of another partition
+    lake.write(other, "t", mode="append")  # in another partition
     lake.execute("CALL ducklake_merge_adjacent_files('lake', 't')").raise_for_error()
     replace(read)
     with pytest.raises(errors.SnapshotChangedError, match="has changed since"):

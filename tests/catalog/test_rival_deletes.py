@@ -1,4 +1,4 @@
-"""The engine deletes rows of a file beside us, and commits second: no row comes back, and none is deleted twice."""
+"""The engine deletes rows of a file concurrently and commits second: no row is restored or deleted twice."""
 
 import duckdb
 import pytest
@@ -9,7 +9,7 @@ from tests.conftest import MakeLake
 
 
 def commits(con: duckdb.DuckDBPyConnection) -> bool:
-    """Commit; return whether that was not refused as a conflict."""
+    """Commit, and return whether the engine accepted it without a conflict."""
     try:
         con.execute("COMMIT")
         return True

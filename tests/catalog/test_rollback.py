@@ -1,4 +1,4 @@
-"""A rollback gives a table the very rows of then, with their ids, whatever became of them since."""
+"""A rollback restores the exact rows of a snapshot with their row ids, whatever happened to them since."""
 
 import random
 from typing import Any
@@ -31,13 +31,13 @@ def values(lake: DuckLake) -> list[tuple[Any, ...]]:
 
 
 def check_past(lake: DuckLake, states: dict[int, State]) -> None:
-    """Compare the rows at every snapshot with what they were."""
+    """Compare the rows at every snapshot with their recorded state."""
     for at, wanted in states.items():
         found = sorted(map(repr, (tuple(row.values()) for row in lake.read("t", snapshot=at).to_pylist())))
         assert found == sorted(map(repr, wanted.values())), f"at snapshot {at}"
 
 
-# --- the rows of then ------------------------------------------------------------------------------------------------
+# --- the restored rows -----------------------------------------------------------------------------------------------
 
 
 @catalogs(sql_writes=True)
@@ -63,7 +63,7 @@ def test_every_state_comes_back_with_its_row_ids(backend: Backend, make_lake: Ma
         states[latest(lake)] = state(lake)
     check_past(lake, states)
     assert not lake.fsck(deep=True, storage=True).counts
-    # Flushes, rewrites and the engine's own changes find nothing wrong with the files that were written.
+    # Flushes, rewrites and the engine's own changes work on the files that the rollback wrote.
     run(lake, "CALL ducklake_flush_inlined_data('lake')", "DELETE FROM t WHERE k % 2 = 0", "UPDATE t SET v = 'x'")
     run(lake, "CALL ducklake_flush_inlined_data('lake')", "CALL ducklake_rewrite_data_files('lake')")
     end, wanted = latest(lake), state(lake)
@@ -198,7 +198,7 @@ def test_null_in_a_column_that_takes_none_any_more_is_named(make_lake: MakeLake)
     assert not lake.fsck(deep=True, storage=True).counts
 
 
-# --- beside others ---------------------------------------------------------------------------------------------------
+# --- concurrent writers ----------------------------------------------------------------------------------------------
 
 
 @catalogs()
@@ -237,7 +237,7 @@ def test_writes_to_other_tables_are_not_in_the_way(lake: DuckLake, monkeypatch: 
     assert lake.rollback("t", then).attempts == 1
 
 
-# --- what cannot be --------------------------------------------------------------------------------------------------
+# --- refusals --------------------------------------------------------------------------------------------------------
 
 
 @on_sqlite
@@ -287,7 +287,7 @@ def test_a_renamed_table_goes_back_under_its_new_name(lake: DuckLake) -> None:
 
 @on_sqlite
 def test_variants_that_look_alike_are_not_the_same(make_lake: MakeLake) -> None:
-    """Neither to the change feed: a change that it left out would never reach whoever follows the table."""
+    """The change feed distinguishes them, too. A change that it omits would never reach its consumers."""
     lake = make_lake(data_inlining_row_limit=0)
     run(lake, "CREATE TABLE t (i INTEGER, v VARIANT)")
     run(lake, "INSERT INTO t VALUES (1, 1::VARIANT), (2, NULL), (3, DATE '2024-01-01'::VARIANT), (4, 'x'::VARIANT)")

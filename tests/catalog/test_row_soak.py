@@ -1,4 +1,4 @@
-"""Processes change rows that share files, by us and by the engine, beside maintenance: none is lost or comes twice."""
+"""Processes change rows in shared files, by us and by the engine, during maintenance: no row is lost or duplicated."""
 
 import multiprocessing
 import time
@@ -16,7 +16,7 @@ from tests.conftest import MakeLake
 
 
 def work(config: LakeConfig, number: int, seed: int, seconds: float) -> tuple[Model, Counter[str]]:
-    """Change rows for so long; return what they are then, and what was done how often."""
+    """Change rows for some seconds; return the final rows, and how often each operation ran."""
     worker, end = Worker(config, number, seed), time.monotonic() + seconds
     while time.monotonic() < end:
         worker.step()
@@ -24,14 +24,14 @@ def work(config: LakeConfig, number: int, seed: int, seconds: float) -> tuple[Mo
 
 
 def maintain(config: LakeConfig, stop: Any) -> int:
-    """Flush, rewrite and merge until told to stop, by us and by the engine; return how often."""
+    """Flush, rewrite and merge until told to stop, by us and by the engine; return the number of runs."""
     lake, times = DuckLake(config), 0
     policy = MaintenancePolicy.model_validate({"rewrite": {"delete_threshold": 0.1}, "merge": {"min_files": 2}})
     while not stop.is_set():
         report = lake.maintain(policy)
         assert report.status == "ok", str(report)
-        if config.catalog.type != "mysql":  # the engine cannot do it there
-            # Rows deleted in the catalog between a flush and a rewrite would make the engine spoil the past.
+        if config.catalog.type != "mysql":  # the engine cannot rewrite there
+            # Without the lock, the engine corrupts history by deletions in the catalog between flush and rewrite.
             with open_session(config) as session, session.queue("maintenance"):
                 session.con.execute("CALL ducklake_flush_inlined_data('lake', table_name => 't')")
                 session.con.execute("CALL ducklake_rewrite_data_files('lake', 't', delete_threshold => 0.1)")
@@ -65,7 +65,7 @@ def soak(lake: DuckLake, seconds: float, seed: int = 1) -> None:
 
 
 def _fed(lake: DuckLake, start: int) -> Model:
-    """What the change feed makes of an empty table."""
+    """Return the rows that result from applying the change feed to an empty table."""
     rows: Model = {}
     changes = lake.changes("t", start).sort_by([("snapshot_id", "ascending")]).to_pylist()
     for one in sorted(changes, key=lambda one: (one["snapshot_id"], one["change_type"] not in _GOING)):

@@ -1,8 +1,8 @@
-"""Differential test of metadata: our writes leave in the catalog what the extension's SQL leaves there.
+"""Differential test of metadata: our writes leave the same rows in the catalog as the extension's SQL.
 
-The same work is done to two lakes, by SQL in one transaction and by one write of ours, and after each step all their
-metadata tables are compared, row by row. What always differs is left out of `contents`; where we differ on
-purpose, the step names the difference, which is a function that says why and fails when it is not there any more.
+Each step changes two lakes, one by SQL in one transaction and one by one ducklake-orch write. It then compares all
+their metadata tables row by row. `contents` leaves out values that always differ. A step names each intended
+difference: a function that documents the reason and fails once the difference no longer exists.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -46,19 +46,19 @@ Rows = Sequence[Sequence[Value]]
 
 @dataclass(frozen=True)
 class Pair:
-    """Two lakes that are to be the same."""
+    """Two lakes that must have the same metadata."""
 
     theirs: DuckLake
     ours: DuckLake
     oracle: Oracle
 
     def both(self, *statements: str) -> None:
-        """Have the engine do the same to both."""
+        """Run statements by the engine in both lakes."""
         for lake in (self.theirs, self.ours):
             lake.execute(statements).raise_for_error()
 
     def step(self, statements: Sequence[str], ours: Callable[[DuckLake], Any], *differences: Difference) -> None:
-        """Do the same work by SQL and by us, and compare."""
+        """Do the same work by SQL and by ducklake-orch, and compare."""
         before = contents(self.ours) if differences else {}
         self.theirs.execute(statements, atomic=True).raise_for_error()
         ours(self.ours)
@@ -77,7 +77,7 @@ class Pair:
         mode: str = "append",
         **arguments: Any,
     ) -> None:
-        """Insert by SQL, after other statements if need be, and write the same rows ourselves."""
+        """Insert rows by SQL (after optional statements), and write the same rows by `lake.write`."""
         statements = [*first, insert(columns, rows, table)] if rows else first
         data = self.oracle.arrow(columns, rows)
         self.step(statements, lambda lake: lake.write(data, table, mode=mode, **arguments), *differences)
@@ -120,14 +120,14 @@ def inlining_pair(make_lake: MakeLake, oracle: Oracle) -> Pair:
 
 def open_pair(oracle: Oracle, theirs: DuckLake, ours: DuckLake) -> Pair:
     pair = Pair(theirs, ours, oracle)
-    pair.both("SELECT 1")  # makes the lakes
+    pair.both("SELECT 1")  # creates the lakes
     return pair
 
 
-# --- the same ---------------------------------------------------------------------------------------------------------
+# --- steps ------------------------------------------------------------------------------------------------------------
 
-# Every type, nested ones too, and a row for each of the values that something could trip over: NaN, infinities, dates
-# before Christ, long texts, the ends of all numbers.
+# Every type, including nested ones, with a row for each edge case: NaN, infinities, dates before Christ, long texts,
+# the limits of all numbers.
 TYPED = [(f"c{n}", kind) for n, kind in enumerate(SAMPLES) if kind != Scalar("VARIANT")]
 TYPED_ROWS = [
     [SAMPLES[kind][n] if n < len(SAMPLES[kind]) else None for _, kind in TYPED]
@@ -155,7 +155,7 @@ def test_first_rows(pair: Pair) -> None:
         FLAT,
         FLAT_ROWS,
         layout_in_the_creation,
-        *differences,  # of the tables before
+        *differences,  # those of the earlier tables
         first=[create(FLAT), *layout],
         partition_by=["s", "bucket(3, i)"],
         sort_by=["D desc", "i%2", "ts"],
@@ -267,14 +267,14 @@ def test_beside_inlined_rows(inlining_pair: Pair) -> None:
 
 @catalogs(sql_writes=True, quick=[SQLITE])
 def test_files_of_others(pair: Pair, tmp_path: Path) -> None:
-    # In Parquet these become other types, and the extension takes no such file for them.
+    # Parquet stores these as other types, and the extension refuses such files for them.
     others = [Scalar(name) for name in ("HUGEINT", "UHUGEINT", "TIME WITH TIME ZONE")]
     columns = [(name, kind) for name, kind in TYPED if kind not in others]
     rows = [[cell for cell, one in zip(row, TYPED, strict=True) if one in columns] for row in TYPED_ROWS]
     pair.both(create(columns))
     names = ", ".join(identifier(name) for name, _ in columns)
     select = f"FROM (VALUES {values(columns, rows)}) AS v({names})"
-    # As the extension writes geometries itself; it refuses those of GeoParquet.
+    # The form in which the extension writes geometries. It refuses GeoParquet.
     file = copy_out(pair.ours, select, tmp_path / "of others.parquet", ", GEOPARQUET_VERSION 'NONE'")
     call = f"CALL ducklake_add_data_files({literal(pair.theirs.config.alias)}, 't', {literal(file)})"
     differences = (nothing_is_no_statistics, bounds_as_insert_has_them)

@@ -1,4 +1,4 @@
-"""A scan plan, read by a reader that knows nothing else, gives the rows that the engine gives: at every snapshot."""
+"""A reader that uses only the scan plan reads the same rows as the engine, at every snapshot."""
 
 import random
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def plan(lake: DuckLake, table: str = "t", snapshot: int | None = None, **wanted
 
 
 def check_every_snapshot(lake: DuckLake, first: int, table: str = "t") -> None:
-    """Compare rows and counts with the engine's, at every snapshot since the table was made."""
+    """Compare rows and counts with the engine's, at every snapshot since the table was created."""
     with open_session(lake.config) as session:
         metadata = Metadata(session.instance.root.cursor(), lake.config)
         for at in range(first, metadata.latest().snapshot_id + 1):
@@ -55,7 +55,7 @@ STEPS = [
     "UPDATE t SET v = 'one' WHERE k = {n} - 3",
     "CALL ducklake_flush_inlined_data('lake')",
     "CALL ducklake_merge_adjacent_files('lake')",
-    # Flushed right before: the engine writes a second delete file for what it has rewritten already.
+    # Flushed right before, because the engine's flush would write a second delete file for a rewritten file.
     "CALL ducklake_flush_inlined_data('lake'); CALL ducklake_rewrite_data_files('lake', delete_threshold => 0.1)",
     "ALTER TABLE t SET PARTITIONED BY (bucket(3, v))",
     "ALTER TABLE t RESET PARTITIONED BY",
@@ -121,7 +121,7 @@ def test_a_merged_file_is_read_as_it_was_before_the_merge(make_lake: MakeLake) -
     ).raise_for_error()
     (file,) = plan(lake).files
     assert file.partial_max == 5
-    assert [one.partial_max for one in file.deletes] == [8]  # the second delete file tells by row when it was deleted
+    assert [one.partial_max for one in file.deletes] == [8]  # the second delete file has the snapshot of each deletion
     check_every_snapshot(lake, 1)
 
 
@@ -136,7 +136,7 @@ def test_flushed_deletions_of_several_snapshots_come_one_after_the_other(lake: D
         ]
     ).raise_for_error()
     (deletes,) = plan(lake, snapshot=2).files[0].deletes
-    # The engine writes down when each came, but not that there are several.
+    # The engine records the snapshot of each deletion, but not that there are several.
     assert (deletes.begin_snapshot, deletes.partial_max, deletes.later) == (2, None, True)
     assert not plan(lake).files[0].deletes[0].later
     check_every_snapshot(lake, 1)
@@ -149,7 +149,7 @@ def test_all_delete_files_of_a_broken_lake_count(make_lake: MakeLake) -> None:
     before = plan(lake).files[0].deletes[0]
     lake.execute("DELETE FROM t WHERE i < 6").raise_for_error()
     with lake.connect_metadata(read_only=False) as con:
-        # What two deleters at once leave behind.
+        # The result of two concurrent deletes.
         con.execute(f"""
             INSERT INTO ducklake_delete_file (delete_file_id, table_id, begin_snapshot, data_file_id, path,
                 path_is_relative, format, delete_count, file_size_bytes, footer_size)
@@ -181,7 +181,7 @@ SIMPLE = {
     "u": ("UUID", "'ffffffff-0000-0000-0000-000000000001'"),
     "j": ("JSON", """'{"a": "é"}'"""),
 }
-# What MySQL's own types cannot hold, or hold only nearly.
+# Values that MySQL's own types cannot store, or store only approximately.
 MORE = {
     "h": ("HUGEINT", "170141183460469231731687303715884105727"),
     "nan": ("DOUBLE", "'nan'"),
@@ -230,7 +230,7 @@ def test_inlined_rows_of_earlier_schemas_get_names_types_and_defaults_of_now(lak
 
 @catalogs(shared=True)
 def test_deletions_are_seen_that_another_session_inlined_first(make_lake: MakeLake) -> None:
-    """The table that holds them is made by the first such delete; MySQL's client does not notice by itself."""
+    """The first such delete creates the table of inlined deletions. MySQL's client does not notice a new table."""
     lake, other = make_lake(), make_lake(alias="elsewhere")
     lake.execute("CREATE TABLE t AS SELECT range AS i FROM range(50)").raise_for_error()
     with opened(lake) as metadata:
@@ -260,7 +260,7 @@ def test_a_plan_is_made_inside_a_transaction_that_has_written(lake: DuckLake) ->
         assert count(metadata, table, 1) == 50
 
 
-# --- files of other writers -----------------------------------------------------------------------------------------
+# --- files of other engines -----------------------------------------------------------------------------------------
 
 
 @catalogs(sql_writes=True)
@@ -294,7 +294,7 @@ def test_encrypted_files_are_read(tmp_path: Any) -> None:
     assert read_plan(lake, "t") == [(0,), (1,), (2,), (3,)]
 
 
-# --- what is left out -----------------------------------------------------------------------------------------------
+# --- pruning --------------------------------------------------------------------------------------------------------
 
 
 @catalogs()
@@ -324,7 +324,7 @@ def test_files_that_cannot_match_are_left_out(lake: DuckLake) -> None:
             ("price < 0", 0, 0),
             ("price IS NULL", 0, 0),
             ("price >= 0", 288, 288),
-            ("id = 17", 3, 0),  # of 12 whose bounds fit, those in its bucket
+            ("id = 17", 3, 0),  # of 12 files whose bounds fit, those in its bucket
         ]:
             judged = classify(metadata, table, at, where)
             assert (len(judged), sum(one for _, one in judged)) == (kept, whole), where
@@ -345,16 +345,16 @@ def test_an_order_with_a_limit_leaves_out_files_that_come_too_late(make_lake: Ma
 
     assert parts("n NULLS LAST", 100) == ["0"]
     assert parts("n NULLS LAST", 101) == ["0", "1"]
-    # Where NULLs go is the engine's setting unless it is said: the file that holds one stays.
+    # Without NULLS FIRST or LAST, a setting of the engine sorts NULLs, so the file with a NULL stays.
     assert parts("n DESC", 5) == ["5", "9"]
     assert parts("n", 5) == ["0", "5"]
     assert parts("n DESC NULLS LAST", 5) == ["9"]
     assert parts("n DESC NULLS FIRST", 5) == ["5", "9"]
-    # Rows that may not meet the condition are not counted on.
+    # Rows that may fail the condition do not count towards the limit.
     assert parts("n NULLS LAST", 5, "n % 2 = 0") == [str(n) for n in range(10)]
     assert parts("n NULLS LAST", 5, "n >= 300") == ["3"]
     assert parts("n NULLS LAST", 5, "n >= 350") == ["3", "4"]
-    # Cut bounds of long texts overlap.
+    # Truncated bounds of long texts overlap.
     assert len(parts("text", 1)) > 1
     lake.execute("DELETE FROM t WHERE n < 3").raise_for_error()
     assert parts("n NULLS LAST", 5) == ["0", "1"]

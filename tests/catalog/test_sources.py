@@ -1,4 +1,4 @@
-"""What is written is what was given: every type of a DuckDB relation, and every Arrow type, or a refusal by name."""
+"""Written rows equal the source: every type of a DuckDB relation and every Arrow type is stored or refused by name."""
 
 import decimal
 import uuid
@@ -16,7 +16,7 @@ from tests.backends import SQLITE, catalogs
 from tests.conftest import MakeLake
 
 HUGE = 2**127 - 1
-# Values at the ends of every type that a lake can have.
+# Values at the limits of every type that a lake supports.
 KEPT = {
     "BOOLEAN": ["true", "false"],
     "TINYINT": ["-128", "127"],
@@ -49,7 +49,7 @@ def lake(tmp_path: Path) -> DuckLake:
 
 
 def stored(lake: DuckLake, table: str = "t") -> tuple[list[str], list[Any]]:
-    """Return types and texts of a table's column, read by the engine."""
+    """Return the types and texts of a table's column, read by the engine."""
     with lake.connect(read_only=True) as con:
         con.execute("SET TimeZone = 'UTC'")
         found = con.execute(f"SELECT typeof(x), CAST(x AS VARCHAR) FROM {table} ORDER BY n").fetchall()
@@ -70,7 +70,7 @@ def test_every_type_of_a_relation_comes_back_as_it_was(kind: str, make_lake: Mak
     wanted = [row[0] for row in relation(kind, KEPT[kind]).project("CAST(x AS VARCHAR)").fetchall()]
     lake.write(relation(kind, KEPT[kind]), "t", mode="overwrite")
     assert stored(lake) == ([kind] * len(wanted), wanted)
-    for mode in ("append", "overwrite"):  # into a table that is there
+    for mode in ("append", "overwrite"):  # to an existing table
         lake.write(relation(kind, KEPT[kind]), "t", mode=mode)
     lake.write(relation(kind, KEPT[kind]), "t", mode="merge", keys=["n"])
     lake.write(relation(kind, KEPT[kind]), "t", mode="replace_where", where="n >= 0")

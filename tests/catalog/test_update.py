@@ -1,4 +1,4 @@
-"""`lake.update`: rows that meet a condition get other values and keep their ids; all others stay."""
+"""`lake.update` changes the values of rows that meet a condition and keeps their row ids; all others stay."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -43,7 +43,7 @@ def test_a_file_whose_rows_have_gone_before_has_none_to_change(make_lake: MakeLa
     lake = make_lake()
     for number in (1, 2):
         lake.write(numbers(number, number + 1), "t", mode="append", inline="never")
-    lake.execute("DELETE FROM t WHERE id = 1").raise_for_error()  # in the catalog: the file stays
+    lake.execute("DELETE FROM t WHERE id = 1").raise_for_error()  # an inlined deletion: the file stays
     done = lake.update("t", {"name": "'x'"}, "id = 1")
     assert (done.rows_removed, done.rows_written, done.snapshot_id) == (0, 0, done.previous_snapshot_id)
     assert lake.fsck(deep=True, storage=True).findings == []
@@ -52,7 +52,7 @@ def test_a_file_whose_rows_have_gone_before_has_none_to_change(make_lake: MakeLa
 @catalogs(sql_writes=True, quick=[SQLITE, POSTGRES])
 @pytest.mark.parametrize("inlining", [0, 10])
 def test_rows_change_beside_changes_of_the_engine(make_lake: MakeLake, inlining: int) -> None:
-    """Rows and deletions in the catalog too; and what the engine says of the change is what it was."""
+    """Rows and deletions are also inlined, and the engine's change feed shows the updates."""
     lake = make_lake(data_inlining_row_limit=inlining)
     lake.write(numbers(0, 40), "t", mode="append")
     history = RowHistory(lake, "t", pairs(0, 40))
@@ -68,7 +68,7 @@ def test_rows_change_beside_changes_of_the_engine(make_lake: MakeLake, inlining:
         history.now = [(i, f"{name.upper()}{i}" if i in hit else name) for i, name in history.now]
         history.keep()
         feed = f"ducklake_table_changes('lake', 'main', 't', {snapshot}, {snapshot})"
-        # Rows of a file that was written anew have two images that are the same, as after a rewrite of the engine's.
+        # Unchanged rows of a rewritten file have two equal images in the engine's feed, as after its own rewrite.
         same = f"SELECT id FROM {feed} GROUP BY id HAVING count(DISTINCT name) = 1"
         images = rows(lake, f"SELECT change_type, id FROM {feed} WHERE id NOT IN ({same})")
         assert sorted(images) == sorted((f"update_{one}image", i) for one in ("pre", "post") for i in hit)
@@ -133,7 +133,7 @@ def test_work_under_a_key_that_would_change_values_twice_is_done_once(lake: Duck
 def test_a_row_that_the_engine_changes_in_the_catalog_meanwhile_changes_twice(
     make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It keeps its id and its table: only the snapshot that it came with tells one version from the other."""
+    """The row keeps its id and its table. Only the begin snapshot distinguishes the two versions."""
     lake = make_lake(data_inlining_row_limit=10)
     lake.execute(["CREATE TABLE t (id INT, n INT)", "INSERT INTO t VALUES (1, 0), (2, 0)"]).raise_for_error()
     one = pa.table({"id": pa.array([1], pa.int32())})

@@ -1,4 +1,4 @@
-"""VARIANT columns are read as the text of JSON: by `read`, `read_batches` and `changes`."""
+"""`read`, `read_batches` and `changes` return VARIANT columns as JSON text."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""`lake.write`: what each mode does to the rows, read back by the engine on every catalog."""
+"""The effect of each `lake.write` mode on the rows, read back by the engine on every catalog."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ def rows(lake: DuckLake, sql: str) -> list[tuple[Any, ...]]:
 
 
 def files_of(lake: DuckLake) -> list[str]:
-    """All data files in the storage."""
+    """Return all data files in the storage."""
     assert lake.config.data_path is not None
     return sorted(
         str(path.relative_to(lake.config.data_path)) for path in Path(lake.config.data_path).rglob("*.parquet")
@@ -227,7 +227,7 @@ def test_whatever_offers_an_arrow_stream_can_be_written(tmp_path: Path) -> None:
     lake.write(pd.DataFrame({"id": [5]}), "t", mode="append")
     lake.write(ds.dataset(pa.table({"id": [6]})), "t", mode="append")
     frame = pd.DataFrame({"id": [0, 7]})
-    lake.write(frame[frame["id"] > 0], "t", mode="append")  # its index is no column
+    lake.write(frame[frame["id"] > 0], "t", mode="append")  # its index is not a column
     lake.write(pd.DataFrame({"id": [8]}, index=pd.Index([1], name="n")), "t", mode="append")
     assert rows(lake, "FROM t ORDER BY id") == [(one,) for one in range(1, 9)]
 
@@ -253,7 +253,7 @@ def test_only_letters_of_ascii_have_no_case(tmp_path: Path) -> None:
 
 @catalogs(sql_writes=True)
 def test_folders_have_the_names_that_the_engine_gives_them(make_lake: MakeLake) -> None:
-    """Else its own compaction stumbles over the table. With a transform beside a column we name them ourselves."""
+    """The engine's compaction fails otherwise. With a mix of a transform and a column, we name the folders."""
     lake = make_lake("lake", data_inlining_row_limit=0)
     columns = {"it's": "BOOLEAN", "a b": "TIMESTAMP", "x": "BIGINT"}
     lake.create_table("t", columns, partition_by=["it's", "day(a b)"])

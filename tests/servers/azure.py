@@ -1,4 +1,4 @@
-"""Azure Blob Storage: azurite, and just enough of a signed REST client to make containers and list them."""
+"""Azure Blob Storage: azurite, and a minimal signed REST client that creates containers and lists them."""
 
 import base64
 import hashlib
@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 from tests.servers.base import LOOPBACK, Server, ServerProcess, accepts_connections, free_port
 
-# The account that every azurite has; published by its makers, and no secret.
+# The account that every azurite has. Microsoft publishes its key, so it is not a secret.
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 API_VERSION = "2021-12-02"
@@ -41,10 +41,10 @@ class AzuriteServer(Server):
         program = cls.find_program("azurite-blob")
         folder.mkdir(parents=True, exist_ok=True)
         port = free_port()
-        # DuckDB's client speaks a newer version of the protocol than azurite knows of.
+        # DuckDB's client uses a newer version of the protocol than azurite knows.
         options = ["--skipApiVersionCheck", "--disableTelemetry", "--silent", "--blobHost", LOOPBACK]
-        # Else it hangs up on clients that were idle for five seconds, where the real one waits for minutes; its own
-        # option for that has no effect.
+        # Azurite closes connections that were idle for five seconds, while Azure waits for minutes. Azurite's own
+        # option for this has no effect, so a script sets the timeout.
         patch = folder / "keep_alive.js"
         patch.write_text(
             "const { Server } = require('http');\n"
@@ -78,9 +78,9 @@ class AzuriteServer(Server):
         path = f"/{ACCOUNT}/{container}"
         signed = [
             method,
-            *[""] * 11,  # Content-Length, Content-Type, Date, If-… and Range: this request has none of them
+            *[""] * 11,  # Content-Length, Content-Type, Date, If-… and Range are all empty in this request
             *(f"{key}:{value}" for key, value in sorted(headers.items())),
-            f"/{ACCOUNT}{path}",  # azurite has the account in the path as well, so it comes twice
+            f"/{ACCOUNT}{path}",  # azurite also has the account in the path, so it appears twice
             *(f"{key}:{value}" for key, value in sorted(query.items())),
         ]
         digest = hmac.new(base64.b64decode(KEY), "\n".join(signed).encode(), hashlib.sha256).digest()

@@ -1,4 +1,4 @@
-"""What every test server has in common: a child process on a loopback port, in a folder of its own."""
+"""The base of all test servers: a child process on a loopback port, in its own folder."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ LOCAL_BIN = (REPOSITORY / ".servers" / "bin", REPOSITORY / ".servers" / "node_mo
 
 
 class ServerUnavailable(Exception):
-    """This machine cannot have the server."""
+    """The server cannot run on this machine."""
 
     WORDS = "is not available here; to get it:"
 
@@ -26,7 +26,7 @@ class ServerUnavailable(Exception):
 
 
 class Server(ABC):
-    """A server that a test starts in a folder and stops when it is done."""
+    """A server that a test starts in a folder and stops afterwards."""
 
     name: ClassVar[str]
     how: ClassVar[str]
@@ -34,7 +34,7 @@ class Server(ABC):
     @classmethod
     @abstractmethod
     def start(cls, folder: Path) -> Self:
-        """Start the server with its data in `folder`, and return when it answers."""
+        """Start the server with its data in `folder`, and return once it answers."""
 
     @abstractmethod
     def stop(self) -> None:
@@ -42,8 +42,8 @@ class Server(ABC):
 
     @classmethod
     def find_program(cls, program: str) -> Path:
-        """Find a program that `make servers` put in the repository or on the system."""
-        # /usr/sbin is where Debian keeps servers, and is not on a normal user's PATH.
+        """Find a program that `make servers` installed in the repository or on the system."""
+        # Debian installs servers to /usr/sbin, which is not on a normal user's PATH.
         path = os.pathsep.join([*map(str, LOCAL_BIN), os.environ.get("PATH", os.defpath), "/usr/sbin"])
         found = shutil.which(program, path=path)
         if found is None:
@@ -52,7 +52,7 @@ class Server(ABC):
 
 
 def free_port() -> int:
-    """Give a TCP port that nobody listens on right now."""
+    """Return a TCP port on which no process listens now."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         port: int = probe.getsockname()[1]
@@ -80,7 +80,7 @@ class ServerProcess:
     ) -> None:
         self.log = folder / "server.log"
         with self.log.open("ab") as log:
-            # Its own session: a Ctrl-C in the terminal reaches the tests, which then stop the server in order.
+            # A new session, so that Ctrl-C in the terminal reaches only the tests, which then stop the server in order.
             self._process = subprocess.Popen(
                 [str(part) for part in command],
                 stdin=subprocess.DEVNULL,
@@ -96,7 +96,7 @@ class ServerProcess:
         return self._process.pid
 
     def wait_until(self, ready: Callable[[], bool], *, timeout: float = 60) -> None:
-        """Wait for a server that has just been started; one that does not get ready is stopped."""
+        """Wait until the started server is ready. Stop it if it does not get ready in time."""
         deadline = time.monotonic() + timeout
         while self._process.poll() is None and time.monotonic() < deadline:
             if ready():

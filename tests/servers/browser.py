@@ -1,4 +1,4 @@
-"""A browser that is driven: it opens a page, waits, clicks, and takes a picture, through its own debugging protocol."""
+"""Drives a browser through its debugging protocol: opens a page, waits, clicks, and takes a picture."""
 
 import base64
 import json
@@ -29,7 +29,7 @@ class Browser:
         self._asked = 0
 
     def open(self, address: str, shows: str) -> None:
-        """Go to an address and wait until its page shows a text."""
+        """Open an address, and wait until its page shows a text."""
         self._ask("Page.navigate", url=address)
         self.wait_for(shows)
 
@@ -41,14 +41,14 @@ class Browser:
             time.sleep(0.2)
 
     def click(self, label: str) -> None:
-        """Click on the button of a label, the last where there are several."""
+        """Click on the button with a label; if there are several, on the last one."""
         button = (
             f"[...document.querySelectorAll('button')].findLast(one => one.innerText.trim() === {json.dumps(label)})"
         )
         self.value(f"{button}.click()")
 
     def value(self, script: str) -> Any:
-        """Return what a line of JavaScript gives."""
+        """Return the value of a JavaScript expression."""
         answer = self._ask("Runtime.evaluate", expression=script, returnByValue=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
@@ -61,19 +61,19 @@ class Browser:
         self._asked += 1
         self._socket.send(json.dumps({"id": self._asked, "method": method, "params": parameters}))
         while (answer := json.loads(self._socket.recv(_PATIENCE_S))).get("id") != self._asked:
-            continue  # something that happened
+            continue  # an event, not the answer
         assert "error" not in answer, answer
         return answer["result"]
 
 
 @contextmanager
 def browsing(folder: Path, *, width: int, height: int) -> Iterator[Browser]:
-    """Start a browser for a block.
+    """Start a browser for a `with` block.
 
     Args:
-        folder: Of its profile; it is made.
-        width: Of the window.
-        height: Of the window.
+        folder: The folder of the profile, which is created.
+        width: The width of the window.
+        height: The height of the window.
     """
     folder.mkdir()
     command = Chromium.command(folder, width=width, height=height)

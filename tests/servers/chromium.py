@@ -1,4 +1,4 @@
-"""Chromium without a window: what a page becomes, and what it complains about."""
+"""Headless Chromium: opens a page, and returns its document and the messages in its console."""
 
 import os
 import re
@@ -12,19 +12,19 @@ _COMPLAINT = re.compile(r"\[.*CONSOLE.*\] \"(.*)\", source")
 
 
 class Chromium(Server):
-    """A program and no server: each page has a process of its own."""
+    """A program and not a server: each page has its own process."""
 
     name = "chromium"
     how = "make servers"
 
     @classmethod
     def command(cls, profile: Path, *, width: int, height: int) -> list[str]:
-        """Return how to start it, without what it is to do.
+        """Return the command that starts the browser, without a page.
 
         Args:
-            profile: A folder of its own.
-            width: Of the window.
-            height: Of the window.
+            profile: The folder of the profile.
+            width: The width of the window.
+            height: The height of the window.
         """
         options = ["--headless", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={profile}"]
         options += ["--no-sandbox"] if os.geteuid() == 0 else []
@@ -33,11 +33,11 @@ class Chromium(Server):
 
 @dataclass(frozen=True)
 class Opened:
-    """A page that was opened.
+    """A page after it was opened.
 
     Attributes:
         dom: The document after its scripts ran.
-        complaints: What stands in the console.
+        complaints: The messages in the console.
     """
 
     dom: str
@@ -45,13 +45,13 @@ class Opened:
 
 
 def open_page(path: Path, *, width: int = 1280, height: int = 1600, screenshot: Path | None = None) -> Opened:
-    """Open a page from a file, with a profile that is thrown away.
+    """Open a page from a file, with a temporary profile.
 
     Args:
         path: The page.
-        width: Of the window.
-        height: Of the window.
-        screenshot: Where a picture of it goes.
+        width: The width of the window.
+        height: The height of the window.
+        screenshot: The file for a picture of the page.
     """
     command = Chromium.command(path.with_suffix(".profile"), width=width, height=height)
     command += ["--enable-logging=stderr", "--dump-dom", *([f"--screenshot={screenshot}"] if screenshot else [])]

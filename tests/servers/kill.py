@@ -1,4 +1,4 @@
-"""Run code that dies at one of the package's fault points."""
+"""Runs code that kills its process at a fault point."""
 
 import os
 import signal
@@ -14,10 +14,10 @@ def run_until_killed(
     env: Mapping[str, str] | None = None,
     timeout: float = 60,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `code` in a new interpreter that kills itself at the fault point, and make sure that it got there."""
+    """Run `code` in a new interpreter that kills itself at the fault point, and check that it reached the point."""
     done = subprocess.run(
         [sys.executable, "-c", code],
-        # The same imports as here, wherever pytest was started.
+        # The same import path as here, whatever folder pytest was started in.
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **(env or {})}
         | {"DUCKLAKE_ORCH_FAULT": fault},
         capture_output=True,

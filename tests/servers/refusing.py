@@ -1,4 +1,4 @@
-"""An S3 server that refuses to delete some objects, in front of a real one."""
+"""An S3 proxy that refuses to delete some objects."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -14,11 +14,11 @@ _OBJECT = re.compile(rb"<Object>\s*<Key>(.*?)</Key>\s*</Object>", re.S)
 
 @contextmanager
 def refusing_to_delete(endpoint: str, refuses: Callable[[str], bool]) -> Iterator[str]:
-    """Give the endpoint of a server that passes everything on but some deletions.
+    """Yield the endpoint of a proxy that passes on all requests except some deletions.
 
     Args:
-        endpoint: The real server.
-        refuses: Whether the object of a key may not be deleted.
+        endpoint: The endpoint of the real server.
+        refuses: Returns whether the object with a key must not be deleted.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -64,7 +64,7 @@ def refusing_to_delete(endpoint: str, refuses: Callable[[str], bool]) -> Iterato
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Keep quiet."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer((LOOPBACK, 0), Handler)
     thread = Thread(target=server.serve_forever, daemon=True)

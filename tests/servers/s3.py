@@ -1,4 +1,4 @@
-"""S3 twice: moto keeps objects in memory, versitygw is a real gateway to a folder."""
+"""Two S3 servers: moto keeps objects in memory, and versitygw is a real gateway to a folder."""
 
 import sys
 from importlib.util import find_spec
@@ -9,7 +9,7 @@ from tests.servers.base import LOOPBACK, Server, ServerProcess, ServerUnavailabl
 
 
 class S3Server(Server):
-    """What a client of either server needs to know."""
+    """The base of both servers, with the values that a client needs."""
 
     access_key_id: ClassVar[str] = "test-key-id"
     secret_access_key: ClassVar[str] = "test-secret-key"
@@ -48,7 +48,7 @@ class S3Server(Server):
 
 
 class MotoS3(S3Server):
-    """S3 in memory, in a process of its own so that it does not share the tests' interpreter lock."""
+    """S3 in memory, in its own process so that it does not share the tests' interpreter lock."""
 
     name = "moto"
     how = "pip install 'moto[server]'"

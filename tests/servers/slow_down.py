@@ -1,4 +1,4 @@
-"""The answer of an S3 server that has too much to do."""
+"""The answer of an overloaded S3 server."""
 
 import asyncio
 import re
@@ -15,12 +15,12 @@ BODY = (
 
 
 def is_http_request(chunk: bytes) -> bool:
-    """Tell whether a request starts here, also when it is not the first one of its connection."""
+    """Return whether a chunk begins a request, which need not be the first one of its connection."""
     return REQUEST_LINE.match(chunk) is not None
 
 
 async def answer_slow_down(received: bytes, client: asyncio.StreamReader, answer: asyncio.StreamWriter) -> None:
-    """Read the rest of the request, answer it, and wait for the client to go: a reset could overtake the answer."""
+    """Read the rest of the request, answer it, and wait until the client closes: a reset could overtake the answer."""
     if b"\r\n\r\n" not in received:
         received += await client.readuntil(b"\r\n\r\n")
     head, _, body = received.partition(b"\r\n\r\n")

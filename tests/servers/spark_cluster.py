@@ -1,4 +1,4 @@
-"""A standalone Spark cluster from the pip package: a master and two workers, each a process of its own."""
+"""A standalone Spark cluster from the pip package: a master and two workers, each in its own process."""
 
 import json
 import urllib.error
@@ -26,7 +26,7 @@ class SparkCluster(Server):
 
         find_java()
         home = Path(pyspark.__file__).parent
-        # Executors have Spark, DuckDB and pyarrow, but a package of our name that must not be used.
+        # Executors have Spark, DuckDB and pyarrow, and a fake package `ducklake_orch` that must not be imported.
         other = folder / "site" / "ducklake_orch"
         other.mkdir(parents=True)
         (other / "__init__.py").write_text("raise ImportError('the copy on the executor was imported')")
@@ -49,7 +49,7 @@ class SparkCluster(Server):
             started[0].wait_until(lambda: accepts_connections(port) and accepts_connections(web))
             for number in (1, 2):
                 options = ["--webui-port", str(free_port()), "-c", "1", "-m", "1g", url]
-                # Two machines to Spark, which gives a second attempt at a task to another one only.
+                # Two hosts for Spark, because it runs a second attempt at a task only on another host.
                 start(f"worker{number}", "worker.Worker", *options, host=f"127.0.0.{number}")
             started[0].wait_until(lambda: _workers(web) == 2)
         except BaseException:
@@ -66,5 +66,5 @@ def _workers(web: int) -> int:
     try:
         with urllib.request.urlopen(f"http://{LOOPBACK}:{web}/json/") as answer:
             return int(json.load(answer)["aliveworkers"])
-    except (urllib.error.HTTPError, json.JSONDecodeError):  # the page is not there yet, or another one is in its place
+    except (urllib.error.HTTPError, json.JSONDecodeError):  # the page does not exist yet, or another page is served
         return 0

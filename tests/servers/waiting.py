@@ -1,4 +1,4 @@
-"""Wait for what takes its time in another process."""
+"""Waits for a state in another process."""
 
 import time
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def waiting(done: Callable[[], Any], what: str, seconds: float) -> Any:
-    """Wait until something is there."""
+    """Wait until `done` returns a true value, and return it."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         if found := done():

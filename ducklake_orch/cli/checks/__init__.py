@@ -1,1 +1,1 @@
-"""What `ducklake-orch doctor` looks at."""
+"""The checks of `ducklake-orch doctor`."""

@@ -1,4 +1,4 @@
-"""One thing that the doctor looked at."""
+"""The result of one check of the doctor."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,13 +11,13 @@ Status = Literal["ok", "warn", "fail", "skip"]
 
 @dataclass(frozen=True)
 class Check(Result):
-    """What was found.
+    """The result of a check.
 
     Attributes:
-        name: What was looked at.
-        status: Whether it is as it should be.
-        detail: What was seen.
-        remedy: What to do about it.
+        name: The name of the check.
+        status: Whether the check passed.
+        detail: What the check found.
+        remedy: How to fix the problem.
     """
 
     name: str
@@ -27,5 +27,5 @@ class Check(Result):
 
     @classmethod
     def failed(cls, name: str, error: DuckLakeOrchError) -> "Check":
-        """Return the check that ended with an error."""
+        """Return the failed check of an error."""
         return cls(name, "fail", error.message, error.remedy)

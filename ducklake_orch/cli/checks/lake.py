@@ -1,4 +1,4 @@
-"""The lake: its catalog, its lock, its storage. Everything here only reads."""
+"""Checks of the lake: its catalog, its lock and its storage. They only read."""
 
 import os
 import stat
@@ -18,17 +18,17 @@ from ducklake_orch.errors import DuckLakeOrchError, LakeNotFoundError
 if TYPE_CHECKING:
     from ducklake_orch.engine.session import Session
 
-# A doctor who waits for minutes helps nobody.
+# The doctor must answer within seconds, so it waits shorter than a write does.
 _PATIENCE = timedelta(seconds=10)
 
 
 @dataclass
 class Seen:
-    """What opening the lake showed.
+    """What `catalog_checks` found when it opened the lake.
 
     Attributes:
-        data_file: One of its data files, if it has any.
-        exists: Whether the lake is there.
+        data_file: The path of one data file, if the lake has any.
+        exists: Whether the lake exists.
     """
 
     data_file: str | None = None
@@ -36,7 +36,7 @@ class Seen:
 
 
 def catalog_checks(config: LakeConfig, seen: Seen) -> Iterator[Check]:
-    """Look at the catalog; `seen` is filled in."""
+    """Check the catalog, and fill in `seen`."""
     import duckdb
 
     from ducklake_orch.engine.attach import Pin
@@ -94,7 +94,7 @@ def _permissions(path: Path) -> Check:
     detail = f"{path} is {stat.filemode(facts.st_mode)}, owner {facts.st_uid}, {facts.st_size} bytes"
     if not os.access(path, os.R_OK):
         return Check(name, "fail", f"{detail}: it cannot be read", "Change its permissions.")
-    # Journals and the lock file are made beside it.
+    # SQLite creates journals, and ducklake-orch the lock file, in the same folder.
     if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK | os.X_OK)):
         remedy = "To write, change the permissions of the file and its folder."
         return Check(name, "warn", f"{detail}: this user can only read it", remedy)
@@ -133,7 +133,7 @@ def _option_drift(session: "Session", config: LakeConfig) -> Check:
 
 
 def storage_check(config: LakeConfig, seen: Seen) -> Check:
-    """Look whether the storage can be read: list a little of it, and one data file if there is one."""
+    """Check that the storage can be read: list a prefix, and read the size of one data file if there is one."""
     name, storage = "storage", config.storage
     if storage is None:
         return Check(name, "skip", "MotherDuck keeps the data")
@@ -148,7 +148,7 @@ def storage_check(config: LakeConfig, seen: Seen) -> Check:
     try:
         with closing(start_instance(config).root) as con:
             started = time.monotonic()
-            # A prefix that nothing has: listing a whole lake takes long.
+            # A prefix that matches nothing, because listing a whole lake takes long.
             nothing = literal(f"{config.data_path}.ducklake-orch-probe-*")
             con.execute(f"SELECT count(*) FROM glob({nothing})").fetchall()
             if seen.data_file:

@@ -1,4 +1,4 @@
-"""This machine: the package, Python, DuckDB and its extensions."""
+"""Checks of this machine: the package, Python, DuckDB and its extensions."""
 
 import platform
 import sys
@@ -17,10 +17,10 @@ BASIC_EXTENSIONS = ("ducklake", "sqlite_scanner", "httpfs")
 
 
 def machine_checks(extensions: Sequence[str]) -> Iterator[Check]:
-    """Look at what is installed.
+    """Check the installed packages and extensions.
 
     Args:
-        extensions: The DuckDB extensions that are needed.
+        extensions: The required DuckDB extensions.
     """
     yield Check("package", "ok", f"ducklake-orch {__version__}")
     yield Check("python", "ok", f"{platform.python_version()} at {sys.executable}, {platform.platform()}")

@@ -1,7 +1,7 @@
-"""Whether the storage can be written: a tiny lake in a folder of its own below the data path, and away with it again.
+"""Checks that the storage can be written: creates a tiny lake in a new folder below the data path, and deletes it.
 
-DuckDB has no statement that deletes an object. DuckLake's clean-up does, on every storage, and touches nothing but the
-files of the lake it is called on; so the probe is a lake, with its catalog in memory.
+DuckDB has no statement that deletes an object. DuckLake's clean-up deletes objects on every storage, and only files of
+the lake that it is called on. The probe is therefore a lake, with its catalog in memory.
 """
 
 import os
@@ -29,7 +29,7 @@ _DELETE = (
 
 
 def write_check(config: LakeConfig) -> Check:
-    """Write an object below the data path and delete it; what could not be deleted is named."""
+    """Write an object below the data path and delete it. The check names the files that could not be deleted."""
     import duckdb
 
     from ducklake_orch.engine.failures import classify
@@ -88,5 +88,5 @@ def _left(con: "duckdb.DuckDBPyConnection", folder: str) -> list[str]:
 
 def _remove_empty_folders(top: Path) -> None:
     for folder, _, _ in os.walk(top, topdown=False):
-        with suppress(OSError):  # not empty: somebody else uses it by now
+        with suppress(OSError):  # not empty: another process uses the folder by now
             os.rmdir(folder)

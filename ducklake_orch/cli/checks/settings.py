@@ -1,4 +1,4 @@
-"""Where each value of the configuration came from."""
+"""Lists the values of the configuration and their origins."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -10,16 +10,16 @@ from ducklake_orch.cli.checks.check import Check
 from ducklake_orch.config.loading import Loaded
 from ducklake_orch.config.redaction import MASK
 
-# Free tables can hold secrets under names of the user's own.
+# Free-form tables can hold secrets under names that the user chose.
 _SECRETIVE = re.compile(r"pass|secret|token|key|credential|meta_|parameters", re.IGNORECASE)
 
 
 def setting_checks(loaded: Loaded, *, every: bool) -> Iterator[Check]:
-    """List the values and their origins.
+    """List the values of the configuration and their origins.
 
     Args:
         loaded: The configuration and its origins.
-        every: Defaults, too.
+        every: Whether to list defaults, too.
     """
     paths = sorted(loaded.origins)
     for path in paths:

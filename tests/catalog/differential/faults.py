@@ -1,21 +1,23 @@
-"""What the extension itself gets wrong, by name: there the model is right, and the engine is not asked or believed.
+"""The known faults of the extension, by name. Where one applies, the engine is not asked or not believed.
 
-The plan reader is asked in any case. Some faults never happen here:
+The plan reader is always asked. The test avoids some faults:
 
-- T3: tables are flushed immediately before a rewrite; else it fails, or the flush spoils it.
+- T3: tables are flushed immediately before a rewrite. Otherwise the rewrite fails, or the flush corrupts its result.
 - T4: structs are not inlined on SQLite and Postgres.
-- F9: a rewrite forgets the bounds of a column that is NULL throughout the oldest file left as it is, and the engine's
-  next INSERT puts its own in their place. fsck mends the lake after whatever the engine writes.
-- F10: a connection that knows a table's statistics from before SET DATA TYPE forgets the column's bounds at its next
-  INSERT, and the one after that puts its own there. We write after each SET DATA TYPE: then it reads them anew.
-- F13: an INSERT or a flush whose first file has only NULLs in a column forgets its bounds just so. Bounds that are too
-  narrow do worse than to leave out rows: a sort packs values by them, so a rewrite of a sorted table makes 255 of -1.
-- F11: Postgres keeps inlined texts as bytes, and a flush brings those deleted rows back whose partition keys are texts
-  that look different as bytes. Tables that inline rows have no such keys there.
-- F16: an ALTER by a program that inlines nothing makes no place for inlined rows of the new version. Another program
-  then puts its rows into the place of the version before: its INSERT fails, or its values are lost. It alters here.
-- F17: with a column called `_ducklake_internal_row_id` or `_ducklake_internal_snapshot_id`, the engine's own files have
-  two columns of that name, both with the column's field id: row ids and earlier snapshots are unreadable.
+- F9: a rewrite drops the bounds of a column that is NULL throughout the oldest remaining file, and the engine's next
+  INSERT sets bounds of its own rows only. fsck repairs the lake after every write of the engine.
+- F10: a connection that has cached a table's statistics before SET DATA TYPE drops the column's bounds at its next
+  INSERT, and the INSERT after that sets bounds of its own rows only. A native write after each SET DATA TYPE makes the
+  connection read the statistics anew.
+- F13: an INSERT or a flush whose first file has only NULLs in a column drops the column's bounds in the same way. Too
+  narrow bounds do not only hide rows: a sort packs values by them, so a rewrite of a sorted table turns -1 into 255.
+- F11: Postgres stores inlined texts as bytes, and a flush restores deleted rows whose partition keys are texts that
+  differ from their bytes. On Postgres, tables that inline rows have no such keys.
+- F16: an ALTER by a program that inlines nothing creates no table for inlined rows of the new schema version. Another
+  program then inserts its rows into the table of the earlier version: its INSERT fails, or values are lost. Here, the
+  program that inlines runs each ALTER.
+- F17: with a column named `_ducklake_internal_row_id` or `_ducklake_internal_snapshot_id`, the engine's own files have
+  two columns of that name, both with the column's field id. Row ids and earlier snapshots are then unreadable.
 """
 
 import re
@@ -31,7 +33,7 @@ FLOAT_PROMOTED = "F2: rows are left out by bounds of a FLOAT column, which are n
 INLINED_DROPPED = "F3: a connection that stays open looks for a table of inlined rows that a flush has dropped"
 INLINED_DROPPED_ERRORS = (
     "Failed to read inlined data",
-    # In the words of Postgres, when it has noticed in the middle of something.
+    # The message of libpq if the server reports the error in the middle of a result.
     "Attempting to fetch from an unsuccessful query result",
     "Attempted to access index 0 within vector of size 0",
 )
@@ -46,12 +48,12 @@ PROMOTED_SINCE = "F5: a condition on a column as it was before it grew is an INT
 BLOB_IN_FILTER = "F14: a condition `=` on a BLOB looks for its printed form in Bloom filters, and leaves out rows"
 ZERO_IN_FILTER = "F15: a condition `=` on FLOAT or DOUBLE looks for 0.0 in Bloom filters, and leaves out rows with -0.0"
 REMEMBERED = "F12: merging files spoils how the same connection sees snapshots before the table's last ALTERs"
-# The errors that fsck may find: what is left of T1 and F7, and NULLs that the engine does not count in some types.
+# Errors that fsck may report: the results of T1 and F7, and NULLs of some types that the engine does not count.
 LEFT_BEHIND = {"delete-files-overlap", "file-without-bucket", "table-hides-nulls"}
 
 
 def fault_of(model: Model, table: Table, at: int, where: Condition) -> str | None:
-    """Return why the engine cannot be asked for the rows that meet a condition, if so."""
+    """Return the known fault because of which the engine is not asked for the rows that meet a condition, if any."""
     buckets = {key.column for key in keys(table) if key.transform.startswith("bucket")}
     for name in where.columns:
         column = table.column(name)

@@ -1,4 +1,4 @@
-"""Conditions on rows, of all the kinds that pruning tells apart."""
+"""Random conditions on rows, of all kinds that pruning distinguishes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _TIMES = ("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition in SQL, and the columns that it is about."""
+    """A condition in SQL, and its columns."""
 
     sql: str
     columns: tuple[str, ...]
@@ -58,7 +58,7 @@ def _simple(rng: Random, name: str, kind: Type, held: list[Value]) -> str:
         return f"len({name}) {rng.choice(('=', '>'))} {rng.randrange(3)}"
     if not isinstance(kind, Scalar):
         return f"cardinality({name}) > 0"
-    # What rows have, and what they have not.
+    # Values that rows have, and values that no row has.
     values = [one for one in held if one is not None]
     if not values or rng.random() < 0.2:
         values = [one for one in SAMPLES[kind] if one is not None]

@@ -1,4 +1,4 @@
-"""Which cells a run has to fill: everything that can come together on a catalog."""
+"""The coverage cells that a run must fill: all combinations that are possible on a catalog."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ _INLINED = {"INSERT, inlined", "DELETE, inlined", "flush"}
 
 @dataclass(frozen=True)
 class Scene:
-    """What a run has to do with.
+    """The setting of a run.
 
     Attributes:
-        catalog: The lake's kind.
-        shapes: Its tables.
-        readers: Who reads them.
-        more: Says what else a table of a shape is to fill.
-        never: Says of a cell that it may stay empty.
+        catalog: The kind of the lake's catalog.
+        shapes: The shapes of its tables.
+        readers: The readers of the tables.
+        more: Returns further cells that a table of a shape must fill.
+        never: Returns whether a cell may stay empty.
     """
 
     catalog: CatalogKind
@@ -39,7 +39,7 @@ class Scene:
 
 
 def without_spark(catalog: CatalogKind) -> Scene:
-    """Return what a run has to do with where there is but the engine, and we."""
+    """Return the setting of a run with the engine and ducklake-orch only."""
     return Scene(catalog, shapes(catalog), readers(catalog))
 
 
@@ -48,7 +48,7 @@ def wanted(scene: Scene, *, exact: bool) -> frozenset[Cell]:
 
     Args:
         scene: The tables and their readers.
-        exact: Everything by everything, and every partition spec for itself; else everything by readers.
+        exact: Whether to pair all axes, with separate cells for each spec; else each axis only with readers.
     """
     return frozenset[Cell]().union(*(goals(scene, shape, exact=exact) for shape in scene.shapes))
 
@@ -70,7 +70,7 @@ def goals(scene: Scene, shape: Shape, *, exact: bool) -> set[Cell]:
 
 
 def _makes_no_sense(cell: Cell) -> bool:
-    """Whether there is no such thing: no partitions, or none that anybody would name, to replace."""
+    """Return whether a cell makes no sense: it overwrites partitions of a table without them, or buckets."""
     values = {cell[0]: cell[1], cell[2]: cell[3]}
     if values.get("mode") != "overwrite_partitions":
         return False

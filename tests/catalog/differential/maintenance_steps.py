@@ -1,4 +1,4 @@
-"""What rearranges files and forgets history, and must change no row of what is left."""
+"""Steps that rearrange files and expire history, and must not change rows of retained snapshots."""
 
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.errors import CatalogUnreachableError, UnsupportedStatementError
@@ -16,7 +16,7 @@ def flush(world: World, table: Table) -> None:
 def merge_files(world: World, table: Table) -> None:
     """Merge small files.
 
-    On MySQL the engine does not always manage to remove what it has merged, or asks two things at once of a connection.
+    On MySQL the engine sometimes fails to remove the merged files, or sends two queries at once on a connection.
     """
     _refuse_scattered(world, table)
     try:
@@ -30,8 +30,8 @@ def merge_files(world: World, table: Table) -> None:
 def rewrite(world: World, table: Table) -> None:
     """Rewrite files without their deleted rows.
 
-    Always right after a flush: later, the flush would give ended files delete rows that never end (T1), and before,
-    inlined tables of an older schema make the rewrite fail (T3).
+    The rewrite runs right after a flush. A later flush would add delete files without an end to ended files (T1), and
+    inlined tables of an older schema would make the rewrite fail (T3).
     """
     _refuse_scattered(world, table)
     call = f"CALL ducklake_rewrite_data_files({literal(world.alias)}, {literal(table.name)}, delete_threshold => 0.0)"
@@ -40,7 +40,7 @@ def rewrite(world: World, table: Table) -> None:
 
 
 def maintain(world: World, table: Table) -> None:
-    """`lake.maintain`: any of our operations that rearrange files, on everything that they can be done to."""
+    """`lake.maintain` with one of the operations that rearrange files, on all tables that allow it."""
     operations = world.rng.choice((["flush"], ["rewrite"], ["merge"], ["flush", "rewrite", "merge"]))
     world.log.append(f"maintain {table.name}: {operations}")
     policy = {"rewrite": {"delete_threshold": 0.01}, "merge": {"min_files": 2}}
@@ -50,7 +50,7 @@ def maintain(world: World, table: Table) -> None:
 
 
 def expire(world: World, table: Table) -> None:
-    """Forget some snapshots, and remove the files that only they needed."""
+    """Expire some snapshots, and delete the files that only they needed."""
     old = world.model.retained[:-1]
     gone = old[: len(old) // 2] if world.chance(0.7) else world.rng.sample(old, len(old) // 2)
     versions = ", ".join(map(str, gone))
@@ -62,7 +62,7 @@ def expire(world: World, table: Table) -> None:
 
 
 def _refuse_scattered(world: World, table: Table) -> None:
-    """Not where files of one partition are in several folders, as after RENAME of a key: that is an INTERNAL error."""
+    """Refuse a table with files of one partition in several folders (after RENAME of a key): an INTERNAL error."""
     found = {(one.code, one.table) for one in world.lake.fsck().findings}
     if ("scattered-partition", f"main.{table.name}") in found:
         raise Refused

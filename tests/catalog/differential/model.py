@@ -1,4 +1,4 @@
-"""The lake as it should be: rows in Python, at every snapshot."""
+"""The expected content of the lake: Python rows at every snapshot."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,8 +13,8 @@ class Column:
     """A column.
 
     Attributes:
-        default: What rows get that do not name it.
-        was: The type it has grown from.
+        default: The value of rows that do not name the column.
+        was: The type before its promotion.
     """
 
     name: str
@@ -28,8 +28,8 @@ class Table:
     """A table at one snapshot.
 
     Attributes:
-        rows: By the number in their first column, `id`.
-        spec: What it is partitioned by, as `shapes` calls it.
+        rows: The rows by the number in their first column, `id`.
+        spec: The partition spec, by its name in `shapes`.
     """
 
     name: str
@@ -39,11 +39,11 @@ class Table:
 
     @property
     def types(self) -> list[tuple[str, Type]]:
-        """Name and type of each column."""
+        """The name and type of each column."""
         return [(one.name, one.type) for one in self.columns]
 
     def index(self, name: str) -> int:
-        """Return where a column is."""
+        """Return the position of a column."""
         return next(n for n, one in enumerate(self.columns) if one.name == name)
 
     def column(self, name: str) -> Column:
@@ -51,44 +51,44 @@ class Table:
         return self.columns[self.index(name)]
 
     def only(self, columns: Collection[str]) -> "Table":
-        """Return it with some of its columns."""
+        """Return the table with only some columns."""
         some = [n for n, one in enumerate(self.columns) if one.name in columns]
         rows = {number: tuple(row[n] for n in some) for number, row in self.rows.items()}
         return replace(self, columns=tuple(self.columns[n] for n in some), rows=rows)
 
     def plus(self, rows: Mapping[int, Row]) -> "Table":
-        """Return it with more rows, or with others in their place."""
+        """Return the table with added or replaced rows."""
         return replace(self, rows={**self.rows, **rows})
 
     def without(self, ids: Collection[int]) -> "Table":
-        """Return it without some rows."""
+        """Return the table without some rows."""
         return replace(self, rows={number: row for number, row in self.rows.items() if number not in ids})
 
     def with_column(self, column: Column) -> "Table":
-        """Return it with another column, which in the rows that are there is its default."""
+        """Return the table with another column, whose value in existing rows is its default."""
         rows = {number: (*row, column.default) for number, row in self.rows.items()}
         return replace(self, columns=(*self.columns, column), rows=rows)
 
     def without_column(self, name: str) -> "Table":
-        """Return it without a column."""
+        """Return the table without a column."""
         at = self.index(name)
         rows = {number: row[:at] + row[at + 1 :] for number, row in self.rows.items()}
         return replace(self, columns=self.columns[:at] + self.columns[at + 1 :], rows=rows)
 
     def with_changed(self, name: str, column: Column, value: Callable[[Value], Value]) -> "Table":
-        """Return it with a column in the place of another one, and with other values there."""
+        """Return the table with a replaced column and converted values."""
         at = self.index(name)
         rows = {number: (*row[:at], value(row[at]), *row[at + 1 :]) for number, row in self.rows.items()}
         return replace(self, columns=(*self.columns[:at], column, *self.columns[at + 1 :]), rows=rows)
 
 
 class Model:
-    """The tables of a lake, now and at every snapshot that it keeps.
+    """The tables of a lake, now and at every retained snapshot.
 
     Attributes:
         rewritten: The last snapshot in which the engine rewrote files of a table.
-        promoted: The last snapshot in which a column of a table grew.
-        laid_out: The tables that got other partition keys than those that they were made with.
+        promoted: The last snapshot in which a column of a table was promoted.
+        laid_out: The tables that got other partition keys after their creation.
     """
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class Model:
         self._history: dict[int, Mapping[str, Table]] = {0: {}}
 
     def commit(self, snapshot: int) -> None:
-        """Note that the tables as they are now are those of a snapshot, and of all new ones before it."""
+        """Record the current tables as those of a snapshot, and of all new snapshots before it."""
         for number in range(self.snapshot + 1, snapshot + 1):
             self._history[number] = dict(self.tables)
         self.snapshot = snapshot
@@ -111,10 +111,10 @@ class Model:
 
     @property
     def retained(self) -> list[int]:
-        """The snapshots that are left, oldest first."""
+        """The retained snapshots, oldest first."""
         return sorted(self._history)
 
     def expire(self, snapshots: Collection[int]) -> None:
-        """Forget snapshots."""
+        """Remove expired snapshots."""
         for number in snapshots:
             del self._history[number]

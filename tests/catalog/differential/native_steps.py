@@ -1,4 +1,4 @@
-"""Writes of this package, in every mode."""
+"""Steps that write with ducklake-orch, in every mode."""
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -20,7 +20,7 @@ from tests.catalog.differential.world import World
 
 
 def append(world: World, table: Table) -> None:
-    """Append rows; sometimes without some columns, sometimes under a key, and then again."""
+    """Append rows; sometimes without some columns, sometimes with an idempotency key and a repetition."""
     rows = world.rows(table, world.rng.randint(1, 6))
     left_out = {column.name for column in table.columns[1:] if world.chance(0.1)} if world.chance(0.4) else set()
     rows = {number: _with_defaults(table, row, left_out) for number, row in rows.items()}
@@ -39,14 +39,14 @@ def overwrite(world: World, table: Table) -> None:
 
 
 def overwrite_partitions(world: World, table: Table) -> None:
-    """Replace the partitions that new rows are in."""
+    """Replace the partitions of the new rows."""
     rows = world.rows(table, world.rng.randint(1, 6))
-    if table.rows and world.chance(0.5):  # meet what is there for sure
+    if table.rows and world.chance(0.5):  # surely replace existing rows
         rows = {n: _like(table, row, world.rng.choice(list(table.rows.values()))) for n, row in rows.items()}
     wanted = set(_partitions(world.oracle, table, rows).values())
 
     def scope(then: Table) -> set[int]:
-        # By the keys of today, whatever they were then.
+        # By the current partition keys, whatever they were at that snapshot.
         found = _partitions(world.oracle, replace(then, spec=table.spec), then.rows)
         return {number for number, key in found.items() if key in wanted}
 
@@ -70,7 +70,7 @@ def replace_where(world: World, table: Table) -> None:
 
 
 def ignore(world: World, table: Table) -> None:
-    """Write to a table that is to be left alone when it is there."""
+    """Write with mode `ignore`, which leaves an existing table unchanged."""
     rows = world.rows(table, 2)
     result = _write(world, table, rows, set(), mode="ignore")
     assert (result.rows_written, result.snapshot_id) == (0, world.model.snapshot)
@@ -79,13 +79,13 @@ def ignore(world: World, table: Table) -> None:
 
 
 def _write(world: World, table: Table, rows: dict[int, Row], left_out: set[str], **arguments: Any) -> WriteResult:
-    """Write rows, their columns in any order."""
+    """Write rows, with their columns in random order."""
     order = [n for n, column in enumerate(table.columns) if column.name not in left_out]
     world.rng.shuffle(order)
     columns = [table.columns[n] for n in order]
     if table.name in world.inlining and world.chance(0.4):
         arguments["inline"] = "auto"
-    if world.chance(0.2):  # names of columns have no case
+    if world.chance(0.2):  # column names are case-insensitive
         columns = [Column(one.name.swapcase(), one.type) if one.name.isascii() else one for one in columns]
     return world.write([tuple(row[n] for n in order) for row in rows.values()], columns, table.name, **arguments)
 
@@ -99,14 +99,14 @@ def _replace(
     given: dict[int, Row] | None = None,
     **arguments: Any,
 ) -> None:
-    """Replace rows, and judge refusals.
+    """Replace rows, and check refusals.
 
     Args:
         world: The lake.
         table: The table.
         rows: The new rows.
-        scope: Which rows of the table, as it was at some snapshot, are replaced.
-        given: The data, where that is more than the new rows.
+        scope: Returns the replaced rows of the table as it was at a snapshot.
+        given: The data, if they are more than the new rows.
     """
     replaced = scope(table)
     if world.chance(0.25):
@@ -121,7 +121,7 @@ def _replace(
     assert (result.rows_removed, result.rows_written) == (len(replaced), len(rows))
     assert not result.replayed
     world.settle(result.snapshot_id, table.without(replaced).plus(rows))
-    if "idempotency_key" in arguments and world.chance(0.5):  # a replacement is done again, under whatever key
+    if "idempotency_key" in arguments and world.chance(0.5):  # a replacement with another key runs again
         arguments.pop("expect_snapshot", None)
         again = _write(world, table, rows if given is None else given, set(), **arguments)
         assert not again.replayed
@@ -131,15 +131,15 @@ def _replace(
 def _judge_expectation(
     world: World, table: Table, scope: Callable[[Table], Collection[int]], at: int, rows: dict[int, Row], arguments: Any
 ) -> bool:
-    """Return whether a replacement that expects a snapshot may go on; where it must not, see that it does not."""
+    """Return whether a replacement that expects a snapshot may run; if not, check that it is refused."""
     then = world.model.at(at).get(table.name)
     if world.changed[table.name] <= at:
         return True
     if then is None or then.columns != table.columns:
-        del arguments["expect_snapshot"]  # nobody can compare these
+        del arguments["expect_snapshot"]  # the model cannot compare these snapshots
         return True
     same = expected(world.oracle, then, scope(then)) == expected(world.oracle, table, scope(table))
-    if same:  # rows may have come and gone meanwhile
+    if same:  # rows may have been added and deleted in between
         del arguments["expect_snapshot"]
         return True
     with pytest.raises(errors.SnapshotChangedError):
@@ -156,7 +156,7 @@ def _partitions(oracle: Oracle, table: Table, rows: Any) -> dict[int, tuple[Any,
 
 
 def _like(table: Table, row: Row, other: Row) -> Row:
-    """Return a row with another one's partition."""
+    """Return a row with the partition of another row."""
     same = {table.index(name) for name in key_names(table)}
     return tuple(other[n] if n in same else value for n, value in enumerate(row))
 
@@ -166,7 +166,7 @@ def _with_defaults(table: Table, row: Row, left_out: set[str]) -> Row:
 
 
 def _predicate(world: World, table: Table) -> Condition:
-    """Return what to replace: whole partitions mostly, but whatever there is."""
+    """Return the condition of the rows to replace: mostly whole partitions, sometimes any rows."""
     found = keys(table)
     identities = [key for key in found if key.transform == "identity"]
     times = [key for key in found if key.transform in ("year", "month", "day", "hour")]

@@ -1,4 +1,4 @@
-"""What an engine without a lake makes of values: their texts, which rows meet a condition, their partition keys."""
+"""Evaluates values with plain DuckDB, without a lake: texts, conditions on rows, and partition keys."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -10,16 +10,16 @@ from ducklake_orch.engine.extensions import load_extension
 from ducklake_orch.engine.quoting import identifier
 from tests.catalog.differential.values import Scalar, Type, Typed, Value, sql_text, sql_type, sql_value
 
-# Name and type of each column of rows that are asked about.
+# The name and type of each column of the evaluated rows.
 Columns = Sequence[tuple[str, Type]]
 
 
 class Oracle:
-    """An engine that knows plain SQL and no table, file or statistics."""
+    """A DuckDB connection that evaluates SQL without tables, files or statistics."""
 
     def __init__(self) -> None:
         self._con = duckdb.connect(config={"threads": 1})
-        load_extension(self._con, "ducklake")  # for murmur3_32 alone
+        load_extension(self._con, "ducklake")  # only for murmur3_32
         self._con.execute("SET TimeZone = 'UTC'")
         self._texts: dict[tuple[Type, Value], str | None] = {}
         self._types: dict[Type, str] = {}
@@ -28,7 +28,7 @@ class Oracle:
         self._con.close()
 
     def texts(self, cells: Iterable[tuple[Type, Value]]) -> Mapping[tuple[Type, Value], str | None]:
-        """Return how the engine writes values down, one text for each value; asked once for each."""
+        """Return the engine's text of each value, which is computed once."""
         new = [cell for cell in dict.fromkeys(cells) if cell not in self._texts]
         if new:
             found = self._one(", ".join(sql_text(sql_value(value, kind), kind) for kind, value in new))
@@ -36,22 +36,22 @@ class Oracle:
         return self._texts
 
     def texts_of(self, table: pa.Table, values: Sequence[str]) -> list[tuple[str | None, ...]]:
-        """Return expressions on an Arrow table's columns, for each row."""
+        """Return the values of expressions over an Arrow table's columns, for each row."""
         self._con.register("given", table)
         return self._con.execute(f"SELECT {', '.join(values)} FROM given").fetchall()
 
     def json(self, value: Typed) -> str:
-        """Return what is inside a VARIANT as JSON."""
+        """Return the content of a VARIANT as JSON."""
         text: str = self._one(f"CAST(to_json({sql_value(value.value, value.type)}) AS VARCHAR)")[0]
         return text
 
     def cast(self, value: Value, old: Type, new: Type) -> Value:
-        """Return a value after its column has grown."""
+        """Return a value after the promotion of its column."""
         text: str | None = self._one(f"CAST(CAST({sql_value(value, old)} AS {sql_type(new)}) AS VARCHAR)")[0]
         return text
 
     def type_name(self, kind: Type) -> str:
-        """Return the type's name as DESCRIBE has it."""
+        """Return the type's name in the output of DESCRIBE."""
         if kind not in self._types:
             self._types[kind] = str(self._one(f"typeof({sql_value(None, kind)})")[0])
         return self._types[kind]
@@ -63,18 +63,18 @@ class Oracle:
     def keys(
         self, columns: Columns, rows: Mapping[int, Sequence[Value]], keys: Sequence[str]
     ) -> dict[int, tuple[Any, ...]]:
-        """Return some expressions' values, as texts, for each row."""
+        """Return the values of expressions as texts, for each row."""
         texts = ", ".join(f"CAST({key} AS VARCHAR)" for key in keys)
         return {row[0]: row[1:] for row in self._ask(f"__id, {texts}", columns, rows)}
 
     def arrow(self, columns: Columns, rows: Sequence[Sequence[Value]], *, lossless: bool = True) -> Any:
-        """Return rows as an Arrow table; a VARIANT comes as what is in it, which must be of one type.
+        """Return rows as an Arrow table. A VARIANT becomes its content, which must be of one type.
 
         Args:
-            columns: Their names and types.
+            columns: The names and types of the columns.
             rows: The rows.
-            lossless: Whether types that Arrow lacks are DuckDB's own there; else UUID, JSON and HUGEINT come out as
-                something else.
+            lossless: Whether types that Arrow lacks become DuckDB's extension types; else UUID, JSON and HUGEINT become
+                other types.
         """
         inside = [_without_variant(kind, [row[n] for row in rows]) for n, (_, kind) in enumerate(columns)]
         types = [(name, kind) for (name, _), (kind, _) in zip(columns, inside, strict=True)]

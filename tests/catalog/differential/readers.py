@@ -1,4 +1,4 @@
-"""How the rows of a table are read: by the engine, and by a foreign reader of our scan plan; in the same words."""
+"""Readers of a table's rows as texts: the engine, and an independent reader of the scan plan."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,12 +15,12 @@ from tests.catalog.differential.oracle import Oracle
 from tests.catalog.differential.values import sql_text
 from tests.catalog.plan_reader import file_sql
 
-# Rows as texts, with how often each is there.
+# Rows as texts, with the number of each.
 Rows = Counter[tuple[str | None, ...]]
 
 
 class EngineReader:
-    """The extension's own reading, in a connection that is in the lake."""
+    """Reads with the extension, on a connection to the lake."""
 
     def __init__(self, con: LakeConnection | duckdb.DuckDBPyConnection) -> None:
         self._con = con
@@ -46,13 +46,13 @@ def _source(table: Table, at: int | None) -> str:
 
 
 class PlanReader:
-    """A reader of scan plans that knows nothing but Parquet and SQL.
+    """Reads scan plans with Parquet and SQL only.
 
     Args:
         metadata: The metadata tables, through a connection that never entered the lake.
 
     Attributes:
-        files: How many data files were read last.
+        files: The number of data files of the last read.
     """
 
     def __init__(self, metadata: Metadata) -> None:
@@ -76,20 +76,20 @@ class PlanReader:
         return count(self._metadata, self._table(table, at), at)
 
     def scanned_twice(self, table: Table, at: int) -> bool:
-        """Whether a data file has two delete files at a snapshot: the engine then scans it once for each."""
+        """Return whether a data file has two delete files at a snapshot. The engine then scans it once for each."""
         name = self._metadata.table_sql("ducklake_delete_file")
         table_id = self._table(table, at).table_id
         rows = self._metadata.rows(f"SELECT data_file_id FROM {name} WHERE table_id = {table_id} AND {live(at)}")
         return len(rows) > len(set(rows))
 
     def unrecorded(self, at: int) -> bool:
-        """Whether a snapshot's version of the schema altered nothing: a place for inlined rows was made under it."""
+        """Return whether a snapshot's schema version altered nothing, but only created a table for inlined rows."""
         snapshots, versions = map(self._metadata.table_sql, ("ducklake_snapshot", "ducklake_schema_versions"))
         version = f"SELECT schema_version FROM {snapshots} WHERE snapshot_id = {at}"
         return not self._metadata.rows(f"SELECT 1 FROM {versions} WHERE schema_version = ({version}) LIMIT 1")
 
     def unknown_place(self, table: Table, at: int) -> bool:
-        """Whether a table's inlined rows are of a version of its schema that the catalog tells no time of."""
+        """Return whether a table's inlined rows are of a schema version without a time in the catalog."""
         versions = self._metadata.table_sql("ducklake_schema_versions")
         found = self._table(table, at)
         known = self._metadata.rows(f"SELECT schema_version FROM {versions} WHERE table_id = {found.table_id}")
@@ -102,7 +102,7 @@ class PlanReader:
 
 
 def expected(oracle: Oracle, table: Table, ids: Iterable[int] | None = None) -> Rows:
-    """Return the rows that there should be."""
+    """Return the expected rows."""
     rows = list(table.rows.values()) if ids is None else [table.rows[number] for number in ids]
     kinds = [column.type for column in table.columns]
     texts: Mapping[Any, str | None] = oracle.texts(
@@ -112,7 +112,7 @@ def expected(oracle: Oracle, table: Table, ids: Iterable[int] | None = None) -> 
 
 
 def difference(table: Table, wanted: Rows, found: Rows) -> str:
-    """Say how rows differ, column by column where the same row is there with other values."""
+    """Describe the difference of rows, by column for rows with the same id."""
     missing, surplus = wanted - found, found - wanted
     if not missing and not surplus:
         return ""

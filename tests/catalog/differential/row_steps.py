@@ -1,4 +1,4 @@
-"""Changes of single rows by this package."""
+"""Steps that change single rows with ducklake-orch."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from tests.catalog.differential.world import World
 
 
 def delete(world: World, table: Table) -> None:
-    """`lake.delete` by whatever condition."""
+    """`lake.delete` with any condition."""
     where = some_rows(world, table)
     gone = matching(world.oracle, table, where)
     result = world.lake.delete(table.name, where.sql)
@@ -21,7 +21,7 @@ def delete(world: World, table: Table) -> None:
 
 
 def update(world: World, table: Table) -> None:
-    """`lake.update` of a column or two, to constants; partition keys among them."""
+    """`lake.update` of one or two columns to constants, including partition keys."""
     where = some_rows(world, table)
     ids = matching(world.oracle, table, where)
     columns = world.rng.sample(table.columns[1:], 2)
@@ -39,7 +39,7 @@ def update(world: World, table: Table) -> None:
 
 
 def merge(world: World, table: Table) -> None:
-    """`lake.write` of mode merge on the id: some rows match, others do not."""
+    """`lake.write` with mode `merge` on the id: some rows match, others do not."""
     there = world.rng.sample(sorted(table.rows), min(4, len(table.rows)))
     drawn = list(world.rows(table, len(there) + world.rng.randint(0, 3)).items())
     matched = {number: (str(number), *row[1:]) for number, (_, row) in zip(there, drawn, strict=False)}

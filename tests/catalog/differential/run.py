@@ -1,4 +1,4 @@
-"""A run: a lake, a seed, and so many steps, each followed by a comparison; then what is still untried."""
+"""A run: random steps of a seed on a lake, each followed by a comparison, and then the cells that are still empty."""
 
 import os
 from collections.abc import Callable, Collection
@@ -19,10 +19,10 @@ from tests.catalog.differential.steps import Refused, Step
 from tests.catalog.differential.tables import create
 from tests.catalog.differential.world import World
 
-# Beyond these a table is cut down, so that a run does not slow down.
+# A table beyond these limits is cut down, so that a run does not slow down.
 _MANY_ROWS, _MANY_FILES = 50, 30
 _FILLED_AT_MOST = 120
-# Where a step has been planned, and is still to be committed; and what may happen then.
+# Fault points between the plan and the commit of a step, and the steps that may run there.
 _BETWEEN = ("files.written", "rows.found")
 _REARRANGING = [step for step in STEPS if step.name in ("flush", "merge files", "rewrite", "lake.maintain")]
 _ELSEWHERE = [step for step in STEPS if step.axis == "mode" and step.name != "expire"]
@@ -30,7 +30,7 @@ _CUTS = ("overwrite", "merge files", "DELETE", "replace_where", "rewrite")
 
 
 def seeds(many: int) -> list[int]:
-    """Return the seeds of a test; `DUCKLAKE_ORCH_SEED` has the first one in its place."""
+    """Return the seeds of a test. `DUCKLAKE_ORCH_SEED` sets the first one."""
     first = int(os.environ.get("DUCKLAKE_ORCH_SEED", "1"))
     return list(range(first, first + many))
 
@@ -40,13 +40,13 @@ class Run:
 
     Args:
         lake: An empty lake that inlines nothing.
-        scene: Its kind, the tables, and who reads them.
-        seed: What all choices come from.
-        coverage: What was tried, by earlier runs too. Only what is filled at the end depends on it: up to there a seed
-            does the same whatever ran before.
-        world: Makes the lake under test, with its way of writing.
-        checker: Makes what reads it.
-        nests: Whether other steps happen between the plan and the commit of a step.
+        scene: The catalog, the tables, and their readers.
+        seed: The seed of all random choices.
+        coverage: The coverage, including earlier runs. Only the filling at the end depends on it: until then, a seed
+            runs the same steps whatever ran before.
+        world: Returns the lake under test, with its way of writing.
+        checker: Returns the checker that reads the lake.
+        nests: Whether other steps run between the plan and the commit of a step.
     """
 
     def __init__(
@@ -73,20 +73,20 @@ class Run:
         self._doing = "nothing"
 
     def let_in(self, other: DuckLake) -> None:
-        """Let another program run some of the statements.
+        """Run some of the statements in another program.
 
         Args:
-            other: The lake, as that program opens it.
+            other: The lake as that program opens it.
         """
         self._world.other = other
 
     def go(self, steps: int, *, looks: int, fill: bool) -> None:
-        """Run so many steps.
+        """Run random steps.
 
         Args:
-            steps: How many.
-            looks: How many ways of looking are tried after each, besides those that always are.
-            fill: Whether to go on until no wanted cell is empty.
+            steps: The number of steps.
+            looks: The number of additional checks after each step.
+            fill: Whether to continue until no wanted cell is empty.
         """
         self._looks = looks
         try:
@@ -125,7 +125,7 @@ class Run:
         self._step(f"step {number}", step, table)
 
     def _step(self, what: str, step: Step, table: Table) -> bool:
-        """Take a step and compare; return whether it was taken."""
+        """Run a step and compare; return whether the step was run."""
         self._doing = f"{what}: {step.name} on `{table.name}` by {table.spec}"
         self._world.log.append(f"--- {self._doing}")
         self._world.wrote.clear()
@@ -147,7 +147,7 @@ class Run:
         return taken
 
     def between(self, point: str) -> None:
-        """At a fault point of a step: take another step that leaves the rows of its table as they are.
+        """Run another step at a fault point of a step, which must not change the rows of its table.
 
         Args:
             point: The name of the fault point.
@@ -155,7 +155,7 @@ class Run:
         if self._working is None or point not in _BETWEEN or not self._world.chance(0.4):
             return
         busy, self._working = self._working, None
-        # A second run of maintenance is refused while the first one is at work.
+        # A second maintenance run is refused while the first one is active.
         kept_out = "lake.maintain" if "lake.maintain" in self._doing else None
         table = self._model.tables[self._world.rng.choice(sorted(self._model.tables))]
         steps = _REARRANGING if table.name == busy else _ELSEWHERE
@@ -178,10 +178,10 @@ class Run:
         ddl = self._world.ddl[table.name] | ({step.name} if step.axis == "ddl" else set())
         return Event(labels(table), table.spec, ddl, step.name if step.axis == "mode" else None, seen, wrote)
 
-    # --- what chance has left out --------------------------------------------------------------------------------
+    # --- cells that random steps left empty ----------------------------------------------------------------------
 
     def _fill(self) -> None:
-        """Make what is still missing happen, before all readers."""
+        """Run the steps of the cells that are still empty, with all readers."""
         self._looks = len(LOOKS)
         for number in range(_FILLED_AT_MOST):
             if not (missing := self._coverage.missing()):
@@ -192,9 +192,9 @@ class Run:
         wanted = {cell[0]: cell[1], cell[2]: cell[3]}
         shape = next(one for one in self._scene.shapes if cell in goals(self._scene, one, exact=True))
         if "type" in wanted and wanted["type"] not in labels(self._model.tables[shape.name]):
-            self._named(what, "DROP, CREATE", shape.name)  # its column has grown, or is gone
+            self._named(what, "DROP, CREATE", shape.name)  # its column was promoted or dropped
         if "writer" in wanted and self._world.chance(0.5):
-            self._named(what, "DROP, CREATE", shape.name)  # what it has become is perhaps not for that writer
+            self._named(what, "DROP, CREATE", shape.name)  # that writer may not support the table as it is now
         table = self._model.tables[shape.name]
         kind = wanted.get("family", "none" if "writer" in wanted else family(table.spec))
         specs = [wanted["transform"]] if "transform" in wanted else specs_of(kind)
@@ -213,7 +213,7 @@ class Run:
         for _ in range(5):
             now = self._model.tables[table]
             if not step.possible(self._world, now):
-                self._step(what, NATIVE[0], now)  # most need rows
+                self._step(what, NATIVE[0], now)  # most steps need rows
                 now = self._model.tables[table]
             if step.possible(self._world, now) and self._step(what, step, now):
                 return

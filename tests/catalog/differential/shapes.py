@@ -1,4 +1,4 @@
-"""What the tables of the test look like: their columns, and how they may be partitioned."""
+"""The shapes of the test's tables: their columns, and their possible partition specs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ class Key:
 
     @property
     def term(self) -> str:
-        """The key as `SET PARTITIONED BY` takes it."""
+        """The key in the syntax of `SET PARTITIONED BY`."""
         name = identifier(self.column)
         if self.transform == "identity":
             return name
@@ -28,13 +28,13 @@ class Key:
 
     @property
     def sql(self) -> str:
-        """The key's value, as the format defines it."""
+        """The SQL of the key's value, as the DuckLake spec defines it."""
         if self.transform.startswith("bucket("):
             return f"(murmur3_32({identifier(self.column)}) & 2147483647) % {self.transform[7:-1]}"
         return self.term
 
 
-# Columns that partition keys are made of; every table has them.
+# Columns of partition keys. Every table has them.
 _KEY_COLUMNS: Mapping[str, Type] = {
     "n": Scalar("INTEGER"),
     "big": Scalar("BIGINT"),
@@ -47,11 +47,11 @@ _KEY_COLUMNS: Mapping[str, Type] = {
     "ts": Scalar("TIMESTAMP"),
     "tz": Scalar("TIMESTAMP WITH TIME ZONE"),
 }
-# How many there are, right after the id.
+# The number of key columns, which follow the id.
 KEY_COLUMNS = len(_KEY_COLUMNS)
 _ID = Column("id", Scalar("BIGINT"))
 _KEYS = [Column(name, kind) for name, kind in _KEY_COLUMNS.items()]
-# Values that the engine can inline on every catalog but MySQL; where it takes none, those have their place in files.
+# Types that the engine can inline on every catalog but MySQL. Types that it cannot inline are written to files.
 _FLAT_TYPES = [
     kind
     for kind in SAMPLES
@@ -92,13 +92,13 @@ SPECS: Mapping[str, tuple[Key, ...]] = {
 
 
 def keys(table: Table, spec: str | None = None) -> list[Key]:
-    """Return the partition keys of a table, or those of another spec, by what their columns are called now."""
+    """Return the partition keys of a table, or those of another spec, with the current names of their columns."""
     names = dict(zip(_KEY_COLUMNS, (column.name for column in table.columns[1:]), strict=False))
     return [replace(key, column=names[key.column]) for key in SPECS[table.spec if spec is None else spec]]
 
 
 def family(spec: str) -> str:
-    """Return what a partition spec is made of."""
+    """Return the family of a partition spec: the kinds of its transforms."""
     kinds = {key.transform.partition("(")[0] for key in SPECS[spec]}
     found = {"identity" if one == "identity" else "bucket" if one == "bucket" else "time" for one in kinds}
     return " + ".join(sorted(found)) or "none"
@@ -118,7 +118,7 @@ def type_label(kind: Type) -> str:
 
 
 def labels(table: Table) -> set[str]:
-    """Return the types that a table has."""
+    """Return the types of a table's columns."""
     return {type_label(column.type) for column in table.columns}
 
 
@@ -127,10 +127,10 @@ class Shape:
     """A kind of table.
 
     Attributes:
-        name: What its tables are called.
-        columns: What they are made with.
-        inlined: Whether its small changes go into the catalog.
-        variant: Whether it gets a VARIANT as well.
+        name: The name of its tables.
+        columns: The columns at creation.
+        inlined: Whether small changes are inlined.
+        variant: Whether it also gets a VARIANT column.
     """
 
     name: str
@@ -140,7 +140,7 @@ class Shape:
 
     @property
     def has_struct(self) -> bool:
-        """Whether there are fields that can come and go."""
+        """Whether there is a struct whose fields can be added and dropped."""
         return any(isinstance(column.type, StructOf) for column in self.columns)
 
     @property
@@ -156,6 +156,6 @@ class Shape:
 def shapes(catalog: CatalogKind) -> tuple[Shape, ...]:
     """Return the tables of a lake.
 
-    SQLite and Postgres lose apostrophes of inlined structs (T4), so there nothing nested is inlined.
+    SQLite and Postgres lose apostrophes of inlined structs (T4), so no nested columns are inlined there.
     """
     return Shape("flat", FLAT, catalog.sql_writes), Shape("deep", DEEP, catalog is DUCKDB, variant=True)

@@ -1,4 +1,4 @@
-"""Changes of rows that the extension makes."""
+"""Steps that change rows with the extension's SQL."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ from tests.catalog.differential.steps import Refused, Step
 from tests.catalog.differential.values import sql_value
 from tests.catalog.differential.world import World
 
-# What the engine inlines at most, where a table's small changes are inlined.
+# The inlining limit of tables whose small changes are inlined.
 LIMIT = 10
 
 
 def insert_inlined(world: World, table: Table) -> None:
-    """INSERT of few rows: they go into the catalog."""
+    """INSERT of so few rows that they are inlined."""
     rows = world.rows(table, world.rng.randint(1, 5))
     world.run(_insert(table, rows), table=table.plus(rows))
 
@@ -29,13 +29,13 @@ def insert_files(world: World, table: Table) -> None:
 
 
 def delete_inlined(world: World, table: Table) -> None:
-    """DELETE of few rows: the catalog itself says which."""
+    """DELETE of so few rows that the deletions are inlined."""
     ids = _some(world, table)
     world.run(f"DELETE FROM {identifier(table.name)} WHERE {_are(ids)}", table=table.without(ids))
 
 
 def delete_files(world: World, table: Table) -> None:
-    """DELETE that writes delete files, or ends whole files; on MySQL not several at once."""
+    """DELETE that writes delete files or ends whole files; on MySQL it cannot change several at once."""
     where = some_rows(world, table)
     sql = f"DELETE FROM {identifier(table.name)} WHERE (\n{where.sql}\n)"
     try:
@@ -47,7 +47,7 @@ def delete_files(world: World, table: Table) -> None:
 
 
 def update(world: World, table: Table) -> None:
-    """UPDATE of a column or two; partition keys among them."""
+    """UPDATE of one or two columns, including partition keys."""
     where = some_rows(world, table)
     ids = matching(world.oracle, table, where)
     columns = world.rng.sample(table.columns[1:], 2)
@@ -97,7 +97,7 @@ def transaction(world: World, table: Table) -> None:
 
 
 def with_limit(world: World, table: Table, limit: int) -> None:
-    """Set up to how many rows a table inlines, if it does at all."""
+    """Set the inlining limit of a table, if it inlines."""
     if table.name in world.inlining:
         world.run(limit_sql(world, table.name, limit))
 
@@ -110,7 +110,7 @@ def _in_files(world: World, table: Table, sql: str, after: Table) -> None:
 
 
 def limit_sql(world: World, table: str, limit: int) -> str:
-    """Return the statement that sets up to how many rows a table inlines."""
+    """Return the statement that sets the inlining limit of a table."""
     return f"CALL {world.alias}.set_option('data_inlining_row_limit', {limit}, table_name => '{table}')"
 
 
@@ -137,7 +137,7 @@ def _are(ids: list[int]) -> str:
 
 
 def some_rows(world: World, table: Table) -> Condition:
-    """Return which rows a statement is about: by their ids, or by a condition that meets some but not most of them."""
+    """Return a condition for a statement: by ids, or one that some but not most rows meet."""
     for _ in range(3):
         where = condition(world.rng, table)
         if fault_of(world.model, table, world.model.snapshot, where):

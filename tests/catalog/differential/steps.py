@@ -1,4 +1,4 @@
-"""What a step is: something that happens to one table, and where it can happen."""
+"""The definition of a step: an operation on one table, and the conditions under which it is possible."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,20 +11,20 @@ from tests.catalog.differential.world import World
 
 
 class Refused(Exception):
-    """The step was rightly refused, and has changed nothing."""
+    """The step was correctly refused and changed nothing."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """Something that happens to a table.
+    """An operation on a table.
 
     Attributes:
-        name: What coverage calls it.
-        axis: Whether it changes rows (or how they are stored), or the table's definition.
-        run: Do it, to the lake and to the model.
-        possible: Whether it can happen to a table now.
-        weight: How often it is chosen.
-        on_mysql: Whether it works on a MySQL catalog, where the extension's own statements mostly fail.
+        name: The name in coverage.
+        axis: Whether it changes rows (or their storage), or the table's definition.
+        run: Runs it on the lake and on the model.
+        possible: Returns whether it can run on a table now.
+        weight: The relative frequency of the step.
+        on_mysql: Whether it works on a MySQL catalog, where most statements of the extension fail.
     """
 
     name: str
@@ -36,15 +36,15 @@ class Step:
 
 
 def key_names(table: Table, spec: str | None = None) -> set[str]:
-    """Return the columns that partition keys are made of."""
+    """Return the columns of the partition keys."""
     return {key.column for key in keys(table, spec)}
 
 
 def extra_columns(table: Table) -> list[Column]:
-    """Return the columns that were added on the way."""
+    """Return the columns that were added after the creation."""
     return [column for column in table.columns if column.name.startswith("x")]
 
 
 def new_column(world: World, kind: Type, default: str | None = None) -> Column:
-    """Return a column that no table had before."""
+    """Return a column with a new name."""
     return Column(f"x{world.number()}", kind, default)

@@ -1,4 +1,4 @@
-"""Tables come and go: made by the extension or by their first rows, dropped, and made anew under the same name."""
+"""Steps that create tables (by the extension or by a first write), drop them, and create them again."""
 
 from ducklake_orch.engine.quoting import identifier
 from tests.catalog.differential.model import Table
@@ -10,7 +10,7 @@ from tests.catalog.differential.world import World
 
 
 def create(world: World, shape: Shape, spec: str, *, by_sql: bool) -> None:
-    """Make a table."""
+    """Create a table."""
     table = shape.table(spec)
     terms = [key.term for key in keys(table)]
     if by_sql:
@@ -25,11 +25,11 @@ def create(world: World, shape: Shape, spec: str, *, by_sql: bool) -> None:
         )
         world.settle(result.snapshot_id, table.plus(rows))
     world.ddl[shape.name] = {"CREATE" if by_sql else "created by a write"}
-    if shape.variant:  # Arrow has no VARIANT that a table could be made of
+    if shape.variant:  # Arrow has no VARIANT type for a first write
         table = world.model.tables[shape.name]
         world.run(f"ALTER TABLE {shape.name} ADD COLUMN va VARIANT", table=table.with_column(VARIANT))
     if world.other is not None:
-        return  # no option says what is inlined: each program has a limit of its own
+        return  # no option sets the limit: each program has its own
     if shape.inlined:
         world.inlining.add(shape.name)
         with_limit(world, world.model.tables[shape.name], LIMIT)
@@ -38,7 +38,7 @@ def create(world: World, shape: Shape, spec: str, *, by_sql: bool) -> None:
 
 
 def recreate(world: World, table: Table) -> None:
-    """DROP, and make another table of the same name."""
+    """DROP a table, and create another one of the same name."""
     shape = next(one for one in world.shapes if one.name == table.name)
     drop(world, table)
     create(world, shape, world.rng.choice(list(SPECS)), by_sql=world.chance(0.5))

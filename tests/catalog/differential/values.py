@@ -1,4 +1,4 @@
-"""Types of columns, and values of each type that something could trip over."""
+"""Types of columns, and edge-case values of each type."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,28 +8,28 @@ from ducklake_orch.engine.quoting import identifier, literal
 
 @dataclass(frozen=True)
 class Scalar:
-    """A type without columns inside it; its values are texts that cast to it."""
+    """A type without nested columns. Its values are texts that cast to the type."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class ListOf:
-    """Values are tuples."""
+    """A list type. Its values are tuples."""
 
     element: "Type"
 
 
 @dataclass(frozen=True)
 class StructOf:
-    """Values are tuples, one item for each field."""
+    """A struct type. Its values are tuples with one item for each field."""
 
     fields: tuple[tuple[str, "Type"], ...]
 
 
 @dataclass(frozen=True)
 class MapOf:
-    """Values are tuples of pairs."""
+    """A map type. Its values are tuples of pairs."""
 
     key: "Type"
     value: "Type"
@@ -48,7 +48,7 @@ Value = str | Typed | tuple["Value", ...] | None
 
 
 def sql_type(kind: Type) -> str:
-    """Return a type as DuckDB writes it."""
+    """Return the SQL of a type."""
     match kind:
         case ListOf(element):
             return f"{sql_type(element)}[]"
@@ -81,7 +81,7 @@ def sql_value(value: Value, kind: Type) -> str:
 
 
 def sql_text(sql: str, kind: Type) -> str:
-    """Return the SQL of a value's text, no two values of a type alike."""
+    """Return the SQL of a value's text, which is different for different values of a type."""
     text = f"CAST({sql} AS VARCHAR)"
     return f"variant_typeof({sql}) || ' ' || {text}" if kind == Scalar("VARIANT") else text
 
@@ -106,12 +106,12 @@ SAMPLES: Mapping[Type, tuple[Value, ...]] = {
     Scalar("USMALLINT"): ("0", "65535"),
     Scalar("UINTEGER"): ("0", "4294967295"),
     Scalar("UBIGINT"): ("0", "9223372036854775808", "18446744073709551615"),
-    # The engine writes 128 bits as DOUBLE: these are what survives that.
+    # The engine writes 128-bit integers as DOUBLE, so these are values that DOUBLE holds exactly.
     Scalar("HUGEINT"): ("-1152921504606846976", "0", "1267650600228229401496703205376"),
     Scalar("UHUGEINT"): ("0", "7", "1267650600228229401496703205376"),
     Scalar("DECIMAL(9,2)"): ("-1234567.89", "0.00", "0.01", "9999999.99"),
     Scalar("DECIMAL(38,10)"): ("-1234567890123456789012345678.0123456789", "0.0000000001", "10.0000000000"),
-    # One zero only, for the engine writes both as one into the dictionary of a file; conditions ask for the other.
+    # One zero only, because the engine writes both zeros as one to a file's dictionary. Conditions use the other zero.
     Scalar("FLOAT"): ("nan", "inf", "-inf", "0.1", "-0.0", "1.5", "-3e30", "1e-45"),
     Scalar("DOUBLE"): ("nan", "inf", "-inf", "0.1", "-0.0", "1.5", "1e308", "-5e-324"),
     _TEXT: TEXTS,
@@ -133,7 +133,7 @@ SAMPLES: Mapping[Type, tuple[Value, ...]] = {
         "0044-03-15 (BC)",
     ),
     Scalar("TIME"): ("00:00:00", "12:00:00.5", "23:59:59.999999"),
-    # In a file there is no offset, and no negative interval; a TIMESTAMP_S knows infinity but outside of files.
+    # Files cannot store an offset, a negative interval, or the infinity of a TIMESTAMP_S.
     Scalar("TIME WITH TIME ZONE"): ("00:00:00+00", "12:30:00.5+00"),
     Scalar("INTERVAL"): ("00:00:00", "1 month 2 days 03:04:05.006"),
     Scalar("TIMESTAMP"): (
@@ -183,7 +183,7 @@ SAMPLES: Mapping[Type, tuple[Value, ...]] = {
     ),
 }
 
-# To what a column may grow.
+# The promotions of a column's type.
 PROMOTIONS = {
     "TINYINT": ("SMALLINT", "INTEGER", "BIGINT"),
     "SMALLINT": ("INTEGER", "BIGINT"),
@@ -196,5 +196,5 @@ PROMOTIONS = {
 
 
 def is_nested(kind: Type) -> bool:
-    """Whether there are columns inside it."""
+    """Return whether a type has nested columns."""
     return not isinstance(kind, Scalar)

@@ -1,4 +1,4 @@
-"""A lake, the model of it, and what a step needs to change both."""
+"""A lake and its model, with the methods by which a step changes both."""
 
 import re
 from collections import defaultdict
@@ -18,10 +18,10 @@ from tests.catalog.differential.shapes import KEY_COLUMNS, Shape
 from tests.catalog.differential.shapes import keys as partition_keys
 from tests.catalog.differential.values import SAMPLES, Scalar, StructOf, Type, Typed, Value
 
-# Texts in names of folders; and those that Postgres returns as they were when they come as bytes.
+# The limit of texts in folder names, and the texts that Postgres returns unchanged when it stores them as bytes.
 _LONG = 50
 _PLAIN = re.compile(r"[ !#-&(-[\]-~]*")
-# What the engine writes data files with.
+# Statements with which the engine writes data files.
 _WRITES = re.compile(r"INSERT|UPDATE|MERGE|CALL ducklake_(flush|rewrite)")
 
 
@@ -30,13 +30,13 @@ class World:
     """A lake under test.
 
     Attributes:
-        catalog: Its kind, with what works there.
-        shapes: The tables it has.
-        log: What was done, for the one who has to look into a failure.
-        ddl: What has happened to each table's definition.
+        catalog: The kind of its catalog, with the capabilities.
+        shapes: The shapes of its tables.
+        log: The statements and calls so far, for the analysis of a failure.
+        ddl: The changes of each table's definition.
         changed: The last snapshot that changed a table's rows or definition.
-        inlining: The tables whose small changes go into the catalog.
-        wrote: Who has written files for us since the step began.
+        inlining: The tables whose small changes are inlined.
+        wrote: The engines that have written files for ducklake-orch since the step began.
         other: The lake as another program opens it, which inlines small changes of tables whose shape allows it.
     """
 
@@ -60,21 +60,21 @@ class World:
         return self.lake.config.alias
 
     def inlines(self, table: Table) -> bool:
-        """Whether small changes of a table may go into the catalog."""
+        """Return whether small changes of a table may be inlined."""
         return table.name in self.inlining or self.other is not None
 
     def number(self) -> int:
-        """Return a number that was not used before."""
+        """Return a new number."""
         return next(self._numbers)
 
     def chance(self, probability: float) -> bool:
-        """Whether something happens that does so now and then."""
+        """Return true with a probability."""
         return self.rng.random() < probability
 
-    # --- doing -----------------------------------------------------------------------------------------------------
+    # --- changes ---------------------------------------------------------------------------------------------------
 
     def run(self, *statements: str, table: Table | None = None, atomic: bool = False) -> None:
-        """Run SQL; then the table is as given, in all snapshots that came of it."""
+        """Run SQL, and set the given table in the model for all resulting snapshots."""
         self.log.append("; ".join(statements))
         lake = self._program(table, alters=statements[0].startswith("ALTER"))
         result = lake.execute(list(statements), atomic=atomic, force=True).raise_for_error()
@@ -85,9 +85,9 @@ class World:
             self.mend()
 
     def _program(self, table: Table | None, *, alters: bool) -> DuckLake:
-        """Return who runs a statement: this program, or another one that opens the lake in another way.
+        """Return the program that runs a statement: this one, or another one that opens the lake with other settings.
 
-        The one that inlines runs each ALTER (F16).
+        The program that inlines runs each ALTER (F16).
         """
         shape = next((one for one in self.shapes if table is not None and one.name == table.name), None)
         if self.other is None or shape is None or not shape.inlined:
@@ -98,7 +98,7 @@ class World:
         return self.other
 
     def mend(self) -> None:
-        """Have fsck bring back the bounds that the engine has forgotten (F9, F10, F13), before it narrows them."""
+        """Restore by fsck the bounds that the engine has dropped (F9, F10, F13), before it sets narrower ones."""
         report = self.lake.fsck(repair=True)
         errors = [one for one in (*report.repaired, *report.findings) if one.severity == "error"]
         assert {one.code for one in errors} <= LEFT_BEHIND, "\n".join(map(str, errors))
@@ -107,7 +107,7 @@ class World:
             self.settle(report.repair_snapshot, None)
 
     def write(self, rows: list[Row], columns: list[Column], name: str, **arguments: Any) -> WriteResult:
-        """Write rows natively; what the model makes of it is for the caller to settle."""
+        """Write rows with ducklake-orch. The caller updates the model."""
         given = [(column.name, column.type) for column in columns]
         self.log.append(f"write {name} {arguments}: {[row[0] for row in rows]} {[one for one, _ in given]}")
         result = self.lake.write(self.oracle.arrow(given, rows), name, **arguments)
@@ -115,25 +115,25 @@ class World:
         return result
 
     def settle(self, snapshot: int, table: Table | None) -> None:
-        """Note what a table is now, as of a snapshot."""
+        """Set a table in the model as of a snapshot."""
         if table is not None:
             self.model.tables[table.name] = table
             self.changed[table.name] = snapshot
         self.model.commit(snapshot)
 
-    # --- choosing --------------------------------------------------------------------------------------------------
+    # --- random choices --------------------------------------------------------------------------------------------
 
     def values(self, kind: Type) -> tuple[Value, ...]:
-        """Return values to choose from."""
+        """Return values of a type to choose from."""
         if kind in SAMPLES:
             return SAMPLES[kind]
-        # A struct that has gained or lost fields.
+        # A struct whose fields were added or dropped has no samples: combine the samples of its fields.
         assert isinstance(kind, StructOf)
         parts = [self.values(inner) for _, inner in kind.fields]
         return tuple(tuple(self.rng.choice(part) for part in parts) for _ in range(3))
 
     def rows(self, table: Table, many: int) -> dict[int, Row]:
-        """Return new rows; few values of each column, fewer still of partition keys, so that they meet again."""
+        """Return new rows. Columns have a small set of values, partition keys a smaller one, so that values repeat."""
         keys = {key.column for key in partition_keys(table)}
         plain = self.catalog is POSTGRES and table.name in self.inlining  # F11
         pools = [
@@ -151,7 +151,7 @@ class World:
         if is_key and column.type == Scalar("VARCHAR"):
             texts = [one for one in values if isinstance(one, str) and len(one) < _LONG]
             values = [one for one in texts if not plain or _PLAIN.fullmatch(one)]
-        if column.type == Scalar("VARIANT"):  # of one type, for Arrow's sake
+        if column.type == Scalar("VARIANT"):  # of one type, because an Arrow column has one type
             one = self.rng.choice(values)
             values = [v for v in values if isinstance(v, Typed) and isinstance(one, Typed) and v.type == one.type]
         pool = self.rng.sample(values, min(many, len(values)))
