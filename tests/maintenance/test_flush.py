@@ -353,3 +353,15 @@ def test_deleted_rows_leave_the_catalog_when_no_snapshot_sees_them(lake: DuckLak
     (step,) = flushes(lake)
     assert step.reason.startswith("1 inlined rows stay")
     assert run(lake, "FROM t") == [(2,)]
+
+
+@catalogs(sql_writes=True)
+def test_a_lake_that_may_be_migrated_is_flushed_like_any_other(make_lake: MakeLake) -> None:
+    make_lake().ensure_exists()
+    lake = make_lake(automatic_migration=True)
+    run(lake, "CREATE TABLE t (a INTEGER)", "INSERT INTO t VALUES (1), (2), (3)", "DELETE FROM t WHERE a = 2")
+    lake.maintain(operations=["flush"]).raise_for_error()
+    assert lake.table("t").stats().inlined_rows == 0
+    assert run(lake, "FROM t ORDER BY a") == [(1,), (3,)]
+    lake.maintain(FORGETTING, operations=["expire"]).raise_for_error()
+    assert lake.fsck(deep=True).findings == []

@@ -161,15 +161,22 @@ class Dialect(Generic[CatalogT]):
         return "VARCHAR"
 
     def names(self, con: "duckdb.DuckDBPyConnection", prefix: str) -> list[str]:
-        """List the metadata tables whose names begin with a prefix."""
-        # The engine's lists hide a database that the extension has attached, but show one that was attached directly,
-        # as `open_metadata` does.
+        """List the tables of inlined rows and deletions whose names begin with a prefix."""
+        # The engine lists the tables of a database that was attached directly, as `open_metadata` does, but not of one
+        # that the extension has attached. There only the catalog itself tells which tables of inlined rows there are.
+        alias = literal(self.config.metadata_alias)
+        if con.execute(f"SELECT 1 FROM duckdb_databases() WHERE database_name = {alias}").fetchall():
+            sql = (
+                f"SELECT table_name FROM duckdb_tables() WHERE database_name = {alias}"
+                f" AND schema_name = {self.current_schema()} AND starts_with(table_name, {literal(prefix)})"
+            )
+            return [str(row[0]) for row in con.execute(sql).fetchall()]
         sql = (
-            "SELECT table_name FROM duckdb_tables()"
-            f" WHERE database_name = {literal(self.config.metadata_alias)} AND schema_name = {self.current_schema()}"
-            f" AND starts_with(table_name, {literal(prefix)})"
+            f"SELECT table_name FROM {self.table('ducklake_inlined_data_tables')}"
+            f" UNION SELECT 'ducklake_inlined_delete_' || table_id FROM {self.table('ducklake_table')}"
         )
-        return [str(row[0]) for row in con.execute(sql).fetchall()]
+        found = [str(row[0]) for row in con.execute(sql).fetchall()]
+        return [name for name in found if name.startswith(prefix) and self.exists(con, name)]
 
     def exists(self, con: "duckdb.DuckDBPyConnection", name: str) -> bool:
         """Whether the metadata database has a table; other sessions create and drop some tables as they need them."""
