@@ -37,6 +37,7 @@ class World:
         changed: The last snapshot that changed a table's rows or definition.
         inlining: The tables whose small changes are inlined.
         wrote: The engines that have written files for ducklake-orch since the step began.
+        hashed: The tables that have or had a bucket key whose values the engine hashes as texts (F18).
         other: The lake as another program opens it, which inlines small changes of tables whose shape allows it.
     """
 
@@ -51,6 +52,7 @@ class World:
     changed: dict[str, int] = field(default_factory=dict)
     inlining: set[str] = field(default_factory=set)
     wrote: set[str] = field(default_factory=set)
+    hashed: set[str] = field(default_factory=set)
     other: DuckLake | None = None
     _numbers: "count[int]" = field(default_factory=lambda: count(1))
 
@@ -119,6 +121,8 @@ class World:
         if table is not None:
             self.model.tables[table.name] = table
             self.changed[table.name] = snapshot
+            if "bucket(UUID)" in table.spec:
+                self.hashed.add(table.name)
         self.model.commit(snapshot)
 
     # --- random choices --------------------------------------------------------------------------------------------
