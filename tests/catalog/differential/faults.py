@@ -18,9 +18,9 @@ The plan reader is always asked. The test avoids some faults:
   program that inlines runs each ALTER.
 - F17: with a column named `_ducklake_internal_row_id` or `_ducklake_internal_snapshot_id`, the engine's own files have
   two columns of that name, both with the column's field id. Row ids and earlier snapshots are then unreadable.
-- F18: the engine hashes a UUID as the text of another row where rows were filtered, so its flush of a table with such a
-  bucket key searches for deletions in the wrong file and restores deleted rows. Here, only ducklake-orch flushes tables
-  that have or had such a key.
+- F18: the engine hashes a UUID as the text of another row where rows were filtered. On Postgres, its flush of a table
+  with such a bucket key restores deleted rows, loses others, or crashes. Here, only ducklake-orch flushes tables that
+  have or had such a key.
 """
 
 import re
