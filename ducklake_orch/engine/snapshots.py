@@ -5,7 +5,8 @@ import logging
 import duckdb
 
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.quoting import identifier, literal
+from ducklake_orch.engine.dialects import dialect_of
+from ducklake_orch.engine.quoting import literal
 from ducklake_orch.engine.session import Session
 
 log = logging.getLogger("ducklake_orch")
@@ -13,8 +14,7 @@ log = logging.getLogger("ducklake_orch")
 
 def metadata(config: LakeConfig, table: str) -> str:
     """Return the qualified name of a metadata table, as DuckDB sees it."""
-    schema = f"{identifier(config.metadata_schema)}." if config.metadata_schema else ""
-    return f"{identifier(config.metadata_alias)}.{schema}{identifier(table)}"
+    return dialect_of(config).attached(table)
 
 
 def has_schema(session: Session, name: str) -> bool:

@@ -292,7 +292,7 @@ class LakeHandle:
 
         return finder_of(self.config, spark, engine)
 
-    def read_if_created(
+    def _read_if_created(
         self,
         read: "Callable[[Session], T]",
         otherwise: T,

@@ -198,7 +198,7 @@ class ReadVerbs(LakeHandle):
         """
         from ducklake_orch.engine import introspection
 
-        return self.read_if_created(lambda session: introspection.snapshots(session, limit), [])
+        return self._read_if_created(lambda session: introspection.snapshots(session, limit), [])
 
 
 def _moment(name: str, given: datetime | str | None) -> datetime | None:

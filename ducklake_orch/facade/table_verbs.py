@@ -92,7 +92,7 @@ class TableVerbs(LakeHandle):
         """
         from ducklake_orch.engine import introspection
 
-        return self.read_if_created(introspection.tables, [], snapshot, as_of)
+        return self._read_if_created(introspection.tables, [], snapshot, as_of)
 
     def exists(self, table: str) -> bool:
         """Whether the lake has a table of that name.

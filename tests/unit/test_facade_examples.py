@@ -13,7 +13,7 @@ from ducklake_orch import DuckLake
 from ducklake_orch.table import LakeTable
 
 # Opens what the package's own verbs run in; users have `connect`.
-INTERNAL = {"reading", "read_if_created"}
+INTERNAL = {"reading"}
 CLASSES = (DuckLake, LakeTable)
 METHODS = [
     (one, name)

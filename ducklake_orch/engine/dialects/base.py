@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
-from ducklake_orch.engine.quoting import identifier, literal
+from ducklake_orch.engine.quoting import identifier, literal, options
 
 if TYPE_CHECKING:
     import duckdb
@@ -290,7 +290,13 @@ class Dialect(Generic[CatalogT]):
 
 
 class FileDialect(Dialect[CatalogT]):
-    """A catalog in one file, attached only while it is used."""
+    """A catalog in one file, attached only while it is used.
+
+    Attributes:
+        database_type: What DuckDB calls such a file in ATTACH.
+    """
+
+    database_type: ClassVar[str]
 
     @property
     def path(self) -> Path:
@@ -298,6 +304,10 @@ class FileDialect(Dialect[CatalogT]):
         path = self.config.catalog_file
         assert path is not None  # noqa: S101 - the catalog is a file
         return path
+
+    def metadata_attach(self, alias: str, *, read_only: bool) -> str:
+        values = {"type": self.database_type} | ({"read_only": True} if read_only else {})
+        return f"ATTACH {literal(str(self.path))} AS {identifier(alias)} {options(values)}"
 
     def catalog_name(self) -> str:
         return literal(self.path.resolve().name)

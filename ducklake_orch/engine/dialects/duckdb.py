@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Any
 
 from ducklake_orch.config.catalogs import DuckDBCatalog
 from ducklake_orch.engine.dialects.base import FileDialect
-from ducklake_orch.engine.quoting import identifier, literal, options
 
 if TYPE_CHECKING:
     from ducklake_orch.engine.locks import Queue
@@ -13,18 +12,15 @@ if TYPE_CHECKING:
 class DuckDBDialect(FileDialect[DuckDBCatalog]):
     """A DuckDB file. Its lock is held while the file is attached, so writers need no other queue."""
 
+    database_type = "duckdb"
     attached_by_one_process = True
 
     def metadata_path(self) -> str:
         return str(self.path)
 
-    def metadata_attach(self, alias: str, *, read_only: bool) -> str:
-        values = {"type": "duckdb"} | ({"read_only": True} if read_only else {})
-        return f"ATTACH {literal(str(self.path))} AS {identifier(alias)} {options(values)}"
-
     def attach_options(self, *, writable: bool) -> dict[str, Any]:
         # Without `meta_type` the engine inspects the file, and for a SQLite file it would download an extension.
-        return {"meta_type": "duckdb"}
+        return {"meta_type": self.database_type}
 
     def attach_lock(self, *, shared: bool) -> "Queue":
         from ducklake_orch.engine.locks import FileQueue

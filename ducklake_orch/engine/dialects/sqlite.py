@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ducklake_orch.config.catalogs import SQLiteCatalog
 from ducklake_orch.engine.dialects.base import Connect, FileDialect
-from ducklake_orch.engine.quoting import folded, identifier, literal, options
+from ducklake_orch.engine.quoting import folded, literal
 
 if TYPE_CHECKING:
     import duckdb
@@ -21,15 +21,12 @@ _INTEGERS = ("boolean", "int8", "int16", "int32", "int64", "uint8", "uint16", "u
 class SQLiteDialect(FileDialect[SQLiteCatalog]):
     """A SQLite file in WAL mode."""
 
+    database_type = "sqlite"
     reads_one_moment = False
     most_columns = 2000
 
     def metadata_path(self) -> str:
         return f"sqlite:{self.path}"
-
-    def metadata_attach(self, alias: str, *, read_only: bool) -> str:
-        values = {"type": "sqlite"} | ({"read_only": True} if read_only else {})
-        return f"ATTACH {literal(str(self.path))} AS {identifier(alias)} {options(values)}"
 
     def attach_options(self, *, writable: bool) -> dict[str, Any]:
         # The plain BUSY_TIMEOUT option never reaches SQLite's pragma; these two options do. WAL lets readers run while
