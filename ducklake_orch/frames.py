@@ -20,7 +20,7 @@ def rows_of(data: Any, *, engine: str = "auto", distribution: str = "auto") -> "
         if value not in known:
             raise ConfigError(f"`{name}` = {value!r} is unknown.", remedy=nearest(str(value), known))
     if is_spark(data):
-        from ducklake_orch.spark.rows import SparkRows
+        from ducklake_orch.spark.spark_rows import SparkRows
 
         return SparkRows(data, engine=engine, distribution=distribution)
     from ducklake_orch.catalog.verbs import ArrowRows
@@ -33,7 +33,7 @@ def rows_of(data: Any, *, engine: str = "auto", distribution: str = "auto") -> "
 def spool_of(config: "LakeConfig", data: Any, table: "TableName") -> "Spool":
     """Return the rows of a frame of any kind, as a merge reads them."""
     if is_spark(data):
-        from ducklake_orch.spark.spool import SparkSpool
+        from ducklake_orch.spark.merge_source_staging import SparkSpool
 
         return SparkSpool(config, data, table)
     from ducklake_orch.catalog.verbs import ArrowSpool

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ducklake_orch.airflow.assets import ducklake_asset
     from ducklake_orch.airflow.execute_operator import DuckLakeExecuteOperator
-    from ducklake_orch.airflow.failures import retry_policy
-    from ducklake_orch.airflow.frames import read_reference
+    from ducklake_orch.airflow.frame_references import read_reference
     from ducklake_orch.airflow.hook import DuckLakeHook
     from ducklake_orch.airflow.maintenance_dag import build_maintenance_dag, maintenance_task_group
     from ducklake_orch.airflow.maintenance_operators import (
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
         DuckLakeRewriteOperator,
     )
     from ducklake_orch.airflow.sensors import DuckLakePartitionSensor, DuckLakeSnapshotSensor
+    from ducklake_orch.airflow.task_retries import retry_policy
     from ducklake_orch.airflow.triggers import DuckLakeSnapshotTrigger
     from ducklake_orch.airflow.write_operator import DuckLakeWriteOperator
 
@@ -46,8 +46,8 @@ _WHERE = {
     "build_maintenance_dag": "maintenance_dag",
     "ducklake_asset": "assets",
     "maintenance_task_group": "maintenance_dag",
-    "read_reference": "frames",
-    "retry_policy": "failures",
+    "read_reference": "frame_references",
+    "retry_policy": "task_retries",
 }
 
 __all__ = [

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from airflow.sdk import Connection
 
-from ducklake_orch.airflow.references import catalog_fields, spark_settings, storage_fields
+from ducklake_orch.airflow.connection_references import catalog_fields, spark_settings, storage_fields
 from ducklake_orch.config.catalogs import CATALOGS
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest

@@ -11,8 +11,8 @@ from typing import Any, Self
 import duckdb
 
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.commit import Write, commit, end_users_commit, requires_message, roll_back
-from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.error_classes import classify
+from ducklake_orch.engine.exactly_once import Write, commit, end_users_commit, requires_message, roll_back
 from ducklake_orch.engine.floors import refuse_below_floor
 from ducklake_orch.engine.scripts import Command, run_expanded, secrets_in, split
 from ducklake_orch.engine.session import Session, open_session

@@ -7,11 +7,11 @@ from typing import Any, get_args
 
 from airflow.providers.common.compat.sdk import DecoratedOperator, task_decorator_factory
 
-from ducklake_orch.airflow.frames import resolved
-from ducklake_orch.airflow.spark import TaskSpark
+from ducklake_orch.airflow.frame_references import resolved
+from ducklake_orch.airflow.task_spark import TaskSpark
 from ducklake_orch.airflow.write_operator import GIVEN, TableWriter
 from ducklake_orch.errors import ConfigError
-from ducklake_orch.slices.frames import check_kind, kind_of
+from ducklake_orch.host_partitions.frame_kinds import check_kind, kind_of
 
 
 class DuckLakeDecoratedOperator(DecoratedOperator, TableWriter):

@@ -8,9 +8,9 @@ from typing import Any, Literal
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import Context
 
-from ducklake_orch.airflow.commands import digest, is_one_write, replace_what_they_wrote
-from ducklake_orch.airflow.operator import LakeOperator
-from ducklake_orch.airflow.work import Work
+from ducklake_orch.airflow.base_operator import LakeOperator
+from ducklake_orch.airflow.repeatable_sql import digest, is_one_write, replace_what_they_wrote
+from ducklake_orch.airflow.task_run import Work
 from ducklake_orch.catalog.metadata import marked_snapshot
 
 log = logging.getLogger("ducklake_orch")

@@ -11,18 +11,18 @@ from airflow.sdk.log import mask_secret
 from ducklake_orch.airflow.assets import SCHEME
 from ducklake_orch.airflow.connection import Connected, read_connection, secrets_of
 from ducklake_orch.airflow.dbapi import HookConnection
-from ducklake_orch.airflow.spark import session_of
-from ducklake_orch.airflow.values import sql_value
-from ducklake_orch.airflow.work import Work
+from ducklake_orch.airflow.sql_literals import sql_value
+from ducklake_orch.airflow.task_run import Work
+from ducklake_orch.airflow.task_spark import session_of
 from ducklake_orch.config.arguments import refuse_unknown
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.redaction import spellings
 from ducklake_orch.engine.quoting import identifier, table_name
 from ducklake_orch.engine.scripts import redact
 from ducklake_orch.errors import ConfigError, DataError, DuckLakeOrchError, LakeNotFoundError
+from ducklake_orch.host_partitions.frame_kinds import check_kind, read_as
 from ducklake_orch.lake import DuckLake
 from ducklake_orch.results import CommitInfo, ExecuteResult, Snapshot, WriteResult
-from ducklake_orch.slices.frames import check_kind, read_as
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import Context
 
-from ducklake_orch.airflow.operator import LakeOperator
-from ducklake_orch.airflow.spark import TaskSpark
+from ducklake_orch.airflow.base_operator import LakeOperator
+from ducklake_orch.airflow.task_spark import TaskSpark
 from ducklake_orch.config.maintenance import MaintenancePolicy, read_policy
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.errors import ConfigError

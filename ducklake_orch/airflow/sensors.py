@@ -7,15 +7,15 @@ from typing import Any
 
 from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
 
-from ducklake_orch.airflow.failures import failures
 from ducklake_orch.airflow.hook import DEFAULT_CONN_ID, DuckLakeHook
-from ducklake_orch.airflow.partitions import Keys, Partitioning, given_keys
+from ducklake_orch.airflow.latest_change import is_newer, latest_change, previous_start
+from ducklake_orch.airflow.run_partition import Keys, Partitioning, given_keys
+from ducklake_orch.airflow.task_retries import failures
 from ducklake_orch.airflow.triggers import DuckLakeSnapshotTrigger
-from ducklake_orch.airflow.watch import is_newer, latest_change, previous_start
 from ducklake_orch.engine.quoting import table_name
 from ducklake_orch.errors import ConfigError, ObjectNotFoundError, TransientError
+from ducklake_orch.host_partitions import condition, partition_columns
 from ducklake_orch.lake import DuckLake
-from ducklake_orch.slices import condition, partition_columns
 
 log = logging.getLogger("ducklake_orch")
 

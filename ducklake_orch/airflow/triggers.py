@@ -9,7 +9,7 @@ from typing import Any
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from ducklake_orch.airflow.hook import DEFAULT_CONN_ID, DuckLakeHook
-from ducklake_orch.airflow.watch import Change, is_newer, latest_change
+from ducklake_orch.airflow.latest_change import Change, is_newer, latest_change
 from ducklake_orch.errors import TransientError
 
 log = logging.getLogger("ducklake_orch")

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Context
 
+from ducklake_orch.airflow.asset_events import report
 from ducklake_orch.airflow.assets import ducklake_asset
-from ducklake_orch.airflow.events import report
+from ducklake_orch.airflow.base_operator import LakeOperator
 from ducklake_orch.airflow.hook import DEFAULT_CONN_ID
 from ducklake_orch.airflow.lineage import lineage
-from ducklake_orch.airflow.operator import LakeOperator
-from ducklake_orch.airflow.partitions import Keys, Partitioning, given_keys
-from ducklake_orch.airflow.spark import TaskSpark
-from ducklake_orch.airflow.work import Work
-from ducklake_orch.airflow.writing import Writing, reference
+from ducklake_orch.airflow.run_partition import Keys, Partitioning, given_keys
+from ducklake_orch.airflow.table_write import Writing, reference
+from ducklake_orch.airflow.task_run import Work
+from ducklake_orch.airflow.task_spark import TaskSpark
 from ducklake_orch.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -47,11 +47,11 @@ def doctor(
 def _checks(
     options: LakeOptions, loaded: "Loaded | None", problem: ConfigError | None, *, write: bool, every: bool
 ) -> Iterator[Check]:
-    from ducklake_orch.cli.checks.lake import Seen, catalog_checks, storage_check
-    from ducklake_orch.cli.checks.machine import BASIC_EXTENSIONS, machine_checks
+    from ducklake_orch.cli.checks.lake_access import Seen, catalog_checks, storage_check
     from ducklake_orch.cli.checks.probe import write_check
     from ducklake_orch.cli.checks.settings import setting_checks
-    from ducklake_orch.cli.checks.spark import spark_checks
+    from ducklake_orch.cli.checks.spark_session import spark_checks
+    from ducklake_orch.cli.checks.this_machine import BASIC_EXTENSIONS, machine_checks
 
     yield from machine_checks(loaded.config.required_extensions if loaded else BASIC_EXTENSIONS)
     yield from spark_checks()

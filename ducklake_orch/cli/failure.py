@@ -59,7 +59,7 @@ def our_error(error: Exception, options: "OutputOptions") -> DuckLakeOrchError:
     if isinstance(error, DuckLakeOrchError):
         return error
     if type(error).__module__.lstrip("_").startswith("duckdb") and options.known_config:
-        from ducklake_orch.engine.failures import classify
+        from ducklake_orch.engine.error_classes import classify
 
         return classify(error, options.known_config, "The command failed")
     message = f"{type(error).__name__}: {options.scrubber(str(error))}"

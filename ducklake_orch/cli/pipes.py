@@ -52,7 +52,7 @@ class Pipes:
         Args:
             *what: Values that distinguish this write from other writes of the step.
         """
-        from ducklake_orch.slices.vocabulary import bounded_key
+        from ducklake_orch.host_partitions.metadata_keys import bounded_key
 
         begun = self._step.get("began_in", self._context.run_id)
         whole = (self._made, self._partitions, self._step.get("step"), what)
@@ -90,7 +90,7 @@ class Pipes:
 
     def report(self, lake: "DuckLake", table: TableName, result: WriteResult) -> None:
         """Report the figures of a write."""
-        from ducklake_orch.slices.vocabulary import told_of
+        from ducklake_orch.host_partitions.metadata_keys import told_of
 
         columns = [
             {

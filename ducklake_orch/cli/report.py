@@ -11,7 +11,7 @@ from ducklake_orch.config.units import in_bytes
 from ducklake_orch.errors import ConfigError
 
 if TYPE_CHECKING:
-    from ducklake_orch.report.facts import LakeReport
+    from ducklake_orch.report.collect import LakeReport
 
 
 def report(

@@ -8,23 +8,23 @@ import dagster as dg
 from pydantic import Field
 
 from ducklake_orch.config.nearest import nearest
-from ducklake_orch.dagster import metadata
+from ducklake_orch.dagster import event_metadata
+from ducklake_orch.dagster.asset_settings import refuse_misspelt, snapshot_of
 from ducklake_orch.dagster.configuration import Strict
-from ducklake_orch.dagster.failures import failures
-from ducklake_orch.dagster.frames import nothing, wanted_kind
-from ducklake_orch.dagster.names import at_run_time, definition_of, described, described_input, table_of
-from ducklake_orch.dagster.owners import refuse_other_owners
-from ducklake_orch.dagster.partitions import slice_of
+from ducklake_orch.dagster.context_partitions import slice_of
+from ducklake_orch.dagster.input_frames import nothing, wanted_kind
+from ducklake_orch.dagster.output_run import commit_info, has_step, idempotency_key
 from ducklake_orch.dagster.resource import LakeResource
-from ducklake_orch.dagster.settings import refuse_misspelt, snapshot_of
-from ducklake_orch.dagster.work import commit_info, has_step, idempotency_key
+from ducklake_orch.dagster.table_names import at_run_time, definition_of, described, described_input, table_of
+from ducklake_orch.dagster.table_owners import refuse_other_owners
+from ducklake_orch.dagster.terminal_failure import failures
 from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.quoting import TableName, folded, literal
 from ducklake_orch.errors import ConfigError, DataError, ObjectNotFoundError, SnapshotChangedError
+from ducklake_orch.host_partitions import PartitionColumn, Slice, condition, partition_columns, partition_transforms
+from ducklake_orch.host_partitions.frame_kinds import read_as, typed
 from ducklake_orch.lake import DuckLake
 from ducklake_orch.results import CommitInfo, WriteResult
-from ducklake_orch.slices import PartitionColumn, Slice, condition, partition_columns, partition_transforms
-from ducklake_orch.slices.frames import read_as, typed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -160,7 +160,7 @@ class _Output:
                 **more,
             )
         except DataError:
-            self.details["schema_difference"] = metadata.difference(types, self._stored_types())
+            self.details["schema_difference"] = event_metadata.difference(types, self._stored_types())
             raise
 
     def _commit(self) -> CommitInfo:
@@ -178,9 +178,9 @@ class _Output:
 
     def report(self, result: WriteResult) -> None:
         """Add the figures of the write to the event log."""
-        found = metadata.write_metadata(self.lake, self.table, result)
-        if (lineage := self.said.get(metadata.LINEAGE)) is not None:
-            found[metadata.LINEAGE] = lineage
+        found = event_metadata.write_metadata(self.lake, self.table, result)
+        if (lineage := self.said.get(event_metadata.LINEAGE)) is not None:
+            found[event_metadata.LINEAGE] = lineage
         where = None
         if self.part is not None and self.columns is not None:
             where = condition(self.part, self.columns)
@@ -197,7 +197,7 @@ class _Output:
         else:
             found["dagster/row_count"] = self.lake.table(str(self.table)).count(snapshot=result.snapshot_id)
         if shown := self.said.get("preview"):
-            found["ducklake/preview"] = metadata.preview(
+            found["ducklake/preview"] = event_metadata.preview(
                 self.lake, self.table, result.snapshot_id, where, 5 if shown is True else int(shown)
             )
         self.context.add_output_metadata(found)
@@ -234,4 +234,4 @@ class _Output:
         is_whole = result.mode == "replace_where" and self.said.get("where") is None
         if len(part.cells) == 1 and is_whole and not result.replayed:
             return {part.texts[0]: result.rows_written}
-        return metadata.rows_per_partition(self.lake, self.table, result.snapshot_id, part, columns)
+        return event_metadata.rows_per_partition(self.lake, self.table, result.snapshot_id, part, columns)

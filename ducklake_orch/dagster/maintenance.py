@@ -10,13 +10,13 @@ import dagster as dg
 from pydantic import Field
 
 from ducklake_orch.config.maintenance import OPERATIONS, MaintenancePolicy, read_policy
+from ducklake_orch.dagster.check_results import figures_of, of_operation
 from ducklake_orch.dagster.configuration import Strict
-from ducklake_orch.dagster.failures import failures
-from ducklake_orch.dagster.grades import figures_of, of_operation
-from ducklake_orch.dagster.health import CONSISTENT, consistency_check
+from ducklake_orch.dagster.health_checks import CONSISTENT, consistency_check
+from ducklake_orch.dagster.maintenance_metadata import plan_metadata, report_metadata, step_check
 from ducklake_orch.dagster.op_outputs import KEPT, drop_op_outputs, refuse_below_floor
-from ducklake_orch.dagster.reports import plan_metadata, report_metadata, step_check
 from ducklake_orch.dagster.resource import LakeResource
+from ducklake_orch.dagster.terminal_failure import failures
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.lake import DuckLake
 from ducklake_orch.maintenance.selection import Selection

@@ -19,8 +19,8 @@ from ducklake_orch.config.tables import Family, UrlModel
 from ducklake_orch.dagster.catalogs import AnyCatalog
 from ducklake_orch.dagster.configuration import Part, Strict, given
 from ducklake_orch.dagster.policies import PoolPolicy, RetryPolicy
-from ducklake_orch.dagster.spark import session_of
-from ducklake_orch.dagster.step import Step
+from ducklake_orch.dagster.resource_spark import session_of
+from ducklake_orch.dagster.step_run import Step
 from ducklake_orch.dagster.storages import AnyStorage, DefaultStorage
 from ducklake_orch.engine.quoting import table_name
 from ducklake_orch.errors import ConfigError

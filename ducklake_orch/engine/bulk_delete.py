@@ -13,7 +13,7 @@ from uuid import uuid4
 import duckdb
 
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.error_classes import classify
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import identifier, literal
 

@@ -7,7 +7,7 @@ import duckdb
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.attach import secret_statements
 from ducklake_orch.engine.dialects import dialect_of
-from ducklake_orch.engine.failures import classify, create_database
+from ducklake_orch.engine.error_classes import classify, create_database
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.errors import (
     AuthenticationError,

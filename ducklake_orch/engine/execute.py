@@ -12,8 +12,8 @@ import duckdb
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.attach import Pin
-from ducklake_orch.engine.commit import Write, commit, end_users_commit, requires_message, roll_back
-from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.error_classes import classify
+from ducklake_orch.engine.exactly_once import Write, commit, end_users_commit, requires_message, roll_back
 from ducklake_orch.engine.floors import refuse_below_floor
 from ducklake_orch.engine.introspection import NO_SUMMARY, summary
 from ducklake_orch.engine.scripts import Command, redact, run_expanded, secrets_in, split

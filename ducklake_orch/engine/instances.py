@@ -22,8 +22,8 @@ from ducklake_orch.config.lake import LakeConfig, Scalar
 from ducklake_orch.config.units import parse_size
 from ducklake_orch.engine.attach import Pin, attach_statements, secret_statements, setting_statements
 from ducklake_orch.engine.connection import LakeConnection
+from ducklake_orch.engine.error_classes import run, run_setting
 from ducklake_orch.engine.extensions import load_extension
-from ducklake_orch.engine.failures import run, run_setting
 from ducklake_orch.engine.locks import LOCK_ALIAS
 from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.errors import PoolExhaustedError, SettingError

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import duckdb
 
 from ducklake_orch.config.nearest import nearest
-from ducklake_orch.engine.failures import KEYS_REMEDY
+from ducklake_orch.engine.error_classes import KEYS_REMEDY
 from ducklake_orch.engine.quoting import TableName, folded, identifier, literal
 from ducklake_orch.errors import ConfigError, MissingExtraError, UnsupportedStatementError
 

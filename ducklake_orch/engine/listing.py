@@ -7,7 +7,7 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine import instances
 from ducklake_orch.engine.diagnosis import diagnose
 from ducklake_orch.engine.dialects import dialect_of
-from ducklake_orch.engine.failures import run
+from ducklake_orch.engine.error_classes import run
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.errors import ConfigError, DuckLakeOrchError
 from ducklake_orch.results import LakeEntry

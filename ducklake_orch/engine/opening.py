@@ -16,7 +16,7 @@ from ducklake_orch.engine.attach import Pin, attach_statements
 from ducklake_orch.engine.connection import LakeConnection
 from ducklake_orch.engine.diagnosis import diagnose
 from ducklake_orch.engine.dialects import dialect_of
-from ducklake_orch.engine.failures import HALF_MADE, MISSING_LAKE_REMEDY, classify, run
+from ducklake_orch.engine.error_classes import HALF_MADE, MISSING_LAKE_REMEDY, classify, run
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import Instance
 from ducklake_orch.engine.locks import LOCK_ALIAS, Queue

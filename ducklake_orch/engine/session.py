@@ -15,7 +15,7 @@ from ducklake_orch.engine.attach import Pin
 from ducklake_orch.engine.connection import LakeConnection
 from ducklake_orch.engine.diagnosis import diagnose
 from ducklake_orch.engine.dialects import dialect_of
-from ducklake_orch.engine.failures import run
+from ducklake_orch.engine.error_classes import run
 from ducklake_orch.engine.instances import Instance
 from ducklake_orch.engine.locks import Check
 from ducklake_orch.engine.opening import attach, catalog_queue, enter, folders, refuse_missing

@@ -14,7 +14,7 @@ import duckdb
 
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.bulk_delete import delete_files
-from ducklake_orch.engine.commit import Write
+from ducklake_orch.engine.exactly_once import Write
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import exactly, literal
 from ducklake_orch.errors import DuckLakeOrchError

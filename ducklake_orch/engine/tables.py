@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ducklake_orch.config.lake import LakeConfig, Scalar
-from ducklake_orch.engine.commit import Write, commit, refuse_read_only, run_in
+from ducklake_orch.engine.exactly_once import Write, commit, refuse_read_only, run_in
 from ducklake_orch.engine.introspection import options as stored_options
 from ducklake_orch.engine.introspection import tables
 from ducklake_orch.engine.layout import column_comments, column_types, create_table_sql

@@ -288,7 +288,7 @@ class LakeHandle:
             from ducklake_orch.catalog.search import DuckDBFinder
 
             return DuckDBFinder()
-        from ducklake_orch.spark.finder import finder_of
+        from ducklake_orch.spark.row_finder import finder_of
 
         return finder_of(self.config, spark, engine)
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from ducklake_orch.maintenance.health_report import HealthReport
     from ducklake_orch.maintenance.results import MaintenancePlan, MaintenanceReport
-    from ducklake_orch.maintenance.run import Progress
-    from ducklake_orch.report.facts import LakeReport
+    from ducklake_orch.maintenance.run_plan import Progress
+    from ducklake_orch.report.collect import LakeReport
 
 
 class MaintenanceVerbs(LakeHandle):
@@ -47,7 +47,7 @@ class MaintenanceVerbs(LakeHandle):
             >>> [(step.operation, step.table) for step in plan.operations if step.action == "run"]
             []
         """
-        from ducklake_orch.maintenance.plan import plan_maintenance
+        from ducklake_orch.maintenance.make_plan import plan_maintenance
         from ducklake_orch.maintenance.selection import Selection
 
         chosen = read_policy(policy, self.config.maintenance)
@@ -92,7 +92,7 @@ class MaintenanceVerbs(LakeHandle):
             [('flush', 1, 'done')]
         """
         from ducklake_orch.maintenance.results import MaintenancePlan
-        from ducklake_orch.maintenance.run import maintain
+        from ducklake_orch.maintenance.run_plan import maintain
 
         chosen = {"operations": operations, "schemas": schemas, "tables": tables}
         if not isinstance(plan_or_policy, MaintenancePlan):
@@ -144,7 +144,7 @@ class MaintenanceVerbs(LakeHandle):
             >>> lake.report().to_html()[:15]
             '<!doctype html>'
         """
-        from ducklake_orch.report.facts import report
+        from ducklake_orch.report.collect import report
 
         if snapshots < 0:
             raise ConfigError(f"`snapshots` = {snapshots} is negative.", remedy="Say how many to list.")

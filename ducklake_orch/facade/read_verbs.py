@@ -74,7 +74,7 @@ class ReadVerbs(LakeHandle):
         selection = Selection(table_name(table), columns, where, snapshot, as_of)
         if spark is None:
             return read_arrow(self, selection)
-        from ducklake_orch.spark.read import read_table
+        from ducklake_orch.spark.read_frame import read_table
 
         return read_table(self, spark, selection, engine)
 
@@ -182,7 +182,7 @@ class ReadVerbs(LakeHandle):
             from ducklake_orch.catalog.feed import read_changes
 
             return read_changes(self, request)
-        from ducklake_orch.spark.feed import changes_frame
+        from ducklake_orch.spark.feed_frame import changes_frame
 
         return changes_frame(self, spark, request)
 

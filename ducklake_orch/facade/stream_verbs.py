@@ -142,6 +142,6 @@ class StreamVerbs(LakeHandle):
             >>> spark.read.format("ducklake").option("table", "orders").load().count()  # doctest: +SKIP
             3
         """
-        from ducklake_orch.spark.source import data_source
+        from ducklake_orch.spark.data_source import data_source
 
         spark.dataSource.register(data_source(self.config, name))

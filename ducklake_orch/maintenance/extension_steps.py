@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from ducklake_orch.catalog.metadata import Metadata, deletions_table, live, reading
-from ducklake_orch.engine.commit import Write, commit
+from ducklake_orch.engine.exactly_once import Write, commit
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.engine.session import Session, open_session
 from ducklake_orch.errors import DuckLakeOrchError, StalePlanError, TableDroppedError
-from ducklake_orch.maintenance.work import Done, Work
+from ducklake_orch.maintenance.step_context import Done, Work
 
 # Size and number of rows of files, by id.
 Files = dict[int, tuple[int, int]]

@@ -17,7 +17,6 @@ from ducklake_orch.config.units import in_words
 from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.stored_sizes import bytes_of
 from ducklake_orch.maintenance.census import Census, TableState, census, moment
-from ducklake_orch.maintenance.figures import counted
 from ducklake_orch.maintenance.health_report import (
     Grade,
     HealthFinding,
@@ -26,8 +25,9 @@ from ducklake_orch.maintenance.health_report import (
     TableHealth,
     worst,
 )
+from ducklake_orch.maintenance.lake_figures import counted
 from ducklake_orch.maintenance.lake_plan import retention
-from ducklake_orch.maintenance.runs import known_orphans, last_run
+from ducklake_orch.maintenance.run_log import known_orphans, last_run
 from ducklake_orch.maintenance.table_plan import merge_bins, target_size
 
 _MIB = 1024 * 1024

@@ -8,8 +8,8 @@ from typing import Any
 
 from ducklake_orch.config.units import in_bytes
 from ducklake_orch.maintenance.health_report import GRADES, HealthFinding, TableHealth
-from ducklake_orch.maintenance.runs import LastRun
-from ducklake_orch.report.facts import LakeReport
+from ducklake_orch.maintenance.run_log import LastRun
+from ducklake_orch.report.collect import LakeReport
 from ducklake_orch.report.history import KINDS, PERIODS
 from ducklake_orch.report.markup import Markup, sparkline, stacked_bars, tag, text
 from ducklake_orch.results import Snapshot

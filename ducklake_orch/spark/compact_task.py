@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ducklake_orch.catalog.lifecycle import BinJob, Compacted, compact_bin
-from ducklake_orch.spark.executor import EngineSpec, open_engine
+from ducklake_orch.spark.task_engine import EngineSpec, open_engine
 
 RESULT = "result"
 

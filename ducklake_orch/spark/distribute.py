@@ -6,8 +6,8 @@ from typing import Any
 from ducklake_orch.catalog.metadata import TableDef, free_name
 from ducklake_orch.catalog.parquet import PartitionKey, partition_keys
 from ducklake_orch.engine.quoting import folded, identifier
-from ducklake_orch.spark.murmur import bucket_of
-from ducklake_orch.spark.sql_text import name_sql
+from ducklake_orch.spark.bucket_hash import bucket_of
+from ducklake_orch.spark.spark_quoting import name_sql
 
 log = logging.getLogger("ducklake_orch")
 # Up to this many tasks, a file from each task in each partition costs less than a shuffle.

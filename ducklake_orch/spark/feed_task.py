@@ -18,8 +18,8 @@ from ducklake_orch.catalog.parquet import (
     read_columns,
     stored_columns,
 )
-from ducklake_orch.spark.executor import EngineSpec, open_engine
 from ducklake_orch.spark.read_task import ROWS_AT_ONCE, unless_gone
+from ducklake_orch.spark.task_engine import EngineSpec, open_engine
 from ducklake_orch.spark.types import exported
 
 

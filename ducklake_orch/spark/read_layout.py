@@ -18,7 +18,7 @@ from ducklake_orch.catalog.parquet import FileColumn, StoredColumn, known_column
 from ducklake_orch.catalog.scan import ScanPlan
 from ducklake_orch.engine.quoting import exactly, literal
 from ducklake_orch.errors import FileNotUsableError
-from ducklake_orch.spark.read_native import OWN_NAMES, RETENTION
+from ducklake_orch.spark.native_reader import OWN_NAMES, RETENTION
 
 # Narrower types that Spark reads as the type that a column was promoted to.
 _SIGNED, _UNSIGNED = ["TINYINT", "SMALLINT", "INTEGER"], ["UTINYINT", "USMALLINT", "UINTEGER"]

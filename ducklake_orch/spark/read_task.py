@@ -22,7 +22,7 @@ from ducklake_orch.catalog.parquet import (
 )
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.errors import FileNotUsableError
-from ducklake_orch.spark.executor import EngineSpec, open_engine
+from ducklake_orch.spark.task_engine import EngineSpec, open_engine
 from ducklake_orch.spark.types import exported
 
 ROWS_AT_ONCE = 16_384

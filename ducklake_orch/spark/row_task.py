@@ -14,7 +14,7 @@ from ducklake_orch.catalog.metadata import NewFile, TableDef
 from ducklake_orch.catalog.writing import write_files, write_known_rows
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.errors import DuckLakeOrchError, TerminalError
-from ducklake_orch.spark.executor import EngineSpec, open_engine
+from ducklake_orch.spark.task_engine import EngineSpec, open_engine
 
 RESULT = "result"
 _ROWS = "__ducklake_orch_rows"

@@ -12,13 +12,13 @@ from ducklake_orch.catalog.writing import FileQuery, Lent, staged, staged_sql, s
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.stored_files import remove_written
 from ducklake_orch.errors import DuckLakeOrchError
-from ducklake_orch.spark.carry import carried
-from ducklake_orch.spark.executor import writing_spec
-from ducklake_orch.spark.failures import in_our_words
-from ducklake_orch.spark.finder import MUCH
-from ducklake_orch.spark.reach import are_reached, check_reachable
+from ducklake_orch.spark.row_finder import MUCH
 from ducklake_orch.spark.row_task import RESULT, Queries, WriteTask, packed, unpack
-from ducklake_orch.spark.running import swept_if_it_fails, wait_for_others
+from ducklake_orch.spark.ship_code import carried
+from ducklake_orch.spark.spark_errors import in_our_words
+from ducklake_orch.spark.storage_access import are_reached, check_reachable
+from ducklake_orch.spark.task_cleanup import swept_if_it_fails, wait_for_others
+from ducklake_orch.spark.task_engine import writing_spec
 
 # The bytes that a task reads, unless one file is larger.
 _BYTES = 128 * 1024 * 1024

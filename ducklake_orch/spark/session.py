@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ducklake_orch.errors import MissingExtraError
-from ducklake_orch.spark.java import find_java
+from ducklake_orch.spark.java_home import find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

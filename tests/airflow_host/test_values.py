@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch.airflow import DuckLakeExecuteOperator, DuckLakeHook, DuckLakeWriteOperator
-from ducklake_orch.airflow.values import sql_value
+from ducklake_orch.airflow.sql_literals import sql_value
 from ducklake_orch.errors import ConfigError, DataError
 
 HALF = dt.timedelta(hours=12)

@@ -27,7 +27,7 @@ import pyarrow as pa
 from ducklake_orch import DuckLake, LakeConfig
 from ducklake_orch.catalog.commit import idempotency
 from ducklake_orch.catalog.metadata import Metadata
-from ducklake_orch.engine.commit import commit_through
+from ducklake_orch.engine.exactly_once import commit_through
 from ducklake_orch.engine.session import open_session
 from tests.benchmarks.bench_plan import database
 

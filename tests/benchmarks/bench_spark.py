@@ -20,7 +20,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from ducklake_orch import DuckLake
-from ducklake_orch.spark.java import find_java
+from ducklake_orch.spark.java_home import find_java
 
 ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"
 

@@ -41,7 +41,7 @@ def test_an_interrupt_right_after_commit_leaves_the_files(lake: DuckLake, monkey
         if point == "commit.after":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("ducklake_orch.engine.commit.fault_point", interrupt)
+    monkeypatch.setattr("ducklake_orch.engine.exactly_once.fault_point", interrupt)
     with pytest.raises(KeyboardInterrupt):
         lake.write(query("SELECT 2 AS i"), "t", mode="overwrite")
     monkeypatch.undo()

@@ -17,7 +17,7 @@ from ducklake_orch.catalog.commit import Everything, TableChange, commit_change,
 from ducklake_orch.catalog.commit.native_commit import _Commit
 from ducklake_orch.catalog.metadata import Metadata, transaction
 from ducklake_orch.engine import session as sessions
-from ducklake_orch.engine.commit import Write
+from ducklake_orch.engine.exactly_once import Write
 from ducklake_orch.engine.locks import NoQueue
 from ducklake_orch.engine.quoting import table_name
 from tests.backends import catalogs
@@ -88,7 +88,7 @@ def test_files_of_a_write_whose_fate_is_unknown_are_kept(
         if point == "commit.before":
             behind.proxy.lose_answer_to(b"COMMIT", stay_down=True)
 
-    monkeypatch.setattr("ducklake_orch.engine.commit.fault_point", lose)
+    monkeypatch.setattr("ducklake_orch.engine.exactly_once.fault_point", lose)
     with pytest.raises(errors.UnknownOutcomeError):
         once.write(ROW, "t", mode="append", idempotency_key="k")
     assert "are kept" in caplog.text

@@ -15,7 +15,7 @@ from ducklake_orch.catalog.commit import pin, unpin
 from ducklake_orch.catalog.lifecycle import delete_orphans, plan_orphans
 from ducklake_orch.catalog.lifecycle.orphans import Orphans
 from ducklake_orch.catalog.search import planning
-from ducklake_orch.engine.commit import Write
+from ducklake_orch.engine.exactly_once import Write
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.errors import ReadOnlyError, SharedDataPathError

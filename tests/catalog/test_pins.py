@@ -15,7 +15,7 @@ from ducklake_orch.catalog.commit.active_writes import TABLE, Pins
 from ducklake_orch.catalog.lifecycle.compaction import DuckDBCompactor
 from ducklake_orch.catalog.search import RowSearch, planning
 from ducklake_orch.catalog.verbs import ArrowRows, PlannedWrite, WriteRequest
-from ducklake_orch.engine.commit import Write
+from ducklake_orch.engine.exactly_once import Write
 from ducklake_orch.engine.quoting import table_name
 from ducklake_orch.errors import LakeLockedError
 from tests.backends import DUCKDB, POSTGRES, SQLITE, catalogs
@@ -151,7 +151,7 @@ def test_files_that_are_just_being_compacted_stay(
             noted_at_once()
             lake.write(rows(7), "t", mode="overwrite")
             for operation in ("expire", "cleanup", "orphans"):  # by another process that does not know of the run
-                monkeypatch.setattr("ducklake_orch.maintenance.run.only_runner", _alone)
+                monkeypatch.setattr("ducklake_orch.maintenance.run_plan.only_runner", _alone)
                 lake.maintain(ALL_OF_IT, [operation]).raise_for_error()
         return real(self, jobs, write_id)
 

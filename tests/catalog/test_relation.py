@@ -62,9 +62,9 @@ def test_no_nul_character_reaches_a_catalog() -> None:
 MERGES = """
 import json, sys
 from ducklake_orch import DuckLake, MaintenancePolicy
-from ducklake_orch.engine import commit
+from ducklake_orch.engine import exactly_once
 
-loaded, attempt = {}, commit._attempt
+loaded, attempt = {}, exactly_once._attempt
 
 def watched(transaction, session, write, *others):
     before = set(sys.modules)
@@ -73,7 +73,7 @@ def watched(transaction, session, write, *others):
     finally:
         loaded.setdefault(write.purpose, []).extend(set(sys.modules) - before)
 
-commit._attempt = watched
+exactly_once._attempt = watched
 lake = DuckLake.local("lake")
 policy = MaintenancePolicy.model_validate({"merge": {"min_files": 2, "engine": "duckdb"}})
 merged = lake.maintain(policy, ["merge"])

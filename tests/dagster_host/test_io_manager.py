@@ -14,7 +14,7 @@ from dagster_shared.libraries import DagsterLibraryRegistry
 
 import ducklake_orch
 from ducklake_orch.dagster import DuckLakeIOManager, DuckLakeResource, with_table_names
-from ducklake_orch.dagster.names import specs_of
+from ducklake_orch.dagster.table_names import specs_of
 from tests.dagster_host.conftest import central
 from tests.dagster_host.runs import failure_of, materialize_range, metadata_of
 

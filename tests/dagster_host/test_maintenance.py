@@ -11,7 +11,7 @@ import pytest
 from ducklake_orch import MaintenancePolicy
 from ducklake_orch.dagster import DuckLakeResource, build_health_checks, build_maintenance_definitions
 from ducklake_orch.errors import ConfigError, MaintenanceFloorError
-from ducklake_orch.maintenance.runs import only_runner
+from ducklake_orch.maintenance.run_log import only_runner
 from tests.dagster_host.runs import metadata_of
 from tests.refusal import refused
 

@@ -120,7 +120,7 @@ import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import DataFrame, SparkSession
 from ducklake_orch.dagster import DuckLakeIOManager, DuckLakeResource, SparkConfig
-from ducklake_orch.spark.java import find_java
+from ducklake_orch.spark.java_home import find_java
 
 kind, folder = sys.argv[1:]
 conf = {"spark.sql.shuffle.partitions": "3", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from ducklake_orch import CommitInfo, DuckLake, RetryPolicy, errors
-from ducklake_orch.engine.commit import LakeTransaction, Write, commit, commit_through
+from ducklake_orch.engine.exactly_once import LakeTransaction, Write, commit, commit_through
 from ducklake_orch.engine.session import Session, open_session
 from tests.backends import catalogs
 from tests.conftest import MakeLake
@@ -69,7 +69,7 @@ def test_a_commit_that_never_arrives_is_done_again(behind: Behind) -> None:
 def test_a_failure_in_words_nobody_knows_is_looked_up_all_the_same(
     behind: Behind, late: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ducklake_orch.engine.failures._COMPILED", [])  # a server that speaks another language
+    monkeypatch.setattr("ducklake_orch.engine.error_classes._COMPILED", [])  # a server that speaks another language
     if late is None:
         behind.proxy.lose_answer_to(b"COMMIT")
     else:

@@ -16,7 +16,7 @@ from ducklake_orch import DuckLake, MaintenancePolicy
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.errors import ConfigError, MaintenanceRunningError, ReadOnlyError, StatementError
 from ducklake_orch.maintenance.results import MaintenanceReport, PlannedStep
-from ducklake_orch.maintenance.work import Done, Work
+from ducklake_orch.maintenance.step_context import Done, Work
 from tests.backends import CROSS, LOCAL, MYSQL, POSTGRES, SQLITE, Backend, catalogs, in_every_run
 from tests.catalog.crashing import dies_at
 from tests.conftest import MakeLake
@@ -266,7 +266,7 @@ def test_the_run_can_end_at_the_first_failure(lake: DuckLake, monkeypatch: pytes
     def breaking(work: Work) -> Done:
         raise StatementError("it broke")
 
-    monkeypatch.setattr("ducklake_orch.maintenance.run.do", breaking)
+    monkeypatch.setattr("ducklake_orch.maintenance.run_plan.do", breaking)
     report = lake.maintain(KEEPING.model_copy(update={"on_error": "stop"}))
     told = [step.status for step in report.operations if step.status != "skipped"]
     assert told == ["failed"] + ["stopped"] * (len(told) - 1)

@@ -6,7 +6,7 @@ import urllib.request
 from pathlib import Path
 from typing import Self
 
-from ducklake_orch.spark.java import find_java
+from ducklake_orch.spark.java_home import find_java
 from tests.servers.base import LOOPBACK, Server, ServerProcess, accepts_connections, free_port
 
 

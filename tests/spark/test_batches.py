@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame, Observation, SparkSession, functions
 
 from ducklake_orch import DuckLake
 from ducklake_orch.errors import StatementError
-from ducklake_orch.spark import batches
-from ducklake_orch.spark.batches import in_batches, in_quick_batches
-from ducklake_orch.spark.carry import _forget_archives
-from ducklake_orch.spark.read_native import numbered
+from ducklake_orch.spark import arrow_batches
+from ducklake_orch.spark.arrow_batches import in_batches, in_quick_batches
+from ducklake_orch.spark.native_reader import numbered
+from ducklake_orch.spark.ship_code import _forget_archives
 
 BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -60,7 +60,7 @@ def test_batches_end_after_rows_of_a_known_length(spark: SparkSession, columns: 
 def test_batches_of_texts_are_as_long_as_there_is_memory_for(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, memory: int, longest: int
 ) -> None:
-    monkeypatch.setattr(batches, "_memory_of_a_task", lambda frame: memory)
+    monkeypatch.setattr(arrow_batches, "_memory_of_a_task", lambda frame: memory)
     frame = spark.range(0, 3_000, 1, 1).selectExpr("CAST(id AS STRING) AS s")
     assert max(lengths(in_quick_batches(frame))) == longest
 

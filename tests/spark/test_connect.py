@@ -8,7 +8,7 @@ from pathlib import Path
 PROGRAM = """
 import json, os, sys
 from ducklake_orch import DuckLake, errors
-from ducklake_orch.spark.java import find_java
+from ducklake_orch.spark.java_home import find_java
 
 find_java()
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -61,10 +61,10 @@ ALLOWED: dict[str, list[str]] = {
     "maintenance": [*BASE, *FACES, "spark"],
     "report": [*BASE, *FACES, "maintenance"],
     "facade": [*BASE, *FACES, "spark", "maintenance", "report"],
-    "slices": [*BASE, *FACES, "facade"],
-    "dagster": [*BASE, *FACES, "spark", "maintenance", "report", "facade", "slices"],
-    "airflow": [*BASE, *FACES, "spark", "maintenance", "report", "facade", "slices"],
-    "cli": [*BASE, *FACES, "spark", "maintenance", "report", "facade", "slices"],
+    "host_partitions": [*BASE, *FACES, "facade"],
+    "dagster": [*BASE, *FACES, "spark", "maintenance", "report", "facade", "host_partitions"],
+    "airflow": [*BASE, *FACES, "spark", "maintenance", "report", "facade", "host_partitions"],
+    "cli": [*BASE, *FACES, "spark", "maintenance", "report", "facade", "host_partitions"],
 }
 
 # What may be named for type checkers only (`if TYPE_CHECKING:`), beside what is allowed anyway.
@@ -77,16 +77,6 @@ FOR_TYPES: dict[str, list[str]] = {
 # Imports that break a rule, each with its reason. One that is no longer there fails, too.
 KNOWN: dict[tuple[str, str], str] = {
     ("spark/submit.py", "cli"): "the script that spark-submit runs: it is the command line `ducklake-orch write`",
-}
-
-# Basenames that occur more than twice, until their modules are renamed. None of them is in `catalog/`.
-REPEATED: dict[str, str] = {
-    "failures": "engine, spark, and both hosts classify failures of their own",
-    "frames": "the facade, the slices and both hosts",
-    "work": "maintenance and both hosts",
-    "health": "maintenance, Dagster's checks, the command",
-    "lake": "the facade, its configuration, the checks of `doctor`",
-    "spark": "both hosts, the checks of `doctor`",
 }
 
 
@@ -253,8 +243,7 @@ def test_no_basename_more_than_twice() -> None:
     counted = Counter(path.stem for path in files() if path.stem not in ("__init__", "__main__"))
     many = {name for name, count in counted.items() if count > 2}
     places = {name: [path.as_posix() for path in files() if path.stem == name] for name in sorted(many)}
-    assert many == set(REPEATED), places
-    assert not [one for name in many for one in places[name] if one.startswith("catalog/")], places
+    assert not many, places
 
 
 @pytest.mark.parametrize("name", FACES)

@@ -17,7 +17,7 @@ def run(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
 
 
-LIGHT = ["ducklake_orch", "ducklake_orch.config", "ducklake_orch.errors", "ducklake_orch.slices"]
+LIGHT = ["ducklake_orch", "ducklake_orch.config", "ducklake_orch.errors", "ducklake_orch.host_partitions"]
 
 
 @pytest.mark.parametrize("modules", [LIGHT, CONFIG])

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from ducklake_orch.errors import ConfigError
-from ducklake_orch.slices.key_text import is_moment, key_of_text, key_of_time
+from ducklake_orch.host_partitions.key_text import is_moment, key_of_text, key_of_time
 
 BERLIN = ZoneInfo("Europe/Berlin")
 

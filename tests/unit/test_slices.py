@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 from ducklake_orch.errors import ConfigError
-from ducklake_orch.slices import (
+from ducklake_orch.host_partitions import (
     Key,
     Slice,
     Window,

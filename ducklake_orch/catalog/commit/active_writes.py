@@ -19,8 +19,8 @@ import duckdb
 
 from ducklake_orch.catalog.metadata import Metadata, MetadataTransaction, OwnTable, text
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.commit import Write
 from ducklake_orch.engine.dialects import dialect_of
+from ducklake_orch.engine.exactly_once import Write
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.errors import DuckLakeOrchError
 

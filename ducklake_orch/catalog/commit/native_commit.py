@@ -25,7 +25,7 @@ from ducklake_orch.catalog.metadata import (
     Token,
     format_tokens,
 )
-from ducklake_orch.engine.commit import Write, commit_through
+from ducklake_orch.engine.exactly_once import Write, commit_through
 from ducklake_orch.engine.session import Session
 from ducklake_orch.engine.stored_files import remove_superseded
 from ducklake_orch.errors import StalePlanError

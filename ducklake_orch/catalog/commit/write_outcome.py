@@ -8,7 +8,7 @@ from ducklake_orch.catalog.commit import idempotency
 from ducklake_orch.catalog.commit.table_change import Committed
 from ducklake_orch.catalog.metadata import Metadata, NewFile, TableDef
 from ducklake_orch.catalog.parquet import key_name, partition_keys
-from ducklake_orch.engine.commit import Write
+from ducklake_orch.engine.exactly_once import Write
 from ducklake_orch.results import PartitionWritten, WriteResult
 
 log = logging.getLogger("ducklake_orch")

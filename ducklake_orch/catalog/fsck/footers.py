@@ -8,7 +8,7 @@ from ducklake_orch.catalog.fsck.local_copy import LocalCopy
 from ducklake_orch.catalog.metadata import ROW_ID_FIELD, ColumnDef
 from ducklake_orch.catalog.parquet import FileColumn, file_columns, holds
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.error_classes import classify
 from ducklake_orch.engine.quoting import exactly, literal
 from ducklake_orch.errors import AuthenticationError, TransientError
 

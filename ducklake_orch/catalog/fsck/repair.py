@@ -8,8 +8,8 @@ from ducklake_orch.catalog.fsck.repair_list import REPAIRS
 from ducklake_orch.catalog.fsck.repairs import Repair, Rows
 from ducklake_orch.catalog.metadata import NOW, MetadataTransaction, format_tokens
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.commit import Write, commit_through
 from ducklake_orch.engine.dialects import dialect_of
+from ducklake_orch.engine.exactly_once import Write, commit_through
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.engine.session import open_session
 from ducklake_orch.results import CommitInfo

@@ -28,8 +28,8 @@ from ducklake_orch.catalog.fsck.repair import ask_files, mend
 from ducklake_orch.catalog.fsck.repairs import Rows
 from ducklake_orch.catalog.fsck.storage import list_storage
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.commit import refuse_read_only
-from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.error_classes import classify
+from ducklake_orch.engine.exactly_once import refuse_read_only
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.engine.session import open_metadata
 from ducklake_orch.results import Finding, FsckReport

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from ducklake_orch.catalog.fsck.footers import for_each
 from ducklake_orch.catalog.fsck.local_copy import LocalCopy
 from ducklake_orch.catalog.metadata import Metadata
-from ducklake_orch.engine.failures import run
+from ducklake_orch.engine.error_classes import run
 from ducklake_orch.engine.quoting import exactly, literal
 
 

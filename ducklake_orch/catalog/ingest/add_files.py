@@ -20,7 +20,7 @@ from ducklake_orch.catalog.ingest.file_inspection import inspect_files
 from ducklake_orch.catalog.metadata import NewFile, Paths, TableDef, reading
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
-from ducklake_orch.engine.commit import Write, refuse_managed, refuse_read_only, refuse_without_message
+from ducklake_orch.engine.exactly_once import Write, refuse_managed, refuse_read_only, refuse_without_message
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import TableName

@@ -12,7 +12,7 @@ import duckdb
 from ducklake_orch.catalog.metadata import NULL_FOLDER, NewFile, TableDef, path_text
 from ducklake_orch.catalog.parquet import partition_keys
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.error_classes import classify
 from ducklake_orch.engine.quoting import exactly, literal
 from ducklake_orch.errors import DataError, StorageError
 

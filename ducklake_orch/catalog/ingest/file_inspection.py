@@ -24,7 +24,7 @@ from ducklake_orch.catalog.metadata import (
 )
 from ducklake_orch.catalog.parquet import FileColumn, Footer, Shape, constant_stats, read_footers
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.error_classes import classify
 from ducklake_orch.engine.quoting import folded
 from ducklake_orch.errors import DataError, PartitionMismatchError, UnsupportedStatementError
 

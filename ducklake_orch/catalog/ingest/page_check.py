@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import duckdb
 
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.error_classes import classify
 from ducklake_orch.engine.quoting import exactly, literal
 from ducklake_orch.errors import AuthenticationError, FileNotUsableError, TransientError
 

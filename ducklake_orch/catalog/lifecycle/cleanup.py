@@ -13,7 +13,7 @@ from ducklake_orch.catalog.metadata import Metadata, MetadataTransaction, canoni
 from ducklake_orch.catalog.search import planning
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.bulk_delete import delete_files
-from ducklake_orch.engine.commit import Write, commit_through, refuse_read_only
+from ducklake_orch.engine.exactly_once import Write, commit_through, refuse_read_only
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.session import open_session
 

@@ -18,8 +18,8 @@ from ducklake_orch.catalog.metadata import Metadata, TableDef, TableHistory
 from ducklake_orch.catalog.scan import name_mappings
 from ducklake_orch.catalog.search import planning
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.commit import Write, refuse_read_only
-from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.error_classes import classify
+from ducklake_orch.engine.exactly_once import Write, refuse_read_only
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.session import open_session

@@ -23,7 +23,7 @@ from ducklake_orch.catalog.metadata import (
     format_tokens,
 )
 from ducklake_orch.catalog.parquet import FileLife
-from ducklake_orch.engine.commit import Write, commit_through
+from ducklake_orch.engine.exactly_once import Write, commit_through
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.session import Session
 

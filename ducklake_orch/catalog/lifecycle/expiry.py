@@ -22,7 +22,7 @@ from ducklake_orch.catalog.metadata import (
     text,
 )
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.commit import Write, commit_through, refuse_read_only
+from ducklake_orch.engine.exactly_once import Write, commit_through, refuse_read_only
 from ducklake_orch.engine.session import open_session
 
 SCHEDULED = {"data_file_id": "BIGINT", "path": "VARCHAR", "path_is_relative": "BOOLEAN"}

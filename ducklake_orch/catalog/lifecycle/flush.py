@@ -26,8 +26,8 @@ from ducklake_orch.catalog.parquet import FileLife
 from ducklake_orch.catalog.search import planning
 from ducklake_orch.catalog.writing import write_delete_file
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.commit import Write, refuse_read_only
-from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.error_classes import classify
+from ducklake_orch.engine.exactly_once import Write, refuse_read_only
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import TableName

@@ -23,8 +23,8 @@ from ducklake_orch.catalog.metadata import Metadata, canonical, origin, paths_of
 from ducklake_orch.catalog.search import planning
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.bulk_delete import delete_files
-from ducklake_orch.engine.commit import refuse_read_only
-from ducklake_orch.engine.failures import run
+from ducklake_orch.engine.error_classes import run
+from ducklake_orch.engine.exactly_once import refuse_read_only
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import exactly, literal
 from ducklake_orch.errors import SharedDataPathError, StorageError

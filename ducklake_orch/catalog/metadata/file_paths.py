@@ -12,7 +12,7 @@ import duckdb
 
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.urls import scheme_of, shown
-from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.error_classes import classify
 from ducklake_orch.engine.quoting import exactly, literal
 from ducklake_orch.errors import ConfigError, DuplicateFileError, FileNotUsableError
 

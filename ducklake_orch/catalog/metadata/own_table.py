@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from ducklake_orch.catalog.metadata.snapshot_reader import Metadata
 from ducklake_orch.catalog.metadata.transaction import MetadataTransaction
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.commit import Write, commit_through
 from ducklake_orch.engine.dialects import dialect_of
+from ducklake_orch.engine.exactly_once import Write, commit_through
 from ducklake_orch.engine.session import Session, open_session
 
 

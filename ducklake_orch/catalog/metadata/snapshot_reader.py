@@ -20,7 +20,7 @@ from ducklake_orch.catalog.metadata.table_reader import build_columns, read_tabl
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.dialects import dialect_of
-from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.error_classes import classify
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.session import Session, open_metadata
 from ducklake_orch.engine.snapshots import metadata

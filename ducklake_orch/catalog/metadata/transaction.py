@@ -13,8 +13,8 @@ import duckdb
 from ducklake_orch.catalog.metadata.snapshot_reader import Metadata
 from ducklake_orch.catalog.metadata.staged_rows import Relation
 from ducklake_orch.catalog.metadata.table_model import SnapshotRow
-from ducklake_orch.engine.commit import Write
-from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.error_classes import classify
+from ducklake_orch.engine.exactly_once import Write
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.engine.session import Session

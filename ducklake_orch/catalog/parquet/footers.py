@@ -18,7 +18,7 @@ from ducklake_orch.catalog.metadata import ColumnDef, ColumnStats, duckdb_type
 from ducklake_orch.catalog.parquet.file_schema import FileColumn, file_columns
 from ducklake_orch.catalog.parquet.geometry_bounds import geometry_stats
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.error_classes import classify
 from ducklake_orch.engine.quoting import exactly, literal
 from ducklake_orch.errors import AuthenticationError, DuckLakeOrchError, FileNotUsableError, TransientError
 

@@ -26,7 +26,7 @@ from ducklake_orch.catalog.scan.predicate import parse_predicate
 from ducklake_orch.catalog.scan.table_summary import snapshot_of
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.dialects import dialect_of
-from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.error_classes import classify
 from ducklake_orch.engine.opening import catalog_queue
 from ducklake_orch.engine.quoting import TableName, folded, identifier
 from ducklake_orch.engine.session import Session

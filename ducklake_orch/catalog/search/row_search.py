@@ -17,7 +17,7 @@ from ducklake_orch.catalog.search.row_plan import RowPlan
 from ducklake_orch.catalog.search.row_positions import Finder, Hits, placed_sql
 from ducklake_orch.catalog.writing import FileQuery, Loss, explain
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.error_classes import classify
 from ducklake_orch.engine.quoting import identifier
 
 # A file that has lost more than this share of its rows is rewritten.

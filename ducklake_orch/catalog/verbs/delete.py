@@ -9,7 +9,7 @@ from ducklake_orch.catalog.search import Finder, Hits, Losses, RowPlan
 from ducklake_orch.catalog.verbs.row_change import RowRequest, change_rows
 from ducklake_orch.catalog.writing import FileQuery, Workers
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.commit import refuse_managed
+from ducklake_orch.engine.exactly_once import refuse_managed
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.results import WriteResult

@@ -19,7 +19,7 @@ from ducklake_orch.catalog.metadata import NewFile
 from ducklake_orch.catalog.search import Finder, Hits, RowSearch, Turns, plan_rows, planning, session_of, union_sql
 from ducklake_orch.catalog.writing import FileQuery, Workers, write_known_rows
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.commit import Write
+from ducklake_orch.engine.exactly_once import Write
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.retry import NO_LIMIT, retrying

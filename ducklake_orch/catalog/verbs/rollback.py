@@ -13,8 +13,8 @@ from ducklake_orch.catalog.parquet import read_columns, same_sql, short, state_s
 from ducklake_orch.catalog.verbs.rollback_plan import FilesAt, RollbackPlan, plan_rollback
 from ducklake_orch.catalog.writing import explain, write_known_rows
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.commit import Write, refuse_read_only, refuse_without_message
-from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.error_classes import classify
+from ducklake_orch.engine.exactly_once import Write, refuse_read_only, refuse_without_message
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import TableName, identifier

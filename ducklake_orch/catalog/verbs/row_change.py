@@ -38,7 +38,7 @@ from ducklake_orch.catalog.search import (
 from ducklake_orch.catalog.writing import FileQuery, Lent, Workers, write_files, write_known_rows
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
-from ducklake_orch.engine.commit import Write, refuse_read_only, refuse_without_message
+from ducklake_orch.engine.exactly_once import Write, refuse_read_only, refuse_without_message
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.retry import by_plan, retrying

@@ -12,7 +12,7 @@ from ducklake_orch.catalog.search import DuckDBFinder, Finder
 from ducklake_orch.catalog.writing import FewRows, RowsInside, Workers, few_at_most, few_rows, source_of, write_files
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.dialects import dialect_of
-from ducklake_orch.engine.failures import classify
+from ducklake_orch.engine.error_classes import classify
 from ducklake_orch.errors import DuckLakeOrchError
 
 _ROWS = "__ducklake_orch_source"

@@ -10,7 +10,7 @@ from ducklake_orch.catalog.verbs.row_change import RowRequest, change_rows
 from ducklake_orch.catalog.writing import FileQuery, Workers
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
-from ducklake_orch.engine.commit import refuse_managed
+from ducklake_orch.engine.exactly_once import refuse_managed
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import folded, identifier
 from ducklake_orch.errors import ConfigError, ObjectNotFoundError

@@ -35,8 +35,8 @@ from ducklake_orch.catalog.verbs.row_source import Job, Rows, Written
 from ducklake_orch.catalog.verbs.write_request import WriteRequest
 from ducklake_orch.catalog.writing import check_layout, columns_of, commented, evolved, new_table, row_limit
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.commit import Write, refuse_managed, refuse_read_only, refuse_without_message
 from ducklake_orch.engine.dialects import dialect_of
+from ducklake_orch.engine.exactly_once import Write, refuse_managed, refuse_read_only, refuse_without_message
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.retry import by_plan, retrying

@@ -32,7 +32,7 @@ def write_check(config: LakeConfig) -> Check:
     """Write an object below the data path and delete it. The check names the files that could not be deleted."""
     import duckdb
 
-    from ducklake_orch.engine.failures import classify
+    from ducklake_orch.engine.error_classes import classify
     from ducklake_orch.engine.instances import start_instance
 
     if config.data_path is None:

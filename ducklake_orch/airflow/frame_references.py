@@ -1,0 +1,86 @@
+"""References to rows, which tasks pass on instead of frames, and the frames that the next task reads from them."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ducklake_orch.airflow.hook import DuckLakeHook
+from ducklake_orch.airflow.task_spark import TaskSpark
+from ducklake_orch.catalog.feed import OWN_COLUMNS
+from ducklake_orch.engine.quoting import folded
+from ducklake_orch.errors import ConfigError, SnapshotNotFoundError
+from ducklake_orch.host_partitions.frame_kinds import as_kind, check_kind, read_as
+from ducklake_orch.lake import DuckLake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_KEYS = {"ducklake_conn_id", "table", "snapshot_id", "where"}
+
+
+def is_reference(value: Any) -> bool:
+    """Return whether a value is a reference that a ducklake-orch task returned."""
+    return isinstance(value, Mapping) and _KEYS <= value.keys() and value.get("schema_version") == 1
+
+
+def read_reference(reference: Mapping[str, Any], kind: str = "arrow", *, spark: TaskSpark | None = None) -> Any:
+    """Read the rows that a task has written, as of its snapshot.
+
+    If the task appended, they are the rows that it added. If it wrote in another mode, they are the rows of its
+    partitions, or of the whole table if it has none.
+
+    Args:
+        reference: The reference that the task returned.
+        kind: `arrow`, `spark`, `pandas`, `polars`, `lazy`, `reader` or `duckdb`.
+        spark: The session of the task; by default the hook's.
+    """
+    if not is_reference(reference):
+        raise ConfigError("This is no reference to rows of a lake.", remedy="Give what a task of a lake returned.")
+    check_kind(kind, "`read`")
+    hook = DuckLakeHook(ducklake_conn_id=str(reference["ducklake_conn_id"]))
+    table, snapshot = str(reference["table"]), int(reference["snapshot_id"])
+    session = spark.session if spark is not None else hook.spark
+    where = reference["where"]
+    try:
+        if reference.get("mode") == "append":
+            if reference.get("rows_written") or reference.get("replayed"):
+                return _added(hook.lake(), kind, table, session, snapshot)
+            where = "false"  # it committed no snapshot, and the one that it names is of another write
+        return read_as(hook.lake(), kind, table, session, where=where, snapshot=snapshot)
+    except SnapshotNotFoundError:
+        failure = SnapshotNotFoundError(
+            f"Snapshot {snapshot}, as of which `{table}` was handed on, has expired.",
+            remedy="Clear the task that wrote it, or keep snapshots for longer.",
+        )
+    raise failure
+
+
+def _added(lake: DuckLake, kind: str, table: str, session: "Callable[[], SparkSession]", snapshot: int) -> Any:
+    """Read the rows that an append added, which are all changes of its snapshot."""
+    names = {folded(column.name) for column in lake.table(table).schema()}
+    if taken := names & set(OWN_COLUMNS):
+        raise ConfigError(
+            f"`{table}` has a column `{min(taken)}`: which rows a task has added to it cannot be read.",
+            remedy="Rename the column, or read the table in the next task: DuckLakeHook().read(…).",
+        )
+    if kind == "spark":
+        return lake.changes(table, snapshot, snapshot, spark=session()).drop(*OWN_COLUMNS)
+    return as_kind(kind, lake.changes(table, snapshot, snapshot).drop_columns(list(OWN_COLUMNS)))
+
+
+def resolved(value: Any, kind: Callable[[], str], spark: TaskSpark, read: list[str]) -> Any:
+    """Return a value with frames in place of references: the value, or its items as of mapped tasks, can be one.
+
+    Args:
+        value: The value.
+        kind: Returns the kind of the frames.
+        spark: The session of the task.
+        read: A list to which the names of the tables are added.
+    """
+    if is_reference(value):
+        read.append(str(value["table"]))
+        return read_reference(value, kind(), spark=spark)
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping):
+        items = list(value) if not isinstance(value, Sequence) or type(value).__name__.startswith("Lazy") else value
+        if any(is_reference(item) for item in items):
+            return [resolved(item, kind, spark, read) for item in items]
+    return value

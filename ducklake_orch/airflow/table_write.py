@@ -1,0 +1,130 @@
+"""Writes a frame to a table: the rows it replaces, the commit message, and the reference for the next task."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ducklake_orch.airflow.hook import DuckLakeHook, replayed
+from ducklake_orch.airflow.run_partition import Partitioning
+from ducklake_orch.airflow.task_run import Work
+from ducklake_orch.config.nearest import nearest
+from ducklake_orch.engine.quoting import TableName, folded, table_name
+from ducklake_orch.errors import ConfigError, ObjectNotFoundError
+from ducklake_orch.host_partitions import PartitionColumn, Slice, condition, partition_columns, partition_transforms
+from ducklake_orch.host_partitions.frame_kinds import typed
+from ducklake_orch.results import WriteResult
+
+log = logging.getLogger("ducklake_orch")
+WRITE_MODES = ("overwrite", "append", "merge", "overwrite_partitions", "replace_where", "error", "ignore")
+# A result lists at most this many partitions.
+_LISTED = 100
+
+
+@dataclass(frozen=True)
+class Writing:
+    """How a task writes to a table.
+
+    Attributes:
+        table: The table.
+        mode: What happens to the existing rows; by default those of the run's partitions, or all, are replaced.
+        partitioning: How the run's partitions are found in the table.
+        idempotency_key: A key to use instead of the task's.
+        more: Further arguments of `DuckLake.write`.
+    """
+
+    table: str
+    mode: str | None = None
+    partitioning: Partitioning = field(default_factory=Partitioning)
+    idempotency_key: str | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    def write(self, hook: DuckLakeHook, data: Any, part: Slice | None, work: Work) -> dict[str, Any]:
+        """Write a frame, and return the reference that the next task and the event get."""
+        table, mode = table_name(self.table), self._mode()
+        if data is None:
+            raise ConfigError(f"Task `{work.task_id}` has no rows for `{table}`: it returned None.", remedy=_RETURN)
+        more: dict[str, Any] = {name: value for name, value in self.more.items() if value is not None}
+        where: str | None = None
+        if part is not None:
+            data, where, transforms = self._slice(hook, data, table, part, work)
+            more = ({"partition_by": transforms} if transforms else {}) | more
+            if mode in ("overwrite", "replace_where"):
+                more["where"] = self._replaced(mode, where, work)
+                mode = "replace_where"
+        what = f"{mode} to {table}"
+        result = hook.lake().write(
+            data,
+            str(table),
+            mode=mode,
+            idempotency_key=self.idempotency_key or work.idempotency_key(str(table)),
+            commit=work.commit_info(what, part.texts if part else None),
+            **more,
+        )
+        if result.replayed:
+            log.warning(replayed(result))
+        else:
+            log.info("%s", result)
+        return reference(hook, result, part, where)
+
+    def _mode(self) -> str:
+        mode = self.mode or "overwrite"
+        if mode not in WRITE_MODES:
+            raise ConfigError(f"`mode` = {mode!r} is unknown.", remedy=nearest(str(mode), WRITE_MODES))
+        return mode
+
+    def _slice(
+        self, hook: DuckLakeHook, data: Any, table: TableName, part: Slice, work: Work
+    ) -> tuple[Any, str, list[str] | None]:
+        """Return the frame, the condition of the partitions, and the partitioning of a new table."""
+        data, types = typed(data)
+        there = _stored_types(hook, table)
+        known = {folded(name) for name in there}
+        types = there | {name: kind for name, kind in types.items() if folded(name) not in known}
+        columns = self.columns(f"Task `{work.task_id}`", part, types)
+        return data, condition(part, columns), None if there else partition_transforms(part, columns)
+
+    def _replaced(self, mode: str, part: str, work: Work) -> str:
+        """Return the condition of the replaced rows: those of the partitions that also match `where`, if given."""
+        given = self.more.get("where")
+        if given is None:
+            return part
+        if mode != "replace_where":
+            raise ConfigError(
+                f"Task `{work.task_id}` has `where` = {given!r}, and replaces all rows of its partitions.",
+                remedy='Add mode="replace_where": then it replaces only those that match.',
+            )
+        return f"({part}) AND ({given}\n)"  # a condition can end with a comment
+
+    def columns(self, what: str, part: Slice, types: Mapping[str, str]) -> dict[str, PartitionColumn]:
+        """Find the columns that hold the keys."""
+        found = partition_columns(what, part.dimensions, self.partitioning.expr, types)
+        self.partitioning.check(what, part, found)
+        return found
+
+
+def reference(hook: DuckLakeHook, result: WriteResult, part: Slice | None, where: str | None) -> dict[str, Any]:
+    """Return the reference that a task passes on instead of rows: where they are, and what the write did."""
+    written = result.to_dict()
+    keys = part.texts if part else []
+    return {
+        "schema_version": 1,
+        "operation": "write",
+        "ducklake_conn_id": hook.get_conn_id(),
+        "lake": hook.lake().config.name,
+        "where": where,
+        "partition_keys": keys[:_LISTED],
+        "partition_count": max(len(keys), len(written["partitions"])),
+        **written,
+        "partitions": written["partitions"][:_LISTED],
+    }
+
+
+def _stored_types(hook: DuckLakeHook, table: TableName) -> dict[str, str]:
+    try:
+        return {column.name: column.type for column in hook.lake().table(str(table)).schema()}
+    except ObjectNotFoundError:
+        return {}
+
+
+_RETURN = "Return a frame: of Spark, pandas, Polars, Arrow or DuckDB."

@@ -1,0 +1,192 @@
+"""A sensor that reports changes in a lake that no Dagster run wrote."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from ducklake_orch.catalog.metadata import changes_rows, parse_tokens, quoted_path
+from ducklake_orch.dagster.outside_changes import changed_keys, may_become
+from ducklake_orch.dagster.sensor_cursor import LIMIT, Cursor, bounded
+from ducklake_orch.dagster.table_names import Assets, plain_metadata, specs_of, table_named
+from ducklake_orch.engine.quoting import TableName
+from ducklake_orch.errors import ConfigError, DuckLakeOrchError
+from ducklake_orch.host_partitions.metadata_keys import table_address
+from ducklake_orch.lake import DuckLake
+from ducklake_orch.results import Snapshot, Table
+
+
+def ducklake_snapshot_sensor(
+    assets: Assets,
+    *,
+    lake: str = "lake",
+    name: str = "ducklake_snapshots",
+    job: Any = None,
+    schema: str = "main",
+    minimum_interval_seconds: int = 60,
+    default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.STOPPED,
+) -> dg.SensorDefinition:
+    """Return a sensor for assets whose tables are also written outside Dagster.
+
+    The sensor remembers the last snapshot that it has seen. If rows of a table have changed since without a Dagster
+    run, it observes the asset with the snapshot as data version, once for each partition with such rows. If a job is
+    given, it requests one run of the job for each instead. Rows of a partition that does not exist yet (today's, for
+    example) are reported once the partition exists. Compactions and flushes are not changes.
+
+    Args:
+        assets: The assets; the IO manager's rules name their tables.
+        lake: The key of the lake's resource.
+        name: The name of the sensor.
+        job: The job to run instead of an observation.
+        schema: Schema of assets whose key names none.
+        minimum_interval_seconds: The interval between two ticks.
+        default_status: Whether the sensor runs without being started in the UI.
+    """
+    specs = specs_of(assets)
+    if not specs:
+        raise ConfigError("The sensor has no assets.", remedy="Give it those whose tables others write.")
+
+    @dg.sensor(
+        name=name,
+        job=job,
+        required_resource_keys={lake},
+        minimum_interval_seconds=minimum_interval_seconds,
+        default_status=default_status,
+        description=f"Changes in the lake `{lake}` by others than Dagster.",
+    )
+    def look(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        found: DuckLake = getattr(context.resources, lake).lake()
+        if not (latest := found.snapshots(1)):
+            return dg.SkipReason(f"The lake `{found.config.name}` does not exist yet: the first write creates it.")
+        newest, before = latest[0].snapshot_id, Cursor.read(context.cursor)
+        if before is None or newest < before.snapshot:
+            # A lake that was created anew has lower snapshot ids: the sensor begins with it again.
+            context.update_cursor(str(Cursor(newest)))
+            return dg.SkipReason(f"It begins at snapshot {newest}.")
+        seen = before.snapshot
+        if newest == seen and not before.pending:
+            return dg.SkipReason(f"Snapshot {newest} has been seen.")
+        # Snapshot ids have no gaps except for expired ones, so the difference bounds the number.
+        recent = found.snapshots(newest - seen) if newest > seen else []
+        foreign = [one for one in recent if one.snapshot_id > seen and not _is_known(one)]
+        changes = _Changes(context, found, found.tables(), foreign, before.pending)
+        events = [
+            event for spec in specs for event in changes.of_asset(spec, table_named(spec.key, spec.metadata, schema))
+        ]
+        cursor = str(Cursor(newest, changes.pending))
+        if not events:
+            context.update_cursor(cursor)
+            return dg.SkipReason(f"Snapshots {seen + 1} to {newest} are of Dagster, or of other tables.")
+        if job is None:
+            return dg.SensorResult(asset_events=events, cursor=cursor)
+        partitioned = {spec.key for spec in specs if spec.partitions_def is not None}
+        requests = [_request(name, one) for one in events if one.partition or one.asset_key not in partitioned]
+        if len(requests) < len(events):
+            context.log.warning("Of which partitions some changes are is not known: no run is asked for.")
+        return dg.SensorResult(run_requests=requests, cursor=cursor)
+
+    return look
+
+
+class _Changes:
+    """The changes since the last tick that no Dagster run wrote.
+
+    Args:
+        context: The tick.
+        lake: The lake.
+        tables: The tables of the lake.
+        foreign: The snapshots that no Dagster run committed, newest first.
+        waiting: By asset, keys of earlier changes that had no partition.
+
+    Attributes:
+        pending: By asset, keys that still have no partition.
+    """
+
+    def __init__(
+        self,
+        context: dg.SensorEvaluationContext,
+        lake: DuckLake,
+        tables: Sequence[Table],
+        foreign: Sequence[Snapshot],
+        waiting: Mapping[str, Mapping[str, int]],
+    ) -> None:
+        self._context = context
+        self._lake = lake
+        self._tables = tables
+        self._foreign = foreign
+        self._waiting = waiting
+        self.pending: dict[str, Mapping[str, int]] = {}
+
+    def of_asset(self, spec: dg.AssetSpec, name: TableName) -> Iterator[dg.AssetObservation]:
+        """Return one observation for each changed partition, or one for the asset."""
+        table = next((one for one in self._tables if name.names(one.schema, one.table)), None)
+        changed = [one for one in self._foreign if table is not None and _changes(one, table)]
+        said: dict[str, Any] = {"dagster/table_name": table_address(self._lake, name)}
+        if changed:
+            said["ducklake/snapshots"] = len(changed)
+            said["ducklake/author"] = ", ".join(sorted({one.author for one in changed if one.author})) or "unknown"
+        for key, snapshot in self._keys(spec, name, changed).items():
+            yield dg.AssetObservation(
+                spec.key,
+                partition=key,
+                metadata={**said, "ducklake/snapshot_id": snapshot},
+                tags={"dagster/data_version": str(snapshot)},
+            )
+
+    def _keys(self, spec: dg.AssetSpec, name: TableName, changed: Sequence[Snapshot]) -> Mapping[str | None, int]:
+        """Return the changed partitions, each with its last snapshot. The key None stands for the whole asset."""
+        definition, newest = spec.partitions_def, changed[0].snapshot_id if changed else 0
+        if definition is None:
+            return {None: newest} if changed else {}
+        asset = spec.key.to_user_string()
+        keys, unknown = dict(self._waiting.get(asset, {})), False
+        if changed:
+            try:
+                keys |= dict.fromkeys(self._changed_keys(spec, definition, name, changed), newest)
+            except DuckLakeOrchError as error:
+                if error.retryable:
+                    raise
+                unknown = True
+                self._context.log.warning(f"`{asset}` changed; which of its partitions did is not known: {error}")
+        if not keys:
+            return {None: newest} if unknown else {}  # listing the keys of all partitions can be slow
+        there = set(definition.get_partition_keys(dynamic_partitions_store=self._context.instance))
+        later = {key: snapshot for key, snapshot in keys.items() if key not in there and may_become(definition, key)}
+        self.pending[asset] = bounded(later)
+        if len(later) > LIMIT:
+            self._context.log.warning(f"`{asset}`: of {len(later)} keys without a partition, {LIMIT} are remembered.")
+        found: dict[str | None, int] = {None: newest} if unknown else {}
+        return found | {key: keys[key] for key in sorted(there & keys.keys())}
+
+    def _changed_keys(
+        self, spec: dg.AssetSpec, definition: dg.PartitionsDefinition, name: TableName, changed: Sequence[Snapshot]
+    ) -> Collection[str]:
+        what, expression = f"Asset `{spec.key.to_user_string()}`", plain_metadata(spec.metadata).get("partition_expr")
+        snapshots = [one.snapshot_id for one in changed]
+        keys = changed_keys(self._lake, str(name), what, definition, expression, snapshots)
+        if keys.left_out:
+            self._context.log.warning(f"{what}: {keys.left_out} values of changed rows can be no partition's key.")
+        return keys.found
+
+
+def _request(sensor: str, event: dg.AssetObservation) -> dg.RunRequest:
+    snapshot = str(event.metadata["ducklake/snapshot_id"].value)
+    what = event.asset_key.to_user_string()
+    return dg.RunRequest(
+        run_key=f"{sensor}:{snapshot}:{what}:{event.partition or ''}",
+        partition_key=event.partition,
+        tags={"ducklake/snapshot_id": snapshot, "ducklake/asset": what},
+    )
+
+
+def _is_known(snapshot: Snapshot) -> bool:
+    """Return whether a Dagster run committed a snapshot, or maintenance, which changes no rows."""
+    return isinstance(snapshot.extra, dict) and not snapshot.extra.keys().isdisjoint({"dagster", "maintenance"})
+
+
+def _changes(snapshot: Snapshot, table: Table) -> bool:
+    """Return whether a snapshot changed rows of a table or created it."""
+    made = quoted_path(table.schema, table.table).lower()
+    tokens = parse_tokens(",".join(snapshot.changes))
+    is_new = any(one.kind == "created_table" and (one.name or "").lower() == made for one in tokens)
+    return is_new or changes_rows(snapshot.changes, table.table_id)

@@ -1,0 +1,97 @@
+"""Builds the metadata of events about writes."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from ducklake_orch.engine.quoting import TableName, folded
+from ducklake_orch.host_partitions import PartitionColumn, Slice, condition
+from ducklake_orch.host_partitions.metadata_keys import told_of
+from ducklake_orch.results import Column, WriteResult
+
+if TYPE_CHECKING:
+    from ducklake_orch.lake import DuckLake
+
+# One query counts the rows of this many partitions.
+_AT_ONCE = 200
+# Column lineage is known to the user only, who gives it in the metadata of the asset.
+LINEAGE = "dagster/column_lineage"
+
+
+def write_metadata(lake: "DuckLake", table: TableName, result: WriteResult) -> dict[str, Any]:
+    """Return the metadata that every write has."""
+    columns = lake.table(str(table)).schema(snapshot=result.snapshot_id)
+    return {**told_of(lake, table, result), "dagster/column_schema": column_schema(columns)}
+
+
+def column_schema(columns: list[Column]) -> dg.TableSchema:
+    """Return the columns as a Dagster schema; partition columns have a tag."""
+    return dg.TableSchema(
+        [
+            dg.TableColumn(
+                column.name,
+                column.type,
+                description=column.comment,
+                constraints=dg.TableColumnConstraints(nullable=column.nullable),
+                tags={"partition": column.partition} if column.partition else {},
+            )
+            for column in columns
+        ]
+    )
+
+
+def rows_per_partition(
+    lake: "DuckLake", table: TableName, snapshot: int, part: Slice, columns: Mapping[str, PartitionColumn]
+) -> dict[str, int]:
+    """Count the rows of each partition at a snapshot."""
+    each = list(part.each())
+    counts: dict[str, int] = {}
+    with lake.connect(read_only=True, snapshot=snapshot) as con:
+        for first in range(0, len(each), _AT_ONCE):
+            some = each[first : first + _AT_ONCE]
+            filters = ", ".join(f"count(*) FILTER (WHERE {condition(one, columns)})" for _, one in some)
+            together = Slice(part.dimensions, frozenset(cell for _, one in some for cell in one.cells))
+            query = f"SELECT {filters} FROM {table.sql(lake.config.alias)} WHERE {condition(together, columns)}"
+            found = con.execute(query).fetchall()[0]
+            counts |= dict(zip((key for key, _ in some), found, strict=True))
+    return counts
+
+
+def preview(
+    lake: "DuckLake", table: TableName, snapshot: int, where: str | None, rows: int
+) -> dg.MarkdownMetadataValue:
+    """Return up to `rows` rows as a table in Markdown."""
+    with lake.connect(read_only=True, snapshot=snapshot) as con:
+        found = con.execute(f"SELECT * FROM {table.sql(lake.config.alias)} WHERE {where or 'true'} LIMIT {int(rows)}")
+        names = [column[0] for column in found.description or []]
+        return as_table(names, found.fetchall())
+
+
+def difference(data: Mapping[str, str], table: Mapping[str, str]) -> dg.MarkdownMetadataValue:
+    """Return the columns that differ between data and a table, as a table in Markdown.
+
+    Args:
+        data: Types of the data's columns by name.
+        table: Types of the table's columns by name.
+    """
+    given = {folded(name): kind for name, kind in data.items()}
+    there = {folded(name): kind for name, kind in table.items()}
+    names = {folded(name): name for name in (*data, *table)}
+    lines = [
+        (name, given.get(key, "not there"), there.get(key, "not there"))
+        for key, name in names.items()
+        if given.get(key) != there.get(key)
+    ]
+    return as_table(["column", "in the data", "in the table"], lines)
+
+
+def as_table(head: Sequence[str], lines: Iterable[Sequence[Any]]) -> dg.MarkdownMetadataValue:
+    """Return a table in Markdown."""
+    rows = [head, ["---"] * len(head), *lines]
+    return dg.MetadataValue.md("\n".join("| " + " | ".join(_cell(value) for value in row) + " |" for row in rows))
+
+
+def _cell(value: Any) -> str:
+    text = "" if value is None else str(value)
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")[:200]

@@ -1,0 +1,104 @@
+"""Asset checks for the health of tables and for the consistency of the lake (fsck)."""
+
+from collections.abc import Iterator, Sequence
+
+import dagster as dg
+
+from ducklake_orch.dagster.check_results import LAKE_METRICS, TABLE_METRICS, figures_of
+from ducklake_orch.dagster.table_names import Assets, specs_of, table_named
+from ducklake_orch.dagster.terminal_failure import failures
+from ducklake_orch.engine.quoting import TableName
+from ducklake_orch.errors import ObjectNotFoundError
+from ducklake_orch.lake import DuckLake
+from ducklake_orch.maintenance.selection import Selection
+from ducklake_orch.results import Finding
+
+CONSISTENT = "consistent"
+# A check result shows this many findings.
+_SHOWN = 20
+
+
+def build_health_checks(
+    assets: Assets,
+    *,
+    lake: str = "lake",
+    schema: str = "main",
+    fsck: bool = True,
+) -> list[dg.AssetChecksDefinition]:
+    """Return checks of the tables of assets and of their lake, graded by the policy of the lake.
+
+    Each table is checked for small files, files per partition, deleted rows and inlined rows. The lake is checked for
+    the number and age of its snapshots and for files that await deletion; its key is `<lake>/health`. A figure that
+    reaches the first threshold of the policy is a warning, and the second threshold an error. One step computes all
+    health checks.
+
+    Args:
+        assets: The assets; the IO manager's rules name their tables.
+        lake: The key of the lake's resource.
+        schema: Schema of assets whose key names none.
+        fsck: Also check that `lake.fsck()` finds nothing.
+    """
+    specs = specs_of(assets)
+    tables = {spec.key: table_named(spec.key, spec.metadata, schema) for spec in specs}
+    itself = dg.AssetKey([lake, "health"])
+    checks = [dg.AssetCheckSpec(metric, asset=key) for key in tables for metric in TABLE_METRICS]
+    checks += [dg.AssetCheckSpec(metric, asset=itself) for metric in LAKE_METRICS]
+
+    # `can_subset`: a job that selects some assets runs only their checks.
+    @dg.multi_asset_check(name=f"{lake}_health", specs=checks, required_resource_keys={lake}, can_subset=True)
+    def healthy(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        with failures("The health of the lake was not looked at", {}):
+            found: DuckLake = getattr(context.resources, lake).lake()
+            found.ensure_exists()
+            health = found.health()
+            for key, metrics in _chosen(context).items():
+                selection = Selection()
+                if key in tables:
+                    _refuse_missing(found, tables[key])
+                    selection = Selection(tables=[str(tables[key])])
+                for metric in metrics:
+                    yield figures_of(health, metric, selection).check(metric, key)
+
+    if not fsck:
+        return [healthy]
+    consistency = [dg.AssetCheckSpec(CONSISTENT, asset=key) for key in tables]
+
+    @dg.multi_asset_check(name=f"{lake}_fsck", specs=consistency, required_resource_keys={lake}, can_subset=True)
+    def consistent(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        with failures("The lake was not checked", {}):
+            report = getattr(context.resources, lake).lake().fsck()
+        for key in _chosen(context):
+            # A finding without a table concerns all tables.
+            yield consistency_check([one for one in report.findings if one.table in (None, str(tables[key]))], key)
+
+    return [healthy, consistent]
+
+
+def consistency_check(findings: Sequence[Finding], asset: dg.AssetKey | None = None) -> dg.AssetCheckResult:
+    """Return the findings of fsck as the result of a check. Findings of severity `info` pass."""
+    wrong = [one for one in findings if one.severity != "info"]
+    error = any(one.severity == "error" for one in wrong)
+    shown = [f"- {one}\n  - {one.effect}\n  - {one.remedy}" for one in wrong[:_SHOWN]]
+    return dg.AssetCheckResult(
+        passed=not wrong,
+        check_name=CONSISTENT,
+        asset_key=asset,
+        severity=dg.AssetCheckSeverity.ERROR if error else dg.AssetCheckSeverity.WARN,
+        metadata={
+            "ducklake/findings": len(wrong),
+            **({"ducklake/report": dg.MetadataValue.md("\n".join(shown))} if shown else {}),
+        },
+    )
+
+
+def _chosen(context: dg.AssetCheckExecutionContext) -> dict[dg.AssetKey, list[str]]:
+    """Return the selected checks of a run, by asset."""
+    found: dict[dg.AssetKey, list[str]] = {}
+    for one in sorted(context.selected_asset_check_keys):
+        found.setdefault(one.asset_key, []).append(one.name)
+    return found
+
+
+def _refuse_missing(lake: DuckLake, table: TableName) -> None:
+    if not lake.exists(str(table)):
+        raise ObjectNotFoundError(f"Lake `{lake.config.name}` has no table `{table}`.", remedy="Materialize its asset.")

@@ -1,0 +1,133 @@
+"""Finds the asset or op that owns a table, and refuses a second one that would replace its rows."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import dagster as dg
+
+from ducklake_orch.catalog.commit import last_commits
+from ducklake_orch.dagster.output_run import ASSET_KEY, asset_of, has_step
+from ducklake_orch.dagster.table_names import (
+    plain_metadata,
+    refuse_two_keys,
+    replaces,
+    shared,
+    stores_nothing,
+    table_named,
+)
+from ducklake_orch.engine.quoting import TableName
+from ducklake_orch.errors import ConfigError, LakeNotFoundError
+from ducklake_orch.lake import DuckLake
+
+
+def refuse_shared_tables(definitions: dg.Definitions) -> dg.Definitions:
+    """Return the definitions, or refuse them if several assets of a `DuckLakeIOManager` are the same table.
+
+    Args:
+        definitions: All definitions of a code location.
+
+    Raises:
+        ConfigError: If assets are the same table; the error names them and the table.
+    """
+    from ducklake_orch.dagster.io_manager import DuckLakeIOManager
+
+    graph = definitions.get_repository_def().asset_graph
+    for name, manager in (definitions.resources or {}).items():
+        if isinstance(manager, DuckLakeIOManager):
+            refuse_two_keys(_stored_by(graph, name), manager.schema_)
+    return definitions
+
+
+def refuse_other_owners(
+    context: dg.OutputContext, lake: DuckLake, table: TableName, said: Mapping[str, Any], schema: str
+) -> int | None:
+    """Refuse an output whose table belongs to another asset or op, before anything is written.
+
+    Other assets are those of the code location, as far as the run knows it, and the last asset that wrote the table.
+
+    Args:
+        context: The output.
+        lake: The lake.
+        table: The table of the output.
+        said: The metadata of its definition and of its run.
+        schema: Schema of assets whose key names none.
+
+    Returns:
+        If no asset has written the table yet, the snapshot at which that was checked. Another asset can write between
+        the check and the write, so the write must expect this snapshot.
+    """
+    if not has_step(context):
+        return None
+    if not context.has_asset_key:
+        if said.get("table") and replaces(said):
+            _refuse_other_steps(context, table)
+        return None
+    for graph in _graphs(context):
+        if graph.has(context.asset_key):
+            refuse_two_keys(_stored_by(graph, graph.get(context.asset_key).io_manager_key, table, schema), schema)
+    if not replaces(said):
+        return None
+    mine, earlier = context.asset_key.to_user_string(), said.get("renamed_from") or []
+    known = [name[:100] for name in (mine, *([earlier] if isinstance(earlier, str) else earlier))]
+    if (last := _last_asset(lake, table)) is None:
+        at = next((one.snapshot_id for one in lake.snapshots(1)), 0)
+        if (last := _last_asset(lake, table)) is None:
+            return at
+    if last not in known:
+        raise shared(table, [mine, last])
+    return None
+
+
+def _last_asset(lake: DuckLake, table: TableName) -> str | None:
+    """Return the last asset that wrote a table, cut to 100 characters."""
+    try:
+        there = next(one.table_id for one in lake.tables() if table.names(one.schema, one.table))
+    except (StopIteration, LakeNotFoundError):
+        return None
+    last = last_commits(lake.reading(), [there], ASSET_KEY).get(there)
+    return None if last is None else asset_of(last.key)
+
+
+def _graphs(context: dg.OutputContext) -> Iterator[Any]:
+    """Return the asset graphs that a run knows: that of its job and, in a code location, that of all definitions."""
+    step = context.step_context
+    yield step.job_def.asset_layer.asset_graph
+    repository = step.job.get_repository_definition()
+    if repository is not None:
+        yield repository.asset_graph
+
+
+def _stored_by(
+    graph: Any, io_manager_key: str, table: TableName | None = None, schema: str = "main"
+) -> Iterator[tuple[dg.AssetKey, Mapping[str, Any]]]:
+    """Return the assets that an IO manager stores; if a table is given, only the assets of that table."""
+    for key in graph.materializable_asset_keys:
+        node = graph.get(key)
+        if node.io_manager_key != io_manager_key or stores_nothing(node.assets_def, key):
+            continue
+        if table is None or table.names(*table_named(key, node.metadata, schema)):
+            yield key, node.metadata
+
+
+def _refuse_other_steps(context: dg.OutputContext, table: TableName) -> None:
+    """Refuse a table that several steps of a run replace: ops with the same metadata, or copies of a mapped op."""
+    step = context.step_context
+    same = [
+        f"{key}.{output.name}"
+        for key, other in step.execution_plan.step_dict_by_key.items()
+        for output in other.step_outputs
+        if output.properties.asset_key is None
+        and str(_said(step.job_def, other, output.name).get("table") or "").lower() == table.table.lower()
+    ]
+    mapped = context.mapping_key is not None or "[" in (context.step_key or "")
+    if mapped or len(same) > 1:
+        raise ConfigError(
+            f"Output `{context.name}` of step `{context.step_key}` replaces the table `{table}`, as other steps of the"
+            " run do.",
+            remedy="Leave `table` out of its metadata: each output gets a table of its own. Or say"
+            ' {"write_mode": "append"}.',
+        )
+
+
+def _said(job: Any, step: Any, output: str) -> Mapping[str, Any]:
+    return plain_metadata(job.get_node(step.node_handle).definition.output_def_named(output).metadata or {})

@@ -1,0 +1,67 @@
+"""Plan maintenance from one state of the catalog without changing anything (`lake.plan_maintenance`)."""
+
+import logging
+
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.config.maintenance import MaintenancePolicy
+from ducklake_orch.maintenance.census import Census, census
+from ducklake_orch.maintenance.lake_options import with_lake_options
+from ducklake_orch.maintenance.lake_plan import plan_clean_up, plan_expiry, plan_orphan_search
+from ducklake_orch.maintenance.results import MaintenancePlan, PlannedStep
+from ducklake_orch.maintenance.run_log import last_served
+from ducklake_orch.maintenance.selection import Selection, warn
+from ducklake_orch.maintenance.table_plan import TABLE_OPERATIONS, TablePlanner
+
+log = logging.getLogger("ducklake_orch")
+
+
+def plan_maintenance(
+    config: LakeConfig, policy: MaintenancePolicy, selection: Selection, *, distributed: bool = False
+) -> MaintenancePlan:
+    """Plan maintenance; see `DuckLake.plan_maintenance`."""
+    with census(config, f"Planning the maintenance of lake `{config.name}`") as state:
+        known = [table.name for table in state.tables]
+        selection.refuse_unknown(known, config.name)
+        warnings = _clock_warnings(state, policy, selection)
+        policy, sources = with_lake_options(state.metadata, policy, warnings)
+        warnings += warn(policy, known, config.name)
+        steps = _of_tables(state, policy, selection, distributed)
+        steps += [plan_expiry(state, policy, sources["expire"])] if selection.wants("expire") else []
+        steps += [plan_clean_up(state, policy, sources["cleanup"], warnings)] if selection.wants("cleanup") else []
+        latest = state.latest.snapshot_id
+        lake_id = state.metadata.lake_id(), state.metadata.snapshot_time(latest)
+    steps += plan_orphan_search(config, policy, sources["orphans"], state.at) if selection.wants("orphans") else []
+    return MaintenancePlan(config.name, latest, state.at, policy, steps, warnings, lake_id)
+
+
+def _clock_warnings(state: Census, policy: MaintenancePolicy, selection: Selection) -> list[str]:
+    """Return warnings about this host's clock, if any operation depends on ages."""
+    goes = {
+        "expire": policy.expire.enabled,
+        "cleanup": policy.cleanup.enabled,
+        "orphans": policy.orphans.action != "off",
+    }
+    if not any(acts and selection.wants(operation) for operation, acts in goes.items()):
+        return []
+    found = state.clock.refuse_wrong(force=policy.force)
+    for one in found:
+        log.warning("lake `%s`: %s", state.metadata.config.name, one)
+    return found
+
+
+def _of_tables(state: Census, policy: MaintenancePolicy, selection: Selection, distributed: bool) -> list[PlannedStep]:
+    steps: list[PlannedStep] = []
+    room = policy.merge.max_files_per_run
+    served = last_served(state.metadata)
+    # Least recently served tables first, so that a run's limit does not keep the same tables waiting every time.
+    for table in sorted(state.tables, key=lambda one: served.get(str(one.name), 0)):
+        if selection.wants_table(table.name):
+            planner = TablePlanner(state, table, policy.of_table(*table.name), room, distributed=distributed)
+            steps += _of_table(planner, selection)
+            room = planner.room
+    return steps
+
+
+def _of_table(planner: TablePlanner, selection: Selection) -> list[PlannedStep]:
+    found = {operation: planner.plan(operation) for operation in TABLE_OPERATIONS if selection.wants(operation)}
+    return [step for steps in found.values() for step in steps]

@@ -1,0 +1,176 @@
+"""Record runs of maintenance in a ducklake-orch table in the catalog, and allow one run at a time: `only_runner`."""
+
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import duckdb
+
+from ducklake_orch.catalog.metadata import Metadata, MetadataTransaction, OwnTable, text
+from ducklake_orch.catalog.search import planning
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.dialects import dialect_of
+from ducklake_orch.engine.error_classes import run
+from ducklake_orch.engine.instances import start_instance
+from ducklake_orch.engine.locks import LOCK_ALIAS, Check, Queue
+from ducklake_orch.engine.quoting import literal
+from ducklake_orch.errors import LakeLockedError, MaintenanceRunningError
+from ducklake_orch.results import Result
+
+TABLE = OwnTable(
+    "ducklake_orch_runs",
+    "run_id VARCHAR(64) NOT NULL PRIMARY KEY, host VARCHAR(255) NOT NULL, process BIGINT NOT NULL,"
+    " started_at BIGINT NOT NULL, ended_at BIGINT, status VARCHAR(16) NOT NULL, summary TEXT",
+)
+_LOCK, _NOTING = "maintenance", "noting a run of maintenance"
+RUNNING = "running"
+# Runs are recorded for 90 days.
+_KEPT = 90 * 86400 * 1_000_000
+# The number of runs that are searched for earlier results.
+_LOOKED_AT = 1000
+_COLUMNS = "run_id, host, process, started_at, ended_at, status, summary"
+
+
+@dataclass(frozen=True)
+class LastRun(Result):
+    """A run of maintenance.
+
+    Attributes:
+        ended_at: When it ended; None while it runs, or if its process died.
+        status: `running`, or how it ended.
+        summary: The figures of the run.
+    """
+
+    run_id: str
+    host: str
+    process: int
+    started_at: datetime
+    ended_at: datetime | None
+    status: str
+    summary: dict[str, Any]
+
+    @property
+    def owner(self) -> str:
+        """The process that runs it, and since when."""
+        age = int((datetime.now(UTC) - self.started_at).total_seconds())
+        return f"process {self.process} on {self.host}, since {self.started_at:%Y-%m-%d %H:%M:%S} UTC ({age} s)"
+
+
+def last_run(metadata: Metadata) -> LastRun | None:
+    """Return the latest run, if there is one."""
+    return next(iter(latest_runs(metadata, 1)), None)
+
+
+def known_orphans(metadata: Metadata) -> Mapping[str, int]:
+    """Return the orphaned files that the last run with an orphan search left; other runs do not search."""
+    return next((found for run in latest_runs(metadata, _LOOKED_AT) if (found := run.summary.get("orphans"))), {})
+
+
+def last_served(metadata: Metadata) -> dict[str, int]:
+    """Return, by table, the number of the last run that served it; higher is later."""
+    runs = reversed(latest_runs(metadata, _LOOKED_AT))
+    return {table: number for number, run in enumerate(runs, 1) for table in run.summary.get("served", ())}
+
+
+def latest_runs(metadata: Metadata, limit: int) -> list[LastRun]:
+    """Return runs, the latest first."""
+    if not TABLE.is_there(metadata):
+        return []
+    name = metadata.dialect.table(TABLE.name)
+    columns = metadata.dialect.texts(_COLUMNS.split(", "))
+    sql = f"select {columns} from {name} order by started_at desc limit {limit}"
+    return [_run([text(cell) for cell in row]) for row in metadata.rows(metadata.dialect.query(sql))]
+
+
+def _run(row: Sequence[str | None]) -> LastRun:
+    run_id, host, process, started, ended, status, summary = row
+    times = [None if one is None else datetime.fromtimestamp(int(one) / 1e6, UTC) for one in (started, ended)]
+    return LastRun(
+        run_id or "",
+        host or "",
+        int(process or 0),
+        times[0] or datetime.now(UTC),
+        times[1],
+        status or "",
+        json.loads(summary or "{}"),
+    )
+
+
+@contextmanager
+def only_runner(config: LakeConfig) -> Iterator[Check]:
+    """Hold the maintenance lock of a lake for a block; yield a function that raises if the lock was lost.
+
+    If the holder dies, the operating system or the server releases the lock at once.
+
+    Raises:
+        MaintenanceRunningError: When another process holds it; the message names the process and since when.
+    """
+    with ExitStack() as held:
+        queue = _maintenance_lock(config, held)
+        try:
+            still_held = held.enter_context(queue.hold("maintenance", 0))
+        except LakeLockedError as error:
+            failure = _running(config, error)
+        else:
+            yield still_held
+            return
+    raise failure
+
+
+def _maintenance_lock(config: LakeConfig, held: ExitStack) -> Queue:
+    """Return the maintenance lock; on a server it has its own connection."""
+    dialect = dialect_of(config)
+
+    def connect() -> duckdb.DuckDBPyConnection:
+        instance = start_instance(config)
+        held.callback(instance.close, config)
+        attach = dialect.metadata_attach(LOCK_ALIAS, read_only=False)
+        run(instance.root, attach, config, f"Opening the lock of lake `{config.name}` failed")
+        instance.queue_attached = True
+        return instance.root
+
+    return dialect.named_lock(connect, _LOCK)
+
+
+def _running(config: LakeConfig, error: LakeLockedError) -> MaintenanceRunningError:
+    with planning(config, "Looking for who maintains the lake", reads=True) as metadata:
+        last = last_run(metadata)
+    owner = last.owner if last is not None and last.status == RUNNING else error.message
+    return MaintenanceRunningError(
+        f"Lake `{config.name}` is being maintained already: {owner}.",
+        remedy="Wait for that run; if its process dies, the lock is free.",
+    )
+
+
+def note_begin(config: LakeConfig, run_id: str) -> None:
+    """Record the start of a run; delete the oldest records, and mark runs that never ended as died."""
+
+    def work(transaction: MetadataTransaction) -> None:
+        now = _now()
+        transaction.change(TABLE.name, f"UPDATE {{}} SET status = 'died' WHERE status = '{RUNNING}'")
+        transaction.change(TABLE.name, f"DELETE FROM {{}} WHERE started_at < {now - _KEPT}")
+        values = ", ".join(map(literal, (run_id, socket.gethostname()[:200], os.getpid(), now, None, RUNNING, None)))
+        transaction.change(TABLE.name, f"INSERT INTO {{}} ({_COLUMNS}) VALUES ({values})")
+
+    TABLE.write(config, _NOTING, work)
+
+
+def note_end(config: LakeConfig, run_id: str, status: str, summary: Mapping[str, Any]) -> None:
+    """Record the end of a run."""
+    told = dialect_of(config).text_literal(json.dumps(summary))
+
+    def work(transaction: MetadataTransaction) -> None:
+        values = f"ended_at = {_now()}, status = {literal(status)}, summary = {told}"
+        transaction.change(TABLE.name, f"UPDATE {{}} SET {values} WHERE run_id = {literal(run_id)}")
+
+    TABLE.write(config, _NOTING, work)
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,202 @@
+"""Run a maintenance plan step by step (`lake.maintain`); a failed step does not affect the others."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+from uuid import uuid4
+
+from ducklake_orch.catalog.search import planning
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.config.maintenance import MaintenancePolicy
+from ducklake_orch.engine.error_classes import classify
+from ducklake_orch.engine.exactly_once import refuse_read_only
+from ducklake_orch.engine.quoting import TableName, table_name
+from ducklake_orch.errors import ConfigError, DuckLakeOrchError, ObjectNotFoundError, StalePlanError, TableDroppedError
+from ducklake_orch.maintenance.lake_figures import Figures, figures
+from ducklake_orch.maintenance.results import (
+    REPORT,
+    MaintenancePlan,
+    MaintenanceReport,
+    PlannedStep,
+    Status,
+    StepReport,
+)
+from ducklake_orch.maintenance.run_limits import Stop, listening
+from ducklake_orch.maintenance.run_log import note_begin, note_end, only_runner
+from ducklake_orch.maintenance.run_step import do
+from ducklake_orch.maintenance.step_context import Work
+from ducklake_orch.maintenance.table_plan import TABLE_OPERATIONS
+
+log = logging.getLogger("ducklake_orch")
+# Called with each step before it runs, and with its report afterwards.
+Progress = Callable[[PlannedStep], None]
+
+
+def maintain(
+    config: LakeConfig,
+    plan: MaintenancePlan,
+    *,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    spark: Any = None,
+) -> MaintenanceReport:
+    """Run a plan; see `DuckLake.maintain`."""
+    plan.policy.refuse_below_floors()
+    _refuse_another_lake(config, plan)
+    run = _Run(config, plan, progress or (lambda _: None), spark)
+    if dry_run:
+        steps = [_report(step, "planned" if step.action == "run" else "skipped") for step in plan.operations]
+        return run.report(steps, plan.snapshot, dry_run=True)
+    refuse_read_only(config, "maintenance")
+    if spark is None and any(step.engine == "spark" for step in plan.operations):
+        raise ConfigError(
+            "The plan has steps for Spark.", remedy="Give the session: `maintain(…, spark=spark)`, or `--spark`."
+        )
+    with only_runner(config) as still_alone, listening(run.stop):
+        return run.all(still_alone)
+
+
+def _refuse_another_lake(config: LakeConfig, plan: MaintenancePlan) -> None:
+    """Refuse the plan of another lake, because plans identify tables, files and snapshots by ids that every lake has.
+
+    A copy of a catalog has the identity of the original; the plan's snapshot tells them apart once one of them has new
+    commits.
+    """
+    with planning(config, "Comparing the plan with the lake") as metadata:
+        lake_id, made_at = metadata.lake_id(), metadata.snapshot_time(plan.snapshot)
+        ahead = plan.snapshot > metadata.latest().snapshot_id
+    planned_id, planned_time = plan.lake_id
+    # A snapshot that has expired since the plan proves nothing.
+    if lake_id != planned_id or ahead or (made_at is not None and made_at != planned_time):
+        raise ConfigError(
+            f"The plan was made for another lake (`{plan.lake}`, {planned_id}), not for `{config.name}` ({lake_id}).",
+            remedy="Plan with the lake that is maintained: `lake.maintain(lake.plan_maintenance(…))`.",
+        )
+
+
+class _Run:
+    """One run of a plan."""
+
+    def __init__(self, config: LakeConfig, plan: MaintenancePlan, progress: Progress, spark: Any) -> None:
+        limits = {name: getattr(plan.policy, name) for name in ("memory_limit", "threads", "temp_directory")}
+        self._config = config.model_copy(update={name: value for name, value in limits.items() if value is not None})
+        self._plan = plan
+        self._progress = progress
+        self._spark = spark
+        self._id = uuid4().hex
+        self._started_at = datetime.now(UTC)
+        self.stop = Stop(plan.policy)
+
+    def all(self, still_alone: Callable[[], None]) -> MaintenanceReport:
+        """Run all steps in order."""
+        note_begin(self._config, self._id)
+        before = figures(self._config)
+        done = [self._next(step, still_alone) for step in self._plan.operations]
+        after = figures(self._config)
+        report = self.report([_with(one, before, after) for one in done], after.snapshot)
+        served = _served(done)
+        summary = {"totals": report.totals, "orphans": _orphans(report, self._plan.policy), "served": served}
+        note_end(self._config, self._id, report.status, summary)
+        return report
+
+    def _next(self, step: PlannedStep, still_alone: Callable[[], None]) -> StepReport:
+        """Run a step, unless the plan skips it or the run has to stop."""
+        if step.action == "skip":
+            return _report(step, "skipped")
+        try:
+            still_alone()
+        except DuckLakeOrchError as error:
+            self.stop.lost = error.message
+        if (reason := self.stop.before(step.operation)) is not None:
+            return _report(replace(step, reason=reason), "stopped")
+        self._progress(step)
+        done = self._one(step)
+        self._progress(done)
+        log.info("lake `%s`: %s", self._config.name, done)
+        return done
+
+    def _one(self, step: PlannedStep) -> StepReport:
+        started = time.monotonic()
+        policy = self._plan.policy if step.table is None else self._plan.policy.of_table(*table_name(step.table))
+        work = Work(self._config, step, policy, self._plan.planned_at, self._id, lambda: self.stop.reason, self._spark)
+        try:
+            done = do(work)
+        except (KeyboardInterrupt, RuntimeError):
+            if not self.stop.broken_off:
+                raise
+            return _report(replace(step, reason="interrupted, and rolled back"), "stopped")
+        except Exception as error:  # an error of one table does not stop the others
+            return self._failed(step, error, time.monotonic() - started)
+        self.stop.read += (done.step.bytes or 0) if step.operation in TABLE_OPERATIONS else 0
+        told = {"duration_s": time.monotonic() - started, "snapshot_id": done.snapshot_id}
+        if done.stopped is not None:
+            return _report(replace(done.step, reason=f"{done.stopped}; the rest is left"), "stopped", **told)
+        return _report(done.step, "done", **told)
+
+    def _failed(self, step: PlannedStep, error: Exception, seconds: float) -> StepReport:
+        if isinstance(error, StalePlanError):
+            return _report(replace(step, action="skip", reason="it changed meanwhile; to be planned anew"), "skipped")
+        gone = isinstance(error, TableDroppedError | ObjectNotFoundError) and step.table is not None
+        if gone and not self._is_there(table_name(step.table or "")):
+            return _report(replace(step, action="skip", reason="the table was dropped meanwhile"), "skipped")
+        failure = classify(error, self._config, f"{step.operation} of {step.where} failed")
+        log.error("lake `%s`: %s of %s failed: %s", self._config.name, step.operation, step.where, failure)
+        self.stop.failed = self._plan.policy.on_error == "stop"
+        return _report(step, "failed", duration_s=seconds, error=failure)
+
+    def _is_there(self, name: TableName) -> bool:
+        with planning(self._config, "Looking for a table", reads=True) as metadata:
+            return metadata.find_table(name, metadata.latest().snapshot_id) is not None
+
+    def report(self, steps: Sequence[StepReport], last: int, *, dry_run: bool = False) -> MaintenanceReport:
+        """Return the report of the run."""
+        status: Literal["ok", "error", "stopped"] = "ok"
+        if any(one.status == "stopped" for one in steps):
+            status = "stopped"
+        if any(one.status == "failed" for one in steps):
+            status = "error"
+        return MaintenanceReport(
+            lake=self._config.name,
+            status=status,
+            run_id=self._id,
+            snapshot_before=self._plan.snapshot,
+            snapshot_after=last,
+            started_at=self._started_at,
+            duration_s=(datetime.now(UTC) - self._started_at).total_seconds(),
+            operations=steps,
+            dry_run=dry_run,
+            warnings=self._plan.warnings,
+        )
+
+
+def _report(step: PlannedStep, status: Status, **told: Any) -> StepReport:
+    return StepReport(**{one.name: getattr(step, one.name) for one in fields(PlannedStep)}, status=status, **told)
+
+
+def _with(step: StepReport, before: Figures, after: Figures) -> StepReport:
+    if step.status == "skipped":
+        return step
+    return replace(step, before=before.of(step), after=after.of(step))
+
+
+def _served(steps: Sequence[StepReport]) -> list[str]:
+    """Return the tables that were served; a table that still waits is planned before them next time."""
+    waiting = {
+        one.table
+        for one in steps
+        if (one.status == "stopped" and one.snapshot_id is None) or (one.status == "skipped" and one.waiting)
+    }
+    tried = {one.table for one in steps if one.status not in ("skipped", "planned")}
+    return sorted(one for one in tried - waiting if one is not None)
+
+
+def _orphans(report: MaintenanceReport, policy: MaintenancePolicy) -> dict[str, int] | None:
+    """Return the count and size of the remaining orphaned files; None if the run did not search for them."""
+    looked = [one for one in report.operations if one.operation == "orphans" and one.status in ("done", "skipped")]
+    if not looked or policy.orphans.action == "off":
+        return None
+    left = [one for one in looked if one.engine == REPORT]
+    return {"files": sum(one.files_in for one in left), "bytes": sum(one.bytes or 0 for one in left)}

@@ -1,0 +1,147 @@
+"""Run a planned step: by the extension's own function, or by ducklake-orch's code on the catalog."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from ducklake_orch.catalog.lifecycle import (
+    Bin,
+    Compactor,
+    Way,
+    clean_up,
+    compact,
+    delete_orphans,
+    expire,
+    flush_inlined,
+)
+from ducklake_orch.errors import StorageBusyError
+from ducklake_orch.maintenance import extension_steps
+from ducklake_orch.maintenance.lake_plan import before, retention
+from ducklake_orch.maintenance.results import REPORT
+from ducklake_orch.maintenance.step_context import Done, Work
+
+# The most bytes in one commit, which is the most work that a killed process can lose.
+_BYTES_IN_ONE_SNAPSHOT = {"duckdb": 4 * 1024**3, "spark": 256 * 1024**3}
+
+
+def do(work: Work) -> Done:
+    """Run a step as the plan says."""
+    return _STEPS[work.step.operation, work.step.engine](work)
+
+
+def _flush(work: Work) -> Done:
+    done = flush_inlined(work.config, work.table, commit=work.info(), stopping=work.stopping)
+    kept = f"; {done.kept} rows stay, because a Parquet file would not hold them exactly" if done.kept else ""
+    step = replace(work.step, rows=done.rows, deletions=done.deletions, files_out=done.files)
+    return Done(replace(step, reason=f"{step.reason}{kept}"), done.snapshot_id, done.stopped)
+
+
+def _compact(work: Work) -> Done:
+    """Compact files, a part of them in each snapshot, so that a failure loses only the current part."""
+    way: Way = "merge" if work.step.operation == "merge" else "rewrite"
+    totals: Counter[str] = Counter()
+    snapshot = stopped = None
+    engine = _compactor(work)
+    for number, some in enumerate(_parts(work.step.bins, _BYTES_IN_ONE_SNAPSHOT[work.step.engine or ""])):
+        if number and (stopped := work.stopping()) is not None:
+            break
+        done = compact(work.config, way, some, commit=work.info(**_planned(some)), engine=engine)
+        totals.update(
+            files_in=done.files_in,
+            files_out=done.files_out,
+            bytes=done.bytes_in,
+            rows=done.rows_in if way == "merge" else done.rows_out,
+            changed=done.changed,
+            unfit=done.unfit,
+        )
+        snapshot = done.snapshot_id if done.snapshot_id is not None else snapshot
+    reason = work.step.reason
+    if changed := totals.pop("changed", 0):
+        reason += f"; {changed} of {len(work.step.bins)} were left alone, for others changed their files meanwhile"
+    if unfit := totals.pop("unfit", 0):
+        reason += f"; {unfit} were left alone, because their files are not as they have to be: the log says why"
+    figures = {name: totals[name] for name in ("files_in", "files_out", "bytes", "rows")}
+    return Done(replace(work.step, reason=reason, **figures), snapshot, stopped)  # type: ignore[arg-type]
+
+
+def _compactor(work: Work) -> Compactor | None:
+    if work.step.engine != "spark":
+        return None
+    from ducklake_orch.spark.compact_in_tasks import SparkCompactor
+
+    return SparkCompactor(work.config, work.spark)
+
+
+def _parts(bins: Sequence[Bin], limit: int) -> Iterator[list[Bin]]:
+    """Divide bins into parts that are committed together."""
+    part: list[Bin] = []
+    for one in bins:
+        if part and sum(some.bytes for some in part) + one.bytes > limit:
+            yield part
+            part = []
+        part.append(one)
+    if part:
+        yield part
+
+
+def _planned(bins: Sequence[Bin]) -> dict[str, int]:
+    """Return the figures that a snapshot records about the compacted bins."""
+    return {
+        "files_processed": sum(len(one.files) for one in bins),
+        "files_created": len(bins),
+        "bytes_processed": sum(one.bytes for one in bins),
+    }
+
+
+def _expire(work: Work) -> Done:
+    step = work.step
+    done = expire(work.config, retention(work.policy, work.planned_at), only=frozenset(step.snapshot_ids))
+    figures = replace(
+        step,
+        files_in=done.data_files + done.delete_files,
+        bytes=done.bytes,
+        rows=done.rows,
+        snapshots=len(done.snapshots),
+        paths=done.paths,
+        snapshot_ids=done.snapshots,
+    )
+    return Done(figures)
+
+
+def _clean_up(work: Work) -> Done:
+    policy, paths = work.policy.cleanup, frozenset(work.step.paths)
+    done = clean_up(work.config, before(work.planned_at, policy.older_than), only=paths)
+    return _deleted(work, done.paths, done.failed, work.step.bytes)
+
+
+def _delete_orphans(work: Work) -> Done:
+    policy, paths = work.policy.orphans, frozenset(work.step.paths)
+    limit, unknown = before(work.planned_at, policy.older_than), policy.unknown == "delete"
+    done = delete_orphans(work.config, limit, unknown=unknown, only=paths)
+    return _deleted(work, done.paths, done.failed, done.bytes)
+
+
+def _deleted(work: Work, paths: Sequence[str], failed: Mapping[str, str], size: int | None) -> Done:
+    """Return the deleted files; raise if the storage refused some, which the next run tries again."""
+    if failed:
+        path, reason = next(iter(failed.items()))
+        raise StorageBusyError(
+            f"{work.purpose}: {len(paths)} files are deleted, {len(failed)} are not, such as {path}: {reason}.",
+            remedy="The next run tries them again.",
+        )
+    return Done(replace(work.step, files_in=len(paths), paths=paths, bytes=size))
+
+
+_STEPS: dict[tuple[str, str | None], Callable[[Work], Done]] = {
+    ("flush", "duckdb"): _flush,
+    ("rewrite", "extension"): extension_steps.rewrite,
+    ("merge", "extension"): extension_steps.merge,
+    ("rewrite", "duckdb"): _compact,
+    ("merge", "duckdb"): _compact,
+    ("rewrite", "spark"): _compact,
+    ("merge", "spark"): _compact,
+    ("expire", "duckdb"): _expire,
+    ("cleanup", "duckdb"): _clean_up,
+    ("orphans", "duckdb"): _delete_orphans,
+    ("orphans", REPORT): lambda work: Done(work.step),
+}

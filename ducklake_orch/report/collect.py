@@ -1,0 +1,113 @@
+"""Collect the facts of the report page from the catalog at one moment: `report`."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.config.maintenance import MaintenancePolicy
+from ducklake_orch.maintenance.census import TableState, census
+from ducklake_orch.maintenance.health import graded, look
+from ducklake_orch.maintenance.health_report import HealthReport
+from ducklake_orch.maintenance.run_log import LastRun, latest_runs
+from ducklake_orch.report.history import History, history
+from ducklake_orch.results import Result
+
+# Above this number, neighbouring partitions are shown together.
+_CELLS = 600
+_RUNS = 30
+
+
+@dataclass(frozen=True)
+class PartitionFacts(Result):
+    """A partition of a table, or several neighbouring partitions.
+
+    Attributes:
+        label: Its values by key; for several partitions, those of the first and the last.
+        partitions: The number of partitions.
+    """
+
+    label: str
+    partitions: int
+    files: int
+    bytes: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class LakeReport(Result):
+    """The facts of the report page; `to_html()` returns the page.
+
+    Attributes:
+        at: When the lake was read.
+        snapshot: The latest snapshot at that time.
+        catalog: The location of its catalog, without secrets.
+        storage: The location of its files, without secrets.
+        ids: The ids of the tables, by name.
+        partitions: The partitions of partitioned tables, by name.
+        runs: The latest runs of maintenance.
+    """
+
+    name: str
+    at: datetime
+    snapshot: int
+    catalog: str
+    storage: str
+    health: HealthReport
+    ids: Mapping[str, int]
+    partitions: Mapping[str, Sequence[PartitionFacts]] = field(repr=False)
+    history: History = field(repr=False)
+    runs: Sequence[LastRun] = field(repr=False)
+
+    def to_html(self) -> str:
+        """Return the page: one document that needs no network."""
+        from ducklake_orch.report.page import page
+
+        return page(self)
+
+
+def report(config: LakeConfig, policy: MaintenancePolicy, snapshots: int) -> LakeReport:
+    """Collect the report on a lake; see `DuckLake.report`."""
+    with census(config, f"Reporting on lake `{config.name}`") as state:
+        seen = look(state, policy)
+        past = history(state, snapshots)
+        runs = latest_runs(state.metadata, _RUNS)
+    return LakeReport(
+        name=config.name,
+        at=state.at,
+        snapshot=state.latest.snapshot_id,
+        catalog=config.catalog.to_url(),
+        storage=config.storage.to_url() if config.storage else "MotherDuck",
+        health=graded(config, policy, seen),
+        ids={str(one.name): one.table_id for one in state.tables},
+        partitions={str(one.name): _partitions(one) for one in state.tables if one.partitioned},
+        history=past,
+        runs=runs,
+    )
+
+
+def _partitions(table: TableState) -> list[PartitionFacts]:
+    found: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for group, files in table.groups.items():
+        values = table.values(group)
+        label = "not partitioned" if values is None else ", ".join(f"{key} = {value}" for key, value in values.items())
+        for place, number in enumerate((len(files), sum(one.bytes for one in files), sum(one.rows for one in files))):
+            found[label][place] += number
+    labels = sorted(found, key=_natural)
+    size = -(-len(labels) // _CELLS) or 1
+    cells = (labels[start : start + size] for start in range(0, len(labels), size))
+    return [
+        PartitionFacts(
+            some[0] if len(some) == 1 else f"{some[0]} … {some[-1]}",
+            len(some),
+            *(sum(found[label][place] for label in some) for place in range(3)),
+        )
+        for some in cells
+    ]
+
+
+def _natural(label: str) -> tuple[tuple[int, int, str], ...]:
+    """Return a sort key that puts 2 before 10."""
+    parts = label.replace("-", " ").split()
+    return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts)

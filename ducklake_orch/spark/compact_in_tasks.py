@@ -1,0 +1,47 @@
+"""Compact bins of files in Spark's tasks, one task per bin; the driver commits the result."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ducklake_orch.catalog.lifecycle import BinJob, Compacted
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.stored_files import remove_written
+from ducklake_orch.spark.compact_task import RESULT, unpack
+from ducklake_orch.spark.ship_code import carried
+from ducklake_orch.spark.spark_errors import in_our_words
+from ducklake_orch.spark.storage_access import check_reachable
+from ducklake_orch.spark.task_cleanup import swept_if_it_fails, wait_for_others
+from ducklake_orch.spark.task_engine import writing_spec
+
+
+class SparkCompactor:
+    """Runs compaction in Spark's tasks.
+
+    Args:
+        config: The lake.
+        spark: The session.
+    """
+
+    def __init__(self, config: LakeConfig, spark: Any) -> None:
+        check_reachable(config)
+        self._config = config
+        self._spark = spark
+
+    def write(self, jobs: Sequence[BinJob], write_id: str) -> list[Compacted]:
+        """Write the new files of the bins."""
+        folder = jobs[0].table.folder
+        found = self._run(jobs, write_id, folder)
+        wait_for_others(self._spark, write_id)
+        # Other attempts at the same task have left their own files, which are deleted here.
+        remove_written(self._config, folder, write_id, {path for one in found for path in one.paths})
+        return found
+
+    def _run(self, jobs: Sequence[BinJob], write_id: str, folder: str) -> list[Compacted]:
+        spec = writing_spec(self._config, jobs[0].table)
+        work = carried("ducklake_orch.spark.compact_task:compact", spec, tuple(jobs), write_id)
+        with (
+            in_our_words(self._config, f"Compacting files of `{jobs[0].table}` in Spark"),
+            swept_if_it_fails(self._spark, write_id, lambda: remove_written(self._config, folder, write_id)),
+        ):
+            rows = self._spark.range(0, len(jobs), 1, len(jobs)).mapInArrow(work, f"{RESULT} binary").collect()
+        return [one for row in rows for one in unpack(bytes(row[0]))]

@@ -1,0 +1,236 @@
+"""The steps of the data source `ducklake` in Spark's Python workers: plan and commit near the driver, work in tasks.
+
+Each step may run in its own process; the state that one step leaves for the next is pickled.
+"""
+
+import logging
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+
+from ducklake_orch.catalog.metadata import NewFile, reading
+from ducklake_orch.catalog.parquet import refuse_vectors
+from ducklake_orch.catalog.scan import plan_scan, snapshot_of
+from ducklake_orch.catalog.search import DuckDBFinder, Finder
+from ducklake_orch.catalog.verbs import Job, PlannedWrite, WriteRequest, Written
+from ducklake_orch.catalog.writing import Workers, rows_outside
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.config.nearest import nearest
+from ducklake_orch.engine.attach import Pin
+from ducklake_orch.engine.layout import column_comments
+from ducklake_orch.engine.quoting import TableName, table_name
+from ducklake_orch.engine.session import open_session
+from ducklake_orch.errors import ConfigError
+from ducklake_orch.results import CommitInfo
+from ducklake_orch.spark.read_frame import inlined_table, read_job
+from ducklake_orch.spark.read_task import read_pieces
+from ducklake_orch.spark.spark_rows import (
+    check_writable,
+    column_types,
+    leave_sign,
+    remove_sign,
+    values_of,
+)
+from ducklake_orch.spark.task_engine import engine_spec, writing_spec
+from ducklake_orch.spark.types import duckdb_columns, spark_schema
+from ducklake_orch.spark.write_task import WriteTask, unpack, write
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+log = logging.getLogger("ducklake_orch")
+READ_OPTIONS = ("table", "snapshot", "as_of", "where")
+WRITE_OPTIONS = (
+    "table",
+    "where",
+    "outside",
+    "schema_evolution",
+    "expect_snapshot",
+    "idempotency_key",
+    "author",
+    "message",
+)
+
+
+# --- near the driver: reading ----------------------------------------------------------------------------------------
+
+
+def schema_of(config: LakeConfig, options: Mapping[str, str]) -> "StructType":
+    """Return the columns of the table that options name."""
+    table, pin, _ = _reading(config, options)
+    with open_session(config, pin, entering=False) as session, reading(session, f"Reading `{table}`") as metadata:
+        found = metadata.table(table, snapshot_of(session, metadata))
+        return spark_schema(iter(found.columns))
+
+
+def plan_read(config: LakeConfig, given: tuple[Mapping[str, str], Sequence[str]]) -> tuple[int, bytes]:
+    """Return the number of tasks that read the table that options name, and the pickled state that all of them need."""
+    options, columns = given
+    table, pin, where = _reading(config, options)
+    with open_session(config, pin, entering=False) as session, reading(session, f"Reading `{table}`") as metadata:
+        at = snapshot_of(session, metadata)
+        plan = plan_scan(metadata, metadata.table(table, at), at, columns=columns, where=where)
+        refuse_vectors(plan.files)
+        inlined = inlined_table(metadata, plan)
+    job, pieces = read_job(config, plan, plan.files)
+    return len(pieces) + (inlined is not None), pickle.dumps((engine_spec(config), job, pieces, inlined))
+
+
+def _reading(config: LakeConfig, options: Mapping[str, str]) -> tuple[TableName, Pin, str | None]:
+    _check(options, READ_OPTIONS)
+    snapshot, as_of = options.get("snapshot"), options.get("as_of")
+    if snapshot is not None and as_of is not None:
+        raise ConfigError("The options `snapshot` and `as_of` both say when.", remedy="Give one of them.")
+    time = None if as_of is None else datetime.fromisoformat(as_of)
+    if time is not None and time.tzinfo is None:
+        raise ConfigError(f"The option `as_of` = {as_of} has no time zone.", remedy="Add one, `+00:00` say.")
+    if snapshot is None and time is None:
+        pin = Pin(False, config.snapshot, config.as_of, reads=True)
+    else:
+        pin = Pin(False, _number("snapshot", snapshot), time, reads=True)
+    return table_name(options["table"]), pin, options.get("where")
+
+
+def _check(options: Mapping[str, str], known: Sequence[str]) -> None:
+    for name in options:
+        if name.lower() not in known:
+            raise ConfigError(f"The data source `ducklake` has no option `{name}` here.", remedy=nearest(name, known))
+    if "table" not in options:
+        raise ConfigError("The data source `ducklake` needs the option `table`.", remedy='.option("table", "…")')
+
+
+def _number(name: str, text: str | None) -> int | None:
+    if text is not None and not text.isdigit():
+        raise ConfigError(f"The option `{name}` = {text!r} is no number of a snapshot.")
+    return None if text is None else int(text)
+
+
+# --- in a task: reading ----------------------------------------------------------------------------------------------
+
+
+def read_partition(given: tuple[int | None, bytes]) -> Iterator[Any]:
+    """Yield the rows of a piece as Arrow batches; the last piece is the inlined rows."""
+    number, packed = given
+    if number is None:  # Spark calls this even if there is nothing to read
+        return
+    spec, job, pieces, inlined = pickle.loads(packed)  # noqa: S301 - our own, from `plan_read`
+    if number == len(pieces):
+        yield from inlined.to_batches()
+        return
+    yield from read_pieces(spec, job, pieces, iter([pa.record_batch([pa.array([number])], ["number"])]))
+
+
+# --- near the driver: writing ----------------------------------------------------------------------------------------
+
+
+class _TaskFiles:
+    """Rows that tasks have written or will write; before they do, only the types are known."""
+
+    repeatable = False
+    is_small = False
+    engine = "duckdb"
+
+    def __init__(self, schema: "StructType", files: Sequence[NewFile] = ()) -> None:
+        self.comments: Mapping[str, str] = column_comments(schema)
+        self._columns = duckdb_columns(schema)
+        self._files = files
+
+    def types(self, con: duckdb.DuckDBPyConnection) -> list[tuple[str, Any]]:
+        return column_types(self._columns)
+
+    def searching(self, config: LakeConfig) -> tuple[Finder, Workers | None]:
+        return DuckDBFinder(), None
+
+    def write(self, job: Job) -> Written:
+        return Written(list(self._files))
+
+
+def plan_write(config: LakeConfig, given: "tuple[Mapping[str, str], StructType, bool]") -> tuple[bytes, bytes | None]:
+    """Plan a write; return the state for its commit, and that for its tasks (None if the write is already done)."""
+    options, schema, overwrite = given
+    planned = PlannedWrite.of(config, _TaskFiles(schema), _request(options, overwrite))
+    if planned.is_done:
+        return pickle.dumps((planned, None)), None
+    job = planned.job()
+    check_writable(job, duckdb_columns(schema))
+    sign = None if "://" in job.table.data_path else leave_sign(job)
+    task = WriteTask(
+        engine=writing_spec(job.config, job.table),
+        table=job.table,
+        write_id=job.write_id,
+        names=tuple(schema.names),
+        values=values_of(schema),
+        where=job.where,
+        outside=job.outside,
+        sign=sign,
+    )
+    return pickle.dumps((planned, sign)), pickle.dumps(task)
+
+
+def _request(options: Mapping[str, str], overwrite: bool) -> WriteRequest:
+    _check(options, WRITE_OPTIONS)
+    where = options.get("where")
+    if where is not None and not overwrite:
+        raise ConfigError(
+            "The option `where` says what is replaced, and Spark's mode is `append`.", remedy='.mode("overwrite")'
+        )
+    return WriteRequest(
+        table=table_name(options["table"]),
+        mode="append" if not overwrite else "overwrite" if where is None else "replace_where",
+        where=where,
+        outside=options.get("outside", "error"),
+        schema_evolution=options.get("schema_evolution", "error"),
+        expect_snapshot=_number("expect_snapshot", options.get("expect_snapshot")),
+        idempotency_key=options.get("idempotency_key"),
+        commit=CommitInfo(author=options.get("author"), message=options.get("message")),
+    )
+
+
+def finish_write(given: "tuple[bytes, StructType, Sequence[bytes]]") -> None:
+    """Commit the files that tasks wrote, exactly once."""
+    packed, schema, results = given
+    planned, sign = pickle.loads(packed)  # noqa: S301 - our own, from `plan_write`
+    if sign is not None:
+        remove_sign(sign)
+    found = [unpack(one) for one in results]
+    failed = next((one.error for one in found if one.error), None)
+    if failed is not None:
+        planned.abandon()
+        raise failed
+    if outside := sum(one.outside for one in found):
+        planned.abandon()
+        example = next(one.example for one in found if one.outside)
+        raise rows_outside(planned.plan.target, planned.request.where or "", outside, example)
+    files = [file for one in found for file in one.files]
+    result = planned.finish(_TaskFiles(schema, files))
+    # Unsuccessful or concurrent attempts may have left files behind.
+    planned.remove_leftovers()
+    log.info("%s", result)
+
+
+def abandon_write(given: tuple[bytes, bool]) -> None:
+    """Clean up after a failed job; if it reached the commit, the commit has cleaned up, or must not."""
+    packed, all_written = given
+    planned, sign = pickle.loads(packed)  # noqa: S301 - our own, from `plan_write`
+    if sign is not None:
+        remove_sign(sign)
+    if not all_written:
+        planned.abandon()
+
+
+# --- in a task: writing ----------------------------------------------------------------------------------------------
+
+
+def write_partition(given: tuple[bytes | None, Iterator[Any]]) -> list[bytes]:
+    """Write a partition of the data; return the results, packed."""
+    packed, batches = given
+    if packed is None:  # an earlier attempt has committed the write
+        for _ in batches:
+            pass
+        return []
+    task: WriteTask = pickle.loads(packed)  # noqa: S301 - our own, from `plan_write`
+    return [bytes(one) for batch in write(task, batches) for one in batch.column(0).to_pylist()]

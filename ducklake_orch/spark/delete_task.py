@@ -1,0 +1,75 @@
+"""Executor side of deletes: writes the positions of matching rows, and delete files from them.
+
+Each task returns counts and paths; the driver never receives positions.
+"""
+
+import pickle
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+from uuid import uuid4
+
+from ducklake_orch.catalog.metadata import TableDef
+from ducklake_orch.catalog.writing import Loss, write_delete_files
+from ducklake_orch.engine.quoting import literal
+from ducklake_orch.spark.read_task import Piece, ReadJob, places_sql, stored_in, unless_gone
+from ducklake_orch.spark.task_engine import EngineSpec, open_engine
+
+RESULT = "result"
+_FOUND = "__ducklake_orch_found"
+
+
+def packed(value: Any) -> bytes:
+    """Return a value, serialized."""
+    return zlib.compress(pickle.dumps(value), 1)
+
+
+def unpacked(value: bytes) -> Any:
+    """Return a value that the driver or a task has packed."""
+    return pickle.loads(zlib.decompress(value))  # noqa: S301 - our own
+
+
+def find_rows(
+    spec: EngineSpec, job: ReadJob, pieces: Sequence[bytes], prefix: str, numbers: Iterator[Any]
+) -> Iterator[Any]:
+    """Write the positions of matching rows; yield the path and the count for each file with matches, by its id.
+
+    Args:
+        spec: How to reach the storage.
+        job: The files, columns and condition to read.
+        pieces: All pieces.
+        prefix: The prefix of the paths of the position files.
+        numbers: Batches with the numbers of this task's pieces.
+    """
+    for number in (one for batch in numbers for one in batch.column(0).to_pylist()):
+        piece: Piece = unpacked(pieces[number])
+        hits = {}
+        with open_engine(spec) as con:
+            for file in piece.files:
+                where = f"table `{job.table}` at snapshot {job.snapshot}"
+                with unless_gone(spec, where, file.path, job.remedy):
+                    gone = piece.inlined_deletes.get(file.data_file_id, ())
+                    query = places_sql(job, file, stored_in(con, job, file), gone)
+                    con.execute(f"CREATE OR REPLACE TEMP TABLE {_FOUND} AS {query}")
+                ((count,),) = con.execute(f"SELECT count(*) FROM {_FOUND}").fetchall()
+                if count:
+                    path = f"{prefix}{uuid4()}.parquet"
+                    con.execute(f"COPY (FROM {_FOUND} ORDER BY pos) TO {literal(path)} (FORMAT parquet)")
+                    hits[file.data_file_id] = (path, count)
+        yield _row(hits)
+
+
+def write_deletes(
+    spec: EngineSpec, table: TableDef, write_id: str, parts: Sequence[bytes], numbers: Iterator[Any]
+) -> Iterator[Any]:
+    """Write a delete file for each data file of this task's parts; yield them as they are to be committed."""
+    for number in (one for batch in numbers for one in batch.column(0).to_pylist()):
+        losses: list[Loss] = unpacked(parts[number])
+        with open_engine(spec) as con:
+            yield _row(write_delete_files(con, table, write_id, losses))
+
+
+def _row(value: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_arrays([pa.array([packed(value)], pa.binary())], [RESULT])

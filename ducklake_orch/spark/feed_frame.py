@@ -1,0 +1,96 @@
+"""A change feed as a lazy Spark DataFrame: `changes_frame`.
+
+The feed is planned once from the catalog. Tasks read which row versions the files insert and delete, and Spark matches
+the two. Inlined rows are small in number and are read here.
+"""
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ducklake_orch.catalog.feed import FeedPlan, FeedRequest, commits_table, plan_feed
+from ducklake_orch.catalog.metadata import Metadata, reading
+from ducklake_orch.catalog.parquet import (
+    changes_sql,
+    events_sql,
+    inlined_versions_sql,
+    inserts_sql,
+    refuse_vectors,
+    short,
+)
+from ducklake_orch.catalog.scan import snapshot_of
+from ducklake_orch.spark.feed_task import FeedJob, packed
+from ducklake_orch.spark.native_reader import RETENTION
+from ducklake_orch.spark.read_frame import commented, numbers, refuse_secret_of_here, together
+from ducklake_orch.spark.ship_code import carried
+from ducklake_orch.spark.spark_quoting import name_sql
+from ducklake_orch.spark.task_engine import engine_spec
+from ducklake_orch.spark.types import exported, spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from ducklake_orch.config.lake import LakeConfig
+    from ducklake_orch.facade.handle import LakeHandle
+
+
+def changes_frame(lake: "LakeHandle", spark: "SparkSession", request: FeedRequest) -> "DataFrame":
+    """Return the changes as a DataFrame that reads them when it runs."""
+    with (
+        lake.reading(entering=False) as session,
+        reading(session, f"Reading the changes of `{request.table}`") as metadata,
+    ):
+        plan = plan_feed(metadata, request, snapshot_of(session, metadata))
+        schema = spark_schema(iter(plan.span.columns))  # raises here if Spark cannot hold a type
+        refuse_vectors([one.file for one in plan.files])
+        inlined = _inlined(metadata, plan)
+    events = _events(spark, lake.config, plan, inlined, _event_schema(schema, plan))
+    as_changes = inserts_sql if plan.range.only_inserts else changes_sql
+    changes = spark.sql(as_changes("{events}", plan.span.columns), events=events)
+    commits = spark.createDataFrame(commits_table(plan))
+    values = [f"c.{short(one)} AS {name_sql(one.name)}" for one in plan.span.columns]
+    columns = ["s.snapshot_id", "s.snapshot_time", "c.row_id AS rowid", "c.kind AS change_type"]
+    columns += ["s.author", "s.idempotency_key", *values]
+    # The commits are few bytes compared with their rows, however many there are.
+    joined = "SELECT /*+ BROADCAST(s) */ {0} FROM {{changes}} c JOIN {{commits}} s ON s.snapshot_id = c.snapshot"
+    frame = spark.sql(joined.format(", ".join(columns)), changes=changes, commits=commits)
+    return commented(frame, schema)
+
+
+def _event_schema(schema: "StructType", plan: FeedPlan) -> "StructType":
+    """Return the schema of the tasks' output: the columns of `events_sql`."""
+    from pyspark.sql import types
+
+    own = [("came", types.BooleanType()), ("snapshot", types.LongType()), ("row_id", types.LongType())]
+    fields = [types.StructField(name, kind) for name, kind in [*own, ("same", types.StringType())]]
+    pairs = zip(plan.span.columns, schema, strict=True)
+    return types.StructType([*fields, *(types.StructField(short(one), field.dataType) for one, field in pairs)])
+
+
+def _inlined(metadata: Metadata, plan: FeedPlan) -> pa.Table | None:
+    if not plan.inlined:
+        return None
+    versions = (inlined_versions_sql(one, plan.span.needed) for one in plan.inlined)
+    events = " UNION ALL ".join(f"({events_sql(one, plan.span, exported)})" for one in versions)
+    table = metadata.con.execute(events).to_arrow_table()
+    return table if table.num_rows else None
+
+
+def _events(
+    spark: "SparkSession", config: "LakeConfig", plan: FeedPlan, inlined: pa.Table | None, schema: "StructType"
+) -> "DataFrame":
+    frames = []
+    if plan.files:
+        refuse_secret_of_here(config)
+        encrypted = {one.file.schema_version for one in plan.files if one.file.encryption_key}
+        schemas = {version: columns for version, columns in plan.schemas.items() if version in encrypted}
+        job = FeedJob(str(plan.range.table), plan.span, plan.mappings, schemas, RETENTION)
+        pieces = [packed(some) for some in together(plan.files, lambda life: life.file)]
+        read = carried("ducklake_orch.spark.feed_task:read_events", engine_spec(config), job, pieces)
+        size = sum(one.file.file_size for one in plan.files)
+        frames.append(numbers(spark, len(pieces), size).mapInArrow(read, schema))
+    if inlined is not None or not frames:
+        frames.append(spark.createDataFrame([] if inlined is None else inlined, schema))
+    return reduce(lambda one, other: one.unionAll(other), frames)

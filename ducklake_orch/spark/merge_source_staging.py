@@ -1,0 +1,118 @@
+"""Copy the rows of a Spark DataFrame into a temporary DuckDB table, where they are matched with the lake's rows.
+
+If the plan proves that there are few rows, they are collected. Otherwise Spark's tasks write them into a folder of the
+lake's storage, from which they are read once and deleted, so that they never occupy the driver's Java memory.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+from uuid import uuid4
+
+import duckdb
+
+from ducklake_orch.catalog.metadata import TableDef, duckdb_type
+from ducklake_orch.catalog.search import planning
+from ducklake_orch.catalog.verbs import Job
+from ducklake_orch.catalog.writing import FOLDER, columns_of
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.instances import working_connection
+from ducklake_orch.engine.quoting import TableName, exactly, folded, identifier, literal
+from ducklake_orch.engine.stored_files import remove_written
+from ducklake_orch.errors import UnsupportedStatementError
+from ducklake_orch.spark.native_writer import is_little, proves_few
+from ducklake_orch.spark.spark_errors import in_our_words
+from ducklake_orch.spark.spark_rows import SparkRows, column_types, values_of
+from ducklake_orch.spark.types import duckdb_columns
+
+_ARRIVING = "__ducklake_orch_arriving"
+
+
+class SparkSpool:
+    """The rows of a Spark DataFrame, which is evaluated once.
+
+    Args:
+        config: The lake.
+        frame: The DataFrame, classic or Connect.
+        table: The table that the rows are for.
+    """
+
+    def __init__(self, config: LakeConfig, frame: Any, table: TableName) -> None:
+        self._config = config
+        self._frame = frame
+        self._table = table
+        self._columns = duckdb_columns(frame.schema)
+
+    def types(self, con: duckdb.DuckDBPyConnection) -> list[tuple[str, Any]]:
+        """Return the names of the columns and their types in DuckDB."""
+        return column_types(self._columns)
+
+    def relation(self, name: str, table: TableDef) -> str:
+        """Return the FROM clause that reads the spooled rows."""
+        untyped = {folded(column) for column, kind in self._columns if kind == "NULL"}
+        typed = [
+            f"CAST(NULL AS {duckdb_type(column)}) AS {identifier(column.name)}"
+            for column in table.columns
+            if folded(column.name) in untyped
+        ]
+        return f"(SELECT * REPLACE ({', '.join(typed)}) FROM {name})" if typed else name
+
+    def spool(self, con: duckdb.DuckDBPyConnection, name: str) -> None:
+        """Create a temporary table of the rows."""
+        if hasattr(self._frame, "_jdf") and self._is_few():
+            con.register(_ARRIVING, self._collected())
+            try:
+                self._make(con, name, f"FROM {_ARRIVING}", values_of(self._frame.schema))
+            finally:
+                con.unregister(_ARRIVING)
+            return
+        if all(kind == "NULL" for _, kind in self._columns):  # no Parquet file can hold such rows
+            self._make(con, name, f"FROM range({self._counted()})", {})
+            return
+        with self._staged() as paths:
+            files = f"read_parquet([{', '.join(literal(exactly(path)) for path in paths)}], hive_partitioning = false)"
+            self._make(con, name, f"FROM {files}" if paths else "WHERE false", {})
+
+    def _is_few(self) -> bool:
+        with in_our_words(self._config, f"Planning the data for `{self._table}` in Spark"):
+            return proves_few(self._frame) and is_little(self._frame)
+
+    def _collected(self) -> Any:
+        return self._computed(lambda: self._frame.toArrow())
+
+    def _counted(self) -> int:
+        return int(self._computed(lambda: self._frame.count()))
+
+    def _computed(self, compute: Callable[[], Any]) -> Any:
+        with in_our_words(self._config, f"Computing the data for `{self._table}` in Spark"):
+            return compute()
+
+    def _make(self, con: duckdb.DuckDBPyConnection, name: str, source: str, values: Mapping[str, str]) -> None:
+        columns = []
+        for column, kind in self._columns:
+            given = values.get(column, identifier(column)) if source.startswith("FROM") else "NULL"
+            columns.append(f"{'NULL' if kind == 'NULL' else f'CAST({given} AS {kind})'} AS {identifier(column)}")
+        con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT {', '.join(columns)} {source}")
+
+    @contextmanager
+    def _staged(self) -> Iterator[Sequence[str]]:
+        """Write the rows into files and yield their paths, for a block."""
+        with planning(self._config, f"Looking for `{self._table}`") as metadata:
+            root, encrypted, mark = metadata.data_path(), metadata.encrypted(), metadata.lake_mark()
+        if encrypted:
+            raise UnsupportedStatementError(
+                f"Lake `{self._config.name}` is encrypted.", remedy="Change its rows in `lake.execute`."
+            )
+        # Columns that hold only NULLs have no type that a file can store.
+        untyped = [name for name, kind in self._columns if kind == "NULL"]
+        typed = column_types([one for one in self._columns if one[1] != "NULL"])
+        columns = columns_of(typed, count(1))
+        staged = TableDef(-1, "", -1, *self._table, f"{root}{FOLDER}", root, columns, lake_mark=mark)
+        write_id = uuid4().hex
+        job = Job(self._config, staged, write_id, None, "error", 0, lambda: working_connection(self._config))
+        try:
+            rows = SparkRows(self._frame.drop(*untyped) if untyped else self._frame, distribution="none")
+            yield [file.path for file in rows.write(job).files]
+        finally:
+            remove_written(self._config, staged.folder, write_id)

@@ -1,0 +1,276 @@
+"""Read a table as one lazy Spark DataFrame, planned once from the catalog at one snapshot: `read_table`.
+
+Spark's own Parquet reader reads the files that it reads correctly. DuckDB reads the others in Spark's tasks. Inlined
+rows are small in number and are read here.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
+
+from ducklake_orch.catalog.metadata import DataFile, Metadata, reading
+from ducklake_orch.catalog.parquet import StoredColumn, refuse_vectors
+from ducklake_orch.catalog.scan import ScanPlan, Selection, plan_scan, snapshot_of
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.config.nearest import nearest
+from ducklake_orch.config.storages import BucketStorage
+from ducklake_orch.engine.quoting import identifier
+from ducklake_orch.errors import ConfigError, UnsupportedStatementError
+from ducklake_orch.spark.condition_translation import translate
+from ducklake_orch.spark.native_reader import RETENTION, NativeScan, missing_in
+from ducklake_orch.spark.read_layout import Layouts, layouts
+from ducklake_orch.spark.read_task import Piece, ReadJob
+from ducklake_orch.spark.ship_code import carried
+from ducklake_orch.spark.spark_quoting import initial_sql, name_sql
+from ducklake_orch.spark.storage_access import spark_prefixes
+from ducklake_orch.spark.task_engine import engine_spec
+from ducklake_orch.spark.types import exported, native, spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from ducklake_orch.facade.handle import LakeHandle
+
+log = logging.getLogger("ducklake_orch")
+ENGINES = ("auto", "native", "duckdb")
+# The bytes that one task reads with DuckDB; opening a file counts as a minimum size.
+_BYTES_TOGETHER = 64 * 2**20
+_BYTES_PER_FILE = 2**20
+# Spark's estimate starts at 8 bytes per row of numbers. Adding this many empty values multiplies it, because Spark
+# assumes 16 bytes for a row with a number and 100 for each empty value.
+_WIDE = 10
+_BYTES_PER_ROW = 8 * (16 + 100 * _WIDE) // 16
+# A file, with any other facts that a task needs about it.
+Read = TypeVar("Read")
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """Everything a read needs from the catalog, which is not queried again.
+
+    Attributes:
+        plan: The scan.
+        layouts: How each file stores the columns.
+        where: The condition in Spark's SQL, if there is one.
+        defaults: The value of a missing column in a file, by column id, in Spark's SQL.
+        inlined: The inlined rows that match the condition.
+    """
+
+    plan: ScanPlan
+    layouts: Layouts
+    where: str | None
+    defaults: dict[int, str]
+    inlined: pa.Table | None
+
+
+def read_table(lake: "LakeHandle", spark: "SparkSession", selection: Selection, engine: str) -> "DataFrame":
+    """Return a table as a DataFrame that reads the rows when it runs.
+
+    Args:
+        lake: The lake.
+        spark: The session, classic or Connect.
+        selection: The table, columns, condition and snapshot to read.
+        engine: The reader of the files: `auto`, `native` or `duckdb`.
+    """
+    if engine not in ENGINES:
+        raise ConfigError(f"`engine` = {engine!r} is unknown.", remedy=nearest(str(engine), ENGINES))
+    planned = _plan(lake, selection, engine)
+    schema = spark_schema(iter(planned.plan.columns))
+    frames, others = _native(spark, lake.config, planned)
+    if others:
+        level = logging.WARNING if engine == "native" else logging.DEBUG
+        files = "file" if len(others) == 1 else "files"
+        why = others[0][1]
+        log.log(level, "DuckDB reads %d %s of `%s` in tasks: %s", len(others), files, planned.plan.table, why)
+        frames.append(_with_duckdb(spark, lake.config, planned.plan, [file for file, _ in others], schema))
+    if planned.inlined is not None or not frames:
+        frames.append(spark.createDataFrame([] if planned.inlined is None else planned.inlined, schema))
+    return commented(reduce(lambda one, other: one.unionAll(other), frames), schema)
+
+
+def commented(frame: "DataFrame", schema: "StructType") -> "DataFrame":
+    """Return the DataFrame with the table's column comments, which scans and unions drop."""
+    from pyspark.sql.functions import col
+
+    if not any(field.metadata for field in schema):
+        return frame
+    quoted = [(field, col(name_sql(field.name))) for field in schema]
+    return frame.select(
+        *(one.alias(field.name, metadata=field.metadata) if field.metadata else one for field, one in quoted)
+    )
+
+
+# --- planning from the catalog ---------------------------------------------------------------------------------------
+
+
+def _plan(lake: "LakeHandle", selection: Selection, engine: str) -> _Planned:
+    name = selection.table
+    with (
+        lake.reading(selection.snapshot, selection.as_of, entering=False) as session,
+        reading(session, f"Reading `{name}`") as metadata,
+    ):
+        at = snapshot_of(session, metadata)
+        if metadata.has_view(*name, at):
+            raise UnsupportedStatementError(
+                f"`{name}` is a view, whose query is DuckDB's to run.",
+                remedy="Read it without `spark`, and make a DataFrame of that: `spark.createDataFrame(lake.read(…))`.",
+            )
+        plan = plan_scan(metadata, metadata.table(name, at), at, columns=selection.columns, where=selection.where)
+        spark_schema(iter(plan.columns))  # raises here if Spark cannot hold a type
+        refuse_vectors(plan.files)
+        where = translate(plan.where) if plan.where else None
+        reason = _reason_against(lake.config, plan, where, engine)
+        found = Layouts({}, [(file, reason) for file in plan.files]) if reason else layouts(metadata, plan)
+        found, defaults = _with_defaults(metadata, found)
+        return _Planned(plan, found, where, defaults, inlined_table(metadata, plan))
+
+
+def _reason_against(config: LakeConfig, plan: ScanPlan, where: str | None, engine: str) -> str | None:
+    """Return why Spark's own reader cannot read a table; None if it can."""
+    if engine == "duckdb":
+        return "that is wanted"
+    if unread := [one.name for one in plan.needed if not native(one)]:
+        return f"Spark does not read the type of `{unread[0]}` from Parquet"
+    collated = any(name.lower() == "default_collation" for name in config.settings)
+    if plan.where is not None and (where is None or collated):
+        return "in Spark, the condition might mean something else"
+    return None
+
+
+def _with_defaults(metadata: Metadata, found: Layouts) -> tuple[Layouts, dict[int, str]]:
+    """Return the defaults of missing columns in Spark's SQL; leave files whose defaults have no such form to DuckDB."""
+    missing = {
+        one.column.column_id: one.column for stored in found.readable for top in stored for one in missing_in(top)
+    }
+    defaults = {key: sql for key, one in missing.items() if (sql := initial_sql(metadata.con, one)) is not None}
+    readable, others = {}, list(found.others)
+    for stored, files in found.readable.items():
+        unsaid = next((one for top in stored for one in missing_in(top) if one.column.column_id not in defaults), None)
+        if unsaid is None:
+            readable[stored] = files
+        else:
+            others += [(file, f"the default of `{unsaid.column.name}` has no form in Spark") for file in files]
+    return Layouts(readable, others), defaults
+
+
+def inlined_table(metadata: Metadata, plan: ScanPlan) -> pa.Table | None:
+    """Return the inlined rows of a plan in the form that Spark takes; None if there are none."""
+    if not plan.inlined:
+        return None
+    condition = f" WHERE {plan.where.sql}" if plan.where else ""
+    columns = ", ".join(f"{exported(one, identifier(one.name))} AS {identifier(one.name)}" for one in plan.columns)
+    parts = [f"(SELECT {columns} FROM ({one.sql}){condition})" for one in plan.inlined]
+    table = metadata.con.execute(" UNION ALL ".join(parts)).to_arrow_table()
+    return table if table.num_rows else None
+
+
+# --- building DataFrames ---------------------------------------------------------------------------------------------
+
+
+def _native(
+    spark: "SparkSession", config: LakeConfig, planned: _Planned
+) -> "tuple[list[DataFrame], list[tuple[DataFile, str]]]":
+    """Return the DataFrames of Spark's own reader, and the remaining files, each with the reason."""
+    readable, others = planned.layouts.readable, list(planned.layouts.others)
+    first = next((file for files in readable.values() for file in files), None)
+    if first is None:
+        return [], others
+    prefixes = spark_prefixes(spark, config, first.path)
+    if prefixes is None:
+        reason = f"this Spark session does not reach {config.data_path}"
+        return [], others + [(file, reason) for files in readable.values() for file in files]
+    if "://" in first.path:
+        readable, deleted = _without_deletions(planned)
+        others += deleted
+    scan = NativeScan(spark, planned.plan, planned.where, planned.defaults, prefixes)
+    return scan.frames(readable), others
+
+
+def _without_deletions(
+    planned: _Planned,
+) -> tuple[dict[tuple[StoredColumn, ...], list[DataFile]], list[tuple[DataFile, str]]]:
+    """Leave files with deletions to DuckDB on object stores, where Spark may spell their paths differently."""
+    readable: dict[tuple[StoredColumn, ...], list[DataFile]] = {}
+    others = []
+    for stored, files in planned.layouts.readable.items():
+        clean = [file for file in files if not (file.deletes or file.inlined_deletes)]
+        others += [(file, "it has deletions") for file in files if file.deletes or file.inlined_deletes]
+        if clean:
+            readable[stored] = clean
+    return readable, others
+
+
+def _with_duckdb(
+    spark: "SparkSession", config: LakeConfig, plan: ScanPlan, files: Sequence[DataFile], schema: "StructType"
+) -> "DataFrame":
+    """Return the rows of files that DuckDB reads in tasks."""
+    job, pieces = read_job(config, plan, files)
+    read = carried("ducklake_orch.spark.read_task:read_pieces", engine_spec(config), job, pieces)
+    return numbers(spark, len(pieces), sum(file.file_size for file in files)).mapInArrow(read, schema)
+
+
+def numbers(spark: "SparkSession", pieces: int, size: int) -> "DataFrame":
+    """Return a DataFrame of piece numbers, one per task, whose estimated size is that of the pieces' files.
+
+    Spark estimates the output of `mapInArrow` by its input, and a join broadcasts an input that seems small. A filter
+    does not change the estimate, and wide rows make it larger. So each task counts one row for every half kilobyte of
+    its files, which takes milliseconds, and the filter leaves one number.
+
+    Args:
+        spark: The session, classic or Connect.
+        pieces: The number of pieces.
+        size: The bytes of their files.
+    """
+    each = max(size // (pieces * _BYTES_PER_ROW), 1)
+    rows = spark.range(0, pieces * each, 1, pieces).where(f"id % {each}L = 0")
+    return rows.selectExpr(f"id DIV {each}L AS id", *(f"X'' AS wide{n}" for n in range(_WIDE)))
+
+
+def read_job(config: LakeConfig, plan: ScanPlan, files: Sequence[DataFile]) -> tuple[ReadJob, list[bytes]]:
+    """Return the job for tasks that read files with DuckDB, and the pieces, one per task."""
+    refuse_secret_of_here(config)
+    job = ReadJob(
+        table=str(plan.table),
+        snapshot=plan.snapshot,
+        columns=plan.columns,
+        needed=plan.needed,
+        where=plan.where.text if plan.where else None,
+        mappings=plan.mappings,
+        schemas={file.schema_version: plan.schemas[file.schema_version] for file in files if file.encryption_key},
+        remedy=RETENTION,
+    )
+    job.select  # noqa: B018 - raises here if DuckDB cannot return a type
+    return job, [_piece(plan, some).packed() for some in together(files, lambda file: file)]
+
+
+def refuse_secret_of_here(config: LakeConfig) -> None:
+    """Refuse a storage whose secret exists only in this process."""
+    if isinstance(config.storage, BucketStorage) and config.storage.secret_name:
+        raise UnsupportedStatementError(
+            f"The secret `{config.storage.secret_name}` is in this process; the engines of Spark's tasks lack it.",
+            remedy="Give the storage its credentials, or `provider` = `credential_chain`.",
+        )
+
+
+def _piece(plan: ScanPlan, files: Sequence[DataFile]) -> Piece:
+    wanted = {file.data_file_id for file in files}
+    return Piece(tuple(files), {key: some for key, some in plan.inlined_deletes.items() if key in wanted})
+
+
+def together(files: Sequence[Read], file_of: Callable[[Read], DataFile]) -> Iterator[list[Read]]:
+    """Group files into lists that one task each reads."""
+    some: list[Read] = []
+    size = 0
+    for one in files:
+        size += max(file_of(one).file_size, _BYTES_PER_FILE)
+        some.append(one)
+        if size >= _BYTES_TOGETHER:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some

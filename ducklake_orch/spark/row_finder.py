@@ -1,0 +1,118 @@
+"""Find the rows to change: in Spark's tasks if there is much to read, else in this process."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import duckdb
+
+from ducklake_orch.catalog.metadata import DataFile, NewDeleteFile, TableDef
+from ducklake_orch.catalog.scan import ScanPlan
+from ducklake_orch.catalog.search import DuckDBFinder, Finder, Hits, StoredHits
+from ducklake_orch.catalog.writing import Loss, staged_table, write_delete_files
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.stored_files import remove_written
+from ducklake_orch.errors import ConfigError
+from ducklake_orch.spark.delete_task import RESULT, packed, unpacked
+from ducklake_orch.spark.read_frame import read_job, together
+from ducklake_orch.spark.ship_code import carried
+from ducklake_orch.spark.spark_errors import in_our_words
+from ducklake_orch.spark.storage_access import are_reached
+from ducklake_orch.spark.task_cleanup import swept_if_it_fails, wait_for_others
+from ducklake_orch.spark.task_engine import engine_spec
+
+# Below this size, DuckDB in this process finds the rows before a Spark job has started.
+MUCH = 1024 * 1024 * 1024
+
+
+def finder_of(config: LakeConfig, spark: Any, engine: str) -> Finder:
+    """Return the finder of rows.
+
+    Args:
+        config: The lake.
+        spark: The session to use, if there is one.
+        engine: `duckdb`, `spark`, or `auto`, which chooses by the bytes to read.
+    """
+    if engine == "spark" and spark is None:
+        raise ConfigError('`engine="spark"` needs a session.', remedy="Give it as `spark`.")
+    return DuckDBFinder() if spark is None or engine == "duckdb" else SparkFinder(config, spark, engine)
+
+
+class SparkFinder:
+    """Searches files in Spark's tasks, which write the positions of matching rows and return only counts and paths.
+
+    Args:
+        config: The lake.
+        spark: The session.
+        engine: `spark`, or `auto`.
+    """
+
+    def __init__(self, config: LakeConfig, spark: Any, engine: str) -> None:
+        self.engine = "spark" if engine == "spark" else "duckdb"
+        self._config = config
+        self._spark = spark
+        self._forced = engine == "spark"
+        self._staged: list[tuple[str, str]] = []
+
+    def find(self, plan: ScanPlan, files: Sequence[DataFile], hits: Hits) -> None:
+        """Search the files, and add the positions of matching rows to `hits`."""
+        if not files:
+            return
+        if not (self._forced or self._is_worth(files)):
+            DuckDBFinder().find(plan, files, hits)
+            return
+        self.engine = "spark"
+        job, pieces = read_job(self._config, replace(plan, columns=()), files)
+        write_id = uuid4().hex
+        folder = staged_table(plan.table, ()).folder
+        self._staged.append((folder, write_id))
+        if "://" not in folder:
+            os.makedirs(folder, exist_ok=True)
+        spec, prefix = engine_spec(self._config), f"{folder}{plan.table.file_prefix(write_id)}-"
+        find = carried("ducklake_orch.spark.delete_task:find_rows", spec, job, pieces, prefix)
+        found = self._told(f"Looking for rows of `{plan.table}`", find, len(pieces), folder, write_id)
+        for one in found:
+            hits.add_stored({file_id: StoredHits(path, count) for file_id, (path, count) in one.items()})
+
+    def write_deletes(
+        self, con: duckdb.DuckDBPyConnection, table: TableDef, write_id: str, losses: Sequence[Loss], hits: Hits
+    ) -> list[NewDeleteFile]:
+        """Write the delete files of the positions that tasks have found, in tasks."""
+        there = [one for one in losses if hits.are_stored(one.file)]
+        here = [one for one in losses if not hits.are_stored(one.file)]
+        written = write_delete_files(con, table, write_id, here)
+        if there:
+            # Other attempts at the same task leave their own files. The id of this job follows the lake's mark in file
+            # names.
+            name = f"{table.file_prefix(write_id)}-{uuid4().hex}".removeprefix("ducklake-")
+            unmarked = replace(table, lake_mark="")
+            parts = [packed(some) for some in together(there, lambda one: one.file)]
+            spec = engine_spec(self._config)
+            work = carried("ducklake_orch.spark.delete_task:write_deletes", spec, unmarked, name, parts)
+            found = self._told(f"Writing deletions of `{table}`", work, len(parts), table.folder, name)
+            made = [file for part in found for file in part]
+            wait_for_others(self._spark, name)
+            remove_written(self._config, table.folder, name, {file.path for file in made})
+            written += made
+        by_file = {one.data_file.data_file_id: one for one in written}
+        return [by_file[one.file.data_file_id] for one in losses]
+
+    def release(self) -> None:
+        """Delete the files of positions from the storage."""
+        for folder, write_id in self._staged:
+            remove_written(self._config, folder, write_id)
+        self._staged.clear()
+
+    def _is_worth(self, files: Sequence[DataFile]) -> bool:
+        return sum(file.file_size for file in files) >= MUCH and are_reached(self._config, self._spark)
+
+    def _told(self, doing: str, work: Any, tasks: int, folder: str, write_id: str) -> list[Any]:
+        """Run a job and return the results of its tasks; if it fails, delete its files."""
+        with (
+            in_our_words(self._config, f"{doing} in Spark"),
+            swept_if_it_fails(self._spark, write_id, lambda: remove_written(self._config, folder, write_id)),
+        ):
+            rows = self._spark.range(0, tasks, 1, tasks).mapInArrow(work, f"{RESULT} binary").collect()
+        return [unpacked(bytes(row[0])) for row in rows]

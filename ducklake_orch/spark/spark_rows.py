@@ -1,0 +1,228 @@
+"""Write the rows of a Spark DataFrame into files with Spark's executors; the caller commits them. See `SparkRows`."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import duckdb
+
+from ducklake_orch.catalog.metadata import NewFile
+from ducklake_orch.catalog.search import Finder
+from ducklake_orch.catalog.verbs import ArrowRows, Job, Written
+from ducklake_orch.catalog.writing import SourceColumn, Workers, projection, rows_outside
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.layout import column_comments
+from ducklake_orch.engine.quoting import identifier
+from ducklake_orch.engine.stored_files import remove_written
+from ducklake_orch.spark.arrow_batches import has_long_batches, in_batches
+from ducklake_orch.spark.distribute import distributed
+from ducklake_orch.spark.native_writer import is_little, reason_against, write_natively
+from ducklake_orch.spark.row_finder import SparkFinder
+from ducklake_orch.spark.row_workers import SparkWorkers
+from ducklake_orch.spark.session import is_local
+from ducklake_orch.spark.ship_code import carried
+from ducklake_orch.spark.spark_errors import in_our_words
+from ducklake_orch.spark.storage_access import check_reachable
+from ducklake_orch.spark.task_cleanup import swept_if_it_fails, wait_for_others, was_repeated
+from ducklake_orch.spark.task_engine import writing_spec
+from ducklake_orch.spark.types import duckdb_columns, imported
+from ducklake_orch.spark.write_task import RESULT, TaskResult, WriteTask, unpack
+
+log = logging.getLogger("ducklake_orch")
+T = TypeVar("T")
+
+
+class SparkRows:
+    """Rows of a Spark DataFrame, which each attempt at a write evaluates once; usually there is one attempt.
+
+    Args:
+        frame: The DataFrame, classic or Connect.
+        engine: The writer of the files: `duckdb`, `native` or `auto`.
+        distribution: How the rows are shuffled first: `none`, `hash`, `range` or `auto`.
+    """
+
+    repeatable = True
+    is_small = False
+
+    def __init__(self, frame: Any, *, engine: str = "auto", distribution: str = "auto") -> None:
+        self.engine = "duckdb" if engine == "auto" else engine
+        self._frame = frame
+        self._wanted = engine
+        self._distribution = distribution
+        self._little: bool | None = None
+        self._schema = frame.schema
+        self._columns = duckdb_columns(self._schema)
+        self.comments: Mapping[str, str] = column_comments(self._schema)
+
+    def searching(self, config: LakeConfig) -> tuple[Finder, Workers | None]:
+        """Return what finds the rows that these replace: Spark's tasks if there is much to read."""
+        spark = self._frame.sparkSession
+        return SparkFinder(config, spark, "auto"), SparkWorkers(config, spark, forced=False)
+
+    def types(self, con: duckdb.DuckDBPyConnection) -> list[tuple[str, Any]]:
+        """Return the names of the columns and their types in DuckDB."""
+        return column_types(self._columns)
+
+    def write(self, job: Job) -> Written:
+        """Write the rows in Spark's tasks."""
+        check_writable(job, self._columns)
+        against = self._reason_against_native(job)
+        self.engine = "duckdb" if against else "native"
+        if against is None:
+            return Written(self._write_natively(job))
+        if self._wanted == "native":
+            log.warning("DuckDB writes `%s` in tasks, not Spark itself: %s", job.table, against)
+        return self._write_with_duckdb(job)
+
+    def _reason_against_native(self, job: Job) -> str | None:
+        if self._wanted == "duckdb":
+            return "it is not wanted"
+        if self._distribution == "range" and job.table.sort:
+            return "its rows are put in order"
+        against = reason_against(self._frame, self._columns, job)
+        if against is None and self._wanted == "auto":
+            if self._is_little(job):
+                return "DuckDB is quicker with so little"
+            if has_long_batches(self._frame):
+                return "DuckDB is quicker with numbers alone"
+        return against
+
+    def _is_little(self, job: Job) -> bool:
+        if self._little is None:
+            with _writing(job):
+                self._little = hasattr(self._frame, "_jdf") and is_little(self._frame)
+        return self._little
+
+    def _write_natively(self, job: Job) -> list[NewFile]:
+        return self._told(job, lambda: write_natively(self._frame, job))
+
+    def _write_with_duckdb(self, job: Job) -> Written:
+        with _sign(job, self._frame.sparkSession) as sign:
+            task = WriteTask(
+                engine=writing_spec(job.config, job.table),
+                table=job.table,
+                write_id=job.write_id,
+                names=tuple(self._schema.names),
+                values=values_of(self._schema),
+                where=job.where,
+                outside=job.outside,
+                few=job.few,
+                sign=sign,
+            )
+            frame = distributed(self._frame, job.table, self._distribution)
+            work = carried("ducklake_orch.spark.write_task:write", task)
+            # Spark resolves the columns by name here and takes a dot in a name for a struct field, so plain names are
+            # used.
+            frame = frame.toDF(*(f"c{n}" for n in range(len(task.names))))
+
+            def run(rows: Any) -> list[TaskResult]:
+                return self._collect(rows.mapInArrow(work, f"{RESULT} binary"), job)
+
+            results = run(frame) if self._is_little(job) else in_batches(frame, run)
+        failed = next((one.error for one in results if one.error), None)
+        if failed is not None:
+            raise failed
+        if outside := sum(one.outside for one in results):
+            example = next(one.example for one in results if one.outside)
+            raise rows_outside(job.table, job.where or "", outside, example)
+        written = self._with_few(results, job)
+        if _may_have_left_files(self._frame.sparkSession, job, results):
+            wait_for_others(self._frame.sparkSession, job.write_id)
+            _sweep(job, written.files)
+        return written
+
+    def _with_few(self, results: Sequence[TaskResult], job: Job) -> Written:
+        """Return the files that tasks wrote, and the rows that they returned, for the catalog if there are no files."""
+        import pyarrow as pa
+
+        files = [file for one in results for file in one.files]
+        tables = [pa.ipc.open_stream(one.few).read_all() for one in results if one.few is not None]
+        if not tables:
+            return Written(files)
+        rows = ArrowRows(pa.concat_tables(tables), values_of(self._schema))
+        more = rows.write(replace(job, few=0) if files else job)
+        return Written([*files, *more.files], more.few)
+
+    def _collect(self, frame: Any, job: Job) -> list[TaskResult]:
+        return [unpack(bytes(row[0])) for row in self._told(job, frame.collect)]
+
+    def _told(self, job: Job, work: Callable[[], T]) -> T:
+        with (
+            _writing(job),
+            swept_if_it_fails(self._frame.sparkSession, job.write_id, lambda: _sweep(job)),
+        ):
+            return work()
+
+
+def _writing(job: Job) -> AbstractContextManager[None]:
+    return in_our_words(job.config, f"Writing files of `{job.table}` in Spark")
+
+
+def _sweep(job: Job, keep: Sequence[NewFile] = ()) -> int:
+    return remove_written(job.config, job.table.folder, job.write_id, keep={file.path for file in keep})
+
+
+def column_types(columns: Sequence[tuple[str, str]]) -> list[tuple[str, Any]]:
+    """Return the names of columns with their types in DuckDB."""
+    return [(name, duckdb.sqltype('"NULL"' if kind == "NULL" else kind)) for name, kind in columns]
+
+
+def check_writable(job: Job, columns: Sequence[tuple[str, str]]) -> None:
+    """Refuse a write that cannot succeed, before Spark does any work.
+
+    Args:
+        job: The write.
+        columns: The columns of the data, with their types in DuckDB.
+    """
+    check_reachable(job.config)
+    # A column that holds only NULLs fits every type.
+    given = [SourceColumn(name, kind) for name, kind in columns if kind != "NULL"]
+    with job.working() as con:
+        projection(con, job.table, given)
+
+
+def values_of(schema: Any) -> dict[str, str]:
+    """Return the SQL that converts columns whose Arrow form differs from DuckDB's type, by name."""
+    return {
+        one.name: sql
+        for one in schema.fields
+        if (sql := imported(one.dataType, identifier(one.name))) != identifier(one.name)
+    }
+
+
+@contextmanager
+def _sign(job: Job, spark: Any) -> Iterator[str | None]:
+    """Create a marker file that executors on other machines must be able to see, for a block."""
+    folder = job.table.data_path
+    if "://" in folder or is_local(spark):
+        yield None
+        return
+    path = leave_sign(job)
+    try:
+        yield path
+    finally:
+        remove_sign(path)
+
+
+def leave_sign(job: Job) -> str:
+    """Create a marker file in the lake's folder and return its path."""
+    path = Path(job.table.data_path) / f"{job.table.file_prefix(job.write_id)}.driver"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    return str(path)
+
+
+def remove_sign(path: str) -> None:
+    """Delete the marker file."""
+    with suppress(OSError):
+        Path(path).unlink(missing_ok=True)
+
+
+def _may_have_left_files(spark: Any, job: Job, results: Sequence[TaskResult]) -> bool:
+    """Whether unsuccessful attempts may have left files behind."""
+    if any(one.attempt or one.wrote_empty for one in results) or was_repeated(spark, job.write_id):
+        return True
+    return str(spark.conf.get("spark.speculation", "false")).lower() == "true"

@@ -1,0 +1,145 @@
+"""Executor side of DataFrame writes: DuckDB writes a task's batches into the final files.
+
+A task returns one pickled row: its files, or the reason why the data cannot be written. It never deletes a file: the
+driver knows which attempts succeeded and deletes the files of the others.
+"""
+
+import os
+import pickle
+import socket
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any
+
+from ducklake_orch.catalog.metadata import NewFile, TableDef
+from ducklake_orch.catalog.writing import RowsInside, Source, few_at_most, write_files
+from ducklake_orch.errors import DuckLakeOrchError, StorageError, TerminalError
+from ducklake_orch.spark.task_engine import EngineSpec, open_engine
+
+RESULT = "result"
+_ROWS = "__ducklake_orch_source"
+
+
+@dataclass(frozen=True)
+class WriteTask:
+    """The facts that every task of a write gets.
+
+    Attributes:
+        engine: How to open DuckDB.
+        table: The target table.
+        write_id: Part of the file names.
+        names: The names of the data's columns, which the batches lack.
+        values: The SQL that converts columns whose Arrow form differs from DuckDB's type, by name.
+        where: The condition that each row must match, if there is one.
+        outside: What happens to rows that do not match: `error` or `drop`.
+        few: The most rows that a task returns instead of writing a file.
+        sign: The driver's marker file, which the executor must see to prove that both share the folder.
+    """
+
+    engine: EngineSpec
+    table: TableDef
+    write_id: str
+    names: tuple[str, ...]
+    values: dict[str, str] = field(default_factory=dict)
+    where: str | None = None
+    outside: str = "error"
+    few: int = 0
+    sign: str | None = None
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """The result of a task.
+
+    Attributes:
+        files: The files that it wrote.
+        outside: The number of its rows that do not match; its files are then not used.
+        example: One of the rows that do not match.
+        error: The reason why it could not write, if no other attempt could either.
+        attempt: The number of earlier attempts at this task.
+        wrote_empty: Whether it left a file without rows behind.
+        few: Its rows as an Arrow stream, if there are few.
+    """
+
+    files: tuple[NewFile, ...] = ()
+    outside: int = 0
+    example: Any = None
+    error: DuckLakeOrchError | None = None
+    attempt: int = 0
+    wrote_empty: bool = False
+    few: bytes | None = None
+
+
+def write(task: WriteTask, batches: Iterator[Any]) -> Iterator[Any]:
+    """Write a partition of a DataFrame; yield one row for it, none if it is empty."""
+    import pyarrow as pa
+
+    first = next((batch for batch in batches if batch.num_rows), None)
+    if first is None:
+        return
+    result = _written(task, first, batches)
+    packed = zlib.compress(pickle.dumps(result))
+    yield pa.RecordBatch.from_arrays([pa.array([packed], pa.binary())], [RESULT])
+
+
+def unpack(packed: bytes) -> TaskResult:
+    """Return the result of a task."""
+    result: TaskResult = pickle.loads(zlib.decompress(packed))  # noqa: S301 - from our own task
+    return result
+
+
+def _written(task: WriteTask, first: Any, batches: Iterator[Any]) -> TaskResult:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    attempt = context.attemptNumber() if context else 0
+    mark = context.taskAttemptId() if context else os.getpid()
+    try:
+        _check_sight(task)
+        # Concurrent attempts at the same task need different file names.
+        result = _write(task, f"{task.write_id}-{mark}", first, batches)
+    except TerminalError as error:
+        # The data or the set-up are wrong: another attempt would fail in the same way.
+        result = TaskResult(error=error)
+    return replace(result, attempt=attempt)
+
+
+def _check_sight(task: WriteTask) -> None:
+    if task.sign is not None and not os.path.exists(task.sign):
+        raise StorageError(
+            f"The executor on {socket.gethostname()} does not see the lake's files in {task.table.data_path}.",
+            remedy="Mount that folder on all machines of the cluster, or give the lake a bucket as its storage.",
+        )
+
+
+def _write(task: WriteTask, name: str, first: Any, batches: Iterator[Any]) -> TaskResult:
+    import pyarrow as pa
+
+    schema = pa.schema([kind.with_name(name) for kind, name in zip(first.schema, task.names, strict=True)])
+    named = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in chain([first], batches))
+    is_few, rows = few_at_most(task.few, pa.RecordBatchReader.from_batches(schema, named))
+    if is_few:
+        with pa.BufferOutputStream() as sink:
+            with pa.ipc.new_stream(sink, schema) as stream:
+                stream.write_table(rows.read_all())
+            return TaskResult(few=sink.getvalue().to_pybytes())
+    source = Source(rows, task.values)
+    reader = source.reader()
+    checked = None
+    if task.where is not None and task.outside == "error":
+        checked = RowsInside(reader, source, task.table, task.where)
+        reader = checked.stream()
+    only = task.where if task.outside == "drop" else None
+    with open_engine(task.engine) as con:
+        con.register(_ROWS, reader)
+        try:
+            files = write_files(con, task.table, source.relation(_ROWS, task.table), name, only=only)
+        except Exception:
+            if checked and checked.outside:
+                return TaskResult(outside=checked.outside, example=checked.example)
+            if isinstance(source.failure, DuckLakeOrchError):
+                raise source.failure from None
+            raise
+    return TaskResult(tuple(files), wrote_empty=only is not None and not files)
