@@ -121,7 +121,7 @@ def tell(story: Story, shop: DuckLake) -> None:
 
 def _state(shop: DuckLake) -> dict[str, Any]:
     """Say how the table of the till is, and the lake."""
-    (till,) = (one for one in shop.health().tables if one.table == "tills.sales")
+    (till,) = (table for table in shop.health().tables if table.table == "tills.sales")
     return {"tills.sales": till.grade} | {name: till.metrics[name] for name in ("files", "inlined_rows", "rows")}
 
 

@@ -412,15 +412,19 @@ class FsckReport(Result):
     @property
     def ok(self) -> bool:
         """Whether there is no error; there may be warnings."""
-        return all(one.severity != "error" for one in self.findings)
+        return all(finding.severity != "error" for finding in self.findings)
 
     def __str__(self) -> str:
         looked = ", ".join(f"{key} {value}" for key, value in self.checked.items())
         lines = [f"{sum(self.counts.values()) or 'nothing'} found ({looked})"]
         for code, count in self.counts.items():
-            listed = [one for one in self.findings if one.code == code]
+            listed = [finding for finding in self.findings if finding.code == code]
             lines += ["", *map(str, listed), *([f"… and {count - len(listed)} more"] if count > len(listed) else [])]
             lines += [f"  effect: {listed[0].effect}", f"  remedy: {listed[0].remedy}"]
         if self.repaired:
-            lines += ["", f"repaired with snapshot {self.repair_snapshot}:", *(f"  {one}" for one in self.repaired)]
+            lines += [
+                "",
+                f"repaired with snapshot {self.repair_snapshot}:",
+                *(f"  {finding}" for finding in self.repaired),
+            ]
         return "\n".join(lines)

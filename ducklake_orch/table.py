@@ -63,8 +63,8 @@ class LakeTable:
             with looking(session, self.name) as (_, table, _):
                 name = TableName(table.schema, table.name)
             found = introspection.snapshots(session)
-        found = [one for one in found if introspection.concerns(one, table.table_id, name)]
-        return [one for one in found if not rows or changes_rows(one.changes, table.table_id)][:limit]
+        found = [snapshot for snapshot in found if introspection.concerns(snapshot, table.table_id, name)]
+        return [snapshot for snapshot in found if not rows or changes_rows(snapshot.changes, table.table_id)][:limit]
 
     def files(
         self, *, snapshot: int | None = None, as_of: datetime | str | None = None, where: str | None = None

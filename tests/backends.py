@@ -77,7 +77,7 @@ def in_every_run(backend: Backend) -> bool:
 
 def backends(**needs: Any) -> pytest.MarkDecorator:
     """Parametrize a test over the backends whose catalog has the needed capabilities (`sql_writes=True`)."""
-    return _parametrize([one for one in CROSS if _has(one.catalog, needs)])
+    return _parametrize([backend for backend in CROSS if _has(backend.catalog, needs)])
 
 
 def catalogs(*, quick: Sequence[CatalogKind] = (), **needs: Any) -> pytest.MarkDecorator:
@@ -87,7 +87,7 @@ def catalogs(*, quick: Sequence[CatalogKind] = (), **needs: Any) -> pytest.MarkD
         quick: The catalogs that `make test` runs, for a slow test; by default all.
         **needs: The capabilities that the catalog must have.
     """
-    return _parametrize([Backend(one, LOCAL) for one in CATALOGS if _has(one, needs)], quick or CATALOGS)
+    return _parametrize([Backend(catalog, LOCAL) for catalog in CATALOGS if _has(catalog, needs)], quick or CATALOGS)
 
 
 def _has(catalog: CatalogKind, needs: dict[str, Any]) -> bool:
@@ -96,7 +96,11 @@ def _has(catalog: CatalogKind, needs: dict[str, Any]) -> bool:
 
 def _parametrize(chosen: list[Backend], quick: Sequence[CatalogKind] = CATALOGS) -> pytest.MarkDecorator:
     params = [
-        pytest.param(one, id=str(one), marks=() if in_every_run(one) and one.catalog in quick else pytest.mark.full)
-        for one in chosen
+        pytest.param(
+            backend,
+            id=str(backend),
+            marks=() if in_every_run(backend) and backend.catalog in quick else pytest.mark.full,
+        )
+        for backend in chosen
     ]
     return pytest.mark.parametrize("backend", params, indirect=True)

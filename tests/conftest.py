@@ -55,7 +55,7 @@ class Servers:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     skipped = terminalreporter.stats.get("skipped", [])
     reasons = {one.longrepr[2].removeprefix("Skipped: ") for one in skipped if isinstance(one.longrepr, tuple)}
-    for reason in sorted(one for one in reasons if ServerUnavailable.WORDS in one):
+    for reason in sorted(reason for reason in reasons if ServerUnavailable.WORDS in reason):
         terminalreporter.write_line(f"SERVER ABSENT: tests were skipped: {reason}", yellow=True)
     for folder in collect_ignore:
         how = f"pip install 'ducklake-orch[{HOSTS[folder]}]'"

@@ -40,11 +40,11 @@ def report(context: Mapping[str, Any], outlets: list[Any], written: Mapping[str,
 
 def _assets_of(outlets: list[Any], written: Mapping[str, Any]) -> list[Asset]:
     """Return the outlets of the table. Prefer those that name the lake by this connection, if there are any."""
-    lakes = [one for one in outlets if isinstance(one, Asset) and str(one.uri).startswith(f"{SCHEME}://")]
+    lakes = [outlet for outlet in outlets if isinstance(outlet, Asset) and str(outlet.uri).startswith(f"{SCHEME}://")]
     wanted = table_name(written["table"])
-    found = [one for one in lakes if wanted.names(table_of(one)[1].schema, table_of(one)[1].table)]
+    found = [lake for lake in lakes if wanted.names(table_of(lake)[1].schema, table_of(lake)[1].table)]
     own = str(written["ducklake_conn_id"]).lower()
-    return [one for one in found if table_of(one)[0] == own] or found
+    return [asset for asset in found if table_of(asset)[0] == own] or found
 
 
 def triggering_keys(what: str, context: Mapping[str, Any]) -> list[str]:

@@ -89,7 +89,7 @@ def _with_given(function: Callable[..., Any]) -> Callable[..., Any]:
     if not given:
         return function
     others = [one for name, one in signature.parameters.items() if name not in GIVEN]
-    names = [one.name for one in others]
+    names = [other.name for other in others]
 
     @functools.wraps(function)
     def wanting(*args: Any, **kwargs: Any) -> Any:

@@ -34,7 +34,7 @@ def latest_change(lake: DuckLake, table: str | None) -> Change | None:
     """
     try:
         if table is None:
-            found = [one for one in lake.snapshots(limit=1) if one.snapshot_id > 0]
+            found = [snapshot for snapshot in lake.snapshots(limit=1) if snapshot.snapshot_id > 0]
         else:
             found = lake.table(table).history(limit=1, rows=True)
             if not found:
@@ -50,7 +50,7 @@ def _before_history(lake: DuckLake, table: str) -> Change | None:
     if not there.count():
         return None
     oldest = lake.snapshots()[-1]
-    newest = max((one.snapshot for one in there.files()), default=oldest.snapshot_id)
+    newest = max((file.snapshot for file in there.files()), default=oldest.snapshot_id)
     return Change(min(newest, oldest.snapshot_id), oldest.snapshot_time)
 
 

@@ -56,5 +56,7 @@ def _schema(hook: "DuckLakeHook", table: str) -> dict[str, Any]:
         columns = hook.lake().table(table).schema()
     except DuckLakeOrchError:
         return {}  # the table was dropped after the write; the rest of the lineage still holds
-    fields = [SchemaDatasetFacetFields(name=one.name, type=one.type, description=one.comment) for one in columns]
+    fields = [
+        SchemaDatasetFacetFields(name=column.name, type=column.type, description=column.comment) for column in columns
+    ]
     return {"schema": SchemaDatasetFacet(fields=fields)}

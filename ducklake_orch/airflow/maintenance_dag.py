@@ -43,7 +43,9 @@ def maintenance_task_group(
     if pool is not None:
         common["pool"] = pool
     chosen: dict[str, Any] = {"policy": policy, "schemas": schemas, "tables": tables, "engine": engine}
-    ordered = [one for one in OPERATIONS if one in operations] + [one for one in operations if one not in OPERATIONS]
+    ordered = [operation for operation in OPERATIONS if operation in operations] + [
+        operation for operation in operations if operation not in OPERATIONS
+    ]
     with TaskGroup(group_id) as group:
         plan = DuckLakeMaintenanceOperator(task_id="plan", plan_only=True, operations=ordered, **chosen, **common)
         steps = [DuckLakeMaintenanceOperator(task_id=one, operations=[one], **chosen, **common) for one in ordered]

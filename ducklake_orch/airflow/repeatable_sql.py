@@ -21,7 +21,9 @@ def digest(commands: str | Sequence[str], parameters: Any) -> str:
 def is_one_write(commands: str | Sequence[str]) -> bool:
     """Return whether only the last statement writes, so that the commands are one snapshot or nothing."""
     *before, last = _parsed(commands) or [Command("", "utility")]
-    return last.kind in ("dml", "ddl") and not last.reaches_outside and all(one.kind == "query" for one in before)
+    return (
+        last.kind in ("dml", "ddl") and not last.reaches_outside and all(command.kind == "query" for command in before)
+    )
 
 
 def replace_what_they_wrote(commands: str | Sequence[str]) -> bool:
@@ -31,7 +33,7 @@ def replace_what_they_wrote(commands: str | Sequence[str]) -> bool:
     """
     emptied: set[Target] = set()
     found = _parsed(commands)
-    return bool(found) and all(one.kind == "query" or _replaces(one.sql, emptied) for one in found)
+    return bool(found) and all(command.kind == "query" or _replaces(command.sql, emptied) for command in found)
 
 
 def _parsed(commands: str | Sequence[str]) -> list[Command]:
@@ -62,7 +64,10 @@ def _replaces(sql: str, emptied: set[Target]) -> bool:
         case exp.Insert():
             return covered
         case exp.Update():
-            return all(isinstance(one.expression, exp.Literal | exp.Null | exp.Boolean) for one in parsed.expressions)
+            return all(
+                isinstance(expression.expression, exp.Literal | exp.Null | exp.Boolean)
+                for expression in parsed.expressions
+            )
         case exp.Merge():
             return True
         case exp.Delete() | exp.TruncateTable():
@@ -84,4 +89,8 @@ def _targets(parsed: Any) -> set[Target]:
 
     given = parsed.args.get("tables") or ([parsed.this] if parsed.args.get("this") else parsed.expressions)
     tables = [one.this if isinstance(one, exp.Schema) else one for one in given]
-    return {(folded(one.db or "main"), folded(one.name)) for one in tables if isinstance(one, exp.Table) and one.name}
+    return {
+        (folded(table.db or "main"), folded(table.name))
+        for table in tables
+        if isinstance(table, exp.Table) and table.name
+    }

@@ -235,7 +235,7 @@ class DuckLakeWriteOperator(TableWriter):
 def call(function: Callable[..., Any], arguments: Sequence[Any], given: Mapping[str, Any], spark: TaskSpark) -> Any:
     """Call a function with the given values that it has parameters for, and with the session if it has `spark`."""
     parameters = inspect.signature(function).parameters
-    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         chosen = dict(given)
     else:
         chosen = {name: value for name, value in given.items() if name in parameters}

@@ -37,7 +37,7 @@ def _show(report: "FsckReport") -> None:
 
     looked = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in report.checked.items())
     for code, count in report.counts.items():
-        found = [one for one in report.findings if one.code == code]
+        found = [finding for finding in report.findings if finding.code == code]
         first = found[0]
         head = Text.assemble((f"{first.severity} ", _STYLES[first.severity]), (code, "bold"), f" ({count})")
         show(head, f"  effect: {first.effect}", f"  remedy: {first.remedy}", _places(found))
@@ -54,4 +54,6 @@ def _show(report: "FsckReport") -> None:
 
 
 def _places(found: "list[Finding]") -> "RenderableType":
-    return table(["table", "file", "detail"], [[one.table or "", one.file or "", one.detail] for one in found])
+    return table(
+        ["table", "file", "detail"], [[finding.table or "", finding.file or "", finding.detail] for finding in found]
+    )

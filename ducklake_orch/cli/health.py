@@ -46,21 +46,21 @@ def _show(report: "HealthReport") -> None:
     show(table(["figure", "value"], [[name.replace("_", " "), _shown(name, value)] for name, value in metrics]))
     rows = [
         [
-            Text(one.grade, style=_STYLES[one.grade]),
-            one.table,
-            one.metrics["files"],
-            one.metrics["small_files"],
-            in_bytes(one.metrics["bytes"]),
-            one.metrics["rows"],
-            f"{one.metrics['delete_share']:.0%}",
-            one.metrics["inlined_rows"],
+            Text(table_health.grade, style=_STYLES[table_health.grade]),
+            table_health.table,
+            table_health.metrics["files"],
+            table_health.metrics["small_files"],
+            in_bytes(table_health.metrics["bytes"]),
+            table_health.metrics["rows"],
+            f"{table_health.metrics['delete_share']:.0%}",
+            table_health.metrics["inlined_rows"],
         ]
-        for one in report.tables
+        for table_health in report.tables
     ]
     headings = ["", "table", "files", "small", "bytes", "rows", "deleted", "inlined"]
     show(heading("Tables"), table(headings, rows, right=headings[2:]))
-    found = [(lake.name, one) for one in lake.findings]
-    found += [(one.table, finding) for one in report.tables for finding in one.findings]
+    found = [(lake.name, finding) for finding in lake.findings]
+    found += [(table_health.table, finding) for table_health in report.tables for finding in table_health.findings]
     if found:
         told = [[Text(one.grade, style=_STYLES[one.grade]), where, str(one).partition(": ")[2]] for where, one in found]
         show(heading("Findings"), table(["", "where", "what"], told))

@@ -48,14 +48,14 @@ def files(
         return
     rows = [
         [
-            one.path,
-            ", ".join(f"{key}={'NULL' if value is None else value}" for key, value in one.partition.items()),
-            one.rows,
-            one.deletes,
-            in_bytes(one.bytes),
-            one.snapshot,
+            file.path,
+            ", ".join(f"{key}={'NULL' if value is None else value}" for key, value in file.partition.items()),
+            file.rows,
+            file.deletes,
+            in_bytes(file.bytes),
+            file.snapshot,
         ]
-        for one in found
+        for file in found
     ]
     right = ["rows", "deleted", "size", "snapshot"]
     show(table(["file", "partition", *right], rows, right=right) if rows else "There are no files.")
@@ -72,13 +72,13 @@ def snapshots(
         return
     rows = [
         [
-            one.snapshot_id,
-            one.snapshot_time.isoformat(sep=" ", timespec="seconds"),
-            ", ".join(one.changes),
-            one.author or "",
-            one.message or "",
+            snapshot.snapshot_id,
+            snapshot.snapshot_time.isoformat(sep=" ", timespec="seconds"),
+            ", ".join(snapshot.changes),
+            snapshot.author or "",
+            snapshot.message or "",
         ]
-        for one in found
+        for snapshot in found
     ]
     show(table(["snapshot", "time", "changes", "author", "message"], rows, right=["snapshot"]))
 
@@ -89,5 +89,8 @@ def options(options: LakeOptions) -> None:
     if options.json:
         print_json(found)
         return
-    rows = [[one.name, one.value, f"{one.scope} {one.entry or ''}".strip(), one.description] for one in found]
+    rows = [
+        [option.name, option.value, f"{option.scope} {option.entry or ''}".strip(), option.description]
+        for option in found
+    ]
     show(table(["option", "value", "of", "meaning"], rows))

@@ -50,7 +50,7 @@ def maintain(
         show(f"{report.status}: {report.duration_s:.1f} s, {in_bytes(report.totals['bytes_freed'])} freed")
     if report.status == "error":
         raise typer.Exit(FAILED)
-    if any(one.status == "stopped" and "SIG" in one.reason for one in report.operations):
+    if any(step_report.status == "stopped" and "SIG" in step_report.reason for step_report in report.operations):
         raise typer.Exit(INTERRUPTED)
 
 

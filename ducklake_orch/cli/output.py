@@ -86,7 +86,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, right: Seque
 def rows_table(columns: Sequence[Mapping[str, str]], rows: Sequence[Mapping[str, Any]]) -> "RenderableType":
     """Return the rows of a query as a table."""
     names = [column["name"] for column in columns]
-    right = [one["name"] for one in columns if _NUMERIC.fullmatch(one["type"])]
+    right = [column["name"] for column in columns if _NUMERIC.fullmatch(column["type"])]
     return table(names, [[row[name] for name in names] for row in rows], right=right)
 
 

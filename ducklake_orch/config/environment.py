@@ -109,7 +109,7 @@ def _known() -> list[str]:
     paths += [[field, key] for field, model in GROUPS.items() for key in model.model_fields]
     for field, model in GROUPS.items():
         parts = [(key, inner) for key in model.model_fields for inner in _parts_of(field, key)]
-        paths += [[field, key, one] for key, inner in parts for one in inner.model_fields]
+        paths += [[field, key, model_field] for key, inner in parts for model_field in inner.model_fields]
     return [NAME, CONFIG, PROFILE, *(PREFIX + "__".join(path).upper() for path in paths)]
 
 

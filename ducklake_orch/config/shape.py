@@ -37,7 +37,7 @@ def keys_of(models: Iterable[type[Model]]) -> set[str]:
 def models_in(model: type[Model], key: str) -> list[type[Model]]:
     """Return the models in a field: as its value, or as the values of a table with user-defined keys."""
     field = model.model_fields.get(key)
-    return [] if field is None else [one for one in _parts(field.annotation) if issubclass(one, Model)]
+    return [] if field is None else [part for part in _parts(field.annotation) if issubclass(part, Model)]
 
 
 def _parts(annotation: Any) -> Iterable[type]:

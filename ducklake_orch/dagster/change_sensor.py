@@ -68,7 +68,7 @@ def ducklake_snapshot_sensor(
             return dg.SkipReason(f"Snapshot {newest} has been seen.")
         # Snapshot ids have no gaps except for expired ones, so the difference bounds the number.
         recent = found.snapshots(newest - seen) if newest > seen else []
-        foreign = [one for one in recent if one.snapshot_id > seen and not _is_known(one)]
+        foreign = [snapshot for snapshot in recent if snapshot.snapshot_id > seen and not _is_known(snapshot)]
         changes = _Changes(context, found, found.tables(), foreign, before.pending)
         events = [
             event for spec in specs for event in changes.of_asset(spec, table_named(spec.key, spec.metadata, schema))
@@ -80,7 +80,7 @@ def ducklake_snapshot_sensor(
         if job is None:
             return dg.SensorResult(asset_events=events, cursor=cursor)
         partitioned = {spec.key for spec in specs if spec.partitions_def is not None}
-        requests = [_request(name, one) for one in events if one.partition or one.asset_key not in partitioned]
+        requests = [_request(name, event) for event in events if event.partition or event.asset_key not in partitioned]
         if len(requests) < len(events):
             context.log.warning("Of which partitions some changes are is not known: no run is asked for.")
         return dg.SensorResult(run_requests=requests, cursor=cursor)
@@ -162,7 +162,7 @@ class _Changes:
         self, spec: dg.AssetSpec, definition: dg.PartitionsDefinition, name: TableName, changed: Sequence[Snapshot]
     ) -> Collection[str]:
         what, expression = f"Asset `{spec.key.to_user_string()}`", plain_metadata(spec.metadata).get("partition_expr")
-        snapshots = [one.snapshot_id for one in changed]
+        snapshots = [snapshot.snapshot_id for snapshot in changed]
         keys = changed_keys(self._lake, str(name), what, definition, expression, snapshots)
         if keys.left_out:
             self._context.log.warning(f"{what}: {keys.left_out} values of changed rows can be no partition's key.")
@@ -188,5 +188,5 @@ def _changes(snapshot: Snapshot, table: Table) -> bool:
     """Return whether a snapshot changed rows of a table or created it."""
     made = quoted_path(table.schema, table.table).lower()
     tokens = parse_tokens(",".join(snapshot.changes))
-    is_new = any(one.kind == "created_table" and (one.name or "").lower() == made for one in tokens)
+    is_new = any(token.kind == "created_table" and (token.name or "").lower() == made for token in tokens)
     return is_new or changes_rows(snapshot.changes, table.table_id)

@@ -57,10 +57,10 @@ def figures_of(health: HealthReport, metric: str, selection: Selection) -> Figur
     if metric in LAKE_METRICS:
         places = [("", health.lake.metrics, health.lake.findings)]
     else:
-        meant = [one for one in health.tables if selection.wants_table(table_name(one.table))]
-        places = [(one.table, one.metrics, one.findings) for one in meant]
+        meant = [table for table in health.tables if selection.wants_table(table_name(table.table))]
+        places = [(table_health.table, table_health.metrics, table_health.findings) for table_health in meant]
     values = [(name, float(metrics[metric])) for name, metrics, _ in places if metrics.get(metric) is not None]
-    findings = [(name, one) for name, _, found in places for one in found if one.metric == metric]
+    findings = [(name, finding) for name, _, found in places for finding in found if finding.metric == metric]
     return Figures(
         metric,
         sorted(values, key=lambda pair: -pair[1]),

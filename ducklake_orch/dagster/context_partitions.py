@@ -18,7 +18,7 @@ def slice_of(context: dg.OutputContext | dg.InputContext) -> Slice | None:
     definition, keys = context.asset_partitions_def, context.asset_partition_keys
     if not isinstance(definition, dg.MultiPartitionsDefinition):
         return Slice.of(_key(definition, key) for key in keys)
-    dimensions = {one.name: one.partitions_def for one in definition.partitions_defs}
+    dimensions = {partitions_def.name: partitions_def.partitions_def for partitions_def in definition.partitions_defs}
     cells = [
         {name: _key(dimensions[name], text) for name, text in split_multi_key(key, dimensions).items()} for key in keys
     ]

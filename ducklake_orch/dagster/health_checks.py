@@ -69,16 +69,18 @@ def build_health_checks(
             report = getattr(context.resources, lake).lake().fsck()
         for key in _chosen(context):
             # A finding without a table concerns all tables.
-            yield consistency_check([one for one in report.findings if one.table in (None, str(tables[key]))], key)
+            yield consistency_check(
+                [finding for finding in report.findings if finding.table in (None, str(tables[key]))], key
+            )
 
     return [healthy, consistent]
 
 
 def consistency_check(findings: Sequence[Finding], asset: dg.AssetKey | None = None) -> dg.AssetCheckResult:
     """Return the findings of fsck as the result of a check. Findings of severity `info` pass."""
-    wrong = [one for one in findings if one.severity != "info"]
-    error = any(one.severity == "error" for one in wrong)
-    shown = [f"- {one}\n  - {one.effect}\n  - {one.remedy}" for one in wrong[:_SHOWN]]
+    wrong = [finding for finding in findings if finding.severity != "info"]
+    error = any(finding.severity == "error" for finding in wrong)
+    shown = [f"- {finding}\n  - {finding.effect}\n  - {finding.remedy}" for finding in wrong[:_SHOWN]]
     return dg.AssetCheckResult(
         passed=not wrong,
         check_name=CONSISTENT,
@@ -94,8 +96,8 @@ def consistency_check(findings: Sequence[Finding], asset: dg.AssetKey | None = N
 def _chosen(context: dg.AssetCheckExecutionContext) -> dict[dg.AssetKey, list[str]]:
     """Return the selected checks of a run, by asset."""
     found: dict[dg.AssetKey, list[str]] = {}
-    for one in sorted(context.selected_asset_check_keys):
-        found.setdefault(one.asset_key, []).append(one.name)
+    for key in sorted(context.selected_asset_check_keys):
+        found.setdefault(key.asset_key, []).append(key.name)
     return found
 
 

@@ -169,7 +169,7 @@ class _Output:
     def comment(self) -> None:
         """Set the table's comment, in a snapshot of its own, unless the table already has it."""
         if (comment := self.said.get("comment")) is not None:
-            there = next(one for one in self.lake.tables() if self.table.names(one.schema, one.table))
+            there = next(table for table in self.lake.tables() if self.table.names(table.schema, table.table))
             if there.comment != comment and not dialect_of(self.lake.config).stores_comments:
                 self.context.log.warning("The engine stores no comments in this catalog: `comment` is left out.")
             elif there.comment != comment:

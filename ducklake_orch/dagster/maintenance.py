@@ -76,7 +76,7 @@ def build_maintenance_definitions(
         ConfigError: If an operation does not exist or the policy is invalid.
     """
     Selection(operations, schemas, tables)  # refuses unknown operations
-    chosen = [one for one in OPERATIONS if one in operations]
+    chosen = [operation for operation in OPERATIONS if operation in operations]
     if not chosen:
         raise ConfigError("`operations` is empty.", remedy=f"Name some of {', '.join(OPERATIONS)}.")
     name = name or lake
@@ -125,7 +125,7 @@ class _Upkeep:
     @property
     def about(self) -> str:
         """The beginning of descriptions: which lake and tables are maintained."""
-        some = [*(self.tables or ()), *(f"{one}.*" for one in self.schemas or ())]
+        some = [*(self.tables or ()), *(f"{schema}.*" for schema in self.schemas or ())]
         return f"Maintenance of the lake `{self.lake}`" + (f": {', '.join(some)}." if some else ".")
 
     def key(self, operation: str) -> dg.AssetKey:

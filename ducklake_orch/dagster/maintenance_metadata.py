@@ -27,21 +27,23 @@ def report_metadata(report: MaintenanceReport, health: HealthReport) -> dict[str
     found |= {f"ducklake/{name}": value for name, value in report.totals.items()}
     metrics = health.lake.metrics
     found |= {f"ducklake/lake_{name}": metrics[name] for name in _LAKE if metrics.get(name) is not None}
-    return found | _said(report.warnings, [one for one in report.operations if one.status != "skipped"])
+    return found | _said(
+        report.warnings, [operation for operation in report.operations if operation.status != "skipped"]
+    )
 
 
 def plan_metadata(plan: MaintenancePlan, operation: str) -> dict[str, Any]:
     """Return the plan of an operation."""
-    steps = [one for one in plan.operations if one.operation == operation]
+    steps = [step for step in plan.operations if step.operation == operation]
     found: dict[str, Any] = {"ducklake/planned": True, "ducklake/snapshot_id": plan.snapshot}
     found |= {f"ducklake/{name}": value for name, value in add_up(steps).items()}
-    return found | _said(plan.warnings, [one for one in steps if one.action == "run"])
+    return found | _said(plan.warnings, [step for step in steps if step.action == "run"])
 
 
 def step_check(name: str, report: MaintenanceReport) -> dg.AssetCheckResult:
     """Return the check that every step of a run succeeded."""
-    failed = [one for one in report.operations if one.error is not None]
-    stopped = [one for one in report.operations if one.status == "stopped"]
+    failed = [operation for operation in report.operations if operation.error is not None]
+    stopped = [operation for operation in report.operations if operation.status == "stopped"]
     return dg.AssetCheckResult(
         passed=not failed and not stopped,
         check_name=name,
@@ -57,9 +59,9 @@ def step_check(name: str, report: MaintenanceReport) -> dg.AssetCheckResult:
 def _said(warnings: Sequence[str], steps: Sequence[PlannedStep]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if warnings:
-        found["ducklake/warnings"] = dg.MetadataValue.md("\n".join(f"- {one}" for one in warnings))
+        found["ducklake/warnings"] = dg.MetadataValue.md("\n".join(f"- {warning}" for warning in warnings))
     if steps:
-        found["ducklake/report"] = dg.MetadataValue.table([_record(one) for one in steps[:_LISTED]])
+        found["ducklake/report"] = dg.MetadataValue.table([_record(step) for step in steps[:_LISTED]])
     return found
 
 

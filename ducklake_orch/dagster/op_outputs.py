@@ -60,13 +60,13 @@ def drop_op_outputs(lake: "DuckLake", older_than: timedelta = KEPT) -> list[str]
         MaintenanceFloorError: If the age is so low that a run could still be reading such outputs.
     """
     refuse_below_floor(older_than)
-    named = [one for one in lake.tables() if _is_output_name(one.table)]
+    named = [table for table in lake.tables() if _is_output_name(table.table)]
     if not named:
         return []
-    written = last_commits(lake.reading(), [one.table_id for one in named], "dagster:")
+    written = last_commits(lake.reading(), [table.table_id for table in named], "dagster:")
     before = time.time() - older_than.total_seconds()
-    old = [one for one in named if one.table_id in written and written[one.table_id].committed_at < before]
-    names = [str(TableName(one.schema, one.table)) for one in old]
+    old = [table for table in named if table.table_id in written and written[table.table_id].committed_at < before]
+    names = [str(TableName(table.schema, table.table)) for table in old]
     about = CommitInfo(
         author="dagster",
         message=f"op outputs older than {in_words(older_than)}",

@@ -67,7 +67,7 @@ def beginning(run: Any, instance: Any, step: str) -> str:
     while instance is not None and run.parent_run_id is not None:
         parent = instance.get_run_by_id(run.parent_run_id)
         stats = instance.get_run_step_stats(run.parent_run_id, [step]) if parent else []
-        if parent is None or any(one.status is not None and one.status.value == "SUCCESS" for one in stats):
+        if parent is None or any(stat.status is not None and stat.status.value == "SUCCESS" for stat in stats):
             break  # the parent is unknown, or its step succeeded and is repeated on purpose
         run = parent
     return str(run.run_id)

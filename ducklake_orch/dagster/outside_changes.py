@@ -61,7 +61,7 @@ def changed_keys(
         changes = con.from_arrow(rows)
         types = dict(zip(changes.columns, map(str, changes.types), strict=True))
         columns = partition_columns(what, list(dimensions), partition_expr, types)
-        found = changes.project(", ".join(_moments(one) for one in columns.values())).distinct().fetchall()
+        found = changes.project(", ".join(_moments(column) for column in columns.values())).distinct().fetchall()
     keys = [_key(dimensions, columns, values) for values in found]
     return Keys(frozenset(key for key in keys if key is not None), keys.count(None))
 
@@ -88,7 +88,7 @@ def _may_be(definition: dg.PartitionsDefinition, text: str) -> bool:
 
 def _dimensions(definition: dg.PartitionsDefinition) -> dict[str, dg.PartitionsDefinition]:
     if isinstance(definition, dg.MultiPartitionsDefinition):
-        return {one.name: one.partitions_def for one in definition.partitions_defs}
+        return {partitions_def.name: partitions_def.partitions_def for partitions_def in definition.partitions_defs}
     return {ONLY: definition}
 
 

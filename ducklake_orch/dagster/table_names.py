@@ -15,7 +15,7 @@ Assets = Sequence[dg.AssetsDefinition | dg.AssetSpec]
 
 def specs_of(assets: Assets) -> list[dg.AssetSpec]:
     """Return the specs of assets that are given as definitions or as specs."""
-    return [spec for one in assets for spec in ([one] if isinstance(one, dg.AssetSpec) else one.specs)]
+    return [spec for asset in assets for spec in ([asset] if isinstance(asset, dg.AssetSpec) else asset.specs)]
 
 
 def with_table_names(
@@ -31,8 +31,13 @@ def with_table_names(
     Raises:
         ConfigError: If two assets are the same table.
     """
-    stored = [one for one in assets if isinstance(one, dg.AssetsDefinition) and one.is_materializable]
-    specs = [(spec.key, spec.metadata) for one in stored for spec in one.specs if not stores_nothing(one, spec.key)]
+    stored = [asset for asset in assets if isinstance(asset, dg.AssetsDefinition) and asset.is_materializable]
+    specs = [
+        (spec.key, spec.metadata)
+        for definition in stored
+        for spec in definition.specs
+        if not stores_nothing(definition, spec.key)
+    ]
     refuse_two_keys(specs, schema)
 
     def named(spec: dg.AssetSpec) -> dg.AssetSpec:

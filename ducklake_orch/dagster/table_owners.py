@@ -70,7 +70,7 @@ def refuse_other_owners(
     mine, earlier = context.asset_key.to_user_string(), said.get("renamed_from") or []
     known = [name[:100] for name in (mine, *([earlier] if isinstance(earlier, str) else earlier))]
     if (last := _last_asset(lake, table)) is None:
-        at = next((one.snapshot_id for one in lake.snapshots(1)), 0)
+        at = next((snapshot.snapshot_id for snapshot in lake.snapshots(1)), 0)
         if (last := _last_asset(lake, table)) is None:
             return at
     if last not in known:

@@ -88,7 +88,7 @@ class LakeConnection:
             return run(sql, *args, **options)
         if ";" in sql and not (args or options):
             # One statement at a time, so that a second attempt repeats only the statement that failed.
-            *first, sql = [one.query for one in self.unwrap().extract_statements(sql)] or [sql]
+            *first, sql = [statement.query for statement in self.unwrap().extract_statements(sql)] or [sql]
             for statement in first:
                 run_qualified(run, self._alias, statement)
         return run_qualified(run, self._alias, sql, *args, **options)

@@ -284,7 +284,10 @@ class _Run:
         if failure is None:
             try:
                 commit(self._session, write, work, settle=False)
-                return [replace(one, snapshot_before=write.before, snapshot_after=write.after) for one in done]
+                return [
+                    replace(command_result, snapshot_before=write.before, snapshot_after=write.after)
+                    for command_result in done
+                ]
             except (duckdb.Error, DuckLakeOrchError) as error:
                 failure, failed = error, min(len(done), len(todo) - 1)
         # The rollback also undid the commands before the failed one.

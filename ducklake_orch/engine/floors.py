@@ -80,7 +80,11 @@ def _named_arguments(sql: str, operation: str) -> "dict[str, exp.Expression] | N
         return None
     for call in tree.find_all(exp.Anonymous):
         if call.name.lower().removeprefix("ducklake_") == operation:
-            pairs = [one for one in call.expressions if isinstance(one, exp.Kwarg | exp.PropertyEQ | exp.EQ)]
+            pairs = [
+                expression
+                for expression in call.expressions
+                if isinstance(expression, exp.Kwarg | exp.PropertyEQ | exp.EQ)
+            ]
             return {pair.this.name.lower(): pair.expression for pair in pairs}
     return None
 

@@ -195,8 +195,8 @@ class Pool:
         now, stale = time.monotonic(), []
         for key, instances in self._idle.items():
             limit = self._configs[key].pool.idle.total_seconds()
-            stale += [(self._configs[key], one) for one in instances if now - one.idle_since > limit]
-            instances[:] = [one for one in instances if now - one.idle_since <= limit]
+            stale += [(self._configs[key], instance) for instance in instances if now - instance.idle_since > limit]
+            instances[:] = [instance for instance in instances if now - instance.idle_since <= limit]
         return stale
 
     def close(self) -> None:

@@ -99,7 +99,7 @@ def sort_terms(specs: Sequence[str], columns: Sequence[str]) -> list[SortTerm]:
 
 
 def _listed(name: str, specs: Sequence[str]) -> Sequence[str]:
-    if isinstance(specs, str) or not isinstance(specs, Sequence) or not all(isinstance(one, str) for one in specs):
+    if isinstance(specs, str) or not isinstance(specs, Sequence) or not all(isinstance(spec, str) for spec in specs):
         example = specs if isinstance(specs, str) else "region"
         raise ConfigError(f"`{name}` = {specs!r} is no list of keys.", remedy=f'Write `{name}=["{example}"]`.')
     return specs
@@ -141,7 +141,7 @@ def column_types(schema: Any, con: duckdb.DuckDBPyConnection) -> dict[str, str]:
             f"A {type(schema).__name__} is no schema.", remedy="Give a pyarrow.Schema or {name: DuckDB type}."
         )
     relation = con.from_arrow(schema.empty_table())
-    types = [str(one) for one in relation.types]
+    types = [str(duck_db_py_type) for duck_db_py_type in relation.types]
     return {
         field.name: kind + ("" if field.nullable else " NOT NULL") for field, kind in zip(schema, types, strict=True)
     }
@@ -151,7 +151,7 @@ def column_comments(schema: Any) -> dict[str, str]:
     """Return the column comments of a Spark schema."""
     if not type(schema).__module__.startswith("pyspark"):
         return {}
-    return {one.name: str(one.metadata["comment"]) for one in schema.fields if one.metadata.get("comment")}
+    return {field.name: str(field.metadata["comment"]) for field in schema.fields if field.metadata.get("comment")}
 
 
 def _arrow_schema(schema: Any) -> Any:

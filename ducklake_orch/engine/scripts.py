@@ -122,7 +122,10 @@ def split(con: duckdb.DuckDBPyConnection, script: str) -> list[Command]:
         if len(statements) == 1 and statements[0].query.strip():
             commands.append(_command(statements[0]))
         elif statements:
-            meant = next((one for one in statements if one.type.name not in ("TRANSACTION", "CREATE")), statements[-1])
+            meant = next(
+                (statement for statement in statements if statement.type.name not in ("TRANSACTION", "CREATE")),
+                statements[-1],
+            )
             command = classify_statement(text, meant.type.name, frozenset().union(*map(_parameters, statements)))
             commands.append(replace(command, expanded=True))
     return commands

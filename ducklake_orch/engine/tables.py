@@ -44,7 +44,7 @@ def create_table(
 
         def work(session: Session) -> None:
             # Checked while the queue is held: a concurrent first writer may have created the table.
-            if if_not_exists and any(name.names(one.schema, one.table) for one in tables(session)):
+            if if_not_exists and any(name.names(table.schema, table.table) for table in tables(session)):
                 return
             for statement in create:
                 session.con.execute(statement)
@@ -79,7 +79,9 @@ def set_options(
     with open_session(config) as session:
         held: dict[str, Any] = {}
         for scope in scopes:
-            held |= {one.name: one.value for one in stored_options(session) if (one.scope, one.entry) == scope}
+            held |= {
+                option.name: option.value for option in stored_options(session) if (option.scope, option.entry) == scope
+            }
         check_compression({**held, **options})
         statements = [
             set_option_sql(config.alias, name, value, schema=schema, table=table) for name, value in in_order(options)

@@ -77,7 +77,7 @@ def partition_transforms(part: Slice, columns: Mapping[str, PartitionColumn]) ->
         if column.kind in (Kind.TIMESTAMP, Kind.INSTANT):
             keys += [f"{one}({quoted})" for one in _calendar(spans)] if spans else []
         elif column.kind is Kind.DATE and (months := _months(spans)):
-            keys += [f"{one}({quoted})" for one in months]
+            keys += [f"{month}({quoted})" for month in months]
         else:
             keys.append(quoted)
     return keys or None

@@ -98,8 +98,8 @@ class TableState:
     @property
     def staying(self) -> str | None:
         """Why some rows stay in the catalog even after a flush, if any do."""
-        rows = sum(one.rows for one in self.inlined if one.inexact)
-        column = next((one.inexact for one in self.inlined if one.inexact), None)
+        rows = sum(state.rows for state in self.inlined if state.inexact)
+        column = next((state.inexact for state in self.inlined if state.inexact), None)
         return f"{rows} inlined rows stay: a Parquet file would not hold `{column}` exactly" if rows else None
 
     @property
@@ -164,7 +164,7 @@ def census(config: LakeConfig, doing: str) -> Iterator[Census]:
         tombstones = [one for one in sorted(there) if one.startswith(deletions)]
         files = _files(metadata, latest.snapshot_id, tombstones)
         inlined = _inlined(metadata, there)
-        times = _times(metadata, [one.oldest for some in inlined.values() for one in some])
+        times = _times(metadata, [state.oldest for some in inlined.values() for state in some])
         keys = _keys(metadata)
         names = metadata.table_sql("ducklake_delete_file")
         vectors = {
@@ -202,7 +202,7 @@ def _tables(metadata: Metadata, at: int) -> Iterator[tuple[int, TableName, int, 
 
 def _files(metadata: Metadata, at: int, tombstones: Sequence[str]) -> dict[int, list[FileState]]:
     name = metadata.table_sql
-    inlined = (f"SELECT DISTINCT file_id, row_id FROM {name(one)}" for one in tombstones)
+    inlined = (f"SELECT DISTINCT file_id, row_id FROM {name(tombstone)}" for tombstone in tombstones)
     deleted = " UNION ALL ".join(
         [
             f"SELECT data_file_id, delete_count AS n, 0 AS t FROM {name('ducklake_delete_file')} WHERE {live(at)}",
@@ -286,7 +286,7 @@ def _times(metadata: Metadata, snapshots: Sequence[int]) -> dict[int, datetime]:
     """Return the times of snapshots; for an expired snapshot, the time of the first later one that remains."""
     if not snapshots:
         return {}
-    wanted = ", ".join(f"({one})" for one in sorted(set(snapshots)))
+    wanted = ", ".join(f"({snapshot})" for snapshot in sorted(set(snapshots)))
     rows = metadata.rows(
         f"SELECT w.id, epoch_us(min_by(s.snapshot_time::TIMESTAMPTZ, s.snapshot_id)) FROM (VALUES {wanted}) w(id)"
         f" LEFT JOIN {metadata.table_sql('ducklake_snapshot')} s ON s.snapshot_id >= w.id GROUP BY w.id"

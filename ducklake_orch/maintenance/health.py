@@ -119,8 +119,8 @@ def graded(config: LakeConfig, policy: MaintenancePolicy, seen: Seen) -> HealthR
     # Snapshots that expiry never removes are not graded.
     judged = metrics | {"snapshot_count": seen.snapshots.count, "snapshot_age": seen.snapshots.age}
     findings = list(_findings({name: judged[name] for name in _OF_LAKE}, policy.health, seen.remedy))
-    lake = LakeHealth(config.name, worst([one.grade for one in findings]), metrics, findings)
-    return HealthReport(worst([lake.grade, *(one.grade for one in seen.tables)]), lake, seen.tables)
+    lake = LakeHealth(config.name, worst([finding.grade for finding in findings]), metrics, findings)
+    return HealthReport(worst([lake.grade, *(table.grade for table in seen.tables)]), lake, seen.tables)
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def _table(table: TableState, policy: MaintenancePolicy) -> TableHealth:
         "inlined_deletions": sum(file.tombstones for file in table.files),
     }
     metrics["readable_by_others"] = not metrics["inlined_rows"] + metrics["inlined_deletions"]
-    metrics["inlined_rows_staying"] = sum(one.live_rows for one in table.inlined if one.inexact)
+    metrics["inlined_rows_staying"] = sum(state.live_rows for state in table.inlined if state.inexact)
     metrics["staying_reason"] = table.staying
     # A flush cannot move the rows that stay, so they are reported but not graded.
     graded = metrics | {"inlined_rows": metrics["inlined_rows"] - metrics["inlined_rows_staying"]}
@@ -166,7 +166,7 @@ def _table(table: TableState, policy: MaintenancePolicy) -> TableHealth:
         return _no_merge(table, policy.merge.min_files, small)
 
     findings = list(_findings(graded, policy.health, remedy))
-    return TableHealth(str(table.name), worst([one.grade for one in findings]), metrics, findings)
+    return TableHealth(str(table.name), worst([finding.grade for finding in findings]), metrics, findings)
 
 
 def _no_merge(table: TableState, min_files: int, small: int) -> str:

@@ -41,7 +41,7 @@ class TableHealth(Result):
     findings: Sequence[HealthFinding] = ()
 
     def __str__(self) -> str:
-        return "\n".join([f"{self.table}: {self.grade}", *(f"  {one}" for one in self.findings)])
+        return "\n".join([f"{self.table}: {self.grade}", *(f"  {finding}" for finding in self.findings)])
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,9 @@ class HealthReport(Result):
         return to_prometheus(self)
 
     def __str__(self) -> str:
-        found = [one for one in self.tables if one.findings]
+        found = [table for table in self.tables if table.findings]
         head = f"{self.grade}: lake {self.lake.name}, {len(self.tables)} tables, {len(found)} of them with findings"
-        return "\n".join([head, *(f"  {one}" for one in self.lake.findings), *map(str, found)])
+        return "\n".join([head, *(f"  {finding}" for finding in self.lake.findings), *map(str, found)])
 
 
 def worst(grades: Sequence[Grade]) -> Grade:

@@ -38,7 +38,7 @@ def figures(config: LakeConfig) -> Figures:
             for name in ("ducklake_snapshot", "ducklake_files_scheduled_for_deletion")
         )
         counts = [state.metadata.rows(dialect_of(config).query(sql))[0][0] for sql in (snapshots, pending)]
-        tables = {str(one.name): counted(one) for one in state.tables}
+        tables = {str(table.name): counted(table) for table in state.tables}
         lake = {name: sum(some[name] for some in tables.values()) for name in COUNTED}
         lake |= {"snapshots": int(counts[0]), "pending_files": int(counts[1])}
         return Figures(state.latest.snapshot_id, lake, tables)
@@ -46,8 +46,8 @@ def figures(config: LakeConfig) -> Figures:
 
 def counted(table: TableState) -> dict[str, int]:
     """Count the contents of a table."""
-    deleted, inlined = sum(one.deleted for one in table.files), sum(one.live_rows for one in table.inlined)
-    rows = sum(one.rows for one in table.files) - deleted + inlined
+    deleted, inlined = sum(file.deleted for file in table.files), sum(state.live_rows for state in table.inlined)
+    rows = sum(file.rows for file in table.files) - deleted + inlined
     return dict(
-        zip(COUNTED, (len(table.files), sum(one.bytes for one in table.files), rows, deleted, inlined), strict=True)
+        zip(COUNTED, (len(table.files), sum(file.bytes for file in table.files), rows, deleted, inlined), strict=True)
     )

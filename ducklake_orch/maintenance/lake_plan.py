@@ -113,8 +113,8 @@ def plan_orphan_search(config: LakeConfig, policy: MaintenancePolicy, source: st
         delete = part.action == "delete" and part.unknown == "delete"
         if delete and found.others:
             why += f"; they will not be deleted: {found.others[0]}"
-        paths = tuple(one.path for one in found.unknown)
-        steps.append(_orphans(why, delete, paths, sum(one.size for one in found.unknown)))
+        paths = tuple(file.path for file in found.unknown)
+        steps.append(_orphans(why, delete, paths, sum(file.size for file in found.unknown)))
     return [replace(steps[0], reason=f"{steps[0].reason}{young}"), *steps[1:]]
 
 
@@ -135,10 +135,10 @@ def _orphans(reason: str, delete: bool, paths: Sequence[str], size: int) -> Plan
 def _in_short(files: Sequence[UnknownFile]) -> str:
     """Return why files are unknown: each reason with the number and size of its files and one example."""
     by_reason = dict[str, list[UnknownFile]]()
-    for one in files:
-        by_reason.setdefault(one.reason, []).append(one)
+    for file in files:
+        by_reason.setdefault(file.reason, []).append(file)
     told = [
-        f"{len(some)} of {sum(one.size for one in some)} bytes, such as {some[0].path}: {reason}"
+        f"{len(some)} of {sum(file.size for file in some)} bytes, such as {some[0].path}: {reason}"
         for reason, some in list(by_reason.items())[:_REASONS_TOLD]
     ]
     more = [f"{len(by_reason) - len(told)} more reasons"] if len(by_reason) > len(told) else []

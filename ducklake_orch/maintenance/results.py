@@ -132,15 +132,15 @@ class MaintenancePlan(Result):
             "lake": self.lake,
             "snapshot": self.snapshot,
             "planned_at": self.planned_at.isoformat(),
-            "operations": [one.to_dict() for one in self.operations],
+            "operations": [operation.to_dict() for operation in self.operations],
             "totals": self.totals,
             "warnings": list(self.warnings),
         }
 
     def __str__(self) -> str:
-        todo = [one for one in self.operations if one.action == "run"]
+        todo = [operation for operation in self.operations if operation.action == "run"]
         head = f"lake {self.lake} at snapshot {self.snapshot}: {len(todo)} steps to run"
-        return "\n".join([head, *(f"  {one}" for one in [*self.warnings, *todo])])
+        return "\n".join([head, *(f"  {warning}" for warning in [*self.warnings, *todo])])
 
 
 @dataclass(frozen=True)
@@ -171,16 +171,19 @@ class MaintenanceReport(Result):
     @property
     def totals(self) -> dict[str, int]:
         """The summed figures of the steps that ran."""
-        done = [one for one in self.operations if one.status in ("done", "planned")]
-        counts = {name: sum(one.status == name for one in self.operations) for name in ("done", "failed", "stopped")}
-        deleting = [one for one in done if one.operation in ("cleanup", "orphans") and one.engine != REPORT]
-        freed = sum(one.bytes or 0 for one in deleting)
+        done = [operation for operation in self.operations if operation.status in ("done", "planned")]
+        counts = {
+            name: sum(operation.status == name for operation in self.operations)
+            for name in ("done", "failed", "stopped")
+        }
+        deleting = [report for report in done if report.operation in ("cleanup", "orphans") and report.engine != REPORT]
+        freed = sum(report.bytes or 0 for report in deleting)
         return add_up(done) | counts | {"bytes_freed": freed}
 
     @property
     def errors(self) -> list[DuckLakeOrchError]:
         """The errors of failed steps."""
-        return [one.error for one in self.operations if one.error is not None]
+        return [operation.error for operation in self.operations if operation.error is not None]
 
     def raise_for_error(self) -> "MaintenanceReport":
         """Raise the first error, if there is one; else return this report."""
@@ -192,7 +195,7 @@ class MaintenanceReport(Result):
         """Return the JSON-ready form."""
         own = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "operations"}
         own |= {"started_at": self.started_at.isoformat(), "warnings": list(self.warnings)}
-        return own | {"operations": [one.to_dict() for one in self.operations], "totals": self.totals}
+        return own | {"operations": [operation.to_dict() for operation in self.operations], "totals": self.totals}
 
     def to_markdown(self) -> str:
         """Return the report as a table in Markdown, for a host's interface or a ticket."""
@@ -209,24 +212,32 @@ class MaintenanceReport(Result):
             "note",
         ]
         lines = [f"**{self.lake}**: {self.status}, {self.duration_s:.1f} s", "", _row(head), _row(["---"] * len(head))]
-        for one in self.operations:
-            if one.status != "skipped":
-                note = str(one.error) if one.error is not None else one.reason
-                cells = [one.operation, one.where, one.status, one.files_in, one.files_out, one.rows, one.bytes]
-                lines.append(_row([*cells, one.snapshots, f"{one.duration_s:.2f}", note]))
-        left = sum(one.status == "skipped" for one in self.operations)
-        return "\n".join([*lines, "", f"{left} left alone.", *(f"Warning: {one}" for one in self.warnings)])
+        for operation in self.operations:
+            if operation.status != "skipped":
+                note = str(operation.error) if operation.error is not None else operation.reason
+                cells = [
+                    operation.operation,
+                    operation.where,
+                    operation.status,
+                    operation.files_in,
+                    operation.files_out,
+                    operation.rows,
+                    operation.bytes,
+                ]
+                lines.append(_row([*cells, operation.snapshots, f"{operation.duration_s:.2f}", note]))
+        left = sum(operation.status == "skipped" for operation in self.operations)
+        return "\n".join([*lines, "", f"{left} left alone.", *(f"Warning: {warning}" for warning in self.warnings)])
 
     def __str__(self) -> str:
-        told = [one for one in self.operations if one.status != "skipped"]
+        told = [operation for operation in self.operations if operation.status != "skipped"]
         head = f"{self.status}: maintenance of lake {self.lake}, {self.duration_s:.3f} s"
-        return "\n".join([head, *(f"  {one}" for one in [*self.warnings, *told])])
+        return "\n".join([head, *(f"  {warning}" for warning in [*self.warnings, *told])])
 
 
 def add_up(steps: Iterable[PlannedStep]) -> dict[str, int]:
     """Add up the figures of the steps to run."""
-    todo = [one for one in steps if one.action == "run" and one.engine != REPORT]
-    return {"steps": len(todo)} | {name: sum(getattr(one, name) or 0 for one in todo) for name in _SUMMED}
+    todo = [step for step in steps if step.action == "run" and step.engine != REPORT]
+    return {"steps": len(todo)} | {name: sum(getattr(step, name) or 0 for step in todo) for name in _SUMMED}
 
 
 def _figures(step: PlannedStep) -> str:
@@ -239,4 +250,4 @@ def _figures(step: PlannedStep) -> str:
 
 
 def _row(cells: Sequence[Any]) -> str:
-    return "| " + " | ".join(" ".join(str(one).replace("|", "\\|").split()) for one in cells) + " |"
+    return "| " + " | ".join(" ".join(str(cell).replace("|", "\\|").split()) for cell in cells) + " |"

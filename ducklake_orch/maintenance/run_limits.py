@@ -82,7 +82,7 @@ def listening(stop: Stop) -> Iterator[None]:
         stop.heard = Signals(number)
         log.warning("%s: the running step is finished, the others are left; again to roll it back", stop.heard.name)
 
-    before = {one: signal(one, heard) for one in _SIGNALS}
+    before = {signals: signal(signals, heard) for signals in _SIGNALS}
     try:
         yield
     finally:

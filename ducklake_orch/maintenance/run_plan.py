@@ -96,7 +96,7 @@ class _Run:
         before = figures(self._config)
         done = [self._next(step, still_alone) for step in self._plan.operations]
         after = figures(self._config)
-        report = self.report([_with(one, before, after) for one in done], after.snapshot)
+        report = self.report([_with(step_report, before, after) for step_report in done], after.snapshot)
         served = _served(done)
         summary = {"totals": report.totals, "orphans": _orphans(report, self._plan.policy), "served": served}
         note_end(self._config, self._id, report.status, summary)
@@ -154,9 +154,9 @@ class _Run:
     def report(self, steps: Sequence[StepReport], last: int, *, dry_run: bool = False) -> MaintenanceReport:
         """Return the report of the run."""
         status: Literal["ok", "error", "stopped"] = "ok"
-        if any(one.status == "stopped" for one in steps):
+        if any(step.status == "stopped" for step in steps):
             status = "stopped"
-        if any(one.status == "failed" for one in steps):
+        if any(step.status == "failed" for step in steps):
             status = "error"
         return MaintenanceReport(
             lake=self._config.name,
@@ -173,7 +173,7 @@ class _Run:
 
 
 def _report(step: PlannedStep, status: Status, **told: Any) -> StepReport:
-    return StepReport(**{one.name: getattr(step, one.name) for one in fields(PlannedStep)}, status=status, **told)
+    return StepReport(**{field.name: getattr(step, field.name) for field in fields(PlannedStep)}, status=status, **told)
 
 
 def _with(step: StepReport, before: Figures, after: Figures) -> StepReport:
@@ -185,18 +185,25 @@ def _with(step: StepReport, before: Figures, after: Figures) -> StepReport:
 def _served(steps: Sequence[StepReport]) -> list[str]:
     """Return the tables that were served; a table that still waits is planned before them next time."""
     waiting = {
-        one.table
-        for one in steps
-        if (one.status == "stopped" and one.snapshot_id is None) or (one.status == "skipped" and one.waiting)
+        step.table
+        for step in steps
+        if (step.status == "stopped" and step.snapshot_id is None) or (step.status == "skipped" and step.waiting)
     }
-    tried = {one.table for one in steps if one.status not in ("skipped", "planned")}
+    tried = {step.table for step in steps if step.status not in ("skipped", "planned")}
     return sorted(one for one in tried - waiting if one is not None)
 
 
 def _orphans(report: MaintenanceReport, policy: MaintenancePolicy) -> dict[str, int] | None:
     """Return the count and size of the remaining orphaned files; None if the run did not search for them."""
-    looked = [one for one in report.operations if one.operation == "orphans" and one.status in ("done", "skipped")]
+    looked = [
+        operation
+        for operation in report.operations
+        if operation.operation == "orphans" and operation.status in ("done", "skipped")
+    ]
     if not looked or policy.orphans.action == "off":
         return None
-    left = [one for one in looked if one.engine == REPORT]
-    return {"files": sum(one.files_in for one in left), "bytes": sum(one.bytes or 0 for one in left)}
+    left = [step_report for step_report in looked if step_report.engine == REPORT]
+    return {
+        "files": sum(step_report.files_in for step_report in left),
+        "bytes": sum(step_report.bytes or 0 for step_report in left),
+    }

@@ -33,9 +33,9 @@ class Selection:
         for name in ("operations", "schemas", "tables"):
             if isinstance(given := getattr(self, name), str):
                 object.__setattr__(self, name, [given])
-        for one in self.operations or ():
-            if one not in OPERATIONS:
-                raise ConfigError(f"There is no operation `{one}`.", remedy=nearest(one, OPERATIONS))
+        for operation in self.operations or ():
+            if operation not in OPERATIONS:
+                raise ConfigError(f"There is no operation `{operation}`.", remedy=nearest(operation, OPERATIONS))
 
     def wants(self, operation: str) -> bool:
         """Whether an operation is selected."""
@@ -44,8 +44,8 @@ class Selection:
     def wants_table(self, name: TableName) -> bool:
         """Whether a table is selected."""
         return (
-            self.schemas is None or any(fnmatchcase(name.schema.lower(), one.lower()) for one in self.schemas)
-        ) and (self.tables is None or any(names(one, *name) for one in self.tables))
+            self.schemas is None or any(fnmatchcase(name.schema.lower(), schema.lower()) for schema in self.schemas)
+        ) and (self.tables is None or any(names(table, *name) for table in self.tables))
 
     def refuse_unknown(self, known: Sequence[TableName], lake: str) -> None:
         """Refuse a name that matches nothing, because the user expects it to be maintained.
@@ -56,7 +56,7 @@ class Selection:
         tables = [str(one) for one in known]
         schemas = sorted({one.schema for one in known})
         for pattern in self.schemas or ():
-            if not any(fnmatchcase(one.lower(), pattern.lower()) for one in schemas):
+            if not any(fnmatchcase(schema.lower(), pattern.lower()) for schema in schemas):
                 remedy = nearest(pattern, schemas) if schemas else "The lake has no tables yet."
                 raise ObjectNotFoundError(f"Lake `{lake}` has no table in a schema `{pattern}`.", remedy=remedy)
         for pattern in self.tables or ():

@@ -78,7 +78,7 @@ class TablePlanner:
             return wanted
         if self._census.metadata.encrypted():
             return "extension"
-        return "spark" if self._distributed and sum(one.bytes for one in self._table.files) > _TOO_MUCH else "duckdb"
+        return "spark" if self._distributed and sum(file.bytes for file in self._table.files) > _TOO_MUCH else "duckdb"
 
     def _bin(self, files: Sequence[FileState]) -> Bin:
         version, spec, values = files[0].group
@@ -88,18 +88,18 @@ class TablePlanner:
             schema_version=version,
             partition_id=spec,
             values=values,
-            files=tuple(one.file_id for one in files),
-            rows=sum(one.rows for one in files),
-            deleted=sum(one.deleted for one in files),
-            bytes=sum(one.bytes for one in files),
-            delete_files=sum(one.deleted > one.tombstones for one in files),
+            files=tuple(file.file_id for file in files),
+            rows=sum(file.rows for file in files),
+            deleted=sum(file.deleted for file in files),
+            bytes=sum(file.bytes for file in files),
+            delete_files=sum(file.deleted > file.tombstones for file in files),
         )
 
     # --- flush ---------------------------------------------------------------------------------------------------
 
     def _flush(self) -> PlannedStep:
         policy, table = self._policy.flush, self._table
-        rows, deletions = sum(one.rows for one in self._movable), self._inlined_deletions
+        rows, deletions = sum(state.rows for state in self._movable), self._inlined_deletions
         staying = table.staying
         if not rows + deletions:
             return self._left("flush", staying or "nothing is inlined")
@@ -114,14 +114,14 @@ class TablePlanner:
         words = [f"{rows} inlined rows"] if rows else []
         words += [f"{deletions} inlined deletions"] if deletions else []
         reason = "; ".join([" and ".join(words), *([staying] if staying else [])])
-        certain = not table.partitioned and all(one.live_rows for one in self._movable)
+        certain = not table.partitioned and all(state.live_rows for state in self._movable)
         files = len(self._movable) if certain or not rows else None
         return self._step("flush", None, reason, engine="duckdb", rows=rows, deletions=deletions, files_out=files)
 
     @property
     def _movable(self) -> list[InlinedState]:
         """The inlined rows that a file can hold."""
-        return [one for one in self._table.inlined if one.inexact is None]
+        return [state for state in self._table.inlined if state.inexact is None]
 
     @property
     def _inlined_deletions(self) -> int:
@@ -148,7 +148,7 @@ class TablePlanner:
         return _as_one([self._rewritten_step(files, engine) for files in by_partition.values()])
 
     def _rewritten_step(self, files: Sequence[FileState], engine: str) -> PlannedStep:
-        rows, deleted = sum(one.rows for one in files), sum(one.deleted for one in files)
+        rows, deleted = sum(file.rows for file in files), sum(file.deleted for file in files)
         bins = list(packed(files, target_size(self._table, self._policy.merge)))
         return self._step(
             "rewrite",
@@ -156,10 +156,10 @@ class TablePlanner:
             f"{deleted} of {rows} rows in {len(files)} files are deleted",
             engine=engine,
             files_in=len(files),
-            files_out=sum(any(one.deleted < one.rows for one in some) for some in bins),
-            bytes=sum(one.bytes for one in files),
+            files_out=sum(any(state.deleted < state.rows for state in some) for some in bins),
+            bytes=sum(file.bytes for file in files),
             rows=rows - deleted,
-            paths=[self._table.path(one) for one in files],
+            paths=[self._table.path(file) for file in files],
             bins=[self._bin(some) for some in bins],
         )
 
@@ -170,7 +170,7 @@ class TablePlanner:
         target = target_size(table, policy)
         engine = self._engine(policy.engine)
         steps = [self._merged(group, files, target, engine) for group, files in table.groups.items()]
-        todo = [one for one in steps if one.action == "run"]
+        todo = [step for step in steps if step.action == "run"]
         if todo:
             if self._waiting:
                 reason = f"{todo[0].reason}; {self._waiting} more wait: {self._spent}"
@@ -184,11 +184,11 @@ class TablePlanner:
         return [self._left("merge", f"{most} small files{where} at most, fewer than `min_files` = {policy.min_files}")]
 
     def _merged(self, group: Group, files: Sequence[FileState], target: int, engine: str) -> PlannedStep:
-        left = [one for one in files if one.file_id not in self._rewritten]
+        left = [file for file in files if file.file_id not in self._rewritten]
         if engine == "extension":
-            left = [one for one in left if not one.deleted]  # the extension skips files with deletions
+            left = [state for state in left if not state.deleted]  # the extension skips files with deletions
         bins = list(merge_bins(left, target, self._policy.merge, self._room))
-        taken = [one for some in bins for one in some]
+        taken = [state for some in bins for state in some]
         unlimited = merge_bins(left, target, self._policy.merge, len(left))
         self._waiting += sum(len(some) for some in unlimited) - len(taken)
         if not taken:
@@ -201,9 +201,9 @@ class TablePlanner:
             engine=engine,
             files_in=len(taken),
             files_out=len(bins),
-            bytes=sum(one.bytes for one in taken),
-            rows=sum(one.rows for one in taken),
-            paths=[self._table.path(one) for one in taken],
+            bytes=sum(state.bytes for state in taken),
+            rows=sum(state.rows for state in taken),
+            paths=[self._table.path(state) for state in taken],
             bins=[self._bin(some) for some in bins],
         )
 
@@ -247,7 +247,7 @@ def merge_bins(
 
 def small_files(files: Sequence[FileState], target: int) -> Iterator[FileState]:
     """Return the files that are far smaller than the target."""
-    return (one for one in files if one.bytes < target * _NEARLY_FULL)
+    return (file for file in files if file.bytes < target * _NEARLY_FULL)
 
 
 def tiers(files: Iterator[FileState], policy: MergePolicy) -> list[list[FileState]]:
@@ -280,7 +280,7 @@ def _as_one(steps: Sequence[PlannedStep]) -> list[PlannedStep]:
     """Combine the steps of several partitions for the extension, whose functions do not know partitions."""
     if len(steps) < 2 or steps[0].engine != "extension":
         return list(steps)
-    figures = {name: sum(getattr(one, name) for one in steps) for name in ("files_in", "files_out", "bytes", "rows")}
-    paths = [path for one in steps for path in one.paths]
+    figures = {name: sum(getattr(step, name) for step in steps) for name in ("files_in", "files_out", "bytes", "rows")}
+    paths = [path for step in steps for path in step.paths]
     reason = f"in {len(steps)} partitions, {figures['files_in']} files become {figures['files_out']}"
     return [replace(steps[0], partition=None, reason=reason, paths=paths, bins=(), **figures)]

@@ -80,8 +80,8 @@ def report(config: LakeConfig, policy: MaintenancePolicy, snapshots: int) -> Lak
         catalog=config.catalog.to_url(),
         storage=config.storage.to_url() if config.storage else "MotherDuck",
         health=graded(config, policy, seen),
-        ids={str(one.name): one.table_id for one in state.tables},
-        partitions={str(one.name): _partitions(one) for one in state.tables if one.partitioned},
+        ids={str(table.name): table.table_id for table in state.tables},
+        partitions={str(table.name): _partitions(table) for table in state.tables if table.partitioned},
         history=past,
         runs=runs,
     )
@@ -92,7 +92,9 @@ def _partitions(table: TableState) -> list[PartitionFacts]:
     for group, files in table.groups.items():
         values = table.values(group)
         label = "not partitioned" if values is None else ", ".join(f"{key} = {value}" for key, value in values.items())
-        for place, number in enumerate((len(files), sum(one.bytes for one in files), sum(one.rows for one in files))):
+        for place, number in enumerate(
+            (len(files), sum(file.bytes for file in files), sum(file.rows for file in files))
+        ):
             found[label][place] += number
     labels = sorted(found, key=_natural)
     size = -(-len(labels) // _CELLS) or 1

@@ -85,8 +85,8 @@ def _tiles(report: LakeReport) -> Markup:
 
 
 def _health(report: LakeReport) -> Markup:
-    found = [("lake", one) for one in report.health.lake.findings]
-    found += [(one.table, finding) for one in report.health.tables for finding in one.findings]
+    found = [("lake", finding) for finding in report.health.lake.findings]
+    found += [(table.table, finding) for table in report.health.tables for finding in table.findings]
     if not found:
         return tag("p", "Nothing has come to its threshold.")
     found.sort(key=lambda one: (-GRADES.index(one[1].grade), one[0]))
@@ -168,15 +168,15 @@ def _facts(report: LakeReport) -> str:
     """Return the data that the script draws when a table is opened, as JSON that cannot end its script element."""
     tables = [
         {
-            "sizes": [[_band(name), count] for name, count in one.metrics["file_sizes"].items()],
-            "partitions": one.metrics["partitions"],
+            "sizes": [[_band(name), count] for name, count in table.metrics["file_sizes"].items()],
+            "partitions": table.metrics["partitions"],
             "cells": [
                 [cell.label, cell.partitions, cell.files, cell.bytes, cell.rows]
-                for cell in report.partitions.get(one.table, ())
+                for cell in report.partitions.get(table.table, ())
             ],
-            "findings": [f"{_metric(found.metric)} {_value(found)}: {found.remedy}" for found in one.findings],
+            "findings": [f"{_metric(found.metric)} {_value(found)}: {found.remedy}" for found in table.findings],
         }
-        for one in report.health.tables
+        for table in report.health.tables
     ]
     return json.dumps(tables, separators=(",", ":")).replace("<", "\\u003c")
 
@@ -198,7 +198,7 @@ def _snapshots(report: LakeReport) -> Markup:
     authors = ", ".join(
         f"{author or 'no name'} ({_number(count)})" for author, count in list(past.authors.items())[:12]
     )
-    rows = [_snapshot_row(report, one) for one in past.recent]
+    rows = [_snapshot_row(report, snapshot) for snapshot in past.recent]
     shown = f"The latest {_number(len(rows))}" if len(rows) < sum(past.authors.values()) else "All of them"
     return Markup(
         tag("p", f"{about}, every bar {_age(width.total_seconds())}.")
@@ -222,7 +222,7 @@ def _snapshot_row(report: LakeReport, snapshot: Snapshot) -> list[Any]:
         _time(snapshot.snapshot_time),
         snapshot.author or "",
         snapshot.message or "",
-        ", ".join(_change(report, one) for one in snapshot.changes),
+        ", ".join(_change(report, change) for change in snapshot.changes),
         tag("code", more) if more else "",
     ]
 
@@ -238,7 +238,7 @@ def _maintenance(report: LakeReport) -> Markup:
     if not report.runs:
         command = tag("code", "ducklake-orch maintain --plan")
         return tag("p", "No run of this package's maintenance is on record. ", command, " says what one would do.")
-    rows = [_run_row(one) for one in report.runs]
+    rows = [_run_row(run) for run in report.runs]
     return _table(["started", "took", "status", "where", "did"], rows)
 
 

@@ -33,7 +33,7 @@ class SparkCompactor:
         found = self._run(jobs, write_id, folder)
         wait_for_others(self._spark, write_id)
         # Other attempts at the same task have left their own files, which are deleted here.
-        remove_written(self._config, folder, write_id, {path for one in found for path in one.paths})
+        remove_written(self._config, folder, write_id, {path for compacted in found for path in compacted.paths})
         return found
 
     def _run(self, jobs: Sequence[BinJob], write_id: str, folder: str) -> list[Compacted]:
@@ -44,4 +44,4 @@ class SparkCompactor:
             swept_if_it_fails(self._spark, write_id, lambda: remove_written(self._config, folder, write_id)),
         ):
             rows = self._spark.range(0, len(jobs), 1, len(jobs)).mapInArrow(work, f"{RESULT} binary").collect()
-        return [one for row in rows for one in unpack(bytes(row[0]))]
+        return [compacted for row in rows for compacted in unpack(bytes(row[0]))]

@@ -27,7 +27,7 @@ class _NotTheSame(Exception):
 
 def translate(predicate: Predicate) -> str | None:
     """Return a condition in Spark's SQL, None if it may mean something else there."""
-    known = {folded(one.name): one for one in predicate.columns}
+    known = {folded(column.name): column for column in predicate.columns}
     try:
         return _condition(predicate.tree, known)
     except _NotTheSame:
@@ -39,7 +39,7 @@ def _condition(node: Node, known: dict[str, ColumnDef]) -> str:
     match kind:
         case "CONJUNCTION_AND" | "CONJUNCTION_OR":
             word = " AND " if kind == "CONJUNCTION_AND" else " OR "
-            return f"({word.join(_condition(one, known) for one in parts)})"
+            return f"({word.join(_condition(part, known) for part in parts)})"
         case "OPERATOR_NOT":
             return f"(NOT {_condition(parts[0], known)})"
         case "OPERATOR_IS_NULL" | "OPERATOR_IS_NOT_NULL":
@@ -68,8 +68,8 @@ def _column(node: Node, known: dict[str, ColumnDef]) -> ColumnDef:
 
 def _values(node: Node, constants: Sequence[Node], known: dict[str, ColumnDef]) -> list[str]:
     column = _column(node, known)
-    found = [_value(column, *_constant(one)) for one in constants]
-    if None in found or len({_constant(one)[0] == "VARCHAR" for one in constants}) != 1:
+    found = [_value(column, *_constant(constant)) for constant in constants]
+    if None in found or len({_constant(constant)[0] == "VARCHAR" for constant in constants}) != 1:
         raise _NotTheSame  # texts mixed with other values are cast to a type that depends on all of them
     return [str(one) for one in found]
 

@@ -87,7 +87,7 @@ def _writer_class() -> "Callable[..., DataSourceArrowWriter]":
             return TaskMessage(list(write_partition((self.task, iterator))))  # type: ignore[arg-type]
 
         def commit(self, messages: "list[Message | None]") -> None:
-            results = [one for message in messages if isinstance(message, TaskMessage) for one in message.results]
+            results = [result for message in messages if isinstance(message, TaskMessage) for result in message.results]
             finish_write((self.planned, self.schema, results))  # type: ignore[arg-type]
 
         def abort(self, messages: "list[Message | None]") -> None:

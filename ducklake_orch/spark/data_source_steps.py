@@ -197,15 +197,15 @@ def finish_write(given: "tuple[bytes, StructType, Sequence[bytes]]") -> None:
     if sign is not None:
         remove_sign(sign)
     found = [unpack(one) for one in results]
-    failed = next((one.error for one in found if one.error), None)
+    failed = next((task_result.error for task_result in found if task_result.error), None)
     if failed is not None:
         planned.abandon()
         raise failed
-    if outside := sum(one.outside for one in found):
+    if outside := sum(task_result.outside for task_result in found):
         planned.abandon()
-        example = next(one.example for one in found if one.outside)
+        example = next(task_result.example for task_result in found if task_result.outside)
         raise rows_outside(planned.plan.target, planned.request.where or "", outside, example)
-    files = [file for one in found for file in one.files]
+    files = [file for task_result in found for file in task_result.files]
     result = planned.finish(_TaskFiles(schema, files))
     # Unsuccessful or concurrent attempts may have left files behind.
     planned.remove_leftovers()

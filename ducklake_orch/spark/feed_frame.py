@@ -44,13 +44,13 @@ def changes_frame(lake: "LakeHandle", spark: "SparkSession", request: FeedReques
     ):
         plan = plan_feed(metadata, request, snapshot_of(session, metadata))
         schema = spark_schema(iter(plan.span.columns))  # raises here if Spark cannot hold a type
-        refuse_vectors([one.file for one in plan.files])
+        refuse_vectors([file.file for file in plan.files])
         inlined = _inlined(metadata, plan)
     events = _events(spark, lake.config, plan, inlined, _event_schema(schema, plan))
     as_changes = inserts_sql if plan.range.only_inserts else changes_sql
     changes = spark.sql(as_changes("{events}", plan.span.columns), events=events)
     commits = spark.createDataFrame(commits_table(plan))
-    values = [f"c.{short(one)} AS {name_sql(one.name)}" for one in plan.span.columns]
+    values = [f"c.{short(column)} AS {name_sql(column.name)}" for column in plan.span.columns]
     columns = ["s.snapshot_id", "s.snapshot_time", "c.row_id AS rowid", "c.kind AS change_type"]
     columns += ["s.author", "s.idempotency_key", *values]
     # The commits are few bytes compared with their rows, however many there are.
@@ -72,8 +72,8 @@ def _event_schema(schema: "StructType", plan: FeedPlan) -> "StructType":
 def _inlined(metadata: Metadata, plan: FeedPlan) -> pa.Table | None:
     if not plan.inlined:
         return None
-    versions = (inlined_versions_sql(one, plan.span.needed) for one in plan.inlined)
-    events = " UNION ALL ".join(f"({events_sql(one, plan.span, exported)})" for one in versions)
+    versions = (inlined_versions_sql(rows, plan.span.needed) for rows in plan.inlined)
+    events = " UNION ALL ".join(f"({events_sql(version, plan.span, exported)})" for version in versions)
     table = metadata.con.execute(events).to_arrow_table()
     return table if table.num_rows else None
 
@@ -84,12 +84,12 @@ def _events(
     frames = []
     if plan.files:
         refuse_secret_of_here(config)
-        encrypted = {one.file.schema_version for one in plan.files if one.file.encryption_key}
+        encrypted = {file.file.schema_version for file in plan.files if file.file.encryption_key}
         schemas = {version: columns for version, columns in plan.schemas.items() if version in encrypted}
         job = FeedJob(str(plan.range.table), plan.span, plan.mappings, schemas, RETENTION)
         pieces = [packed(some) for some in together(plan.files, lambda life: life.file)]
         read = carried("ducklake_orch.spark.feed_task:read_events", engine_spec(config), job, pieces)
-        size = sum(one.file.file_size for one in plan.files)
+        size = sum(file.file.file_size for file in plan.files)
         frames.append(numbers(spark, len(pieces), size).mapInArrow(read, schema))
     if inlined is not None or not frames:
         frames.append(spark.createDataFrame([] if inlined is None else inlined, schema))

@@ -106,7 +106,7 @@ class SparkSpool:
             )
         # Columns that hold only NULLs have no type that a file can store.
         untyped = [name for name, kind in self._columns if kind == "NULL"]
-        typed = column_types([one for one in self._columns if one[1] != "NULL"])
+        typed = column_types([column for column in self._columns if column[1] != "NULL"])
         columns = columns_of(typed, count(1))
         staged = TableDef(-1, "", -1, *self._table, f"{root}{FOLDER}", root, columns, lake_mark=mark)
         write_id = uuid4().hex

@@ -83,14 +83,14 @@ class NativeScan:
     ) -> "DataFrame":
         from pyspark.sql.types import LongType, StructField, StructType
 
-        fields = [StructField(one.name, _type_in_file(one), True) for one in stored if one.name is not None]
+        fields = [StructField(column.name, _type_in_file(column), True) for column in stored if column.name is not None]
         if partial:
             fields.append(StructField(SNAPSHOT_ID, LongType(), True))
         frame = self._read(StructType(fields), [file.path for file in files])
         where_files_are = _addresses(frame) if deleted else None
         if partial:
             frame = frame.where(f"{SNAPSHOT_ID} <= {self.plan.snapshot}")
-        values = [f"{self._value(one)} AS {name_sql(one.column.name)}" for one in stored]
+        values = [f"{self._value(column)} AS {name_sql(column.column.name)}" for column in stored]
         if where_files_are is not None:
             highest = max(file.record_count for file in files)
             numbering = numbered(self.spark, [where_files_are[file.path] for file in files], highest.bit_length())
@@ -103,7 +103,7 @@ class NativeScan:
             bit = f"getbit({_BITS}[CAST(({_PLACE} & {_ROWS - 1}) >> 6 AS INT)], CAST({_PLACE} & 63 AS INT))"
             frame = frame.selectExpr("*", f"{_BLOCK_OF.format(_PLACE)} AS {_BLOCK}")
             frame = frame.join(gone, _BLOCK, "left").where(f"{_BITS} IS NULL OR {bit} = 0")
-        return frame.selectExpr(*(name_sql(one.name) for one in self.plan.columns))
+        return frame.selectExpr(*(name_sql(column.name) for column in self.plan.columns))
 
     def _read(self, schema: Any, paths: Iterable[str]) -> "DataFrame":
         from pyspark.errors import AnalysisException
@@ -133,7 +133,7 @@ class NativeScan:
         total = len(places)
         if any(file.deletes for file in files):
             frames.append(self._positions(files, numbers))
-            total += sum(one.delete_count for file in files for one in file.deletes)
+            total += sum(delete.delete_count for file in files for delete in file.deletes)
         found = frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1])
         if total <= _FEW_POSITIONS and sum(len(file.deletes) for file in files) <= _FEW_FILES:
             found = found.coalesce(1)
@@ -142,7 +142,7 @@ class NativeScan:
         return bits.hint("broadcast") if blocks <= _FEW_BLOCKS else bits
 
     def _positions(self, files: Sequence[DataFile], numbers: Mapping[str, int]) -> "DataFrame":
-        pairs = [(file, one) for file in files for one in file.deletes]
+        pairs = [(file, delete) for file in files for delete in file.deletes]
         later = any(one.later for _, one in pairs)
         frame = self._read(f"pos BIGINT{f', {SNAPSHOT_ID} BIGINT' if later else ''}", [one.path for _, one in pairs])
         addresses = _addresses(frame)
@@ -177,7 +177,7 @@ class NativeScan:
         each = f"e{stored.column.column_id}"
         match stored.column.type:
             case "struct":
-                fields = [f"{self._value(one, sql)} AS {name_sql(one.column.name)}" for one in stored.children]
+                fields = [f"{self._value(child, sql)} AS {name_sql(child.column.name)}" for child in stored.children]
                 return f"IF({sql} IS NULL, NULL, struct({', '.join(fields)}))"
             case "list":
                 return f"transform({sql}, {each} -> {self._as_now(stored.children[0], each)})"
@@ -229,8 +229,8 @@ def _type_in_file(stored: StoredColumn) -> "DataType":
             key, value = map(_type_in_file, stored.children)
             return MapType(key, value, True)
         case "struct":
-            there = [one for one in stored.children if one.name is not None]
-            return StructType([StructField(str(one.name), _type_in_file(one), True) for one in there])
+            there = [child for child in stored.children if child.name is not None]
+            return StructType([StructField(str(column.name), _type_in_file(column), True) for column in there])
     return spark_type(stored.column)
 
 

@@ -79,7 +79,7 @@ def has_own_types(kind: Any) -> bool:
     """Whether a type is user-defined or contains such a type."""
     parts = [getattr(kind, name, None) for name in ("elementType", "keyType", "valueType")]
     parts += [field.dataType for field in getattr(kind, "fields", ())]
-    return stored_type(kind) is not kind or any(has_own_types(one) for one in parts if one is not None)
+    return stored_type(kind) is not kind or any(has_own_types(part) for part in parts if part is not None)
 
 
 def proves_few(frame: Any) -> bool:

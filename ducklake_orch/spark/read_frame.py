@@ -134,7 +134,7 @@ def _reason_against(config: LakeConfig, plan: ScanPlan, where: str | None, engin
     """Return why Spark's own reader cannot read a table; None if it can."""
     if engine == "duckdb":
         return "that is wanted"
-    if unread := [one.name for one in plan.needed if not native(one)]:
+    if unread := [column.name for column in plan.needed if not native(column)]:
         return f"Spark does not read the type of `{unread[0]}` from Parquet"
     collated = any(name.lower() == "default_collation" for name in config.settings)
     if plan.where is not None and (where is None or collated):
@@ -145,12 +145,17 @@ def _reason_against(config: LakeConfig, plan: ScanPlan, where: str | None, engin
 def _with_defaults(metadata: Metadata, found: Layouts) -> tuple[Layouts, dict[int, str]]:
     """Return the defaults of missing columns in Spark's SQL; leave files whose defaults have no such form to DuckDB."""
     missing = {
-        one.column.column_id: one.column for stored in found.readable for top in stored for one in missing_in(top)
+        column.column.column_id: column.column
+        for stored in found.readable
+        for top in stored
+        for column in missing_in(top)
     }
     defaults = {key: sql for key, one in missing.items() if (sql := initial_sql(metadata.con, one)) is not None}
     readable, others = {}, list(found.others)
     for stored, files in found.readable.items():
-        unsaid = next((one for top in stored for one in missing_in(top) if one.column.column_id not in defaults), None)
+        unsaid = next(
+            (column for top in stored for column in missing_in(top) if column.column.column_id not in defaults), None
+        )
         if unsaid is None:
             readable[stored] = files
         else:
@@ -163,8 +168,10 @@ def inlined_table(metadata: Metadata, plan: ScanPlan) -> pa.Table | None:
     if not plan.inlined:
         return None
     condition = f" WHERE {plan.where.sql}" if plan.where else ""
-    columns = ", ".join(f"{exported(one, identifier(one.name))} AS {identifier(one.name)}" for one in plan.columns)
-    parts = [f"(SELECT {columns} FROM ({one.sql}){condition})" for one in plan.inlined]
+    columns = ", ".join(
+        f"{exported(column, identifier(column.name))} AS {identifier(column.name)}" for column in plan.columns
+    )
+    parts = [f"(SELECT {columns} FROM ({rows.sql}){condition})" for rows in plan.inlined]
     table = metadata.con.execute(" UNION ALL ".join(parts)).to_arrow_table()
     return table if table.num_rows else None
 
@@ -266,9 +273,9 @@ def together(files: Sequence[Read], file_of: Callable[[Read], DataFile]) -> Iter
     """Group files into lists that one task each reads."""
     some: list[Read] = []
     size = 0
-    for one in files:
-        size += max(file_of(one).file_size, _BYTES_PER_FILE)
-        some.append(one)
+    for file in files:
+        size += max(file_of(file).file_size, _BYTES_PER_FILE)
+        some.append(file)
         if size >= _BYTES_TOGETHER:
             yield some
             some, size = [], 0

@@ -64,7 +64,7 @@ def layouts(metadata: Metadata, plan: ScanPlan) -> Layouts:
         names = None if file.mapping_id is None else plan.mappings[file.mapping_id]
         found = footers.get(file.path)
         stored = stored_columns(plan.needed, past.columns(file) if found is None else found, names, file.path)
-        reason = next((why for one in stored if (why := _unread(one, mapped=names is not None))), None)
+        reason = next((why for column in stored if (why := _unread(column, mapped=names is not None))), None)
         if file.path in old:
             reason = "Spark wrote it in the calendar of before 1582, and would read other dates"
         if file.deletes or file.inlined_deletes or file.partial_max is not None:
@@ -114,7 +114,7 @@ def _hidden(file: DataFile, times: int) -> str | None:
 
 def _in_the_way(stored: Sequence[StoredColumn]) -> str | None:
     """Return why Spark cannot tell the position of a file's rows."""
-    names = (name for one in stored for name in (one.name, one.column.name))
+    names = (name for column in stored for name in (column.name, column.column.name))
     taken = next((name for name in names if name is not None and name.lower() in OWN_NAMES), None)
     return f"a column is called `{taken}`, and its rows have to be told apart" if taken else None
 
@@ -126,12 +126,12 @@ def _unread(stored: StoredColumn, *, mapped: bool) -> str | None:
         return f"the values of {name} stand in its path"
     if stored.name is None:
         return None
-    if column.type == "struct" and all(one.name is None for one in stored.children):
+    if column.type == "struct" and all(child.name is None for child in stored.children):
         return f"it has no field of the struct {name}, so that nothing says where that is NULL"
     if mapped and column.type in ("list", "map"):
         return f"lists and maps such as {name} may be laid out in older ways in files of others"
     if column.children:
-        return next((why for one in stored.children if (why := _unread(one, mapped=mapped))), None)
+        return next((why for child in stored.children if (why := _unread(child, mapped=mapped))), None)
     if column.type == "variant" and stored.type == "STRUCT":
         return None
     now = duckdb_type(column)
@@ -156,30 +156,32 @@ class _Past:
         self._types: dict[int, set[str]] = defaultdict(set)
         self._began: dict[int, int] = {}
         self._parents: dict[int, int | None] = {}
-        for one in plan.table.past_columns:
-            column = one.column
+        for past_column in plan.table.past_columns:
+            column = past_column.column
             self._names[column.column_id].add(column.name)
-            self._ids[one.parent, column.name.lower()].add(column.column_id)
+            self._ids[past_column.parent, column.name.lower()].add(column.column_id)
             if column.type not in NESTED:
                 self._types[column.column_id].add(duckdb_type(column))
-            began = self._began.get(column.column_id, one.begin_snapshot)
-            self._began[column.column_id] = min(began, one.begin_snapshot)
-            self._parents[column.column_id] = one.parent
+            began = self._began.get(column.column_id, past_column.begin_snapshot)
+            self._began[column.column_id] = min(began, past_column.begin_snapshot)
+            self._parents[column.column_id] = past_column.parent
         self._known: dict[frozenset[int], tuple[FileColumn, ...]] = {}
 
     def is_doubtful(self, file: DataFile) -> bool:
         """Whether only a file's footer can tell how it stores the columns."""
         if file.mapping_id is not None or self._ambiguous:
             return True
-        later = [one for one in self._with_default if file.begin_snapshot >= self._began[one.column_id]]
+        later = [column for column in self._with_default if file.begin_snapshot >= self._began[column.column_id]]
         return any(
-            (file.data_file_id, leaf.column_id) not in self._proven for one in later for leaf in [*one.leaves()][:1]
+            (file.data_file_id, leaf.column_id) not in self._proven
+            for column in later
+            for leaf in [*column.leaves()][:1]
         )
 
     def columns(self, file: DataFile) -> tuple[FileColumn, ...]:
         """Return the columns of a file that is not doubtful; columns without a default may be missing in it."""
         absent = frozenset(
-            one.column_id for one in self._with_default if file.begin_snapshot < self._began[one.column_id]
+            column.column_id for column in self._with_default if file.begin_snapshot < self._began[column.column_id]
         )
         if absent not in self._known:
             self._known[absent] = known_columns(_without(self._plan.needed, absent))
@@ -188,7 +190,7 @@ class _Past:
     @cached_property
     def _ambiguous(self) -> bool:
         """Whether some file stores, or may store, a column under another name or type than today's."""
-        return any(self._changed(one) for column in self._plan.needed for one in _everything(column))
+        return any(self._changed(column_def) for column in self._plan.needed for column_def in _everything(column))
 
     def _changed(self, column: ColumnDef) -> bool:
         own, parent = column.column_id, self._parents[column.column_id]
@@ -196,20 +198,20 @@ class _Past:
             return True
         if column.type == "struct":
             # If no field is as old as the struct, a file may lack all its fields.
-            return all(self._began[one.column_id] > self._began[own] for one in column.children)
+            return all(self._began[child.column_id] > self._began[own] for child in column.children)
         now = duckdb_type(column)
         return any(one != now and one not in _NARROWER.get(now, ()) for one in self._types[own])
 
     @cached_property
     def _with_default(self) -> list[ColumnDef]:
         """The columns whose value in older files is a default other than NULL."""
-        inside = [one for column in self._plan.needed for one in _everything(column)]
-        return [one for one in inside if one.initial_default is not None]
+        inside = [column_def for column in self._plan.needed for column_def in _everything(column)]
+        return [column for column in inside if column.initial_default is not None]
 
     @cached_property
     def _proven(self) -> set[tuple[int, int]]:
         """Pairs of file and column for which statistics prove that the file has the column."""
-        ids = {leaf.column_id for one in self._with_default for leaf in one.leaves()}
+        ids = {leaf.column_id for column_def in self._with_default for leaf in column_def.leaves()}
         table = self._metadata.table_sql("ducklake_file_column_stats")
         rows = self._metadata.rows(
             f"SELECT data_file_id, column_id FROM {table} WHERE table_id = {self._plan.table.table_id}"
@@ -225,5 +227,5 @@ def _everything(column: ColumnDef) -> Iterator[ColumnDef]:
 
 
 def _without(columns: Sequence[ColumnDef], absent: frozenset[int]) -> tuple[ColumnDef, ...]:
-    left = [one for one in columns if one.column_id not in absent]
-    return tuple(replace(one, children=_without(one.children, absent)) for one in left)
+    left = [column for column in columns if column.column_id not in absent]
+    return tuple(replace(column, children=_without(column.children, absent)) for column in left)

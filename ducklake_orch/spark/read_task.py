@@ -56,7 +56,9 @@ class ReadJob:
     @property
     def select(self) -> str:
         """The columns as Arrow passes them to Spark."""
-        return ", ".join(f"{exported(one, identifier(one.name))} AS {identifier(one.name)}" for one in self.columns)
+        return ", ".join(
+            f"{exported(column, identifier(column.name))} AS {identifier(column.name)}" for column in self.columns
+        )
 
     @property
     def condition(self) -> str:

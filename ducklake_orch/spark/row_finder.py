@@ -80,8 +80,8 @@ class SparkFinder:
         self, con: duckdb.DuckDBPyConnection, table: TableDef, write_id: str, losses: Sequence[Loss], hits: Hits
     ) -> list[NewDeleteFile]:
         """Write the delete files of the positions that tasks have found, in tasks."""
-        there = [one for one in losses if hits.are_stored(one.file)]
-        here = [one for one in losses if not hits.are_stored(one.file)]
+        there = [loss for loss in losses if hits.are_stored(loss.file)]
+        here = [loss for loss in losses if not hits.are_stored(loss.file)]
         written = write_delete_files(con, table, write_id, here)
         if there:
             # Other attempts at the same task leave their own files. The id of this job follows the lake's mark in file
@@ -96,8 +96,8 @@ class SparkFinder:
             wait_for_others(self._spark, name)
             remove_written(self._config, table.folder, name, {file.path for file in made})
             written += made
-        by_file = {one.data_file.data_file_id: one for one in written}
-        return [by_file[one.file.data_file_id] for one in losses]
+        by_file = {file.data_file.data_file_id: file for file in written}
+        return [by_file[loss.file.data_file_id] for loss in losses]
 
     def release(self) -> None:
         """Delete the files of positions from the storage."""

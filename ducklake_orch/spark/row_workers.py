@@ -104,8 +104,8 @@ class SparkWorkers:
         results = [unpack(bytes(row[0])) for row in rows]
         # Other attempts at the same task have left their own files.
         wait_for_others(self._spark, task.write_id)
-        failed = next((one for one in results if isinstance(one, DuckLakeOrchError)), None)
-        files = [] if failed else [file for one in results if isinstance(one, list) for file in one]
+        failed = next((result for result in results if isinstance(result, DuckLakeOrchError)), None)
+        files = [] if failed else [file for result in results if isinstance(result, list) for file in result]
         sweep(files)
         if failed:
             raise failed

@@ -89,7 +89,7 @@ class CarriedModules:
 
 
 def _run(digest: str, modules: bytes, function: str, given: bytes, batches: Iterator[Any]) -> Any:
-    installed = next((one for one in sys.meta_path if type(one).__name__ == "CarriedModules"), None)
+    installed = next((protocol for protocol in sys.meta_path if type(protocol).__name__ == "CarriedModules"), None)
     if installed is None or installed.digest != digest:  # type: ignore[attr-defined]
         # Workers are reused by later tasks, and may have loaded another version of the package.
         if installed is not None:

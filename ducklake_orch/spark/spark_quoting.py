@@ -100,5 +100,5 @@ def ddl_sql(column: ColumnDef) -> str:
         case "map":
             return f"MAP<{ddl_sql(column.children[0])}, {ddl_sql(column.children[1])}>"
         case "struct":
-            return f"STRUCT<{', '.join(f'{name_sql(one.name)}: {ddl_sql(one)}' for one in column.children)}>"
+            return f"STRUCT<{', '.join(f'{name_sql(child.name)}: {ddl_sql(child)}' for child in column.children)}>"
     return spark_type(column).simpleString()

@@ -122,11 +122,11 @@ class SparkRows:
                 return self._collect(rows.mapInArrow(work, f"{RESULT} binary"), job)
 
             results = run(frame) if self._is_little(job) else in_batches(frame, run)
-        failed = next((one.error for one in results if one.error), None)
+        failed = next((result.error for result in results if result.error), None)
         if failed is not None:
             raise failed
-        if outside := sum(one.outside for one in results):
-            example = next(one.example for one in results if one.outside)
+        if outside := sum(result.outside for result in results):
+            example = next(result.example for result in results if result.outside)
             raise rows_outside(job.table, job.where or "", outside, example)
         written = self._with_few(results, job)
         if _may_have_left_files(self._frame.sparkSession, job, results):
@@ -138,8 +138,8 @@ class SparkRows:
         """Return the files that tasks wrote, and the rows that they returned, for the catalog if there are no files."""
         import pyarrow as pa
 
-        files = [file for one in results for file in one.files]
-        tables = [pa.ipc.open_stream(one.few).read_all() for one in results if one.few is not None]
+        files = [file for result in results for file in result.files]
+        tables = [pa.ipc.open_stream(result.few).read_all() for result in results if result.few is not None]
         if not tables:
             return Written(files)
         rows = ArrowRows(pa.concat_tables(tables), values_of(self._schema))
@@ -187,9 +187,9 @@ def check_writable(job: Job, columns: Sequence[tuple[str, str]]) -> None:
 def values_of(schema: Any) -> dict[str, str]:
     """Return the SQL that converts columns whose Arrow form differs from DuckDB's type, by name."""
     return {
-        one.name: sql
-        for one in schema.fields
-        if (sql := imported(one.dataType, identifier(one.name))) != identifier(one.name)
+        field.name: sql
+        for field in schema.fields
+        if (sql := imported(field.dataType, identifier(field.name))) != identifier(field.name)
     }
 
 
@@ -223,6 +223,6 @@ def remove_sign(path: str) -> None:
 
 def _may_have_left_files(spark: Any, job: Job, results: Sequence[TaskResult]) -> bool:
     """Whether unsuccessful attempts may have left files behind."""
-    if any(one.attempt or one.wrote_empty for one in results) or was_repeated(spark, job.write_id):
+    if any(result.attempt or result.wrote_empty for result in results) or was_repeated(spark, job.write_id):
         return True
     return str(spark.conf.get("spark.speculation", "false")).lower() == "true"

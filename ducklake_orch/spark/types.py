@@ -113,15 +113,15 @@ def duckdb_columns(schema: "StructType") -> list[tuple[str, str]]:
     Raises:
         DataError: When no lake can hold some columns; it names all of them.
     """
-    if twice := repeated(one.name for one in schema.fields):
+    if twice := repeated(field.name for field in schema.fields):
         raise DataError(f"The data have several columns {', '.join(twice)}.", remedy="Rename or drop all but one.")
     problems, found = [], []
-    for one in schema.fields:
-        kind = one.dataType
+    for field in schema.fields:
+        kind = field.dataType
         try:
-            found.append((one.name, "NULL" if kind.typeName() == "void" else duckdb_type(kind)))
+            found.append((field.name, "NULL" if kind.typeName() == "void" else duckdb_type(kind)))
         except DataError as error:
-            problems.append(f"`{one.name}`: {error.message}")
+            problems.append(f"`{field.name}`: {error.message}")
     if problems:
         raise DataError("; ".join(problems), remedy="Cast such columns, or drop them.")
     return found
@@ -150,9 +150,9 @@ def duckdb_type(kind: "DataType") -> str:
         case "struct":
             if not inner.fields:
                 raise DataError("a struct without fields has no place in a lake.")
-            if twice := repeated(one.name for one in inner.fields):
+            if twice := repeated(field.name for field in inner.fields):
                 raise DataError(f"a struct has several fields {', '.join(twice)}: rename all but one.")
-            fields = ", ".join(f"{identifier(one.name)} {duckdb_type(one.dataType)}" for one in inner.fields)
+            fields = ", ".join(f"{identifier(field.name)} {duckdb_type(field.dataType)}" for field in inner.fields)
             return f"STRUCT({fields})"
         case "decimal":
             return f"DECIMAL({inner.precision},{inner.scale})"
@@ -203,8 +203,8 @@ def _imported(kind: "DataType", sql: str, depth: int) -> str:
             return f"map_from_entries({entries})"
         case "struct":
             fields = ", ".join(
-                f"{identifier(one.name)} := {_imported(one.dataType, f'({sql}).{identifier(one.name)}', depth)}"
-                for one in inner.fields
+                f"{identifier(field.name)} := {_imported(field.dataType, f'({sql}).{identifier(field.name)}', depth)}"
+                for field in inner.fields
             )
             return f"CASE WHEN {sql} IS NOT NULL THEN struct_pack({fields}) END"
     if inner.simpleString().startswith("geometry"):
@@ -221,7 +221,7 @@ def _differs(kind: "DataType") -> bool:
         case "map":
             return _differs(inner.keyType) or _differs(inner.valueType)
         case "struct":
-            return any(_differs(one.dataType) for one in inner.fields)
+            return any(_differs(field.dataType) for field in inner.fields)
     return bool(inner.simpleString().startswith(("geometry", "time(", "interval")))
 
 
@@ -258,10 +258,10 @@ def spark_type(column: ColumnDef) -> "DataType":
         case "list":
             return types.ArrayType(spark_type(column.children[0]), True)
         case "map":
-            key, value = (spark_type(one) for one in column.children)
+            key, value = (spark_type(child) for child in column.children)
             return types.MapType(key, value, True)
         case "struct":
-            fields = [types.StructField(one.name, spark_type(one), True) for one in column.children]
+            fields = [types.StructField(child.name, spark_type(child), True) for child in column.children]
             return types.StructType(fields)
     word = _spark_word(column)
     if word.startswith("decimal("):
@@ -303,8 +303,8 @@ def exported(column: ColumnDef, sql: str) -> str:
             return f"map_from_entries({entries})"
         case "struct":
             fields = ", ".join(
-                f"{identifier(one.name)} := {exported(one, f'({sql}).{identifier(one.name)}')}"
-                for one in column.children
+                f"{identifier(child.name)} := {exported(child, f'({sql}).{identifier(child.name)}')}"
+                for child in column.children
             )
             return f"CASE WHEN {sql} IS NOT NULL THEN struct_pack({fields}) END"
         case "geometry":
@@ -322,5 +322,5 @@ _SAME |= {"timestamp", "timestamp_us"}
 
 def _changes(column: ColumnDef) -> bool:
     if column.children:
-        return any(_changes(one) for one in column.children)
+        return any(_changes(child) for child in column.children)
     return not (column.type in _SAME or column.type.startswith("decimal("))

@@ -83,10 +83,10 @@ class Standalone:
         """Wait for a run to end: that run, one of that partition, or any run of a DAG."""
 
         def ended() -> dict[str, Any] | None:
-            for one in self.runs(dag):
-                wanted = run_id in (None, one["dag_run_id"]) and partition_key in (None, one["partition_key"])
-                if wanted and one["state"] in ("success", "failed"):
-                    return one
+            for run in self.runs(dag):
+                wanted = run_id in (None, run["dag_run_id"]) and partition_key in (None, run["partition_key"])
+                if wanted and run["state"] in ("success", "failed"):
+                    return run
             return None
 
         found: dict[str, Any] = waiting(ended, f"a run of {dag}", seconds)
@@ -101,14 +101,14 @@ class Standalone:
     def all_it_shows(self, dag: str, run_id: str) -> str:
         """Return everything that the API tells of a run: fields, XCom, logs; and the connection."""
         shown = [self.ask("/api/v2/connections"), self.ask("/api/v2/assets/events")]
-        for one in self.tasks(dag, run_id):
-            place = f"/api/v2/dags/{dag}/dagRuns/{run_id}/taskInstances/{one['task_id']}"
-            index = f"?map_index={one['map_index']}"
+        for task in self.tasks(dag, run_id):
+            place = f"/api/v2/dags/{dag}/dagRuns/{run_id}/taskInstances/{task['task_id']}"
+            index = f"?map_index={task['map_index']}"
             values = self.ask(f"{place}/xcomEntries{index}")
-            shown += [one, values, self.ask(f"{place}/logs/{one['try_number']}{index}")]
+            shown += [task, values, self.ask(f"{place}/logs/{task['try_number']}{index}")]
             if any(entry["key"] == "return_value" for entry in values["xcom_entries"]):
                 shown.append(self.ask(f"{place}/xcomEntries/return_value{index}"))
-        return json.dumps(shown) + "".join(one.read_text(errors="replace") for one in self.home.glob("logs/**/*.log"))
+        return json.dumps(shown) + "".join(path.read_text(errors="replace") for path in self.home.glob("logs/**/*.log"))
 
 
 @contextmanager
@@ -151,10 +151,10 @@ def standalone(home: Path, dags: Path, variables: Mapping[str, str]) -> Iterator
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
     """End a process and its children, which are its session and no more."""
-    for one in (signal.SIGTERM, signal.SIGKILL):
+    for signals in (signal.SIGTERM, signal.SIGKILL):
         for pid in _session(process.pid):
             try:
-                os.kill(pid, one)
+                os.kill(pid, signals)
             except ProcessLookupError:
                 continue
         deadline = time.monotonic() + 15

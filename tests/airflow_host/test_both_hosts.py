@@ -79,5 +79,5 @@ def test_rows_of_both_are_there_and_no_others(conn_id: str, tmp_path: Path) -> N
     assert len(parts) == 2 * ROUNDS + 1
     appended = hook.get_records("SELECT by_host, count(*) FROM appended GROUP BY ALL ORDER BY ALL")
     assert appended == [("airflow", 10 * ROUNDS), ("dagster", 10 * ROUNDS)]
-    authors = {one.author for one in hook.snapshots()}
+    authors = {snapshot.author for snapshot in hook.snapshots()}
     assert authors >= {"airflow", "dagster"}

@@ -19,7 +19,7 @@ from tests.airflow_host.conftest import Connect
 from tests.airflow_host.runs import DagSerialization, bag_of, states, store
 
 FOLDER = Path(__file__).parents[2] / "airflow_dags"
-FILES = sorted(one for one in FOLDER.glob("*.py") if one.stem != "ducklake_shop")
+FILES = sorted(path for path in FOLDER.glob("*.py") if path.stem != "ducklake_shop")
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def shipped() -> Iterator[dict[str, DAG]]:
 
 
 def test_every_file_has_a_dag_that_can_be_stored(shipped: dict[str, DAG]) -> None:
-    assert sorted(shipped) == [one.stem for one in FILES]
+    assert sorted(shipped) == [file.stem for file in FILES]
     for dag in shipped.values():
         stored = json.loads(json.dumps(DagSerialization.to_dict(dag)))
         assert DagSerialization.from_dict(stored).dag_id == dag.dag_id
@@ -50,7 +50,7 @@ sys.path.insert(0, {str(FOLDER)!r})
 import airflow.sdk
 from ducklake_orch.airflow import DuckLakeHook
 took = {{}}
-for file in {[str(one) for one in FILES]!r}:
+for file in {[str(file) for file in FILES]!r}:
     started = time.monotonic()
     runpy.run_path(file)
     took[file] = time.monotonic() - started

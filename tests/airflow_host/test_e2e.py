@@ -74,11 +74,11 @@ def test_sixteen_tasks_replace_sixteen_partitions_side_by_side(airflow: Standalo
     run_id = airflow.trigger("e2e_parallel")
     assert airflow.finished("e2e_parallel", run_id, 600)["state"] == "success"
     tasks = airflow.tasks("e2e_parallel", run_id)
-    assert [(one["state"], one["try_number"]) for one in tasks] == [("success", 1)] * 16
+    assert [(task["state"], task["try_number"]) for task in tasks] == [("success", 1)] * 16
     counted = ids(lake, "SELECT count(DISTINCT part) AS parts, count(*) AS n FROM parallel")
     assert counted == [{"parts": 16, "n": 16000}]
     events = airflow.ask("/api/v2/assets/events?limit=100")["asset_events"]
-    keys = {one.get("partition_key") for one in events if "parallel" in one["uri"]}
+    keys = {event.get("partition_key") for event in events if "parallel" in event["uri"]}
     assert keys >= {f"p{number:02}" for number in range(16)}
 
 

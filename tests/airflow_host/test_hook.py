@@ -30,7 +30,7 @@ from tests.airflow_host.runs import run, states
 
 
 def ids(hook: DuckLakeHook) -> list[int]:
-    return [one.snapshot_id for one in reversed(hook.snapshots())]
+    return [snapshot.snapshot_id for snapshot in reversed(hook.snapshots())]
 
 
 # --- one run, one transaction --------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ def test_a_write_that_is_killed_and_tried_again_is_there_once(
         process.kill()
         process.wait()
     lake = DuckLakeHook().lake()
-    assert [one.snapshot_id for one in lake.snapshots()] == [1, 0]
+    assert [snapshot.snapshot_id for snapshot in lake.snapshots()] == [1, 0]
     if sign == signal.SIGTERM:
         done = len(list(begun.iterdir()))
         time.sleep(3)
@@ -41,4 +41,4 @@ def test_a_write_that_is_killed_and_tried_again_is_there_once(
     assert not execute(retry, try_number=2)["replayed"]
     assert DuckLakeHook().get_records("SELECT count(*), count(DISTINCT n) FROM t") == [(201, 201)]
     # What a process leaves that had no time to tidy up is nobody's, and found; clean-up takes it past its floor.
-    assert {one.severity for one in lake.fsck(deep=True, storage=True).findings} <= {"info"}
+    assert {finding.severity for finding in lake.fsck(deep=True, storage=True).findings} <= {"info"}

@@ -26,7 +26,10 @@ def test_a_write_is_a_dataset_with_its_columns_and_figures(conn_id: str) -> None
     assert told is not None
     (output,) = told.outputs
     assert (output.namespace, output.name) == ("ducklake://ducklake_default", "sales.orders")
-    assert [(one.name, one.type) for one in output.facets["schema"].fields] == [("id", "BIGINT"), ("name", "VARCHAR")]
+    assert [(field.name, field.type) for field in output.facets["schema"].fields] == [
+        ("id", "BIGINT"),
+        ("name", "VARCHAR"),
+    ]
     figures = output.outputFacets["outputStatistics"]
     assert (figures.rowCount, figures.fileCount) == (2, 1)
     assert told.inputs == []
@@ -55,7 +58,7 @@ def test_frames_that_come_in_are_inputs(conn_id: str) -> None:
     assert states(run(dag))["copy"] == "success"
     told = seen[0].get_openlineage_facets_on_complete(None)
     assert [(one.name, len(one.facets["schema"].fields)) for one in told.inputs] == [("sales.orders", 2)]
-    assert [one.name for one in told.outputs] == ["main.copy"]
+    assert [output.name for output in told.outputs] == ["main.copy"]
 
 
 def test_sql_of_airflows_own_operators_is_understood(conn_id: str) -> None:
@@ -68,6 +71,6 @@ def test_sql_of_airflows_own_operators_is_understood(conn_id: str) -> None:
     told = operator.get_openlineage_facets_on_complete(None)
     assert told is not None
     assert [one.name for one in told.inputs] == ["sales.orders"]
-    assert [one.name for one in told.outputs] == ["sales.names"]
+    assert [output.name for output in told.outputs] == ["sales.names"]
     assert {one.namespace for one in told.inputs + told.outputs} == {"ducklake://ducklake_default"}
     assert DuckLakeHook().get_openlineage_default_schema() == "main"

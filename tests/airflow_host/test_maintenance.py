@@ -43,7 +43,7 @@ def small_files(conn_id: str) -> DuckLakeHook:
 
 
 def files(hook: DuckLakeHook) -> dict[str, int]:
-    return {one.table: one.file_count for one in hook.lake().tables()}
+    return {table.table: table.file_count for table in hook.lake().tables()}
 
 
 def test_all_operations_are_planned_and_done(small_files: DuckLakeHook) -> None:

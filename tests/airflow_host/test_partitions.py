@@ -14,7 +14,7 @@ from tests.airflow_host.test_write import day, execute, stored, write
 
 
 def at(*times: str) -> pa.Table:
-    return pa.table({"at": pa.array([datetime.fromisoformat(one) for one in times], pa.timestamp("us", "UTC"))})
+    return pa.table({"at": pa.array([datetime.fromisoformat(time) for time in times], pa.timestamp("us", "UTC"))})
 
 
 # What a run of a DAG with a cron string has: its interval is no longer than a moment.

@@ -93,7 +93,7 @@ def test_rows_that_are_older_than_the_history_are_there(conn_id: str) -> None:
     hook = DuckLakeHook()
     hook.run("CREATE TABLE other (a INTEGER)")
     hook.maintain({"expire": {"older_than": "0s", "retain_last": 1}, "force": True}, operations=["expire"])
-    assert [one.snapshot_id for one in hook.lake().snapshots()] == [first + 1]
+    assert [snapshot.snapshot_id for snapshot in hook.lake().snapshots()] == [first + 1]
     assert poke(DuckLakeSnapshotSensor(task_id="a", table="sales.orders"))["snapshot_id"] == first
     assert poke(DuckLakeSnapshotSensor(task_id="b", table="sales.orders", since=first)) is None
     there = DuckLakePartitionSensor(task_id="c", table="sales.orders", partition_expr="day", min_rows=2)

@@ -44,7 +44,7 @@ def test_three_workers_share_a_catalog_without_an_error(servers: Servers, tmp_pa
         )
         for worker in range(WORKERS)
     ]
-    found = [json.loads(one.communicate(timeout=300)[0].splitlines()[-1]) for one in processes]
+    found = [json.loads(process.communicate(timeout=300)[0].splitlines()[-1]) for process in processes]
     rows = lake.execute("SELECT worker, n FROM results ORDER BY ALL").raise_for_error().rows
     assert rows == [{"worker": worker, "n": n} for worker in range(WORKERS) for n in range(TIMES)]
     result: dict[str, Any] = found[0]["result"]
@@ -57,7 +57,7 @@ def test_three_workers_share_a_catalog_without_an_error(servers: Servers, tmp_pa
 
     # What plain DuckDB does with the same rows, for whoever looks at the output (`-s`); `make bench` measures it.
     job = job_for(catalog_fields(POSTGRES, servers, tmp_path, "plain")["url"], tmp_path / "plain", TIMES)
-    plain = [finish(one) for one in [start("plain", INSERT["plain"], job) for _ in range(WORKERS)]]
+    plain = [finish(popen) for popen in [start("plain", INSERT["plain"], job) for _ in range(WORKERS)]]
     ours_ms = statistics.median(t for one in found for t in one["took"]) * 1000
     plain_ms = statistics.median(t for one in plain for t in one["again"]) * 1000
     print(f"median of two commands {ours_ms:.0f} ms, of a plain INSERT {plain_ms:.0f} ms")

@@ -231,7 +231,7 @@ def test_the_event_of_the_tables_asset_says_what_was_written(conn_id: str) -> No
     assert states(done) == {"write": "success"}
     with create_session() as session:
         events = session.query(AssetEvent).filter_by(source_dag_id="events").all()
-        (event,) = [one for one in events if one.source_run_id == done.run_id]
+        (event,) = [asset_event for asset_event in events if asset_event.source_run_id == done.run_id]
         assert event.asset.uri == "ducklake://ducklake_default/sales/orders"
         told = {name: event.extra[f"ducklake/{name}"] for name in ("table", "snapshot_id", "rows_written")}
         assert told == {"table": "sales.orders", "snapshot_id": 1, "rows_written": 2}

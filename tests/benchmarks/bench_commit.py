@@ -144,7 +144,10 @@ def parallel(lake: DuckLake, workers: int, times: int) -> str:
         found = pool.starmap(replace_own, [(lake.config, n, times) for n in range(workers)])
         seconds = time.perf_counter() - started
         stop.set()
-        appended, compactions = sum(one.get() for one in appenders), [second for one in loops for second in one.get()]
+        appended, compactions = (
+            sum(appender.get() for appender in appenders),
+            [second for loop in loops for second in loop.get()],
+        )
     taken = sorted(second for some in found for second, _ in some)
     attempts = sum(attempt for some in found for _, attempt in some)
     rows = lake.execute("SELECT p, count(*) AS n FROM t GROUP BY p").rows

@@ -96,7 +96,7 @@ def measure(rows: int, keys: Sequence[str], folder: Path) -> None:
             found[name] += way(keys[start : start + 5])
     medians = [statistics.median(found[name]) for name in ways]
     nothing, write, ours, _ = medians
-    shown = [f"{one:.3f} s" for one in medians]
+    shown = [f"{median:.3f} s" for median in medians]
     shown += [f"{1000 * (ours - write - nothing):.0f} ms", f"{sum(found[OURS]) / sum(found[THEIRS]):.2f}"]
     print(f"| a partition of {rows:,} rows, one of {len(keys) - 1} | {' | '.join(shown)} |", flush=True)
 

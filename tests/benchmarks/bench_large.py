@@ -54,7 +54,7 @@ def measure(folder: Path, tables: int, files: int) -> None:
     with browsing(folder / "profile", width=1280, height=1600) as browser:
         browser.open(page.as_uri(), f"t{tables - 1}")
         seconds.append(float(browser.value(_OPENED)))
-    shown = " | ".join(f"{one:.2f} s" for one in seconds)
+    shown = " | ".join(f"{second:.2f} s" for second in seconds)
     size = page.stat().st_size / 1e6
     print(f"| {tables:,} | {tables * files:,} | {shown} | {size:.1f} MB |", flush=True)
 

@@ -161,18 +161,18 @@ class Delta(Keeper):
 
 def measure(spark: SparkSession, keepers: Sequence[Keeper], many: int, snapshots: int) -> None:
     """Print a line for each kind of work."""
-    print(f"| Work | {' | '.join(one.name for one in keepers)} | auto / Iceberg | spark / Iceberg |")
+    print(f"| Work | {' | '.join(keeper.name for keeper in keepers)} | auto / Iceberg | spark / Iceberg |")
     print("|---" * (len(keepers) + 3) + "|", flush=True)
 
     def line(
         work: str, prepare: Callable[[Keeper], Callable[[], None]], *, of_engines: bool = True, times: int = 1
     ) -> None:
         seconds = {}
-        for one in keepers:
-            if not (of_engines or one.forgets_by_itself):
+        for keeper in keepers:
+            if not (of_engines or keeper.forgets_by_itself):
                 continue
-            seconds[one.name] = statistics.median(_seconds(prepare(one)) for _ in range(times))
-        shown = [f"{seconds[one.name]:.2f} s" if one.name in seconds else "" for one in keepers]
+            seconds[keeper.name] = statistics.median(_seconds(prepare(keeper)) for _ in range(times))
+        shown = [f"{seconds[keeper.name]:.2f} s" if keeper.name in seconds else "" for keeper in keepers]
         pairs = [("ours, auto", "Iceberg"), ("ours, spark", "Iceberg")]
         shown += [f"{seconds[a] / seconds[b]:.2f}" if a in seconds and b in seconds else "" for a, b in pairs]
         print(f"| {work} | {' | '.join(shown)} |", flush=True)

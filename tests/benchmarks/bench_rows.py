@@ -169,11 +169,11 @@ Work = Callable[[Keeper, int], None]
 
 def measure(spark: SparkSession, keepers: Sequence[Keeper], rows: int, times: int) -> None:
     """Print a line for each kind of work."""
-    for one in keepers:
-        one.make(orders(spark, rows, 8, tasks=FILES), "t")
-        one.make(orders(spark, 1000, 8, tasks=1), "fed")
+    for keeper in keepers:
+        keeper.make(orders(spark, rows, 8, tasks=FILES), "t")
+        keeper.make(orders(spark, 1000, 8, tasks=1), "fed")
         for n in range(SNAPSHOTS):
-            one.append(orders(spark, 10, 8, tasks=1).selectExpr(f"id + {n} AS id", "* EXCEPT (id)"), "fed")
+            keeper.append(orders(spark, 10, 8, tasks=1).selectExpr(f"id + {n} AS id", "* EXCEPT (id)"), "fed")
     source, share = 200_000, rows // FILES
 
     def few_files(one: Keeper, n: int) -> None:
@@ -191,11 +191,13 @@ def measure(spark: SparkSession, keepers: Sequence[Keeper], rows: int, times: in
         ("update 1 % of the rows", lambda one, n: one.update("t", f"id % 100 = {n + 10}")),
         (f"change feed of {SNAPSHOTS} snapshots", lambda one, _: changed(one)),
     ]
-    print(f"| Work | {' | '.join(one.name for one in keepers)} | auto / Iceberg | auto / Delta | spark / Iceberg |")
+    print(
+        f"| Work | {' | '.join(keeper.name for keeper in keepers)} | auto / Iceberg | auto / Delta | spark / Iceberg |"
+    )
     print("|---" * (len(keepers) + 4) + "|", flush=True)
     for name, work in works:
-        seconds = {one.name: median(one, work, times) for one in keepers}
-        shown = [f"{seconds[one.name]:.2f} s" if one.name in seconds else "" for one in keepers]
+        seconds = {keeper.name: median(keeper, work, times) for keeper in keepers}
+        shown = [f"{seconds[keeper.name]:.2f} s" if keeper.name in seconds else "" for keeper in keepers]
         pairs = [("ours, auto", "Iceberg"), ("ours, auto", "Delta"), ("ours, spark", "Iceberg")]
         shown += [f"{seconds[a] / seconds[b]:.2f}" if a in seconds and b in seconds else "" for a, b in pairs]
         print(f"| {name} | {' | '.join(shown)} |", flush=True)

@@ -172,26 +172,28 @@ class Ratio:
 def ratios(printed: str) -> Iterator[Ratio]:
     """Return the cells that compare two."""
     found = tables(printed)
-    for one in found:
-        where = f" ({one.about})" if len(found) > 1 else ""
-        for line in one.lines:
-            for name, cell in zip(one.head, line, strict=True):
+    for table in found:
+        where = f" ({table.about})" if len(found) > 1 else ""
+        for line in table.lines:
+            for name, cell in zip(table.head, line, strict=True):
                 if " / " in name and re.fullmatch(r"[\d.]+", cell):
                     yield Ratio(line[0], where, name, float(cell))
 
 
 def losses(printed: str) -> list[str]:
     """Return what others do faster."""
-    return [str(one) for one in ratios(printed) if one.value > 1]
+    return [str(ratio) for ratio in ratios(printed) if ratio.value > 1]
 
 
 def missed(part: Part, printed: str) -> list[str]:
     """Return what is slower than it is meant to be."""
     found = []
-    for one in ratios(printed):
-        limits = [aims[one.pair] for work, aims in part.aims.items() if re.match(work, one.work) and one.pair in aims]
-        if limits and one.value > min(limits):
-            found.append(f"{one}, where {min(limits):g} is the aim")
+    for ratio in ratios(printed):
+        limits = [
+            aims[ratio.pair] for work, aims in part.aims.items() if re.match(work, ratio.work) and ratio.pair in aims
+        ]
+        if limits and ratio.value > min(limits):
+            found.append(f"{ratio}, where {min(limits):g} is the aim")
     return found
 
 

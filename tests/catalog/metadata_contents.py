@@ -135,7 +135,7 @@ def layout_in_the_creation(before: Contents, theirs: Contents, ours: Contents) -
 
 def both_tokens_of_a_replacement(before: Contents, theirs: Contents, ours: Contents) -> None:
     """We record both tokens even if nothing is added or retired, so that a concurrent INSERT or DELETE re-checks."""
-    kinds = [{one.partition(":")[0] for one in _tokens(each)} for each in (theirs, ours)]
+    kinds = [{token.partition(":")[0] for token in _tokens(each)} for each in (theirs, ours)]
     assert kinds[0] < kinds[1]
     assert kinds[1] >= {"inserted_into_table", "deleted_from_table"}
     _tokens(theirs)[:] = _tokens(ours)

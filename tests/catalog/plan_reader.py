@@ -29,9 +29,9 @@ def read_plan(
 
 def rows_of(con: duckdb.DuckDBPyConnection, plan: ScanPlan) -> list[tuple[Any, ...]]:
     """Return the rows of a plan."""
-    wanted = ", ".join(identifier(one.name) for one in plan.columns)
+    wanted = ", ".join(identifier(column.name) for column in plan.columns)
     condition = f" WHERE {plan.where.sql}" if plan.where else ""
-    sources = [*(file_sql(con, plan, file) for file in plan.files), *(one.sql for one in plan.inlined)]
+    sources = [*(file_sql(con, plan, file) for file in plan.files), *(rows.sql for rows in plan.inlined)]
     return [row for sql in sources for row in con.execute(f"SELECT {wanted} FROM ({sql}){condition}").fetchall()]
 
 
@@ -40,8 +40,11 @@ def file_sql(con: duckdb.DuckDBPyConnection, plan: ScanPlan, file: DataFile) -> 
     names = None if file.mapping_id is None else plan.mappings[file.mapping_id]
     # DuckDB shows no schema of an encrypted file. It is the schema of the table when the file was written.
     nodes = known_nodes(plan.schemas[file.schema_version]) if file.encryption_key else parquet_nodes(con, file.path)
-    values = [f"{unpushed(one, top_value(one, nodes, names, file))} AS {identifier(one.name)}" for one in plan.needed]
-    gone = [positions_sql(one, plan.snapshot) for one in file.deletes]
+    values = [
+        f"{unpushed(column, top_value(column, nodes, names, file))} AS {identifier(column.name)}"
+        for column in plan.needed
+    ]
+    gone = [positions_sql(delete, plan.snapshot) for delete in file.deletes]
     gone += [f"SELECT {position}" for position in plan.inlined_deletes.get(file.data_file_id, ())]
     conditions = [f"file_row_number NOT IN ({' UNION '.join(gone)})"] if gone else []
     if file.partial_max is not None and file.partial_max > plan.snapshot:
@@ -76,11 +79,11 @@ def known_nodes(columns: Sequence[ColumnDef]) -> list[Node]:
     """Return columns as they are stored in a file, where lists and maps have an extra level."""
 
     def build(column: ColumnDef) -> Node:
-        inside = [build(one) for one in column.children]
+        inside = [build(child) for child in column.children]
         wrapped = [Node("", None, inside)] if column.type in ("list", "map") else inside
         return Node(column.name, column.column_id, wrapped)
 
-    return [build(one) for one in columns]
+    return [build(column_def) for column_def in columns]
 
 
 def parquet_nodes(con: duckdb.DuckDBPyConnection, path: str) -> list[Node]:
@@ -96,7 +99,7 @@ def parquet_nodes(con: duckdb.DuckDBPyConnection, path: str) -> list[Node]:
 def top_value(column: ColumnDef, nodes: list[Node], names: Sequence[MappedName] | None, file: DataFile) -> str:
     if names is None:
         return child_value("", column, nodes, None)
-    name = next((one for one in names if one.column_id == column.column_id), None)
+    name = next((mapped_name for mapped_name in names if mapped_name.column_id == column.column_id), None)
     if name is not None and name.is_partition:
         folder = next(part for part in file.path.split("/") if unquote(part).startswith(f"{name.source}="))
         text = unquote(folder.partition("=")[2])
@@ -115,7 +118,7 @@ def child_value(inside: str, column: ColumnDef, nodes: list[Node], names: Sequen
     if names is None:
         node, deeper = next((one for one in nodes if one.field_id == column.column_id), None), None
     else:
-        name = next((one for one in names if one.column_id == column.column_id), None)
+        name = next((mapped_name for mapped_name in names if mapped_name.column_id == column.column_id), None)
         node = next((one for one in nodes if name and one.name.lower() == name.source.lower()), None)
         deeper = name.children if name else ()
     if node is None:
@@ -127,7 +130,9 @@ def child_value(inside: str, column: ColumnDef, nodes: list[Node], names: Sequen
 def value(sql: str, column: ColumnDef, node: Node, names: Sequence[MappedName] | None) -> str:
     """Return the SQL that converts a value of the file to the column's current type."""
     if column.type == "struct":
-        fields = [f"{identifier(one.name)} := {child_value(sql, one, node.children, names)}" for one in column.children]
+        fields = [
+            f"{identifier(child.name)} := {child_value(sql, child, node.children, names)}" for child in column.children
+        ]
         return f"CASE WHEN {sql} IS NOT NULL THEN struct_pack({', '.join(fields)}) END"
     each = f"e{column.column_id}"
     if column.type == "list":

@@ -139,6 +139,6 @@ def state_at(workers: Sequence[dict[int, Model]], snapshot: int) -> Model:
     """Return the rows of all workers at a snapshot, from their recorded states."""
     found: Model = {}
     for states in workers:
-        then = [one for one in states if one <= snapshot]
+        then = [state for state in states if state <= snapshot]
         found |= states[max(then)] if then else {}
     return found

@@ -195,7 +195,7 @@ class TestOldLists:
     def check(self, lake: DuckLake, path: str) -> None:
         lake.add_files("t", path)
         assert rows(lake, "FROM t") == [([1, 2],), ([],), (None,)]
-        assert [(one[0], *one[4:]) for one in stats(lake)] == [(2, "1", "2")]
+        assert [(stat[0], *stat[4:]) for stat in stats(lake)] == [(2, "1", "2")]
 
     def test_a_list_of_two_levels(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "l BIGINT[]")

@@ -189,7 +189,7 @@ class TestCopies:
         assert sum(f"ducklake-{write_id}-" in one.name for one in (theirs, ours)) == 1
         assert result.partitions[0].values["s"] == "a b/é"
         copies = list((tmp_path / "lake.files" / "main" / "t").rglob(f"ducklake-{write_id}-*.parquet"))
-        assert [one.read_bytes() for one in copies] == [Path(path).read_bytes()]
+        assert [copy.read_bytes() for copy in copies] == [Path(path).read_bytes()]
         # The engine compacts only files of one folder.
         merged = rows(lake, "CALL ducklake_merge_adjacent_files('lake', 't')")
         assert merged[0][2:] == (2, 1)

@@ -85,7 +85,7 @@ def test_our_own_writes_on_every_catalog(lake: DuckLake) -> None:
         ("delete", 3, "zoë", None),
         ("insert", 4, "zoë", None),
     ]
-    times = {one.snapshot_id: one.snapshot_time for one in lake.snapshots()}
+    times = {snapshot.snapshot_id: snapshot.snapshot_time for snapshot in lake.snapshots()}
     assert all(one["snapshot_time"] == times[one["snapshot_id"]] for one in found)
     assert [one["rowid"] for one in found] == [0, 1, 2, 0, 1, 2, 3]
 
@@ -162,7 +162,7 @@ def test_nested_values_and_files_of_others(make_lake: MakeLake, tmp_path: Any) -
 def test_ranges_by_time_include_both_ends(lake: DuckLake) -> None:
     for n in range(3):
         lake.write(rows_of((n, None)), "t", mode="append")
-    times = {one.snapshot_id: one.snapshot_time for one in lake.snapshots()}
+    times = {snapshot.snapshot_id: snapshot.snapshot_time for snapshot in lake.snapshots()}
     first, second, third = sorted(at for at in times if at > 0)
     assert [one[0] for one in feed(lake, from_time=times[second])] == [second, third]
     assert [one[0] for one in feed(lake, to_time=times[second].isoformat())] == [first, second]

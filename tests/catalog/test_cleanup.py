@@ -25,7 +25,7 @@ from tests.servers.refusing import refusing_to_delete
 from tests.servers.s3 import MotoS3
 
 LATER = datetime.now(UTC) + timedelta(days=1)
-ODD_NAMES = [*(Backend(one, LOCAL) for one in CATALOGS), Backend(POSTGRES, S3_MEMORY)]
+ODD_NAMES = [*(Backend(catalog, LOCAL) for catalog in CATALOGS), Backend(POSTGRES, S3_MEMORY)]
 on_sqlite = pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
 
 
@@ -97,7 +97,7 @@ def test_a_file_that_a_table_has_is_never_deleted(lake: DuckLake) -> None:
     assert values(lake) == [3]
 
 
-@pytest.mark.parametrize("backend", [pytest.param(one, id=str(one)) for one in ODD_NAMES], indirect=True)
+@pytest.mark.parametrize("backend", [pytest.param(odd_name, id=str(odd_name)) for odd_name in ODD_NAMES], indirect=True)
 @pytest.mark.parametrize("name", ["a\\b.parquet", "p%20q.parquet", "it's.parquet", 'a "b" é.parquet'])
 def test_a_file_that_a_table_has_stays_whatever_its_name(lake: DuckLake, name: str) -> None:
     with_old_files(lake)
@@ -120,10 +120,10 @@ def test_a_file_that_a_table_has_stays_whatever_its_name(lake: DuckLake, name: s
     policy = {"cleanup": {"older_than": 0}, "force": True}
     planned = lake.plan_maintenance(policy, operations=["cleanup"])
     assert odd not in planned.operations[0].paths
-    assert any(odd in one for one in planned.warnings)
+    assert any(odd in warning for warning in planned.warnings)
     report = lake.maintain(planned).raise_for_error()
     assert odd in report.operations[0].reason
-    assert any(odd in one for one in report.warnings)
+    assert any(odd in warning for warning in report.warnings)
     assert clean_up(lake.config, LATER).in_use == (odd,)
     with working_connection(lake.config) as con:
         listed = con.execute(f"SELECT file FROM glob({literal(f'{lake.config.data_path}**')})").fetchall()

@@ -207,12 +207,12 @@ def test_partitions_are_compacted_each_for_itself_in_its_own_folder(lake: DuckLa
     past = Past(lake)
     planned = merges(lake)
     assert sorted(len(one.files) for one in planned) == [2, 2, 2, 3]
-    folders = {str(Path(one.path).parent) for one in lake.table("t").files() if one.path != odd}
+    folders = {str(Path(file.path).parent) for file in lake.table("t").files() if file.path != odd}
     assert compact(lake.config, "merge", planned).files_out == 4
     past.check()
     files = lake.table("t").files()
-    assert {str(Path(one.path).parent) for one in files} == folders
-    assert sorted(str(one.partition) for one in files) == sorted(str({"p": key}) for key in keys)
+    assert {str(Path(file.path).parent) for file in files} == folders
+    assert sorted(str(file.partition) for file in files) == sorted(str({"p": key}) for key in keys)
     assert len(rewrites(lake)) == 2
     assert rewrite(lake).files_out == 2
     past.check()

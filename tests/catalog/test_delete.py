@@ -221,9 +221,11 @@ def test_a_key_is_kept_and_the_work_done_again(lake: DuckLake) -> None:
     lake.write(numbers(0, 2), "t", mode="append")
     again = lake.delete("t", "id < 2", idempotency_key="k")
     assert (first.rows_removed, again.rows_removed, again.replayed) == (2, 2, False)
-    assert [(one.author, one.message) for one in lake.snapshots() if one.snapshot_id == first.snapshot_id] == [
-        ("me", "why")
-    ]
+    assert [
+        (snapshot.author, snapshot.message)
+        for snapshot in lake.snapshots()
+        if snapshot.snapshot_id == first.snapshot_id
+    ] == [("me", "why")]
 
 
 @pytest.mark.parametrize(

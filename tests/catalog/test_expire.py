@@ -76,7 +76,7 @@ def rows(*values: int) -> pa.Table:
 
 
 def ids(lake: DuckLake) -> list[int]:
-    return sorted(one.snapshot_id for one in lake.snapshots())
+    return sorted(snapshot.snapshot_id for snapshot in lake.snapshots())
 
 
 @catalogs(sql_writes=True)

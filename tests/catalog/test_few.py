@@ -124,7 +124,9 @@ def test_slices_are_replaced_in_the_catalog_too(lake: DuckLake) -> None:
     lake.write(days((1, 1), (2, 2)), "t", mode="append", partition_by=["day"], inline="auto")
     done = lake.write(days((2, 3)), "t", mode="overwrite_partitions", inline="auto")
     assert (done.rows_removed, done.rows_written) == (1, 1)
-    assert [(one.values, one.rows, one.files) for one in done.partitions] == [({"day": "2024-01-02"}, 1, 0)]
+    assert [(partition.values, partition.rows, partition.files) for partition in done.partitions] == [
+        ({"day": "2024-01-02"}, 1, 0)
+    ]
     assert rows(lake, "SELECT i FROM t ORDER BY i") == [(1,), (3,)]
     where = "day = '2024-01-01'"
     lake.write(days((1, 4)), "t", mode="replace_where", where=where, inline="auto")

@@ -20,14 +20,14 @@ Writer = Callable[[DuckLake, str, Rows, Path], object]
 
 def _inserted(lake: DuckLake, table: str, rows: Rows, _: Path) -> None:
     with lake.connect() as con:
-        for one in rows.files:
-            con.register("one", one)
+        for file in rows.files:
+            con.register("one", file)
             con.execute(f"INSERT INTO {table} FROM one")
 
 
 def _written(lake: DuckLake, table: str, rows: Rows, _: Path) -> None:
-    for one in rows.files:
-        lake.write(one, table, mode="append")
+    for file in rows.files:
+        lake.write(file, table, mode="append")
 
 
 def _added(lake: DuckLake, table: str, rows: Rows, folder: Path) -> None:
@@ -38,8 +38,8 @@ def _added(lake: DuckLake, table: str, rows: Rows, folder: Path) -> None:
 
 
 def _inlined(lake: DuckLake, table: str, rows: Rows, _: Path) -> None:
-    for one in rows.files:
-        lake.write(one, table, mode="append", inline="auto")
+    for file in rows.files:
+        lake.write(file, table, mode="append", inline="auto")
 
 
 WRITERS: list[Writer] = [_inserted, _written, _added, _inlined]

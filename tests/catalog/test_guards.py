@@ -215,7 +215,7 @@ def test_types_that_no_lake_has_are_refused_before_they_spoil_it(lake: DuckLake,
             lake.write(data, "new", mode="append")
         with pytest.raises(errors.DuckLakeOrchError, match=r"u|Arrow"):
             lake.write(data, "t", mode="append", schema_evolution="add")
-    assert [one.table for one in lake.tables()] == ["t"]
+    assert [table.table for table in lake.tables()] == ["t"]
 
 
 def test_create_only_with_its_key_is_done_once_and_again_the_same(lake: DuckLake) -> None:

@@ -55,7 +55,7 @@ def test_its_columns_are_those_that_the_engine_would_give_it(lake: DuckLake) -> 
         con = session.instance.root.cursor()
         metadata = Metadata(con, lake.config)
         places = metadata.table(table_name("t"), metadata.latest().snapshot_id).inlined
-        by_engine, ours = (con.execute(f"DESCRIBE {metadata.table_sql(one.name)}").fetchall() for one in places)
+        by_engine, ours = (con.execute(f"DESCRIBE {metadata.table_sql(place.name)}").fetchall() for place in places)
     assert ours[:-1] == by_engine
 
 
@@ -111,7 +111,7 @@ def test_columns_that_mysql_cannot_have_are_added(lake: DuckLake) -> None:
         lake.write(new, f"t{number}", mode="append", schema_evolution="add")
         assert rows(lake, f"FROM t{number}") == [(1, *("x" for _ in names))]
         assert lake.read(f"t{number}") == new
-    assert {one.severity for one in lake.fsck(deep=True).findings} == {"warning"}
+    assert {finding.severity for finding in lake.fsck(deep=True).findings} == {"warning"}
 
 
 @catalogs(sql_writes=False)
@@ -129,7 +129,7 @@ def test_a_place_that_a_dead_process_has_left_is_in_nobodys_way(lake: DuckLake) 
         lake.execute(f"INSERT INTO {table} VALUES (1, 'x')").raise_for_error()
         assert rows(lake, f"FROM {table}") == [(1, "x")]
         assert lake.read(table).to_pylist() == [{"i": 1, "s": "x"}]
-    assert [one.code for one in lake.fsck(deep=True).findings] == ["inlined-table-left-behind"]
+    assert [finding.code for finding in lake.fsck(deep=True).findings] == ["inlined-table-left-behind"]
 
 
 @catalogs(sql_writes=True)

@@ -97,7 +97,7 @@ class Shared:
         assert findings is None or self.findings() == set(findings)
 
     def findings(self) -> set[str]:
-        found = {one.code for one in self.lake.fsck(deep=True, storage=True).findings}
+        found = {finding.code for finding in self.lake.fsck(deep=True, storage=True).findings}
         return found - {"odd-data-path"}  # lakes of the sdk have a `file://` URL as data path
 
 
@@ -211,7 +211,7 @@ def test_partitions_of_the_sdk(shared: Shared) -> None:
         table.update_partitioning(ducklake.Partitioning(keys))
         table.sink_polars(frame(FLAT, FLAT_ROWS).lazy())
     shared.assert_rows("t", FLAT_ROWS, findings=[])
-    partitions = [one.values for one in shared.lake.table("t").partitions()]
+    partitions = [partition.values for partition in shared.lake.table("t").partitions()]
     assert {"s": "a", "year(d)": "2024"} in partitions
     assert len(shared.lake.table("t").files(where="s = 'b'")) == 1
     shared.lake.write(frame(FLAT, MORE_ROWS), "t", mode="overwrite_partitions")

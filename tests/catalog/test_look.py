@@ -40,13 +40,13 @@ def test_files_partitions_and_rows_are_listed(made: DuckLake) -> None:
     table = made.table("t")
     files = table.files()
     assert len(files) == 4
-    assert all(Path(one.path).exists() and Path(one.path).stat().st_size == one.bytes for one in files)
-    assert sum(one.rows for one in files) == 100
-    assert {(one.partition["region"], one.partition["year(ts)"]) for one in files} == {
+    assert all(Path(file.path).exists() and Path(file.path).stat().st_size == file.bytes for file in files)
+    assert sum(file.rows for file in files) == 100
+    assert {(file.partition["region"], file.partition["year(ts)"]) for file in files} == {
         (region, year) for region in ("eu", None) for year in ("2024", "2025")
     }
-    assert {(one.deletes, one.snapshot) for one in files} == {(0, 3)}
-    partitions = {tuple(one.values.values()): one for one in table.partitions()}
+    assert {(file.deletes, file.snapshot) for file in files} == {(0, 3)}
+    partitions = {tuple(partition.values.values()): partition for partition in table.partitions()}
     assert {key: (one.rows, one.files) for key, one in partitions.items()} == {
         ("eu", "2024"): (46, 1),
         (None, "2024"): (46, 1),
@@ -55,7 +55,7 @@ def test_files_partitions_and_rows_are_listed(made: DuckLake) -> None:
     }
     assert table.count() == 100
     assert (table.count(snapshot=2), table.files(snapshot=2)) == (0, [])
-    assert [one.partition["region"] for one in table.files(where="region = 'eu' AND ts < '2025-01-01'")] == ["eu"]
+    assert [file.partition["region"] for file in table.files(where="region = 'eu' AND ts < '2025-01-01'")] == ["eu"]
     assert json.loads(json.dumps(files[0].to_dict()))["rows"] == files[0].rows
     assert "46 rows" in str(partitions["eu", "2024"])
 
@@ -64,7 +64,7 @@ def test_files_partitions_and_rows_are_listed(made: DuckLake) -> None:
 def test_statistics_add_up(made: DuckLake) -> None:
     found = made.table("t").stats()
     assert (found.table, found.rows, found.files, found.deletes, found.inlined_rows) == ("main.t", 100, 4, 0, 0)
-    columns = {one.name: one for one in found.columns}
+    columns = {column.name: column for column in found.columns}
     assert list(columns) == ["id", "region", "ts", "price", "place.a"]
     assert (columns["id"].min, columns["id"].max, columns["id"].nulls, columns["id"].values) == ("0", "99", 0, 100)
     assert (columns["place.a"].min, columns["place.a"].max) == ("-99", "0")
@@ -112,10 +112,10 @@ def test_keys_of_earlier_layouts_keep_their_names(make_lake: MakeLake) -> None:
             "INSERT INTO t VALUES (3)",
         ]
     ).raise_for_error()
-    keys = [list(one.partition.items()) for one in lake.table("t").files()]
+    keys = [list(file.partition.items()) for file in lake.table("t").files()]
     assert keys[:2] == [[], [("region", "eu")]]
     assert [name for name, _ in keys[2]] == ["bucket(3, id)"]
-    assert [one.rows for one in lake.table("t").partitions()] == [1, 1, 1]
+    assert [partition.rows for partition in lake.table("t").partitions()] == [1, 1, 1]
 
 
 @catalogs()
@@ -140,12 +140,14 @@ def test_types_are_told_as_the_engine_prints_them(tmp_path: Path) -> None:
     lake.execute(later).raise_for_error()
     told = lake.table("T").schema()
     described = lake.execute("DESCRIBE t", max_rows=None).raise_for_error().rows
-    assert [(one.name, one.type) for one in told] == [(one["column_name"], one["column_type"]) for one in described]
-    assert [(one.comment, one.default, one.nullable) for one in told[1:4]] == [
+    assert [(column.name, column.type) for column in told] == [
+        (one["column_name"], one["column_type"]) for one in described
+    ]
+    assert [(column.comment, column.default, column.nullable) for column in told[1:4]] == [
         ("one", None, True),
         (None, "7", True),
         (None, None, False),
     ]
-    assert {one.name: one.partition for one in told if one.partition} == {"c18": "year", "c15": "identity"}
+    assert {column.name: column.partition for column in told if column.partition} == {"c18": "year", "c15": "identity"}
     assert len(lake.table("t").schema(snapshot=1)) == len(told)
-    assert [one.partition for one in lake.table("t").schema(snapshot=1) if one.partition] == []
+    assert [column.partition for column in lake.table("t").schema(snapshot=1) if column.partition] == []

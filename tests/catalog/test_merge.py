@@ -136,7 +136,7 @@ def test_a_table_that_is_made_has_the_types_of_the_data(lake: DuckLake) -> None:
     data = duckdb.connect().sql(f"SELECT 1 AS id, {kinds}")
     lake.write(data, "appended", mode="append")
     lake.write(data, "merged", mode="merge", keys=["id"])
-    columns = [[(one.name, one.type) for one in lake.table(name).schema()] for name in ("appended", "merged")]
+    columns = [[(column.name, column.type) for column in lake.table(name).schema()] for name in ("appended", "merged")]
     assert columns[0] == columns[1]
     lake.write(of({1: "a"}), "empty", mode="merge", keys=["id"], when_not_matched="ignore")
     assert rows(lake, "FROM empty") == []
@@ -217,7 +217,7 @@ def test_a_merge_under_a_key_that_would_undo_or_add_to_itself_is_done_once(
     ):
         how: dict[str, Any] = {"mode": "merge", "keys": ["id"], "idempotency_key": str(arguments)} | arguments
         results = [lake.write(of({1: "gone"}), "t", **how) for _ in range(2)]
-        assert [one.replayed for one in results] == [False, True]
+        assert [result.replayed for result in results] == [False, True]
         assert dict(rows(lake, "FROM t")) == after
 
     def write() -> Any:

@@ -70,8 +70,8 @@ def test_files_that_nobody_knows_are_found_and_deleted(lake: DuckLake) -> None:
     assert dump(lake) == before
     assert (planned.files, set(planned.paths), planned.young) == (4, own, 0)
     assert planned.bytes > 400
-    assert {one.path for one in planned.unknown} == unknown
-    assert all(one.size > 0 and one.reason for one in planned.unknown)
+    assert {file.path for file in planned.unknown} == unknown
+    assert all(file.size > 0 and file.reason for file in planned.unknown)
     assert planned.others == ()
     assert plan_orphans(lake.config, LONG_AGO) == Orphans(young=9)
     assert delete_orphans(lake.config, LONG_AGO, unknown=True) == Orphans(young=9)
@@ -97,12 +97,12 @@ def test_files_of_other_lakes_are_never_deleted(make_lake: MakeLake, tmp_path: P
         assert delete_orphans(lake.config, LATER).paths == (dead,)
         planned = plan_orphans(lake.config, LATER)
         assert planned.paths == ()
-        assert theirs <= {one.path for one in planned.unknown}
+        assert theirs <= {file.path for file in planned.unknown}
         with pytest.raises(SharedDataPathError, match=mark(other)):
             delete_orphans(lake.config, LATER, unknown=True)
-        found = [one for one in lake.fsck(storage=True).findings if one.file in theirs]
-        assert [one.code for one in found] == ["stray-file"] * 2
-        assert any(mark(other) in one.detail for one in found)
+        found = [finding for finding in lake.fsck(storage=True).findings if finding.file in theirs]
+        assert [finding.code for finding in found] == ["stray-file"] * 2
+        assert any(mark(other) in finding.detail for finding in found)
         assert other.execute("SELECT count(*) AS n FROM t").rows == [{"n": 102}]
         catalog = f"sqlite:///{tmp_path}/elsewhere/nested.sqlite"
     assert root == lake.config.data_path

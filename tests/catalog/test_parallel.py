@@ -45,7 +45,7 @@ def check(lake: DuckLake, workers: int, times: int) -> None:
         merging = [pool.apply_async(compact_until, (lake.config, stop))] if lake.config.catalog.type != "mysql" else []
         attempts = pool.starmap(replace_own, [(lake.config, n, times) for n in range(workers)])
         stop.set()
-        appended, merged = [one.get() for one in appending], [one.get() for one in merging]
+        appended, merged = [result.get() for result in appending], [result.get() for result in merging]
     assert attempts == [times] * workers
     assert merged != [0]
     found = lake.execute("SELECT p, count(*) AS n, max(v) AS last FROM t GROUP BY p ORDER BY p").rows

@@ -34,7 +34,11 @@ def held(lake: DuckLake) -> Pins:
 
 
 def reasons(lake: DuckLake) -> dict[str, str]:
-    return {one.operation: one.reason for one in lake.plan_maintenance(ALL_OF_IT).operations if one.table is None}
+    return {
+        operation.operation: operation.reason
+        for operation in lake.plan_maintenance(ALL_OF_IT).operations
+        if operation.table is None
+    }
 
 
 @pytest.fixture
@@ -75,7 +79,7 @@ def test_what_a_running_write_needs_stays_until_it_ends(lake: DuckLake, noted_at
         assert "1 more are needed by writing `it's é" in reasons(lake)["expire"]
         for _ in range(2):
             lake.maintain(ALL_OF_IT).raise_for_error()
-        assert sorted(one.snapshot_id for one in lake.snapshots()) == [2, 3]
+        assert sorted(snapshot.snapshot_id for snapshot in lake.snapshots()) == [2, 3]
         assert "2 more may be read by running writes" not in reasons(lake)["cleanup"]
         assert "1 more may be read by running writes" in reasons(lake)["cleanup"]
         assert "1 are of running writes" in reasons(lake)["orphans"]
@@ -84,7 +88,7 @@ def test_what_a_running_write_needs_stays_until_it_ends(lake: DuckLake, noted_at
     assert not held(lake).writes
     for _ in range(2):
         lake.maintain(ALL_OF_IT).raise_for_error()
-    assert [one.snapshot_id for one in lake.snapshots()] == [3]
+    assert [snapshot.snapshot_id for snapshot in lake.snapshots()] == [3]
     assert not os.path.exists(first)
     assert not own.exists()
     whole(lake)

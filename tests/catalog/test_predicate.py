@@ -45,7 +45,7 @@ def test_a_condition_tells_which_columns_it_uses(
     con: duckdb.DuckDBPyConnection, where: str, columns: list[str]
 ) -> None:
     predicate = parse_predicate(con, where, COLUMNS)
-    assert [one.name for one in predicate.columns] == columns
+    assert [column.name for column in predicate.columns] == columns
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_column_that_is_not_there_is_named_with_the_nearest(con: duckdb.DuckDB
 )
 def test_an_order_is_one_key(con: duckdb.DuckDBPyConnection, order: str, descending: bool, nulls: str | None) -> None:
     key = parse_order(con, order, COLUMNS)
-    assert (key.descending, key.nulls, [one.name for one in key.columns]) == (descending, nulls, ["id"])
+    assert (key.descending, key.nulls, [column.name for column in key.columns]) == (descending, nulls, ["id"])
 
 
 @pytest.mark.parametrize("order", ["id, region", "id LIMIT 1", "", "id = ("])

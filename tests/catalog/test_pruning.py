@@ -102,7 +102,7 @@ def laid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laid]:
         at = metadata.latest().snapshot_id
         table = metadata.table(table_name("t"), at)
         plan = plan_scan(metadata, table, at)
-        parts = [f"SELECT {one.data_file_id} AS file, * FROM ({file_sql(con, plan, one)})" for one in plan.files]
+        parts = [f"SELECT {file.data_file_id} AS file, * FROM ({file_sql(con, plan, file)})" for file in plan.files]
         con.execute(f"CREATE TEMP TABLE rows_of_files AS {' UNION ALL '.join(parts)}")
         yield Laid(metadata, table, at, len(plan.files), con)
         con.execute("DROP TABLE rows_of_files")

@@ -79,10 +79,12 @@ def test_every_kind_of_partition_is_replaced_by_itself(
     data = pa.table({"k": pa.array(values, kind), "n": list(range(len(values))), "all": [0] * len(values)})
     lake.write(data, "t", mode="append", partition_by=[key, '"all"'])  # buckets alone are never overwritten
     partition = lake.write(data, "t", mode="append").partitions
-    assert sum(one.rows for one in partition) == len(values)
+    assert sum(written.rows for written in partition) == len(values)
     last = data.slice(len(values) - 2, 1)
     result = lake.write(last, "t", mode="overwrite_partitions")
-    assert result.rows_removed == 2 * next(one.rows for one in partition if one.values == result.partitions[0].values)
+    assert result.rows_removed == 2 * next(
+        written.rows for written in partition if written.values == result.partitions[0].values
+    )
     assert len(rows(lake, "FROM t")) == 2 * len(values) - result.rows_removed + 1
     assert repr(read_plan(lake, "t")) == repr(sorted(rows(lake, "FROM t"), key=repr))
 

@@ -168,7 +168,7 @@ def test_rows_come_back_in_the_columns_and_partitions_of_today(make_lake: MakeLa
     assert set(state(lake)) == {0, 1}
     files = lake.table("t").files()
     if limit == 0:
-        assert sorted(str(one.partition["word"]) for one in files) == ["None", "a"]
+        assert sorted(str(file.partition["word"]) for file in files) == ["None", "a"]
     run(lake, "UPDATE t SET word = 'A' WHERE k = 1")
     assert values(lake) == [(1, "A", 7, None), (2, None, 7, None)]
     assert not lake.fsck(deep=True, storage=True).counts

@@ -58,7 +58,7 @@ def soak(lake: DuckLake, seconds: float, seed: int = 1) -> None:
     print(f"\n{lake.config.catalog.type}, seed {seed}: {dict(sorted(done.items()))}, maintained {times} times")
     rows = {id_: value for model, _ in found for id_, value in model.items()}
     assert rows_by_id(lake.read("t")) == rows
-    assert {one["id"]: one["v"] for one in lake.execute("FROM t", max_rows=None).rows} == rows
+    assert {row["id"]: row["v"] for row in lake.execute("FROM t", max_rows=None).rows} == rows
     assert lake.table("t").count() == len(rows)
     assert _fed(lake, start) == rows
     assert lake.fsck(deep=True, storage=True).findings == []
@@ -68,12 +68,12 @@ def _fed(lake: DuckLake, start: int) -> Model:
     """Return the rows that result from applying the change feed to an empty table."""
     rows: Model = {}
     changes = lake.changes("t", start).sort_by([("snapshot_id", "ascending")]).to_pylist()
-    for one in sorted(changes, key=lambda one: (one["snapshot_id"], one["change_type"] not in _GOING)):
-        if one["change_type"] in _GOING:
-            assert rows.pop(one["id"]) == one["v"], one
+    for change in sorted(changes, key=lambda one: (one["snapshot_id"], one["change_type"] not in _GOING)):
+        if change["change_type"] in _GOING:
+            assert rows.pop(change["id"]) == change["v"], change
         else:
-            assert one["id"] not in rows, one
-            rows[one["id"]] = one["v"]
+            assert change["id"] not in rows, change
+            rows[change["id"]] = change["v"]
     return rows
 
 

@@ -121,7 +121,9 @@ def test_a_merged_file_is_read_as_it_was_before_the_merge(make_lake: MakeLake) -
     ).raise_for_error()
     (file,) = plan(lake).files
     assert file.partial_max == 5
-    assert [one.partial_max for one in file.deletes] == [8]  # the second delete file has the snapshot of each deletion
+    assert [delete.partial_max for delete in file.deletes] == [
+        8
+    ]  # the second delete file has the snapshot of each deletion
     check_every_snapshot(lake, 1)
 
 
@@ -341,7 +343,7 @@ def test_an_order_with_a_limit_leaves_out_files_that_come_too_late(make_lake: Ma
 
     def parts(order: str, limit: int, where: str | None = None) -> list[str | None]:
         found = plan(lake, order_by=[order], limit=limit, where=where).files
-        return sorted((one.partition_values[0] for one in found), key=str)
+        return sorted((file.partition_values[0] for file in found), key=str)
 
     assert parts("n NULLS LAST", 100) == ["0"]
     assert parts("n NULLS LAST", 101) == ["0", "1"]
@@ -364,8 +366,8 @@ def test_an_order_with_a_limit_leaves_out_files_that_come_too_late(make_lake: Ma
 def test_a_plan_holds_what_is_needed_and_no_more(lake: DuckLake) -> None:
     lake.execute("CREATE TABLE t AS SELECT 1 AS a, 2 AS b, 3 AS c, 4 AS d FROM range(20)").raise_for_error()
     found = plan(lake, columns=["C", "a"], where="b > 0", order_by=["d"], limit=1)
-    assert [one.name for one in found.columns] == ["c", "a"]
-    assert [one.name for one in found.needed] == ["a", "b", "c", "d"]
-    assert [one.name for one in plan(lake, columns=["c"]).needed] == ["c"]
+    assert [column.name for column in found.columns] == ["c", "a"]
+    assert [column.name for column in found.needed] == ["a", "b", "c", "d"]
+    assert [column.name for column in plan(lake, columns=["c"]).needed] == ["c"]
     with pytest.raises(ObjectNotFoundError, match="no column `bb`"):
         plan(lake, columns=["bb"])

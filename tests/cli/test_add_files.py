@@ -26,7 +26,7 @@ def test_files_that_a_pattern_names_are_registered_where_they_are(lake: DuckLake
     answer = run("add-files", "events", "exports/**/*.parquet", "--author", "me", "--message", "moved in")
     assert answer.code == 0
     assert answer.out.startswith("add_files to main.events: 3 rows in, 0 out, snapshot ")
-    assert sorted(one.path for one in lake.table("events").files()) == sorted(map(str, exports.rglob("*.parquet")))
+    assert sorted(file.path for file in lake.table("events").files()) == sorted(map(str, exports.rglob("*.parquet")))
     assert lake.execute("SELECT count(*) AS n FROM events WHERE day = '2026-01-02'").rows == [{"n": 2}]
     assert (lake.snapshots(1)[0].author, lake.snapshots(1)[0].message) == ("me", "moved in")
 

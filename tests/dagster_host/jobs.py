@@ -93,7 +93,7 @@ def job(name: str) -> dg.JobDefinition:
         assets=[events, counted, daily, one_dies, by_spark],
         jobs=[
             dg.define_asset_job("events", [events, counted]),
-            *(dg.define_asset_job(one.key.path[0], [one]) for one in (daily, one_dies, by_spark)),
+            *(dg.define_asset_job(definition.key.path[0], [definition]) for definition in (daily, one_dies, by_spark)),
         ],
         resources={"io_manager": (manager := DuckLakeIOManager(lake=LAKE)), "inner": manager, "dying": dying},
     )

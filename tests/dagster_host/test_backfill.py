@@ -60,7 +60,7 @@ def test_partitions_that_are_written_side_by_side_are_one_snapshot_each(
     work = [(job, key) for job, some in wanted.items() for key in some]
     with dg.DagsterInstance.from_config(str(home)), ProcessPoolExecutor(AT_ONCE, get_context("spawn")) as pool:
         running = [pool.submit(run_partition, str(home), job, key, environment) for job, key in work]
-        done = dict(zip(work, (one.result() for one in running), strict=True))
+        done = dict(zip(work, (future.result() for future in running), strict=True))
         failed = [one for one, (_, success) in done.items() if not success]
         assert failed == [("one_dies", environment["DIES_ON"])]
         # In a worker, too: what forks the steps keeps the environment in which it began.
@@ -70,6 +70,6 @@ def test_partitions_that_are_written_side_by_side_are_one_snapshot_each(
         assert Counter((str(row["day"]), row["n"]) for row in found) == {
             (key, n): 1 for key in some for n in range(100)
         }
-    written = [one.extra["dagster"] for one in lake.snapshots() if one.author == "dagster"]
+    written = [snapshot.extra["dagster"] for snapshot in lake.snapshots() if snapshot.author == "dagster"]
     assert Counter((one["asset"], *one["partitions"]) for one in written) == dict.fromkeys(work, 1)
     assert not lake.fsck().findings

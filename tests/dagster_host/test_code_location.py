@@ -37,7 +37,9 @@ def test_the_pipeline_runs_and_late_orders_come_through(
 
     for day in DAYS:
         result = deliver(instance, day, orders=100)
-        assert {one.check_name for one in result.get_asset_check_evaluations() if not one.passed} == set()
+        assert {
+            evaluation.check_name for evaluation in result.get_asset_check_evaluations() if not evaluation.passed
+        } == set()
     assert lake.table("raw.orders").count() == 2 * 105
     assert lake.table("sales.orders").count() == 2 * 98
 
@@ -56,11 +58,11 @@ def test_the_pipeline_runs_and_late_orders_come_through(
     orders = lake.read("sales.orders").to_pylist()
     assert len(orders) == 98 + 137  # of those that came late, one has no amount
     found = lake.read("sales.customers").to_pylist()
-    assert len(found) == len({one["customer_id"] for one in orders})
+    assert len(found) == len({order["customer_id"] for order in orders})
     assert sum(one["orders"] for one in found) == len(orders)
-    assert sum((one["revenue"] for one in found), Decimal(0)) == sum((one["amount"] for one in orders), Decimal(0))
+    assert sum((one["revenue"] for one in found), Decimal(0)) == sum((order["amount"] for order in orders), Decimal(0))
     (total,) = lake.read("sales.daily_revenue").to_pylist()
-    north = [one for one in orders if (one["region"], str(one["day"])) == ("north", DAYS[0])]
+    north = [order for order in orders if (order["region"], str(order["day"])) == ("north", DAYS[0])]
     assert total["orders"] == len(north)
     assert total["revenue"] == sum((one["amount"] for one in north), Decimal(0))
     assert defs.resolve_job_def("lake_maintenance").execute_in_process(instance=instance).success

@@ -47,7 +47,7 @@ def test_a_partition_a_backfill_and_maintenance_run(dagster: Webserver, lake: Du
     dagster.backfill(["raw", "orders"], ["2025-01-02", "2025-01-03"])
     assert lake.table("raw.orders").count() == 3 * 1050
     dagster.launch("lake_maintenance")
-    assert {one["runId"] for one in dagster.materializations("lake", "maintenance", "merge")}
+    assert {materialization["runId"] for materialization in dagster.materializations("lake", "maintenance", "merge")}
     assert not lake.fsck().findings
 
 

@@ -59,7 +59,7 @@ def test_metadata_name_schema_and_table(resource: DuckLakeResource) -> None:
 
     manager = DuckLakeIOManager(lake=resource, schema="mine")
     assert dg.materialize([orders, ids], resources={"io_manager": manager}).success
-    assert {(one.schema, one.table) for one in resource.lake().tables()} == {("other", "t"), ("mine", "ids")}
+    assert {(table.schema, table.table) for table in resource.lake().tables()} == {("other", "t"), ("mine", "ids")}
 
 
 def test_definitions_say_the_tables_that_events_say(io_manager: DuckLakeIOManager) -> None:
@@ -68,7 +68,7 @@ def test_definitions_say_the_tables_that_events_say(io_manager: DuckLakeIOManage
         return TWO
 
     named = with_table_names([orders, dg.AssetSpec("x")], alias="lake", schema="raw")
-    assert [one.metadata["dagster/table_name"] for one in specs_of(named)] == ["lake.sales.t", "lake.raw.x"]
+    assert [spec.metadata["dagster/table_name"] for spec in specs_of(named)] == ["lake.sales.t", "lake.raw.x"]
     for spec in specs_of(named):
         assert spec.metadata["dagster/storage_kind"] == "ducklake"
     assert specs_of(named)[0].metadata["mine"] == 1
@@ -172,7 +172,7 @@ def test_what_an_event_says(io_manager: DuckLakeIOManager, resource: DuckLakeRes
     assert said["ducklake/write_mode"] == "overwrite"
     assert (said["ducklake/attempts"], said["ducklake/replayed"], said["ducklake/files_added"]) == (1, False, 2)
     schema = said["dagster/column_schema"]
-    assert [(one.name, one.type) for one in schema.columns] == [("id", "BIGINT"), ("name", "VARCHAR")]
+    assert [(column.name, column.type) for column in schema.columns] == [("id", "BIGINT"), ("name", "VARCHAR")]
     assert schema.columns[1].tags["partition"]
     assert said["ducklake/preview"].splitlines()[0] == "| id | name |"
     about = snapshot.extra["dagster"]
@@ -193,7 +193,7 @@ def test_a_table_says_what_it_is_for_and_where_its_columns_come_from(
 
     for comment, snapshots in (("it's mine", 3), ("it's mine", 4), ("ours", 6)):
         result = dg.materialize([orders], resources={"io_manager": io_manager})
-        assert [one.comment for one in resource.lake().tables()] == [comment]
+        assert [table.comment for table in resource.lake().tables()] == [comment]
         assert len(resource.lake().snapshots()) == snapshots
     assert metadata_of(result, "orders")["dagster/column_lineage"] == lineage
 

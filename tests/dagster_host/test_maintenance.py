@@ -36,7 +36,7 @@ def run(job: str, definitions: dg.Definitions, resource: DuckLakeResource, **opt
 
 
 def checks_of(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluation]:
-    return {one.check_name: one for one in result.get_asset_check_evaluations()}
+    return {evaluation.check_name: evaluation for evaluation in result.get_asset_check_evaluations()}
 
 
 def test_the_job_does_all_operations_one_after_the_other(busy: DuckLakeResource) -> None:
@@ -98,8 +98,10 @@ def test_what_is_wrong_with_a_table_is_a_check_and_the_others_are_done(busy: Duc
     Path(lake.table("broken").files()[0].path).unlink()
     result = run("lake_maintenance", build_maintenance_definitions(operations=["merge", "expire"]), busy)
     assert result.success
-    evaluations = [one for one in result.get_asset_check_evaluations() if one.check_name == "no_step_failed"]
-    failed = {one.asset_key.path[-1]: one for one in evaluations if not one.passed}
+    evaluations = [
+        evaluation for evaluation in result.get_asset_check_evaluations() if evaluation.check_name == "no_step_failed"
+    ]
+    failed = {evaluation.asset_key.path[-1]: evaluation for evaluation in evaluations if not evaluation.passed}
     assert list(failed) == ["merge"]
     assert failed["merge"].severity is dg.AssetCheckSeverity.ERROR
     report: Any = failed["merge"].metadata["ducklake/report"].value
@@ -127,8 +129,8 @@ def test_what_the_definitions_look_like() -> None:
     )
     dg.Definitions.validate_loadable(definitions)
     schedules = [definitions.resolve_schedule_def(f"{name}_maintenance") for name in lakes]
-    assert {one.default_status for one in schedules} == {dg.DefaultScheduleStatus.STOPPED}
-    assert len({one.cron_schedule for one in schedules}) > 1
+    assert {schedule.default_status for schedule in schedules} == {dg.DefaultScheduleStatus.STOPPED}
+    assert len({schedule.cron_schedule for schedule in schedules}) > 1
     flush = definitions.resolve_assets_def(dg.AssetKey(["lake0", "maintenance", "flush"]))
     assert flush.op.pool == "lake0_maintenance"
     spec = next(iter(flush.specs))
@@ -167,10 +169,13 @@ def test_health_is_checked_for_each_table(busy: DuckLakeResource) -> None:
         resources={"lake": resource},
     )
     some = definitions.resolve_job_def("some").execute_in_process().get_asset_check_evaluations()
-    assert {one.asset_key.path[0] for one in some} == {"x"}
+    assert {evaluation.asset_key.path[0] for evaluation in some} == {"x"}
     assert len(some) == 5
     result = definitions.resolve_job_def("health").execute_in_process()
-    found = {(one.asset_key.to_user_string(), one.check_name): one for one in result.get_asset_check_evaluations()}
+    found = {
+        (evaluation.asset_key.to_user_string(), evaluation.check_name): evaluation
+        for evaluation in result.get_asset_check_evaluations()
+    }
     of_lake = {name for key, name in found if key == "lake/health"}
     assert of_lake == {"snapshot_count", "snapshot_age", "pending_bytes"}
     assert len(found) == 10 + len(of_lake)

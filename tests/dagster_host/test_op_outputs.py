@@ -61,7 +61,7 @@ def test_unnamed_outputs_of_ops_do_not_meet(io_manager: DuckLakeIOManager, resou
     assert reading.execute_in_process().success
     assert seen == [([1], [2])]
     assert dg.materialize([sums], resources={"io_manager": io_manager}).success
-    tables = {(one.schema, one.table) for one in resource.lake().tables()}
+    tables = {(table.schema, table.table) for table in resource.lake().tables()}
     assert [name for schema, name in tables if schema != "dagster_outputs"] == ["sums"]
     assert len(tables) == 5
     with resource.lake().connect(read_only=True) as con:
@@ -205,7 +205,7 @@ def test_maintenance_drops_old_outputs_of_ops_and_nothing_else(
     assert job.execute_in_process().success
     assert dg.materialize([orders], resources={"io_manager": io_manager}).success
     lake = resource.lake()
-    made = next(one.table for one in lake.tables() if one.schema == "dagster_outputs")
+    made = next(table.table for table in lake.tables() if table.schema == "dagster_outputs")
     # Names that only look like it, and one that no step of a run has written.
     others = [made[:-1] + ("0" if made[-1] != "0" else "1"), "mine", f"copies.{made}"]
     for name in others:
@@ -226,13 +226,13 @@ def test_maintenance_drops_old_outputs_of_ops_and_nothing_else(
     assert "ducklake/op_outputs_dropped" not in maintained(dry_run=True)
     assert len(lake.tables()) == 5
     assert maintained()["ducklake/op_outputs_dropped"] == 1
-    assert {(one.schema, one.table) for one in lake.tables()} == {
+    assert {(table.schema, table.table) for table in lake.tables()} == {
         ("main", "orders"),
         ("dagster_outputs", others[0]),
         ("dagster_outputs", "mine"),
         ("copies", made),
     }
-    assert {one.table for one in lake.tables()} == left
+    assert {table.table for table in lake.tables()} == left
     assert drop_op_outputs(lake) == []
 
 

@@ -54,7 +54,7 @@ def test_two_keys_of_one_table_are_refused_in_a_run_before_either_writes(
     result = dg.materialize(assets, resources={"io_manager": io_manager}, raise_on_error=False)
     failures = [event.step_failure_data for event in result.all_events if event.is_step_failure]
     assert len(failures) == 2
-    assert all("are one table" in str(one.user_failure_data) for one in failures)
+    assert all("are one table" in str(failure.user_failure_data) for failure in failures)
     assert resource.lake().tables() == []
 
 

@@ -165,7 +165,10 @@ def test_secrets_are_in_no_text(monkeypatch: pytest.MonkeyPatch, capfd: pytest.C
 
     result = dg.materialize([fails], resources={"lake": resource}, raise_on_error=False)
     assert not result.success
-    shown = [repr(one) + str(one) for one in (catalog, literal, storage, url, resource)]
+    shown = [
+        repr(postgres_catalog) + str(postgres_catalog)
+        for postgres_catalog in (catalog, literal, storage, url, resource)
+    ]
     shown += [repr(event) for event in result.all_events]
     shown += [*capfd.readouterr()]
     assert not any("canary" in text for text in shown)

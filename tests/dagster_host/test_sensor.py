@@ -126,8 +126,8 @@ def test_it_asks_for_runs_of_a_job(resource: DuckLakeResource, instance: dg.Dags
     day = pa.array([date(2024, 1, 2)] * 3, pa.date32())
     resource.lake().write(pa.table({"region": ["eu", "us", "moon"], "day": day}), "t", mode="append")
     found = watching.tick()
-    assert [one.partition_key for one in found.run_requests] == ["2024-01-02|eu", "2024-01-02|us"]
-    assert len({one.run_key for one in found.run_requests}) == 2
+    assert [request.partition_key for request in found.run_requests] == ["2024-01-02|eu", "2024-01-02|us"]
+    assert len({request.run_key for request in found.run_requests}) == 2
 
 
 def test_partitions_can_be_dynamic(resource: DuckLakeResource, instance: dg.DagsterInstance) -> None:
@@ -169,7 +169,10 @@ def test_changes_of_a_partition_that_is_not_there_yet_are_told_when_it_is(
     watching.sensor = ducklake_snapshot_sensor(specs)
     instance.add_dynamic_partitions("customers", ["8"])
     found = watching.tick()
-    assert [(one.asset_key.path, one.partition) for one in found.asset_events] == [(["t"], str(day)), (["c"], "8")]
+    assert [(event.asset_key.path, event.partition) for event in found.asset_events] == [
+        (["t"], str(day)),
+        (["c"], "8"),
+    ]
     assert found.asset_events[0].metadata["ducklake/snapshot_id"].value == written
     assert "has been seen" in watching.skipped()
     assert watching.cursor == str(lake.snapshots(1)[0].snapshot_id)

@@ -28,12 +28,12 @@ def load() -> dict[str, Any]:
 def named_tests(data: Mapping[str, Any]) -> dict[str, None]:
     """Return the tests that are named, each once, in the order of the page."""
     names = [one for feature in data["feature"] for engine in data["engines"] for one in feature.get(engine, [])]
-    return dict.fromkeys(one.partition(" @ ")[0] for one in names)
+    return dict.fromkeys(name.partition(" @ ")[0] for name in names)
 
 
 def collect(tests: Iterable[str]) -> dict[str, set[Place]]:
     """Return the tests that pytest finds in the files of these, and the catalogs and storages in their node ids."""
-    files = sorted({one.partition("::")[0] for one in tests})
+    files = sorted({test.partition("::")[0] for test in tests})
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     done = subprocess.run([*command, *files], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     found: dict[str, set[Place]] = defaultdict(set)

@@ -23,7 +23,7 @@ def assert_as_it_was(lake: DuckLake) -> None:
     assert lake.read("sales.orders", snapshot=1).num_rows == 3
     report = lake.fsck(deep=True, storage=True)
     assert report.ok
-    assert {one.code for one in report.findings} <= {"stray-file"}
+    assert {finding.code for finding in report.findings} <= {"stray-file"}
     lake.write(ROWS, "sales.orders", mode="append")  # it can be written to
     assert lake.fsck(deep=True).ok
 

@@ -70,4 +70,4 @@ def test_the_program_of_the_night_is_a_command(objects: dict[tuple[str, str], An
     _, night = pods(objects)
     program, command, *_ = night["containers"][0]["command"]
     assert program == app.info.name
-    assert command in {one.name for one in app.registered_commands}
+    assert command in {registered_command.name for registered_command in app.registered_commands}

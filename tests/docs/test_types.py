@@ -69,7 +69,7 @@ def test_a_type_is_written_as_the_page_says(spark: str, duckdb: str) -> None:
     pytest.importorskip("pyspark")
     from ducklake_orch.spark.types import _TO_DUCKDB, duckdb_type
 
-    kind = next(one for one in _spark_types() if one.simpleString() == spark)
+    kind = next(data_type for data_type in _spark_types() if data_type.simpleString() == spark)
     try:
         written = duckdb_type(kind)
     except DataError:

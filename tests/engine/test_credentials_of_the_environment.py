@@ -17,7 +17,7 @@ def lake(make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch) -> DuckLake:
     return lake
 
 
-@pytest.mark.parametrize("backend", [Backend(SQLITE, one) for one in (S3_DISK, GCS, R2)], ids=str, indirect=True)
+@pytest.mark.parametrize("backend", [Backend(SQLITE, kind) for kind in (S3_DISK, GCS, R2)], ids=str, indirect=True)
 def test_a_session_token_of_the_environment_joins_no_static_keys(lake: DuckLake) -> None:
     lake.write(pa.table({"id": [1]}), "orders", mode="append")
     assert lake.read("orders").to_pylist() == [{"id": 1}]

@@ -10,7 +10,7 @@ from ducklake_orch import DuckLake, errors
 from tests.backends import DUCKDB, LOCAL, SQLITE, Backend
 from tests.conftest import MakeLake
 
-FILES = pytest.mark.parametrize("backend", [Backend(one, LOCAL) for one in (SQLITE, DUCKDB)], ids=str, indirect=True)
+FILES = pytest.mark.parametrize("backend", [Backend(kind, LOCAL) for kind in (SQLITE, DUCKDB)], ids=str, indirect=True)
 WRITE = "INSERT INTO t VALUES (1)"
 
 

@@ -134,7 +134,7 @@ def test_where_a_lake_asks_for_messages_every_write_without_one_is_refused(make_
     if lake.config.catalog.type != "mysql":  # where the engine inserts once
         lake.execute(own, atomic=True).raise_for_error()
         lake.execute(["BEGIN", *own, "COMMIT"]).raise_for_error()
-        assert [one.message for one in lake.snapshots(2)] == ["own", "own"]
+        assert [snapshot.message for snapshot in lake.snapshots(2)] == ["own", "own"]
 
 
 def test_an_encrypted_lake_is_written_by_sql_without_naming_an_extension(tmp_path: Path) -> None:

@@ -56,9 +56,9 @@ def test_hostile_values_in_password_path_and_alias_round_trip(make_lake: MakeLak
 
 def test_use_is_not_lost_on_the_connection_and_its_cursors(embedded: DuckLake) -> None:
     with embedded.connect() as con:
-        for one in (con, con.cursor(), con.cursor().cursor(), con.duplicate()):
-            assert one.execute("SELECT current_database()").fetchone() == ("lake",)
-            one.execute("CREATE OR REPLACE TABLE made AS SELECT 1 AS i")
+        for connection in (con, con.cursor(), con.cursor().cursor(), con.duplicate()):
+            assert connection.execute("SELECT current_database()").fetchone() == ("lake",)
+            connection.execute("CREATE OR REPLACE TABLE made AS SELECT 1 AS i")
     assert [str(t).split(":")[0] for t in embedded.tables()] == ["main.made"]
 
 
@@ -75,10 +75,10 @@ def test_no_option_is_written_to_the_shared_catalog_as_a_side_effect(make_lake: 
     other = make_lake(options=wishes, settings={"threads": 1}, data_inlining_row_limit=7)
     with pytest.warns(errors.OptionDriftWarning):
         other.execute("SELECT * FROM t").raise_for_error()
-    for one in (lake, make_lake(read_only=True)):
-        one.execute("SELECT * FROM t").raise_for_error()
-        assert (len(one.tables()), len(one.table("t").history())) == (1, 1)
-        assert one.options()
+    for duck_lake in (lake, make_lake(read_only=True)):
+        duck_lake.execute("SELECT * FROM t").raise_for_error()
+        assert (len(duck_lake.tables()), len(duck_lake.table("t").history())) == (1, 1)
+        assert duck_lake.options()
     assert persisted(lake) == before
 
 

@@ -36,10 +36,10 @@ def test_what_is_written_meanwhile_is_all_there(lake: DuckLake) -> None:
 
     with ThreadPoolExecutor() as pool:
         writers = [pool.submit(work, lake) for work in (appends, deletes, merges)]
-        while not all(one.done() for one in writers):
+        while not all(writer.done() for writer in writers):
             maintain()
-        for one in writers:
-            one.result()
+        for writer in writers:
+            writer.result()
     maintain()
     wanted = [*range(ROUNDS, 100), *range(1000, 1000 + 5 * ROUNDS)]
     assert sorted(row["k"] for row in lake.read("t", columns=["k"]).to_pylist()) == wanted

@@ -14,7 +14,9 @@ from tests.catalog.crashing import dies_at
 from tests.conftest import MakeLake
 
 on_sqlite, on_postgres, on_both = (
-    pytest.mark.parametrize("backend", [pytest.param(Backend(one, LOCAL), id=one.name) for one in some], indirect=True)
+    pytest.mark.parametrize(
+        "backend", [pytest.param(Backend(kind, LOCAL), id=kind.name) for kind in some], indirect=True
+    )
     for some in ([SQLITE], [POSTGRES], [SQLITE, POSTGRES])
 )
 FORGETTING = MaintenancePolicy.model_validate({"expire": {"older_than": "0s", "retain_last": 1}, "force": True})
@@ -191,7 +193,7 @@ def test_every_type_is_flushed_exactly_or_stays(lake: DuckLake) -> None:
     left = {step.table: step.reason for step in report.operations if step.status == "skipped"}
     assert set(left) == {f"main.{names[kind]}" for kind in ("HUGEINT", "UHUGEINT", "TIMETZ", "INTERVAL")}
     assert left[f"main.{names['HUGEINT']}"] == "2 inlined rows stay: a Parquet file would not hold `v HUGEINT` exactly"
-    (health,) = (one for one in lake.health().tables if one.table == f"main.{names['HUGEINT']}")
+    (health,) = (table for table in lake.health().tables if table.table == f"main.{names['HUGEINT']}")
     assert (health.metrics["inlined_rows"], health.metrics["inlined_rows_staying"]) == (2, 2)
     assert "HUGEINT" in health.metrics["staying_reason"]
     is_whole(lake)
@@ -201,7 +203,7 @@ def test_every_type_is_flushed_exactly_or_stays(lake: DuckLake) -> None:
 def test_rows_that_stay_are_no_bad_health(lake: DuckLake) -> None:
     run(lake, "CREATE TABLE t (v HUGEINT)", "INSERT INTO t VALUES (1), (2), (3)")
     report = lake.health({"health": {"inlined_rows": (1, 2)}})
-    assert [(one.table, one.grade) for one in report.tables] == [("main.t", "ok")]
+    assert [(table.table, table.grade) for table in report.tables] == [("main.t", "ok")]
 
 
 @pytest.mark.parametrize(
@@ -271,7 +273,7 @@ def test_a_flush_that_is_off_stays_off_beside_rewrites_and_merges(lake: DuckLake
     before = past(lake, latest(lake))
     off = {"flush": {"enabled": False}, "rewrite": {"delete_threshold": 0.5}, "merge": {"min_files": 2}}
     report = lake.maintain(off, operations=["flush", "rewrite", "merge"]).raise_for_error()
-    assert [(one.operation, one.status) for one in report.operations] == [
+    assert [(operation.operation, operation.status) for operation in report.operations] == [
         ("flush", "skipped"),
         ("rewrite", "done"),
         ("merge", "done"),

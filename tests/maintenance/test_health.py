@@ -30,8 +30,8 @@ STRICT = MaintenancePolicy(
 
 def findings(lake: DuckLake, table: str | None = None) -> dict[str, HealthFinding]:
     report = lake.health(STRICT)
-    found = report.lake if table is None else next(one for one in report.tables if one.table == table)
-    return {one.metric: one for one in found.findings}
+    found = report.lake if table is None else next(health for health in report.tables if health.table == table)
+    return {finding.metric: finding for finding in found.findings}
 
 
 def grades(found: dict[str, HealthFinding]) -> dict[str, str]:
@@ -51,7 +51,7 @@ def test_every_figure_is_told_and_nothing_is_changed(backend: Backend, lake: Duc
     assert told["catalog_bytes"] > 1000
     assert told["format_version"] == "1.0"
     assert told["statistics_debris"] == 0
-    tables = {one.table: one.metrics for one in report.tables}
+    tables = {table.table: table.metrics for table in report.tables}
     assert tables["main.d"]["delete_share"] == 25 / 100
     assert (told["pending_files"], tables["main.t"]["files"]) == (5, 1)
     assert told["pending_bytes"] > 0
@@ -60,7 +60,7 @@ def test_every_figure_is_told_and_nothing_is_changed(backend: Backend, lake: Duc
         assert (tables["main.i"]["inlined_rows"], tables["main.i"]["readable_by_others"]) == (3, False)
     assert tables["main.d"]["readable_by_others"]
     assert sum(tables["main.d"]["file_sizes"].values()) == tables["main.d"]["files"] == 1
-    assert {one.table: one.grade for one in report.tables} == {"main.t": "ok", "main.d": "warn", "main.i": "ok"}
+    assert {table.table: table.grade for table in report.tables} == {"main.t": "ok", "main.d": "warn", "main.i": "ok"}
 
 
 @on_sqlite
@@ -79,7 +79,7 @@ def test_what_is_not_well_is_graded_and_has_a_command_that_helps(lake: DuckLake)
     assert lake.health(STRICT).grade == "bad"
     # The command does help.
     lake.maintain(ALL_OF_IT, operations=["flush", "rewrite", "merge", "expire"]).raise_for_error()
-    assert {one.grade for one in lake.health(STRICT).tables} == {"ok"}
+    assert {table.grade for table in lake.health(STRICT).tables} == {"ok"}
     assert findings(lake)["pending_bytes"].grade == "warn"
     lake.maintain(ALL_OF_IT, operations=["cleanup"]).raise_for_error()
     assert "pending_bytes" not in findings(lake)
@@ -89,7 +89,7 @@ def test_what_is_not_well_is_graded_and_has_a_command_that_helps(lake: DuckLake)
 def test_thresholds_can_differ_by_table(lake: DuckLake) -> None:
     worn(lake)
     policy = MaintenancePolicy(overrides={"t": {"health": {"files_per_partition": (1, 2)}}})  # of `d` much is deleted
-    assert {one.table: one.grade for one in lake.health(policy).tables} == {
+    assert {table.table: table.grade for table in lake.health(policy).tables} == {
         "main.t": "bad",
         "main.d": "warn",
         "main.i": "ok",
@@ -201,7 +201,7 @@ def test_what_expiry_never_takes_is_no_fault(lake: DuckLake) -> None:
     assert (finding.metric, finding.grade) == ("snapshot_age", "bad")
     assert finding.remedy == "`ducklake-orch maintain --operation expire`"
     lake.maintain(policy, operations=["expire"]).raise_for_error()
-    assert [one.message for one in lake.snapshots()][1:] == ["release 1"]
+    assert [snapshot.message for snapshot in lake.snapshots()][1:] == ["release 1"]
     report = lake.health(policy)
     assert (report.grade, report.lake.metrics["snapshot_age"] > 99 * 86400) == ("ok", True)
 
@@ -219,7 +219,7 @@ def test_files_that_a_merge_leaves_alone_have_another_remedy(lake: DuckLake) -> 
     for n in range(4):  # 60 small files, 4 in each partition
         data = rows(n * 15, 15).append_column("part", [list(range(15))])
         lake.write(data, "p", mode="append", partition_by=["part"])
-    few = next(one for one in lake.health().tables if one.table == "main.p")
+    few = next(table for table in lake.health().tables if table.table == "main.p")
     assert (few.grade, few.metrics["small_files"]) == ("bad", 60)
     assert "lower `merge.min_files`, which is 5" in few.findings[0].remedy
     helped = MaintenancePolicy(merge={"min_files": 4})

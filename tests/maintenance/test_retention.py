@@ -13,10 +13,10 @@ from tests.backends import DUCKDB, LOCAL, MYSQL, POSTGRES, SQLITE, Backend, cata
 
 DAYS = timedelta(days=1)
 on_files = pytest.mark.parametrize(
-    "backend", [pytest.param(Backend(one, LOCAL), id=one.name) for one in (SQLITE, DUCKDB)], indirect=True
+    "backend", [pytest.param(Backend(kind, LOCAL), id=kind.name) for kind in (SQLITE, DUCKDB)], indirect=True
 )
 on_servers = pytest.mark.parametrize(
-    "backend", [pytest.param(Backend(one, LOCAL), id=one.name) for one in (POSTGRES, MYSQL)], indirect=True
+    "backend", [pytest.param(Backend(kind, LOCAL), id=kind.name) for kind in (POSTGRES, MYSQL)], indirect=True
 )
 
 
@@ -34,7 +34,7 @@ def made(lake: DuckLake, age: timedelta) -> None:
 
 
 def step(plan: MaintenancePlan, operation: str) -> PlannedStep:
-    return next(one for one in plan.operations if one.operation == operation)
+    return next(planned_step for planned_step in plan.operations if planned_step.operation == operation)
 
 
 def option(lake: DuckLake, name: str, value: str) -> None:
@@ -110,7 +110,7 @@ def test_ages_are_by_the_clock_of_the_server(lake: DuckLake, shifted: type[Shift
         shifted.off = off
         plan = lake.plan_maintenance({"expire": {"retain_last": 1}})
         assert abs(plan.planned_at - datetime.now(UTC)) < timedelta(minutes=5)
-        assert any(f"23.0 h {words}" in one for one in plan.warnings)
+        assert any(f"23.0 h {words}" in warning for warning in plan.warnings)
         assert step(plan, "expire").action == "skip"
     shifted.off = 3 * DAYS
     with pytest.raises(ClockError, match="ahead of that"):

@@ -38,9 +38,9 @@ TABLES = ("t", "d", "i")
 on_object_stores = pytest.mark.parametrize(
     "backend",
     [
-        pytest.param(one, id=str(one), marks=() if in_every_run(one) else pytest.mark.full)
-        for one in CROSS
-        if one.storage is not LOCAL
+        pytest.param(backend, id=str(backend), marks=() if in_every_run(backend) else pytest.mark.full)
+        for backend in CROSS
+        if backend.storage is not LOCAL
     ],
     indirect=True,
 )
@@ -156,7 +156,9 @@ def test_what_the_engine_inlined_on_mysql_is_flushed_too(lake: DuckLake) -> None
     wanted, past, ids = contents(lake), history(lake), row_ids(lake)
     plan = lake.plan_maintenance(operations=["flush"])
     report = lake.maintain(plan).raise_for_error()
-    assert [figures(one) for one in report.operations] == [figures(one) for one in plan.operations]
+    assert [figures(operation) for operation in report.operations] == [
+        figures(operation) for operation in plan.operations
+    ]
     assert (report.totals["rows"], len(lake.table("t").files())) == (2, 1)
     assert (contents(lake), row_ids(lake)) == (wanted, ids)
     assert history(lake).items() >= past.items()
@@ -182,7 +184,9 @@ def test_every_operation_tells_before_and_after(lake: DuckLake) -> None:
     assert all(keys <= set(step) for step in dumped["operations"])
     assert "| merge | main.t | done |" in report.to_markdown()
     assert "merge main.t: done: 5 files into 1" in str(report)
-    told_by = {one.snapshot_id: one.extra for one in lake.snapshots() if one.extra}[merge.snapshot_id]
+    told_by = {snapshot.snapshot_id: snapshot.extra for snapshot in lake.snapshots() if snapshot.extra}[
+        merge.snapshot_id
+    ]
     assert (
         told_by["maintenance"] | {"run_id": report.run_id, "operation": "merge", "table": "main.t"}
         == told_by["maintenance"]
@@ -396,7 +400,7 @@ def test_so_is_the_plan_of_the_lake_that_a_catalog_was_copied_from(lake: DuckLak
     assert lake.config.catalog.type == "sqlite"
     shutil.copy(lake.config.catalog.path, tmp_path / "copy.sqlite")
     copy = DuckLake.from_url("copy", catalog=f"sqlite:///{tmp_path}/copy.sqlite", storage=lake.config.storage)
-    for one in (lake, copy):  # the same number of a snapshot, but not the same snapshot
-        one.write(rows(200, 3), "t", mode="append")
+    for duck_lake in (lake, copy):  # the same number of a snapshot, but not the same snapshot
+        duck_lake.write(rows(200, 3), "t", mode="append")
     with pytest.raises(ConfigError, match="another lake"):
         copy.maintain(lake.plan_maintenance(KEEPING))

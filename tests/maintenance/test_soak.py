@@ -111,7 +111,7 @@ def soak(lake: DuckLake, seconds: float, seed: int = 1) -> tuple[Counter[str], f
             found = pool.map(run, range(_WRITERS), chunksize=1)
         finally:
             stop.set()
-        maintained, read_times = upkeep.get(), [one.get() for one in reading]
+        maintained, read_times = upkeep.get(), [result.get() for result in reading]
     done = sum((counts for _, counts, _ in found), Counter[str]())
     longest = max(wait for *_, wait in found)
     print(f"\n{lake.config.catalog.type}, seed {seed}: {dict(sorted(done.items()))}; maintained {dict(maintained)};")
@@ -126,11 +126,11 @@ def soak(lake: DuckLake, seconds: float, seed: int = 1) -> tuple[Counter[str], f
 
 def _check(lake: DuckLake, workers: list[dict[int, Model]]) -> None:
     """Compare every snapshot that is left with what the workers know."""
-    snapshots = [one.snapshot_id for one in lake.snapshots()]
+    snapshots = [snapshot.snapshot_id for snapshot in lake.snapshots()]
     for snapshot in snapshots[:-1]:  # at the first one, the table may not have been there
         assert rows_by_id(lake.read("t", snapshot=snapshot)) == state_at(workers, snapshot), snapshot
     now = state_at(workers, snapshots[0])
-    assert {one["id"]: one["v"] for one in lake.execute("FROM t", max_rows=None).rows} == now
+    assert {row["id"]: row["v"] for row in lake.execute("FROM t", max_rows=None).rows} == now
     assert lake.table("t").count() == len(now)
     assert all(id_ % WORKERS < _WRITERS for id_ in now)
     whole(lake)

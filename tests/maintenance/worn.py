@@ -21,7 +21,7 @@ ALL_OF_IT = MaintenancePolicy(
 
 def rows(start: int, count: int) -> pa.Table:
     numbers = range(start, start + count)
-    return pa.table({"k": pa.array(numbers, pa.int64()), "v": pa.array([f"row {one}" for one in numbers])})
+    return pa.table({"k": pa.array(numbers, pa.int64()), "v": pa.array([f"row {number}" for number in numbers])})
 
 
 def small_files(lake: DuckLake, table: str = "t", files: int = 5, each: int = 20) -> None:

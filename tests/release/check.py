@@ -39,16 +39,16 @@ def build() -> Path:
     assert wheel.name == f"ducklake_orch-{version()}-py3-none-any.whl", wheel.name
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-        (metadata,) = [archive.read(one).decode() for one in names if one.endswith("METADATA")]
+        (metadata,) = [archive.read(name).decode() for name in names if name.endswith("METADATA")]
     strangers = [
-        one for one in names if not one.startswith(("ducklake_orch/", f"ducklake_orch-{version()}.dist-info/"))
+        name for name in names if not name.startswith(("ducklake_orch/", f"ducklake_orch-{version()}.dist-info/"))
     ]
     assert not strangers, strangers
     assert set(IN_WHEEL) <= set(names), sorted(set(IN_WHEEL) - set(names))
     for line in (f"Version: {version()}", "License-Expression: Apache-2.0", "Classifier: Typing :: Typed"):
         assert line in metadata, line
     with tarfile.open(sdist) as tar:
-        inside = {one.partition("/")[2] for one in tar.getnames()}
+        inside = {getname.partition("/")[2] for getname in tar.getnames()}
     assert set(IN_SDIST) <= inside, sorted(set(IN_SDIST) - inside)
     return wheel
 

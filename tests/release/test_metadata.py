@@ -25,7 +25,7 @@ def test_the_version_is_said_in_one_place() -> None:
 
 
 def test_every_extra_that_is_tried_is_there() -> None:
-    assert {one for one in EXTRAS if one} <= set(PROJECT["optional-dependencies"])
+    assert {extra for extra in EXTRAS if extra} <= set(PROJECT["optional-dependencies"])
 
 
 def test_licences_of_all_that_is_asked_for_are_listed() -> None:

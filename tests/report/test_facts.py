@@ -35,22 +35,24 @@ def test_tables_partitions_and_history_are_told_and_nothing_is_changed(backend: 
     assert set(report.ids) == {"main.s", "main.t", "main.d", "main.i"}
     assert {name: len(cells) for name, cells in report.partitions.items()} == {"main.s": 4}
     cells = report.partitions["main.s"]
-    assert [(one.label, one.files, one.rows) for one in cells] == [
+    assert [(cell.label, cell.files, cell.rows) for cell in cells] == [
         (f"day = 2026-11-0{number}", 1, 10 * number) for number in range(1, 5)
     ]
     past = report.history
-    assert sum(sum(one.values()) for one in past.periods) == len(lake.snapshots())
-    kinds = {kind: sum(one.get(kind, 0) for one in past.periods) for kind in ("data", "definitions", "maintenance")}
+    assert sum(sum(period.values()) for period in past.periods) == len(lake.snapshots())
+    kinds = {
+        kind: sum(period.get(kind, 0) for period in past.periods) for kind in ("data", "definitions", "maintenance")
+    }
     assert kinds["maintenance"] == 1
     assert kinds["data"] == 4 + 5 + 2 + 1
     assert past.authors["the pipeline"] == 4
-    sizes = {one.table: one.metrics["bytes"] for one in report.health.tables}
+    sizes = {table.table: table.metrics["bytes"] for table in report.health.tables}
     grown = {name: past.growth[number][-1] for name, number in report.ids.items() if number in past.growth}
     assert grown == {name: size for name, size in sizes.items() if size}
-    assert all(len(one) == PERIODS for one in past.growth.values())
+    assert all(len(sequence) == PERIODS for sequence in past.growth.values())
     assert all(past.since <= one <= past.until for one in past.changed.values())
-    assert [one.snapshot_id for one in past.recent] == [one.snapshot_id for one in lake.snapshots()]
-    assert [one.status for one in report.runs] == ["ok"]
+    assert [snapshot.snapshot_id for snapshot in past.recent] == [snapshot.snapshot_id for snapshot in lake.snapshots()]
+    assert [run.status for run in report.runs] == ["ok"]
     if backend.catalog is not MYSQL:  # where nothing is inlined
         assert report.health.lake.metrics["inlined_rows"] == 3
 
@@ -68,7 +70,7 @@ def test_changes_name_tables_that_are_gone(lake: DuckLake) -> None:
 @on_sqlite
 def test_what_a_name_looks_like_does_not_make_it_maintenance(lake: DuckLake) -> None:
     lake.execute('CREATE TABLE ",merge_adjacent:1" (v INTEGER)').raise_for_error()
-    assert sum(one.get("maintenance", 0) for one in lake.report().history.periods) == 0
+    assert sum(period.get("maintenance", 0) for period in lake.report().history.periods) == 0
 
 
 @on_sqlite
@@ -77,7 +79,7 @@ def test_many_partitions_are_put_together_with_their_neighbours(lake: DuckLake) 
     cells = lake.report().partitions["main.t"]
     assert len(cells) == 500
     assert (cells[0].label, cells[0].partitions, cells[0].files) == ("p = 0 … p = 2", 3, 3)
-    assert sum(one.rows for one in cells) == 1500
+    assert sum(cell.rows for cell in cells) == 1500
 
 
 @on_sqlite

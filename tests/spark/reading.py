@@ -100,4 +100,4 @@ def latest(lake: DuckLake) -> int:
 
 
 def no_fallback(caplog: pytest.LogCaptureFixture) -> bool:
-    return not [one for one in caplog.records if one.levelno >= logging.WARNING]
+    return not [record for record in caplog.records if record.levelno >= logging.WARNING]

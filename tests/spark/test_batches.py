@@ -156,8 +156,8 @@ def test_another_catalog_in_use_is_the_one_that_rows_tell(
 def test_files_have_numbers_that_differ_before_the_bits_of_positions(spark: SparkSession) -> None:
     addresses = [f"file:///lake/é {n}.parquet" for n in range(20)]
     found = numbered(spark, [*addresses, addresses[0]], bits=62)
-    assert len({one >> 32 for one in found.numbers.values()}) == 20
-    asked = spark.createDataFrame([(one,) for one in addresses], "a string")
+    assert len({number >> 32 for number in found.numbers.values()}) == 20
+    asked = spark.createDataFrame([(address,) for address in addresses], "a string")
     asked = asked.selectExpr("struct(a AS file_path) AS _metadata").selectExpr("_metadata.file_path", f"{found.sql} n")
     assert {row.file_path: row.n for row in asked.collect()} == found.numbers
 

@@ -54,7 +54,7 @@ def test_nothing_changed_is_an_empty_frame(lake: DuckLake, spark: SparkSession) 
 def test_no_file_is_read_before_the_frame_runs(lake: DuckLake, spark: SparkSession) -> None:
     execute(lake, "CREATE TABLE t (k INTEGER)", "INSERT INTO t SELECT range FROM range(50)")
     frame = lake.changes("t", spark=spark)
-    (path,) = [one.path for one in lake.table("t").files()]
+    (path,) = [file.path for file in lake.table("t").files()]
     Path(path).unlink()
     with pytest.raises(Exception, match="is gone"):
         frame.collect()

@@ -13,7 +13,7 @@ SCHEMA = StructType(
 
 
 def comments(lake: DuckLake) -> dict[str, str | None]:
-    return {one.name: one.comment for one in lake.table("t").schema()}
+    return {column.name: column.comment for column in lake.table("t").schema()}
 
 
 @catalogs()

@@ -39,7 +39,17 @@ def test_tasks_compact_as_this_process_does(make_lake: MakeLake, spark: SparkSes
         compact(here.config, way, planned[0]),
         compact(there.config, way, planned[1], engine=SparkCompactor(there.config, spark)),
     ]
-    figures = [(one.bins, one.files_in, one.files_out, one.rows_in, one.rows_out, one.delete_files_out) for one in done]
+    figures = [
+        (
+            compaction.bins,
+            compaction.files_in,
+            compaction.files_out,
+            compaction.rows_in,
+            compaction.rows_out,
+            compaction.delete_files_out,
+        )
+        for compaction in done
+    ]
     assert figures[0] == figures[1]
     assert done[0].bins > 1
     for past in pasts:

@@ -134,7 +134,7 @@ class TestStorage:
         lake.write(frame, "t", mode="append")
         failing = spark.sql("SELECT CAST(raise_error('boo') AS BIGINT) AS id")
         refused(errors.StatementError, lambda: lake.write(failing, "t", mode="append"), "boo")
-        secrets = [one for one in storage.secret_values() if len(one) > 3]
+        secrets = [value for value in storage.secret_values() if len(value) > 3]
         assert secrets
         shown = [text.read_text(errors="replace") for text in event_log.rglob("*") if text.is_file()]
         shown += [str(spark.sparkContext.getConf().getAll()), str(spark.sql("SET").collect()), *capfd.readouterr()]
@@ -192,11 +192,11 @@ class TestKilledDrivers:
         lake.write(spark.range(100, 103), "t", mode="append")
         killed = run_killed(tmp_path / "lake", mode, moment)
         assert killed == -signal.SIGKILL
-        left = {one.code for one in lake.fsck(deep=True, storage=True).findings}
+        left = {finding.code for finding in lake.fsck(deep=True, storage=True).findings}
         assert left == ({"stray-file"} if moment != "commit.after" else set())
         lake.write(spark.range(0, 10, 1, 2), "t", mode=mode, idempotency_key="run-1")
         count = 13 if mode == "append" else 10
         rows = lake.execute("SELECT count(*) AS n, count(DISTINCT id) AS ids FROM t").rows
         assert rows == [{"n": count, "ids": count}]
-        strays = [one for one in lake.fsck(deep=True, storage=True).findings if one.severity == "error"]
+        strays = [finding for finding in lake.fsck(deep=True, storage=True).findings if finding.severity == "error"]
         assert strays == []

@@ -27,7 +27,10 @@ def test_executors_do_what_this_process_does(tmp_path: Path, spark: SparkSession
         assert history(lake, ("t", "d", "i")).items() >= past.items()
         assert row_ids(lake) == ids
         whole(lake)
-        done[engine] = [(one.operation, one.table, one.files_in, one.files_out, one.rows) for one in report.operations]
+        done[engine] = [
+            (operation.operation, operation.table, operation.files_in, operation.files_out, operation.rows)
+            for operation in report.operations
+        ]
     assert done["spark"] == done["duckdb"]
 
 

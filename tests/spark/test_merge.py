@@ -44,8 +44,8 @@ def rows(lake: DuckLake) -> list[dict[str, Any]]:
 )
 def test_rows_change_and_join(make_lake: MakeLake, spark: SparkSession, kind: str, engine: str) -> None:
     lake, model = make_lake("merged", data_inlining_row_limit=0), make_lake("model", data_inlining_row_limit=0)
-    for one in (lake, model):
-        one.execute(TABLE).raise_for_error()
+    for duck_lake in (lake, model):
+        duck_lake.execute(TABLE).raise_for_error()
     assert merge(lake, spark.sql(kind.format(0, 6))) == (6, 0)
     assert merge(lake, spark.sql(kind.format(3, 9)).replace("r1", "other"), engine=engine) == (6, 3)
     model.write(spark.sql(FEW.format(0, 3)), "t", mode="append")

@@ -86,7 +86,7 @@ def test_the_session_is_as_it_was(spark: SparkSession, lake: DuckLake) -> None:
             together = [
                 pool.submit(lake.write, spark.range(n, n + 5), "t2", mode="append", engine="native") for n in range(4)
             ]
-        assert {one.result().engine for one in together} == {"native"}
+        assert {future.result().engine for future in together} == {"native"}
         assert settings(spark) == before
     finally:
         spark.conf.unset("spark.sql.parquet.outputTimestampType")

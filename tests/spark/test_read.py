@@ -329,10 +329,10 @@ def test_no_setting_of_the_session_matters_whenever_it_is_set(
     other = spark.newSession()
     where = "p = 'x' AND ts >= '2024-01-01' AND w <> 'v\\5'"
     before = [lake.read("t", other), lake.read("t", other, where=where)]
-    theirs = [read_rows(one) for one in before]
+    theirs = [read_rows(frame) for frame in before]
     other.conf.set(setting, value)
     for frames in (before, [lake.read("t", other), lake.read("t", other, where=where)]):
-        assert [read_rows(one) for one in frames] == theirs
+        assert [read_rows(frame) for frame in frames] == theirs
     check(lake, other, where=where)
 
 

@@ -49,7 +49,7 @@ def test_tasks_reach_a_bucket_and_no_secret_is_shown(
     shown += str(spark.sparkContext.getConf().getAll())
     secrets = lake.config.storage.secret_values() if lake.config.storage else []
     assert secrets
-    assert not [one for one in secrets if one in shown]
+    assert not [secret for secret in secrets if secret in shown]
 
 
 def test_encrypted_files_are_read_by_duckdb(tmp_path: Path, spark: SparkSession) -> None:
@@ -105,8 +105,8 @@ def test_a_plan_keeps_its_snapshot_and_says_so_when_its_files_are_gone(local: Du
     execute(local, "INSERT INTO t SELECT range FROM range(20)", "DELETE FROM t")
     assert [frame.count() for frame in frames.values()] == [20, 20]
     planned = local.snapshots()[-3].snapshot_id
-    for one in Path(str(local.config.data_path)).rglob("*.parquet"):
-        one.unlink()
+    for path in Path(str(local.config.data_path)).rglob("*.parquet"):
+        path.unlink()
     with pytest.raises(FileNotUsableError, match="is gone") as gone:
         local.read("t", spark, snapshot=planned + 1, engine="native")
     assert "retention" in str(gone.value)

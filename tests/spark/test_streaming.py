@@ -93,12 +93,12 @@ def test_a_query_that_is_killed_again_and_again_writes_every_row_once(tmp_path: 
     kill(query)
     values = lake.read("t", columns=["value"]).column("value").to_pylist()
     assert sorted(values) == list(range(40 * (done + 3)))
-    about = [one for one in lake.snapshots() if one.author == "stream"]
+    about = [snapshot for snapshot in lake.snapshots() if snapshot.author == "stream"]
     assert len(about) == done + 3
     extra = about[0].extra
     assert isinstance(extra, dict)
     assert json.loads(json.dumps(extra))["stream"]["batch"] == done + 2
-    assert {one.code for one in lake.fsck(storage=True).findings} <= {"stray-file"}
+    assert {finding.code for finding in lake.fsck(storage=True).findings} <= {"stray-file"}
 
 
 def test_a_batch_that_runs_again_adds_nothing(tmp_path: Path, spark: SparkSession) -> None:

@@ -45,7 +45,11 @@ class TestModes:
         lake = make_lake(data_inlining_row_limit=0)
         first = lake.write(numbers(spark, 0, 9), "s.t", mode="error", partition_by=["region"])
         assert (first.rows_written, first.engine, first.attempts) == (9, "duckdb", 1)
-        assert {one.values["region"]: one.rows for one in first.partitions} == {"r0": 3, "r1": 3, "r2": 3}
+        assert {partition.values["region"]: partition.rows for partition in first.partitions} == {
+            "r0": 3,
+            "r1": 3,
+            "r2": 3,
+        }
         assert lake.write(numbers(spark, 9, 12), "s.t", mode="append").snapshot_id == first.snapshot_id + 1
         assert ids(lake, "s.t") == list(range(12))
         replaced = lake.write(numbers(spark, 30, 31), "s.t", mode="overwrite_partitions")
@@ -116,7 +120,7 @@ class TestModes:
     ) -> None:
         done = local_lake.write(numbers(spark, 0, 0), "new.t", mode="append", engine=engine)
         assert (done.rows_written, done.snapshot_id - done.previous_snapshot_id) == (0, 1)
-        assert [one.name for one in local_lake.table("new.t").schema()] == ["id", "region", "half"]
+        assert [column.name for column in local_lake.table("new.t").schema()] == ["id", "region", "half"]
         sound(local_lake)
 
     def test_rows_outside_the_slice_are_counted_over_all_tasks(self, spark: SparkSession, local_lake: DuckLake) -> None:
@@ -311,7 +315,9 @@ class TestWhereRowsGo:
             ]
         ).raise_for_error()
         values = {
-            table: sorted((repr(one.values), one.rows) for one in local_lake.table(table).partitions())
+            table: sorted(
+                (repr(partition.values), partition.rows) for partition in local_lake.table(table).partitions()
+            )
             for table in ("ours", "plain", "theirs")
         }
         assert values["ours"] == values["theirs"] == values["plain"]

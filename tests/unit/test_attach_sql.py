@@ -26,7 +26,9 @@ def attach_of(**fields: Any) -> str:
 
 
 def secrets_of(**fields: Any) -> list[str]:
-    return [one for one in statements(**({"catalog": SQLITE} | fields)) if "SECRET" in one.split("(")[0]]
+    return [
+        statement for statement in statements(**({"catalog": SQLITE} | fields)) if "SECRET" in statement.split("(")[0]
+    ]
 
 
 def test_a_whole_preview_loads_sets_attaches_and_enters() -> None:

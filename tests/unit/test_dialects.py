@@ -59,7 +59,7 @@ def test_no_other_module_decides_by_the_kind_of_catalog() -> None:
     found = [
         f"{path.relative_to(PACKAGE)}:{line}"
         for path in PACKAGE.rglob("*.py")
-        if not any(path.is_relative_to(one) for one in MODELS)
+        if not any(path.is_relative_to(model) for model in MODELS)
         for line in branches(ast.parse(path.read_text()))
     ]
     assert found == []

@@ -16,9 +16,9 @@ from ducklake_orch.table import LakeTable
 INTERNAL = {"reading"}
 CLASSES = (DuckLake, LakeTable)
 METHODS = [
-    (one, name)
-    for one in CLASSES
-    for name, _ in inspect.getmembers(one)
+    (class_, name)
+    for class_ in CLASSES
+    for name, _ in inspect.getmembers(class_)
     if not name.startswith("_") and name not in INTERNAL
 ]
 

@@ -76,12 +76,12 @@ class Pins:
     @property
     def needed_since(self) -> datetime | None:
         """Running writes may still read files that were retired at this time or later."""
-        return min((one.started_at - _CLOCKS_DIFFER for one in self.writes), default=None)
+        return min((write.started_at - _CLOCKS_DIFFER for write in self.writes), default=None)
 
     @property
     def write_ids(self) -> frozenset[str]:
         """The ids of the running writes, which are part of the names of the files that they write."""
-        return frozenset(one.write_id for one in self.writes)
+        return frozenset(write.write_id for write in self.writes)
 
 
 def read_pins(metadata: Metadata) -> Pins:
@@ -241,8 +241,8 @@ class _Watch:
         """Record or renew the leases that are due."""
         with self._lock:
             writes = list(self._writes)
-        for one in writes:
-            one.look()
+        for write in writes:
+            write.look()
 
     def _run(self) -> None:
         while True:

@@ -97,7 +97,9 @@ def _keys(table: TableDef) -> object:
 
 def _shape(columns: Iterable[ColumnDef]) -> tuple[object, ...]:
     """Return the column properties that a data file depends on; it does not depend on defaults for later writes."""
-    return tuple((one.column_id, one.name, one.type, one.nullable, _shape(one.children)) for one in columns)
+    return tuple(
+        (column.column_id, column.name, column.type, column.nullable, _shape(column.children)) for column in columns
+    )
 
 
 # The deletions of a data file: the ids of its delete files, and its number of inlined deletions.
@@ -130,7 +132,7 @@ def judge_files(change: TableChange, now: Mapping[int, FileState]) -> None:
     """
     for file in planned_files(change):
         state = now.get(file.data_file_id)
-        if state != (tuple(one.delete_file_id for one in file.deletes), file.inlined_deletes):
+        if state != (tuple(delete.delete_file_id for delete in file.deletes), file.inlined_deletes):
             what = "is gone" if state is None else "has lost other rows"
             raise StalePlanError(
                 f"Somebody else changed `{change.table}` meanwhile: the file {file.path} {what}.",

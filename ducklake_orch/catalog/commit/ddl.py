@@ -95,7 +95,12 @@ def alter_columns(transaction: MetadataTransaction, known: TableDef, target: Tab
     end = f"UPDATE {{}} SET end_snapshot = {snapshot} WHERE table_id = {known.table_id} AND end_snapshot IS NULL AND"
     transaction.change_each("ducklake_column", end, "column_id", promoted)
     _add_columns(transaction, known.table_id, snapshot, changed)
-    _add_comments(transaction, known.table_id, snapshot, [one for one in target.columns if one.column_id not in before])
+    _add_comments(
+        transaction,
+        known.table_id,
+        snapshot,
+        [column_def for column_def in target.columns if column_def.column_id not in before],
+    )
     return Token("altered_table", known.table_id)
 
 
@@ -177,7 +182,7 @@ def _add_columns(
 
 
 def _add_comments(transaction: MetadataTransaction, table_id: int, snapshot: int, columns: Sequence[ColumnDef]) -> None:
-    rows = [(one.column_id, one.comment) for one in columns if one.comment is not None]
+    rows = [(column.column_id, column.comment) for column in columns if column.comment is not None]
     if rows:
         relation = Relation.of({"column_id": "BIGINT", "value": "VARCHAR"}, rows)
         constants = {"table_id": table_id, "begin_snapshot": snapshot, "key": "comment"}

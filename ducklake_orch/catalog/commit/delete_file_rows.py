@@ -67,15 +67,15 @@ def place_deletes(
     """
     if not deletes:
         return
-    old = [one for new in deletes for one in new.data_file.deletes]
+    old = [delete for new in deletes for delete in new.data_file.deletes]
     mine = f"DELETE FROM {{}} WHERE table_id = {table.table_id} AND"
-    transaction.change_each("ducklake_delete_file", mine, "delete_file_id", [one.delete_file_id for one in old])
-    inlined = [one.data_file.data_file_id for one in deletes if one.data_file.inlined_deletes]
+    transaction.change_each("ducklake_delete_file", mine, "delete_file_id", [file.delete_file_id for file in old])
+    inlined = [delete.data_file.data_file_id for delete in deletes if delete.data_file.inlined_deletes]
     if inlined and (name := deletions_table(transaction.metadata, table)) is not None:
         transaction.change_each(name, "DELETE FROM {} WHERE", "file_id", inlined)
     transaction.insert(
         "ducklake_files_scheduled_for_deletion",
-        Relation.of(_SCHEDULED, [(one.delete_file_id, *stored_path(one.path, table.data_path)) for one in old]),
+        Relation.of(_SCHEDULED, [(file.delete_file_id, *stored_path(file.path, table.data_path)) for file in old]),
         constants={"schedule_start": NOW},
     )
     rows = [

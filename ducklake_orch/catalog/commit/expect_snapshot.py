@@ -155,8 +155,10 @@ def _inlined_rows_differ(transaction: MetadataTransaction, table: TableDef, wher
     def rows(at: int) -> set[tuple[object, ...]]:
         return {
             row
-            for one in inlined_rows(TableHistory(metadata, table), at, table.columns)
-            for row in metadata.rows(f"SELECT {one.row_id}, {one.snapshot} FROM ({one.sql}) WHERE {predicate.sql}")
+            for inlined_row in inlined_rows(TableHistory(metadata, table), at, table.columns)
+            for row in metadata.rows(
+                f"SELECT {inlined_row.row_id}, {inlined_row.snapshot} FROM ({inlined_row.sql}) WHERE {predicate.sql}"
+            )
         }
 
     return rows(expected) != rows(transaction.latest.snapshot_id)

@@ -48,8 +48,8 @@ def inlined_versions(
     found = {}
     columns = predicate.columns if predicate else ()
     condition = f" WHERE {predicate.sql}" if predicate else ""
-    for one in inlined_rows(TableHistory(metadata, table), at, columns):
-        rows = metadata.rows(f"SELECT {one.row_id}, {one.snapshot} FROM ({one.sql}){condition}")
+    for inlined_row in inlined_rows(TableHistory(metadata, table), at, columns):
+        rows = metadata.rows(f"SELECT {inlined_row.row_id}, {inlined_row.snapshot} FROM ({inlined_row.sql}){condition}")
         if rows:
-            found[one.table] = frozenset((int(row[0]), int(row[1])) for row in rows)
+            found[inlined_row.table] = frozenset((int(row[0]), int(row[1])) for row in rows)
     return found

@@ -141,7 +141,7 @@ class _Commit:
             rows_added=self.ready.rows,
             files_added=self.ready.count,
             files_removed=retired.file_count,
-            delete_files=tuple(one.path for one in deletes),
+            delete_files=tuple(delete.path for delete in deletes),
         )
 
     def _current(self) -> TableDef | None:
@@ -185,7 +185,7 @@ class _Commit:
         if table is None:
             return []
         found = delete_files_of_retired(self.transaction, table, retired, snapshot, self.write.write_id)
-        self.written += [one.path for one in found]
+        self.written += [file.path for file in found]
         return [*found, *(self.change.deletes.numbered(snapshot) if self.change.deletes else ())]
 
     def _add_snapshot(self, snapshot: int, next_catalog_id: int, new_version: bool, deletes: int) -> None:

@@ -92,11 +92,11 @@ def _everything(transaction: MetadataTransaction, table: TableDef) -> Retired:
     metadata = transaction.metadata
     files, rows = _count(transaction, table, None)
     inlined: dict[str, Sequence[int] | None] = {}
-    for one in table.inlined:
-        if is_there(metadata, one.name):
-            found = metadata.rows(count_sql(metadata, one, transaction.latest.snapshot_id))[0][0]
+    for inlined_table in table.inlined:
+        if is_there(metadata, inlined_table.name):
+            found = metadata.rows(count_sql(metadata, inlined_table, transaction.latest.snapshot_id))[0][0]
             if found:
-                inlined[one.name] = None
+                inlined[inlined_table.name] = None
                 rows += int(found)
     return Retired(True, (), files, rows, inlined)
 
@@ -155,7 +155,9 @@ def _partitions(transaction: MetadataTransaction, table: TableDef, keys: frozens
     assert spec is not None  # noqa: S101 - where there are keys there is a spec
     where = partitions_condition(table, keys)
     types = [
-        set(TableHistory(metadata, table).types[one.column_id]) for one in spec.fields if one.transform == "identity"
+        set(TableHistory(metadata, table).types[partition_field.column_id])
+        for partition_field in spec.fields
+        if partition_field.transform == "identity"
     ]
     if any(len(some) > 1 and not some <= _INTEGERS for some in types):
         # The catalog stores a key as text of the type that the column had when the file was written. Of all types that
@@ -183,7 +185,10 @@ def files_of_partitions(
         ended: Whether to include files that are already retired.
     """
     metadata, fields = transaction.metadata, table.partition.fields if table.partition else ()
-    kinds = [duckdb_type(table.column(one.column_id)) if one.transform == "identity" else "BIGINT" for one in fields]
+    kinds = [
+        duckdb_type(table.column(partition_field.column_id)) if partition_field.transform == "identity" else "BIGINT"
+        for partition_field in fields
+    ]
     mine = f"WHERE table_id = {table.table_id} AND"
     values = f"SELECT data_file_id, partition_value FROM {metadata.table_sql('ducklake_file_partition_value')} {mine}"
     joins = " ".join(
@@ -275,9 +280,9 @@ def _with_inlined(transaction: MetadataTransaction, table: TableDef, where: str,
         return retired
     predicate = parse_predicate(metadata.con, where, table.columns)
     matching: dict[str, Sequence[int] | None] = {}
-    for one in inlined_rows(TableHistory(metadata, table), at, table.columns):
-        rows = metadata.rows(f"SELECT {one.row_id} FROM ({one.sql}) WHERE {predicate.sql}")
+    for inlined_row in inlined_rows(TableHistory(metadata, table), at, table.columns):
+        rows = metadata.rows(f"SELECT {inlined_row.row_id} FROM ({inlined_row.sql}) WHERE {predicate.sql}")
         if rows:
-            matching[one.table] = [int(row[0]) for row in rows]
+            matching[inlined_row.table] = [int(row[0]) for row in rows]
     count = sum(len(some) for some in matching.values() if some is not None)
     return replace(retired, rows=retired.rows + count, inlined=matching)

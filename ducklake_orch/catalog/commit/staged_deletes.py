@@ -47,12 +47,12 @@ class DeleteFiles:
     @property
     def paths(self) -> list[str]:
         """Paths of all delete files that were written."""
-        return [*self.superseded, *(one.path for one in self._written)]
+        return [*self.superseded, *(file.path for file in self._written)]
 
     def numbered(self, snapshot: int) -> tuple[NewDeleteFile, ...]:
         """Return the delete files for a snapshot id; write them if those already written are for another id."""
         if snapshot != self._snapshot:
-            self.superseded += [one.path for one in self._written]
+            self.superseded += [file.path for file in self._written]
             self._written, self._snapshot = (), None
             self._written = tuple(self.write([self._loss(file, snapshot) for file in self.files]))
             self._snapshot = snapshot

@@ -124,19 +124,19 @@ def prepare(con: duckdb.DuckDBPyConnection, table: TableDef, files: Sequence[New
             [
                 (
                     n,
-                    one.column_id,
-                    one.path,
-                    one.shredded_type,
-                    one.stats.size_bytes,
-                    one.stats.value_count,
-                    one.stats.null_count,
-                    one.stats.min_value,
-                    one.stats.max_value,
-                    one.stats.contains_nan,
-                    one.stats.extra,
+                    variant.column_id,
+                    variant.path,
+                    variant.shredded_type,
+                    variant.stats.size_bytes,
+                    variant.stats.value_count,
+                    variant.stats.null_count,
+                    variant.stats.min_value,
+                    variant.stats.max_value,
+                    variant.stats.contains_nan,
+                    variant.stats.extra,
                 )
                 for n, file in enumerate(files)
-                for one in file.variants
+                for variant in file.variants
             ],
         ),
         mappings=len(mappings),

@@ -71,13 +71,13 @@ def plan_feed(metadata: Metadata, request: FeedRequest, newest: int) -> FeedPlan
         span,
         files,
         inlined_versions(history, span.needed, f"(begin_snapshot {within} OR end_snapshot {within})"),
-        name_mappings(metadata, {one.file.mapping_id for one in files if one.file.mapping_id is not None}),
-        {one.file.schema_version: history.columns(one.file.schema_version) for one in files},
+        name_mappings(metadata, {file.file.mapping_id for file in files if file.file.mapping_id is not None}),
+        {file.file.schema_version: history.columns(file.file.schema_version) for file in files},
     )
 
 
 def _check_names(found: FeedRange, columns: tuple[ColumnDef, ...]) -> None:
-    taken = [one.name for one in columns if folded(one.name) in OWN_COLUMNS]
+    taken = [column.name for column in columns if folded(column.name) in OWN_COLUMNS]
     if taken:
         raise ConfigError(
             f"`{found.table}` has a column `{taken[0]}`, and so has every change feed.",
@@ -123,7 +123,7 @@ def _files(history: TableHistory, found: FeedRange) -> tuple[FileLife, ...]:
         file = data_file(history, values, deletes=tuple(deletes[number]))
         end = None if values["end_snapshot"] is None else int(values["end_snapshot"])
         lives.append(FileLife(file, end, tuple(deleted[number])))
-    return tuple(one for one in lives if _matters(one, found))
+    return tuple(live for live in lives if _matters(live, found))
 
 
 def _matters(life: FileLife, found: FeedRange) -> bool:
@@ -132,6 +132,6 @@ def _matters(life: FileLife, found: FeedRange) -> bool:
     return (
         found.meets(file.begin_snapshot, file.partial_max or file.begin_snapshot)
         or (life.end_snapshot is not None and found.meets(life.end_snapshot, life.end_snapshot))
-        or any(one.later for one in file.deletes)
+        or any(delete.later for delete in file.deletes)
         or any(found.meets(snapshot, snapshot) for _, snapshot in life.deleted)
     )

@@ -46,26 +46,28 @@ def commits_table(plan: FeedPlan) -> pa.Table:
     commits = plan.range.commits
     return pa.table(
         {
-            "snapshot_id": pa.array([one.snapshot_id for one in commits], pa.int64()),
-            "snapshot_time": pa.array([one.time for one in commits], pa.timestamp("us", "UTC")),
-            "author": pa.array([one.author for one in commits], pa.string()),
-            "idempotency_key": pa.array([one.key for one in commits], pa.string()),
+            "snapshot_id": pa.array([commit.snapshot_id for commit in commits], pa.int64()),
+            "snapshot_time": pa.array([commit.time for commit in commits], pa.timestamp("us", "UTC")),
+            "author": pa.array([commit.author for commit in commits], pa.string()),
+            "idempotency_key": pa.array([commit.key for commit in commits], pa.string()),
         }
     )
 
 
 def _read(metadata: Metadata, plan: FeedPlan) -> pa.Table:
     con, span = metadata.con, plan.span
-    types = "".join(f", {short(one)} {duckdb_type(one)}" for one in span.columns)
+    types = "".join(f", {short(column)} {duckdb_type(column)}" for column in span.columns)
     # The rollback of the transaction drops this table.
     con.execute(f"CREATE TEMP TABLE {_EVENTS} (came BOOLEAN, snapshot BIGINT, row_id BIGINT, same VARCHAR{types})")
-    versions = [*_file_versions(con, plan), *(inlined_versions_sql(one, span.needed) for one in plan.inlined)]
+    versions = [*_file_versions(con, plan), *(inlined_versions_sql(rows, span.needed) for rows in plan.inlined)]
     for start in range(0, len(versions), _FILES_AT_ONCE):
-        some = [f"({events_sql(one, span)})" for one in versions[start : start + _FILES_AT_ONCE]]
+        some = [f"({events_sql(version, span)})" for version in versions[start : start + _FILES_AT_ONCE]]
         con.execute(f"INSERT INTO {_EVENTS} {' UNION ALL '.join(some)}")
     as_changes = inserts_sql if plan.range.only_inserts else changes_sql
-    kinds = {one.name: duckdb.sqltype(duckdb_type(one)) for one in span.columns}
-    values = "".join(f", {arrow_value(short(one), kinds[one.name])} AS {identifier(one.name)}" for one in span.columns)
+    kinds = {column.name: duckdb.sqltype(duckdb_type(column)) for column in span.columns}
+    values = "".join(
+        f", {arrow_value(short(column), kinds[column.name])} AS {identifier(column.name)}" for column in span.columns
+    )
     con.register(_COMMITS, commits_table(plan))
     try:
         return con.execute(
@@ -78,7 +80,7 @@ def _read(metadata: Metadata, plan: FeedPlan) -> pa.Table:
 
 
 def _file_versions(con: duckdb.DuckDBPyConnection, plan: FeedPlan) -> Iterator[str]:
-    readable = [one.file.path for one in plan.files if not one.file.encryption_key]
+    readable = [life.file.path for life in plan.files if not life.file.encryption_key]
     footers = read_columns(con, list(dict.fromkeys(readable)))
     for life in plan.files:
         file = life.file

@@ -75,7 +75,7 @@ class FeedRange:
 
     @cached_property
     def _ids(self) -> list[int]:
-        return [one.snapshot_id for one in self.commits]
+        return [commit.snapshot_id for commit in self.commits]
 
 
 def find_range(metadata: Metadata, request: FeedRequest, newest: int) -> FeedRange:
@@ -146,7 +146,7 @@ def _born(metadata: Metadata, table: TableDef) -> int:
     """Return the snapshot that created a table; rows of earlier table names may have expired from the catalog."""
     name = metadata.table_sql("ducklake_table")
     rows = metadata.rows(f"SELECT min(begin_snapshot) FROM {name} WHERE table_id = {table.table_id}")
-    begins = [one.begin_snapshot for one in table.past_columns] + [begin for begin, _ in table.schema_versions]
+    begins = [column.begin_snapshot for column in table.past_columns] + [begin for begin, _ in table.schema_versions]
     return min(int(rows[0][0]), *begins)
 
 
@@ -180,7 +180,7 @@ def _commits(
     found, only_inserts = [], True
     for snapshot in range(first, last + 1):
         tokens, author = said.get(snapshot, (None, None))
-        kinds = {one.kind for one in parse_tokens(tokens) if one.id == table.table_id}
+        kinds = {token.kind for token in parse_tokens(tokens) if token.id == table.table_id}
         if kinds and kinds <= MOVING_CHANGES:
             continue
         # A snapshot without recorded changes may have done anything.

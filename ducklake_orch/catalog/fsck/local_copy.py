@@ -163,7 +163,7 @@ def _described(con: duckdb.DuckDBPyConnection, config: LakeConfig) -> dict[str, 
     found: dict[str, dict[str, str]] = {}
     # Outside the transaction: if the table does not exist, the engine searches the lake for similar names.
     with closing(con.cursor()) as own:
-        for name in [f"ducklake_{one}" for one in TABLES]:
+        for name in [f"ducklake_{table}" for table in TABLES]:
             _describe(own, config, name, found)
         for table in ("ducklake_inlined_data_tables", "ducklake_table"):
             if table in found:

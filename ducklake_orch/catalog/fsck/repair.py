@@ -20,7 +20,7 @@ _SHAPES = {"schema-version-not-bumped", "inlined-table-of-former-columns"}
 
 def ask_files(copy: LocalCopy) -> dict[str, Rows]:
     """Return the results of the queries that need files or the storage, by the first code of each repair."""
-    return {one.codes[0]: _ask(copy, one) for one in REPAIRS if one.from_files}
+    return {repair.codes[0]: _ask(copy, repair) for repair in REPAIRS if repair.from_files}
 
 
 def mend(config: LakeConfig, known: Mapping[str, Rows]) -> int | None:
@@ -42,7 +42,7 @@ def mend(config: LakeConfig, known: Mapping[str, Rows]) -> int | None:
 
 def _mend(transaction: MetadataTransaction, write: Write, known: Mapping[str, Rows]) -> int | None:
     copy = copy_metadata(transaction.con, transaction.config)
-    todo = {one: rows for one in REPAIRS if (rows := _rows(copy, one, known))}
+    todo = {repair: rows for repair in REPAIRS if (rows := _rows(copy, repair, known))}
     if not todo or _cannot_commit(copy):
         return None
     snapshot = transaction.latest.snapshot_id + 1
@@ -83,7 +83,7 @@ def _add_snapshot(
     latest = transaction.latest
     first_file = max(latest.next_file_id, copy.number("SELECT max(id) + 1 FROM file_number"))
     version = max(latest.schema_version, copy.number("SELECT max(schema_version) FROM ducklake_schema_versions"))
-    changed = any(_SHAPES.intersection(one.codes) for one in todo)
+    changed = any(_SHAPES.intersection(repair.codes) for repair in todo)
     row = {"snapshot_id": snapshot, "snapshot_time": NOW, "schema_version": version + int(changed)}
     row |= {"next_catalog_id": max(latest.next_catalog_id, copy.number("SELECT max(id) + 1 FROM catalog_number"))}
     transaction.insert_row("ducklake_snapshot", row | {"next_file_id": first_file + max(files, 1)})

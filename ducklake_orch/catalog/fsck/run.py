@@ -153,7 +153,7 @@ def _fsck(config: LakeConfig, deep: bool, storage: bool, repair: bool) -> FsckRe
     snapshot = mend(config, known)
     after, _ = _report(config, deep, storage, repair, ask=False)
     left = set(after.findings)
-    repaired = [one for one in report.findings if one.repairable and one not in left]
+    repaired = [finding for finding in report.findings if finding.repairable and finding not in left]
     return replace(after, repaired=repaired, repair_snapshot=snapshot)
 
 

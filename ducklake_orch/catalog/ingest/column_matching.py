@@ -65,10 +65,10 @@ class _Matching:
     def run(self, columns: Sequence[FileColumn], table: Sequence[ColumnDef]) -> Match:
         result = self.result
         result.found = columns
-        if any(one.field_id in _INTERNAL for one in columns):
+        if any(column.field_id in _INTERNAL for column in columns):
             # The engine would use these row ids as this table's, whatever the mapping says.
             result.problems.append("it has the row ids of the lake it comes from; write its rows anew without them")
-            columns = [one for one in columns if one.field_id not in _INTERNAL]
+            columns = [column for column in columns if column.field_id not in _INTERNAL]
         names = self._names(columns, table, "")
         names += self._path_names(table)
         if not self.ids_agree:
@@ -114,7 +114,11 @@ class _Matching:
 
     def _path_names(self, table: Sequence[ColumnDef]) -> list[MappedName]:
         wanted = self.result.from_path
-        return [MappedName(wanted[one.column_id], one.column_id, True) for one in table if one.column_id in wanted]
+        return [
+            MappedName(wanted[column.column_id], column.column_id, True)
+            for column in table
+            if column.column_id in wanted
+        ]
 
     def _extra(self, column: FileColumn, prefix: str) -> None:
         # The engine uses field ids only if every column has one.

@@ -57,16 +57,16 @@ def _planned(table: TableDef, file: NewFile, name: str) -> NewFile:
     path = f"{table.folder}{''.join(f'{key}={text}/' for _, key, text in folders)}{name}"
     keys = {column_id: (key, text) for column_id, key, text in folders if column_id is not None}
     names = []
-    for one in file.mapping or ():
-        if one.is_partition:
-            key, text = keys[one.column_id]
+    for mapped_name in file.mapping or ():
+        if mapped_name.is_partition:
+            key, text = keys[mapped_name.column_id]
             if (read := path_text(path, key)) != text:
                 raise DataError(
                     f"{file.path} cannot be copied to {path}: readers would take `{key}={read}` for `{key}={text}`.",
                     remedy=f"They go by the first folder that says what `{key}` is. `lake.write` the rows.",
                 )
-            one = replace(one, source=key)
-        names.append(one)
+            mapped_name = replace(mapped_name, source=key)
+        names.append(mapped_name)
     return replace(file, path=path, outside=False, mapping=None if file.mapping is None else tuple(names))
 
 
@@ -82,9 +82,9 @@ def _folders(table: TableDef, file: NewFile) -> Iterator[tuple[int | None, str, 
             column = key.column.column_id if key.is_identity else None
             taken.add(column)
             yield column, quote(key.folder, safe=""), NULL_FOLDER if value is None else quote(value, safe="")
-    for one in file.mapping or ():
-        if one.is_partition and one.column_id not in taken:
-            yield one.column_id, one.source, path_text(file.path, one.source) or ""
+    for name in file.mapping or ():
+        if name.is_partition and name.column_id not in taken:
+            yield name.column_id, name.source, path_text(file.path, name.source) or ""
 
 
 def _copy(con: duckdb.DuckDBPyConnection, config: LakeConfig, source: str, target: str) -> None:

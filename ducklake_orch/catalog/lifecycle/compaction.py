@@ -88,7 +88,7 @@ class DuckDBCompactor:
         """Write the new files of bins."""
         try:
             with working_connection(self._config) as con:
-                return [one for job in jobs for one in compact_bin(con, job, write_id)]
+                return [compacted for job in jobs for compacted in compact_bin(con, job, write_id)]
         except duckdb.Error as error:
             failure = classify(error, self._config, f"Compacting files of `{jobs[0].bin.table}` failed")
         raise failure
@@ -181,8 +181,8 @@ def _look(metadata: Metadata, way: Way, bins: Sequence[Bin], at: int) -> tuple[T
 
 
 def _result(table: str, way: Way, placed: Placed) -> Compaction:
-    inputs = [life.file for one in placed.done for life in one.inputs]
-    files = [file for one in placed.done for file in one.files]
+    inputs = [life.file for compacted in placed.done for life in compacted.inputs]
+    files = [file for compacted in placed.done for file in compacted.files]
     return Compaction(
         table=table,
         way=way,
@@ -190,7 +190,7 @@ def _result(table: str, way: Way, placed: Placed) -> Compaction:
         bins=len(placed.done),
         files_in=len(inputs),
         files_out=len(files),
-        delete_files_in=sum(one.end_snapshot is None for file in inputs for one in file.deletes),
+        delete_files_in=sum(delete.end_snapshot is None for file in inputs for delete in file.deletes),
         delete_files_out=len(placed.delete_files),
         rows_in=sum(file.record_count for file in inputs),
         rows_out=sum(file.record_count for file in files),

@@ -120,7 +120,7 @@ def compact_bin(con: duckdb.DuckDBPyConnection, job: BinJob, write_id: str) -> l
     how = "they are compacted in two parts" if job.is_divisible else "their rows are not sorted"
     log.warning("%d files of `%s`: %s; %s", len(job.files), job.table, short_of, how)
     parts = job.halves() if job.is_divisible else (replace(job, sorted=False, again=True),)
-    return [one for part in parts for one in compact_bin(con, part, write_id)]
+    return [compacted for part in parts for compacted in compact_bin(con, part, write_id)]
 
 
 def _compacted(con: duckdb.DuckDBPyConnection, job: BinJob, write_id: str) -> Compacted | str:
@@ -139,7 +139,7 @@ def _compacted(con: duckdb.DuckDBPyConnection, job: BinJob, write_id: str) -> Co
     if versions.any_gone:
         gone = f"SELECT count(*) FROM ({versions.sql}) WHERE NOT (ended IS NULL OR ({stays}))"
         left_out = con.execute(gone).fetchall()[0][0]
-    if sum(file.record_count for file in made.files) + left_out != sum(one.file.record_count for one in job.files):
+    if sum(file.record_count for file in made.files) + left_out != sum(file.file.record_count for file in job.files):
         return "they do not hold as many rows as the catalog says"
     return made
 
@@ -200,4 +200,4 @@ def _rewrite(con: duckdb.DuckDBPyConnection, job: BinJob, seen: str, write_id: s
 
 
 def _named(columns: Sequence[ColumnDef]) -> str:
-    return ", ".join(f"{short(one)} AS {identifier(one.name)}" for one in columns)
+    return ", ".join(f"{short(column)} AS {identifier(column.name)}" for column in columns)

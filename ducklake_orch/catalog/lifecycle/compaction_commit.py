@@ -64,7 +64,7 @@ class Compacted:
 
 def state_of(life: FileLife) -> FileState:
     """Return the deletions of a live file."""
-    live = tuple(one.delete_file_id for one in life.file.deletes if one.end_snapshot is None)
+    live = tuple(delete.delete_file_id for delete in life.file.deletes if delete.end_snapshot is None)
     return live, len({position for position, _ in life.deleted})
 
 
@@ -116,9 +116,9 @@ class _Commit:
 
     def run(self) -> Placed:
         transaction, table = self.transaction, self.table
-        now = file_states(transaction, table, [life.file for one in self.compacted for life in one.inputs])
-        self.done = [one for one in self.compacted if one.is_still_true(now)]
-        stale = tuple(one for one in self.compacted if not one.is_still_true(now))
+        now = file_states(transaction, table, [life.file for compacted in self.compacted for life in compacted.inputs])
+        self.done = [compacted for compacted in self.compacted if compacted.is_still_true(now)]
+        stale = tuple(compacted for compacted in self.compacted if not compacted.is_still_true(now))
         name = TableName(table.schema, table.name)
         current = transaction.metadata.find_table(name, transaction.latest.snapshot_id) if self.done else None
         # A rewritten file has the columns and the layout of the plan.
@@ -129,7 +129,7 @@ class _Commit:
         ):
             return Placed(stale=tuple(self.compacted))
         snapshot = transaction.latest.snapshot_id + 1
-        files = [file for one in self.done for file in one.files]
+        files = [file for compacted in self.done for file in compacted.files]
         first = transaction.latest.next_file_id
         deletes = self._deletes(snapshot, first)
         self._add_snapshot(snapshot, len(files) + len(deletes))
@@ -140,19 +140,21 @@ class _Commit:
             self._end_inputs(snapshot)
         add_placed_files(transaction, table, self._placed(snapshot), first)
         place_deletes(transaction, table, deletes, first + len(files))
-        return Placed(snapshot, tuple(self.done), stale, tuple(one.path for one in deletes))
+        return Placed(snapshot, tuple(self.done), stale, tuple(delete.path for delete in deletes))
 
     def _deletes(self, snapshot: int, first: int) -> list[NewDeleteFile]:
         """Return the delete files: of merged files, or of retired files whose deletions were inlined."""
         if self.way == "rewrite":
-            ids = [life.file.data_file_id for one in self.done for life in one.inputs]
+            ids = [life.file.data_file_id for compacted in self.done for life in compacted.inputs]
             retired = Retired(file_ids=ids, file_count=len(ids))
             return delete_files_of_retired(self.transaction, self.table, retired, snapshot, self.write.write_id)
         found = []
-        for one in self.done:
-            if one.deletes is not None:
-                found.append(replace(one.deletes, data_file=replace(one.deletes.data_file, data_file_id=first)))
-            first += len(one.files)
+        for compacted in self.done:
+            if compacted.deletes is not None:
+                found.append(
+                    replace(compacted.deletes, data_file=replace(compacted.deletes.data_file, data_file_id=first))
+                )
+            first += len(compacted.files)
         return found
 
     def _add_snapshot(self, snapshot: int, numbered: int) -> None:
@@ -169,7 +171,7 @@ class _Commit:
 
     def _forget_inputs(self) -> None:
         transaction = self.transaction
-        inputs = [life.file for one in self.done for life in one.inputs]
+        inputs = [life.file for compacted in self.done for life in compacted.inputs]
         ids = [file.data_file_id for file in inputs]
         for name in (
             *("ducklake_data_file", "ducklake_delete_file", "ducklake_file_column_stats"),
@@ -179,32 +181,42 @@ class _Commit:
         if (deletions := deletions_table(transaction.metadata, self.table)) is not None:
             transaction.change_each(deletions, "DELETE FROM {} WHERE", "file_id", ids)
         old = [(file.data_file_id, file.path) for file in inputs]
-        schedule(transaction, old + [(one.delete_file_id, one.path) for file in inputs for one in file.deletes])
+        schedule(
+            transaction, old + [(delete.delete_file_id, delete.path) for file in inputs for delete in file.deletes]
+        )
 
     def _end_inputs(self, snapshot: int) -> None:
         transaction, table_id = self.transaction, self.table.table_id
-        inputs = [life.file for one in self.done for life in one.inputs]
+        inputs = [life.file for compacted in self.done for life in compacted.inputs]
         mine = f"UPDATE {{}} SET end_snapshot = {snapshot} WHERE table_id = {table_id} AND end_snapshot IS NULL AND"
         for name in ("ducklake_data_file", "ducklake_delete_file"):
             transaction.change_each(name, mine, "data_file_id", [file.data_file_id for file in inputs])
 
     def _recount(self, files: Sequence[NewFile]) -> None:
-        inputs = [life.file for one in self.done for life in one.inputs]
+        inputs = [life.file for compacted in self.done for life in compacted.inputs]
         # Deletes do not lower the table's row count. A rewrite drops the deleted rows, so it does.
-        lost = sum(one.record_count for one in inputs) - sum(one.record_count for one in files)
+        lost = sum(file.record_count for file in inputs) - sum(file.record_count for file in files)
         recount(
             self.transaction,
             self.table.table_id,
             files,
-            removed_bytes=sum(one.file_size for one in inputs),
+            removed_bytes=sum(file.file_size for file in inputs),
             rows_lost=lost if self.way == "rewrite" else 0,
         )
 
     def _placed(self, snapshot: int) -> list[PlacedFile]:
         """Return where the new files begin: merged ones with their oldest row, rewritten ones with the new snapshot."""
         if self.way == "rewrite":
-            return [PlacedFile(file, snapshot, None, one.partition_id) for one in self.done for file in one.files]
-        return [PlacedFile(file, one.first, one.last, one.partition_id) for one in self.done for file in one.files]
+            return [
+                PlacedFile(file, snapshot, None, compacted.partition_id)
+                for compacted in self.done
+                for file in compacted.files
+            ]
+        return [
+            PlacedFile(file, compacted.first, compacted.last, compacted.partition_id)
+            for compacted in self.done
+            for file in compacted.files
+        ]
 
 
 def is_laid_out_differently(current: TableDef, planned: TableDef) -> bool:

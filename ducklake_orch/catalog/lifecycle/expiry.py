@@ -261,7 +261,7 @@ def _inlined_tables(metadata: Metadata, tables: Sequence[int]) -> list[str]:
     """Return the names of the metadata tables with inlined rows and inlined deletions of some tables."""
     registry = metadata.table_sql("ducklake_inlined_data_tables")
     rows = metadata.rows(f"SELECT table_name FROM {registry} WHERE table_id IN ({_list(tables)})")
-    return [*(text(row[0]) or "" for row in rows), *(f"ducklake_inlined_delete_{one}" for one in tables)]
+    return [*(text(row[0]) or "" for row in rows), *(f"ducklake_inlined_delete_{table}" for table in tables)]
 
 
 def _ids(metadata: Metadata, column: str, table: str, condition: str) -> list[int]:

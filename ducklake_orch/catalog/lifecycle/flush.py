@@ -101,7 +101,7 @@ class _Slice:
     @property
     def is_last(self) -> bool:
         """Whether nothing can be left after this slice."""
-        return sum(len(one) for one in self.rows) < _ROWS_IN_ONE_SLICE and len(self.lives) < _FILES_IN_ONE_SLICE
+        return sum(len(row) for row in self.rows) < _ROWS_IN_ONE_SLICE and len(self.lives) < _FILES_IN_ONE_SLICE
 
 
 def flush_inlined(
@@ -212,12 +212,12 @@ def _move(config: LakeConfig, write: Write, part: _Slice) -> tuple[FlushedSlice,
 def _written(config: LakeConfig, write: Write, part: _Slice) -> FlushedSlice:
     try:
         with working_connection(config) as con:
-            slices = [write_slice(con, part.table, one, write.write_id) for one in part.rows]
+            slices = [write_slice(con, part.table, row, write.write_id) for row in part.rows]
             deletes = [_delete_file(con, part.table, life, write) for life in part.lives]
             return FlushedSlice(
-                ranges=tuple(one.range for one in slices),
-                files=tuple(file for one in slices for file in one.files),
-                kept=sum(len(one.range.kept) for one in slices),
+                ranges=tuple(written_slice.range for written_slice in slices),
+                files=tuple(file for written_slice in slices for file in written_slice.files),
+                kept=sum(len(written_slice.range.kept) for written_slice in slices),
                 lives=part.lives,
                 deletes=tuple(deletes),
             )

@@ -46,7 +46,7 @@ class FlushedSlice:
     @property
     def row_count(self) -> int:
         """How many row versions are removed from the catalog."""
-        return sum(one.count for one in self.ranges)
+        return sum(row_range.count for row_range in self.ranges)
 
     @property
     def deletion_count(self) -> int:
@@ -56,8 +56,8 @@ class FlushedSlice:
     @property
     def paths(self) -> frozenset[str]:
         """The files that were written."""
-        deletes = [*self.deletes, *(one.deletes for one in self.files if one.deletes)]
-        return frozenset([*(one.placed.file.path for one in self.files), *(one.path for one in deletes)])
+        deletes = [*self.deletes, *(file.deletes for file in self.files if file.deletes)]
+        return frozenset([*(file.placed.file.path for file in self.files), *(delete.path for delete in deletes)])
 
     @property
     def changes_anything(self) -> bool:
@@ -99,11 +99,11 @@ def _commit(transaction: MetadataTransaction, write: Write, table: TableDef, flu
         if rows.count:
             transaction.change(rows.place, f"DELETE FROM {{}} WHERE {rows.condition}")
     _add_snapshot(transaction, write, table, snapshot, count + len(deletes), deleting=bool(flushed.deletes))
-    recount(transaction, table.table_id, [one.placed.file for one in flushed.files])
-    ready = add_placed_files(transaction, current, [one.placed for one in flushed.files], first)
+    recount(transaction, table.table_id, [file.placed.file for file in flushed.files])
+    ready = add_placed_files(transaction, current, [file.placed for file in flushed.files], first)
     if ready.count:
         # The engine does not count every NULL of inlined rows, such as those inside a MAP.
-        known = {key for one in flushed.files for key in one.placed.file.stats}
+        known = {key for file in flushed.files for key in file.placed.file.stats}
         widen_table_statistics(transaction, current, {key: ready.summary[key] for key in known & ready.summary.keys()})
     place_deletes(transaction, table, deletes, first + count)
     return snapshot
@@ -125,8 +125,8 @@ def _judge(transaction: MetadataTransaction, table: TableDef, flushed: FlushedSl
         now = metadata.rows(f"{counted} {metadata.table_sql(rows.place)} WHERE {rows.condition}") if there else []
         if now != [(rows.count, rows.dead)]:
             raise _stale(table, "its inlined rows")
-    states = file_states(transaction, table, [one.file for one in flushed.lives]) if flushed.lives else {}
-    if any(states.get(one.file.data_file_id) != state_of(one) for one in flushed.lives):
+    states = file_states(transaction, table, [live.file for live in flushed.lives]) if flushed.lives else {}
+    if any(states.get(live.file.data_file_id) != state_of(live) for live in flushed.lives):
         raise _stale(table, "files with inlined deletions")
     return current
 
@@ -147,6 +147,6 @@ def _add_snapshot(
     transaction.insert_row("ducklake_snapshot", row)
     # `merge_adjacent` makes concurrent deletes and rewrites conflict on the files that get a delete file.
     kinds = ["inline_flush", "merge_adjacent"] if deleting else ["inline_flush"]
-    row = {"snapshot_id": snapshot, "changes_made": format_tokens(Token(one, table.table_id) for one in kinds)}
+    row = {"snapshot_id": snapshot, "changes_made": format_tokens(Token(kind, table.table_id) for kind in kinds)}
     row |= {"author": info.author, "commit_message": info.message, "commit_extra_info": write.extra}
     transaction.insert_row("ducklake_snapshot_changes", row)

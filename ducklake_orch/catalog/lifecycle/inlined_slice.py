@@ -138,7 +138,7 @@ def write_slice(con: duckdb.DuckDBPyConnection, table: TableDef, part: InlinedSl
         part: The slice.
         write_id: Becomes part of the file names.
     """
-    values = "".join(f"CAST({short(one)} AS {duckdb_type(one)}) AS {short(one)}, " for one in part.columns)
+    values = "".join(f"CAST({short(column)} AS {duckdb_type(column)}) AS {short(column)}, " for column in part.columns)
     con.register(_ARRIVED, part.rows)
     try:
         con.execute(f"CREATE OR REPLACE TEMP TABLE {_VERSIONS} AS SELECT {values}row_id, began, ended FROM {_ARRIVED}")
@@ -160,11 +160,9 @@ def _kept_sql(columns: tuple[ColumnDef, ...]) -> str:
     one of them has ended, a file could not say which.
     """
     # Nested values can only be checked by their text. A string with that word keeps a row that could have moved.
-    infinite = [
-        f"coalesce({f'isinf({short(one)})' if one.type == 'timestamp_s' else _SAYS_INFINITY.format(short(one))}, false)"
-        for one in columns
-        if any(leaf.type == "timestamp_s" for leaf in one.leaves())
-    ]
+    seconds = [column for column in columns if any(leaf.type == "timestamp_s" for leaf in column.leaves())]
+    tests = ["isinf({})" if column.type == "timestamp_s" else _SAYS_INFINITY for column in seconds]
+    infinite = [f"coalesce({test.format(short(column))}, false)" for test, column in zip(tests, seconds, strict=True)]
     alike = f"SELECT row_id FROM {_VERSIONS} GROUP BY row_id, began HAVING count(*) > 1 AND count(ended) > 0"
     return " UNION ".join([alike, *(f"SELECT row_id FROM {_VERSIONS} WHERE {one}" for one in infinite)])
 
@@ -175,11 +173,11 @@ def _write(
     """Write row versions with the columns of their schema version, in current partitions: engines prune by them."""
     # The sort keys refer to the current columns.
     then = replace(table, columns=columns, sort=table.sort if columns == table.columns else ())
-    types = {one.column_id: duckdb_type(one) for one in columns}
+    types = {column.column_id: duckdb_type(column) for column in columns}
     keys = partition_keys(table)
     # COPY cannot name a partition after bytes that are not text.
-    plain = not any(one.is_identity and one.column.type == "blob" for one in keys)
-    plain = plain and all(types.get(one.column.column_id) == duckdb_type(one.column) for one in keys)
+    plain = not any(key.is_identity and key.column.type == "blob" for key in keys)
+    plain = plain and all(types.get(key.column.column_id) == duckdb_type(key.column) for key in keys)
     written = write_row_versions(con, then, _rows_sql(then), write_id) if plain else _by_key(con, table, then, write_id)
     spec = table.partition.partition_id if table.partition and keys else None
     dead = con.execute(f"SELECT count(ended) FROM {_VERSIONS}").fetchall()[0][0]
@@ -187,13 +185,13 @@ def _write(
     for one in written:
         deletes = _delete_file(con, table, one.file, write_id) if dead else None
         files.append(FlushedFile(PlacedFile(one.file, one.first, one.last, spec), deletes))
-    if sum(one.deletes.delete_count for one in files if one.deletes) != dead:
+    if sum(file.deletes.delete_count for file in files if file.deletes) != dead:
         raise DataError(f"Of the inlined rows of `{table}` some that were deleted cannot be told apart.")
     return tuple(files)
 
 
 def _rows_sql(then: TableDef, condition: str = "true") -> str:
-    names = "".join(f"{short(one)} AS {identifier(one.name)}, " for one in then.columns)
+    names = "".join(f"{short(column)} AS {identifier(column.name)}, " for column in then.columns)
     order = "" if then.sort else " ORDER BY row_id, began"
     identity = f"row_id AS {row_id_name(then.columns)}, began AS {snapshot_id_name(then.columns)}"
     source = f"SELECT {names}{identity} FROM {_VERSIONS} WHERE {condition}{order}"
@@ -204,12 +202,12 @@ def _by_key(
     con: duckdb.DuckDBPyConnection, table: TableDef, then: TableDef, write_id: str
 ) -> Iterator[WrittenVersions]:
     """Write one partition at a time, for keys on columns that were added later, changed their type or hold bytes."""
-    known = {one.column_id: one for one in then.columns}
+    known = {column.column_id: column for column in then.columns}
     keys = []
-    for one in partition_keys(table):
-        old = known.get(one.column.column_id)
-        value = read_as(short(old) if old else "NULL", old, one.column)
-        keys.append(key_sql(one.field.transform, f"({value})", duckdb_type(one.column)))
+    for key in partition_keys(table):
+        old = known.get(key.column.column_id)
+        value = read_as(short(old) if old else "NULL", old, key.column)
+        keys.append(key_sql(key.field.transform, f"({value})", duckdb_type(key.column)))
     con.execute(f"ALTER TABLE {_VERSIONS} ADD COLUMN part BIGINT")
     ranked = f"SELECT rowid AS place, dense_rank() OVER (ORDER BY {', '.join(keys)}) AS part FROM {_VERSIONS}"
     con.execute(f"UPDATE {_VERSIONS} v SET part = r.part FROM ({ranked}) r WHERE v.rowid = r.place")

@@ -111,7 +111,7 @@ def delete_orphans(
     refuse_read_only(config, "deleting orphans")
     found = _find(config, before)
     own = [one for one in found.own if only is None or one.path in only]
-    more = [one for one in found.unknown if unknown and (only is None or one.path in only)]
+    more = [file for file in found.unknown if unknown and (only is None or file.path in only)]
     if more and found.others:
         raise SharedDataPathError(
             f"{len(more)} unknown files, such as {more[0].path}, are not deleted: {found.others[0]}.",
@@ -119,7 +119,7 @@ def delete_orphans(
         )
     failed = delete_files(config, [one.path for one in [*own, *more]])
     deleted = [one for one in [*own, *more] if one.path not in failed]
-    left = [one for one in found.unknown if one not in deleted]
+    left = [file for file in found.unknown if file not in deleted]
     return replace(found, own=deleted, unknown=left).report(failed)
 
 
@@ -163,10 +163,10 @@ def _find(config: LakeConfig, before: datetime) -> _Found:
         reasons = _reasons(metadata, strays)
     with working_connection(config) as con:
         found = list(_looked_at(config, con, strays))
-    old = [one for one in found if one.modified < before]
-    unknown = [UnknownFile(one.path, one.size, reasons[one.path]) for one in old if one.path in reasons]
+    old = [stored for stored in found if stored.modified < before]
+    unknown = [UnknownFile(stored.path, stored.size, reasons[stored.path]) for stored in old if stored.path in reasons]
     others = other_lakes(config, root, listed, [path for path in strays if path in reasons]) if unknown else []
-    proved = [one for one in old if one.path not in reasons]
+    proved = [stored for stored in old if stored.path not in reasons]
     return _Found(proved, unknown, others, len(found) - len(old), len(own))
 
 

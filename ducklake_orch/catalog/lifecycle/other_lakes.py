@@ -132,7 +132,7 @@ def _data_paths(path: str, kind: str) -> Iterable[str]:
         tables = "SELECT schema_name FROM duckdb_tables() WHERE database_name = 'other'"
         schemas = con.execute(f"{tables} AND table_name = 'ducklake_metadata'").fetchall()
         names = [f"other.{identifier(str(row[0]))}.ducklake_metadata" for row in schemas]
-        return [str(row[0]) for one in names for row in con.execute(f"SELECT value {where.format(one)}").fetchall()]
+        return [str(row[0]) for name in names for row in con.execute(f"SELECT value {where.format(name)}").fetchall()]
 
 
 def _overlap(other: str, root: str) -> bool:

@@ -66,7 +66,7 @@ def add_placed_files(
         files: The files.
         first_id: The id of the first file.
     """
-    ready = prepare(transaction.con, table, [one.file for one in files])
+    ready = prepare(transaction.con, table, [file.file for file in files])
     rows = [
         (
             number,
@@ -110,7 +110,7 @@ def recount(
     live = f"FROM {name('ducklake_data_file')} WHERE table_id = {table_id} AND end_snapshot IS NULL"
     counts = f"(SELECT max(record_count) FROM {name('ducklake_table_stats')} WHERE table_id = {table_id})"
     found = transaction.metadata.rows(f"SELECT coalesce(sum(file_size_bytes), 0), {counts} {live}")
-    size = int(found[0][0]) + sum(one.file_size for one in added) - removed_bytes
+    size = int(found[0][0]) + sum(file.file_size for file in added) - removed_bytes
     rows = int(found[0][1] or 0) - rows_lost
     transaction.change(
         "ducklake_table_stats",

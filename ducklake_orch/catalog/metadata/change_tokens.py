@@ -36,7 +36,7 @@ def changes_rows(changes: Iterable[str], table_id: int) -> bool:
 
     Rows that flushes and compactions move do not count. Deletions that an engine flush moves into files do not either.
     """
-    kinds = {one.kind for one in parse_tokens(",".join(changes)) if one.id == table_id}
+    kinds = {token.kind for token in parse_tokens(",".join(changes)) if token.id == table_id}
     if "inline_flush" in kinds:
         kinds -= DELETING_CHANGES
     return bool(kinds & DATA_CHANGES)

@@ -15,7 +15,7 @@ def folder(key: str, encoded: str | None) -> str:
 
 def path_folders(path: str) -> list[tuple[str, str]]:
     """Return the keys and values of a path's folders as the engine parses them, both still encoded."""
-    folders = (one.partition("=") for one in path.split("/")[:-1])
+    folders = (part.partition("=") for part in path.split("/")[:-1])
     return [(key, value) for key, equals, value in folders if key and equals and "=" not in value]
 
 

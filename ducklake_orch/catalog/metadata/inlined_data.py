@@ -69,8 +69,8 @@ def inlined_rows(history: TableHistory, at: int, columns: Sequence[ColumnDef]) -
         columns: The columns to read, as they are defined now.
     """
     metadata, table = history.metadata, history.table
-    found = [one for one in table.inlined if is_there(metadata, one.name)]
-    return tuple(_rows(history, one, live(at), columns) for one in found)
+    found = [inlined_table for inlined_table in table.inlined if is_there(metadata, inlined_table.name)]
+    return tuple(_rows(history, inlined_table, live(at), columns) for inlined_table in found)
 
 
 def inlined_versions(history: TableHistory, columns: Sequence[ColumnDef], condition: str) -> tuple[InlinedRows, ...]:
@@ -81,8 +81,8 @@ def inlined_versions(history: TableHistory, columns: Sequence[ColumnDef], condit
         columns: The columns to read, as they are defined now.
         condition: The condition on the rows, in terms of `begin_snapshot` and `end_snapshot`.
     """
-    found = [one for one in history.table.inlined if is_there(history.metadata, one.name)]
-    return tuple(versions_of(history, one, columns, condition) for one in found)
+    found = [table for table in history.table.inlined if is_there(history.metadata, table.name)]
+    return tuple(versions_of(history, table, columns, condition) for table in found)
 
 
 def versions_of(
@@ -99,8 +99,8 @@ def count_sql(metadata: Metadata, inlined: InlinedTable, at: int) -> str:
 
 def count_inlined(metadata: Metadata, table: TableDef, at: int) -> int:
     """Return the number of inlined rows of a table that are live at a snapshot."""
-    there = [one for one in table.inlined if is_there(metadata, one.name)]
-    return sum(int(metadata.rows(count_sql(metadata, one, at))[0][0]) for one in there)
+    there = [inlined_table for inlined_table in table.inlined if is_there(metadata, inlined_table.name)]
+    return sum(int(metadata.rows(count_sql(metadata, inlined_table, at))[0][0]) for inlined_table in there)
 
 
 def places_with_dead_rows(metadata: Metadata) -> list[str]:
@@ -136,7 +136,7 @@ def _rows(
 ) -> InlinedRows:
     metadata = history.metadata
     row_id, snapshot, end = row_id_name(columns), snapshot_id_name(columns), beside("__ducklake_orch_end", columns)
-    then = {one.column_id: one for one in history.columns(inlined.schema_version)}
+    then = {column.column_id: column for column in history.columns(inlined.schema_version)}
     select, stored = [], ["row_id", "begin_snapshot"]
     for column in columns:
         old = then.get(column.column_id)
@@ -161,11 +161,11 @@ def stored_types(dialect: Dialect[Any], columns: Sequence[ColumnDef]) -> dict[st
         dialect: The catalog's dialect.
         columns: The table's columns.
     """
-    if reserved_column(columns) is not None or not all(dialect.takes_inlined_column(one.name) for one in columns):
+    if reserved_column(columns) is not None or not all(dialect.takes_inlined_column(column.name) for column in columns):
         return None
     if dialect.most_columns is not None and len(columns) + _INTERNAL_COLUMNS > dialect.most_columns:
         return None
-    found = {one.name: dialect.inlined_type(one.type, duckdb_type(one)) for one in columns}
+    found = {column.name: dialect.inlined_type(column.type, duckdb_type(column)) for column in columns}
     stored = {name: kind for name, kind in found.items() if kind is not None}
     return stored if len(stored) == len(found) else None
 

@@ -27,7 +27,7 @@ def free_name(name: str, taken: Iterable[str]) -> str:
 
 def beside(name: str, columns: Iterable[ColumnDef]) -> str:
     """Return the name for a helper column that collides with no column of a table."""
-    return free_name(name, (one.name for one in columns))
+    return free_name(name, (column.name for column in columns))
 
 
 def position_name(columns: Iterable[ColumnDef]) -> str:
@@ -52,7 +52,7 @@ def stored_name(name: str) -> str:
 
 def reserved_column(columns: Iterable[ColumnDef]) -> str | None:
     """Return the first column name that is reserved by the engine, or None."""
-    return next((one.name for one in columns if folded(one.name) in RESERVED), None)
+    return next((column.name for column in columns if folded(column.name) in RESERVED), None)
 
 
 def refuse_reserved(columns: Sequence[ColumnDef], *, inlines: bool) -> None:
@@ -69,7 +69,7 @@ def refuse_reserved(columns: Sequence[ColumnDef], *, inlines: bool) -> None:
     Raises:
         DataError: When a column has such a name; names the first one.
     """
-    broken = next((one.name for one in columns if folded(one.name) in (ROW_ID, SNAPSHOT_ID)), None)
+    broken = next((column.name for column in columns if folded(column.name) in (ROW_ID, SNAPSHOT_ID)), None)
     if broken is not None:
         raise DataError(
             f"The name of column `{broken}` is reserved by DuckLake: an UPDATE or a rewrite by the engine would make"

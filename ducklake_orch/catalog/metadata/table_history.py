@@ -40,15 +40,15 @@ class TableHistory:
     def types(self) -> dict[int, list[str]]:
         """All DuckDB types that each column with values has had, by column id, from the oldest to the newest."""
         found = defaultdict(list)
-        for one in self._by_age:
-            if one.column.type not in NESTED:
-                found[one.column.column_id].append(duckdb_type(one.column))
+        for version in self._by_age:
+            if version.column.type not in NESTED:
+                found[version.column.column_id].append(duckdb_type(version.column))
         return found
 
     @cached_property
     def names(self) -> dict[int, str]:
         """The last name of every column that the table ever had, by column id."""
-        return {one.column.column_id: one.column.name for one in self._by_age}
+        return {version.column.column_id: version.column.name for version in self._by_age}
 
     @property
     def specs(self) -> tuple[PartitionSpec, ...]:

@@ -147,8 +147,10 @@ class TableDef:
 
     def column(self, column_id: int) -> ColumnDef:
         """Return the top-level column with an id, also one that does not exist at the snapshot but before or after."""
-        known = next((one for one in self.columns if one.column_id == column_id), None)
-        return known or next(one.column for one in reversed(self.past_columns) if one.column.column_id == column_id)
+        known = next((column for column in self.columns if column.column_id == column_id), None)
+        return known or next(
+            column.column for column in reversed(self.past_columns) if column.column.column_id == column_id
+        )
 
     def leaves(self) -> dict[int, ColumnDef]:
         """Return the columns that hold values, by id."""

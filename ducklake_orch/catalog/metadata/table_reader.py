@@ -131,11 +131,11 @@ def _holds(begin: Any, end: Any, at: int) -> bool:
 def build_columns(versions: Iterable[ColumnVersion], at: int) -> tuple[ColumnDef, ...]:
     """Return the top-level columns that exist at a snapshot, each with its nested columns."""
     inside: dict[int | None, list[ColumnVersion]] = defaultdict(list)
-    for one in versions:
-        if _holds(one.begin_snapshot, one.end_snapshot, at):
-            inside[one.parent].append(one)
+    for version in versions:
+        if _holds(version.begin_snapshot, version.end_snapshot, at):
+            inside[version.parent].append(version)
 
     def build(parent: int | None) -> tuple[ColumnDef, ...]:
-        return tuple(replace(one.column, children=build(one.column.column_id)) for one in inside[parent])
+        return tuple(replace(version.column, children=build(version.column.column_id)) for version in inside[parent])
 
     return build(None)

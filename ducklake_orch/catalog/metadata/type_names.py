@@ -84,7 +84,7 @@ def storable(word: str) -> bool:
 
 def inexact_columns(columns: Sequence[ColumnDef]) -> list[ColumnDef]:
     """Return the columns for which a Parquet file does not keep every value."""
-    return [one for one in columns if any(leaf.type in INEXACT_IN_PARQUET for leaf in one.leaves())]
+    return [column for column in columns if any(leaf.type in INEXACT_IN_PARQUET for leaf in column.leaves())]
 
 
 def ducklake_type(duckdb: str) -> str:
@@ -98,9 +98,9 @@ def field_ids(columns: Sequence[ColumnDef]) -> str:
     Raises:
         DataError: When a column has the name of DuckDB's key for the ids of nested columns.
     """
-    if any(one.name == _FIELD_ID for one in columns):
+    if any(column.name == _FIELD_ID for column in columns):
         raise _no_field_id(_FIELD_ID)
-    return "{" + ", ".join(f"{identifier(one.name)}: {_field_id(one)}" for one in columns) + "}"
+    return "{" + ", ".join(f"{identifier(column.name)}: {_field_id(column)}" for column in columns) + "}"
 
 
 def _field_id(column: ColumnDef) -> str:

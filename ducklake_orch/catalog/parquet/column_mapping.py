@@ -52,7 +52,7 @@ def stored_columns(
         names: The name mapping of the file, if it has one; else columns are found by field id.
         path: The path of the file.
     """
-    if names is None and not any(one.field_id is not None for one in found):
+    if names is None and not any(column.field_id is not None for column in found):
         # The file has no field ids. Then the engine, too, matches columns by name.
         names = names_of(columns)
     return tuple(_stored(column, found, names, path) for column in columns)
@@ -60,7 +60,7 @@ def stored_columns(
 
 def names_of(columns: Sequence[ColumnDef]) -> tuple[MappedName, ...]:
     """Return the mapping of columns to their own names."""
-    return tuple(MappedName(one.name, one.column_id, children=names_of(one.children)) for one in columns)
+    return tuple(MappedName(column.name, column.column_id, children=names_of(column.children)) for column in columns)
 
 
 def known_columns(columns: Sequence[ColumnDef]) -> tuple[FileColumn, ...]:
@@ -77,25 +77,25 @@ def _stored(
     column: ColumnDef, found: Sequence[FileColumn], names: Sequence[MappedName] | None, path: str
 ) -> StoredColumn:
     if names is None:
-        there = next((one for one in found if one.field_id == column.column_id), None)
+        there = next((file_column for file_column in found if file_column.field_id == column.column_id), None)
         return _missing(column) if there is None else _inside(column, there, None)
-    name = next((one for one in names if one.column_id == column.column_id), None)
+    name = next((mapped_name for mapped_name in names if mapped_name.column_id == column.column_id), None)
     if name is None:
         return _missing(column)
     if name.is_partition:
         return StoredColumn(column, None, path_value(path_text(path, name.source), column), in_path=True)
-    there = next((one for one in found if one.name.lower() == name.source.lower()), None)
+    there = next((file_column for file_column in found if file_column.name.lower() == name.source.lower()), None)
     return _missing(column) if there is None else _inside(column, there, name.children)
 
 
 def _inside(column: ColumnDef, there: FileColumn, names: Sequence[MappedName] | None) -> StoredColumn:
     if column.type == "struct":
-        children = tuple(_stored(one, there.children, names, "") for one in column.children)
-        fields = tuple(one.name for one in there.children)
+        children = tuple(_stored(child, there.children, names, "") for child in column.children)
+        fields = tuple(child.name for child in there.children)
     else:
         fields = ()
         # Elements of lists and maps are matched by position, because their names differ between writers.
-        deeper = [one.children for one in names] if names else [None if names is None else ()] * len(column.children)
+        deeper = [name.children for name in names] if names else [None if names is None else ()] * len(column.children)
         triples = zip(column.children, there.children, deeper, strict=False)
         children = tuple(_inside(one, inner, some) for one, inner, some in triples)
     return StoredColumn(column, there.name, None, there.type, children, fields)

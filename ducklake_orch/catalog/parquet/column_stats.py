@@ -222,7 +222,7 @@ def _sum_extra(con: duckdb.DuckDBPyConnection, leaf: ColumnDef, texts: Sequence[
 
 
 def _sum_geometries(parsed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    boxes = [one["bbox"] for one in parsed]
+    boxes = [mapping["bbox"] for mapping in parsed]
     # An axis that no point has is null in all boxes.
     box = {
         axis: (min if axis.endswith("min") else max)(known)
@@ -230,4 +230,4 @@ def _sum_geometries(parsed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         else None
         for axis in boxes[0]
     }
-    return {"bbox": box, "types": sorted({kind for one in parsed for kind in one["types"]})}
+    return {"bbox": box, "types": sorted({kind for mapping in parsed for kind in mapping["types"]})}

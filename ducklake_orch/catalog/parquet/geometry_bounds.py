@@ -15,7 +15,7 @@ def geometry_stats(
         boxes: The bounding box of each row group.
         kinds: The kinds of shapes in each row group.
     """
-    if not boxes or any(one is None for one in (*boxes, *kinds)):
+    if not boxes or any(box is None for box in (*boxes, *kinds)):
         return None
     return json.dumps({"bbox": {axis: _outermost(axis, boxes) for axis in _AXES}, "types": sorted(_union(kinds))})
 

@@ -56,15 +56,15 @@ def renamed(found: Sequence[FileColumn]) -> str:
     These names are `stored_name`, except for the two columns that the engine itself writes into files.
     """
     names: list[str] = []
-    for one in found:
-        own = _OWN.get(one.field_id) if one.field_id is not None else None
-        names.append(free_name(own or stored_name(one.name), names))
+    for column in found:
+        own = _OWN.get(column.field_id) if column.field_id is not None else None
+        names.append(free_name(own or stored_name(column.name), names))
     return f"f({', '.join(map(identifier, names))})"
 
 
 def has_own(found: Sequence[FileColumn], field_id: int) -> bool:
     """Return whether a file has one of the columns that the engine itself writes into files, by its field id."""
-    return any(one.field_id == field_id for one in found)
+    return any(column.field_id == field_id for column in found)
 
 
 def refuse_vectors(files: Sequence[DataFile]) -> None:
@@ -73,7 +73,7 @@ def refuse_vectors(files: Sequence[DataFile]) -> None:
     Raises:
         UnsupportedStatementError: When there is such a file; names the first one.
     """
-    for deletes in (one for file in files for one in file.deletes):
+    for deletes in (delete for file in files for delete in file.deletes):
         if deletes.format != "parquet":
             raise UnsupportedStatementError(
                 f"{deletes.path} is a deletion vector ({deletes.format}), which is not supported.",
@@ -100,7 +100,7 @@ def live_sql(file: DataFile, at: int, inlined_deletes: Sequence[int]) -> str:
         inlined_deletes: The positions of its inlined deletions.
     """
     refuse_vectors([file])
-    gone = [deleted_sql(one, at) for one in file.deletes]
+    gone = [deleted_sql(delete, at) for delete in file.deletes]
     if inlined_deletes:
         gone.append(f"SELECT unnest([{', '.join(map(str, inlined_deletes))}])")
     later = file.partial_max is not None and file.partial_max > at
@@ -117,7 +117,7 @@ def rows_sql(
     inlined_deletes: Sequence[int],
 ) -> str:
     """Return the query for the live rows of a file, with the columns of the table."""
-    values = [f"{value_sql(one)} AS {identifier(one.column.name)}" for one in columns] or ["1"]
+    values = [f"{value_sql(column)} AS {identifier(column.column.name)}" for column in columns] or ["1"]
     return f"SELECT {', '.join(values)} FROM {data_sql(file, found)} WHERE {live_sql(file, at, inlined_deletes)}"
 
 
@@ -137,8 +137,8 @@ def placed_rows_sql(
         at: The snapshot.
         inlined_deletes: The positions of its inlined deletions.
     """
-    names = [one.column for one in columns]
-    values = [f"{value_sql(one)} AS {identifier(one.column.name)}" for one in columns]
+    names = [column.column for column in columns]
+    values = [f"{value_sql(column)} AS {identifier(column.column.name)}" for column in columns]
     counted = "NULL::BIGINT" if file.row_id_start is None else f"{file.row_id_start} + file_row_number"
     has_row_ids = has_own(found, ROW_ID_FIELD)
     values.append(f"{f'coalesce({ROW_ID}, {counted})' if has_row_ids else counted} AS {row_id_name(names)}")
@@ -178,10 +178,10 @@ def encrypted_columns(
         UnsupportedStatementError: When a column may have been renamed in the transaction that wrote the file.
     """
     rows = con.execute(f"DESCRIBE FROM {parquet_sql(file.path, file.encryption_key)}").fetchall()
-    names, known = [str(row[0]) for row in rows], {one.name: one for one in known_columns(schema)}
+    names, known = [str(row[0]) for row in rows], {column.name: column for column in known_columns(schema)}
     known |= {name: FileColumn(name, "BIGINT", number) for number, name in _OWN.items() if name not in known}
     unknown = [name for name in names if name not in known]
-    if unknown and any(one.name not in names for one in schema):
+    if unknown and any(column.name not in names for column in schema):
         raise UnsupportedStatementError(
             f"Nothing tells which column of the table is `{unknown[0]}` of the encrypted file {file.path}.",
             remedy="Read the table with SQL: `lake.execute`.",
@@ -209,7 +209,7 @@ def _as_now(stored: StoredColumn, sql: str) -> str:
     column, each = stored.column, f"e{stored.column.column_id}"
     match column.type:
         case "struct":
-            fields = [f"{identifier(one.column.name)} := {value_sql(one, sql)}" for one in stored.children]
+            fields = [f"{identifier(child.column.name)} := {value_sql(child, sql)}" for child in stored.children]
             return f"CASE WHEN {sql} IS NOT NULL THEN struct_pack({', '.join(fields)}) END"
         case "list":
             return f"list_transform({sql}, lambda {each}: {_as_now(stored.children[0], each)})"

@@ -50,14 +50,14 @@ def read_versions(
         columns: The columns to read, as they are defined now.
         mappings: The name mappings of files, by `mapping_id`.
     """
-    refuse_vectors([one.file for one in files])
+    refuse_vectors([file.file for file in files])
     con.execute(f"CREATE OR REPLACE TEMP TABLE {_FILES} (path VARCHAR, begin BIGINT, start BIGINT)")
-    rows = [(one.file.path, one.file.begin_snapshot, one.file.row_id_start) for one in files]
+    rows = [(file.file.path, file.file.begin_snapshot, file.file.row_id_start) for file in files]
     con.execute(f"INSERT INTO {_FILES} VALUES {_values(rows)}")
     any_gone = _note_gone(con, files)
-    footers = read_columns(con, [one.file.path for one in files])
+    footers = read_columns(con, [file.file.path for file in files])
     has_row_ids = all(
-        one.file.row_id_start is not None or has_own(footers[one.file.path], ROW_ID_FIELD) for one in files
+        file.file.row_id_start is not None or has_own(footers[file.file.path], ROW_ID_FIELD) for file in files
     )
     return Versions(_versions_sql(files, footers, columns, mappings, any_gone=any_gone), any_gone, has_row_ids)
 
@@ -68,7 +68,7 @@ def _note_gone(con: duckdb.DuckDBPyConnection, files: Sequence[FileLife]) -> boo
     A row ends at its first deletion.
     """
     con.execute(f"CREATE OR REPLACE TEMP TABLE {_GONE} (path VARCHAR, pos BIGINT, gone BIGINT)")
-    deletes = [(one.path, life.file.path, one.begin_snapshot) for life in files for one in life.file.deletes]
+    deletes = [(delete.path, life.file.path, delete.begin_snapshot) for life in files for delete in life.file.deletes]
     if deletes:
         # Some delete files have a snapshot for each row, others have one for all rows.
         source = f"SELECT *, filename FROM {_read(deletes, union=True)}"
@@ -104,8 +104,8 @@ def _versions_sql(
 ) -> str:
     groups: dict[tuple[tuple[StoredColumn, ...], tuple[FileColumn, ...]], list[str]] = defaultdict(list)
     group_of: dict[tuple[int, int | None, str], list[str]] = {}
-    for one in files:
-        path, number = one.file.path, one.file.mapping_id
+    for file in files:
+        path, number = file.file.path, file.file.mapping_id
         footer = footers[path]
         # Thousands of files can share a footer. The path matters only with a name mapping, which can take values from
         # it.
@@ -116,7 +116,7 @@ def _versions_sql(
         group_of[key].append(path)
     parts = []
     for (stored, footer), paths in groups.items():
-        inner = [f"{value_sql(one)} AS {short(one.column)}" for one in stored]
+        inner = [f"{value_sql(column)} AS {short(column.column)}" for column in stored]
         own = [_OWN[one] for one in _OWN if has_own(footer, one)]
         inner = [*inner, *own, "filename", "file_row_number"]
         source = f"(SELECT {', '.join(inner)} FROM {_read([[path] for path in paths])} AS {renamed(footer)}) r"
@@ -129,6 +129,9 @@ def _versions_sql(
         row_id, began = "f.start + r.file_row_number", "f.begin"
         row_id = f"coalesce({ROW_ID}, {row_id})" if ROW_ID in own else row_id
         began = f"coalesce({SNAPSHOT_ID}, {began})" if SNAPSHOT_ID in own else began
-        select = [f"{row_id} AS row_id, {began} AS began, {ended} AS ended", *(short(one.column) for one in stored)]
+        select = [
+            f"{row_id} AS row_id, {began} AS began, {ended} AS ended",
+            *(short(column.column) for column in stored),
+        ]
         parts.append(f"SELECT {', '.join(select)} FROM {source}")
     return " UNION ALL ".join(parts)

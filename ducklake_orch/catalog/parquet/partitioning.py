@@ -87,11 +87,11 @@ def depends_on_zone(table: TableDef, field: PartitionField) -> bool:
 def partition_keys(table: TableDef) -> list[PartitionKey]:
     """Return the keys of a table with the folder names that the engine gives them."""
     keys: list[PartitionKey] = []
-    for one in table.partition.fields if table.partition else ():
-        column = table.column(one.column_id)
-        word = column.name if one.transform == "identity" else one.transform.partition("(")[0]
+    for field in table.partition.fields if table.partition else ():
+        column = table.column(field.column_id)
+        word = column.name if field.transform == "identity" else field.transform.partition("(")[0]
         taken = any(folded(key.folder) == folded(word) for key in keys)
-        keys.append(PartitionKey(one, column, f"{word}_{column.name}" if taken else word))
+        keys.append(PartitionKey(field, column, f"{word}_{column.name}" if taken else word))
     return keys
 
 
@@ -107,7 +107,7 @@ def sort_sql(table: TableDef) -> str:
     """Return the ORDER BY for writes to a table; an empty text if the table's rows are not sorted on write."""
     if not table.sort or table.options.get("sort_on_insert") == "false":
         return ""
-    keys = (f"{one.expression} {one.direction} {one.nulls.replace('_', ' ')}" for one in table.sort)
+    keys = (f"{key.expression} {key.direction} {key.nulls.replace('_', ' ')}" for key in table.sort)
     return f" ORDER BY {', '.join(keys)}"
 
 

@@ -92,7 +92,7 @@ def file_versions(life: FileLife, found: Sequence[FileColumn], stored: Sequence[
     # LEAST ignores NULLs.
     select = [f"{row_id} AS row_id", f"CAST({began} AS BIGINT) AS began"]
     select += [f"CAST(least({', '.join(ends)}) AS BIGINT) AS ended"]
-    select += [f"{value_sql(one)} AS {short(one.column)}" for one in stored]
+    select += [f"{value_sql(column)} AS {short(column.column)}" for column in stored]
     return f"SELECT {', '.join(select)} FROM {rows}"
 
 
@@ -115,13 +115,13 @@ def state_sql(
 def same_sql(columns: Sequence[ColumnDef]) -> str:
     """Return the SQL of a hash that is the same for rows with the same values."""
     values = list(map(short, columns))
-    for one in columns:
+    for column in columns:
         # Different variants can have the same text: 1 and '1', NULL and 'NULL'. So their JSON is compared, too, and
         # whether they are texts.
-        if any(leaf.type == "variant" for leaf in one.leaves()):
-            values.append(f"nullif(CAST(TRY_CAST({short(one)} AS JSON) AS VARCHAR), 'null')")
-        if one.type == "variant":
-            values.append(f"coalesce(variant_typeof({short(one)}) = 'VARCHAR', false)")
+        if any(leaf.type == "variant" for leaf in column.leaves()):
+            values.append(f"nullif(CAST(TRY_CAST({short(column)} AS JSON) AS VARCHAR), 'null')")
+        if column.type == "variant":
+            values.append(f"coalesce(variant_typeof({short(column)}) = 'VARCHAR', false)")
     return f"md5(CAST(row({', '.join(values)}) AS VARCHAR))"
 
 
@@ -134,9 +134,9 @@ def _with_snapshots(path: str, encryption_key: str | None) -> str:
 def _gone(life: FileLife) -> str:
     """Return the query for the first deletion of each deleted position; later delete files repeat earlier positions."""
     parts = [
-        f"SELECT pos, coalesce({SNAPSHOT_ID}, {one.begin_snapshot}) AS gone"
-        f" FROM {_with_snapshots(one.path, one.encryption_key)}"
-        for one in life.file.deletes
+        f"SELECT pos, coalesce({SNAPSHOT_ID}, {delete.begin_snapshot}) AS gone"
+        f" FROM {_with_snapshots(delete.path, delete.encryption_key)}"
+        for delete in life.file.deletes
     ]
     if life.deleted:
         lists = (f"unnest([{', '.join(map(str, some))}])" for some in zip(*life.deleted, strict=True))
@@ -148,7 +148,7 @@ def _gone(life: FileLife) -> str:
 
 def inlined_versions_sql(inlined: InlinedRows, columns: Sequence[ColumnDef]) -> str:
     """Return the query for the versions of inlined rows, in the form of `file_versions`."""
-    values = "".join(f", {identifier(one.name)} AS {short(one)}" for one in columns)
+    values = "".join(f", {identifier(column.name)} AS {short(column)}" for column in columns)
     own = f"{inlined.row_id} AS row_id, {inlined.snapshot} AS began, {inlined.end} AS ended"
     return f"SELECT {own}{values} FROM ({inlined.sql})"
 
@@ -169,7 +169,7 @@ def events_sql(versions: str, span: Span, value: Callable[[ColumnDef, str], str]
     both = "[{came: true, snapshot: began}, {came: false, snapshot: ended}]"
     some = f"unnest(list_filter({both}, lambda one: one.snapshot {within})) AS event"
     same = same_sql(span.compared) if span.compared else "''"
-    values = "".join(f", {value(one, short(one))} AS {short(one)}" for one in span.columns)
+    values = "".join(f", {value(column, short(column))} AS {short(column)}" for column in span.columns)
     return (
         f"SELECT event.came AS came, event.snapshot AS snapshot, row_id, {same} AS same{values} FROM ("
         # A version that began and ended with the same snapshot was never visible.
@@ -188,7 +188,7 @@ def changes_sql(events: str, columns: Sequence[ColumnDef]) -> str:
         events: The rows of `events_sql`, as a table or a query in parentheses.
         columns: The columns to return.
     """
-    values = "".join(f", {short(one)}" for one in columns)
+    values = "".join(f", {short(column)}" for column in columns)
     came, went = (f"sum(CASE WHEN came THEN {a} ELSE {b} END) OVER" for a, b in ((1, 0), (0, 1)))
     alike, row = "(PARTITION BY snapshot, row_id, same)", "(PARTITION BY snapshot, row_id)"
     number = "row_number() OVER (PARTITION BY snapshot, row_id, same, came ORDER BY snapshot)"
@@ -205,5 +205,5 @@ def changes_sql(events: str, columns: Sequence[ColumnDef]) -> str:
 
 def inserts_sql(events: str, columns: Sequence[ColumnDef]) -> str:
     """Return the query of `changes_sql` for the case that no row version ends, so that nothing needs matching."""
-    values = "".join(f", {short(one)}" for one in columns)
+    values = "".join(f", {short(column)}" for column in columns)
     return f"SELECT came, snapshot, row_id, 'insert' AS kind{values} FROM {events} e"

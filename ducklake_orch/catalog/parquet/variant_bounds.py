@@ -73,9 +73,9 @@ def _only_null(values: Mapping[str, str]) -> bool:
 
 def _extra(fields: Sequence[VariantStats]) -> str:
     found = []
-    for one in fields:
-        values = one.stats
-        said = {"field_name": one.path, "shredded_type": one.shredded_type, "null_count": values.null_count}
+    for field in fields:
+        values = field.stats
+        said = {"field_name": field.path, "shredded_type": field.shredded_type, "null_count": values.null_count}
         said |= {"min": values.min_value, "max": values.max_value}
         said |= {"num_values": (values.value_count or 0) + (values.null_count or 0)}
         said |= {"contains_nan": values.contains_nan, "column_size_bytes": values.size_bytes, "any_valid": True}
@@ -85,7 +85,7 @@ def _extra(fields: Sequence[VariantStats]) -> str:
 
 def sum_variants(con: duckdb.DuckDBPyConnection, files: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
     """Sum up the statistics of a variant's fields over files; only fields that all files shred with the same type."""
-    by_name = [{(one["field_name"], one["shredded_type"]): one for one in fields} for fields in files]
+    by_name = [{(field["field_name"], field["shredded_type"]): field for field in fields} for fields in files]
     return [
         _sum_field(con, key, [fields[key] for fields in by_name])
         for key in by_name[0]
@@ -97,15 +97,15 @@ def _sum_field(
     con: duckdb.DuckDBPyConnection, key: tuple[str, str], parts: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     found: dict[str, Any] = {"field_name": key[0], "shredded_type": key[1]}
-    found |= {name: sum(one[name] for one in parts) for name in ("null_count", "num_values", "column_size_bytes")}
-    if all("contains_nan" in one for one in parts):
-        found["contains_nan"] = any(one["contains_nan"] for one in parts)
+    found |= {name: sum(part[name] for part in parts) for name in ("null_count", "num_values", "column_size_bytes")}
+    if all("contains_nan" in part for part in parts):
+        found["contains_nan"] = any(part["contains_nan"] for part in parts)
     for end in ("min", "max"):
         # A file in which all values are NULL has nothing to bound.
-        bounds = [one.get(end) for one in parts if one["null_count"] < one["num_values"]]
+        bounds = [part.get(end) for part in parts if part["null_count"] < part["num_values"]]
         if bounds and (bound := _outermost(con, end, key[1], bounds)) is not None:
             found[end] = bound
-    return found | {"any_valid": any(one["any_valid"] for one in parts)}
+    return found | {"any_valid": any(part["any_valid"] for part in parts)}
 
 
 def _outermost(con: duckdb.DuckDBPyConnection, end: str, kind: str, bounds: Sequence[str | None]) -> str | None:
@@ -113,7 +113,7 @@ def _outermost(con: duckdb.DuckDBPyConnection, end: str, kind: str, bounds: Sequ
     if None in bounds or len(set(bounds)) == 1:
         return None if None in bounds else bounds[0]
     value = f"TRY_CAST(text AS {duckdb_type(ColumnDef(0, '', kind, nullable=True))})"
-    rows = ", ".join(f"({literal(one)})" for one in bounds)
+    rows = ", ".join(f"({literal(bound)})" for bound in bounds)
     row = con.execute(
         f"SELECT CASE WHEN bool_and({value} IS NOT NULL) THEN arg_{end}(text, {value}) END FROM (VALUES {rows}) b(text)"
     ).fetchone()

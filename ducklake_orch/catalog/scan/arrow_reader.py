@@ -158,8 +158,8 @@ class _Start:
         expired = self.inlined and self.snapshot not in done
         since = {snapshot: text(made) or "" for snapshot, made in done.items() if snapshot > self.newest}
         untold = len(since) < max(since, default=self.newest) - self.newest  # the latest never expires
-        moves = (one.id for one in parse_tokens(",".join(since.values())) if one.kind in MOVING_CHANGES)
-        if expired or untold or any(self.table_id in (None, one) for one in moves):
+        moves = (token.id for token in parse_tokens(",".join(since.values())) if token.kind in MOVING_CHANGES)
+        if expired or untold or any(self.table_id in (None, move) for move in moves):
             raise CatalogBusyError(
                 f"`{selection.table}` was flushed or compacted, or its snapshot expired, while it was streamed: of a"
                 " SQLite catalog, rows may be missing or too many.",
@@ -214,7 +214,9 @@ def _query(session: Session, selection: Selection) -> str:
     defs = [ColumnDef(n, name, kind, True) for n, (name, kind) in enumerate(known)]
     with session.instance.root.cursor() as con:
         predicate = parse_predicate(con, selection.where, defs)
-    values = [(identifier(one.name), judged_by_rows(identifier(one.name), one.type)) for one in predicate.columns]
+    values = [
+        (identifier(column.name), judged_by_rows(identifier(column.name), column.type)) for column in predicate.columns
+    ]
     if judged := [f"{value} AS {name}" for name, value in values if value != name]:
         source = f"(SELECT * REPLACE ({', '.join(judged)}) FROM {source})"
     return f"SELECT {columns} FROM {source} WHERE {predicate.sql}"

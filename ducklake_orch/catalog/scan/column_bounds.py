@@ -61,9 +61,9 @@ class Facts:
         """Return whether files may be partitioned by a transform of a column that has had only one type."""
         return (
             any(
-                one.column_id == leaf.column_id and one.transform.startswith(transform)
+                partition_field.column_id == leaf.column_id and partition_field.transform.startswith(transform)
                 for spec in self.specs
-                for one in spec.fields
+                for partition_field in spec.fields
             )
             and len(set(self.types[leaf.column_id])) == 1
         )

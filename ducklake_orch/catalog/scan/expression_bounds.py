@@ -230,7 +230,9 @@ TRUTH = Domain("BOOLEAN", "truth", "true", "true", NEVER, MAYBE, constant=True)
 
 def comparable(x: Domain, y: Domain) -> bool:
     """Return whether casting both sides to a common type keeps their order."""
-    if "TIMESTAMP WITH TIME ZONE" in (x.type, y.type) and any(one.type.startswith("TIMESTAMP_") for one in (x, y)):
+    if "TIMESTAMP WITH TIME ZONE" in (x.type, y.type) and any(
+        domain.type.startswith("TIMESTAMP_") for domain in (x, y)
+    ):
         return False  # DuckDB can tell whether they are equal, but not which one is earlier
     return bool(x.kind and y.kind) and (x.kind == y.kind or "literal" in (x.kind, y.kind))
 
@@ -240,7 +242,7 @@ def join(parts: Sequence[str], *, every: bool) -> str:
     neutral, final = (MAYBE, NEVER) if every else (NEVER, MAYBE)
     if final in parts:
         return final
-    kept = list(dict.fromkeys(one for one in parts if one != neutral))
+    kept = list(dict.fromkeys(part for part in parts if part != neutral))
     if len(kept) <= 1:
         return kept[0] if kept else neutral
     return f"({(' AND ' if every else ' OR ').join(kept)})"

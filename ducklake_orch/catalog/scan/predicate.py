@@ -184,7 +184,7 @@ def parse_order(con: duckdb.DuckDBPyConnection, text: str, columns: Sequence[Col
 
 def find_column(path: Sequence[str], columns: Sequence[ColumnDef]) -> ColumnDef | None:
     """Return the column that a dotted name means: a top-level column or a field of a struct; None if there is none."""
-    found = next((one for one in columns if folded(one.name) == folded(path[0])), None)
+    found = next((column for column in columns if folded(column.name) == folded(path[0])), None)
     if found is None or len(path) == 1:
         return found
     return find_column(path[1:], found.children) if found.type == "struct" else None
@@ -206,15 +206,15 @@ def _select(con: duckdb.DuckDBPyConnection, expression: str, what: str) -> Node:
 
 def _mentioned(tree: Node, columns: Sequence[ColumnDef], what: str) -> tuple[ColumnDef, ...]:
     names = {folded(name): name for name in _names(tree, what)}
-    known = {folded(one.name): one for one in columns}
+    known = {folded(column.name): column for column in columns}
     for name in names:
         if name not in known:
             meant = f"Write `{_CALLED[name]}`." if name in _CALLED else None
             raise ObjectNotFoundError(
                 f"{what}: there is no column `{names[name]}`.",
-                remedy=meant or nearest(names[name], [one.name for one in columns]),
+                remedy=meant or nearest(names[name], [column.name for column in columns]),
             )
-    return tuple(one for one in columns if folded(one.name) in names)
+    return tuple(column for column in columns if folded(column.name) in names)
 
 
 def _names(tree: Node, what: str) -> Iterator[str]:
@@ -242,7 +242,7 @@ def _names(tree: Node, what: str) -> Iterator[str]:
 
 def _type_of(con: duckdb.DuckDBPyConnection, value: Predicate, name: str) -> str:
     """Let DuckDB check the functions, the types and that the expression is on single rows; return its type."""
-    empty = ", ".join(f"NULL::{duckdb_type(one)} AS {identifier(one.name)}" for one in value.columns) or "1"
+    empty = ", ".join(f"NULL::{duckdb_type(column)} AS {identifier(column.name)}" for column in value.columns) or "1"
     sql = f"SELECT {value.sql} FROM (SELECT {empty}) WHERE ({value.sql}) IS NOT NULL LIMIT 0"
     try:
         return str(con.execute(sql).description[0][1])

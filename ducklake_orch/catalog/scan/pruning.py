@@ -78,7 +78,7 @@ class FileConditions:
                 return self.may(parts[0], outcome.negated)
             case "CONJUNCTION_AND" | "CONJUNCTION_OR":
                 every = outcome.holds == (kind == "CONJUNCTION_AND")
-                return join([self.may(one, outcome) for one in parts], every=every)
+                return join([self.may(part, outcome) for part in parts], every=every)
             case "OPERATOR_IS_NULL":
                 return self._is_null(parts[0], outcome)
             case "COMPARE_BETWEEN":
@@ -133,7 +133,7 @@ class FileConditions:
         return x.null if outcome.holds else x.value
 
     def _is_in(self, nodes: Sequence[Node], outcome: Outcome) -> str:
-        x, *items = (self._domain(one) for one in nodes)
+        x, *items = (self._domain(node) for node in nodes)
         constants = [y for y in items if x and y and y.constant and comparable(x, y)]
         if x is None or x.kind == "literal" or len(constants) < len(items) or _mixed(constants):
             return MAYBE
@@ -196,7 +196,7 @@ class FileConditions:
 
 def _mixed(domains: Sequence[Domain]) -> bool:
     """Return whether text literals are mixed with other types; all of them decide what DuckDB then casts them to."""
-    kinds = {one.kind for one in domains}
+    kinds = {domain.kind for domain in domains}
     return "literal" in kinds and len(kinds) > 1
 
 

@@ -98,7 +98,7 @@ def plan_scan(
     found = tuple(file for file, _ in judged)
     needed = _needed(table, wanted, predicate, keys)
     inlined = inlined_rows(history, at, needed)
-    versions = {file.schema_version for file in found} | {one.schema_version for one in inlined}
+    versions = {file.schema_version for file in found} | {rows.schema_version for rows in inlined}
     return ScanPlan(
         table=table,
         snapshot=at,
@@ -142,11 +142,12 @@ def choose(table: TableDef, names: Sequence[str] | None) -> tuple[ColumnDef, ...
     """
     if names is None:
         return table.columns
-    known = {folded(one.name): one for one in table.columns}
+    known = {folded(column.name): column for column in table.columns}
     for name in names:
         if folded(name) not in known:
             raise ObjectNotFoundError(
-                f"Table `{table}` has no column `{name}`.", remedy=nearest(name, [one.name for one in table.columns])
+                f"Table `{table}` has no column `{name}`.",
+                remedy=nearest(name, [column.name for column in table.columns]),
             )
     return tuple(known[folded(name)] for name in names)
 
@@ -154,9 +155,9 @@ def choose(table: TableDef, names: Sequence[str] | None) -> tuple[ColumnDef, ...
 def _needed(
     table: TableDef, wanted: Sequence[ColumnDef], predicate: Predicate | None, keys: Sequence[OrderKey]
 ) -> tuple[ColumnDef, ...]:
-    more = [*(predicate.columns if predicate else ()), *(one for key in keys for one in key.columns)]
-    ids = {one.column_id for one in [*wanted, *more]}
-    return tuple(one for one in table.columns if one.column_id in ids)
+    more = [*(predicate.columns if predicate else ()), *(column for key in keys for column in key.columns)]
+    ids = {column.column_id for column in [*wanted, *more]}
+    return tuple(column for column in table.columns if column.column_id in ids)
 
 
 def inlined_positions(files: LiveFiles, found: Sequence[DataFile]) -> dict[int, tuple[int, ...]]:

@@ -44,8 +44,8 @@ def snapshot_of(session: Session, metadata: Metadata) -> int:
 
 def table_columns(metadata: Metadata, table: TableDef) -> list[Column]:
     """Return the columns of a table, in order, with their types as DuckDB prints them."""
-    kinds = metadata.rows(f"SELECT {', '.join(f'typeof(NULL::{duckdb_type(one)})' for one in table.columns)}")[0]
-    keys = {one.column_id: one.transform for one in table.partition.fields} if table.partition else {}
+    kinds = metadata.rows(f"SELECT {', '.join(f'typeof(NULL::{duckdb_type(column)})' for column in table.columns)}")[0]
+    keys = {field.column_id: field.transform for field in table.partition.fields} if table.partition else {}
     return [
         Column(
             name=one.name,
@@ -169,7 +169,7 @@ def _live(history: TableHistory, at: int, where: str | None = None) -> Iterator[
 
 
 def _deleted(file: DataFile) -> int:
-    return sum(one.delete_count for one in file.deletes) + file.inlined_deletes
+    return sum(delete.delete_count for delete in file.deletes) + file.inlined_deletes
 
 
 class _Keys:
@@ -178,7 +178,7 @@ class _Keys:
     def __init__(self, history: TableHistory) -> None:
         self.history = history
         self._names = {
-            spec.partition_id: [key_name(one.transform, history.names[one.column_id]) for one in spec.fields]
+            spec.partition_id: [key_name(field.transform, history.names[field.column_id]) for field in spec.fields]
             for spec in history.specs
         }
 

@@ -59,7 +59,9 @@ class RowPlan:
             side: A prefix of the column name.
         """
         name = f"{side}{identifier(column.name)}"
-        known = next((one for one in self.table.columns if one.column_id == column.column_id), None)
+        known = next(
+            (column_def for column_def in self.table.columns if column_def.column_id == column.column_id), None
+        )
         if known is not None and duckdb_type(known) == duckdb_type(column):
             return name
         return f"CAST({name} AS {duckdb_type(column)})"
@@ -115,11 +117,13 @@ def plan_rows(metadata: Metadata, table: TableDef, latest: SnapshotRow, where: s
     scan = plan_scan(metadata, table, latest.snapshot_id, where=where)
     condition = f" WHERE {scan.where.sql}" if scan.where else ""
     inlined = {}
-    for one in scan.inlined:
-        columns = ", ".join([*(travelling(column) for column in table.columns if values), one.row_id, one.snapshot])
-        rows = travelled(metadata.con, f"SELECT {columns} FROM ({one.sql}){condition}")
+    for inlined_rows in scan.inlined:
+        columns = ", ".join(
+            [*(travelling(column) for column in table.columns if values), inlined_rows.row_id, inlined_rows.snapshot]
+        )
+        rows = travelled(metadata.con, f"SELECT {columns} FROM ({inlined_rows.sql}){condition}")
         if len(rows):
-            inlined[one.table] = rows
+            inlined[inlined_rows.table] = rows
     if inlined and values and any(column.type in ("variant", "geometry") for column in table.columns):
         raise UnsupportedStatementError(
             f"Rows of `{table}` with a VARIANT are in the catalog, and cannot be changed there.",
@@ -136,8 +140,8 @@ def inlined_sql(con: duckdb.DuckDBPyConnection, plan: RowPlan) -> list[str]:
         name = f"__ducklake_orch_inlined_{number}"
         con.register(name, rows)
         values = [
-            f"CAST({identifier(one.name)} AS {duckdb_type(one)}) AS {identifier(one.name)}"
-            for one in plan.table.columns
+            f"CAST({identifier(column.name)} AS {duckdb_type(column)}) AS {identifier(column.name)}"
+            for column in plan.table.columns
         ]
         sources.append(f"(SELECT {', '.join([*values, row_id_name(plan.table.columns)])} FROM {name})")
     return sources

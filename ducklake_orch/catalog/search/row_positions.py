@@ -83,7 +83,7 @@ class Hits:
 
 
 def _state(file: DataFile) -> _State:
-    return file.data_file_id, tuple(one.delete_file_id for one in file.deletes), file.inlined_deletes
+    return file.data_file_id, tuple(delete.delete_file_id for delete in file.deletes), file.inlined_deletes
 
 
 class Finder(Protocol):
@@ -116,7 +116,9 @@ class Finder(Protocol):
 def placed_sql(plan: ScanPlan, file: DataFile, hits: Hits) -> str:
     """Return the query for the live rows of a file: the columns that the plan needs, the row id and the position."""
     if file.path not in hits.footers:
-        hits.footers |= read_columns(hits.con, [one.path for one in plan.files if one.path not in hits.footers])
+        hits.footers |= read_columns(
+            hits.con, [data_file.path for data_file in plan.files if data_file.path not in hits.footers]
+        )
     found = hits.footers[file.path]
     names = None if file.mapping_id is None else plan.mappings[file.mapping_id]
     return placed_rows_sql(

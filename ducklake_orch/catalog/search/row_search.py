@@ -67,7 +67,7 @@ def judge_losses(
     """
     whole, rewritten, marked, rows, kept = [], [], [], 0, 0
     for file in files:
-        live = file.record_count - sum(one.delete_count for one in file.deletes) - file.inlined_deletes
+        live = file.record_count - sum(delete.delete_count for delete in file.deletes) - file.inlined_deletes
         live = (looked or {}).get(file.data_file_id, live)
         lost = live if file.data_file_id in certain else counts.get(file.data_file_id, 0)
         rows += lost
@@ -136,9 +136,11 @@ class RowSearch:
 
     def kept(self, plan: RowPlan, losses: Losses) -> list[FileQuery]:
         """Return queries for the remaining rows of rewritten files, with their row ids."""
-        known = {one.column_id for one in plan.table.columns}
+        known = {column.column_id for column in plan.table.columns}
         columns = ", ".join(
-            f"{plan.as_target(one)} AS {identifier(one.name)}" for one in plan.target.columns if one.column_id in known
+            f"{plan.as_target(column)} AS {identifier(column.name)}"
+            for column in plan.target.columns
+            if column.column_id in known
         )
         position = position_name(plan.scan.needed)
         row_id = f"{row_id_name(plan.scan.needed)} AS {row_id_name(plan.target.columns)}"

@@ -158,7 +158,7 @@ class _Merge:
     def check(self, metadata: Metadata, table: TableDef) -> TableDef:
         request = self._request
         check_layout(metadata.con, table, request.partition_by, request.sort_by)
-        known = {folded(one.name): one.name for one in table.columns}
+        known = {folded(column.name): column.name for column in table.columns}
         for key in request.keys:
             if folded(key) not in known:
                 raise ObjectNotFoundError(
@@ -188,17 +188,17 @@ class _Merge:
         """Return the expressions that a matching row's columns are set to, by column name."""
         matched = self._request.when_matched
         if not isinstance(matched, Mapping):
-            return {one.name: f"source.{identifier(one.name)}" for one in given}
-        names = {folded(one.name): one for one in target.columns}
+            return {column_def.name: f"source.{identifier(column_def.name)}" for column_def in given}
+        names = {folded(column_def.name): column_def for column_def in target.columns}
         found = {}
         for name, text in matched.items():
             if folded(name) not in names:
-                known = [one.name for one in target.columns]
+                known = [column_def.name for column_def in target.columns]
                 raise ObjectNotFoundError(f"`when_matched`: there is no column `{name}`.", remedy=nearest(name, known))
             column, value = names[folded(name)], parse_value(con, text, sides, f"when_matched[{name}]")
             found[column.name] = f"CAST({value.sql} AS {duckdb_type(column)})"
             # A second run would change values again if they are computed from the target row.
-            again = any(one.name == "target" for one in value.columns)
+            again = any(column_def.name == "target" for column_def in value.columns)
             # Functions such as `now()` must return the same value for all rows.
             self.travels = self.travels and changing_function(con, value) is None
             self.replays = self.replays or again or not self.travels
@@ -222,8 +222,8 @@ class _Merge:
 
     def find(self, plan: ScanPlan, files: Sequence[DataFile], hits: Hits) -> None:
         """Put the positions of the rows to update or delete into `hits`, and all matches into the table of matches."""
-        anew = {one.data_file_id for one in files}
-        there = ", ".join(str(one.data_file_id) for one in plan.files if one.data_file_id not in anew) or "NULL"
+        anew = {file.data_file_id for file in files}
+        there = ", ".join(str(file.data_file_id) for file in plan.files if file.data_file_id not in anew) or "NULL"
         self._con.execute(f"DELETE FROM {_MATCHES} WHERE (file IN ({there})) IS NOT TRUE")
         if not files:
             return
@@ -305,9 +305,11 @@ class _Merge:
     def changed(self, plan: RowPlan, losses: Losses, hits: Hits) -> list[FileQuery]:
         ids, position = self._updated(), position_name(plan.scan.needed)
         return [
-            FileQuery(one, self._update_sql(plan, one.data_file_id, f"({placed_sql(plan.scan, one, hits)})", position))
-            for one in losses.files
-            if one.data_file_id in ids
+            FileQuery(
+                file, self._update_sql(plan, file.data_file_id, f"({placed_sql(plan.scan, file, hits)})", position)
+            )
+            for file in losses.files
+            if file.data_file_id in ids
         ]
 
     def changed_inlined(self, plan: RowPlan, hits: Hits) -> list[str]:
@@ -323,11 +325,11 @@ class _Merge:
         return {int(row[0]) for row in found}
 
     def _update_sql(self, plan: RowPlan, number: int, rows: str, place: str) -> str:
-        known = {one.name for one in plan.table.columns}
+        known = {column.name for column in plan.table.columns}
         values = ", ".join(
-            f"{self._set.get(one.name) or plan.as_target(one, 'target.')} AS {identifier(one.name)}"
-            for one in plan.target.columns
-            if one.name in self._set or one.name in known
+            f"{self._set.get(column.name) or plan.as_target(column, 'target.')} AS {identifier(column.name)}"
+            for column in plan.target.columns
+            if column.name in self._set or column.name in known
         )
         row_id = f"target.{row_id_name(plan.table.columns)} AS {row_id_name(plan.target.columns)}"
         return (

@@ -108,7 +108,7 @@ class MergeSource:
     @property
     def columns(self) -> tuple[ColumnDef, ...]:
         """The columns of the table that the source rows have. All are nullable: constraints are not checked yet."""
-        return tuple(replace(one, nullable=True) for one in self._given)
+        return tuple(replace(column, nullable=True) for column in self._given)
 
     def become_rows_of(self, table: TableDef) -> list[ColumnDef]:
         """Cast the source rows to the columns of a table that they have; return those columns.
@@ -122,10 +122,10 @@ class MergeSource:
         self.number = beside("__ducklake_orch_number", table.columns)
         projection(con, table, source_columns(con, source))
         given = {folded(name): name for name, _ in self.types}
-        columns = [one for one in table.columns if folded(one.name) in given]
+        columns = [column for column in table.columns if folded(column.name) in given]
         values = (
-            f"CAST({identifier(given[folded(one.name)])} AS {duckdb_type(one)}) AS {identifier(one.name)}"
-            for one in columns
+            f"CAST({identifier(given[folded(column.name)])} AS {duckdb_type(column)}) AS {identifier(column.name)}"
+            for column in columns
         )
         numbered = f"SELECT {', '.join(values)}, row_number() OVER () AS {self.number} FROM {source}"
         try:

@@ -106,9 +106,9 @@ class _Replacement:
     def _kept(self, queries: Sequence[FileQuery]) -> list[NewFile]:
         con, target, write_id = self.search.con, self.change.target, self.write.write_id
         with self.search.working("Writing what stays"):
-            if self.workers and self.workers.are_worth([one.file for one in queries]):
+            if self.workers and self.workers.are_worth([query.file for query in queries]):
                 return self.workers.write(con, target, queries, [Hits.LENT], write_id, beside=self.change.files)
-            return write_known_rows(con, target, union_sql([one.sql for one in queries]), write_id)
+            return write_known_rows(con, target, union_sql([query.sql for query in queries]), write_id)
 
 
 def _condition(change: TableChange) -> str:

@@ -110,8 +110,8 @@ class _Attempt:
     def _compared(self, plan: RollbackPlan, con: duckdb.DuckDBPyConnection) -> RollbackResult:
         """Load the changed rows of both snapshots and count differences; equal rows are only copied."""
         columns, same, row_id = plan.table.columns, same_sql(plan.table.columns), row_id_name(plan.table.columns)
-        types = "".join(f", {short(one)} {duckdb_type(one)}" for one in columns)
-        values = "".join(f", {short(one)}" for one in columns)
+        types = "".join(f", {short(column)} {duckdb_type(column)}" for column in columns)
+        values = "".join(f", {short(column)}" for column in columns)
         con.execute(f"CREATE TEMP TABLE {_THEN} (row_id BIGINT{types})")
         for query in _rows(con, plan, plan.then):
             con.execute(f"INSERT INTO {_THEN} SELECT row_id{values} FROM ({query})")
@@ -188,11 +188,13 @@ def _insert(con: duckdb.DuckDBPyConnection, into: str, rows: object, query: str)
 
 def _arrived(columns: Sequence[ColumnDef]) -> str:
     """Return the SQL that casts inlined rows, which arrive through Arrow, to the table's types."""
-    return "".join(f", CAST({identifier(one.name)} AS {duckdb_type(one)}) AS {short(one)}" for one in columns)
+    return "".join(
+        f", CAST({identifier(column.name)} AS {duckdb_type(column)}) AS {short(column)}" for column in columns
+    )
 
 
 def _named(columns: Sequence[ColumnDef]) -> str:
-    values = ", ".join(f"{short(one)} AS {identifier(one.name)}" for one in columns)
+    values = ", ".join(f"{short(column)} AS {identifier(column.name)}" for column in columns)
     return f"(SELECT {values}, row_id AS {row_id_name(columns)} FROM {_THEN})"
 
 

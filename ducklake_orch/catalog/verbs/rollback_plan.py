@@ -104,7 +104,9 @@ def plan_rollback(metadata: Metadata, name: TableName, to_snapshot: int) -> Roll
         kept=kept,
         inlined_then=tuple(inlined_then.values()),
         inlined_now=inlined_now,
-        mappings=name_mappings(metadata, {one.mapping_id for one in (*back, *gone) if one.mapping_id is not None}),
+        mappings=name_mappings(
+            metadata, {data_file.mapping_id for data_file in (*back, *gone) if data_file.mapping_id is not None}
+        ),
     )
 
 
@@ -132,9 +134,9 @@ def _check_snapshot(metadata: Metadata, table: TableDef, wanted: int, latest: in
 def _same(then: DataFile, now: DataFile, at: int) -> bool:
     """Return whether a file has the same rows at both snapshots; comparing deletions is enough, as none is undone."""
     return (
-        [one.delete_file_id for one in then.deletes] == [one.delete_file_id for one in now.deletes]
+        [delete.delete_file_id for delete in then.deletes] == [delete.delete_file_id for delete in now.deletes]
         and then.inlined_deletes == now.inlined_deletes
-        and not any(one.later for one in then.deletes)
+        and not any(delete.later for delete in then.deletes)
         and (now.partial_max is None or now.partial_max <= at)
     )
 
@@ -148,7 +150,7 @@ def _inlined(history: TableHistory, at: int) -> "tuple[dict[str, pa.Table], dict
     found: list[dict[str, pa.Table]] = []
     for condition in (ended, come):
         queries = inlined_versions(history, columns, condition)
-        tables = {one.table: f"SELECT {values}, {one.row_id} FROM ({one.sql})" for one in queries}
+        tables = {query.table: f"SELECT {values}, {query.row_id} FROM ({query.sql})" for query in queries}
         read = {name: travelled(history.metadata.con, sql) for name, sql in tables.items()}
         found.append({name: rows for name, rows in read.items() if len(rows)})
     return found[0], found[1]

@@ -246,11 +246,11 @@ class _Changer:
         with search.working("Writing changed rows"):
             queries = search.kept(plan, losses) + verb.changed(plan, losses, search.hits)
             known, files = verb.changed_inlined(plan, search.hits), list[NewFile]()
-            if self._workers and verb.travels and self._workers.are_worth([one.file for one in queries]):
+            if self._workers and verb.travels and self._workers.are_worth([query.file for query in queries]):
                 self.engine = self._workers.engine
                 files = self._workers.write(search.con, plan.target, queries, [Hits.LENT, *verb.lent], write_id)
             else:
-                known += [one.sql for one in queries]
+                known += [query.sql for query in queries]
             files += write_known_rows(search.con, plan.target, union_sql(known), write_id) if known else []
             added = verb.added(plan, search.hits)
             return files + (write_files(search.con, plan.target, union_sql(added), write_id) if added else [])

@@ -67,9 +67,9 @@ class _Update:
             refuse_changing(metadata.con, parse_predicate(metadata.con, self.where, table.columns))
         self._values = parse_set(metadata, table, self._set)
         # Functions such as `now()` must return the same value for all rows.
-        self.travels = not any(changing_function(metadata.con, one) for one in self._values.values())
+        self.travels = not any(changing_function(metadata.con, value) for value in self._values.values())
         # A second run would change values again if they are computed from columns.
-        self.replays = not self.travels or any(one.columns for one in self._values.values())
+        self.replays = not self.travels or any(value.columns for value in self._values.values())
         return table
 
     def changed(self, plan: RowPlan, losses: Losses, hits: Hits) -> list[FileQuery]:
@@ -88,10 +88,10 @@ class _Update:
 
     def _select(self, plan: RowPlan, rows: str) -> str:
         values = ", ".join(
-            f"{set_sql(self._values[folded(one.name)], duckdb_type(one))} AS {identifier(one.name)}"
-            if folded(one.name) in self._values
-            else identifier(one.name)
-            for one in plan.table.columns
+            f"{set_sql(self._values[folded(column.name)], duckdb_type(column))} AS {identifier(column.name)}"
+            if folded(column.name) in self._values
+            else identifier(column.name)
+            for column in plan.table.columns
         )
         return f"SELECT {values}, {row_id_name(plan.table.columns)} FROM {rows}"
 
@@ -104,7 +104,7 @@ class _Update:
 
 def parse_set(metadata: Metadata, table: TableDef, given: Mapping[str, str]) -> dict[str, Predicate]:
     """Parse the expressions of `set`; return them by column name in lower case."""
-    names = {folded(one.name): one.name for one in table.columns}
+    names = {folded(column.name): column.name for column in table.columns}
     for name in given:
         if folded(name) not in names:
             raise ObjectNotFoundError(

@@ -325,7 +325,10 @@ class _Writer:
         if written.few is None or not done.rows_added:
             return result
         rows = sum(file.record_count for file in written.as_files)
-        kept = [replace(one, files=0, bytes=0) for one in partitions_written(table, written.as_files)]
+        kept = [
+            replace(partition_written, files=0, bytes=0)
+            for partition_written in partitions_written(table, written.as_files)
+        ]
         return replace(result, rows_written=rows, partitions=kept)
 
 
@@ -335,7 +338,7 @@ def _check_partitioned(table: TableDef) -> None:
     A bucket is a hash of its rows' keys, so replacing all rows of a bucket is never what a caller means.
     """
     fields = table.partition.fields if table.partition else ()
-    if all(one.transform.startswith("bucket(") for one in fields):
+    if all(field.transform.startswith("bucket(") for field in fields):
         how = "only in buckets" if fields else "not at all"
         raise ConfigError(
             f"Mode `overwrite_partitions`: table `{table}` is partitioned {how}.",

@@ -146,7 +146,9 @@ def explain(error: duckdb.Error, table: TableDef) -> DataError | None:
         return DataError(f"Column `{column}` of table `{table}` takes no NULL, and the data have one.")
     if _FILE_MARK in message:
         column = message.partition(_FILE_MARK)[2]
-        types = " ".join(leaf.type for one in table.columns if one.name == column for leaf in one.leaves())
+        types = " ".join(
+            leaf.type for column_def in table.columns if column_def.name == column for leaf in column_def.leaves()
+        )
         reason, remedy = next(why for kind, why in _WHY.items() if kind in types)
         return DataError(
             f"Column `{column}` of table `{table}`: {reason} has no place in a Parquet file.", remedy=remedy

@@ -45,7 +45,7 @@ def write_delete_files(
     con: duckdb.DuckDBPyConnection, table: TableDef, write_id: str, losses: Sequence[Loss]
 ) -> list[NewDeleteFile]:
     """Write a delete file for each data file, in the same order."""
-    return [write_delete_file(con, table, write_id, one.file, one.inlined, new=one.new) for one in losses]
+    return [write_delete_file(con, table, write_id, loss.file, loss.inlined, new=loss.new) for loss in losses]
 
 
 def write_delete_file(
@@ -70,10 +70,10 @@ def write_delete_file(
         end: The snapshot that retires the data file, if any.
     """
     parts = [new] if new else []
-    for one in file.deletes:
+    for delete in file.deletes:
         known = f"SELECT NULL::BIGINT AS {SNAPSHOT_ID} WHERE false UNION ALL BY NAME"
-        source = f"({known} FROM {parquet_sql(one.path, one.encryption_key)})"
-        parts.append(f"SELECT pos, coalesce({SNAPSHOT_ID}, {one.begin_snapshot})::BIGINT FROM {source}")
+        source = f"({known} FROM {parquet_sql(delete.path, delete.encryption_key)})"
+        parts.append(f"SELECT pos, coalesce({SNAPSHOT_ID}, {delete.begin_snapshot})::BIGINT FROM {source}")
     if inlined:
         values = ", ".join(f"({position}::BIGINT, {snapshot}::BIGINT)" for position, snapshot in inlined)
         parts.append(f"SELECT * FROM (VALUES {values})")

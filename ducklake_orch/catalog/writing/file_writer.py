@@ -146,7 +146,7 @@ def write_versions(
     folder = table.folder
     if table.options.get("hive_file_pattern") != "false":
         encoded = con.execute(
-            f"SELECT {', '.join(f'url_encode({literal(one)})' for one in values) or 'NULL'}"
+            f"SELECT {', '.join(f'url_encode({literal(value)})' for value in values) or 'NULL'}"
         ).fetchall()
         for key, text in zip(partition_keys(table), encoded[0], strict=False):
             folder += key.folder_of(text)
@@ -298,4 +298,4 @@ def _geometry(values: Mapping[str, str]) -> str:
     axes = [f"{axis}{end}" for axis in "xyzm" for end in ("min", "max")]
     box = {axis: float(values[f"bbox_{axis}"]) if f"bbox_{axis}" in values else None for axis in axes}
     kinds = values.get("geo_types", "[]")[1:-1]
-    return json.dumps({"bbox": box, "types": [one.strip() for one in kinds.split(",") if one.strip()]})
+    return json.dumps({"bbox": box, "types": [part.strip() for part in kinds.split(",") if part.strip()]})

@@ -90,11 +90,11 @@ def few_rows(
     try:
         with tempfile.TemporaryDirectory() as folder:
             files = write_files(con, replace(table, folder=f"{folder}/", data_path=f"{folder}/"), _FEW, "few")
-        named = ((one.type, identifier(one.name)) for one in table.columns)
+        named = ((column.type, identifier(column.name)) for column in table.columns)
         texts = ", ".join(f"{dialect.inlined_text(kind, name)} AS {name}" for kind, name in named)
         ordinal = beside("ordinal", table.columns)
         rows = con.execute(f"SELECT row_number() OVER () - 1 AS {ordinal}, {texts} FROM {_FEW}").to_arrow_table()
     finally:
         con.execute(f"DROP TABLE {_FEW}")
-    types = dict.fromkeys((one.name for one in table.columns), "VARCHAR")
+    types = dict.fromkeys((column.name for column in table.columns), "VARCHAR")
     return FewRows(Relation({ordinal: "BIGINT"} | types, [()] * len(rows), rows), ordinal, tuple(files))

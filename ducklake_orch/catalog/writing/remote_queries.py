@@ -125,12 +125,12 @@ def _staged(con: duckdb.DuckDBPyConnection, table: TableDef, lent: Lent, write_i
 def staged_sql(con: duckdb.DuckDBPyConnection, columns: tuple[ColumnDef, ...], files: Sequence[NewFile]) -> str:
     """Return the query for the rows of staged files."""
     if not files:
-        values = (f"CAST(NULL AS {duckdb_type(one)}) AS {identifier(one.name)}" for one in columns)
+        values = (f"CAST(NULL AS {duckdb_type(column)}) AS {identifier(column.name)}" for column in columns)
         return f"SELECT {', '.join(values)} WHERE false"
     found = read_columns(con, [file.path for file in files])
     parts = []
     for path in found:
         stored = stored_columns(columns, found[path], None, path)
-        values = (f"{value_sql(one)} AS {identifier(one.column.name)}" for one in stored)
+        values = (f"{value_sql(column)} AS {identifier(column.column.name)}" for column in stored)
         parts.append(f"SELECT {', '.join(values)} FROM {parquet_sql(path)} AS {renamed(found[path])}")
     return " UNION ALL ".join(parts)

@@ -133,7 +133,7 @@ def check_layout(
     if partition_by is not None:
         wanted = [(key.transform, key.column) for key in partition_transforms(partition_by, types)]
         fields = table.partition.fields if table.partition else ()
-        actual = [(one.transform, table.column(one.column_id).name) for one in fields]
+        actual = [(field.transform, table.column(field.column_id).name) for field in fields]
         if wanted != actual:
             shown = ", ".join(f"{transform}({column})" for transform, column in actual) or "nothing"
             raise ConfigError(

@@ -57,7 +57,9 @@ def add_default(world: World, table: Table) -> None:
 
 def set_default(world: World, table: Table) -> None:
     """SET DEFAULT, for future rows."""
-    column = world.rng.choice([one for one in extra_columns(table) if _default_of(one.type) is not None])
+    column = world.rng.choice(
+        [extra_column for extra_column in extra_columns(table) if _default_of(extra_column.type) is not None]
+    )
     value = _default_of(column.type)
     sql = f"{_alter(table)} ALTER COLUMN {identifier(column.name)} SET DEFAULT {literal(value)}"
     world.run(sql, table=table.with_changed(column.name, replace(column, default=value), lambda one: one))
@@ -141,7 +143,7 @@ def rename_field(world: World, table: Table) -> None:
 
 def set_partitioned(world: World, table: Table) -> None:
     """SET PARTITIONED BY another spec."""
-    partition(world, table, world.rng.choice([one for one in SPECS if one not in ("none", table.spec)]))
+    partition(world, table, world.rng.choice([spec for spec in SPECS if spec not in ("none", table.spec)]))
 
 
 def partition(world: World, table: Table, spec: str) -> None:

@@ -22,7 +22,7 @@ class Condition:
 
 def condition(rng: Random, table: Table) -> Condition:
     """Return a condition on one or two columns."""
-    comparable = [one for one in table.columns if one.type not in (Scalar("GEOMETRY"), Scalar("VARIANT"))]
+    comparable = [column for column in table.columns if column.type not in (Scalar("GEOMETRY"), Scalar("VARIANT"))]
     first, second = (rng.choice(comparable) for _ in range(2))
     parts = []
     for column in (first, second):

@@ -65,7 +65,7 @@ def expire(world: World, table: Table) -> None:
 
 def _refuse_scattered(world: World, table: Table) -> None:
     """Refuse a table with files of one partition in several folders (after RENAME of a key): an INTERNAL error."""
-    found = {(one.code, one.table) for one in world.lake.fsck().findings}
+    found = {(finding.code, finding.table) for finding in world.lake.fsck().findings}
     if ("scattered-partition", f"main.{table.name}") in found:
         raise Refused
 

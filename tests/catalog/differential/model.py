@@ -40,7 +40,7 @@ class Table:
     @property
     def types(self) -> list[tuple[str, Type]]:
         """The name and type of each column."""
-        return [(one.name, one.type) for one in self.columns]
+        return [(column.name, column.type) for column in self.columns]
 
     def index(self, name: str) -> int:
         """Return the position of a column."""

@@ -139,7 +139,7 @@ def _judge_expectation(
 ) -> bool:
     """Return whether a replacement that expects a snapshot may run; if not, check that it is refused."""
     then = world.model.at(at).get(table.name)
-    retained = {one.snapshot_id for one in world.lake.snapshots()}
+    retained = {snapshot.snapshot_id for snapshot in world.lake.snapshots()}
     if not retained.issuperset(range(at, max(retained))):
         del arguments["expect_snapshot"]  # the catalog no longer tells what the expired snapshots did
         return True

@@ -97,8 +97,8 @@ class Oracle:
 def _without_variant(kind: Type, values: Sequence[Value]) -> tuple[Type, Sequence[Value]]:
     if kind != Scalar("VARIANT"):
         return kind, values
-    inner = next((one.type for one in values if isinstance(one, Typed)), Scalar("VARCHAR"))
-    return inner, [one.value if isinstance(one, Typed) else None for one in values]
+    inner = next((value.type for value in values if isinstance(value, Typed)), Scalar("VARCHAR"))
+    return inner, [value.value if isinstance(value, Typed) else None for value in values]
 
 
 def _source(columns: Columns, rows: Mapping[int, Sequence[Value]]) -> str:

@@ -63,7 +63,7 @@ class PlanReader:
     def rows(self, table: Table, *, at: int, where: str | None = None) -> Rows:
         con, plan = self._metadata.con, plan_scan(self._metadata, self._table(table, at), at, where=where)
         self.files = len(plan.files)
-        sources = [*(file_sql(con, plan, file) for file in plan.files), *(one.sql for one in plan.inlined)]
+        sources = [*(file_sql(con, plan, file) for file in plan.files), *(rows.sql for rows in plan.inlined)]
         condition = f" WHERE {plan.where.sql}" if plan.where else ""
         values = ", ".join(sql_text(identifier(name), kind) for name, kind in table.types)
         found: Rows = Counter()
@@ -93,7 +93,7 @@ class PlanReader:
         versions = self._metadata.table_sql("ducklake_schema_versions")
         found = self._table(table, at)
         known = self._metadata.rows(f"SELECT schema_version FROM {versions} WHERE table_id = {found.table_id}")
-        return not {one.schema_version for one in found.inlined} <= {int(row[0]) for row in known}
+        return not {inlined_table.schema_version for inlined_table in found.inlined} <= {int(row[0]) for row in known}
 
     def _table(self, table: Table, at: int) -> TableDef:
         if (table.name, at) not in self._tables:

@@ -50,7 +50,9 @@ def merge(world: World, table: Table) -> None:
     after = table.without(set(table.rows) - set(kept))
     after = {"update": after.plus(matched), "delete": after.without(matched), "keep": after}[how]
     after = after.plus(new) if insert else after
-    data = world.oracle.arrow([(one.name, one.type) for one in table.columns], [*matched.values(), *new.values()])
+    data = world.oracle.arrow(
+        [(column.name, column.type) for column in table.columns], [*matched.values(), *new.values()]
+    )
     arguments: dict[str, Any] = {"when_matched": how, "when_not_matched": "insert" if insert else "ignore"}
     arguments["when_not_matched_by_source"] = "delete" if by_source else "keep"
     world.log.append(f"merge {table.name} {arguments}: {sorted(matched)} {sorted(new)}")

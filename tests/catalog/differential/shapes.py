@@ -100,7 +100,7 @@ def keys(table: Table, spec: str | None = None) -> list[Key]:
 def family(spec: str) -> str:
     """Return the family of a partition spec: the kinds of its transforms."""
     kinds = {key.transform.partition("(")[0] for key in SPECS[spec]}
-    found = {"identity" if one == "identity" else "bucket" if one == "bucket" else "time" for one in kinds}
+    found = {"identity" if kind == "identity" else "bucket" if kind == "bucket" else "time" for kind in kinds}
     return " + ".join(sorted(found)) or "none"
 
 

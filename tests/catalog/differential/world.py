@@ -83,7 +83,7 @@ class World:
         latest = result.lake["latest_snapshot"]
         assert latest is not None
         self.settle(latest, table)
-        if any(_WRITES.match(one) for one in statements):
+        if any(_WRITES.match(statement) for statement in statements):
             self.mend()
 
     def _program(self, table: Table | None, *, alters: bool) -> DuckLake:
@@ -102,8 +102,8 @@ class World:
     def mend(self) -> None:
         """Restore by fsck the bounds that the engine has dropped (F9, F10, F13), before it sets narrower ones."""
         report = self.lake.fsck(repair=True)
-        errors = [one for one in (*report.repaired, *report.findings) if one.severity == "error"]
-        assert {one.code for one in errors} <= LEFT_BEHIND, "\n".join(map(str, errors))
+        errors = [finding for finding in (*report.repaired, *report.findings) if finding.severity == "error"]
+        assert {error.code for error in errors} <= LEFT_BEHIND, "\n".join(map(str, errors))
         if report.repair_snapshot is not None:
             self.changed |= dict.fromkeys(self.model.tables, report.repair_snapshot)
             self.settle(report.repair_snapshot, None)
@@ -153,8 +153,8 @@ class World:
     def _pool(self, column: Column, many: int, is_key: bool, plain: bool) -> list[Value]:
         values = list(self.values(column.type))
         if is_key and column.type == Scalar("VARCHAR"):
-            texts = [one for one in values if isinstance(one, str) and len(one) < _LONG]
-            values = [one for one in texts if not plain or _PLAIN.fullmatch(one)]
+            texts = [value for value in values if isinstance(value, str) and len(value) < _LONG]
+            values = [text for text in texts if not plain or _PLAIN.fullmatch(text)]
         if column.type == Scalar("VARIANT"):  # of one type, because an Arrow column has one type
             one = self.rng.choice(values)
             values = [v for v in values if isinstance(v, Typed) and isinstance(one, Typed) and v.type == one.type]

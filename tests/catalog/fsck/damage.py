@@ -58,7 +58,7 @@ def path_of(lake: DuckLake, file_id: int, kind: str = "data", table: str = "t") 
 
 
 def found(report: FsckReport) -> list[tuple[str, str | None, str | None]]:
-    return [(one.code, one.table, one.file) for one in report.findings]
+    return [(finding.code, finding.table, finding.file) for finding in report.findings]
 
 
 def refused(lake: DuckLake, sql: str) -> str:
@@ -74,4 +74,4 @@ def repaired(lake: DuckLake, **modes: Any) -> Sequence[tuple[str, str | None, st
     """Repair a lake, which is whole afterwards; return what was found before."""
     report = lake.fsck(repair=True, **modes)
     assert report.findings == [], str(report)
-    return [(one.code, one.table, one.file) for one in report.repaired]
+    return [(finding.code, finding.table, finding.file) for finding in report.repaired]

@@ -38,7 +38,7 @@ def test_a_live_file_that_was_ended(numbers: DuckLake) -> None:
 def test_an_inlined_row_that_was_ended(numbers: DuckLake) -> None:
     damage(numbers, "UPDATE ducklake_inlined_data_1_1 SET end_snapshot = 4")
     assert value(numbers, "SELECT count(*) FROM t WHERE i = 1000") == 0
-    assert [one.code for one in numbers.fsck().findings] == ["ended-without-change"]
+    assert [finding.code for finding in numbers.fsck().findings] == ["ended-without-change"]
 
 
 def test_a_delete_file_that_was_removed(numbers: DuckLake) -> None:

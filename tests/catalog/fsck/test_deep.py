@@ -57,11 +57,11 @@ class TestFilesThatCannotBeRead:
         Path(path).unlink()
         Path(deletes).unlink()
         assert [one[0] for one in deep(numbers)] == ["missing-file", "missing-old-file"]
-        assert {one.severity for one in numbers.fsck(storage=True).findings} == {"error"}
+        assert {finding.severity for finding in numbers.fsck(storage=True).findings} == {"error"}
         assert value(numbers, "SELECT count(*) FROM t") == 0
         assert "No such file" in refused(numbers, "SELECT sum(i) FROM t AT (VERSION => 2)")
         damage(numbers, "DELETE FROM ducklake_snapshot WHERE snapshot_id IN (1, 2)")
-        assert {(one.code, one.severity) for one in numbers.fsck(deep=True).findings} >= {
+        assert {(finding.code, finding.severity) for finding in numbers.fsck(deep=True).findings} >= {
             ("missing-expired-file", "info")
         }
 
@@ -131,7 +131,7 @@ class TestFieldIds:
         assert own.fsck(deep=True).findings == []
         for n, (kind, sql, ids, _) in enumerate(columns):
             replace(own, n, f"SELECT {sql}::{kind} AS c0 FROM range(50)", f"{{c0: {ids}}}", table=f"t{n}")
-        assert [(one.code, one.table, one.detail) for one in own.fsck(deep=True).findings] == [
+        assert [(finding.code, finding.table, finding.detail) for finding in own.fsck(deep=True).findings] == [
             ("nested-column-without-field-id", f"main.t{n}", f"inside {inside}")
             for n, (*_, inside) in enumerate(columns)
         ]
@@ -183,7 +183,7 @@ class TestFieldIds:
         own.execute([create, add]).raise_for_error()
         assert deep(own) == []
         damage(own, "UPDATE ducklake_file_column_stats SET min_value = '10', max_value = '10' WHERE min_value = '9'")
-        details = {one.code: one.detail for one in own.fsck(deep=True).findings}
+        details = {finding.code: finding.detail for finding in own.fsck(deep=True).findings}
         assert details["file-bounds-exclude-values"] == "column x: from 10 to 10, really from 9 to 9"
 
 
@@ -400,9 +400,9 @@ class TestFilesInTheWrongPlace:
         report = own.fsck(deep=True, repair=True)
         assert {"misplaced-file", "file-bounds-exclude-values"} <= set(report.counts)
         assert (report.repaired, report.repair_snapshot) == ([], None)
-        assert not any(one.repairable for one in report.findings)
+        assert not any(finding.repairable for finding in report.findings)
         assert "Bring the right file back" in next(
-            one.remedy for one in report.findings if one.code == "file-bounds-exclude-values"
+            finding.remedy for finding in report.findings if finding.code == "file-bounds-exclude-values"
         )
         assert meta(own, f"{facts} ducklake_data_file") == before
         for path, content in zip(paths, contents, strict=True):

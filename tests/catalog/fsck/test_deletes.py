@@ -165,7 +165,7 @@ class TestByHand:
         path = path_of(lake, 2, "delete")
         damage(lake, "UPDATE ducklake_delete_file SET data_file_id = 77")
         report = lake.fsck(repair=True)
-        assert [(one.code, one.file) for one in report.repaired] == [("delete-without-data-file", path)]
+        assert [(finding.code, finding.file) for finding in report.repaired] == [("delete-without-data-file", path)]
         # What it deleted is back, which no repair can help.
         assert found(report) == [("deletion-without-delete-file", "main.t", None)]
 

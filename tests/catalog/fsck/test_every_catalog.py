@@ -149,7 +149,7 @@ def test_damage_is_found_and_mended_in_one_snapshot(make_lake: MakeLake, backend
     )
     report = lake.fsck(deep=True, storage=True, repair=True)
     assert report.findings == [], str(report)
-    assert {one.code for one in report.repaired} == {
+    assert {finding.code for finding in report.repaired} == {
         "changes-without-snapshot",
         "unknown-change-token",
         "next-file-id-behind",
@@ -216,10 +216,10 @@ def test_what_no_repair_can_mend_is_found(make_lake: MakeLake, backend: Backend)
         ("main.narrowed", "bounds-beyond-type"),
         ("main.hung", "negative-count"),
     }
-    assert wanted <= {(one.table, one.code) for one in lake.fsck().findings if one.severity == "error"}
+    assert wanted <= {(finding.table, finding.code) for finding in lake.fsck().findings if finding.severity == "error"}
     wanted |= {("main.narrowed", "column-narrower-than-file"), ("main.hung", "delete-file-of-other-data-file")}
     report = lake.fsck(deep=True)
-    assert wanted <= {(one.table, one.code) for one in report.findings if one.severity == "error"}
+    assert wanted <= {(finding.table, finding.code) for finding in report.findings if finding.severity == "error"}
 
 
 @catalogs()
@@ -227,7 +227,7 @@ def test_a_repair_takes_nothing_from_files_that_were_swapped(make_lake: MakeLake
     lake = make_lake()
     lake.write(numbers(1000, 1100), "t", mode="append")
     lake.write(numbers(2000, 2060), "t", mode="append")
-    paths = [Path(one.path) for one in lake.table("t").files()]
+    paths = [Path(file.path) for file in lake.table("t").files()]
     contents = [path.read_bytes() for path in paths]
     before = dump(lake)
     for path, content in zip(paths, reversed(contents), strict=True):
@@ -273,5 +273,5 @@ def test_rows_that_were_put_where_former_columns_are_have_lost_values(make_lake:
     alters.execute(["ALTER TABLE t DROP COLUMN b", "ALTER TABLE t ADD COLUMN d INTEGER"]).raise_for_error()
     inlines.execute("INSERT INTO t VALUES (2, 5)").raise_for_error()
     assert value(inlines, "SELECT list((a, d) ORDER BY a) FROM t") == [(1, None), (2, None)]
-    codes = {one.code: one.detail for one in inlines.fsck().findings}
+    codes = {finding.code: finding.detail for finding in inlines.fsck().findings}
     assert codes["inlined-row-of-former-columns"] == "1 rows in ducklake_inlined_data_1_1, from snapshot 5"

@@ -94,7 +94,7 @@ def test_neither_of_the_file_nor_widened_ones(numbers: DuckLake) -> None:
     assert added(numbers) == 0
     report = numbers.fsck(deep=True, repair=True)
     assert found(report) == [("file-without-statistics", "main.t", path)]
-    assert [one.code for one in report.repaired] == ["table-bounds-exclude-values"]
+    assert [finding.code for finding in report.repaired] == ["table-bounds-exclude-values"]
     assert added(numbers) == 100
 
 

@@ -35,8 +35,8 @@ def test_tables_that_were_left_behind(lake: DuckLake) -> None:
         "CREATE TABLE ducklake_inlined_delete_99 (file_id BIGINT, row_id BIGINT, begin_snapshot BIGINT)",
     )
     findings = lake.fsck().findings
-    assert {(one.code, one.severity) for one in findings} == {("inlined-table-left-behind", "info")}
-    assert sorted(one.detail for one in findings) == [
+    assert {(finding.code, finding.severity) for finding in findings} == {("inlined-table-left-behind", "info")}
+    assert sorted(finding.detail for finding in findings) == [
         "ducklake_inlined_data_1_77 is empty and not registered",
         "ducklake_inlined_data_99_1 is of table 99, which is not there",
         "ducklake_inlined_delete_99 is of table 99, which is not there",

@@ -58,7 +58,7 @@ def test_codes_are_unique_and_in_one_style() -> None:
 
 
 def test_what_is_called_repairable_has_a_repair_and_nothing_else_has() -> None:
-    assert {check.code for check in ALL if check.repairable} == {code for one in REPAIRS for code in one.codes}
+    assert {check.code for check in ALL if check.repairable} == {code for repair in REPAIRS for code in repair.codes}
 
 
 def test_every_code_is_tested() -> None:
@@ -70,8 +70,8 @@ def test_the_documentation_says_of_every_code_what_the_code_says() -> None:
     modes = {**dict.fromkeys(map(_code, PRESENCE), "deep, storage"), **dict.fromkeys(map(_code, DEEP), "deep")}
     modes |= dict.fromkeys(map(_code, [*FORMAT, *CATALOG]), "")
     expected = [
-        f"| `{one.code}` | {one.severity} | {modes.get(one.code, 'storage')} | {one.effect} | {one.remedy} |"
-        for one in ALL
+        f"| `{check.code}` | {check.severity} | {modes.get(check.code, 'storage')} | {check.effect} | {check.remedy} |"
+        for check in ALL
     ]
     table = PAGE.read_text().partition("## All codes")[2]
     lines = [line for line in table.splitlines() if line.startswith("| `")]

@@ -71,9 +71,9 @@ def test_changes_that_the_engine_cannot_read_are_removed(lake: DuckLake) -> None
     for snapshot, changes in enumerate(UNREADABLE):
         damage(lake, f"UPDATE ducklake_snapshot_changes SET changes_made = '{changes}' WHERE snapshot_id = {snapshot}")
     report = lake.fsck(repair=True)
-    assert [one.code for one in report.repaired] == ["unknown-change-token"] * len(UNREADABLE)
+    assert [finding.code for finding in report.repaired] == ["unknown-change-token"] * len(UNREADABLE)
     # What these snapshots did, nothing tells any more.
-    assert {one.code for one in report.findings} <= {"begun-without-change", "ended-without-change"}
+    assert {finding.code for finding in report.findings} <= {"begun-without-change", "ended-without-change"}
     assert value(lake, "SELECT count(*) FROM ducklake_snapshots('lake')") == 16
 
 

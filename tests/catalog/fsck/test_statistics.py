@@ -117,7 +117,9 @@ class TestBoundsOfATable:
                 "CALL ducklake_rewrite_data_files('lake', delete_threshold => 0.1)",
             ]
         ).raise_for_error()
-        assert [(one.code, one.table) for one in own.fsck().findings] == [("table-bounds-forgotten", "main.t")]
+        assert [(finding.code, finding.table) for finding in own.fsck().findings] == [
+            ("table-bounds-forgotten", "main.t")
+        ]
         rows(own, "INSERT INTO t SELECT 200, 'z' FROM range(50)")
         assert value(own, "SELECT count(*) FROM t WHERE s = 'n'") == 0
         assert [one[0] for one in repaired(own, deep=True)] == [
@@ -216,7 +218,7 @@ class TestStatisticsOfFiles:
         assert found(own.fsck()) == []
         own.execute(f"INSERT INTO t SELECT {last}::{wide} FROM range(20)").raise_for_error()
         damage(own, f"UPDATE ducklake_file_column_stats SET max_value = '{beyond}' WHERE data_file_id = 1")
-        codes = {one.code: one.file for one in own.fsck().findings}
+        codes = {finding.code: finding.file for finding in own.fsck().findings}
         assert codes["bounds-beyond-type"] == path_of(own, 1)
 
     def test_a_least_value_above_the_greatest_hides_the_file(self, lake: DuckLake) -> None:

@@ -38,8 +38,12 @@ def test_stray_files_are_listed_with_the_write_that_left_them(numbers: DuckLake)
     for name in strays:
         (folder / name).write_bytes(b"")
     report = numbers.fsck(storage=True, repair=True)
-    assert {(one.code, one.severity, one.table) for one in report.findings} == {("stray-file", "info", "main.t")}
-    assert {one.file: one.detail for one in report.findings} == {str(folder / name): strays[name] for name in strays}
+    assert {(finding.code, finding.severity, finding.table) for finding in report.findings} == {
+        ("stray-file", "info", "main.t")
+    }
+    assert {finding.file: finding.detail for finding in report.findings} == {
+        str(folder / name): strays[name] for name in strays
+    }
     assert report.ok
     assert all((folder / name).exists() for name in strays)
 
@@ -72,7 +76,7 @@ def test_files_below_a_path_that_is_a_url_are_neither_missing_nor_stray(tmp_path
         con.execute("CREATE TABLE lake.t AS SELECT range AS i FROM range(100)")
         con.execute("DELETE FROM lake.t WHERE i < 3")
     lake = DuckLake.from_url("lake", catalog=f"sqlite:///{catalog}", storage=str(files))
-    assert {one.code for one in lake.fsck(storage=True, deep=True).findings} == {"odd-data-path"}
+    assert {finding.code for finding in lake.fsck(storage=True, deep=True).findings} == {"odd-data-path"}
     assert plan_orphans(lake.config, datetime.now(UTC) + timedelta(days=1)) == Orphans()
 
 

@@ -86,10 +86,12 @@ class SparkChecker(Checker):
         return seen
 
     def _read(self, session: SparkSession, engine: _Engine, table: Table, at: int, *, look: str) -> _Read:
-        columns = [one.name for one in table.columns if is_read(one.type, engine)]
+        columns = [column.name for column in table.columns if is_read(column.type, engine)]
         asked = columns
         if self._rng.random() < 0.2:  # whatever DuckDB then has to read for Spark
-            asked = [one.name for one in table.columns if engine == "duckdb" or one.type != Scalar("TIMESTAMP_MS")]
+            asked = [
+                column.name for column in table.columns if engine == "duckdb" or column.type != Scalar("TIMESTAMP_MS")
+            ]
         filtered = "WHERE" in look or self._rng.random() < 0.2
         where = condition(self._rng, table.only(asked)) if filtered else None
         some = matching(self._oracle, table, where) if where else set(table.rows)
@@ -102,7 +104,7 @@ class SparkChecker(Checker):
             if "VARIANT" not in str(error):
                 raise
             # Some files are for DuckDB to read, which cannot hand it over.
-            columns = [one.name for one in table.columns if one.name in columns and one.type != _VARIANT]
+            columns = [column.name for column in table.columns if column.name in columns and column.type != _VARIANT]
             frame = self._lake.read(table.name, session, columns=columns, **ask)
         found = table.only(columns)
         wanted = expected(self._oracle, self._with_json(found), some)

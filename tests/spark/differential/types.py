@@ -49,7 +49,10 @@ _FIRST = FLAT[: KEY_COLUMNS + 1]
 PLAIN = Shape(
     "plain",
     (
-        *(Column(one.name, Scalar("VARCHAR") if one.type == Scalar("UUID") else one.type) for one in _FIRST),
+        *(
+            Column(column.name, Scalar("VARCHAR") if column.type == Scalar("UUID") else column.type)
+            for column in _FIRST
+        ),
         Column("st", _STRUCT),
         *(Column(f"c{n}", Scalar(name)) for n, name in enumerate(_TYPES)),
     ),
@@ -59,7 +62,7 @@ PLAIN = Shape(
 
 def goals(shape: Shape) -> set[Cell]:
     """Return what is to be covered because of Spark: writers, and time zones."""
-    types = {type_label(one.type) for one in shape.columns if as_written(one.type) is not None}
+    types = {type_label(column.type) for column in shape.columns if as_written(column.type) is not None}
     modes = ("append", "overwrite", "overwrite_partitions", "replace_where")
     cells = product(writer=["spark duckdb"], reader=READERS, mode=modes, family={family(spec) for spec in SPECS})
     cells |= product(writer=["spark duckdb"], type=types)
