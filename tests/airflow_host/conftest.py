@@ -4,11 +4,13 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.airflow_connections import Connect
 
 # Airflow reads these when it is imported, and makes its home then.
 _HOME = tempfile.mkdtemp(prefix="airflow-home-")
@@ -21,8 +23,6 @@ os.environ.update(
     AIRFLOW__LOGGING__LOGGING_LEVEL="INFO",
 )
 Path(_HOME, "dags").mkdir()
-
-Connect = Callable[..., str]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

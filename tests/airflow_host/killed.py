@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from ducklake_orch.airflow import DuckLakeExecuteOperator, DuckLakeWriteOperator
-from tests.airflow_host.test_write import execute
+from tests.support.airflow_tasks import execute
 
 _REPOSITORY = Path(__file__).parents[2]
 

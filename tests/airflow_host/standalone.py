@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.servers.base import free_port
-from tests.servers.waiting import waiting
+from tests.support.waiting import waiting
 
 
 class Standalone:

@@ -8,8 +8,8 @@ import pandas as pd
 import pyarrow as pa
 from airflow.sdk import DAG, task
 
-from tests.airflow_host.runs import run, states
-from tests.airflow_host.test_write import stored
+from tests.support.airflow_runs import run, states
+from tests.support.airflow_tasks import stored
 
 if TYPE_CHECKING:
     from polars import DataFrame

@@ -9,7 +9,7 @@ import pytest
 from airflow.sdk import DAG
 
 from ducklake_orch.airflow import DuckLakeHook, DuckLakeWriteOperator
-from tests.airflow_host.runs import run, states
+from tests.support.airflow_runs import run, states
 
 pytest.importorskip("dagster")
 

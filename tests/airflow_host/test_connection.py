@@ -16,9 +16,9 @@ from ducklake_orch.airflow.connection import read_connection
 from ducklake_orch.airflow.get_provider_info import get_provider_info
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.errors import ConfigError
-from tests.airflow_host.conftest import Connect
-from tests.backends import POSTGRES, S3_MEMORY, Backend
-from tests.conftest import CANARY, MakeLake
+from tests.support.airflow_connections import Connect
+from tests.support.backends import POSTGRES, S3_MEMORY, Backend
+from tests.support.lakes import CANARY, MakeLake
 
 SQLITE = {"type": "sqlite", "path": "/data/lake.sqlite"}
 

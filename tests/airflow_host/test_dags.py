@@ -15,8 +15,8 @@ from airflow.sdk import DAG
 
 from ducklake_orch.airflow import DuckLakeHook
 from tests.airflow_host.alone import in_own_process
-from tests.airflow_host.conftest import Connect
-from tests.airflow_host.runs import DagSerialization, bag_of, states, store
+from tests.support.airflow_connections import Connect
+from tests.support.airflow_runs import DagSerialization, bag_of, states, store
 
 FOLDER = Path(__file__).parents[2] / "airflow_dags"
 FILES = sorted(path for path in FOLDER.glob("*.py") if path.stem != "ducklake_shop")

@@ -12,9 +12,9 @@ import pytest
 from ducklake_orch import DuckLake, PostgresCatalog, S3Storage
 from ducklake_orch.airflow.get_provider_info import get_provider_info
 from tests.airflow_host.standalone import Standalone, standalone
-from tests.backends import POSTGRES, S3_MEMORY
-from tests.conftest import CANARY, Servers, catalog_fields, storage_fields
-from tests.servers.waiting import waiting
+from tests.support.backends import POSTGRES, S3_MEMORY
+from tests.support.lakes import CANARY, Servers, catalog_fields, storage_fields
+from tests.support.waiting import waiting
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
 SHIPPED = Path(__file__).parents[2] / "airflow_dags"

@@ -10,8 +10,8 @@ from airflow.sdk import DAG
 
 from ducklake_orch.airflow import DuckLakeExecuteOperator, DuckLakeHook
 from tests.airflow_host.killed import killed_at
-from tests.airflow_host.runs import result, run
-from tests.airflow_host.test_write import execute, stored
+from tests.support.airflow_runs import result, run
+from tests.support.airflow_tasks import execute, stored
 
 
 def test_commands_are_reported_one_by_one(conn_id: str) -> None:

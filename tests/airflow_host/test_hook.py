@@ -25,8 +25,8 @@ from ducklake_orch.errors import (
     ReadOnlyError,
     UnsupportedStatementError,
 )
-from tests.airflow_host.conftest import Connect
-from tests.airflow_host.runs import run, states
+from tests.support.airflow_connections import Connect
+from tests.support.airflow_runs import run, states
 
 
 def ids(hook: DuckLakeHook) -> list[int]:

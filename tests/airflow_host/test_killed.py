@@ -9,8 +9,8 @@ import pytest
 
 from ducklake_orch.airflow import DuckLakeHook, DuckLakeWriteOperator
 from tests.airflow_host.killed import started_write
-from tests.airflow_host.test_write import execute
-from tests.servers.waiting import waiting
+from tests.support.airflow_tasks import execute
+from tests.support.waiting import waiting
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])

@@ -8,8 +8,8 @@ from airflow.sdk import DAG, Asset, task
 
 from ducklake_orch.airflow import DuckLakeHook, DuckLakeWriteOperator, ducklake_asset
 from ducklake_orch.airflow.assets import convert_asset_to_openlineage
-from tests.airflow_host.runs import run, states
-from tests.airflow_host.test_write import execute
+from tests.support.airflow_runs import run, states
+from tests.support.airflow_tasks import execute
 
 pytest.importorskip("airflow.providers.openlineage")
 

@@ -26,9 +26,9 @@ from ducklake_orch.airflow.maintenance_operators import OneOperation
 from ducklake_orch.config.maintenance import MaintenancePolicy
 from ducklake_orch.engine.locks import FileQueue
 from ducklake_orch.errors import MaintenanceRunningError
-from tests.airflow_host.conftest import Connect
-from tests.airflow_host.runs import result, run, states
-from tests.airflow_host.test_write import execute
+from tests.support.airflow_connections import Connect
+from tests.support.airflow_runs import result, run, states
+from tests.support.airflow_tasks import execute
 
 OPERATIONS = ["flush", "rewrite", "merge", "expire", "cleanup", "orphans"]
 

@@ -9,8 +9,8 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import DAG, task
 
 from ducklake_orch.airflow import DuckLakeHook, DuckLakePartitionSensor
-from tests.airflow_host.runs import run, states
-from tests.airflow_host.test_write import day, execute, stored, write
+from tests.support.airflow_runs import run, states
+from tests.support.airflow_tasks import day, execute, stored, write
 
 
 def at(*times: str) -> pa.Table:

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from ducklake_orch.airflow import DuckLakeHook
-from tests.airflow_host.runs import run, states
 from tests.docs.pages import DOCS, README, blocks, is_dag
+from tests.support.airflow_runs import run, states
 
 
 def _run_dags(page: Path, *names: str) -> None:

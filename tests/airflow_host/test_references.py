@@ -9,7 +9,7 @@ from ducklake_orch import MySQLCatalog, PostgresCatalog
 from ducklake_orch.airflow import DuckLakeHook
 from ducklake_orch.airflow.connection import secrets_of
 from ducklake_orch.errors import ConfigError
-from tests.airflow_host.conftest import Connect
+from tests.support.airflow_connections import Connect
 
 SQLITE = {"type": "sqlite", "path": "/data/lake.sqlite"}
 

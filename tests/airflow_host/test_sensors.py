@@ -20,9 +20,9 @@ from ducklake_orch.airflow import (
 )
 from ducklake_orch.airflow.sensors import LakeSensor
 from ducklake_orch.errors import CatalogUnreachableError
-from tests.airflow_host.conftest import Connect
-from tests.airflow_host.runs import DagSerialization, result, run, states
-from tests.airflow_host.test_write import Ti, execute
+from tests.support.airflow_connections import Connect
+from tests.support.airflow_runs import DagSerialization, result, run, states
+from tests.support.airflow_tasks import Ti, execute
 
 
 def append(*numbers: int, day: str = "2024-01-01") -> int:

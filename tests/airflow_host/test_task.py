@@ -11,8 +11,8 @@ from airflow.sdk import DAG, task
 from ducklake_orch.airflow import DuckLakeHook, DuckLakeWriteOperator, read_reference
 from ducklake_orch.errors import ConfigError
 from tests.airflow_host.alone import in_own_process
-from tests.airflow_host.runs import result, run, states
-from tests.airflow_host.test_write import execute
+from tests.support.airflow_runs import result, run, states
+from tests.support.airflow_tasks import execute
 
 
 def stored(table: str, columns: str = "*") -> list[Any]:

@@ -7,7 +7,7 @@ import pytest
 from airflow.sdk import DAG, task
 
 from ducklake_orch.airflow import DuckLakeHook, DuckLakeWriteOperator, ducklake_asset
-from tests.airflow_host.runs import result, run, states
+from tests.support.airflow_runs import result, run, states
 
 
 def produce(name: str, rows: dict[str, int], **options: Any) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from ducklake_orch import DuckLake
-from tests.airflow_host.conftest import Connect
-from tests.backends import POSTGRES
 from tests.benchmarks.bench_connect import INSERT, finish, job_for, start
-from tests.conftest import Servers, catalog_fields
+from tests.support.airflow_connections import Connect
+from tests.support.backends import POSTGRES
+from tests.support.lakes import Servers, catalog_fields
 
 WORKERS, TIMES = 3, 34
 WORKER = """

@@ -8,8 +8,7 @@ import pytest
 
 from ducklake_orch import CommitInfo, DuckLake, errors
 from ducklake_orch.engine.quoting import literal
-from tests.backends import backends
-from tests.catalog.adding import (
+from tests.support.added_files import (
     NESTED,
     NESTED_TYPES,
     local_lake,
@@ -18,8 +17,9 @@ from tests.catalog.adding import (
     table_id,
     write,
 )
-from tests.conftest import MakeLake
-from tests.refusal import refused
+from tests.support.backends import backends
+from tests.support.lakes import MakeLake
+from tests.support.refusals import refused
 
 
 @pytest.fixture

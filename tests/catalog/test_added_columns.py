@@ -13,7 +13,7 @@ import pytest
 
 from ducklake_orch import DuckLake, errors
 from ducklake_orch.engine.quoting import literal
-from tests.catalog.adding import (
+from tests.support.added_files import (
     NESTED,
     NESTED_TYPES,
     catalog,
@@ -27,7 +27,7 @@ from tests.catalog.adding import (
     table_id,
     write,
 )
-from tests.refusal import refused
+from tests.support.refusals import refused
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from ducklake_orch import DuckLake
 from ducklake_orch.errors import ConfigError, FileNotUsableError
-from tests.catalog.adding import local_lake, make, rows, write
+from tests.support.added_files import local_lake, make, rows, write
 
 WIDE = {"a": list(range(5000)), "b": [f"text {n}" for n in range(5000)]}
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake, errors
-from tests.catalog.adding import (
+from tests.support.added_files import (
     copy_out,
     local_lake,
     make,
@@ -17,7 +17,7 @@ from tests.catalog.adding import (
     rows,
     write,
 )
-from tests.refusal import refused
+from tests.support.refusals import refused
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from ducklake_orch import DuckLake, errors
 from ducklake_orch.catalog.metadata import canonical
-from tests.catalog.adding import (
+from tests.support.added_files import (
     Rows,
     catalog,
     local_lake,
@@ -19,7 +19,7 @@ from tests.catalog.adding import (
     rows,
     write,
 )
-from tests.refusal import refused
+from tests.support.refusals import refused
 
 
 @pytest.fixture

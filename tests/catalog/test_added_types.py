@@ -9,14 +9,14 @@ import pytest
 
 from ducklake_orch import DuckLake, errors
 from ducklake_orch.results import WriteResult
-from tests.catalog.adding import (
+from tests.support.added_files import (
     local_lake,
     make,
     rows,
     stats,
     write,
 )
-from tests.refusal import refused
+from tests.support.refusals import refused
 
 
 @pytest.fixture

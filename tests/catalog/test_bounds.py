@@ -10,8 +10,8 @@ import pytest
 from ducklake_orch import DuckLake
 from ducklake_orch.catalog.metadata import ColumnDef, ColumnStats, NewFile
 from ducklake_orch.catalog.parquet import file_stats, summarize
-from tests.backends import catalogs
-from tests.conftest import MakeLake
+from tests.support.backends import catalogs
+from tests.support.lakes import MakeLake
 
 
 def rows(lake: DuckLake, sql: str) -> list[tuple[Any, ...]]:

@@ -11,12 +11,11 @@ import pytest
 
 from ducklake_orch import CommitInfo, DuckLake
 from ducklake_orch.errors import ConfigError, HistoryExpiredError, ObjectNotFoundError, SnapshotNotFoundError
-from tests.backends import LOCAL, SQLITE, Backend, catalogs
-from tests.catalog.table_steps import COMMON, MERGES, UPDATES, State, latest, rows_of, run, state, step
-from tests.conftest import MakeLake
+from tests.support.backends import SQLITE, Backend, catalogs, on_sqlite
+from tests.support.lakes import MakeLake
+from tests.support.table_steps import COMMON, MERGES, UPDATES, State, latest, rows_of, run, state, step
 
 Change = tuple[Any, ...]
-on_sqlite = pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
 
 
 def feed(lake: DuckLake, *ends: int | None, **wanted: Any) -> list[Change]:

@@ -16,17 +16,16 @@ from ducklake_orch.engine.bulk_delete import delete_files
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.errors import ReadOnlyError
-from tests.backends import CATALOGS, LOCAL, POSTGRES, S3_MEMORY, SQLITE, Backend, backends, catalogs
-from tests.catalog.crashing import dies_at
 from tests.catalog.fsck.damage import damage
-from tests.catalog.metadata_dump import dump
-from tests.conftest import MakeLake, Servers
 from tests.servers.refusing import refusing_to_delete
 from tests.servers.s3 import MotoS3
+from tests.support.backends import CATALOGS, LOCAL, POSTGRES, S3_MEMORY, Backend, backends, catalogs, on_sqlite
+from tests.support.fault_points import dies_at
+from tests.support.lakes import MakeLake, Servers
+from tests.support.metadata_dump import dump
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 ODD_NAMES = [*(Backend(catalog, LOCAL) for catalog in CATALOGS), Backend(POSTGRES, S3_MEMORY)]
-on_sqlite = pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
 
 
 def rows(*values: int) -> pa.Table:

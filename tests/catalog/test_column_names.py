@@ -16,10 +16,10 @@ from ducklake_orch.catalog.feed import OWN_COLUMNS
 from ducklake_orch.catalog.metadata import ROW_ID, SNAPSHOT_ID
 from ducklake_orch.catalog.metadata.reserved_names import RESERVED
 from ducklake_orch.engine.quoting import identifier, literal
-from tests.backends import SQLITE, catalogs
-from tests.catalog.internal_names import ALIASES, NAMES, Table, Value, as_rows, distinct, nested, plain, text
-from tests.conftest import MakeLake
-from tests.refusal import refused
+from tests.support.backends import SQLITE, catalogs
+from tests.support.internal_names import ALIASES, NAMES, Table, Value, as_rows, distinct, nested, plain, text
+from tests.support.lakes import MakeLake
+from tests.support.refusals import refused
 
 
 def steps(table: Table) -> Iterator[str]:

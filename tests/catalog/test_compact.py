@@ -1,12 +1,10 @@
 """Compactions move rows and change none: every snapshot, every row id and the change feed stay the same."""
 
 import random
-from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,31 +12,17 @@ import pytest
 from ducklake_orch import CommitInfo, DuckLake
 from ducklake_orch.catalog.lifecycle import Bin, Retention, Way, compact, delete_orphans, expire
 from ducklake_orch.catalog.lifecycle.compaction import Compaction, DuckDBCompactor
-from ducklake_orch.catalog.metadata import Metadata
-from ducklake_orch.catalog.scan import plan_scan
-from ducklake_orch.engine.quoting import TableName, table_name
+from ducklake_orch.engine.quoting import table_name
 from ducklake_orch.errors import ObjectNotFoundError, StatementError, UnsupportedStatementError
-from tests.backends import LOCAL, MYSQL, POSTGRES, SQLITE, Backend, catalogs
-from tests.catalog import plan_reader
-from tests.catalog.crashing import dies_at
-from tests.catalog.metadata_dump import dump
-from tests.catalog.table_steps import COMMON, UPDATES, latest, rows_of, run, state, step
-from tests.conftest import MakeLake
+from tests.support.backends import MYSQL, POSTGRES, SQLITE, Backend, catalogs, on_sqlite
+from tests.support.fault_points import dies_at
+from tests.support.lakes import MakeLake
+from tests.support.metadata_dump import dump
+from tests.support.numbered_rows import wide_rows
+from tests.support.readers_of_the_past import Past, merges, rewrites
+from tests.support.table_steps import COMMON, UPDATES, latest, rows_of, run, state, step
 
-on_sqlite = pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
 FLUSH = "CALL ducklake_flush_inlined_data('lake')"
-
-
-def merges(lake: DuckLake, **policy: Any) -> list[Bin]:
-    """Return the bins of files that maintenance plans to merge."""
-    plan = lake.plan_maintenance({"merge": {"min_files": 2, "engine": "duckdb"} | policy}, ["merge"])
-    return [one for step in plan.operations for one in step.bins]
-
-
-def rewrites(lake: DuckLake) -> list[Bin]:
-    """Return the bins of files to rewrite: all files with a deleted row."""
-    plan = lake.plan_maintenance({"rewrite": {"delete_threshold": 1e-9, "engine": "duckdb"}}, ["rewrite"])
-    return [one for step in plan.operations for one in step.bins]
 
 
 def merge(lake: DuckLake) -> Compaction:
@@ -47,42 +31,6 @@ def merge(lake: DuckLake) -> Compaction:
 
 def rewrite(lake: DuckLake) -> Compaction:
     return compact(lake.config, "rewrite", rewrites(lake))
-
-
-class Past:
-    """The rows of `t` that every reader sees, at every snapshot."""
-
-    def __init__(self, lake: DuckLake, *, first: int = 1) -> None:
-        self.lake = lake
-        self.seen = self._read(range(first, latest(lake) + 1))
-        self.changes = self._changes(max(self.seen))
-
-    def check(self) -> None:
-        """Check that every reader still sees the same rows, and that fsck finds nothing."""
-        for at, now in self._read([*self.seen]).items():
-            for reader, rows in now.items():
-                assert rows == self.seen[at][reader], f"{reader} at {at}"
-        assert self._changes(max(self.seen)) == self.changes
-        report = self.lake.fsck(deep=True, storage=True)
-        assert report.counts == {}, str(report)
-
-    def _read(self, snapshots: Iterable[int]) -> dict[int, dict[str, list[Any]]]:
-        found: dict[int, dict[str, list[Any]]] = {}
-        with self.lake.connect() as con:
-            for at in snapshots:
-                sql = f"FROM t AT (VERSION => {at})"
-                rows = sorted(con.execute(f"SELECT rowid, * {sql}").fetchall(), key=repr)
-                found[at] = {"DuckDB": rows, "count": con.execute(f"SELECT count(*) {sql}").fetchall()}
-        with self.lake.reading() as session, session.instance.root.cursor() as con:
-            metadata = Metadata(con, self.lake.config)
-            for at, readers in found.items():
-                plan = plan_scan(metadata, metadata.table(TableName("main", "t"), at), at)
-                readers["plan"] = sorted(plan_reader.rows_of(con, plan), key=repr)
-        return found
-
-    def _changes(self, to: int) -> list[tuple[Any, ...]]:
-        rows = self.lake.changes("t", to_snapshot=to).to_pylist()
-        return sorted((tuple(row.values()) for row in rows), key=repr)
 
 
 @catalogs(sql_writes=True, quick=[SQLITE, POSTGRES])
@@ -226,12 +174,6 @@ def test_the_sort_order_of_a_table_is_kept(lake: DuckLake) -> None:
         lake.write(rows_of(*((k, str(-k)) for k in numbers)), "t", mode="append", sort_by=["k DESC"])
     merge(lake)
     assert lake.read("t").column("k").to_pylist() == [9, 8, 7, 3, 2, 1]
-
-
-def wide_rows(start: int, count: int) -> pa.Table:
-    words = ", ".join(f"md5(concat(range, '{n}')) AS c{n}" for n in range(5))
-    sql = f"SELECT (hash(range) % 1000000)::BIGINT AS k, {words} FROM range({start}, {start + count})"
-    return duckdb.sql(sql).to_arrow_table()
 
 
 def digests(lake: DuckLake, to: int) -> list[Any]:

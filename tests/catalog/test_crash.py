@@ -3,9 +3,9 @@
 import pyarrow as pa
 
 from ducklake_orch import DuckLake
-from tests.backends import SQLITE, catalogs
-from tests.catalog.crashing import dies_at
-from tests.catalog.test_write import rows
+from tests.support.backends import SQLITE, catalogs
+from tests.support.fault_points import dies_at
+from tests.support.stored_tables import rows
 
 OLD = pa.table({"p": ["x", "y"], "v": [1, 2]})
 

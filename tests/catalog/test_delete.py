@@ -12,30 +12,12 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import CommitInfo, DuckLake, errors
-from tests.backends import LOCAL, POSTGRES, S3_MEMORY, SQLITE, Backend, catalogs
-from tests.catalog.row_history import RowHistory, newest, row_ids
-from tests.catalog.test_write import files_of, rows
-from tests.conftest import MakeLake
-
-
-def numbers(start: int, stop: int) -> pa.Table:
-    return pa.table({"id": range(start, stop), "name": [f"n{n % 7}" for n in range(start, stop)]})
-
-
-def pairs(start: int, stop: int) -> list[tuple[int, str]]:
-    return [(n, f"n{n % 7}") for n in range(start, stop)]
-
-
-def meanwhile(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> None:
-    """Run work once between the plan of a change and its commit."""
-    done: list[str] = []
-
-    def at(point: str) -> None:
-        if point == "files.written" and not done:
-            done.append(point)
-            work()
-
-    monkeypatch.setattr("ducklake_orch.catalog.verbs.row_change.fault_point", at)
+from tests.support.backends import LOCAL, POSTGRES, S3_MEMORY, SQLITE, Backend, catalogs
+from tests.support.fault_points import once_at
+from tests.support.lakes import MakeLake
+from tests.support.numbered_rows import numbers, pairs
+from tests.support.row_history import RowHistory, newest, row_ids
+from tests.support.stored_tables import files_of, rows
 
 
 @catalogs()
@@ -272,7 +254,7 @@ def test_deletes_on_different_files_pass_side_by_side(lake: DuckLake, monkeypatc
     lake.write(numbers(0, 100), "t", mode="append")
     lake.write(numbers(100, 200), "t", mode="append")
     history = RowHistory(lake, "t", pairs(0, 200))
-    meanwhile(monkeypatch, lambda: lake.delete("t", "id = 150"))
+    once_at(monkeypatch, "files.written", lambda: lake.delete("t", "id = 150"))
     result = lake.delete("t", "id = 50")
     assert result.attempts == 1
     first = result.snapshot_id - 1
@@ -323,7 +305,7 @@ def test_what_comes_in_between_is_seen_and_planned_anew_only_where_it_matters(
         pytest.skip("the engine cannot do that there")
     lake.write(numbers(0, 40), "t", mode="append")
     lake.write(numbers(40, 80), "t", mode="append")
-    meanwhile(monkeypatch, lambda: work(lake))
+    once_at(monkeypatch, "files.written", lambda: work(lake))
     result = lake.delete("t", "id IN (0, 50)")
     assert result.attempts == attempts
     wanted = then([row for row in pairs(0, 80) if row[0] not in (0, 50)])

@@ -4,11 +4,12 @@ import time
 
 import pytest
 
-from tests.backends import POSTGRES, SQLITE, Backend, catalogs
+from ducklake_orch.engine.fault_points import actions
 from tests.catalog.differential.coverage import Coverage
 from tests.catalog.differential.goals import wanted, without_spark
-from tests.catalog.differential.run import Run, seeds
-from tests.conftest import MakeLake
+from tests.catalog.differential.run import BETWEEN, Run, seeds
+from tests.support.backends import POSTGRES, SQLITE, Backend, catalogs
+from tests.support.lakes import MakeLake
 
 
 @pytest.mark.timeout(1200)
@@ -26,19 +27,6 @@ def test_every_reader_sees_what_the_model_holds_after_many_steps(
     make_lake: MakeLake, backend: Backend, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _differ(make_lake, backend, capsys, many=5, steps=300, looks=2, whole=True)
-
-
-_PLANNED = [
-    f"ducklake_orch.catalog.{module}.fault_point"
-    for module in (
-        "verbs.write",
-        "verbs.row_change",
-        "verbs.replace_rows",
-        "verbs.rollback",
-        "lifecycle.compaction",
-        "lifecycle.flush",
-    )
-]
 
 
 @pytest.mark.full
@@ -90,8 +78,8 @@ def _meet(
         run = Run(lake, scene, seed, coverage, nests=True)
         if inlining == "another program":
             run.let_in(make_lake(f"seed_{seed}", settings={"threads": 1}, data_inlining_row_limit=10))
-        for name in _PLANNED:
-            monkeypatch.setattr(name, run.between)
+        for point in BETWEEN:
+            monkeypatch.setitem(actions, point, run.between)
         started = time.monotonic()
         run.go(steps, looks=looks, fill=False)
         with capsys.disabled():

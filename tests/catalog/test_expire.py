@@ -12,11 +12,11 @@ from ducklake_orch.catalog.lifecycle import Retention, expire, plan_expire
 from ducklake_orch.catalog.lifecycle.expiry import Expiry
 from ducklake_orch.catalog.search import planning
 from ducklake_orch.errors import ReadOnlyError
-from tests.backends import MYSQL, SQLITE, catalogs
-from tests.catalog.crashing import dies_at
-from tests.catalog.metadata_dump import dump, readable, restore
-from tests.catalog.row_history import newest
-from tests.conftest import MakeLake
+from tests.support.backends import MYSQL, SQLITE, catalogs
+from tests.support.fault_points import dies_at
+from tests.support.lakes import MakeLake
+from tests.support.metadata_dump import dump, readable, restore
+from tests.support.row_history import newest
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 FLUSH = "CALL ducklake_flush_inlined_data('lake')"

@@ -16,9 +16,8 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake, errors
-from tests.backends import catalogs
-from tests.catalog.test_once import nothing_left_over
-from tests.catalog.test_write import rows
+from tests.support.backends import catalogs
+from tests.support.stored_tables import nothing_left_over, rows
 
 OLD = pa.table({"v": [1]})
 

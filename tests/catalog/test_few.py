@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake, errors
-from tests.backends import DUCKDB, LOCAL, MYSQL, POSTGRES, SQLITE, Backend
-from tests.conftest import MakeLake
-from tests.refusal import refused
+from tests.support.backends import DUCKDB, LOCAL, MYSQL, POSTGRES, SQLITE, Backend
+from tests.support.lakes import MakeLake
+from tests.support.refusals import refused
 
 CATALOGS = [Backend(catalog, LOCAL) for catalog in (DUCKDB, SQLITE, POSTGRES)]
 everywhere = pytest.mark.parametrize("backend", CATALOGS, ids=str, indirect=True)

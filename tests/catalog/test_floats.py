@@ -11,9 +11,9 @@ import pytest
 
 from ducklake_orch import DuckLake
 from ducklake_orch.errors import DataError
-from tests.backends import POSTGRES, SQLITE, catalogs
-from tests.catalog.float_rows import COLUMNS, PLACES, SCHEMA, Rows, conditions
-from tests.conftest import MakeLake
+from tests.support.backends import POSTGRES, SQLITE, catalogs
+from tests.support.float_rows import COLUMNS, PLACES, SCHEMA, Rows, conditions
+from tests.support.lakes import MakeLake
 
 Writer = Callable[[DuckLake, str, Rows, Path], object]
 

@@ -18,7 +18,7 @@ from ducklake_orch.engine.extensions import load_extension
 from ducklake_orch.engine.quoting import literal, table_name
 from ducklake_orch.engine.session import open_session
 from ducklake_orch.engine.snapshots import metadata
-from tests.refusal import refused
+from tests.support.refusals import refused
 
 # A lower and an upper value of every type that Parquet can store.
 VALUES = {

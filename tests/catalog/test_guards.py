@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake, errors
-from tests.catalog.test_write import files_of, rows
+from tests.support.fault_points import once_at
+from tests.support.stored_tables import files_of, rows
 
 
 @pytest.fixture
@@ -23,25 +24,14 @@ def query(sql: str) -> pa.Table:
     return duckdb.sql(sql).to_arrow_table()
 
 
-def between_plan_and_commit(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> None:
-    done: list[str] = []
-
-    def at(point: str) -> None:
-        if point == "files.written" and not done:
-            done.append(point)
-            work()
-
-    monkeypatch.setattr("ducklake_orch.catalog.verbs.write.fault_point", at)
+def interrupt() -> None:
+    raise KeyboardInterrupt
 
 
 def test_an_interrupt_right_after_commit_leaves_the_files(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.write(query("SELECT 1 AS i"), "t", mode="append")
 
-    def interrupt(point: str) -> None:
-        if point == "commit.after":
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr("ducklake_orch.engine.exactly_once.fault_point", interrupt)
+    once_at(monkeypatch, "commit.after", interrupt)
     with pytest.raises(KeyboardInterrupt):
         lake.write(query("SELECT 2 AS i"), "t", mode="overwrite")
     monkeypatch.undo()
@@ -49,11 +39,7 @@ def test_an_interrupt_right_after_commit_leaves_the_files(lake: DuckLake, monkey
 
 
 def test_an_interrupt_before_commit_leaves_none(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(point: str) -> None:
-        if point == "statement.3":
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr("ducklake_orch.catalog.metadata.transaction.fault_point", interrupt)
+    once_at(monkeypatch, "statement.3", interrupt)
     with pytest.raises(KeyboardInterrupt):
         lake.write(query("SELECT 2 AS i"), "t", mode="append")
     assert files_of(lake) == []
@@ -98,7 +84,7 @@ def test_a_schema_made_or_dropped_meanwhile_moves_no_files_out_of_sight(
 ) -> None:
     if other.startswith("DROP"):
         lake.execute('CREATE SCHEMA "my schema"').raise_for_error()
-    between_plan_and_commit(monkeypatch, lambda: lake.execute(other).raise_for_error())
+    once_at(monkeypatch, "files.written", lambda: lake.execute(other).raise_for_error())
     result = lake.write(query("SELECT 1 AS i"), "my schema.t", mode="append")
     assert result.attempts == 2
     assert rows(lake, 'FROM "my schema".t') == [(1,)]

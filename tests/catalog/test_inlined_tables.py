@@ -7,8 +7,8 @@ import pyarrow as pa
 from ducklake_orch import DuckLake
 from ducklake_orch.catalog.metadata import Metadata
 from ducklake_orch.engine.quoting import identifier, table_name
-from tests.backends import SQLITE, catalogs
-from tests.catalog.crashing import dies_at
+from tests.support.backends import SQLITE, catalogs
+from tests.support.fault_points import dies_at
 
 TYPES = (
     *("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"),

@@ -18,11 +18,11 @@ import pytest
 from ducklake_orch import DuckLake
 from ducklake_orch.config.catalogs import FileCatalog
 from ducklake_orch.errors import StatementError
-from tests.backends import SQLITE, catalogs
 from tests.catalog.differential.oracle import Oracle
 from tests.catalog.differential.values import SAMPLES, Scalar, Type, Value, sql_type
-from tests.catalog.plan_reader import read_plan
-from tests.conftest import MakeLake
+from tests.support.backends import SQLITE, catalogs
+from tests.support.lakes import MakeLake
+from tests.support.plan_reader import read_plan
 
 pytest.importorskip("polars_hash", reason="ducklake-sdk needs a newer Polars than the lowest that we support")
 import ducklake

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ducklake_orch import DuckLake, errors
-from tests.backends import catalogs
-from tests.conftest import MakeLake
+from tests.support.backends import catalogs
+from tests.support.lakes import MakeLake
 
 SCRIPT = [
     "CREATE TABLE t (id INTEGER, region VARCHAR, ts TIMESTAMP, price DOUBLE, place STRUCT(a INTEGER))",

@@ -10,11 +10,12 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake, errors
-from tests.backends import POSTGRES, SQLITE, catalogs
-from tests.catalog.row_history import RowHistory, newest, row_ids
-from tests.catalog.test_delete import meanwhile, numbers, pairs
-from tests.catalog.test_write import files_of, rows
-from tests.conftest import MakeLake
+from tests.support.backends import POSTGRES, SQLITE, catalogs
+from tests.support.fault_points import once_at
+from tests.support.lakes import MakeLake
+from tests.support.numbered_rows import numbers, pairs
+from tests.support.row_history import RowHistory, newest, row_ids
+from tests.support.stored_tables import files_of, rows
 
 Pairs = dict[Any, Any]
 
@@ -169,7 +170,7 @@ def test_a_key_that_is_null_is_refused_or_a_value_like_others(lake: DuckLake) ->
 def test_data_that_can_be_read_once_are_read_once(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.write(numbers(0, 40), "t", mode="append")
     if lake.config.catalog.type != "duckdb":
-        meanwhile(monkeypatch, lambda: lake.delete("t", "id = 1"))
+        once_at(monkeypatch, "files.written", lambda: lake.delete("t", "id = 1"))
     result = lake.write(of({1: "x", 2: "x"}).to_reader(), "t", mode="merge", keys=["id"])
     assert result.rows_written == 2
     assert rows(lake, "SELECT id FROM t WHERE name = 'x' ORDER BY 1") == [(1,), (2,)]
@@ -182,7 +183,9 @@ def test_two_merges_of_the_same_keys_at_once_do_not_double_them(
     """Neither existing rows nor rows that both merges insert are duplicated."""
     lake.write(numbers(0, 20), "t", mode="append")
     add: dict[str, Any] = {"when_matched": {"name": "target.name || source.name"}}
-    meanwhile(monkeypatch, lambda: lake.write(of({1: "A", 50: "A"}), "t", mode="merge", keys=["id"], **add))
+    once_at(
+        monkeypatch, "files.written", lambda: lake.write(of({1: "A", 50: "A"}), "t", mode="merge", keys=["id"], **add)
+    )
     result = lake.write(of({1: "B", 50: "B"}), "t", mode="merge", keys=["id"], **add)
     assert result.attempts == 2
     assert sorted(rows(lake, "FROM t WHERE id IN (1, 50)")) == [(1, "n1AB"), (50, "AB")]
@@ -225,7 +228,7 @@ def test_a_merge_under_a_key_that_would_undo_or_add_to_itself_is_done_once(
         batch: Any = of({1: "x"})
         return lake.stream_writer("t", "merge", query="q", **merge)(batch, 7)
 
-    meanwhile(monkeypatch, write)  # a driver that was wrongly considered dead
+    once_at(monkeypatch, "files.written", write)  # a driver that was wrongly considered dead
     assert write().replayed
     assert dict(rows(lake, "FROM t")) == {1: "gone!?", 2: "b", 3: "c"}
 
@@ -284,7 +287,7 @@ def test_what_a_rival_with_the_same_key_has_done_first_leaves_no_file(
     lake.write(of({1: "one"}), "t", mode="append")
     how: dict[str, Any] = {"mode": "merge", "keys": ["id"], "idempotency_key": "k"}
     how["when_matched"] = {"name": "target.name || source.name"}  # an expression that is not idempotent
-    meanwhile(monkeypatch, lambda: lake.write(of({2: "two"}), "t", **how))
+    once_at(monkeypatch, "files.written", lambda: lake.write(of({2: "two"}), "t", **how))
     assert lake.write(of({2: "two"}), "t", **how).replayed
     assert dict(rows(lake, "FROM t")) == {1: "one", 2: "two"}
     assert lake.fsck(deep=True, storage=True).findings == []

@@ -15,17 +15,18 @@ import pytest
 from ducklake_orch import DuckLake, RetryPolicy, errors
 from ducklake_orch.catalog.commit import Everything, TableChange, commit_change, idempotency
 from ducklake_orch.catalog.commit.native_commit import _Commit
-from ducklake_orch.catalog.metadata import Metadata, transaction
+from ducklake_orch.catalog.metadata import Metadata
 from ducklake_orch.engine import session as sessions
 from ducklake_orch.engine.exactly_once import Write
 from ducklake_orch.engine.locks import NoQueue
 from ducklake_orch.engine.quoting import table_name
-from tests.backends import catalogs
-from tests.catalog.test_write import files_of, lake_file_names, rows
-from tests.conftest import MakeLake, Servers
 from tests.servers.mariadb import MariaDBServer
 from tests.servers.postgres import PostgresServer
 from tests.servers.proxy import FaultProxy
+from tests.support.backends import catalogs
+from tests.support.fault_points import once_at
+from tests.support.lakes import MakeLake, Servers
+from tests.support.stored_tables import nothing_left_over, rows
 
 ROW = pa.table({"i": [1]})
 
@@ -58,12 +59,6 @@ def behind(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> 
         yield Behind(direct, proxied, proxy)
 
 
-def nothing_left_over(lake: DuckLake) -> None:
-    """Check that every file in the storage belongs to the lake, and that fsck finds nothing."""
-    assert [name.removeprefix("main/t/") for name in files_of(lake)] == sorted(lake_file_names(lake))
-    assert lake.fsck(storage=True).findings == []
-
-
 @pytest.mark.parametrize("late", ["lost", "late", "never"])
 def test_a_commit_whose_answer_is_lost_or_late_is_not_done_twice(behind: Behind, late: str) -> None:
     match late:
@@ -84,11 +79,7 @@ def test_files_of_a_write_whose_fate_is_unknown_are_kept(
 ) -> None:
     once = DuckLake(behind.proxied.config.model_copy(update={"retry": RetryPolicy(max_attempts=2, max_seconds=2)}))
 
-    def lose(point: str) -> None:
-        if point == "commit.before":
-            behind.proxy.lose_answer_to(b"COMMIT", stay_down=True)
-
-    monkeypatch.setattr("ducklake_orch.engine.exactly_once.fault_point", lose)
+    once_at(monkeypatch, "commit.before", lambda: behind.proxy.lose_answer_to(b"COMMIT", stay_down=True))
     with pytest.raises(errors.UnknownOutcomeError):
         once.write(ROW, "t", mode="append", idempotency_key="k")
     assert "are kept" in caplog.text
@@ -100,18 +91,6 @@ def test_files_of_a_write_whose_fate_is_unknown_are_kept(
     nothing_left_over(behind.direct)
 
 
-def interrupt_at(monkeypatch: pytest.MonkeyPatch, point: str, what: Callable[[], Any]) -> None:
-    """Run work right before a statement of the next commit."""
-    done: list[str] = []
-
-    def at(name: str) -> None:
-        if name == point and not done:
-            done.append(name)
-            what()
-
-    monkeypatch.setattr(transaction, "fault_point", at)
-
-
 @pytest.mark.parametrize("statement", [1, 3, 6])
 def test_a_connection_killed_within_the_commit_is_made_anew(
     behind: Behind, statement: int, monkeypatch: pytest.MonkeyPatch
@@ -120,7 +99,7 @@ def test_a_connection_killed_within_the_commit_is_made_anew(
         behind.proxy.cut()
         behind.proxy.restore()
 
-    interrupt_at(monkeypatch, f"statement.{statement}", drop)
+    once_at(monkeypatch, f"statement.{statement}", drop)
     behind.proxied.write(ROW, "t", mode="append")
     assert behind.rows == [(1,)]
     nothing_left_over(behind.direct)
@@ -133,7 +112,7 @@ def test_a_failure_within_the_commit_leaves_no_file(lake: DuckLake, monkeypatch:
     def fail() -> None:
         raise errors.StatementError("no")
 
-    interrupt_at(monkeypatch, "statement.4", fail)
+    once_at(monkeypatch, "statement.4", fail)
     with pytest.raises(errors.StatementError):
         lake.write(ROW, "t", mode="append")
     assert rows(lake, "FROM t") == [(1,)]

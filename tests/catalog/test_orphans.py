@@ -19,15 +19,14 @@ from ducklake_orch.engine.exactly_once import Write
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.errors import ReadOnlyError, SharedDataPathError
-from tests.backends import LOCAL, SQLITE, Backend, backends, catalogs
-from tests.catalog.metadata_dump import dump
-from tests.conftest import MakeLake
+from tests.support.backends import SQLITE, backends, catalogs, on_sqlite
+from tests.support.lakes import MakeLake
+from tests.support.metadata_dump import dump
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 LONG_AGO = datetime.now(UTC) - timedelta(days=1)
 ODD = "a b/é =x.parquet"
 WRITE_ID = "0123456789abcdef0123456789abcdef"
-on_sqlite = pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
 
 
 def rows(*values: int) -> pa.Table:

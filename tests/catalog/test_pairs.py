@@ -4,7 +4,6 @@ The table in docs/concurrency.md shows the outcomes. The rows are always checked
 """
 
 import re
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -13,9 +12,11 @@ import duckdb
 import pytest
 
 from ducklake_orch import DuckLake, errors
-from tests.backends import POSTGRES, SQLITE, catalogs
-from tests.catalog.operations import OURS, START, THEIRS, Operation, Rows, make_table, plus
-from tests.catalog.plan_reader import read_plan
+from ducklake_orch.engine.fault_points import actions
+from tests.support.backends import POSTGRES, SQLITE, catalogs
+from tests.support.fault_points import once_at
+from tests.support.plan_reader import read_plan
+from tests.support.table_operations import OURS, START, THEIRS, Operation, Rows, make_table, plus
 
 # Operations that the engine commits in its own transaction.
 ENGINE_ALONE = {"merge", "flush and rewrite", "expire"}
@@ -34,19 +35,6 @@ def full_rows(lake: DuckLake, rows: Rows) -> list[Any]:
     return ordered([{column.name: row.get(column.name) for column in lake.table("t").schema()} for row in rows])
 
 
-def interrupt(patch: pytest.MonkeyPatch, other: Callable[[], Any]) -> list[str]:
-    """Run an operation once between a write's plan and its commit."""
-    seen: list[str] = []
-
-    def at(point: str) -> None:
-        if point == "files.written" and not seen:
-            seen.append(point)
-            other()
-
-    patch.setattr("ducklake_orch.catalog.verbs.write.fault_point", at)
-    return seen
-
-
 def start(lake: DuckLake) -> None:
     """Create the table of a pair. On MySQL, the engine cannot inline or delete a second time."""
     lake.drop_table("t", if_exists=True)
@@ -55,13 +43,13 @@ def start(lake: DuckLake) -> None:
 
 def check_second_of_ours(lake: DuckLake, first: Operation, second: Operation, patch: pytest.MonkeyPatch) -> None:
     start(lake)
-    seen = interrupt(patch, lambda: first.run(lake))
+    once_at(patch, "files.written", lambda: first.run(lake))
     if first.kind == "drop":
         with pytest.raises(errors.TableDroppedError):
             second.run(lake)
         return
     result = second.run(lake)
-    assert seen
+    assert "files.written" not in actions
     if first.name == "SET PARTITIONED BY" and second.name == "overwrite_partitions":
         # After the new plan, it replaces a partition of the new keys, which is empty.
         second = replace(second, then=plus({"p": "x", "v": 12}))

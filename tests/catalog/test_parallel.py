@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake, LakeConfig
-from tests.backends import catalogs
+from tests.support.backends import catalogs
 
 
 def replace_own(config: LakeConfig, number: int, times: int) -> int:

@@ -18,10 +18,10 @@ from ducklake_orch.catalog.verbs import ArrowRows, PlannedWrite, WriteRequest
 from ducklake_orch.engine.exactly_once import Write
 from ducklake_orch.engine.quoting import table_name
 from ducklake_orch.errors import LakeLockedError
-from tests.backends import DUCKDB, POSTGRES, SQLITE, catalogs
-from tests.catalog.crashing import dies_at
-from tests.conftest import MakeLake
-from tests.maintenance.worn import ALL_OF_IT, whole
+from tests.support.backends import DUCKDB, POSTGRES, SQLITE, catalogs
+from tests.support.fault_points import dies_at
+from tests.support.lakes import MakeLake
+from tests.support.worn_lakes import ALL_OF_IT, whole
 
 
 def rows(*values: int) -> pa.Table:

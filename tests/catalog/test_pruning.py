@@ -17,7 +17,7 @@ from ducklake_orch.catalog.metadata import Metadata, TableDef
 from ducklake_orch.catalog.scan import classify, plan_scan
 from ducklake_orch.engine.quoting import literal, table_name
 from ducklake_orch.engine.session import open_session
-from tests.catalog.plan_reader import file_sql
+from tests.support.plan_reader import file_sql
 
 # A column of every kind with a small pool of values, so that conditions often use the bounds of files.
 COLUMNS = {

@@ -14,9 +14,9 @@ from ducklake_orch.catalog.metadata import reading
 from ducklake_orch.catalog.scan import arrow_reader
 from ducklake_orch.engine.instances import pool
 from ducklake_orch.errors import StorageError
-from tests.backends import LOCAL, POSTGRES, SQLITE, Backend, catalogs
-from tests.conftest import MakeLake
-from tests.maintenance.worn import ALL_OF_IT
+from tests.support.backends import LOCAL, POSTGRES, SQLITE, Backend, catalogs
+from tests.support.lakes import MakeLake
+from tests.support.worn_lakes import ALL_OF_IT
 
 ROWS = pa.table({"k": range(1000), "v": [f"v{n}" for n in range(1000)]})
 

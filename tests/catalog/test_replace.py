@@ -9,10 +9,11 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake, errors
-from tests.backends import SQLITE, catalogs
-from tests.catalog.plan_reader import read_plan
-from tests.catalog.row_history import RowHistory, newest, row_ids
-from tests.catalog.test_write import files_of, lake_file_names, rows
+from tests.support.backends import SQLITE, catalogs
+from tests.support.fault_points import once_at
+from tests.support.plan_reader import read_plan
+from tests.support.row_history import RowHistory, newest, row_ids
+from tests.support.stored_tables import files_of, lake_file_names, rows
 
 DAYS = pa.table({"day": [date(2024, 1, 1), date(2024, 1, 2), None], "v": [1, 2, 3]})
 
@@ -197,15 +198,12 @@ def test_what_is_replaced_is_looked_for_again_where_somebody_came_first(
     lake: DuckLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake.write(pa.table({"id": range(40)}), "t", mode="append")
-    done: list[str] = []
 
-    def at(point: str) -> None:
-        if not done:
-            done.append(point)
-            lake.delete("t", "id = 1 OR id = 30")
-            lake.write(pa.table({"id": [2, 100]}), "t", mode="append")
+    def overtake() -> None:
+        lake.delete("t", "id = 1 OR id = 30")
+        lake.write(pa.table({"id": [2, 100]}), "t", mode="append")
 
-    monkeypatch.setattr("ducklake_orch.catalog.verbs.replace_rows.fault_point", at)
+    once_at(monkeypatch, "rows.found", overtake)
     result = lake.write(pa.table({"id": [0]}), "t", mode="replace_where", where="id < 3")
     assert (result.rows_removed, result.attempts) == (3, 1)
     assert sorted(rows(lake, "FROM t")) == [(n,) for n in (0, *range(3, 30), *range(31, 40), 100)]

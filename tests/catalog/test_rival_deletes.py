@@ -4,8 +4,8 @@ import duckdb
 import pytest
 
 from ducklake_orch import DuckLake
-from tests.backends import LOCAL, POSTGRES, Backend
-from tests.conftest import MakeLake
+from tests.support.backends import LOCAL, POSTGRES, Backend
+from tests.support.lakes import MakeLake
 
 
 def commits(con: duckdb.DuckDBPyConnection) -> bool:

@@ -18,12 +18,10 @@ from ducklake_orch.errors import (
     SnapshotNotFoundError,
     TableDroppedError,
 )
-from tests.backends import LOCAL, SQLITE, Backend, catalogs
-from tests.catalog.table_steps import COMMON, UPDATES, State, latest, rows_of, run, state, step
-from tests.conftest import MakeLake
-from tests.retained_files import check_retained_files
-
-on_sqlite = pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
+from tests.support.backends import SQLITE, Backend, catalogs, on_sqlite
+from tests.support.lakes import MakeLake
+from tests.support.retained_files import check_retained_files
+from tests.support.table_steps import COMMON, UPDATES, State, latest, rows_of, run, state, step
 
 
 def values(lake: DuckLake) -> list[tuple[Any, ...]]:

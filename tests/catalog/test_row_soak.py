@@ -10,9 +10,9 @@ import pytest
 
 from ducklake_orch import DuckLake, LakeConfig, MaintenancePolicy
 from ducklake_orch.engine.session import open_session
-from tests.backends import POSTGRES, SQLITE, catalogs
-from tests.catalog.row_worker import WORKERS, Model, Worker, rows_by_id
-from tests.conftest import MakeLake
+from tests.support.backends import POSTGRES, SQLITE, catalogs
+from tests.support.lakes import MakeLake
+from tests.support.row_worker import WORKERS, Model, Worker, rows_by_id
 
 
 def work(config: LakeConfig, number: int, seed: int, seconds: float) -> tuple[Model, Counter[str]]:

@@ -14,11 +14,12 @@ import pytest
 
 from ducklake_orch import DuckLake
 from ducklake_orch.engine.quoting import identifier, literal
-from tests.backends import POSTGRES, SQLITE, catalogs
-from tests.catalog.adding import copy_out
 from tests.catalog.differential.oracle import Oracle
 from tests.catalog.differential.values import SAMPLES, ListOf, Scalar, StructOf, Type, Value, sql_type, sql_value
-from tests.catalog.metadata_contents import (
+from tests.support.added_files import copy_out
+from tests.support.backends import POSTGRES, SQLITE, catalogs
+from tests.support.lakes import MakeLake
+from tests.support.metadata_contents import (
     Difference,
     assert_same,
     both_tokens_of_a_replacement,
@@ -36,7 +37,6 @@ from tests.catalog.metadata_contents import (
     promoted_bounds_stay,
     table_without_bounds,
 )
-from tests.conftest import MakeLake
 
 Columns = Sequence[tuple[str, Type]]
 Rows = Sequence[Sequence[Value]]

@@ -13,9 +13,9 @@ from ducklake_orch.catalog.scan import ScanPlan, classify, count, plan_scan
 from ducklake_orch.engine.quoting import table_name
 from ducklake_orch.engine.session import open_session
 from ducklake_orch.errors import ObjectNotFoundError
-from tests.backends import Backend, catalogs
-from tests.catalog.plan_reader import read_plan, rows_of
-from tests.conftest import MakeLake
+from tests.support.backends import Backend, catalogs
+from tests.support.lakes import MakeLake
+from tests.support.plan_reader import read_plan, rows_of
 
 
 @contextmanager

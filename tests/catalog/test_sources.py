@@ -12,8 +12,8 @@ import pytest
 
 from ducklake_orch import DuckLake
 from ducklake_orch.errors import DataError
-from tests.backends import SQLITE, catalogs
-from tests.conftest import MakeLake
+from tests.support.backends import SQLITE, catalogs
+from tests.support.lakes import MakeLake
 
 HUGE = 2**127 - 1
 # Values at the limits of every type that a lake supports.

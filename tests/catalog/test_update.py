@@ -10,11 +10,12 @@ import pytest
 
 from ducklake_orch import DuckLake, errors
 from ducklake_orch.results import WriteResult
-from tests.backends import POSTGRES, SQLITE, catalogs
-from tests.catalog.row_history import RowHistory, newest, row_ids
-from tests.catalog.test_delete import meanwhile, numbers, pairs
-from tests.catalog.test_write import rows
-from tests.conftest import MakeLake
+from tests.support.backends import POSTGRES, SQLITE, catalogs
+from tests.support.fault_points import once_at
+from tests.support.lakes import MakeLake
+from tests.support.numbered_rows import numbers, pairs
+from tests.support.row_history import RowHistory, newest, row_ids
+from tests.support.stored_tables import rows
 
 
 @catalogs(quick=[SQLITE, POSTGRES])
@@ -143,7 +144,9 @@ def test_a_row_that_the_engine_changes_in_the_catalog_meanwhile_changes_twice(
     )
     for change in changes:
         lake.execute(["DELETE FROM t", "INSERT INTO t VALUES (1, 0), (2, 0)"]).raise_for_error()
-        meanwhile(monkeypatch, lambda: lake.execute("UPDATE t SET n = 100 WHERE id = 1").raise_for_error())
+        once_at(
+            monkeypatch, "files.written", lambda: lake.execute("UPDATE t SET n = 100 WHERE id = 1").raise_for_error()
+        )
         assert change().attempts == 2
         assert sorted(rows(lake, "FROM t")) == [(1, 101), (2, 0)]
 
@@ -180,7 +183,7 @@ def test_a_row_that_somebody_else_changes_meanwhile_changes_twice(
     lake: DuckLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake.write(pa.table({"id": range(40), "n": [0] * 40}), "t", mode="append")
-    meanwhile(monkeypatch, lambda: lake.update("t", {"n": "n + 1"}, "id IN (1, 2)"))
+    once_at(monkeypatch, "files.written", lambda: lake.update("t", {"n": "n + 1"}, "id IN (1, 2)"))
     assert lake.update("t", {"n": "n + 1"}, "id IN (2, 3)").attempts == 2
     assert rows(lake, "SELECT id, n FROM t WHERE n > 0 ORDER BY id") == [(1, 1), (2, 2), (3, 1)]
     assert lake.fsck(deep=True, storage=True).counts == {}

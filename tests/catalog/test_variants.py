@@ -5,8 +5,8 @@ import json
 import pyarrow as pa
 import pytest
 
-from tests.backends import SQLITE, catalogs
-from tests.conftest import MakeLake
+from tests.support.backends import SQLITE, catalogs
+from tests.support.lakes import MakeLake
 
 VALUES = ["{'a': 1, 'b': DATE '2020-01-01'}::VARIANT", "NULL", "'null'::VARIANT", "5::VARIANT", "[1, 2]::VARIANT"]
 READ = [{"a": 1, "b": "2020-01-01"}, None, "null", 5, [1, 2]]

@@ -1,28 +1,16 @@
 """The effect of each `lake.write` mode on the rows, read back by the engine on every catalog."""
 
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from ducklake_orch import CommitInfo, DuckLake, errors
-from tests.backends import backends, catalogs
-from tests.conftest import MakeLake
+from tests.support.backends import backends, catalogs
+from tests.support.lakes import MakeLake
+from tests.support.stored_tables import files_of, lake_file_names, rows
 
 ORDERS = pa.table({"id": [1, 2, 3], "region": ["eu", "us", "eu"], "amount": [1.5, 2.5, None]})
-
-
-def rows(lake: DuckLake, sql: str) -> list[tuple[Any, ...]]:
-    return [tuple(row.values()) for row in lake.execute(sql, max_rows=None).raise_for_error().rows]
-
-
-def files_of(lake: DuckLake) -> list[str]:
-    """Return all data files in the storage."""
-    assert lake.config.data_path is not None
-    return sorted(
-        str(path.relative_to(lake.config.data_path)) for path in Path(lake.config.data_path).rglob("*.parquet")
-    )
 
 
 @backends()
@@ -35,13 +23,6 @@ def test_a_table_and_its_schema_are_made_in_the_snapshot_of_the_first_rows(lake:
     assert newest.changes == ['created_schema:"sales"', 'created_table:"sales"."orders"', "inserted_into_table:2"]
     assert (newest.author, newest.message) == ("me", "first")
     assert newest.extra["ducklake_orch"]["write_id"] in lake_file_names(lake)[0]
-
-
-def lake_file_names(lake: DuckLake) -> list[str]:
-    with lake.connect_metadata() as con:
-        return [
-            str(row[0]) for row in con.execute("SELECT path FROM ducklake_data_file ORDER BY data_file_id").fetchall()
-        ]
 
 
 @catalogs()

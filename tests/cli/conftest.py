@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ducklake_orch import DuckLake
-from tests.cli.program import run
+from tests.support.command_line import run
 
 
 @pytest.fixture(autouse=True)

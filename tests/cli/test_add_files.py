@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ducklake_orch import DuckLake
-from tests.cli.program import run
+from tests.support.command_line import run
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ducklake_orch import DuckLake
-from tests.cli.program import REPOSITORY, SECRET, run, run_process
+from tests.support.command_line import REPOSITORY, SECRET, run, run_process
 
 COMMANDS = [
     "doctor",

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from ducklake_orch import DuckLake
-from tests.backends import backends, catalogs
-from tests.cli.program import SECRET, Answer, run
-from tests.conftest import CANARY
 from tests.servers.s3 import VersityS3
+from tests.support.backends import backends, catalogs
+from tests.support.command_line import SECRET, Answer, run
+from tests.support.lakes import CANARY
 
 # --- doctor ------------------------------------------------------------------------------------------------------
 

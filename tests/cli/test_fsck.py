@@ -1,7 +1,7 @@
 """`ducklake-orch fsck`: findings with effect and remedy, exit code 1 for errors only."""
 
 from ducklake_orch import DuckLake
-from tests.cli.program import run
+from tests.support.command_line import run
 
 
 def damage(lake: DuckLake, *statements: str) -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.cli.program import SECRET, run
+from tests.support.command_line import SECRET, run
 
 
 def test_init_writes_a_file_that_works(tmp_path: Path) -> None:

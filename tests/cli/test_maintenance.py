@@ -6,7 +6,7 @@ import pytest
 
 from ducklake_orch import DuckLake
 from ducklake_orch.config.maintenance import OPERATIONS
-from tests.cli.program import run
+from tests.support.command_line import run
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ducklake_orch import DuckLake
-from tests.cli.program import run
+from tests.support.command_line import run
 
 
 def test_sql_shows_each_command_and_its_rows(lake: DuckLake) -> None:

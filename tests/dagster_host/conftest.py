@@ -9,12 +9,8 @@ from pyspark.sql import SparkSession
 
 from ducklake_orch.dagster import DuckLakeIOManager, DuckLakeResource, S3Storage
 from ducklake_orch.spark import local_session
-from tests.backends import LOCAL, POSTGRES, S3_DISK, SQLITE, Backend
-from tests.conftest import Servers, catalog_fields, storage_fields
-
-FAR = Backend(POSTGRES, S3_DISK)
-# For tests of what the promise hangs on.
-central = pytest.mark.parametrize("resource", [Backend(SQLITE, LOCAL), FAR], indirect=True, ids=str)
+from tests.support.dagster_runs import FAR
+from tests.support.lakes import Servers, catalog_fields, storage_fields
 
 
 @pytest.fixture

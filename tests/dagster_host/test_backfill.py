@@ -11,9 +11,9 @@ import dagster as dg
 import pytest
 
 from ducklake_orch import DuckLake
-from tests.backends import POSTGRES, SQLITE, CatalogKind
-from tests.conftest import Servers, catalog_fields
 from tests.dagster_host import jobs
+from tests.support.backends import POSTGRES, SQLITE, CatalogKind
+from tests.support.lakes import Servers, catalog_fields
 
 AT_ONCE = 4
 JOBS = {"one_dies": jobs.one_dies_job, "by_spark": jobs.by_spark_job}

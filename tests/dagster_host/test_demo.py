@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ducklake_orch import DuckLake
-from tests.dagster_host.test_code_location import ROOT
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.timeout(600)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from ducklake_orch import DuckLake
-from tests.dagster_host.test_code_location import ROOT
 from tests.dagster_host.webserver import Webserver, dagster_dev
 from tests.servers.browser import browsing
 
+ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
 DAY = "2025-01-01"
 

@@ -15,8 +15,7 @@ from dagster_shared.libraries import DagsterLibraryRegistry
 import ducklake_orch
 from ducklake_orch.dagster import DuckLakeIOManager, DuckLakeResource, with_table_names
 from ducklake_orch.dagster.table_names import specs_of
-from tests.dagster_host.conftest import central
-from tests.dagster_host.runs import failure_of, materialize_range, metadata_of
+from tests.support.dagster_runs import central, failure_of, materialize_range, metadata_of
 
 TWO = pa.table({"id": [1, 2], "name": ["a", None]})
 

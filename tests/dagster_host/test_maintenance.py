@@ -12,8 +12,8 @@ from ducklake_orch import MaintenancePolicy
 from ducklake_orch.dagster import DuckLakeResource, build_health_checks, build_maintenance_definitions
 from ducklake_orch.errors import ConfigError, MaintenanceFloorError
 from ducklake_orch.maintenance.run_log import only_runner
-from tests.dagster_host.runs import metadata_of
-from tests.refusal import refused
+from tests.support.dagster_runs import metadata_of
+from tests.support.refusals import refused
 
 NOW: dict[str, Any] = {"expire": {"older_than": 0, "retain_last": 1}, "cleanup": {"older_than": 0}, "force": True}
 

@@ -16,9 +16,8 @@ from ducklake_orch.dagster import (
     drop_op_outputs,
 )
 from ducklake_orch.errors import MaintenanceFloorError
-from tests.dagster_host.conftest import central
 from tests.dagster_host.jobs import LAKE
-from tests.dagster_host.runs import metadata_of
+from tests.support.dagster_runs import central, metadata_of
 
 
 def number(value: int) -> pa.Table:

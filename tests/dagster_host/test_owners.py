@@ -8,8 +8,8 @@ import pytest
 
 from ducklake_orch.dagster import DuckLakeIOManager, DuckLakeResource, refuse_shared_tables, with_table_names
 from ducklake_orch.errors import ConfigError
-from tests.dagster_host.conftest import central
-from tests.dagster_host.runs import failure_of
+from tests.support.dagster_runs import central, failure_of
+from tests.support.fault_points import once_at
 
 ONE, TWO = pa.table({"id": [1]}), pa.table({"id": [2]})
 
@@ -87,11 +87,10 @@ def test_the_first_writes_of_a_table_do_not_replace_each_other(
 
     others = [asset(rival, TWO)]  # of another code location, or of another run
 
-    def overtake(_: str) -> None:
-        if others:
-            assert run(others.pop()).success
+    def overtake() -> None:
+        assert run(others.pop()).success
 
-    monkeypatch.setattr("ducklake_orch.catalog.verbs.write.fault_point", overtake)
+    once_at(monkeypatch, "files.written", overtake)
     result = run(asset("eu/sales/orders"))
     assert others == []
     if rival == "eu/sales/orders":

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch.dagster import DuckLakeIOManager, DuckLakeResource
-from tests.dagster_host.conftest import central
-from tests.dagster_host.runs import failure_of, materialize_range, metadata_of
+from tests.support.dagster_runs import central, failure_of, materialize_range, metadata_of
 
 DAILY = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-11")
 

@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 import ducklake_orch.spark.submit
 from ducklake_orch import DuckLake
 from ducklake_orch.dagster import pipes_extras
-from tests.cli.program import run
-from tests.conftest import Servers
-from tests.dagster_host.runs import metadata_of
 from tests.servers.base import LOOPBACK
 from tests.servers.spark_cluster import SparkCluster
+from tests.support.command_line import run
+from tests.support.dagster_runs import metadata_of
+from tests.support.lakes import Servers
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SUBMIT = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")

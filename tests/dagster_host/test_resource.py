@@ -16,7 +16,7 @@ from ducklake_orch.config.model import Model
 from ducklake_orch.config.storages import STORAGES
 from ducklake_orch.dagster import DuckLakeFileResource, DuckLakeResource, SparkConfig
 from ducklake_orch.errors import ConfigError
-from tests.refusal import refused
+from tests.support.refusals import refused
 
 CANARY = "canary-7f3a' \"\\;x"
 

@@ -10,7 +10,7 @@ import pytest
 from ducklake_orch import CommitInfo
 from ducklake_orch.dagster import DuckLakeIOManager, DuckLakeResource, ducklake_snapshot_sensor
 from ducklake_orch.errors import ConfigError
-from tests.refusal import refused
+from tests.support.refusals import refused
 
 DAILY = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-02-01", timezone="Europe/Berlin")
 

@@ -10,7 +10,7 @@ import pytest
 from ducklake_orch import dagster as host
 from ducklake_orch.dagster import DuckLakeIOManager, DuckLakeResource
 from ducklake_orch.errors import ConfigError
-from tests.dagster_host.runs import failure_of
+from tests.support.dagster_runs import failure_of
 
 ONE = pa.table({"id": [1]})
 

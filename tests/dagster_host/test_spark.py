@@ -12,8 +12,7 @@ from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import DataFrame, SparkSession
 
 from ducklake_orch.dagster import DuckLakeIOManager, DuckLakeResource, SparkConfig
-from tests.dagster_host.conftest import FAR, central
-from tests.dagster_host.runs import materialize_range, metadata_of
+from tests.support.dagster_runs import FAR, central, materialize_range, metadata_of
 
 ROOT = Path(__file__).parents[2]
 DAILY = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-05")

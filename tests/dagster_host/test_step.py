@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ducklake_orch import CommitInfo
 from ducklake_orch.dagster import DuckLakeResource, ducklake_snapshot_sensor
-from tests.dagster_host.conftest import central
+from tests.support.dagster_runs import central
 
 ONE = pa.table({"id": [1]})
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch.dagster import DuckLakeIOManager, DuckLakeResource
-from tests.dagster_host.runs import failure_of, materialize_range
+from tests.support.dagster_runs import failure_of, materialize_range
 
 ROWS = pa.table({"id": [2, 1], "name": ["b", "a"]})
 WIDE = pa.table({"id": [3], "name": ["b"], "more": [1.5]})

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.servers.base import free_port
-from tests.servers.waiting import waiting
+from tests.support.waiting import waiting
 
 _LOCATION = {"repositoryLocationName": "dagster_defs.definitions", "repositoryName": "__repository__"}
 _ENDED = ("SUCCESS", "FAILURE", "CANCELED")

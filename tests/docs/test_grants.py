@@ -9,9 +9,9 @@ import pytest
 from ducklake_orch import DuckLake
 from ducklake_orch.errors import DuckLakeOrchError
 from tests.docs.pages import DOCS, blocks
-from tests.docs.work import look, write_and_maintain
 from tests.servers.mariadb import MariaDBServer
 from tests.servers.postgres import PostgresServer
+from tests.support.granted_work import look, write_and_maintain
 
 _SQL = [code for _, code in blocks(DOCS / "catalogs.md", "sql")]
 OF_SERVER, OF_DATABASE, OF_MYSQL = _SQL

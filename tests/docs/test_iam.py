@@ -11,9 +11,9 @@ import pytest
 from ducklake_orch import DuckLake
 from ducklake_orch.errors import DuckLakeOrchError
 from tests.docs.pages import DOCS, blocks
-from tests.docs.work import look, write_and_maintain
 from tests.servers.base import ServerUnavailable
 from tests.servers.s3 import MotoS3
+from tests.support.granted_work import look, write_and_maintain
 
 WRITER: dict[str, Any] = json.loads(next(code for _, code in blocks(DOCS / "storages.md", "json")))
 FILES, LIST = WRITER["Statement"]

@@ -13,9 +13,9 @@ import pytest
 
 from ducklake_orch import DuckLake, LakeConfig, errors
 from ducklake_orch.engine.locks import FileQueue
-from tests.backends import MYSQL, POSTGRES, Backend, catalogs
-from tests.conftest import MakeLake
-from tests.refusal import refused
+from tests.support.backends import MYSQL, POSTGRES, Backend, catalogs
+from tests.support.lakes import MakeLake
+from tests.support.refusals import refused
 
 
 @pytest.fixture(autouse=True)

@@ -13,13 +13,13 @@ import pytest
 
 from ducklake_orch import DuckLake, RetryPolicy, errors
 from ducklake_orch.engine.locks import FileQueue
-from tests.conftest import Servers
-from tests.refusal import refused
 from tests.servers.azure import AzuriteServer
 from tests.servers.base import LOOPBACK, free_port
 from tests.servers.mariadb import MariaDBServer
 from tests.servers.postgres import PostgresServer
 from tests.servers.s3 import VersityS3
+from tests.support.lakes import Servers
+from tests.support.refusals import refused
 
 ROWS = "CREATE TABLE t AS SELECT range AS i FROM range(30)"
 SCHEMES: dict[str, type[PostgresServer | MariaDBServer]] = {"postgresql": PostgresServer, "mysql": MariaDBServer}

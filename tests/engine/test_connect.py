@@ -13,9 +13,9 @@ import pytest
 
 from ducklake_orch import DuckLake, PoolPolicy, errors
 from ducklake_orch.engine import instances
-from tests.backends import catalogs
-from tests.conftest import MakeLake
 from tests.servers.postgres import PostgresServer
+from tests.support.backends import catalogs
+from tests.support.lakes import MakeLake
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake
-from tests.backends import GCS, R2, S3_DISK, SQLITE, Backend
-from tests.conftest import MakeLake
+from tests.support.backends import GCS, R2, S3_DISK, SQLITE, Backend
+from tests.support.lakes import MakeLake
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import duckdb
 import pytest
 
 from ducklake_orch import DuckLake, errors
-from tests.backends import Backend, backends, catalogs
-from tests.conftest import MakeLake
+from tests.support.backends import Backend, backends, catalogs
+from tests.support.lakes import MakeLake
 
 
 @backends()

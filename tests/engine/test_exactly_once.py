@@ -11,12 +11,12 @@ import pytest
 from ducklake_orch import CommitInfo, DuckLake, RetryPolicy, errors
 from ducklake_orch.engine.exactly_once import LakeTransaction, Write, commit, commit_through
 from ducklake_orch.engine.session import Session, open_session
-from tests.backends import catalogs
-from tests.conftest import MakeLake
-from tests.servers.kill import run_until_killed
 from tests.servers.mariadb import MariaDBServer
 from tests.servers.postgres import PostgresServer
 from tests.servers.proxy import FaultProxy
+from tests.support.backends import catalogs
+from tests.support.fault_points import run_until_killed
+from tests.support.lakes import MakeLake
 
 
 def make(url: str, folder: Path) -> DuckLake:

@@ -12,8 +12,8 @@ import pytest
 from ducklake_orch import CommitInfo, DuckLake, errors
 from ducklake_orch.engine.scripts import split
 from ducklake_orch.engine.session import open_session
-from tests.backends import catalogs
-from tests.conftest import MakeLake
+from tests.support.backends import catalogs
+from tests.support.lakes import MakeLake
 
 
 @pytest.fixture

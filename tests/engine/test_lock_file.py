@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ducklake_orch import DuckLake, errors
-from tests.backends import DUCKDB, LOCAL, SQLITE, Backend
-from tests.conftest import MakeLake
+from tests.support.backends import DUCKDB, LOCAL, SQLITE, Backend
+from tests.support.lakes import MakeLake
 
 FILES = pytest.mark.parametrize("backend", [Backend(kind, LOCAL) for kind in (SQLITE, DUCKDB)], ids=str, indirect=True)
 WRITE = "INSERT INTO t VALUES (1)"

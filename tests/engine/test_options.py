@@ -8,8 +8,8 @@ import pytest
 
 from ducklake_orch import DuckLake, errors
 from ducklake_orch.errors import OptionDriftWarning
-from tests.backends import catalogs
-from tests.conftest import MakeLake
+from tests.support.backends import catalogs
+from tests.support.lakes import MakeLake
 
 
 def files_of(lake: DuckLake, table: str) -> int:

@@ -9,9 +9,9 @@ import pytest
 
 from ducklake_orch import CommitInfo, DuckLake, errors
 from ducklake_orch.config.lake import PERSISTED_OPTIONS
-from tests.backends import SQLITE, catalogs
-from tests.catalog.internal_names import plain
-from tests.conftest import MakeLake
+from tests.support.backends import SQLITE, catalogs
+from tests.support.internal_names import plain
+from tests.support.lakes import MakeLake
 
 WHY = CommitInfo(author="me", message="why")
 # A value of each option that is accepted.

@@ -16,8 +16,8 @@ from ducklake_orch import DuckLake, errors
 from ducklake_orch.engine.instances import pool
 from ducklake_orch.engine.locks import FileQueue
 from ducklake_orch.engine.session import open_session
-from tests.backends import LOCAL, MYSQL, Backend, catalogs
-from tests.conftest import MakeLake
+from tests.support.backends import LOCAL, MYSQL, Backend, catalogs
+from tests.support.lakes import MakeLake
 
 INSERTER = """
 import pickle, sys

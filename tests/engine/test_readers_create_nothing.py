@@ -9,9 +9,9 @@ import pytest
 
 from ducklake_orch import DuckLake
 from ducklake_orch.errors import LakeNotFoundError
-from tests.backends import Backend, catalogs
-from tests.cli.program import run
-from tests.conftest import MakeLake
+from tests.support.backends import Backend, catalogs
+from tests.support.command_line import run
+from tests.support.lakes import MakeLake
 
 READERS: dict[str, Callable[[DuckLake], Any]] = {
     "report": lambda lake: lake.report(),

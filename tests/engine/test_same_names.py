@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake
-from tests.backends import DUCKDB, LOCAL, POSTGRES, SQLITE, Backend
-from tests.conftest import MakeLake
+from tests.support.backends import DUCKDB, LOCAL, POSTGRES, SQLITE, Backend
+from tests.support.lakes import MakeLake
 
 ROWS = pa.table({"id": [1, 2]})
 

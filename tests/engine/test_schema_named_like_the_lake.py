@@ -6,8 +6,8 @@ import pytest
 
 from ducklake_orch import DuckLake
 from ducklake_orch.engine.qualifying import qualified
-from tests.backends import catalogs
-from tests.conftest import MakeLake
+from tests.support.backends import catalogs
+from tests.support.lakes import MakeLake
 
 # What is run one after the other on a lake `shop` with a schema `shop`; the last one reads.
 STATEMENTS = [

@@ -17,13 +17,13 @@ import pytest
 
 from ducklake_orch import DuckLake, LakeConfig, RetryPolicy, errors
 from ducklake_orch.config.redaction import spellings
-from tests.backends import Backend, catalogs
-from tests.conftest import CANARY
 from tests.servers.azure import AzuriteServer
 from tests.servers.base import LOOPBACK, free_port
 from tests.servers.mariadb import MariaDBServer
 from tests.servers.postgres import PostgresServer
 from tests.servers.s3 import VersityS3
+from tests.support.backends import Backend, catalogs
+from tests.support.lakes import CANARY
 
 ROWS = "CREATE TABLE t AS SELECT range AS i FROM range(30)"
 BROKEN: list[Any] = [

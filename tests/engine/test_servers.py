@@ -19,11 +19,11 @@ import pytest
 from tests.servers.azure import AzuriteServer
 from tests.servers.base import ServerProcess, ServerUnavailable, accepts_connections
 from tests.servers.disk import limit_file_size, small_disk
-from tests.servers.kill import run_until_killed
 from tests.servers.mariadb import MariaDBServer
 from tests.servers.postgres import PostgresServer
 from tests.servers.proxy import FaultProxy
 from tests.servers.s3 import MotoS3, S3Server
+from tests.support.fault_points import run_until_killed
 
 HOSTILE = "p' \"\\;x @/%é"
 

@@ -12,8 +12,8 @@ import pytest
 from ducklake_orch import DuckLake, errors
 from ducklake_orch.config.storages import STORAGES
 from ducklake_orch.engine.storage_secrets import STORAGE_SECRET
-from tests.backends import catalogs
-from tests.conftest import CANARY, MakeLake
+from tests.support.backends import catalogs
+from tests.support.lakes import CANARY, MakeLake
 
 
 @pytest.fixture(autouse=True)

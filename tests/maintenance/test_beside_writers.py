@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ducklake_orch import DuckLake, MaintenancePolicy
-from tests.backends import LOCAL, POSTGRES, SQLITE, Backend
-from tests.maintenance.worn import rows, whole
+from tests.support.backends import LOCAL, POSTGRES, SQLITE, Backend
+from tests.support.worn_lakes import rows, whole
 
 EAGER = MaintenancePolicy(merge={"min_files": 2}, rewrite={"delete_threshold": 0.01})
 ROUNDS = 5

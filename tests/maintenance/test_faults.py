@@ -9,12 +9,10 @@ import pytest
 from ducklake_orch import DuckLake
 from ducklake_orch.catalog.lifecycle.compaction import DuckDBCompactor
 from ducklake_orch.errors import SnapshotNotFoundError, StorageBusyError
-from tests.backends import LOCAL, POSTGRES, SQLITE, Backend, catalogs
-from tests.catalog.test_compact import wide_rows
-from tests.conftest import MakeLake
-from tests.maintenance.worn import ALL_OF_IT, contents, rows, small_files, whole
-
-on_sqlite = pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
+from tests.support.backends import POSTGRES, SQLITE, catalogs, on_sqlite
+from tests.support.lakes import MakeLake
+from tests.support.numbered_rows import wide_rows
+from tests.support.worn_lakes import ALL_OF_IT, contents, rows, small_files, whole
 
 
 @catalogs(quick=[SQLITE, POSTGRES])

@@ -9,9 +9,9 @@ import pytest
 from ducklake_orch import DuckLake, MaintenancePolicy
 from ducklake_orch.catalog.lifecycle import flush
 from ducklake_orch.catalog.metadata import INEXACT_IN_PARQUET, ducklake_type
-from tests.backends import LOCAL, POSTGRES, SQLITE, Backend, catalogs
-from tests.catalog.crashing import dies_at
-from tests.conftest import MakeLake
+from tests.support.backends import LOCAL, POSTGRES, SQLITE, Backend, catalogs
+from tests.support.fault_points import dies_at, once_at
+from tests.support.lakes import MakeLake
 
 on_sqlite, on_postgres, on_both = (
     pytest.mark.parametrize(
@@ -232,13 +232,7 @@ def test_a_flush_is_planned_anew_when_the_partition_keys_change_before_its_commi
     lake: DuckLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(lake, "CREATE TABLE t (i BIGINT)", "INSERT INTO t SELECT range FROM range(9)")
-    keys = iter(["bucket(4, i)"])
-
-    def altered(_: str) -> None:
-        for key in keys:
-            run(lake, f"ALTER TABLE t SET PARTITIONED BY ({key})")
-
-    monkeypatch.setattr(flush, "fault_point", altered)
+    once_at(monkeypatch, "files.written", lambda: run(lake, "ALTER TABLE t SET PARTITIONED BY (bucket(4, i))"))
     assert sum(step.rows for step in flushes(lake)) == 9
     assert [run(lake, f"SELECT i FROM t WHERE i = {i}") for i in range(9)] == [[(i,)] for i in range(9)]
     is_whole(lake)

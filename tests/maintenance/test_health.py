@@ -11,10 +11,9 @@ import pytest
 
 from ducklake_orch import CommitInfo, DuckLake, MaintenancePolicy
 from ducklake_orch.maintenance.health_report import HealthFinding
-from tests.backends import LOCAL, MYSQL, POSTGRES, SQLITE, Backend, catalogs
-from tests.maintenance.worn import ALL_OF_IT, metadata, rows, small_files, worn
+from tests.support.backends import LOCAL, MYSQL, POSTGRES, SQLITE, Backend, catalogs, on_sqlite
+from tests.support.worn_lakes import ALL_OF_IT, metadata, rows, small_files, worn
 
-on_sqlite = pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
 STRICT = MaintenancePolicy(
     health={
         "small_file_ratio": (0.5, 0.9),

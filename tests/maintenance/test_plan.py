@@ -8,10 +8,9 @@ import pytest
 from ducklake_orch import DuckLake, MaintenancePolicy
 from ducklake_orch.errors import ConfigError, MaintenanceFloorError, ObjectNotFoundError, UnmatchedOverrideWarning
 from ducklake_orch.maintenance.results import MaintenancePlan, PlannedStep
-from tests.backends import LOCAL, MYSQL, POSTGRES, SQLITE, Backend, catalogs
-from tests.maintenance.worn import ALL_OF_IT, contents, metadata, rows, small_files, worn
+from tests.support.backends import MYSQL, POSTGRES, SQLITE, Backend, catalogs, on_sqlite
+from tests.support.worn_lakes import ALL_OF_IT, contents, metadata, rows, small_files, worn
 
-on_sqlite = pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
 TABLES = ["flush", "rewrite", "merge"]
 
 

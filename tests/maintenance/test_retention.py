@@ -9,7 +9,7 @@ from ducklake_orch import DuckLake, MaintenancePolicy
 from ducklake_orch.catalog.metadata import catalog_clock
 from ducklake_orch.errors import ClockError
 from ducklake_orch.maintenance.results import MaintenancePlan, PlannedStep
-from tests.backends import DUCKDB, LOCAL, MYSQL, POSTGRES, SQLITE, Backend, catalogs
+from tests.support.backends import DUCKDB, LOCAL, MYSQL, POSTGRES, SQLITE, Backend, catalogs
 
 DAYS = timedelta(days=1)
 on_files = pytest.mark.parametrize(

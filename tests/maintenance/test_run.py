@@ -15,26 +15,27 @@ import pytest
 from ducklake_orch import DuckLake, MaintenancePolicy
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.errors import ConfigError, MaintenanceRunningError, ReadOnlyError, StatementError
-from ducklake_orch.maintenance.results import MaintenanceReport, PlannedStep
+from ducklake_orch.maintenance.results import PlannedStep
 from ducklake_orch.maintenance.step_context import Done, Work
-from tests.backends import CROSS, LOCAL, MYSQL, POSTGRES, SQLITE, Backend, catalogs, in_every_run
-from tests.catalog.crashing import dies_at
-from tests.conftest import MakeLake
-from tests.maintenance.worn import (
+from tests.support.backends import CROSS, LOCAL, MYSQL, POSTGRES, SQLITE, Backend, catalogs, in_every_run, on_sqlite
+from tests.support.fault_points import dies_at
+from tests.support.lakes import MakeLake
+from tests.support.worn_lakes import (
     ALL_OF_IT,
+    KEEPING,
+    TABLES,
     contents,
     history,
     metadata,
     row_ids,
     rows,
     small_files,
+    statuses,
     whole,
     worn,
     worn_at_random,
 )
 
-on_sqlite = pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
-TABLES = ("t", "d", "i")
 on_object_stores = pytest.mark.parametrize(
     "backend",
     [
@@ -45,7 +46,6 @@ on_object_stores = pytest.mark.parametrize(
     indirect=True,
 )
 FIGURES = ("files_in", "files_out", "bytes", "rows", "snapshots")
-KEEPING = ALL_OF_IT.model_copy(update={"expire": ALL_OF_IT.expire.model_copy(update={"enabled": False})})
 
 EAGER = ALL_OF_IT.model_copy(
     update={
@@ -57,10 +57,6 @@ EAGER = ALL_OF_IT.model_copy(
 
 def figures(step: PlannedStep) -> dict[str, Any]:
     return {name: getattr(step, name) for name in FIGURES if getattr(step, name) is not None}
-
-
-def statuses(report: MaintenanceReport) -> dict[tuple[str, str | None], str]:
-    return {(step.operation, step.table): step.status for step in report.operations}
 
 
 # --- what it does ----------------------------------------------------------------------------------------------------

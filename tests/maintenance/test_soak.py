@@ -15,10 +15,10 @@ from ducklake_orch.catalog.commit import active_writes
 from ducklake_orch.engine import session
 from ducklake_orch.engine.locks import Check
 from ducklake_orch.errors import DuckLakeOrchError
-from tests.backends import POSTGRES, SQLITE, catalogs
-from tests.catalog.row_worker import KEPT, WORKERS, Model, Worker, rows_by_id, state_at
-from tests.conftest import MakeLake
-from tests.maintenance.worn import metadata, whole
+from tests.support.backends import POSTGRES, SQLITE, catalogs
+from tests.support.lakes import MakeLake
+from tests.support.row_worker import KEPT, WORKERS, Model, Worker, rows_by_id, state_at
+from tests.support.worn_lakes import metadata, whole
 
 _WRITERS, _READERS = 3, 1
 # Seconds: days and hours of real life.

@@ -10,8 +10,8 @@ from ducklake_orch import DuckLake, MaintenancePolicy
 from ducklake_orch.catalog.lifecycle import flush
 from ducklake_orch.catalog.lifecycle.flush_commit import commit_flushed
 from ducklake_orch.maintenance.results import PlannedStep, StepReport
-from tests.maintenance.test_run import KEEPING, TABLES, on_sqlite, statuses
-from tests.maintenance.worn import ALL_OF_IT, contents, small_files, whole, worn
+from tests.support.backends import on_sqlite
+from tests.support.worn_lakes import ALL_OF_IT, KEEPING, TABLES, contents, small_files, statuses, whole, worn
 
 
 @on_sqlite

@@ -1,27 +1,15 @@
 """The report tells what is in the lake, what happened to it and who did it, whoever wrote."""
 
-from datetime import date, timedelta
-
 import pyarrow as pa
 import pytest
 
-from ducklake_orch import CommitInfo, DuckLake
+from ducklake_orch import DuckLake
 from ducklake_orch.catalog.metadata import Metadata
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.report.history import PERIODS
-from tests.backends import LOCAL, MYSQL, SQLITE, Backend, catalogs
-from tests.maintenance.worn import ALL_OF_IT, metadata, worn
-
-on_sqlite = pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
-FIRST = date(2026, 11, 1)
-
-
-def days(lake: DuckLake, table: str, count: int, *, author: str | None = None) -> None:
-    """Append so many days, one snapshot each; day n has 10 n rows."""
-    for number in range(1, count + 1):
-        rows = 10 * number
-        data = pa.table({"day": [FIRST + timedelta(number - 1)] * rows, "v": list(range(rows))})
-        lake.write(data, table, mode="append", partition_by=["day"], commit=CommitInfo(author, "a day"))
+from tests.support.backends import MYSQL, Backend, catalogs, on_sqlite
+from tests.support.daily_rows import days
+from tests.support.worn_lakes import ALL_OF_IT, metadata, worn
 
 
 @catalogs()

@@ -8,13 +8,12 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import CommitInfo, DuckLake
-from tests.backends import LOCAL, SQLITE, Backend
-from tests.cli.program import run
-from tests.report.test_facts import days
 from tests.servers.base import ServerUnavailable
 from tests.servers.chromium import Chromium, Opened, open_page
+from tests.support.backends import on_sqlite
+from tests.support.command_line import run
+from tests.support.daily_rows import days
 
-on_sqlite = pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
 HOSTILE = "<script>document.title='taken'</script>"
 
 

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ducklake_orch import DuckLake
 from ducklake_orch.errors import HistoryExpiredError
-from tests.spark.reading import execute, rows
+from tests.support.spark_reads import execute, rows
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Servers
 from tests.servers.base import LOOPBACK
 from tests.servers.spark_cluster import SparkCluster
+from tests.support.lakes import Servers
 
 PROGRAM = """
 import glob, json, os, signal, sys

@@ -11,8 +11,8 @@ from ducklake_orch import DuckLake
 from ducklake_orch.catalog.feed import OWN_COLUMNS
 from ducklake_orch.catalog.metadata.reserved_names import RESERVED
 from ducklake_orch.engine.quoting import identifier
-from tests.catalog.internal_names import NAMES, SPARK_ALONE, Table, as_rows, distinct, text
-from tests.spark.reading import ENGINES, latest
+from tests.support.internal_names import NAMES, SPARK_ALONE, Table, as_rows, distinct, text
+from tests.support.spark_reads import ENGINES, latest
 
 # What Spark's side calls columns of its own; an alias that Python gives is in no SQL.
 SPARKS = ["_metadata", "metadata", "result", "asked", "numbers", "batches", "Wide0", "w0", "c0", "C1", "deletes", "pos"]

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import ducklake_orch.spark.submit
 from ducklake_orch import DuckLake
-from tests.cli.program import REPOSITORY, run
+from tests.support.command_line import REPOSITORY, run
 
 
 @pytest.fixture(autouse=True)

@@ -4,8 +4,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from ducklake_orch import DuckLake
-from tests.backends import catalogs
-from tests.conftest import MakeLake
+from tests.support.backends import catalogs
+from tests.support.lakes import MakeLake
 
 SCHEMA = StructType(
     [StructField("id", LongType(), True, {"comment": 'it\'s the "key"'}), StructField("na.me", StringType())]

@@ -10,8 +10,8 @@ from ducklake_orch import DuckLake
 from ducklake_orch.catalog.lifecycle import Way, compact
 from ducklake_orch.errors import DuckLakeOrchError
 from ducklake_orch.spark.compact_in_tasks import SparkCompactor
-from tests.backends import LOCAL, POSTGRES, S3_DISK, SQLITE, Backend
-from tests.catalog.test_compact import Past, merges, rewrites
+from tests.support.backends import LOCAL, POSTGRES, S3_DISK, SQLITE, Backend
+from tests.support.readers_of_the_past import Past, merges, rewrites
 
 MakeLake = Callable[..., DuckLake]
 

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.backends import LOCAL, POSTGRES, SQLITE, Backend
 from tests.catalog.differential.check import readers
 from tests.catalog.differential.coverage import Coverage
 from tests.catalog.differential.goals import Scene, wanted
 from tests.catalog.differential.run import Run, seeds
 from tests.catalog.differential.shapes import shapes
-from tests.conftest import MakeLake
 from tests.spark.differential.reading import SparkChecker
 from tests.spark.differential.types import PLAIN, READERS, ZONES, goals, never
 from tests.spark.differential.writing import SparkWorld
+from tests.support.backends import LOCAL, POSTGRES, SQLITE, Backend
+from tests.support.lakes import MakeLake
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ducklake_orch import DuckLake, errors
-from tests.refusal import refused
-from tests.spark.reading import ENGINES, plan_of
+from tests.support.refusals import refused
+from tests.support.spark_reads import ENGINES, plan_of
 
 
 def size_of(frame: Any) -> int:

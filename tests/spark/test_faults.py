@@ -14,8 +14,8 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from ducklake_orch import DuckLake, errors
-from tests.backends import AZURE, LOCAL, POSTGRES, S3_DISK, SQLITE, Backend
-from tests.refusal import refused
+from tests.support.backends import AZURE, LOCAL, POSTGRES, S3_DISK, SQLITE, Backend
+from tests.support.refusals import refused
 
 MakeLake = Callable[..., DuckLake]
 

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from ducklake_orch import DuckLake
-from tests.catalog.float_rows import COLUMNS, PLACES, Rows, conditions
-from tests.spark.reading import execute, is_native, plan_of
+from tests.support.float_rows import COLUMNS, PLACES, Rows, conditions
+from tests.support.spark_reads import execute, is_native, plan_of
 
 # Each with files that say something else of their values: dictionaries, bounds with and without NaN, Bloom filters.
 WRITERS = ("duckdb", "pyarrow", "spark", "added from spark")

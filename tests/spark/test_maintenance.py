@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from ducklake_orch import DuckLake
 from ducklake_orch.errors import ConfigError
-from tests.maintenance.worn import contents, history, row_ids, whole, worn
+from tests.support.worn_lakes import contents, history, row_ids, whole, worn
 
 
 def with_engine(engine: str) -> dict[str, Any]:

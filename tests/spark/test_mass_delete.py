@@ -7,7 +7,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ducklake_orch import DuckLake
-from tests.catalog.row_history import row_ids
+from ducklake_orch.engine.fault_points import actions
+from tests.support.row_history import row_ids
 
 # This session's driver takes a megabyte of results: 65,000 positions, as Spark brings them there.
 ROWS = 300_000
@@ -53,8 +54,6 @@ def test_no_position_passes_through_the_driver(tmp_path: Path, spark: SparkSessi
 def test_deletions_that_are_overtaken_name_the_snapshot_that_they_get(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ducklake_orch.catalog.verbs import row_change
-
     lake = lake_of(tmp_path, spark, 10_000)
     lake.execute("CREATE TABLE other (i INTEGER)").raise_for_error()
     others: list[Callable[[], object]] = [
@@ -63,13 +62,13 @@ def test_deletions_that_are_overtaken_name_the_snapshot_that_they_get(
         lambda: lake.execute("INSERT INTO other VALUES (1)").raise_for_error(),
     ]
 
-    def overtake(point: str) -> None:
-        if point == "files.written" and others:
+    def overtake() -> None:
+        if others:
             with pytest.MonkeyPatch.context() as undisturbed:
-                undisturbed.setattr(row_change, "fault_point", lambda _: None)
+                undisturbed.delitem(actions, "files.written")
                 others.pop(0)()
 
-    monkeypatch.setattr(row_change, "fault_point", overtake)
+    monkeypatch.setitem(actions, "files.written", overtake)
     done = lake.delete("t", "id % 10 = 1", spark=spark, engine="spark")
     monkeypatch.undo()
     assert (done.rows_removed, done.attempts, others) == (1000, 2, [])

@@ -7,10 +7,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from ducklake_orch import DuckLake, errors
-from tests.backends import LOCAL, MYSQL, POSTGRES, S3_DISK, SQLITE, Backend
-from tests.conftest import MakeLake
-from tests.refusal import refused
-from tests.spark.test_row_changes import twins
+from tests.support.backends import LOCAL, MYSQL, POSTGRES, S3_DISK, SQLITE, Backend
+from tests.support.lakes import MakeLake
+from tests.support.refusals import refused
+from tests.support.twin_lakes import twins
 
 COLUMNS = """
     id, concat('r', id % 3) AS region, CAST(id / 2 AS DECIMAL(9, 2)) AS half, timestamp_seconds(id * 7200) AS at,

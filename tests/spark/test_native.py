@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ducklake_orch import DuckLake, errors
-from tests.refusal import refused
+from tests.support.refusals import refused
 
 MakeLake = Callable[..., DuckLake]
 ALL = """

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from ducklake_orch import DuckLake
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.errors import FileNotUsableError
-from tests.spark.reading import check, check_every_snapshot, execute, is_native, no_fallback, plan_of, read_rows
+from tests.support.spark_reads import check, check_every_snapshot, execute, is_native, no_fallback, plan_of, read_rows
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from ducklake_orch.errors import (
     SnapshotNotFoundError,
     UnsupportedStatementError,
 )
-from tests.backends import AZURE, POSTGRES, S3_MEMORY, SQLITE, Backend
-from tests.conftest import MakeLake
-from tests.spark.reading import check, execute, expected, plan_of, read_rows
+from tests.support.backends import AZURE, POSTGRES, S3_MEMORY, SQLITE, Backend
+from tests.support.lakes import MakeLake
+from tests.support.spark_reads import check, execute, expected, plan_of, read_rows
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from ducklake_orch import DuckLake
 from ducklake_orch.errors import UnsupportedStatementError
-from tests.spark.reading import ENGINES, check, execute, expected, is_native, read_rows
+from tests.support.spark_reads import ENGINES, check, execute, expected, is_native, read_rows
 
 Types = dict[str, tuple[str, list[str], str | None]]
 # Type, some values, and what Spark has of them in DuckDB's words where that is another type.

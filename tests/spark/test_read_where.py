@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from ducklake_orch import DuckLake
 from ducklake_orch.errors import ObjectNotFoundError, StatementError
-from tests.spark.reading import check, execute, expected, plan_of, read_rows
+from tests.support.spark_reads import check, execute, expected, plan_of, read_rows
 
 NATIVE = [
     "k > 40",

@@ -9,9 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ducklake_orch import DuckLake, errors
-from tests.backends import LOCAL, POSTGRES, S3_DISK, SQLITE, Backend
-from tests.catalog.row_history import row_ids
-from tests.refusal import refused
+from tests.support.backends import LOCAL, POSTGRES, S3_DISK, SQLITE, Backend
+from tests.support.refusals import refused
+from tests.support.row_history import row_ids
+from tests.support.twin_lakes import ROWS, twins
 
 MakeLake = Callable[..., DuckLake]
 CONDITIONS = [
@@ -23,24 +24,6 @@ CONDITIONS = [
     "x IN (0.10, 0.20) OR later = 7",
     "NOT (s = 'a' AND i < 500)",
 ]
-ROWS = """
-    SELECT range AS i, ['a', NULL, 'it''s', 'é'][range % 4 + 1] AS s, DATE '2024-01-01' + (range % 40)::INT AS d,
-           TIMESTAMPTZ '2024-01-01 00:00:00+02' + to_days((range % 9)::INT) AS ts,
-           (range % 50 / 100)::DECIMAL(9, 2) AS x
-    FROM range({}, {})"""
-
-
-def twins(make_lake: MakeLake) -> list[DuckLake]:
-    """Two lakes with the same table: renamed, altered, with files and rows that are deleted or in the catalog."""
-    lakes = [make_lake("one"), make_lake("two")]
-    for lake in lakes:
-        steps = [f"CREATE TABLE t AS {ROWS.format(0, 1000)}", "DELETE FROM t WHERE i % 10 = 1"]
-        steps += ["ALTER TABLE t RENAME i TO old", "ALTER TABLE t RENAME old TO i"]
-        steps += ["ALTER TABLE t ADD COLUMN later INTEGER DEFAULT 7", "DELETE FROM t WHERE i = 5"]
-        steps += [f"INSERT INTO t SELECT *, i % 3 FROM ({ROWS.format(1000, 1400)})"]
-        steps += ["INSERT INTO t (i, s, later) VALUES (5000, 'a', 7), (5001, NULL, NULL)"]
-        lake.execute(steps).raise_for_error()
-    return lakes
 
 
 def rows(lake: DuckLake) -> list[dict[str, Any]]:

@@ -8,8 +8,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from ducklake_orch import DuckLake
-from tests.retained_files import check_retained_files
-from tests.spark.reading import check, execute, expected, read_rows
+from tests.support.retained_files import check_retained_files
+from tests.support.spark_reads import check, execute, expected, read_rows
 
 VALUES = """
     SELECT CAST(id AS INT) AS i, id AS l, CAST(id AS DECIMAL(9, 2)) AS d,

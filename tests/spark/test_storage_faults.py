@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ducklake_orch import DuckLake, S3Storage, errors
-from tests.backends import LOCAL, S3_DISK, SQLITE, Backend
-from tests.refusal import refused
 from tests.servers.base import ServerUnavailable
 from tests.servers.disk import small_disk
 from tests.servers.proxy import FaultProxy
+from tests.support.backends import LOCAL, S3_DISK, SQLITE, Backend
+from tests.support.refusals import refused
 
 MakeLake = Callable[..., DuckLake]
 on_s3 = pytest.mark.parametrize("backend", [Backend(SQLITE, S3_DISK)], indirect=True, ids=str)

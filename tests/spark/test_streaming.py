@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from ducklake_orch import CommitInfo, DuckLake
 from ducklake_orch.errors import ConfigError
-from tests.spark.reading import execute
+from tests.support.spark_reads import execute
 
 QUERY = """
 import sys

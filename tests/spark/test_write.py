@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ducklake_orch import DuckLake, errors
-from tests.backends import AZURE, LOCAL, POSTGRES, S3_DISK, SQLITE, Backend, backends, catalogs
-from tests.refusal import refused
+from tests.support.backends import AZURE, LOCAL, POSTGRES, S3_DISK, SQLITE, Backend, backends, catalogs
+from tests.support.refusals import refused
 
 MakeLake = Callable[..., DuckLake]
 COMPACTED = [Backend(SQLITE, LOCAL), Backend(POSTGRES, S3_DISK), Backend(SQLITE, AZURE)]

@@ -21,7 +21,7 @@ from ducklake_orch.host_partitions import (
     partition_transforms,
     split_multi_key,
 )
-from tests.refusal import refused
+from tests.support.refusals import refused
 
 NEW_YORK = ZoneInfo("America/New_York")
 TYPES = {

@@ -13,7 +13,6 @@ import duckdb
 
 from ducklake_orch import DuckLake
 from ducklake_orch.catalog.metadata import Metadata
-from tests.backends import CatalogKind
 from tests.catalog.differential.faults import (
     FLUSHED_LATE,
     INLINED_DROPPED,
@@ -28,7 +27,8 @@ from tests.catalog.differential.filters import condition, matching
 from tests.catalog.differential.model import Model, Table
 from tests.catalog.differential.oracle import Oracle
 from tests.catalog.differential.readers import EngineReader, PlanReader, Rows, difference, expected
-from tests.retained_files import check_retained_files
+from tests.support.backends import CatalogKind
+from tests.support.retained_files import check_retained_files
 
 _READERS = (
     *("engine", "engine open since the start", "engine in the past", "engine with WHERE", "engine count"),

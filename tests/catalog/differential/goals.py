@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tests.backends import CatalogKind
 from tests.catalog.differential.check import readers
 from tests.catalog.differential.coverage import Cell, product
 from tests.catalog.differential.ddl_steps import DDL
@@ -13,6 +12,7 @@ from tests.catalog.differential.row_steps import ROWS
 from tests.catalog.differential.shapes import SPECS, Shape, family, shapes
 from tests.catalog.differential.sql_steps import SQL
 from tests.catalog.differential.tables import TABLES
+from tests.support.backends import CatalogKind
 
 STEPS = (*NATIVE, *ROWS, *SQL, *MAINTENANCE, *DDL, *TABLES)
 _OF_FIELDS = {"ADD field", "DROP field", "RENAME field", "schema_evolution: field"}

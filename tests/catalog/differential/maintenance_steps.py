@@ -2,10 +2,10 @@
 
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.errors import CatalogUnreachableError, UnsupportedStatementError
-from tests.backends import MYSQL
 from tests.catalog.differential.model import Table
 from tests.catalog.differential.steps import Refused, Step
 from tests.catalog.differential.world import World
+from tests.support.backends import MYSQL
 
 
 def flush(world: World, table: Table) -> None:

@@ -13,7 +13,7 @@ from ducklake_orch.engine.quoting import TableName, identifier
 from tests.catalog.differential.model import Table
 from tests.catalog.differential.oracle import Oracle
 from tests.catalog.differential.values import sql_text
-from tests.catalog.plan_reader import file_sql
+from tests.support.plan_reader import file_sql
 
 # Rows as texts, with the number of each.
 Rows = Counter[tuple[str | None, ...]]

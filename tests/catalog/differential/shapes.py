@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ducklake_orch.engine.quoting import identifier
-from tests.backends import DUCKDB, CatalogKind
 from tests.catalog.differential.model import Column, Table
 from tests.catalog.differential.values import SAMPLES, STRUCT, ListOf, MapOf, Scalar, StructOf, Type, is_nested
+from tests.support.backends import DUCKDB, CatalogKind
 
 
 @dataclass(frozen=True)

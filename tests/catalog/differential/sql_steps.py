@@ -4,13 +4,13 @@ from typing import Any
 
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.errors import UnsupportedStatementError
-from tests.backends import MYSQL
 from tests.catalog.differential.faults import fault_of
 from tests.catalog.differential.filters import Condition, condition, matching
 from tests.catalog.differential.model import Row, Table
 from tests.catalog.differential.steps import Refused, Step
 from tests.catalog.differential.values import sql_value
 from tests.catalog.differential.world import World
+from tests.support.backends import MYSQL
 
 # The inlining limit of tables whose small changes are inlined.
 LIMIT = 10

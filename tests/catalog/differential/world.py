@@ -10,13 +10,13 @@ from typing import Any
 
 from ducklake_orch import DuckLake
 from ducklake_orch.results import WriteResult
-from tests.backends import POSTGRES, CatalogKind
 from tests.catalog.differential.faults import LEFT_BEHIND
 from tests.catalog.differential.model import Column, Model, Row, Table
 from tests.catalog.differential.oracle import Oracle
 from tests.catalog.differential.shapes import KEY_COLUMNS, Shape
 from tests.catalog.differential.shapes import keys as partition_keys
 from tests.catalog.differential.values import SAMPLES, Scalar, StructOf, Type, Typed, Value
+from tests.support.backends import POSTGRES, CatalogKind
 
 # The limit of texts in folder names, and the texts that Postgres returns unchanged when it stores them as bytes.
 _LONG = 50

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake, MaintenancePolicy
-from tests.backends import catalogs
 from tests.catalog.fsck.damage import damage, found, meta, path_of, value
-from tests.conftest import MakeLake
+from tests.support.backends import catalogs
+from tests.support.lakes import MakeLake
 
 NUMBERS = "SELECT range AS i, 'v' || range AS s FROM range(100)"
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from ducklake_orch import DuckLake
-from tests.backends import DUCKDB, LOCAL, POSTGRES, Backend
 from tests.catalog.fsck.damage import damage, found, path_of, repaired, rows, value
-from tests.conftest import MakeLake
+from tests.support.backends import DUCKDB, LOCAL, POSTGRES, Backend
+from tests.support.lakes import MakeLake
 
 # A catalog on which two transactions of one process can be open at once.
 concurrently = pytest.mark.parametrize("backend", [Backend(DUCKDB, LOCAL)], indirect=True, ids=str)

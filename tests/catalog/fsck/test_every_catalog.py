@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch.catalog.metadata import text
-from tests.backends import LOCAL, MYSQL, POSTGRES, SQLITE, Backend, catalogs
 from tests.catalog.fsck.damage import damage, refused, repaired, value
-from tests.catalog.internal_names import plain
-from tests.catalog.metadata_dump import dump
-from tests.conftest import MakeLake
+from tests.support.backends import LOCAL, MYSQL, POSTGRES, SQLITE, Backend, catalogs
+from tests.support.internal_names import plain
+from tests.support.lakes import MakeLake
+from tests.support.metadata_dump import dump
 
 COLUMNS = (
     "i BIGINT, s VARCHAR, n STRUCT(a INTEGER, b VARCHAR[]), m MAP(VARCHAR, DOUBLE), ts TIMESTAMPTZ, d DECIMAL(9, 2)"

@@ -169,7 +169,7 @@ def test_a_catalog_without_a_lake_is_no_lake(tmp_path: Path) -> None:
     import sqlite3
 
     from ducklake_orch import errors
-    from tests.refusal import refused as refusing
+    from tests.support.refusals import refused as refusing
 
     sqlite3.connect(tmp_path / "lake.sqlite").execute("CREATE TABLE other (i INTEGER)").connection.close()
     refusing(errors.LakeNotFoundError, DuckLake.local(tmp_path / "lake").fsck, "holds no lake")

@@ -11,11 +11,11 @@ from ducklake_orch.catalog.lifecycle import plan_orphans
 from ducklake_orch.catalog.lifecycle.orphans import Orphans
 from ducklake_orch.engine.extensions import load_extension
 from ducklake_orch.engine.quoting import literal
-from tests.backends import AZURE, GCS, POSTGRES, S3_MEMORY, Backend
 from tests.catalog.fsck.damage import damage, found, path_of, repaired, value
 from tests.catalog.fsck.damage import refused as refused_sql
-from tests.conftest import MakeLake
-from tests.refusal import refused
+from tests.support.backends import AZURE, GCS, POSTGRES, S3_MEMORY, Backend
+from tests.support.lakes import MakeLake
+from tests.support.refusals import refused
 
 
 @pytest.fixture

@@ -67,6 +67,7 @@ R2 = StorageKind("r2", VersityS3)
 AZURE = StorageKind("azure", AzuriteServer)
 STORAGES = [LOCAL, S3_MEMORY, S3_DISK, GCS, R2, AZURE]
 
+on_sqlite = pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
 CROSS = [Backend(catalog, storage) for catalog in CATALOGS for storage in STORAGES]
 
 

@@ -4,6 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
+import pytest
+
+from tests.support.backends import LOCAL, POSTGRES, S3_DISK, SQLITE, Backend
+
+FAR = Backend(POSTGRES, S3_DISK)
+# For tests of the promise itself: the lake is on SQLite, and on a server with a bucket.
+central = pytest.mark.parametrize("resource", [Backend(SQLITE, LOCAL), FAR], indirect=True, ids=str)
 
 
 def metadata_of(result: dg.ExecuteInProcessResult, key: str, partition: str | None = None) -> dict[str, Any]:

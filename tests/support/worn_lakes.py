@@ -8,6 +8,7 @@ import duckdb
 import pyarrow as pa
 
 from ducklake_orch import DuckLake, MaintenancePolicy
+from ducklake_orch.maintenance.results import MaintenanceReport
 
 Rows = list[tuple[Any, ...]]
 # Everything at once, whatever its age: only in tests is nobody else there.
@@ -17,6 +18,8 @@ ALL_OF_IT = MaintenancePolicy(
     orphans={"older_than": 0, "action": "delete", "unknown": "delete"},
     force=True,
 )
+KEEPING = ALL_OF_IT.model_copy(update={"expire": ALL_OF_IT.expire.model_copy(update={"enabled": False})})
+TABLES = ("t", "d", "i")
 
 
 def rows(start: int, count: int) -> pa.Table:
@@ -111,3 +114,7 @@ def whole(lake: DuckLake) -> None:
     """Check that nothing is broken, in the catalog, in the files, in the storage."""
     report = lake.fsck(deep=True, storage=True)
     assert not report.counts, str(report)
+
+
+def statuses(report: MaintenanceReport) -> dict[tuple[str, str | None], str]:
+    return {(step.operation, step.table): step.status for step in report.operations}

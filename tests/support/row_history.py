@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ducklake_orch import DuckLake
-from tests.catalog.plan_reader import read_plan
+from tests.support.plan_reader import read_plan
 
 Row = tuple[Any, ...]
 
