@@ -16,6 +16,8 @@ from tests.servers.s3 import MotoS3, VersityS3
 from tests.support.backends import MYSQL, Backend
 from tests.support.lakes import MakeLake, Servers, catalog_fields, storage_fields
 
+pytest_plugins = ["tests.support.selection"]
+
 # Folders whose tests run inside a host.
 HOSTS = {"dagster_host": "dagster", "airflow_host": "airflow"}
 collect_ignore = [folder for folder, host in HOSTS.items() if find_spec(host) is None]

@@ -28,6 +28,8 @@ from tests.support.fault_points import once_at
 from tests.support.lakes import MakeLake, Servers
 from tests.support.stored_tables import nothing_left_over, rows
 
+pytestmark = pytest.mark.every_catalog
+
 ROW = pa.table({"i": [1]})
 
 

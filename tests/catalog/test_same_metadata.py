@@ -38,6 +38,8 @@ from tests.support.metadata_contents import (
     table_without_bounds,
 )
 
+pytestmark = pytest.mark.every_catalog
+
 Columns = Sequence[tuple[str, Type]]
 Rows = Sequence[Sequence[Value]]
 

@@ -17,6 +17,8 @@ from tests.servers.postgres import PostgresServer
 from tests.support.backends import catalogs
 from tests.support.lakes import MakeLake
 
+pytestmark = pytest.mark.every_catalog
+
 
 @pytest.fixture
 def embedded(tmp_path: Path) -> DuckLake:

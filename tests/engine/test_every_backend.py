@@ -10,6 +10,8 @@ from ducklake_orch import DuckLake, errors
 from tests.support.backends import Backend, backends, catalogs
 from tests.support.lakes import MakeLake
 
+pytestmark = pytest.mark.every_catalog
+
 
 @backends()
 def test_a_lake_is_made_written_and_read(lake: DuckLake) -> None:

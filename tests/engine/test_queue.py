@@ -19,6 +19,8 @@ from ducklake_orch.engine.session import open_session
 from tests.support.backends import LOCAL, MYSQL, Backend, catalogs
 from tests.support.lakes import MakeLake
 
+pytestmark = pytest.mark.every_catalog
+
 INSERTER = """
 import pickle, sys
 from ducklake_orch import DuckLake

@@ -13,6 +13,8 @@ from tests.support.backends import LOCAL, POSTGRES, SQLITE, Backend, catalogs
 from tests.support.fault_points import dies_at, once_at
 from tests.support.lakes import MakeLake
 
+pytestmark = pytest.mark.every_catalog
+
 on_sqlite, on_postgres, on_both = (
     pytest.mark.parametrize(
         "backend", [pytest.param(Backend(kind, LOCAL), id=kind.name) for kind in some], indirect=True

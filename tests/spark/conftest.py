@@ -1,6 +1,5 @@
-"""One Spark session for the tests of a file: two tasks at a time, three attempts, a driver without rows, a log."""
+"""One Spark session for all tests of this folder: two tasks at a time, three attempts, a driver without rows, a log."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,14 +10,17 @@ from ducklake_orch.spark import local_session
 
 @pytest.fixture(scope="session")
 def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of what Spark notes of every job: its plans, settings and accumulators."""
+    """The folder of Spark's event log: the plans, settings and accumulators of every job."""
     return tmp_path_factory.mktemp("events")
 
 
 @pytest.fixture(scope="module")
-def spark(event_log: Path) -> Iterator[SparkSession]:
-    if (other := SparkSession.getActiveSession()) is not None:
-        other.stop()  # a host's tests ran before in this process, with settings of their own
+def spark(event_log: Path) -> SparkSession:
+    running = SparkSession.getActiveSession()
+    if running is not None and running.sparkContext.appName == "tests":
+        return running
+    if running is not None:
+        running.stop()  # a host's tests ran before in this process, with their own settings
     conf = {
         "spark.sql.shuffle.partitions": 2,
         "spark.driver.maxResultSize": "1m",
@@ -26,6 +28,4 @@ def spark(event_log: Path) -> Iterator[SparkSession]:
         "spark.eventLog.dir": event_log.as_uri(),
         "spark.eventLog.compress": "false",
     }
-    session = local_session("tests", master="local[2,3]", conf=conf)
-    yield session
-    session.stop()
+    return local_session("tests", master="local[2,3]", conf=conf)
