@@ -24,7 +24,6 @@ def killed_at(point: str, command: str, run_id: str = "run") -> int:
         [sys.executable, "-m", __name__, "sql", command, run_id],
         env=environment,
         cwd=_REPOSITORY,
-        timeout=120,
         check=False,
     ).returncode
 

@@ -304,7 +304,7 @@ def test_ctrl_c_ends_a_running_statement_with_130(lake: DuckLake, tmp_path: Path
             time.sleep(0.05)
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate()
     finally:
         process.kill()
     assert process.returncode == 130

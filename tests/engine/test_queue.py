@@ -49,7 +49,7 @@ def test_parallel_processes_all_succeed_and_no_row_is_lost_or_doubled(lake: Duck
     workers, rows = 4, 8
     lake.create_table("t", {"worker": "int", "i": "int"})
     for process in processes(lake, tmp_path, INSERTER, workers, rows):
-        _, errors_seen = process.communicate(timeout=120)
+        _, errors_seen = process.communicate()
         assert process.returncode == 0, errors_seen
     written = lake.execute("SELECT worker, i FROM t ORDER BY ALL").rows
     assert written == [{"worker": w, "i": i} for w in range(workers) for i in range(rows)]
@@ -87,7 +87,7 @@ lake.execute(f"CREATE TABLE t{sys.argv[2]} (i INTEGER)").raise_for_error()
 """
     lake = make_lake()
     for process in processes(lake, tmp_path, code, 4):
-        _, errors_seen = process.communicate(timeout=120)
+        _, errors_seen = process.communicate()
         assert process.returncode == 0, errors_seen
     assert [t.table for t in lake.tables()] == ["t0", "t1", "t2", "t3"]
 
@@ -149,7 +149,7 @@ with open_session(config) as session, session.queue("dying"):
     os.kill(os.getpid(), signal.SIGKILL)
 """
     (process,) = processes(lake, tmp_path, code, 1)
-    process.communicate(timeout=60)
+    process.communicate()
     assert process.returncode == -9
     lake.execute("DROP TABLE t").raise_for_error()
 
@@ -169,7 +169,7 @@ with lake.connect(read_only=True) as con:
         time.sleep(0.01)
 """
     for process in processes(lake, tmp_path, code, 3, tmp_path / "here-"):
-        _, errors_seen = process.communicate(timeout=60)
+        _, errors_seen = process.communicate()
         assert process.returncode == 0, errors_seen
 
 
@@ -236,7 +236,7 @@ def test_minutes_of_inserts_from_many_processes(lake: DuckLake, tmp_path: Path) 
     lake.create_table("t", {"worker": "int", "i": "int"})
     started = time.monotonic()
     for process in processes(lake, tmp_path, INSERTER, 8, 200):
-        _, errors_seen = process.communicate(timeout=280)
+        _, errors_seen = process.communicate()
         assert process.returncode == 0, errors_seen
     print(f"{lake.config.catalog.type}: {8 * 200 / (time.monotonic() - started):.1f} commits/s")
     assert lake.execute("SELECT count(DISTINCT (worker, i)) AS n, count(*) AS rows FROM t").rows == [

@@ -3,8 +3,8 @@
 The marker `rest` is set here, on:
 
 - tests that take longer than five seconds, as `tests/slow_tests.txt` lists them (`make durations` writes that file),
-- catalogs other than SQLite on local storage, unless the module is marked `every_catalog` because it tests the catalog's
-  dialect. A test that cannot run on SQLite runs on its first catalog.
+- catalogs other than SQLite on local storage. A test that cannot run on SQLite runs on its first catalog, and a module
+  that tests the dialects is marked `every_catalog` and keeps them all.
 """
 
 from collections import defaultdict
