@@ -114,8 +114,10 @@ def _by_dimension(what: str, dimensions: Sequence[str], given: object) -> dict[s
         line = '"partition_expr": "<column>"'
     else:
         line = '"partition_expr": {' + ", ".join(f'"{name}": "<column>"' for name in dimensions) + "}"
-    wrong = "does not say which column holds its keys" if given is None else f"has `partition_expr` = {given!r}"
-    raise ConfigError(f"{what} is partitioned, and {wrong}.", remedy=f"Add this to its metadata: {line}")
+    wrong = (
+        "it has no `partition_expr`" if given is None else f"`partition_expr` = {given!r} does not fit its dimensions"
+    )
+    raise ConfigError(f"{what} is partitioned, but {wrong}.", remedy=f"Add this to its metadata: {line}")
 
 
 def _column(what: str, expression: str, types: Mapping[str, str]) -> PartitionColumn:
@@ -129,8 +131,8 @@ def _column(what: str, expression: str, types: Mapping[str, str]) -> PartitionCo
         if re.fullmatch(pattern, kind):
             return PartitionColumn(identifier(name) if name is not None else f"({expression})", one, name)
     raise ConfigError(
-        f"{what}: `partition_expr` = {expression!r} is of type {kind}, which holds no partition keys.",
-        remedy=f"Give a {', '.join(one.value for one in list(Kind)[:-1])} or {Kind.INSTANT.value}: a CAST(…), say.",
+        f"{what}: `partition_expr` = {expression!r} is of type {kind}, which cannot hold partition keys.",
+        remedy=f"Use a {', '.join(kind.value for kind in list(Kind)[:-1])} or {Kind.INSTANT.value}, for example a CAST(…).",
     )
 
 
@@ -146,7 +148,7 @@ def _type_of(what: str, expression: str, types: Mapping[str, str]) -> str:
             return str(found[0][1])
         except duckdb.Error as error:
             failure = ConfigError(
-                f"{what}: `partition_expr` = {expression!r} means nothing in this table: {error}",
-                remedy=f"It has the columns {', '.join(types)}.",
+                f"{what}: `partition_expr` = {expression!r} is not valid for this table: {error}",
+                remedy=f"The table has the columns {', '.join(types)}.",
             )
     raise failure

@@ -53,7 +53,7 @@ def key_of_time(time: datetime, zone: tzinfo, *, unit: str, fmt: str | None = No
         fmt: The format of the key for `strftime`; by default it has the precision of the unit.
     """
     if unit not in UNITS:
-        raise ConfigError(f"No time lies in one `{unit}` and no other.", remedy=nearest(unit, UNITS))
+        raise ConfigError(f"`{unit}` is not a unit of time.", remedy=nearest(unit, UNITS))
     start = time.astimezone(zone).replace(minute=0, second=0, microsecond=0)
     if unit != "hour":
         start = start.replace(hour=0, fold=0)
@@ -80,7 +80,7 @@ def _parsed(text: str, fmt: str, zone: tzinfo) -> datetime:
     try:
         return _in_zone(datetime.strptime(text, fmt), zone)
     except ValueError:
-        failure = ConfigError(f"The partition key {text!r} is not written as {fmt!r}.")
+        failure = ConfigError(f"The partition key {text!r} does not match the format {fmt!r}.")
     raise failure
 
 
@@ -111,6 +111,6 @@ def _check_unit(unit: str | None) -> None:
         return
     except (ValueError, ConfigError):
         failure = ConfigError(
-            f"`{unit}` is no stretch of time.", remedy=f"{nearest(unit, UNITS)} Or a duration: `15 minutes`."
+            f"`{unit}` is not a duration.", remedy=f"{nearest(unit, UNITS)} Or use a duration such as `15 minutes`."
         )
     raise failure

@@ -46,9 +46,9 @@ def _matches(column: PartitionColumn, keys: Collection[Key]) -> str:
             _refuse_parts_of_days(column, windows)
         elif guessed := sorted(key.text for key in keys if key.guessed):
             raise ConfigError(
-                f"Nothing tells how long the partition of {guessed[0]} lasts, and `partition_expr` {column.sql} is a"
-                " time: a day of a run at each hour would replace the rows of all the others.",
-                remedy='Say it: partition_window="day", say; or give the run or the task a partition key.',
+                f"The length of the partition {guessed[0]} is unknown, and `partition_expr` {column.sql} is a time:"
+                " if it is less than a day, this run would also replace the rows of other partitions.",
+                remedy='Set it, for example partition_window="day", or give the run or the task a partition key.',
             )
         terms = [_within(column, window) for window in _joined(windows)]
         return terms[0] if len(terms) == 1 else f"({' OR '.join(terms)})"
@@ -78,8 +78,8 @@ def _refuse_parts_of_days(column: PartitionColumn, windows: Iterable[Window]) ->
         # A day on which clocks go forward at midnight is an hour short by the wall clock.
         if _wall(window.end) - _wall(window.start) < timedelta(hours=22):
             raise ConfigError(
-                f"A date cannot tell {window.start} from {window.end}: `partition_expr` {column.sql} is a date.",
-                remedy="Give a column with the time, or days or more as partitions.",
+                f"A date cannot distinguish {window.start} from {window.end}: `partition_expr` {column.sql} is a date.",
+                remedy="Use a column with the time, or partitions of at least a day.",
             )
 
 
@@ -90,9 +90,9 @@ def _bound(column: PartitionColumn, time: datetime) -> str:
         return f"DATE {literal(time.date())}"
     if _is_within_repeated_hour(time):
         raise ConfigError(
-            f"On the clock of {time.tzinfo}, {_wall(time)} comes twice, and {column.sql} has no zone:"
-            " no condition on it tells such partitions apart.",
-            remedy="Give a column of type TIMESTAMP WITH TIME ZONE, or write the whole day in one run.",
+            f"{_wall(time)} occurs twice in {time.tzinfo}, and {column.sql} has no time zone:"
+            " no condition on it distinguishes such partitions.",
+            remedy="Use a column of type TIMESTAMP WITH TIME ZONE, or write the whole day in one run.",
         )
     return f"TIMESTAMP {literal(_wall(time))}"
 
@@ -132,10 +132,12 @@ def _value(column: PartitionColumn, text: str) -> str:
 
 
 def _unreadable(column: PartitionColumn, text: str) -> ConfigError:
-    remedy = "Give a column that holds such keys, or an expression that makes them."
+    remedy = "Use a column that holds such keys, or an expression that computes them."
     if column.kind is Kind.INTEGER:
-        remedy += ' For times, `fmt="%Y%m%d"` of the definition makes integers of days.'
-    return ConfigError(f"The partition key {text!r} is no {column.kind.value}, as {column.sql} is.", remedy=remedy)
+        remedy += ' For days, `fmt="%Y%m%d"` in the partitions definition makes integer keys.'
+    return ConfigError(
+        f"The partition key {text!r} is not a {column.kind.value}, the type of {column.sql}.", remedy=remedy
+    )
 
 
 def _without_zone(text: str) -> datetime:

@@ -35,7 +35,7 @@ def _refuse_inlined_deletions(work: Work, session: Session) -> None:
         live_files = f"SELECT data_file_id FROM {metadata.table_sql('ducklake_data_file')} WHERE end_snapshot IS NULL"
         inlined = f"SELECT count(*) FROM {metadata.table_sql(name)} WHERE file_id IN ({live_files})"
         if metadata.rows(inlined)[0][0]:
-            raise StalePlanError(f"{work.purpose}: rows were deleted in the catalog meanwhile.")
+            raise StalePlanError(f"{work.purpose}: a concurrent write inlined deletions after the plan was made.")
 
 
 def merge(work: Work) -> Done:
@@ -124,7 +124,7 @@ def _files_in(work: Work, metadata: Metadata) -> Files:
     at = metadata.latest().snapshot_id
     table = metadata.find_table(work.table, at)
     if table is None:
-        raise TableDroppedError(f"{work.purpose}: the table was dropped meanwhile.")
+        raise TableDroppedError(f"{work.purpose}: the table no longer exists.")
     rows = metadata.rows(
         "SELECT data_file_id, file_size_bytes, record_count"
         f" FROM {metadata.table_sql('ducklake_data_file')} WHERE table_id = {table.table_id} AND {live(at)}"

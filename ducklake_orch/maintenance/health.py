@@ -52,7 +52,7 @@ HELPS = {
 
 def health(config: LakeConfig, policy: MaintenancePolicy) -> HealthReport:
     """Measure and grade a lake; see `DuckLake.health`."""
-    with census(config, f"Looking at the health of lake `{config.name}`") as state:
+    with census(config, f"Measuring the health of lake `{config.name}`") as state:
         seen = look(state, policy)
     return graded(config, policy, seen)
 
@@ -78,7 +78,7 @@ class Seen:
         """Return the remedy for a figure of the lake."""
         if HELPS[metric] == "expire" and not self.snapshots.now:
             age = in_words(self.older_than)
-            return f"shorten `expire.older_than`, which is {age}: expiry takes none of them yet"
+            return f"shorten `expire.older_than`, which is {age}: none of them is old enough to expire"
         return _command(metric)
 
 
@@ -173,11 +173,11 @@ def _no_merge(table: TableState, min_files: int, small: int) -> str:
     """Return the remedy for many files if a merge by this policy takes none of them."""
     versions = len({version for version, *_ in table.groups})
     if small:
-        return f"lower `merge.min_files`, which is {min_files}: no partition has so many small files"
+        return f"lower `merge.min_files`, which is {min_files}: no partition has that many small files"
     if versions > 1 and len(table.groups) > len({group[1:] for group in table.groups}):
         return (
-            f"write the table anew (mode `overwrite`): its files are of {versions} schemas, and a merge puts only files"
-            " of one schema together"
+            f"rewrite the table (mode `overwrite`): its files have {versions} schema versions, and a merge combines only"
+            " files of one version"
         )
     return "partition the table by fewer values: a merge finds no two small files in a partition"
 

@@ -32,7 +32,7 @@ class Figures:
 
 def figures(config: LakeConfig) -> Figures:
     """Count the contents of a lake."""
-    with census(config, f"Counting what is in lake `{config.name}`") as state:
+    with census(config, f"Counting the contents of lake `{config.name}`") as state:
         snapshots, pending = (
             f"select count(*) as n from {dialect_of(config).table(name)}"
             for name in ("ducklake_snapshot", "ducklake_files_scheduled_for_deletion")

@@ -13,7 +13,7 @@ from ducklake_orch.maintenance.census import Census
 from ducklake_orch.maintenance.results import REPORT, PlannedStep
 
 _REASONS_TOLD = 5
-_ONLY_REPORTED = "; the policy says to report them, no more"
+_ONLY_REPORTED = "; the policy only reports them"
 _FIRST_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -41,11 +41,11 @@ def plan_expiry(census: Census, policy: MaintenancePolicy, source: str) -> Plann
     """Plan which snapshots expire."""
     part = policy.expire
     if not part.enabled:
-        return _left("expire", "the policy says so")
+        return _left("expire", "the policy disables it")
     found = plan_expire(census.metadata, retention(policy, census.at))
     needed = f"; {found.pinned} more are needed by {found.pinned_by}" if found.pinned else ""
     if not found.snapshots:
-        why = f"none of {found.kept} snapshots is older than {_age(part.older_than, source)} and not kept"
+        why = f"each of {found.kept} snapshots is retained or younger than {_age(part.older_than, source)}"
         return _left("expire", f"{why}{needed}")
     count = len(found.snapshots)
     return PlannedStep(
@@ -68,23 +68,25 @@ def plan_clean_up(census: Census, policy: MaintenancePolicy, source: str, warnin
     """Plan which scheduled files are deleted; add to the plan's warnings."""
     part = policy.cleanup
     if not part.enabled:
-        return _left("cleanup", "the policy says so")
+        return _left("cleanup", "the policy disables it")
     found = plan_cleanup(census.metadata, before(census.at, part.older_than))
     needed = f"; {found.pinned} more may be read by running writes" if found.pinned else ""
     if found.in_use:
-        needed += f"; {len(found.in_use)} more are files of tables, such as {found.in_use[0]}, and stay"
+        needed += f"; {len(found.in_use)} more belong to tables, such as {found.in_use[0]}, and stay"
         warnings.append(
             f"{len(found.in_use)} files of tables are scheduled for deletion, such as {found.in_use[0]}."
-            " Clean-up spares them; `fsck(repair=True)` takes them off the schedule."
+            " Clean-up keeps them; `fsck(repair=True)` removes them from the schedule."
         )
     if not found.files:
-        return _left("cleanup", f"no file was given up more than {_age(part.older_than, source)} ago{needed}")
+        return _left(
+            "cleanup", f"no file was scheduled for deletion more than {_age(part.older_than, source)} ago{needed}"
+        )
     return PlannedStep(
         "cleanup",
         None,
         None,
         "run",
-        f"{found.files} files were given up more than {_age(part.older_than, source)} ago{needed}",
+        f"{found.files} files were scheduled for deletion more than {_age(part.older_than, source)} ago{needed}",
         engine="duckdb",
         files_in=found.files,
         bytes=bytes_of(census.metadata.config, found.paths),
@@ -96,20 +98,19 @@ def plan_orphan_search(config: LakeConfig, policy: MaintenancePolicy, source: st
     """Plan which orphaned files are deleted; lists the storage."""
     part = policy.orphans
     if part.action == "off":
-        return [_left("orphans", "the policy says so")]
+        return [_left("orphans", "the policy disables it")]
     found = plan_orphans(config, before(now, part.older_than))
     young = f"; {found.young} younger ones stay" if found.young else ""
-    young += f"; {found.running} are of running writes" if found.running else ""
+    young += f"; {found.running} belong to running writes" if found.running else ""
     if not found.files and not found.unknown:
-        why = f"no file that the lake does not know is older than {_age(part.older_than, source)}"
+        why = f"no orphaned file is older than {_age(part.older_than, source)}"
         return [_left("orphans", f"{why}{young}")]
     steps = []
     if found.files:
-        why = f"the lake does not know {found.files} files that its own writers made"
-        why += f", older than {_age(part.older_than, source)}"
+        why = f"{found.files} orphaned files of the lake's own writers are older than {_age(part.older_than, source)}"
         steps.append(_orphans(why, part.action == "delete", found.paths, found.bytes))
     if found.unknown:
-        why = f"{len(found.unknown)} files may be another lake's or program's: {_in_short(found.unknown)}"
+        why = f"{len(found.unknown)} files may belong to another lake or program: {_in_short(found.unknown)}"
         delete = part.action == "delete" and part.unknown == "delete"
         if delete and found.others:
             why += f"; they will not be deleted: {found.others[0]}"

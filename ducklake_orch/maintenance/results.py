@@ -69,7 +69,7 @@ class PlannedStep(Result):
 
     def __str__(self) -> str:
         if self.action == "skip":
-            return f"{self.operation} {self.where}: left alone, {self.reason}"
+            return f"{self.operation} {self.where}: skipped: {self.reason}"
         return f"{self.operation} {self.where}: {self.reason}"
 
 
@@ -226,7 +226,7 @@ class MaintenanceReport(Result):
                 ]
                 lines.append(_row([*cells, operation.snapshots, f"{operation.duration_s:.2f}", note]))
         left = sum(operation.status == "skipped" for operation in self.operations)
-        return "\n".join([*lines, "", f"{left} left alone.", *(f"Warning: {warning}" for warning in self.warnings)])
+        return "\n".join([*lines, "", f"{left} skipped.", *(f"Warning: {warning}" for warning in self.warnings)])
 
     def __str__(self) -> str:
         told = [operation for operation in self.operations if operation.status != "skipped"]
@@ -246,7 +246,7 @@ def _figures(step: PlannedStep) -> str:
     words += [
         f"{getattr(step, name)} {name}" for name in ("rows", "deletions", "snapshots", "bytes") if getattr(step, name)
     ]
-    return ", ".join(words) or "nothing was left to do"
+    return ", ".join(words) or "nothing to do"
 
 
 def _row(cells: Sequence[Any]) -> str:

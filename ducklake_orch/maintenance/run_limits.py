@@ -53,9 +53,9 @@ class Stop:
         if self.lost is not None:
             return self.lost
         if self.failed:
-            return "a step before it failed"
+            return "an earlier step failed"
         if self.heard is not None:
-            return f"{self.heard.name} came"
+            return f"{self.heard.name} was received"
         return None
 
     @property
@@ -80,7 +80,10 @@ def listening(stop: Stop) -> Iterator[None]:
             stop.broken_off = True
             raise KeyboardInterrupt
         stop.heard = Signals(number)
-        log.warning("%s: the running step is finished, the others are left; again to roll it back", stop.heard.name)
+        log.warning(
+            "%s received: the running step finishes, the others do not start; a second signal rolls the step back",
+            stop.heard.name,
+        )
 
     before = {signals: signal(signals, heard) for signals in _SIGNALS}
     try:

@@ -28,7 +28,7 @@ TABLE = OwnTable(
     "run_id VARCHAR(64) NOT NULL PRIMARY KEY, host VARCHAR(255) NOT NULL, process BIGINT NOT NULL,"
     " started_at BIGINT NOT NULL, ended_at BIGINT, status VARCHAR(16) NOT NULL, summary TEXT",
 )
-_LOCK, _NOTING = "maintenance", "noting a run of maintenance"
+_LOCK, _NOTING = "maintenance", "recording a maintenance run"
 RUNNING = "running"
 # Runs are recorded for 90 days.
 _KEPT = 90 * 86400 * 1_000_000
@@ -139,12 +139,12 @@ def _maintenance_lock(config: LakeConfig, held: ExitStack) -> Queue:
 
 
 def _running(config: LakeConfig, error: LakeLockedError) -> MaintenanceRunningError:
-    with planning(config, "Looking for who maintains the lake", reads=True) as metadata:
+    with planning(config, "Reading the latest maintenance run", reads=True) as metadata:
         last = last_run(metadata)
     owner = last.owner if last is not None and last.status == RUNNING else error.message
     return MaintenanceRunningError(
-        f"Lake `{config.name}` is being maintained already: {owner}.",
-        remedy="Wait for that run; if its process dies, the lock is free.",
+        f"Maintenance of lake `{config.name}` is already running: {owner}.",
+        remedy="Wait for that run; if its process dies, the lock is released.",
     )
 
 

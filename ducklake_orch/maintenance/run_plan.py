@@ -53,7 +53,7 @@ def maintain(
     refuse_read_only(config, "maintenance")
     if spark is None and any(step.engine == "spark" for step in plan.operations):
         raise ConfigError(
-            "The plan has steps for Spark.", remedy="Give the session: `maintain(…, spark=spark)`, or `--spark`."
+            "The plan has steps for Spark.", remedy="Pass the session: `maintain(…, spark=spark)`, or `--spark`."
         )
     with only_runner(config) as still_alone, listening(run.stop):
         return run.all(still_alone)
@@ -73,7 +73,7 @@ def _refuse_another_lake(config: LakeConfig, plan: MaintenancePlan) -> None:
     if lake_id != planned_id or ahead or (made_at is not None and made_at != planned_time):
         raise ConfigError(
             f"The plan was made for another lake (`{plan.lake}`, {planned_id}), not for `{config.name}` ({lake_id}).",
-            remedy="Plan with the lake that is maintained: `lake.maintain(lake.plan_maintenance(…))`.",
+            remedy="Plan and maintain with the same lake: `lake.maintain(lake.plan_maintenance(…))`.",
         )
 
 
@@ -127,28 +127,28 @@ class _Run:
         except (KeyboardInterrupt, RuntimeError):
             if not self.stop.broken_off:
                 raise
-            return _report(replace(step, reason="interrupted, and rolled back"), "stopped")
+            return _report(replace(step, reason="interrupted and rolled back"), "stopped")
         except Exception as error:  # an error of one table does not stop the others
             return self._failed(step, error, time.monotonic() - started)
         self.stop.read += (done.step.bytes or 0) if step.operation in TABLE_OPERATIONS else 0
         told = {"duration_s": time.monotonic() - started, "snapshot_id": done.snapshot_id}
         if done.stopped is not None:
-            return _report(replace(done.step, reason=f"{done.stopped}; the rest is left"), "stopped", **told)
+            return _report(replace(done.step, reason=f"{done.stopped}; the rest was not started"), "stopped", **told)
         return _report(done.step, "done", **told)
 
     def _failed(self, step: PlannedStep, error: Exception, seconds: float) -> StepReport:
         if isinstance(error, StalePlanError):
-            return _report(replace(step, action="skip", reason="it changed meanwhile; to be planned anew"), "skipped")
+            return _report(replace(step, action="skip", reason="a concurrent write changed it; plan again"), "skipped")
         gone = isinstance(error, TableDroppedError | ObjectNotFoundError) and step.table is not None
         if gone and not self._is_there(table_name(step.table or "")):
-            return _report(replace(step, action="skip", reason="the table was dropped meanwhile"), "skipped")
+            return _report(replace(step, action="skip", reason="the table was dropped"), "skipped")
         failure = classify(error, self._config, f"{step.operation} of {step.where} failed")
         log.error("lake `%s`: %s of %s failed: %s", self._config.name, step.operation, step.where, failure)
         self.stop.failed = self._plan.policy.on_error == "stop"
         return _report(step, "failed", duration_s=seconds, error=failure)
 
     def _is_there(self, name: TableName) -> bool:
-        with planning(self._config, "Looking for a table", reads=True) as metadata:
+        with planning(self._config, "Finding a table", reads=True) as metadata:
             return metadata.find_table(name, metadata.latest().snapshot_id) is not None
 
     def report(self, steps: Sequence[StepReport], last: int, *, dry_run: bool = False) -> MaintenanceReport:

@@ -31,7 +31,9 @@ def do(work: Work) -> Done:
 
 def _flush(work: Work) -> Done:
     done = flush_inlined(work.config, work.table, commit=work.info(), stopping=work.stopping)
-    kept = f"; {done.kept} rows stay, because a Parquet file would not hold them exactly" if done.kept else ""
+    kept = (
+        f"; {done.kept} rows stay in the catalog, because a Parquet file cannot hold them exactly" if done.kept else ""
+    )
     step = replace(work.step, rows=done.rows, deletions=done.deletions, files_out=done.files)
     return Done(replace(step, reason=f"{step.reason}{kept}"), done.snapshot_id, done.stopped)
 
@@ -57,9 +59,9 @@ def _compact(work: Work) -> Done:
         snapshot = done.snapshot_id if done.snapshot_id is not None else snapshot
     reason = work.step.reason
     if changed := totals.pop("changed", 0):
-        reason += f"; {changed} of {len(work.step.bins)} were left alone, for others changed their files meanwhile"
+        reason += f"; {changed} of {len(work.step.bins)} were skipped, because concurrent writes changed their files"
     if unfit := totals.pop("unfit", 0):
-        reason += f"; {unfit} were left alone, because their files are not as they have to be: the log says why"
+        reason += f"; {unfit} were skipped, because their files cannot be compacted: the log has the reasons"
     figures = {name: totals[name] for name in ("files_in", "files_out", "bytes", "rows")}
     return Done(replace(work.step, reason=reason, **figures), snapshot, stopped)  # type: ignore[arg-type]
 
@@ -127,7 +129,7 @@ def _deleted(work: Work, paths: Sequence[str], failed: Mapping[str, str], size: 
         path, reason = next(iter(failed.items()))
         raise StorageBusyError(
             f"{work.purpose}: {len(paths)} files are deleted, {len(failed)} are not, such as {path}: {reason}.",
-            remedy="The next run tries them again.",
+            remedy="Run again: the next run retries them.",
         )
     return Done(replace(work.step, files_in=len(paths), paths=paths, bytes=size))
 

@@ -61,7 +61,7 @@ class Selection:
                 raise ObjectNotFoundError(f"Lake `{lake}` has no table in a schema `{pattern}`.", remedy=remedy)
         for pattern in self.tables or ():
             if not any(names(pattern, *one) for one in known):
-                remedy = nearest(pattern, tables) if tables else "It has no tables yet."
+                remedy = nearest(pattern, tables) if tables else "The lake has no tables yet."
                 raise ObjectNotFoundError(f"Lake `{lake}` has no table `{pattern}`.", remedy=remedy)
 
 
@@ -70,9 +70,11 @@ def warn(policy: MaintenancePolicy, known: Sequence[TableName], lake: str) -> li
     found = []
     for pattern in policy.unmatched([(one.schema, one.table) for one in known]):
         remedy = nearest(pattern, [str(one) for one in known]) if known else ""
-        found.append(f"The override `{pattern}` names no table of lake `{lake}`. {remedy}".rstrip())
+        found.append(f"The override `{pattern}` matches no table of lake `{lake}`. {remedy}".rstrip())
         warnings.warn(found[-1], UnmatchedOverrideWarning, stacklevel=2)
     for operation in policy.below_floors():
-        found.append(f"`force` passes below the floor of `{operation}`: {in_words(policy.older_than(operation))}.")
+        found.append(
+            f"`force` allows `{operation}` below its floor: `older_than` is {in_words(policy.older_than(operation))}."
+        )
         log.warning("lake `%s`: %s", lake, found[-1])
     return found

@@ -49,13 +49,13 @@ class TablePlanner:
         """Plan an operation."""
         part = getattr(self._policy, operation)
         if not part.enabled:
-            return [self._left(operation, "the policy says so")]
+            return [self._left(operation, "the policy disables it")]
         if self._table.options.get("auto_compact", "true").lower() in ("false", "0"):
             return [self._left(operation, "its option `auto_compact` is off")]
         if operation != "flush" and self._table.vectors:
             return [self._left(operation, "it has deletion vectors, which only the extension can read")]
         if operation != "flush" and part.engine in ("duckdb", "spark") and self._census.metadata.encrypted():
-            return [self._left(operation, f"the lake is encrypted, which the engine `{part.engine}` cannot do")]
+            return [self._left(operation, f"the engine `{part.engine}` does not support encrypted lakes")]
         match operation:
             case "flush":
                 return [self._flush()]
@@ -106,7 +106,9 @@ class TablePlanner:
         if self._census.metadata.encrypted():
             return self._left("flush", "the lake is encrypted: its inlined rows and deletions stay in the catalog")
         if rows + deletions < policy.min_rows:
-            return self._left("flush", f"{rows + deletions} inlined, fewer than `min_rows` = {policy.min_rows}")
+            return self._left(
+                "flush", f"{rows + deletions} inlined rows and deletions, fewer than `min_rows` = {policy.min_rows}"
+            )
         since = table.inlined_since
         if since is not None and self._census.age(since) < policy.min_age:
             return self._left("flush", f"the oldest inlined row is younger than `min_age` = {in_words(policy.min_age)}")
@@ -135,7 +137,7 @@ class TablePlanner:
         worn = [file for file in table.files if file.deleted and file.deleted >= threshold * file.rows]
         if not worn:
             share = max((file.deleted / file.rows for file in table.files if file.rows), default=0)
-            most = f"no file has lost {threshold:.0%} of its rows; the most is {share:.0%}"
+            most = f"no file has lost {threshold:.0%} of its rows; the highest share is {share:.0%}"
             return [self._left("rewrite", most if share else "no row is deleted")]
         self._rewritten = {file.file_id for file in worn}
         by_partition: dict[Any, list[FileState]] = defaultdict(list)
@@ -144,7 +146,11 @@ class TablePlanner:
         engine = self._engine(self._policy.rewrite.engine)
         if engine == "extension" and self._inlined_deletions and not self._flushes:
             # A later flush by the extension would bring back deleted rows in past snapshots.
-            return [self._left("rewrite", "the extension rewrites only what is flushed, and deletions are inlined")]
+            return [
+                self._left(
+                    "rewrite", "the extension cannot rewrite files with inlined deletions; a flush must come first"
+                )
+            ]
         return _as_one([self._rewritten_step(files, engine) for files in by_partition.values()])
 
     def _rewritten_step(self, files: Sequence[FileState], engine: str) -> PlannedStep:
@@ -181,7 +187,7 @@ class TablePlanner:
             return [replace(left, waiting=self._waiting)]
         most = max((len(list(small_files(some, target))) for some in table.groups.values()), default=0)
         where = " in a partition" if table.partitioned else ""
-        return [self._left("merge", f"{most} small files{where} at most, fewer than `min_files` = {policy.min_files}")]
+        return [self._left("merge", f"at most {most} small files{where}, fewer than `min_files` = {policy.min_files}")]
 
     def _merged(self, group: Group, files: Sequence[FileState], target: int, engine: str) -> PlannedStep:
         left = [file for file in files if file.file_id not in self._rewritten]
@@ -210,7 +216,9 @@ class TablePlanner:
     @property
     def _spent(self) -> str:
         limit = self._policy.merge.max_files_per_run
-        return f"a run takes in at most `max_files_per_run` = {limit}, and the next one begins with those that wait"
+        return (
+            f"a run merges at most `max_files_per_run` = {limit} files, and the next run starts with the waiting ones"
+        )
 
     @property
     def room(self) -> int:

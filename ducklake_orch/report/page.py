@@ -71,9 +71,9 @@ def _tiles(report: LakeReport) -> Markup:
         ("Files", _number(metrics["files"]), in_bytes(metrics["bytes"])),
         ("Snapshots", _number(metrics["snapshot_count"]), f"the oldest {_age(metrics['snapshot_age'])} old"),
         ("Last write", f"{_age(metrics['latest_snapshot_age'])} ago", ""),
-        ("Inlined rows", _number(metrics["inlined_rows"]), "wait for a flush" if metrics["inlined_rows"] else ""),
-        ("Wait for cleanup", _number(metrics["pending_files"]), in_bytes(metrics["pending_bytes"])),
-        ("Orphans", "unknown" if orphans is None else _number(orphans), "when last looked for"),
+        ("Inlined rows", _number(metrics["inlined_rows"]), "waiting for a flush" if metrics["inlined_rows"] else ""),
+        ("Waiting for clean-up", _number(metrics["pending_files"]), in_bytes(metrics["pending_bytes"])),
+        ("Orphans", "unknown" if orphans is None else _number(orphans), "as of the last search"),
         (
             "Catalog",
             "-" if metrics["catalog_bytes"] is None else in_bytes(metrics["catalog_bytes"]),
@@ -88,7 +88,7 @@ def _health(report: LakeReport) -> Markup:
     found = [("lake", finding) for finding in report.health.lake.findings]
     found += [(table.table, finding) for table in report.health.tables for finding in table.findings]
     if not found:
-        return tag("p", "Nothing has come to its threshold.")
+        return tag("p", "No figure has reached its threshold.")
     found.sort(key=lambda one: (-GRADES.index(one[1].grade), one[0]))
     first, more = found[:_SHOWN_FINDINGS], found[_SHOWN_FINDINGS:]
     shown = [_findings(first)]
@@ -101,7 +101,7 @@ def _findings(found: Sequence[tuple[str, HealthFinding]]) -> Markup:
     rows = [
         [_badge(one.grade), where, f"{_metric(one.metric)} {_value(one)}", _command(one.remedy)] for where, one in found
     ]
-    return _table(["grade", "where", "what", "what helps"], rows)
+    return _table(["grade", "where", "finding", "remedy"], rows)
 
 
 def _metric(name: str) -> str:
@@ -196,12 +196,12 @@ def _snapshots(report: LakeReport) -> Markup:
     about = f"Snapshots from {_time(past.since)} to {_time(past.until)}"
     legend = (tag("li", kind, class_=kind) for kind in KINDS)
     authors = ", ".join(
-        f"{author or 'no name'} ({_number(count)})" for author, count in list(past.authors.items())[:12]
+        f"{author or 'no author'} ({_number(count)})" for author, count in list(past.authors.items())[:12]
     )
     rows = [_snapshot_row(report, snapshot) for snapshot in past.recent]
-    shown = f"The latest {_number(len(rows))}" if len(rows) < sum(past.authors.values()) else "All of them"
+    shown = f"The latest {_number(len(rows))} snapshots" if len(rows) < sum(past.authors.values()) else "All snapshots"
     return Markup(
-        tag("p", f"{about}, every bar {_age(width.total_seconds())}.")
+        tag("p", f"{about}. Each bar covers {_age(width.total_seconds())}.")
         + stacked_bars(bars, labels, about)
         + tag("ul", *legend, class_="legend")
         + tag("p", "By author: ", authors)
@@ -237,9 +237,9 @@ def _change(report: LakeReport, change: str) -> str:
 def _maintenance(report: LakeReport) -> Markup:
     if not report.runs:
         command = tag("code", "ducklake-orch maintain --plan")
-        return tag("p", "No run of this package's maintenance is on record. ", command, " says what one would do.")
+        return tag("p", "No maintenance run is recorded. ", command, " shows what a run would do.")
     rows = [_run_row(run) for run in report.runs]
-    return _table(["started", "took", "status", "where", "did"], rows)
+    return _table(["started", "duration", "status", "process", "result"], rows)
 
 
 def _run_row(run: LastRun) -> list[Any]:
@@ -255,7 +255,7 @@ def _did(figure: str, count: int) -> str:
     return f"{_number(count)} {_metric(figure)}"
 
 
-# --- how things are said ---------------------------------------------------------------------------------------------
+# --- formatting ------------------------------------------------------------------------------------------------------
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Markup:

@@ -84,10 +84,10 @@ def _reading(config: LakeConfig, options: Mapping[str, str]) -> tuple[TableName,
     _check(options, READ_OPTIONS)
     snapshot, as_of = options.get("snapshot"), options.get("as_of")
     if snapshot is not None and as_of is not None:
-        raise ConfigError("The options `snapshot` and `as_of` both say when.", remedy="Give one of them.")
+        raise ConfigError("The options `snapshot` and `as_of` exclude each other.", remedy="Set only one of them.")
     time = None if as_of is None else datetime.fromisoformat(as_of)
     if time is not None and time.tzinfo is None:
-        raise ConfigError(f"The option `as_of` = {as_of} has no time zone.", remedy="Add one, `+00:00` say.")
+        raise ConfigError(f"The option `as_of` = {as_of} has no time zone.", remedy="Add one, for example `+00:00`.")
     if snapshot is None and time is None:
         pin = Pin(False, config.snapshot, config.as_of, reads=True)
     else:
@@ -98,14 +98,16 @@ def _reading(config: LakeConfig, options: Mapping[str, str]) -> tuple[TableName,
 def _check(options: Mapping[str, str], known: Sequence[str]) -> None:
     for name in options:
         if name.lower() not in known:
-            raise ConfigError(f"The data source `ducklake` has no option `{name}` here.", remedy=nearest(name, known))
+            raise ConfigError(
+                f"The data source `ducklake` has no option `{name}` for this operation.", remedy=nearest(name, known)
+            )
     if "table" not in options:
-        raise ConfigError("The data source `ducklake` needs the option `table`.", remedy='.option("table", "…")')
+        raise ConfigError("The data source `ducklake` needs the option `table`.", remedy='Add `.option("table", "…")`.')
 
 
 def _number(name: str, text: str | None) -> int | None:
     if text is not None and not text.isdigit():
-        raise ConfigError(f"The option `{name}` = {text!r} is no number of a snapshot.")
+        raise ConfigError(f"The option `{name}` = {text!r} is not a snapshot id.")
     return None if text is None else int(text)
 
 
@@ -176,7 +178,8 @@ def _request(options: Mapping[str, str], overwrite: bool) -> WriteRequest:
     where = options.get("where")
     if where is not None and not overwrite:
         raise ConfigError(
-            "The option `where` says what is replaced, and Spark's mode is `append`.", remedy='.mode("overwrite")'
+            "The option `where` selects the rows to replace, but Spark's mode is `append`.",
+            remedy='Use `.mode("overwrite")`.',
         )
     return WriteRequest(
         table=table_name(options["table"]),

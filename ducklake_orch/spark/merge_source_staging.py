@@ -98,11 +98,12 @@ class SparkSpool:
     @contextmanager
     def _staged(self) -> Iterator[Sequence[str]]:
         """Write the rows into files and yield their paths, for a block."""
-        with planning(self._config, f"Looking for `{self._table}`") as metadata:
+        with planning(self._config, f"Finding the staging folder for `{self._table}`") as metadata:
             root, encrypted, mark = metadata.data_path(), metadata.encrypted(), metadata.lake_mark()
         if encrypted:
             raise UnsupportedStatementError(
-                f"Lake `{self._config.name}` is encrypted.", remedy="Change its rows in `lake.execute`."
+                f"Lake `{self._config.name}` is encrypted, and Spark cannot encrypt staged rows.",
+                remedy="Change its rows with `lake.execute`.",
             )
         # Columns that hold only NULLs have no type that a file can store.
         untyped = [name for name, kind in self._columns if kind == "NULL"]

@@ -43,8 +43,8 @@ _FEW_POSITIONS, _FEW_FILES = 100_000, 8
 # More blocks than this, of 130 bytes each, are not broadcast to every executor.
 _FEW_BLOCKS = 250_000
 RETENTION = (
-    "Read again: later snapshots do not need it. Files of a snapshot stay until it has expired and been cleaned up:"
-    " retention has to be longer than reading takes."
+    "Read again: later snapshots do not need this file. Clean-up deletes the files of expired snapshots, so snapshots"
+    " must be retained for longer than a read takes."
 )
 
 
@@ -116,7 +116,7 @@ class NativeScan:
             if "PATH_NOT_FOUND" not in str(error):
                 raise
             failure = FileNotUsableError(
-                f"A file of table `{self.plan.table}` at snapshot {self.plan.snapshot} is gone: {str(error)[:500]}",
+                f"A file of table `{self.plan.table}` at snapshot {self.plan.snapshot} no longer exists: {str(error)[:500]}",
                 remedy=RETENTION,
             )
         raise failure

@@ -117,8 +117,8 @@ def _plan(lake: "LakeHandle", selection: Selection, engine: str) -> _Planned:
         at = snapshot_of(session, metadata)
         if metadata.has_view(*name, at):
             raise UnsupportedStatementError(
-                f"`{name}` is a view, whose query is DuckDB's to run.",
-                remedy="Read it without `spark`, and make a DataFrame of that: `spark.createDataFrame(lake.read(…))`.",
+                f"`{name}` is a view, whose query only DuckDB can run.",
+                remedy="Read it without `spark`, and convert the result: `spark.createDataFrame(lake.read(…))`.",
             )
         plan = plan_scan(metadata, metadata.table(name, at), at, columns=selection.columns, where=selection.where)
         spark_schema(iter(plan.columns))  # raises here if Spark cannot hold a type
@@ -133,12 +133,12 @@ def _plan(lake: "LakeHandle", selection: Selection, engine: str) -> _Planned:
 def _reason_against(config: LakeConfig, plan: ScanPlan, where: str | None, engine: str) -> str | None:
     """Return why Spark's own reader cannot read a table; None if it can."""
     if engine == "duckdb":
-        return "that is wanted"
+        return '`engine="duckdb"` is set'
     if unread := [column.name for column in plan.needed if not native(column)]:
         return f"Spark does not read the type of `{unread[0]}` from Parquet"
     collated = any(name.lower() == "default_collation" for name in config.settings)
     if plan.where is not None and (where is None or collated):
-        return "in Spark, the condition might mean something else"
+        return "the condition may mean something else in Spark"
     return None
 
 
@@ -259,8 +259,8 @@ def refuse_secret_of_here(config: LakeConfig) -> None:
     """Refuse a storage whose secret exists only in this process."""
     if isinstance(config.storage, BucketStorage) and config.storage.secret_name:
         raise UnsupportedStatementError(
-            f"The secret `{config.storage.secret_name}` is in this process; the engines of Spark's tasks lack it.",
-            remedy="Give the storage its credentials, or `provider` = `credential_chain`.",
+            f"The secret `{config.storage.secret_name}` exists only in the DuckDB of this process, not in Spark's tasks.",
+            remedy="Configure the storage's credentials, or `provider` = `credential_chain`.",
         )
 
 

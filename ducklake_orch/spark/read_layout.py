@@ -66,7 +66,7 @@ def layouts(metadata: Metadata, plan: ScanPlan) -> Layouts:
         stored = stored_columns(plan.needed, past.columns(file) if found is None else found, names, file.path)
         reason = next((why for column in stored if (why := _unread(column, mapped=names is not None))), None)
         if file.path in old:
-            reason = "Spark wrote it in the calendar of before 1582, and would read other dates"
+            reason = "Spark wrote it in the calendar used before 1582, and would read different dates"
         if file.deletes or file.inlined_deletes or file.partial_max is not None:
             reason = reason or _in_the_way(stored)
         if reason is None:
@@ -105,10 +105,10 @@ def _hidden(file: DataFile, times: int) -> str | None:
     if times > 1:
         return "it is in the table more than once"
     if "://" not in file.path and (os.path.normpath(file.path) != file.path or not file.path.startswith("/")):
-        return "Spark writes its path in another way"
+        return "Spark normalizes its path"
     name = file.path.rpartition("/")[2]
     if name.startswith(("_", ".")) or name.endswith("._COPYING_"):
-        return "Spark takes files with such names for hidden ones"
+        return "Spark ignores files with such names as hidden"
     return None
 
 
@@ -116,20 +116,20 @@ def _in_the_way(stored: Sequence[StoredColumn]) -> str | None:
     """Return why Spark cannot tell the position of a file's rows."""
     names = (name for column in stored for name in (column.name, column.column.name))
     taken = next((name for name in names if name is not None and name.lower() in OWN_NAMES), None)
-    return f"a column is called `{taken}`, and its rows have to be told apart" if taken else None
+    return f"it has a column `{taken}`, the name of a column that Spark needs to identify its rows" if taken else None
 
 
 def _unread(stored: StoredColumn, *, mapped: bool) -> str | None:
     """Return why Spark would not read a column correctly."""
     column, name = stored.column, f"`{stored.column.name}`"
     if stored.in_path:
-        return f"the values of {name} stand in its path"
+        return f"the values of {name} are in its path"
     if stored.name is None:
         return None
     if column.type == "struct" and all(child.name is None for child in stored.children):
-        return f"it has no field of the struct {name}, so that nothing says where that is NULL"
+        return f"it has no field of the struct {name}, so it is unknown which values are NULL"
     if mapped and column.type in ("list", "map"):
-        return f"lists and maps such as {name} may be laid out in older ways in files of others"
+        return f"files of other writers may store lists and maps such as {name} in an older layout"
     if column.children:
         return next((why for child in stored.children if (why := _unread(child, mapped=mapped))), None)
     if column.type == "variant" and stored.type == "STRUCT":
@@ -137,7 +137,7 @@ def _unread(stored: StoredColumn, *, mapped: bool) -> str | None:
     now = duckdb_type(column)
     if stored.type == now or stored.type in _NARROWER.get(now, ()):
         return None
-    return f"{name} is {stored.type} there, and {now} now"
+    return f"{name} is {stored.type} in the file and {now} in the table"
 
 
 class _Past:

@@ -116,7 +116,7 @@ def unless_gone(spec: EngineSpec, where: str, path: str, remedy: str) -> Iterato
     except duckdb.IOException as error:
         if not _GONE.search(str(error)):
             raise
-        failure = FileNotUsableError(f"{path} of {where} is gone: {spec.scrubber(str(error))}", remedy=remedy)
+        failure = FileNotUsableError(f"{path} of {where} no longer exists: {spec.scrubber(str(error))}", remedy=remedy)
         raise failure from None
 
 

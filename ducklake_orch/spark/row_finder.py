@@ -36,7 +36,7 @@ def finder_of(config: LakeConfig, spark: Any, engine: str) -> Finder:
         engine: `duckdb`, `spark`, or `auto`, which chooses by the bytes to read.
     """
     if engine == "spark" and spark is None:
-        raise ConfigError('`engine="spark"` needs a session.', remedy="Give it as `spark`.")
+        raise ConfigError('`engine="spark"` needs a session.', remedy="Pass it as `spark`.")
     return DuckDBFinder() if spark is None or engine == "duckdb" else SparkFinder(config, spark, engine)
 
 
@@ -72,7 +72,7 @@ class SparkFinder:
             os.makedirs(folder, exist_ok=True)
         spec, prefix = engine_spec(self._config), f"{folder}{plan.table.file_prefix(write_id)}-"
         find = carried("ducklake_orch.spark.delete_task:find_rows", spec, job, pieces, prefix)
-        found = self._told(f"Looking for rows of `{plan.table}`", find, len(pieces), folder, write_id)
+        found = self._told(f"Finding rows of `{plan.table}`", find, len(pieces), folder, write_id)
         for one in found:
             hits.add_stored({file_id: StoredHits(path, count) for file_id, (path, count) in one.items()})
 

@@ -97,7 +97,7 @@ def check_pyspark() -> None:
         return
     # Both install the folder `pyspark`, and the client's version has no engine.
     warnings.warn(
-        f"pyspark-client {client} is installed over pyspark: only Spark Connect works. For a session of its own:"
+        f"pyspark-client {client} is installed over pyspark, so only Spark Connect works. For a local session:"
         " pip uninstall pyspark-client && pip install --force-reinstall pyspark",
         stacklevel=3,
     )

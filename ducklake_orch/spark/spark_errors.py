@@ -51,8 +51,8 @@ def _failure_of(error: Exception, config: LakeConfig, doing: str) -> DuckLakeOrc
         text = "\n".join([text.partition("\n\tat ")[0][:2000], *causes[-1:]])
     if "No module named" in text:
         return MissingExtraError(
-            f"{doing}: the Python of the workers lacks what this needs: {text}",
-            remedy=f"Set PYSPARK_PYTHON (as {sys.executable}) before the session starts, or install duckdb, pyarrow"
+            f"{doing}: the workers' Python lacks a module: {text}",
+            remedy=f"Set PYSPARK_PYTHON (to {sys.executable}, for example) before the session starts, or install duckdb, pyarrow"
             " and the extension of the storage on every executor.",
         )
     return classify(RuntimeError(text), config, f"{doing} failed")

@@ -74,20 +74,20 @@ class SparkRows:
         if against is None:
             return Written(self._write_natively(job))
         if self._wanted == "native":
-            log.warning("DuckDB writes `%s` in tasks, not Spark itself: %s", job.table, against)
+            log.warning("DuckDB, not Spark's own writer, writes `%s` in tasks: %s", job.table, against)
         return self._write_with_duckdb(job)
 
     def _reason_against_native(self, job: Job) -> str | None:
         if self._wanted == "duckdb":
-            return "it is not wanted"
+            return '`engine="duckdb"` is set'
         if self._distribution == "range" and job.table.sort:
-            return "its rows are put in order"
+            return "its rows are sorted"
         against = reason_against(self._frame, self._columns, job)
         if against is None and self._wanted == "auto":
             if self._is_little(job):
-                return "DuckDB is quicker with so little"
+                return "DuckDB writes so few bytes faster"
             if has_long_batches(self._frame):
-                return "DuckDB is quicker with numbers alone"
+                return "DuckDB writes numbers faster"
         return against
 
     def _is_little(self, job: Job) -> bool:

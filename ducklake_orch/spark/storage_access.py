@@ -21,8 +21,8 @@ def check_reachable(config: LakeConfig) -> None:
         )
     if isinstance(storage, BucketStorage) and storage.secret_name:
         raise UnsupportedStatementError(
-            f"The secret `{storage.secret_name}` is in the engine of this process; Spark's tasks do not have it.",
-            remedy="Configure credentials of the storage, or `provider` = `credential_chain`.",
+            f"The secret `{storage.secret_name}` exists only in the DuckDB of this process, not in Spark's tasks.",
+            remedy="Configure the storage's credentials, or `provider` = `credential_chain`.",
         )
 
 

@@ -85,7 +85,7 @@ def test_many_files_in_a_task_need_no_more_memory_than_one(tmp_path: Path, spark
 def test_a_search_that_fails_is_an_error_of_ours(make_lake: MakeLake, spark: SparkSession) -> None:
     (lake, _) = twins(make_lake)
     Path(lake.table("t").files()[0].path).unlink()
-    with pytest.raises(errors.DuckLakeOrchError, match=r"Looking for rows of .* in Spark"):
+    with pytest.raises(errors.DuckLakeOrchError, match=r"Finding rows of .* in Spark"):
         lake.delete("t", "i % 7 = 3", spark=spark, engine="spark")
     with pytest.raises(errors.DuckLakeOrchError):  # nor is what comes after it spoiled
         lake.delete("t", "i % 7 = 3")
