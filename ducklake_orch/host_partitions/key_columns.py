@@ -114,9 +114,7 @@ def _by_dimension(what: str, dimensions: Sequence[str], given: object) -> dict[s
         line = '"partition_expr": "<column>"'
     else:
         line = '"partition_expr": {' + ", ".join(f'"{name}": "<column>"' for name in dimensions) + "}"
-    wrong = (
-        "it has no `partition_expr`" if given is None else f"`partition_expr` = {given!r} does not fit its dimensions"
-    )
+    wrong = "has no `partition_expr`" if given is None else f"its `partition_expr` = {given!r} does not fit"
     raise ConfigError(f"{what} is partitioned, but {wrong}.", remedy=f"Add this to its metadata: {line}")
 
 
@@ -130,9 +128,10 @@ def _column(what: str, expression: str, types: Mapping[str, str]) -> PartitionCo
     for one, pattern in _KINDS.items():
         if re.fullmatch(pattern, kind):
             return PartitionColumn(identifier(name) if name is not None else f"({expression})", one, name)
+    *kinds, last = (kind.value for kind in Kind)
     raise ConfigError(
         f"{what}: `partition_expr` = {expression!r} is of type {kind}, which cannot hold partition keys.",
-        remedy=f"Use a {', '.join(kind.value for kind in list(Kind)[:-1])} or {Kind.INSTANT.value}, for example a CAST(…).",
+        remedy=f"Use a {', '.join(kinds)} or {last}, for example a CAST(…).",
     )
 
 

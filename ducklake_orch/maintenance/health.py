@@ -176,8 +176,8 @@ def _no_merge(table: TableState, min_files: int, small: int) -> str:
         return f"lower `merge.min_files`, which is {min_files}: no partition has that many small files"
     if versions > 1 and len(table.groups) > len({group[1:] for group in table.groups}):
         return (
-            f"rewrite the table (mode `overwrite`): its files have {versions} schema versions, and a merge combines only"
-            " files of one version"
+            f"rewrite the table (mode `overwrite`): its files have {versions} schema versions, and a merge combines"
+            " only files of one version"
         )
     return "partition the table by fewer values: a merge finds no two small files in a partition"
 

@@ -79,14 +79,14 @@ def plan_clean_up(census: Census, policy: MaintenancePolicy, source: str, warnin
         )
     if not found.files:
         return _left(
-            "cleanup", f"no file was scheduled for deletion more than {_age(part.older_than, source)} ago{needed}"
+            "cleanup", f"no file has been scheduled for deletion for {_age(part.older_than, source)}{needed}"
         )
     return PlannedStep(
         "cleanup",
         None,
         None,
         "run",
-        f"{found.files} files were scheduled for deletion more than {_age(part.older_than, source)} ago{needed}",
+        f"{found.files} files have been scheduled for deletion for {_age(part.older_than, source)}{needed}",
         engine="duckdb",
         files_in=found.files,
         bytes=bytes_of(census.metadata.config, found.paths),

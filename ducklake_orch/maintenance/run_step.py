@@ -32,7 +32,7 @@ def do(work: Work) -> Done:
 def _flush(work: Work) -> Done:
     done = flush_inlined(work.config, work.table, commit=work.info(), stopping=work.stopping)
     kept = (
-        f"; {done.kept} rows stay in the catalog, because a Parquet file cannot hold them exactly" if done.kept else ""
+        f"; {done.kept} rows stay in the catalog, because Parquet cannot hold them exactly" if done.kept else ""
     )
     step = replace(work.step, rows=done.rows, deletions=done.deletions, files_out=done.files)
     return Done(replace(step, reason=f"{step.reason}{kept}"), done.snapshot_id, done.stopped)

@@ -148,7 +148,7 @@ class TablePlanner:
             # A later flush by the extension would bring back deleted rows in past snapshots.
             return [
                 self._left(
-                    "rewrite", "the extension cannot rewrite files with inlined deletions; a flush must come first"
+                    "rewrite", "the extension cannot rewrite files before their inlined deletions are flushed"
                 )
             ]
         return _as_one([self._rewritten_step(files, engine) for files in by_partition.values()])
@@ -217,7 +217,7 @@ class TablePlanner:
     def _spent(self) -> str:
         limit = self._policy.merge.max_files_per_run
         return (
-            f"a run merges at most `max_files_per_run` = {limit} files, and the next run starts with the waiting ones"
+            f"a run merges at most `max_files_per_run` = {limit} files; the next run starts with those that wait"
         )
 
     @property

@@ -116,7 +116,8 @@ class NativeScan:
             if "PATH_NOT_FOUND" not in str(error):
                 raise
             failure = FileNotUsableError(
-                f"A file of table `{self.plan.table}` at snapshot {self.plan.snapshot} no longer exists: {str(error)[:500]}",
+                f"A file of table `{self.plan.table}` at snapshot {self.plan.snapshot} no longer exists:"
+                f" {str(error)[:500]}",
                 remedy=RETENTION,
             )
         raise failure

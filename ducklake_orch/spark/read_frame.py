@@ -259,7 +259,7 @@ def refuse_secret_of_here(config: LakeConfig) -> None:
     """Refuse a storage whose secret exists only in this process."""
     if isinstance(config.storage, BucketStorage) and config.storage.secret_name:
         raise UnsupportedStatementError(
-            f"The secret `{config.storage.secret_name}` exists only in the DuckDB of this process, not in Spark's tasks.",
+            f"The secret `{config.storage.secret_name}` exists only in this process, not in Spark's tasks.",
             remedy="Configure the storage's credentials, or `provider` = `credential_chain`.",
         )
 

@@ -52,7 +52,7 @@ def _failure_of(error: Exception, config: LakeConfig, doing: str) -> DuckLakeOrc
     if "No module named" in text:
         return MissingExtraError(
             f"{doing}: the workers' Python lacks a module: {text}",
-            remedy=f"Set PYSPARK_PYTHON (to {sys.executable}, for example) before the session starts, or install duckdb, pyarrow"
-            " and the extension of the storage on every executor.",
+            remedy=f"Set PYSPARK_PYTHON (to {sys.executable}, for example) before the session starts, or install duckdb,"
+            " pyarrow and the extension of the storage on every executor.",
         )
     return classify(RuntimeError(text), config, f"{doing} failed")

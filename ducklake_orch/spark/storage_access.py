@@ -21,7 +21,7 @@ def check_reachable(config: LakeConfig) -> None:
         )
     if isinstance(storage, BucketStorage) and storage.secret_name:
         raise UnsupportedStatementError(
-            f"The secret `{storage.secret_name}` exists only in the DuckDB of this process, not in Spark's tasks.",
+            f"The secret `{storage.secret_name}` exists only in this process, not in Spark's tasks.",
             remedy="Configure the storage's credentials, or `provider` = `credential_chain`.",
         )
 
