@@ -77,7 +77,7 @@ def _table_call(work: Work, function: str, **named: Any) -> str:
 
 
 def _call_sql(work: Work, function: str, *given: Any, **named: Any) -> str:
-    arguments = [literal(one) for one in (work.config.alias, *given)]
+    arguments = [literal(value) for value in (work.config.alias, *given)]
     arguments += [f"{name} => {literal(value)}" for name, value in named.items() if value is not None]
     return f"CALL ducklake_{function}({', '.join(arguments)})"
 
@@ -89,17 +89,17 @@ def _call(work: Work, session: Session, calls: Sequence[str]) -> Done:
         before = _files(work, session)
         for sql in calls:
             write = Write(work.purpose, work.info())
-            commit(session, write, lambda one, sql=sql, write=write: _run(work, one, sql, write))  # type: ignore[misc]
+            commit(session, write, lambda leased, sql=sql, write=write: _run(work, leased, sql, write))  # type: ignore[misc]
             snapshot = write.after if write.after != write.before else snapshot
         after = _files(work, session)
-    gone = [figures for file, figures in before.items() if file not in after]
-    new = [figures for file, figures in after.items() if file not in before]
+    removed = [figures for file, figures in before.items() if file not in after]
+    added = [figures for file, figures in after.items() if file not in before]
     step = replace(
         work.step,
-        files_in=len(gone),
-        files_out=len(new),
-        bytes=sum(size for size, _ in gone),
-        rows=sum(rows for _, rows in new),
+        files_in=len(removed),
+        files_out=len(added),
+        bytes=sum(size for size, _ in removed),
+        rows=sum(rows for _, rows in added),
     )
     return Done(step, snapshot)
 
@@ -109,7 +109,7 @@ def _run(work: Work, session: Session, sql: str, write: Write) -> None:
     cursor = session.con.execute(sql)
     names = [str(column[0]) for column in cursor.description or []]
     rows = cursor.fetchall()
-    figures = {name: sum(int(row[place]) for row in rows) for place, name in enumerate(names) if place > 1}
+    figures = {name: sum(int(row[index]) for row in rows) for index, name in enumerate(names) if index > 1}
     write.info = work.info(**figures)
     session.con.execute(write.set_message(session.config.alias))
 

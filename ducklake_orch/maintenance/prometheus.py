@@ -51,8 +51,8 @@ def _lines(report: HealthReport) -> Iterator[str]:
     )
     tables = []
     for table in report.tables:
-        place = table_name(table.table)
-        tables.append((lake | {"schema": place.schema, "table": place.table}, table))
+        full_name = table_name(table.table)
+        tables.append((lake | {"schema": full_name.schema, "table": full_name.table}, table))
     graded = [(labels, GRADES.index(table.grade)) for labels, table in tables]
     yield from _metric("ducklake_table_grade", _GRADE, graded)
     for name, text in _TABLE.items():
@@ -76,8 +76,8 @@ def _metric(name: str, text: str, samples: Sequence[Sample]) -> Iterator[str]:
     yield f"# HELP {name} {text}"
     yield f"# TYPE {name} gauge"
     for labels, value in known:
-        told = ",".join(f'{key}="{_escaped(item)}"' for key, item in labels.items())
-        yield f"{name}{{{told}}} {value:.17g}"
+        pairs = ",".join(f'{key}="{_escaped(item)}"' for key, item in labels.items())
+        yield f"{name}{{{pairs}}} {value:.17g}"
 
 
 def _escaped(value: str) -> str:

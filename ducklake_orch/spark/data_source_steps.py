@@ -31,8 +31,8 @@ from ducklake_orch.spark.read_task import read_pieces
 from ducklake_orch.spark.spark_rows import (
     check_writable,
     column_types,
-    leave_sign,
-    remove_sign,
+    create_marker,
+    remove_marker,
     values_of,
 )
 from ducklake_orch.spark.task_engine import engine_spec, writing_spec
@@ -159,7 +159,7 @@ def plan_write(config: LakeConfig, given: "tuple[Mapping[str, str], StructType, 
         return pickle.dumps((planned, None)), None
     job = planned.job()
     check_writable(job, duckdb_columns(schema))
-    sign = None if "://" in job.table.data_path else leave_sign(job)
+    marker = None if "://" in job.table.data_path else create_marker(job)
     task = WriteTask(
         engine=writing_spec(job.config, job.table),
         table=job.table,
@@ -168,9 +168,9 @@ def plan_write(config: LakeConfig, given: "tuple[Mapping[str, str], StructType, 
         values=values_of(schema),
         where=job.where,
         outside=job.outside,
-        sign=sign,
+        marker=marker,
     )
-    return pickle.dumps((planned, sign)), pickle.dumps(task)
+    return pickle.dumps((planned, marker)), pickle.dumps(task)
 
 
 def _request(options: Mapping[str, str], overwrite: bool) -> WriteRequest:
@@ -196,19 +196,19 @@ def _request(options: Mapping[str, str], overwrite: bool) -> WriteRequest:
 def finish_write(given: "tuple[bytes, StructType, Sequence[bytes]]") -> None:
     """Commit the files that tasks wrote, exactly once."""
     packed, schema, results = given
-    planned, sign = pickle.loads(packed)  # noqa: S301 - our own, from `plan_write`
-    if sign is not None:
-        remove_sign(sign)
-    found = [unpack(one) for one in results]
-    failed = next((task_result.error for task_result in found if task_result.error), None)
+    planned, marker = pickle.loads(packed)  # noqa: S301 - our own, from `plan_write`
+    if marker is not None:
+        remove_marker(marker)
+    task_results = [unpack(result) for result in results]
+    failed = next((task_result.error for task_result in task_results if task_result.error), None)
     if failed is not None:
         planned.abandon()
         raise failed
-    if outside := sum(task_result.outside for task_result in found):
+    if outside := sum(task_result.outside for task_result in task_results):
         planned.abandon()
-        example = next(task_result.example for task_result in found if task_result.outside)
+        example = next(task_result.example for task_result in task_results if task_result.outside)
         raise rows_outside(planned.plan.target, planned.request.where or "", outside, example)
-    files = [file for task_result in found for file in task_result.files]
+    files = [file for task_result in task_results for file in task_result.files]
     result = planned.finish(_TaskFiles(schema, files))
     # Unsuccessful or concurrent attempts may have left files behind.
     planned.remove_leftovers()
@@ -218,9 +218,9 @@ def finish_write(given: "tuple[bytes, StructType, Sequence[bytes]]") -> None:
 def abandon_write(given: tuple[bytes, bool]) -> None:
     """Clean up after a failed job; if it reached the commit, the commit has cleaned up, or must not."""
     packed, all_written = given
-    planned, sign = pickle.loads(packed)  # noqa: S301 - our own, from `plan_write`
-    if sign is not None:
-        remove_sign(sign)
+    planned, marker = pickle.loads(packed)  # noqa: S301 - our own, from `plan_write`
+    if marker is not None:
+        remove_marker(marker)
     if not all_written:
         planned.abandon()
 
@@ -236,4 +236,4 @@ def write_partition(given: tuple[bytes | None, Iterator[Any]]) -> list[bytes]:
             pass
         return []
     task: WriteTask = pickle.loads(packed)  # noqa: S301 - our own, from `plan_write`
-    return [bytes(one) for batch in write(task, batches) for one in batch.column(0).to_pylist()]
+    return [bytes(result) for batch in write(task, batches) for result in batch.column(0).to_pylist()]

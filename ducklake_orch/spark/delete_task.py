@@ -12,7 +12,7 @@ from uuid import uuid4
 from ducklake_orch.catalog.metadata import TableDef
 from ducklake_orch.catalog.writing import Loss, write_delete_files
 from ducklake_orch.engine.quoting import literal
-from ducklake_orch.spark.read_task import Piece, ReadJob, places_sql, stored_in, unless_gone
+from ducklake_orch.spark.read_task import Piece, ReadJob, positions_sql, stored_in, translated_missing_file
 from ducklake_orch.spark.task_engine import EngineSpec, open_engine
 
 RESULT = "result"
@@ -41,29 +41,29 @@ def find_rows(
         prefix: The prefix of the paths of the position files.
         numbers: Batches with the numbers of this task's pieces.
     """
-    for number in (one for batch in numbers for one in batch.column(0).to_pylist()):
+    for number in (value for batch in numbers for value in batch.column(0).to_pylist()):
         piece: Piece = unpacked(pieces[number])
-        hits = {}
+        matches = {}
         with open_engine(spec) as con:
             for file in piece.files:
                 where = f"table `{job.table}` at snapshot {job.snapshot}"
-                with unless_gone(spec, where, file.path, job.remedy):
-                    gone = piece.inlined_deletes.get(file.data_file_id, ())
-                    query = places_sql(job, file, stored_in(con, job, file), gone)
+                with translated_missing_file(spec, where, file.path, job.remedy):
+                    deleted = piece.inlined_deletes.get(file.data_file_id, ())
+                    query = positions_sql(job, file, stored_in(con, job, file), deleted)
                     con.execute(f"CREATE OR REPLACE TEMP TABLE {_FOUND} AS {query}")
                 ((count,),) = con.execute(f"SELECT count(*) FROM {_FOUND}").fetchall()
                 if count:
                     path = f"{prefix}{uuid4()}.parquet"
                     con.execute(f"COPY (FROM {_FOUND} ORDER BY pos) TO {literal(path)} (FORMAT parquet)")
-                    hits[file.data_file_id] = (path, count)
-        yield _row(hits)
+                    matches[file.data_file_id] = (path, count)
+        yield _row(matches)
 
 
 def write_deletes(
     spec: EngineSpec, table: TableDef, write_id: str, parts: Sequence[bytes], numbers: Iterator[Any]
 ) -> Iterator[Any]:
     """Write a delete file for each data file of this task's parts; yield them as they are to be committed."""
-    for number in (one for batch in numbers for one in batch.column(0).to_pylist()):
+    for number in (value for batch in numbers for value in batch.column(0).to_pylist()):
         losses: list[Loss] = unpacked(parts[number])
         with open_engine(spec) as con:
             yield _row(write_delete_files(con, table, write_id, losses))

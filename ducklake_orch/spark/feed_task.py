@@ -18,7 +18,7 @@ from ducklake_orch.catalog.parquet import (
     read_columns,
     stored_columns,
 )
-from ducklake_orch.spark.read_task import ROWS_AT_ONCE, unless_gone
+from ducklake_orch.spark.read_task import ROWS_AT_ONCE, translated_missing_file
 from ducklake_orch.spark.task_engine import EngineSpec, open_engine
 from ducklake_orch.spark.types import exported
 
@@ -61,7 +61,7 @@ def read_events(spec: EngineSpec, job: FeedJob, pieces: Sequence[bytes], numbers
             files: tuple[FileLife, ...] = pickle.loads(zlib.decompress(pieces[number]))  # noqa: S301 - our own
             with open_engine(spec) as con:
                 for life in files:
-                    with unless_gone(spec, f"table `{job.table}`", life.file.path, job.remedy):
+                    with translated_missing_file(spec, f"table `{job.table}`", life.file.path, job.remedy):
                         yield from _events(con, job, life)
 
 

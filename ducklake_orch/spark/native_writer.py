@@ -23,7 +23,7 @@ _SAME = {"boolean", "int8", "int16", "int32", "int64", "float32", "float64", "da
 _SAME |= {"varchar", "blob"}
 # DuckDB's codec names in Spark's terms; no jar of Spark has brotli.
 _CODECS = {"uncompressed": "none"} | {name: name for name in ("snappy", "zstd", "gzip", "lz4_raw")}
-_LITTLE = 16 * 1024 * 1024
+_FEW_BYTES = 16 * 1024 * 1024
 # At most this many rows pass through the driver, if the estimate of their bytes is small as well.
 _FEW_ROWS = 1000
 _FIELD_ID = "parquet.field.id"
@@ -65,24 +65,24 @@ def reason_against(frame: Any, columns: list[tuple[str, str]], job: Job) -> str 
         return "the catalog may take few rows instead of a file"
     if job.where is not None:
         return "DuckDB has to check the rows"
-    if has_own_types(frame.schema):
+    if has_user_defined_types(frame.schema):
         return "the data have a user-defined type"
     return _against_layout(table) or _against_columns(table, columns)
 
 
-def is_little(frame: Any) -> bool:
+def expects_few_bytes(frame: Any) -> bool:
     """Whether Spark expects so few bytes that DuckDB, in running workers, finishes before Spark has started."""
-    return int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())) < _LITTLE
+    return int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())) < _FEW_BYTES
 
 
-def has_own_types(kind: Any) -> bool:
+def has_user_defined_types(kind: Any) -> bool:
     """Whether a type is user-defined or contains such a type."""
     parts = [getattr(kind, name, None) for name in ("elementType", "keyType", "valueType")]
     parts += [field.dataType for field in getattr(kind, "fields", ())]
-    return stored_type(kind) is not kind or any(has_own_types(part) for part in parts if part is not None)
+    return stored_type(kind) is not kind or any(has_user_defined_types(part) for part in parts if part is not None)
 
 
-def proves_few(frame: Any) -> bool:
+def proves_few_rows(frame: Any) -> bool:
     """Whether the plan proves that there are few rows: its upper bound is certain, its estimate of bytes is not.
 
     Spark estimates the output of `explode` or of a Python function to be as large as the input.

@@ -66,7 +66,7 @@ def write(work: Queries, task: WriteTask, numbers: Iterator[Any]) -> Iterator[An
     name = f"{task.write_id}-{context.taskAttemptId() if context else os.getpid()}"
     writes = write_known_rows if task.known else write_files
     with _opened(work) as con:
-        for number in (one for batch in numbers for one in batch.column(0).to_pylist()):
+        for number in (value for batch in numbers for value in batch.column(0).to_pylist()):
             queries: list[str] = pickle.loads(zlib.decompress(work.parts[number]))  # noqa: S301 - from the driver
             made: list[NewFile] | DuckLakeOrchError
             try:
@@ -82,10 +82,10 @@ def _source(con: duckdb.DuckDBPyConnection, queries: list[str]) -> str:
     The queries run one after the other into a table that spills to disk: a single query would need memory for all at
     once.
     """
-    together = f"({' UNION ALL BY NAME '.join(queries)})"
+    union = f"({' UNION ALL BY NAME '.join(queries)})"
     if len(queries) == 1:
-        return together
-    con.execute(f"CREATE OR REPLACE TEMP TABLE {_ROWS} AS FROM {together} LIMIT 0")
+        return union
+    con.execute(f"CREATE OR REPLACE TEMP TABLE {_ROWS} AS FROM {union} LIMIT 0")
     for query in queries:
         con.execute(f"INSERT INTO {_ROWS} BY NAME {query}")
     return _ROWS

@@ -26,7 +26,7 @@ def check_reachable(config: LakeConfig) -> None:
         )
 
 
-def are_reached(config: LakeConfig, spark: Any) -> bool:
+def is_reachable(config: LakeConfig, spark: Any) -> bool:
     """Whether tasks certainly reach the files and support every SQL that this process supports."""
     path, storage = config.data_path, config.storage
     if config.on_connect is not None or config.extensions:
@@ -48,13 +48,13 @@ def spark_prefixes(spark: "SparkSession", config: LakeConfig, path: str) -> tupl
     """
     if "://" not in path:
         return "/", "file:///"
-    for prefixes in _spellings(config, path):
-        if _reaches(spark, path.replace(*prefixes, 1)):
+    for prefixes in _prefix_candidates(config, path):
+        if _can_open(spark, path.replace(*prefixes, 1)):
             return prefixes
     return None
 
 
-def _spellings(config: LakeConfig, path: str) -> list[tuple[str, str]]:
+def _prefix_candidates(config: LakeConfig, path: str) -> list[tuple[str, str]]:
     """Return the prefixes by which Hadoop's file systems may name a path."""
     storage = config.storage
     scheme = path.partition("://")[0]
@@ -64,10 +64,10 @@ def _spellings(config: LakeConfig, path: str) -> list[tuple[str, str]]:
         return [(root, f"abfss://{host}/")] if storage.account_name else []
     if isinstance(storage, GCSStorage):
         return [(f"{scheme}://", "gs://")]
-    return [(f"{scheme}://", f"{one}://") for one in ("s3a", "s3")] if isinstance(storage, BucketStorage) else []
+    return [(f"{scheme}://", f"{hadoop}://") for hadoop in ("s3a", "s3")] if isinstance(storage, BucketStorage) else []
 
 
-def _reaches(spark: "SparkSession", uri: str) -> bool:
+def _can_open(spark: "SparkSession", uri: str) -> bool:
     from pyspark.errors import PySparkException
 
     try:

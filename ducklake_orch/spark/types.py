@@ -113,8 +113,10 @@ def duckdb_columns(schema: "StructType") -> list[tuple[str, str]]:
     Raises:
         DataError: When no lake can hold some columns; it names all of them.
     """
-    if twice := repeated(field.name for field in schema.fields):
-        raise DataError(f"The data have duplicate columns: {', '.join(twice)}.", remedy="Rename or drop all but one.")
+    if duplicates := repeated(field.name for field in schema.fields):
+        raise DataError(
+            f"The data have duplicate columns: {', '.join(duplicates)}.", remedy="Rename or drop all but one."
+        )
     problems, found = [], []
     for field in schema.fields:
         kind = field.dataType
@@ -150,8 +152,8 @@ def duckdb_type(kind: "DataType") -> str:
         case "struct":
             if not inner.fields:
                 raise DataError("a lake cannot store a struct without fields.")
-            if twice := repeated(field.name for field in inner.fields):
-                raise DataError(f"a struct has duplicate fields: {', '.join(twice)}; rename all but one.")
+            if duplicates := repeated(field.name for field in inner.fields):
+                raise DataError(f"a struct has duplicate fields: {', '.join(duplicates)}; rename all but one.")
             fields = ", ".join(f"{identifier(field.name)} {duckdb_type(field.dataType)}" for field in inner.fields)
             return f"STRUCT({fields})"
         case "decimal":
@@ -297,7 +299,7 @@ def exported(column: ColumnDef, sql: str) -> str:
             return f"list_transform({sql}, lambda {each}: {exported(column.children[0], each)})"
         case "map":
             key, value = (
-                exported(one, f"{each}.{part}") for part, one in zip(("key", "value"), column.children, strict=True)
+                exported(child, f"{each}.{part}") for part, child in zip(("key", "value"), column.children, strict=True)
             )
             entries = f"list_transform(map_entries({sql}), lambda {each}: {{key: {key}, value: {value}}})"
             return f"map_from_entries({entries})"

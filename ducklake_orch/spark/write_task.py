@@ -46,7 +46,7 @@ class WriteTask:
     where: str | None = None
     outside: str = "error"
     few: int = 0
-    sign: str | None = None
+    marker: str | None = None
 
 
 @dataclass(frozen=True)
@@ -95,19 +95,19 @@ def _written(task: WriteTask, first: Any, batches: Iterator[Any]) -> TaskResult:
 
     context = TaskContext.get()
     attempt = context.attemptNumber() if context else 0
-    mark = context.taskAttemptId() if context else os.getpid()
+    attempt_id = context.taskAttemptId() if context else os.getpid()
     try:
-        _check_sight(task)
+        _check_marker(task)
         # Concurrent attempts at the same task need different file names.
-        result = _write(task, f"{task.write_id}-{mark}", first, batches)
+        result = _write(task, f"{task.write_id}-{attempt_id}", first, batches)
     except TerminalError as error:
         # The data or the set-up are wrong: another attempt would fail in the same way.
         result = TaskResult(error=error)
     return replace(result, attempt=attempt)
 
 
-def _check_sight(task: WriteTask) -> None:
-    if task.sign is not None and not os.path.exists(task.sign):
+def _check_marker(task: WriteTask) -> None:
+    if task.marker is not None and not os.path.exists(task.marker):
         raise StorageError(
             f"The executor on {socket.gethostname()} does not see the lake's files in {task.table.data_path}.",
             remedy="Mount that folder on all machines of the cluster, or give the lake a bucket as its storage.",

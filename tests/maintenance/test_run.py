@@ -270,7 +270,7 @@ def test_the_run_can_end_at_the_first_failure(lake: DuckLake, monkeypatch: pytes
     def breaking(work: Work) -> Done:
         raise StatementError("it broke")
 
-    monkeypatch.setattr("ducklake_orch.maintenance.run_plan.do", breaking)
+    monkeypatch.setattr("ducklake_orch.maintenance.run_plan.run_step", breaking)
     report = lake.maintain(KEEPING.model_copy(update={"on_error": "stop"}))
     told = [step.status for step in report.operations if step.status != "skipped"]
     assert told == ["failed"] + ["stopped"] * (len(told) - 1)

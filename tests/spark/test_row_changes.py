@@ -95,8 +95,8 @@ def test_a_search_that_fails_is_an_error_of_ours(make_lake: MakeLake, spark: Spa
 def test_what_only_this_process_has_is_used_here_however_much_there_is(
     make_lake: MakeLake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ducklake_orch.spark.row_finder.MUCH", 1)
-    monkeypatch.setattr("ducklake_orch.spark.row_workers.MUCH", 1)
+    monkeypatch.setattr("ducklake_orch.spark.row_finder.MIN_BYTES_FOR_SPARK", 1)
+    monkeypatch.setattr("ducklake_orch.spark.row_workers.MIN_BYTES_FOR_SPARK", 1)
     lake = make_lake("one", on_connect=with_a_macro)
     lake.execute(f"CREATE TABLE t AS {ROWS.format(0, 1000)}").raise_for_error()
     assert lake.delete("t", "i < 10", spark=spark).engine == "duckdb"
@@ -112,8 +112,8 @@ def test_tasks_look_for_what_a_frame_replaces_and_write_what_stays(
     def here(*_: Any) -> None:
         raise AssertionError("in this process")
 
-    monkeypatch.setattr("ducklake_orch.spark.row_finder.MUCH", 1)
-    monkeypatch.setattr("ducklake_orch.spark.row_workers.MUCH", 1)
+    monkeypatch.setattr("ducklake_orch.spark.row_finder.MIN_BYTES_FOR_SPARK", 1)
+    monkeypatch.setattr("ducklake_orch.spark.row_workers.MIN_BYTES_FOR_SPARK", 1)
     monkeypatch.setattr("ducklake_orch.catalog.search.row_positions.DuckDBFinder.find", here)
     monkeypatch.setattr("ducklake_orch.catalog.verbs.replace_rows.write_known_rows", here)
     lake = make_lake("one")
