@@ -100,9 +100,7 @@ class TableState:
         """Why some rows stay in the catalog even after a flush, if any do."""
         rows = sum(state.rows for state in self.inlined if state.inexact)
         column = next((state.inexact for state in self.inlined if state.inexact), None)
-        return (
-            f"{rows} inlined rows stay in the catalog: a Parquet file cannot hold `{column}` exactly" if rows else None
-        )
+        return f"{rows} inlined rows stay in the catalog: Parquet cannot hold `{column}` exactly" if rows else None
 
     @property
     def partitioned(self) -> bool:

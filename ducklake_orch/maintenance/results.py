@@ -225,8 +225,8 @@ class MaintenanceReport(Result):
                     operation.bytes,
                 ]
                 lines.append(_row([*cells, operation.snapshots, f"{operation.duration_s:.2f}", note]))
-        left = sum(operation.status == "skipped" for operation in self.operations)
-        return "\n".join([*lines, "", f"{left} skipped.", *(f"Warning: {warning}" for warning in self.warnings)])
+        skipped = sum(operation.status == "skipped" for operation in self.operations)
+        return "\n".join([*lines, "", f"{skipped} skipped.", *(f"Warning: {warning}" for warning in self.warnings)])
 
     def __str__(self) -> str:
         shown = [operation for operation in self.operations if operation.status != "skipped"]

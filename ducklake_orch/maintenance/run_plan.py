@@ -204,8 +204,8 @@ def _orphans(report: MaintenanceReport, policy: MaintenancePolicy) -> dict[str, 
     ]
     if not searches or policy.orphans.action == "off":
         return None
-    left = [step_report for step_report in searches if step_report.engine == REPORT]
+    reported = [step_report for step_report in searches if step_report.engine == REPORT]
     return {
-        "files": sum(step_report.files_in for step_report in left),
-        "bytes": sum(step_report.bytes or 0 for step_report in left),
+        "files": sum(step_report.files_in for step_report in reported),
+        "bytes": sum(step_report.bytes or 0 for step_report in reported),
     }

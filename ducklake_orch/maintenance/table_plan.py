@@ -164,7 +164,7 @@ class TablePlanner:
             f"{deleted} of {rows} rows in {len(files)} files are deleted",
             engine=engine,
             files_in=len(files),
-            files_out=sum(any(state.deleted < state.rows for state in part) for part in bins),
+            files_out=sum(any(file.deleted < file.rows for file in part) for part in bins),
             bytes=sum(file.bytes for file in files),
             rows=rows - deleted,
             paths=[self._table.path(file) for file in files],
@@ -194,12 +194,12 @@ class TablePlanner:
         ]
 
     def _merge_step(self, group: Group, files: Sequence[FileState], target: int, engine: str) -> PlannedStep:
-        left = [file for file in files if file.file_id not in self._rewritten]
+        remaining = [file for file in files if file.file_id not in self._rewritten]
         if engine == "extension":
-            left = [state for state in left if not state.deleted]  # the extension skips files with deletions
-        bins = list(merge_bins(left, target, self._policy.merge, self._room))
-        taken = [state for part in bins for state in part]
-        unlimited = merge_bins(left, target, self._policy.merge, len(left))
+            remaining = [file for file in remaining if not file.deleted]  # the extension skips files with deletions
+        bins = list(merge_bins(remaining, target, self._policy.merge, self._room))
+        taken = [file for part in bins for file in part]
+        unlimited = merge_bins(remaining, target, self._policy.merge, len(remaining))
         self._waiting += sum(len(part) for part in unlimited) - len(taken)
         if not taken:
             return self._skipped("merge", "too few small files", group)
@@ -211,9 +211,9 @@ class TablePlanner:
             engine=engine,
             files_in=len(taken),
             files_out=len(bins),
-            bytes=sum(state.bytes for state in taken),
-            rows=sum(state.rows for state in taken),
-            paths=[self._table.path(state) for state in taken],
+            bytes=sum(file.bytes for file in taken),
+            rows=sum(file.rows for file in taken),
+            paths=[self._table.path(file) for file in taken],
             bins=[self._bin(part) for part in bins],
         )
 

@@ -6,12 +6,12 @@ from typing import Any
 from ducklake_orch.catalog.lifecycle import BinJob, Compacted
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.stored_files import remove_written
-from ducklake_orch.spark.compact_task import RESULT, unpack
 from ducklake_orch.spark.ship_code import ship_function
 from ducklake_orch.spark.spark_errors import translated_errors
 from ducklake_orch.spark.storage_access import check_reachable
 from ducklake_orch.spark.task_cleanup import cleaned_up_on_failure, wait_for_tasks
 from ducklake_orch.spark.task_engine import writing_spec
+from ducklake_orch.spark.task_values import RESULT_SCHEMA, unpacked
 
 
 class SparkCompactor:
@@ -43,5 +43,5 @@ class SparkCompactor:
             translated_errors(self._config, f"Compacting files of `{jobs[0].table}` in Spark"),
             cleaned_up_on_failure(self._spark, write_id, lambda: remove_written(self._config, folder, write_id)),
         ):
-            rows = self._spark.range(0, len(jobs), 1, len(jobs)).mapInArrow(work, f"{RESULT} binary").collect()
-        return [compacted for row in rows for compacted in unpack(bytes(row[0]))]
+            rows = self._spark.range(0, len(jobs), 1, len(jobs)).mapInArrow(work, RESULT_SCHEMA).collect()
+        return [compacted for row in rows for compacted in unpacked(bytes(row[0]))]

@@ -1,4 +1,4 @@
-"""The Python data source `ducklake`: the classes that Spark calls, which pass each call to `source_task`.
+"""The Python data source `ducklake`: the classes that Spark calls, which pass each call to `data_source_steps`.
 
 Spark pickles the class and sends it to workers, where ducklake-orch need not be installed: the class carries it along.
 """

@@ -36,8 +36,9 @@ from ducklake_orch.spark.spark_rows import (
     values_of,
 )
 from ducklake_orch.spark.task_engine import engine_spec, writing_spec
+from ducklake_orch.spark.task_values import unpacked
 from ducklake_orch.spark.types import duckdb_columns, spark_schema
-from ducklake_orch.spark.write_task import WriteTask, unpack, write
+from ducklake_orch.spark.write_task import TaskResult, WriteTask, write
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -199,7 +200,7 @@ def finish_write(given: "tuple[bytes, StructType, Sequence[bytes]]") -> None:
     planned, marker = pickle.loads(packed)  # noqa: S301 - our own, from `plan_write`
     if marker is not None:
         remove_marker(marker)
-    task_results = [unpack(result) for result in results]
+    task_results: list[TaskResult] = [unpacked(result) for result in results]
     failed = next((task_result.error for task_result in task_results if task_result.error), None)
     if failed is not None:
         planned.abandon()

@@ -20,12 +20,13 @@ from ducklake_orch.catalog.parquet import (
     short,
 )
 from ducklake_orch.catalog.scan import snapshot_of
-from ducklake_orch.spark.feed_task import FeedJob, packed
+from ducklake_orch.spark.feed_task import FeedJob
 from ducklake_orch.spark.native_reader import RETENTION
-from ducklake_orch.spark.read_frame import grouped_for_tasks, refuse_local_secret, task_numbers, with_comments
+from ducklake_orch.spark.read_frame import grouped_for_tasks, numbered_pieces, refuse_local_secret, with_comments
 from ducklake_orch.spark.ship_code import ship_function
 from ducklake_orch.spark.spark_quoting import name_sql
 from ducklake_orch.spark.task_engine import engine_spec
+from ducklake_orch.spark.task_values import packed
 from ducklake_orch.spark.types import exported, spark_schema
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def _events(
         pieces = [packed(lives) for lives in grouped_for_tasks(plan.files, lambda life: life.file)]
         read = ship_function("ducklake_orch.spark.feed_task:read_events", engine_spec(config), job, pieces)
         size = sum(file.file.file_size for file in plan.files)
-        frames.append(task_numbers(spark, len(pieces), size).mapInArrow(read, schema))
+        frames.append(numbered_pieces(spark, len(pieces), size).mapInArrow(read, schema))
     if inlined is not None or not frames:
         frames.append(spark.createDataFrame([] if inlined is None else inlined, schema))
     return reduce(lambda left, right: left.unionAll(right), frames)

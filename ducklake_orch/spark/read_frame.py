@@ -28,6 +28,7 @@ from ducklake_orch.spark.ship_code import ship_function
 from ducklake_orch.spark.spark_quoting import initial_sql, name_sql
 from ducklake_orch.spark.storage_access import spark_prefixes
 from ducklake_orch.spark.task_engine import engine_spec
+from ducklake_orch.spark.task_values import packed
 from ducklake_orch.spark.types import exported, native, spark_schema
 
 if TYPE_CHECKING:
@@ -218,10 +219,10 @@ def _with_duckdb(
     """Return the rows of files that DuckDB reads in tasks."""
     job, pieces = read_job(config, plan, files)
     read = ship_function("ducklake_orch.spark.read_task:read_pieces", engine_spec(config), job, pieces)
-    return task_numbers(spark, len(pieces), sum(file.file_size for file in files)).mapInArrow(read, schema)
+    return numbered_pieces(spark, len(pieces), sum(file.file_size for file in files)).mapInArrow(read, schema)
 
 
-def task_numbers(spark: "SparkSession", pieces: int, size: int) -> "DataFrame":
+def numbered_pieces(spark: "SparkSession", pieces: int, size: int) -> "DataFrame":
     """Return a DataFrame of piece numbers, one per task, whose estimated size is that of the pieces' files.
 
     Spark estimates the output of `mapInArrow` by its input, and a join broadcasts an input that seems small. A filter
@@ -252,7 +253,7 @@ def read_job(config: LakeConfig, plan: ScanPlan, files: Sequence[DataFile]) -> t
         remedy=RETENTION,
     )
     job.select  # noqa: B018 - raises here if DuckDB cannot return a type
-    return job, [_piece(plan, group).packed() for group in grouped_for_tasks(files, lambda file: file)]
+    return job, [packed(_piece(plan, group)) for group in grouped_for_tasks(files, lambda file: file)]
 
 
 def refuse_local_secret(config: LakeConfig) -> None:

@@ -1,8 +1,6 @@
 """Executor side of reads with DuckDB: yields the live rows of files as Arrow batches."""
 
-import pickle
 import re
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +21,7 @@ from ducklake_orch.catalog.parquet import (
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.errors import FileNotUsableError
 from ducklake_orch.spark.task_engine import EngineSpec, open_engine
+from ducklake_orch.spark.task_values import task_numbers, unpacked
 from ducklake_orch.spark.types import exported
 
 ROWS_AT_ONCE = 16_384
@@ -78,10 +77,6 @@ class Piece:
     files: tuple[DataFile, ...]
     inlined_deletes: Mapping[int, tuple[int, ...]]
 
-    def packed(self) -> bytes:
-        """Return the piece, serialized."""
-        return zlib.compress(pickle.dumps(self), 1)
-
 
 def read_pieces(spec: EngineSpec, job: ReadJob, pieces: Sequence[bytes], numbers: Iterator[Any]) -> Iterator[Any]:
     """Yield the rows of this task's pieces.
@@ -92,16 +87,15 @@ def read_pieces(spec: EngineSpec, job: ReadJob, pieces: Sequence[bytes], numbers
         pieces: All pieces.
         numbers: Batches with the numbers of this task's pieces.
     """
-    for batch in numbers:
-        for number in batch.column(0).to_pylist():
-            piece: Piece = pickle.loads(zlib.decompress(pieces[number]))  # noqa: S301 - our own, from the driver
-            with open_engine(spec) as con:
-                for file in piece.files:
-                    where = f"table `{job.table}` at snapshot {job.snapshot}"
-                    with translated_missing_file(spec, where, file.path, job.remedy):
-                        deleted = piece.inlined_deletes.get(file.data_file_id, ())
-                        sql = _rows_sql(job, file, stored_in(con, job, file), deleted)
-                        yield from con.execute(sql).to_arrow_reader(ROWS_AT_ONCE)
+    for number in task_numbers(numbers):
+        piece: Piece = unpacked(pieces[number])
+        with open_engine(spec) as con:
+            for file in piece.files:
+                where = f"table `{job.table}` at snapshot {job.snapshot}"
+                with translated_missing_file(spec, where, file.path, job.remedy):
+                    deleted = piece.inlined_deletes.get(file.data_file_id, ())
+                    sql = _rows_sql(job, file, stored_in(con, job, file), deleted)
+                    yield from con.execute(sql).to_arrow_reader(ROWS_AT_ONCE)
 
 
 @contextmanager

@@ -15,13 +15,13 @@ from ducklake_orch.catalog.writing import Loss, staged_table, write_delete_files
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.stored_files import remove_written
 from ducklake_orch.errors import ConfigError
-from ducklake_orch.spark.delete_task import RESULT, packed, unpacked
 from ducklake_orch.spark.read_frame import grouped_for_tasks, read_job
 from ducklake_orch.spark.ship_code import ship_function
 from ducklake_orch.spark.spark_errors import translated_errors
 from ducklake_orch.spark.storage_access import is_reachable
 from ducklake_orch.spark.task_cleanup import cleaned_up_on_failure, wait_for_tasks
 from ducklake_orch.spark.task_engine import engine_spec
+from ducklake_orch.spark.task_values import RESULT_SCHEMA, packed, unpacked
 
 # Below this size, DuckDB in this process finds the rows before a Spark job has started.
 MIN_BYTES_FOR_SPARK = 1024 * 1024 * 1024
@@ -114,5 +114,5 @@ class SparkFinder:
             translated_errors(self._config, f"{doing} in Spark"),
             cleaned_up_on_failure(self._spark, write_id, lambda: remove_written(self._config, folder, write_id)),
         ):
-            rows = self._spark.range(0, tasks, 1, tasks).mapInArrow(work, f"{RESULT} binary").collect()
+            rows = self._spark.range(0, tasks, 1, tasks).mapInArrow(work, RESULT_SCHEMA).collect()
         return [unpacked(bytes(row[0])) for row in rows]

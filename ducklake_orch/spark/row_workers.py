@@ -13,12 +13,13 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.stored_files import remove_written
 from ducklake_orch.errors import DuckLakeOrchError
 from ducklake_orch.spark.row_finder import MIN_BYTES_FOR_SPARK
-from ducklake_orch.spark.row_task import RESULT, Queries, WriteTask, packed, unpack
+from ducklake_orch.spark.row_task import Queries, WriteTask
 from ducklake_orch.spark.ship_code import ship_function
 from ducklake_orch.spark.spark_errors import translated_errors
 from ducklake_orch.spark.storage_access import check_reachable, is_reachable
 from ducklake_orch.spark.task_cleanup import cleaned_up_on_failure, wait_for_tasks
 from ducklake_orch.spark.task_engine import writing_spec
+from ducklake_orch.spark.task_values import RESULT_SCHEMA, packed, unpacked
 
 # The bytes that a task reads, unless one file is larger.
 _BYTES_PER_TASK = 128 * 1024 * 1024
@@ -100,8 +101,8 @@ class SparkWorkers:
                 translated_errors(self._config, f"Changing rows of `{table}` in Spark"),
                 cleaned_up_on_failure(self._spark, task.write_id, remove_others),
             ):
-                rows = frame.mapInArrow(run, f"{RESULT} binary").collect()
-        results = [unpack(bytes(row[0])) for row in rows]
+                rows = frame.mapInArrow(run, RESULT_SCHEMA).collect()
+        results = [unpacked(bytes(row[0])) for row in rows]
         # Other attempts at the same task have left their own files.
         wait_for_tasks(self._spark, task.write_id)
         failed = next((result for result in results if isinstance(result, DuckLakeOrchError)), None)

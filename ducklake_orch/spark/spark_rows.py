@@ -28,8 +28,9 @@ from ducklake_orch.spark.spark_errors import translated_errors
 from ducklake_orch.spark.storage_access import check_reachable
 from ducklake_orch.spark.task_cleanup import cleaned_up_on_failure, wait_for_tasks, was_repeated
 from ducklake_orch.spark.task_engine import writing_spec
+from ducklake_orch.spark.task_values import RESULT_SCHEMA, unpacked
 from ducklake_orch.spark.types import duckdb_columns, imported
-from ducklake_orch.spark.write_task import RESULT, TaskResult, WriteTask, unpack
+from ducklake_orch.spark.write_task import TaskResult, WriteTask
 
 log = logging.getLogger("ducklake_orch")
 T = TypeVar("T")
@@ -119,7 +120,7 @@ class SparkRows:
             frame = frame.toDF(*(f"c{n}" for n in range(len(task.names))))
 
             def run(rows: Any) -> list[TaskResult]:
-                return self._collect(rows.mapInArrow(work, f"{RESULT} binary"), job)
+                return self._collect(rows.mapInArrow(work, RESULT_SCHEMA), job)
 
             results = run(frame) if self._expects_few_bytes(job) else in_batches(frame, run)
         failed = next((result.error for result in results if result.error), None)
@@ -147,7 +148,7 @@ class SparkRows:
         return Written([*files, *from_rows.files], from_rows.few)
 
     def _collect(self, frame: Any, job: Job) -> list[TaskResult]:
-        return [unpack(bytes(row[0])) for row in self._run_job(job, frame.collect)]
+        return [unpacked(bytes(row[0])) for row in self._run_job(job, frame.collect)]
 
     def _run_job(self, job: Job, work: Callable[[], T]) -> T:
         with (
