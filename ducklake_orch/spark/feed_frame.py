@@ -22,9 +22,10 @@ from ducklake_orch.catalog.parquet import (
 from ducklake_orch.catalog.scan import snapshot_of
 from ducklake_orch.spark.feed_task import FeedJob
 from ducklake_orch.spark.native_reader import RETENTION
-from ducklake_orch.spark.read_frame import grouped_for_tasks, numbered_pieces, refuse_local_secret, with_comments
+from ducklake_orch.spark.read_frame import grouped_for_tasks, numbered_pieces, with_comments
 from ducklake_orch.spark.ship_code import ship_function
 from ducklake_orch.spark.spark_quoting import name_sql
+from ducklake_orch.spark.storage_access import refuse_local_secret
 from ducklake_orch.spark.task_engine import engine_spec
 from ducklake_orch.spark.task_values import packed
 from ducklake_orch.spark.types import exported, spark_schema

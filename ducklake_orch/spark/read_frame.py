@@ -17,7 +17,6 @@ from ducklake_orch.catalog.parquet import StoredColumn, refuse_vectors
 from ducklake_orch.catalog.scan import ScanPlan, Selection, plan_scan, snapshot_of
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
-from ducklake_orch.config.storages import BucketStorage
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.errors import ConfigError, UnsupportedStatementError
 from ducklake_orch.spark.condition_translation import translate
@@ -26,7 +25,7 @@ from ducklake_orch.spark.read_layout import Layouts, layouts
 from ducklake_orch.spark.read_task import Piece, ReadJob
 from ducklake_orch.spark.ship_code import ship_function
 from ducklake_orch.spark.spark_quoting import initial_sql, name_sql
-from ducklake_orch.spark.storage_access import spark_prefixes
+from ducklake_orch.spark.storage_access import refuse_local_secret, spark_prefixes
 from ducklake_orch.spark.task_engine import engine_spec
 from ducklake_orch.spark.task_values import packed
 from ducklake_orch.spark.types import exported, native, spark_schema
@@ -254,15 +253,6 @@ def read_job(config: LakeConfig, plan: ScanPlan, files: Sequence[DataFile]) -> t
     )
     job.select  # noqa: B018 - raises here if DuckDB cannot return a type
     return job, [packed(_piece(plan, group)) for group in grouped_for_tasks(files, lambda file: file)]
-
-
-def refuse_local_secret(config: LakeConfig) -> None:
-    """Refuse a storage whose secret exists only in this process."""
-    if isinstance(config.storage, BucketStorage) and config.storage.secret_name:
-        raise UnsupportedStatementError(
-            f"The secret `{config.storage.secret_name}` exists only in this process, not in Spark's tasks.",
-            remedy="Configure the storage's credentials, or `provider` = `credential_chain`.",
-        )
 
 
 def _piece(plan: ScanPlan, files: Sequence[DataFile]) -> Piece:

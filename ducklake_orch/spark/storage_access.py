@@ -13,12 +13,17 @@ if TYPE_CHECKING:
 
 def check_reachable(config: LakeConfig) -> None:
     """Refuse a storage that Spark's tasks cannot reach."""
-    storage = config.storage
-    if storage is None:
+    if config.storage is None:
         raise UnsupportedStatementError(
             f"Lake `{config.name}` keeps its files at MotherDuck, where Spark's tasks cannot write.",
             remedy="Give the lake a bucket of your own (`mode` = `own_bucket` or `own_compute`).",
         )
+    refuse_local_secret(config)
+
+
+def refuse_local_secret(config: LakeConfig) -> None:
+    """Refuse a storage whose secret exists only in this process."""
+    storage = config.storage
     if isinstance(storage, BucketStorage) and storage.secret_name:
         raise UnsupportedStatementError(
             f"The secret `{storage.secret_name}` exists only in this process, not in Spark's tasks.",
