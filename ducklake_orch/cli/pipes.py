@@ -90,7 +90,7 @@ class Pipes:
 
     def report(self, lake: "DuckLake", table: TableName, result: WriteResult) -> None:
         """Report the figures of a write."""
-        from ducklake_orch.host_partitions.metadata_keys import told_of
+        from ducklake_orch.host_partitions.metadata_keys import result_metadata
 
         columns = [
             {
@@ -103,7 +103,7 @@ class Pipes:
             for column in lake.table(str(table)).schema(snapshot=result.snapshot_id)
         ]
         schema = {"raw_value": {"columns": columns, "constraints": {"other": []}}, "type": "table_schema"}
-        told: dict[str, Any] = {**told_of(lake, table, result), "dagster/column_schema": schema}
+        told: dict[str, Any] = {**result_metadata(lake, table, result), "dagster/column_schema": schema}
         if self._context.is_asset_step:
             self._context.report_asset_materialization(metadata=told)
         self._context.log.info(str(result))

@@ -7,7 +7,7 @@ import dagster as dg
 
 from ducklake_orch.engine.quoting import TableName, folded
 from ducklake_orch.host_partitions import PartitionColumn, Slice, condition
-from ducklake_orch.host_partitions.metadata_keys import told_of
+from ducklake_orch.host_partitions.metadata_keys import result_metadata
 from ducklake_orch.results import Column, WriteResult
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ LINEAGE = "dagster/column_lineage"
 def write_metadata(lake: "DuckLake", table: TableName, result: WriteResult) -> dict[str, Any]:
     """Return the metadata that every write has."""
     columns = lake.table(str(table)).schema(snapshot=result.snapshot_id)
-    return {**told_of(lake, table, result), "dagster/column_schema": column_schema(columns)}
+    return {**result_metadata(lake, table, result), "dagster/column_schema": column_schema(columns)}
 
 
 def column_schema(columns: list[Column]) -> dg.TableSchema:

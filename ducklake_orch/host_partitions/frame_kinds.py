@@ -32,10 +32,10 @@ def kind_of(annotation: Any) -> str | None:
     return _ANNOTATED.get((str(getattr(annotation, "__module__", "")).partition(".")[0], name))
 
 
-def check_kind(kind: str, place: str) -> None:
+def check_kind(kind: str, setting: str) -> None:
     """Refuse a kind of frame that does not exist."""
     if kind not in KINDS:
-        raise ConfigError(f"{place} = {kind!r} is no kind of frame.", remedy=nearest(str(kind), KINDS))
+        raise ConfigError(f"{setting} = {kind!r} is not a kind of frame.", remedy=nearest(str(kind), KINDS))
 
 
 def typed(data: Any) -> tuple[Any, dict[str, str]]:

@@ -75,7 +75,7 @@ def partition_transforms(part: Slice, columns: Mapping[str, PartitionColumn]) ->
         spans = [window for window in windows if window is not None]
         quoted = identifier(column.column)
         if column.kind in (Kind.TIMESTAMP, Kind.INSTANT):
-            keys += [f"{one}({quoted})" for one in _calendar(spans)] if spans else []
+            keys += [f"{part}({quoted})" for part in _calendar(spans)] if spans else []
         elif column.kind is Kind.DATE and (months := _months(spans)):
             keys += [f"{month}({quoted})" for month in months]
         else:
@@ -107,15 +107,15 @@ def _by_dimension(what: str, dimensions: Sequence[str], given: object) -> dict[s
     if isinstance(given, str) and given.strip() and list(dimensions) == [ONLY]:
         return {ONLY: given}
     if isinstance(given, Mapping) and list(dimensions) != [ONLY]:
-        found = {name: given[name] for name in dimensions if isinstance(given.get(name), str) and given[name].strip()}
-        if len(found) == len(dimensions) == len(given):
-            return found
+        columns = {name: given[name] for name in dimensions if isinstance(given.get(name), str) and given[name].strip()}
+        if len(columns) == len(dimensions) == len(given):
+            return columns
     if list(dimensions) == [ONLY]:
         line = '"partition_expr": "<column>"'
     else:
         line = '"partition_expr": {' + ", ".join(f'"{name}": "<column>"' for name in dimensions) + "}"
-    wrong = "does not say which column holds its keys" if given is None else f"has `partition_expr` = {given!r}"
-    raise ConfigError(f"{what} is partitioned, and {wrong}.", remedy=f"Add this to its metadata: {line}")
+    wrong = "has no `partition_expr`" if given is None else f"its `partition_expr` = {given!r} does not fit"
+    raise ConfigError(f"{what} is partitioned, but {wrong}.", remedy=f"Add this to its metadata: {line}")
 
 
 def _column(what: str, expression: str, types: Mapping[str, str]) -> PartitionColumn:
@@ -124,13 +124,14 @@ def _column(what: str, expression: str, types: Mapping[str, str]) -> PartitionCo
     if plain.startswith('"') and plain.endswith('"') and len(plain) > 2:
         plain = plain[1:-1].replace('""', '"')
     name = known.get(folded(plain))
-    kind = types[name] if name is not None else _type_of(what, expression, types)
-    for one, pattern in _KINDS.items():
-        if re.fullmatch(pattern, kind):
-            return PartitionColumn(identifier(name) if name is not None else f"({expression})", one, name)
+    type_name = types[name] if name is not None else _type_of(what, expression, types)
+    for kind, pattern in _KINDS.items():
+        if re.fullmatch(pattern, type_name):
+            return PartitionColumn(identifier(name) if name is not None else f"({expression})", kind, name)
+    *kinds, last = (kind.value for kind in Kind)
     raise ConfigError(
-        f"{what}: `partition_expr` = {expression!r} is of type {kind}, which holds no partition keys.",
-        remedy=f"Give a {', '.join(one.value for one in list(Kind)[:-1])} or {Kind.INSTANT.value}: a CAST(…), say.",
+        f"{what}: `partition_expr` = {expression!r} is of type {type_name}, which cannot hold partition keys.",
+        remedy=f"Use a {', '.join(kinds)} or {last}, for example a CAST(…).",
     )
 
 
@@ -142,11 +143,11 @@ def _type_of(what: str, expression: str, types: Mapping[str, str]) -> str:
     failure: ConfigError | None = None
     with duckdb.connect(config={"enable_external_access": "false"}) as con:
         try:
-            found = con.execute(f"DESCRIBE SELECT ({expression}) AS k FROM (SELECT {row})").fetchall()
-            return str(found[0][1])
+            described = con.execute(f"DESCRIBE SELECT ({expression}) AS k FROM (SELECT {row})").fetchall()
+            return str(described[0][1])
         except duckdb.Error as error:
             failure = ConfigError(
-                f"{what}: `partition_expr` = {expression!r} means nothing in this table: {error}",
-                remedy=f"It has the columns {', '.join(types)}.",
+                f"{what}: `partition_expr` = {expression!r} is not valid for this table: {error}",
+                remedy=f"The table has the columns {', '.join(types)}.",
             )
     raise failure

@@ -30,15 +30,15 @@ def key_of_text(text: str, zone: tzinfo, *, unit: str | None = None, fmt: str | 
     """
     _check_unit(unit)
     if fmt is not None:
-        return Key(text, _lasting(_parsed(text, fmt, zone), unit or "day"))
-    for shape, (pattern, written) in _SHAPES.items():
+        return Key(text, _window_from(_parsed(text, fmt, zone), unit or "day"))
+    for shape, (pattern, shape_fmt) in _SHAPES.items():
         if pattern.fullmatch(text):
-            start = _parsed(f"{text}-1" if shape == "week" else text, written, zone)
-            return Key(text, _lasting(start, unit or shape))
+            start = _parsed(f"{text}-1" if shape == "week" else text, shape_fmt, zone)
+            return Key(text, _window_from(start, unit or shape))
     if unit is None:
         return Key(text)
     try:
-        return Key(text, _lasting(_in_zone(datetime.fromisoformat(text), zone), unit))
+        return Key(text, _window_from(_in_zone(datetime.fromisoformat(text), zone), unit))
     except ValueError:
         return Key(text)  # a key of another dimension
 
@@ -53,7 +53,7 @@ def key_of_time(time: datetime, zone: tzinfo, *, unit: str, fmt: str | None = No
         fmt: The format of the key for `strftime`; by default it has the precision of the unit.
     """
     if unit not in UNITS:
-        raise ConfigError(f"No time lies in one `{unit}` and no other.", remedy=nearest(unit, UNITS))
+        raise ConfigError(f"`{unit}` is not a unit of time.", remedy=nearest(unit, UNITS))
     start = time.astimezone(zone).replace(minute=0, second=0, microsecond=0)
     if unit != "hour":
         start = start.replace(hour=0, fold=0)
@@ -63,8 +63,8 @@ def key_of_time(time: datetime, zone: tzinfo, *, unit: str, fmt: str | None = No
         start = start.replace(day=1)
     if unit == "year":
         start = start.replace(month=1)
-    written = fmt or ("%G-W%V" if unit == "week" else _SHAPES[unit][1])
-    return Key(start.strftime(written), _lasting(start, unit))
+    shape_fmt = fmt or ("%G-W%V" if unit == "week" else _SHAPES[unit][1])
+    return Key(start.strftime(shape_fmt), _window_from(start, unit))
 
 
 def is_moment(text: str) -> bool:
@@ -80,7 +80,7 @@ def _parsed(text: str, fmt: str, zone: tzinfo) -> datetime:
     try:
         return _in_zone(datetime.strptime(text, fmt), zone)
     except ValueError:
-        failure = ConfigError(f"The partition key {text!r} is not written as {fmt!r}.")
+        failure = ConfigError(f"The partition key {text!r} does not match the format {fmt!r}.")
     raise failure
 
 
@@ -88,7 +88,7 @@ def _in_zone(time: datetime, zone: tzinfo) -> datetime:
     return time.replace(tzinfo=zone) if time.tzinfo is None else time.astimezone(zone)
 
 
-def _lasting(start: datetime, unit: str) -> Window:
+def _window_from(start: datetime, unit: str) -> Window:
     """Return the window from a time on. Days and longer units follow the wall clock, shorter ones elapsed time."""
     if unit in ("year", "month"):
         months = 12 if unit == "year" else 1
@@ -98,9 +98,9 @@ def _lasting(start: datetime, unit: str) -> Window:
         return Window(start, first + timedelta(days=start.day - 1))
     if unit in ("week", "day"):
         return Window(start, start + timedelta(days=7 if unit == "week" else 1))
-    passing = timedelta(hours=1) if unit == "hour" else parse_duration(unit)
-    utc = (start.astimezone(UTC) + passing).astimezone(start.tzinfo)
-    return Window(start, utc)
+    elapsed = timedelta(hours=1) if unit == "hour" else parse_duration(unit)
+    end = (start.astimezone(UTC) + elapsed).astimezone(start.tzinfo)
+    return Window(start, end)
 
 
 def _check_unit(unit: str | None) -> None:
@@ -111,6 +111,6 @@ def _check_unit(unit: str | None) -> None:
         return
     except (ValueError, ConfigError):
         failure = ConfigError(
-            f"`{unit}` is no stretch of time.", remedy=f"{nearest(unit, UNITS)} Or a duration: `15 minutes`."
+            f"`{unit}` is not a duration.", remedy=f"{nearest(unit, UNITS)} Or use a duration such as `15 minutes`."
         )
     raise failure

@@ -21,9 +21,11 @@ def table_address(lake: "DuckLake", table: TableName) -> str:
     return f"{lake.config.alias}.{table}"
 
 
-def told_of(lake: "DuckLake", table: TableName, result: WriteResult) -> dict[str, str | int | float | bool | None]:
+def result_metadata(
+    lake: "DuckLake", table: TableName, result: WriteResult
+) -> dict[str, str | int | float | bool | None]:
     """Return the metadata that every write has, as plain values by name."""
-    told: dict[str, str | int | float | bool | None] = {
+    metadata: dict[str, str | int | float | bool | None] = {
         "dagster/table_name": table_address(lake, table),
         "dagster/storage_kind": "ducklake",
         "ducklake/snapshot_id": result.snapshot_id,
@@ -40,5 +42,5 @@ def told_of(lake: "DuckLake", table: TableName, result: WriteResult) -> dict[str
         "ducklake/seconds": round(result.duration_s, 3),
     }
     if lake.config.data_path is not None:
-        told["dagster/uri"] = lake.config.data_path
-    return told
+        metadata["dagster/uri"] = lake.config.data_path
+    return metadata

@@ -21,42 +21,46 @@ def condition(part: Slice, columns: Mapping[str, PartitionColumn]) -> str:
     Raises:
         ConfigError: If a column cannot hold such keys.
     """
-    return _any(list(part.dimensions), part.cells, columns) if part.cells else "false"
+    return _cells_condition(list(part.dimensions), part.cells, columns) if part.cells else "false"
 
 
-def _any(dimensions: list[str], cells: Collection[tuple[Key, ...]], columns: Mapping[str, PartitionColumn]) -> str:
+def _cells_condition(
+    dimensions: list[str], cells: Collection[tuple[Key, ...]], columns: Mapping[str, PartitionColumn]
+) -> str:
     """Return a condition in which keys of the first dimension with equal keys of the others share a term."""
     column, rest = columns[dimensions[0]], dimensions[1:]
     if not rest:
-        return _matches(column, {cell[0] for cell in cells})
+        return _keys_condition(column, {cell[0] for cell in cells})
     tails: dict[Key, set[tuple[Key, ...]]] = {}
     for cell in cells:
         tails.setdefault(cell[0], set()).add(cell[1:])
     heads: dict[frozenset[tuple[Key, ...]], list[Key]] = {}
     for key in sorted(tails):
         heads.setdefault(frozenset(tails[key]), []).append(key)
-    terms = [f"({_matches(column, keys)} AND {_any(rest, tail, columns)})" for tail, keys in heads.items()]
+    terms = [
+        f"({_keys_condition(column, keys)} AND {_cells_condition(rest, tail, columns)})" for tail, keys in heads.items()
+    ]
     return terms[0] if len(terms) == 1 else f"({' OR '.join(terms)})"
 
 
-def _matches(column: PartitionColumn, keys: Collection[Key]) -> str:
+def _keys_condition(column: PartitionColumn, keys: Collection[Key]) -> str:
     windows = [key.window for key in keys if key.window is not None]
     if windows and column.kind in (Kind.DATE, Kind.TIMESTAMP, Kind.INSTANT):
         if column.kind is Kind.DATE:
             _refuse_parts_of_days(column, windows)
         elif guessed := sorted(key.text for key in keys if key.guessed):
             raise ConfigError(
-                f"Nothing tells how long the partition of {guessed[0]} lasts, and `partition_expr` {column.sql} is a"
-                " time: a day of a run at each hour would replace the rows of all the others.",
-                remedy='Say it: partition_window="day", say; or give the run or the task a partition key.',
+                f"The length of the partition {guessed[0]} is unknown, and `partition_expr` {column.sql} is a time:"
+                " if it is less than a day, this run would also replace the rows of other partitions.",
+                remedy='Set it, for example partition_window="day", or give the run or the task a partition key.',
             )
-        terms = [_within(column, window) for window in _joined(windows)]
+        terms = [_window_condition(column, window) for window in _merged(windows)]
         return terms[0] if len(terms) == 1 else f"({' OR '.join(terms)})"
     values = sorted({_value(column, key.text) for key in keys})
     return f"{column.sql} = {values[0]}" if len(values) == 1 else f"{column.sql} IN ({', '.join(values)})"
 
 
-def _joined(windows: Iterable[Window]) -> list[Window]:
+def _merged(windows: Iterable[Window]) -> list[Window]:
     """Join windows without a gap between them. Compare in UTC, because times of one zone compare by wall clock."""
     joined: list[Window] = []
     for window in sorted(windows, key=lambda window: window.start.astimezone(UTC)):
@@ -68,7 +72,7 @@ def _joined(windows: Iterable[Window]) -> list[Window]:
     return joined
 
 
-def _within(column: PartitionColumn, window: Window) -> str:
+def _window_condition(column: PartitionColumn, window: Window) -> str:
     start, end = (_bound(column, time) for time in window)
     return f"({column.sql} >= {start} AND {column.sql} < {end})"
 
@@ -76,10 +80,10 @@ def _within(column: PartitionColumn, window: Window) -> str:
 def _refuse_parts_of_days(column: PartitionColumn, windows: Iterable[Window]) -> None:
     for window in windows:
         # A day on which clocks go forward at midnight is an hour short by the wall clock.
-        if _wall(window.end) - _wall(window.start) < timedelta(hours=22):
+        if _wall_clock(window.end) - _wall_clock(window.start) < timedelta(hours=22):
             raise ConfigError(
-                f"A date cannot tell {window.start} from {window.end}: `partition_expr` {column.sql} is a date.",
-                remedy="Give a column with the time, or days or more as partitions.",
+                f"A date cannot distinguish {window.start} from {window.end}: `partition_expr` {column.sql} is a date.",
+                remedy="Use a column with the time, or partitions of at least a day.",
             )
 
 
@@ -90,26 +94,26 @@ def _bound(column: PartitionColumn, time: datetime) -> str:
         return f"DATE {literal(time.date())}"
     if _is_within_repeated_hour(time):
         raise ConfigError(
-            f"On the clock of {time.tzinfo}, {_wall(time)} comes twice, and {column.sql} has no zone:"
-            " no condition on it tells such partitions apart.",
-            remedy="Give a column of type TIMESTAMP WITH TIME ZONE, or write the whole day in one run.",
+            f"{_wall_clock(time)} occurs twice in {time.tzinfo}, and {column.sql} has no time zone:"
+            " no condition on it distinguishes such partitions.",
+            remedy="Use a column of type TIMESTAMP WITH TIME ZONE, or write the whole day in one run.",
         )
-    return f"TIMESTAMP {literal(_wall(time))}"
+    return f"TIMESTAMP {literal(_wall_clock(time))}"
 
 
 def _is_within_repeated_hour(time: datetime) -> bool:
     """Return whether a time lies inside an hour that the wall clock shows twice, so that it cannot be a bound."""
-    begins = time.fold == 0 and not _comes_twice(time - _INSTANT)
-    return _comes_twice(time) and not begins
+    begins = time.fold == 0 and not _is_repeated(time - _INSTANT)
+    return _is_repeated(time) and not begins
 
 
-def _comes_twice(time: datetime) -> bool:
+def _is_repeated(time: datetime) -> bool:
     """Return whether the wall clock shows this time twice, because clocks go back."""
     earlier, later = time.replace(fold=0).astimezone(UTC), time.replace(fold=1).astimezone(UTC)
     return earlier < later
 
 
-def _wall(time: datetime) -> datetime:
+def _wall_clock(time: datetime) -> datetime:
     return time.replace(tzinfo=None, fold=0)
 
 
@@ -132,10 +136,12 @@ def _value(column: PartitionColumn, text: str) -> str:
 
 
 def _unreadable(column: PartitionColumn, text: str) -> ConfigError:
-    remedy = "Give a column that holds such keys, or an expression that makes them."
+    remedy = "Use a column that holds such keys, or an expression that computes them."
     if column.kind is Kind.INTEGER:
-        remedy += ' For times, `fmt="%Y%m%d"` of the definition makes integers of days.'
-    return ConfigError(f"The partition key {text!r} is no {column.kind.value}, as {column.sql} is.", remedy=remedy)
+        remedy += ' For days, `fmt="%Y%m%d"` in the partitions definition makes integer keys.'
+    return ConfigError(
+        f"The partition key {text!r} is not a {column.kind.value}, the type of {column.sql}.", remedy=remedy
+    )
 
 
 def _without_zone(text: str) -> datetime:

@@ -69,7 +69,7 @@ def multi_key(parts: Mapping[str, str]) -> str:
     """Join the keys of several dimensions, sorted by the names of the dimensions."""
     for name, text in parts.items():
         if SEPARATOR in text:
-            raise ConfigError(f"The partition key {text!r} of `{name}` has a `{SEPARATOR}`, which parts keys.")
+            raise ConfigError(f"The partition key {text!r} of `{name}` contains `{SEPARATOR}`, which separates keys.")
     return SEPARATOR.join(parts[name] for name in sorted(parts))
 
 

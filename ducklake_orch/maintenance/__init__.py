@@ -1,1 +1,1 @@
-"""Maintain a lake: `plan.plan_maintenance` plans, `run.maintain` runs a plan and reports, `health.health` measures."""
+"""Maintain a lake: `make_plan` plans, `run_plan` runs a plan and reports, `health` measures."""

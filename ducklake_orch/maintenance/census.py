@@ -100,7 +100,7 @@ class TableState:
         """Why some rows stay in the catalog even after a flush, if any do."""
         rows = sum(state.rows for state in self.inlined if state.inexact)
         column = next((state.inexact for state in self.inlined if state.inexact), None)
-        return f"{rows} inlined rows stay: a Parquet file would not hold `{column}` exactly" if rows else None
+        return f"{rows} inlined rows stay in the catalog: Parquet cannot hold `{column}` exactly" if rows else None
 
     @property
     def partitioned(self) -> bool:
@@ -160,11 +160,11 @@ def census(config: LakeConfig, doing: str) -> Iterator[Census]:
     with planning(config, doing, reads=True) as metadata:
         latest = metadata.latest()
         deletions = "ducklake_inlined_delete_"
-        there = set(dialect_of(config).names(metadata.con, "ducklake_inlined_"))
-        tombstones = [one for one in sorted(there) if one.startswith(deletions)]
+        existing = set(dialect_of(config).names(metadata.con, "ducklake_inlined_"))
+        tombstones = [name for name in sorted(existing) if name.startswith(deletions)]
         files = _files(metadata, latest.snapshot_id, tombstones)
-        inlined = _inlined(metadata, there)
-        times = _times(metadata, [state.oldest for some in inlined.values() for state in some])
+        inlined = _inlined(metadata, existing)
+        times = _times(metadata, [state.oldest for states in inlined.values() for state in states])
         keys = _keys(metadata)
         names = metadata.table_sql("ducklake_delete_file")
         vectors = {
@@ -179,7 +179,7 @@ def census(config: LakeConfig, doing: str) -> Iterator[Census]:
                 keys.get(table_id, {}),
                 files.get(table_id, ()),
                 inlined.get(table_id, ()),
-                min((times[one.oldest] for one in inlined.get(table_id, ())), default=None),
+                min((times[state.oldest] for state in inlined.get(table_id, ())), default=None),
                 table_id in vectors,
             )
             for table_id, name, schema_id, folder in _tables(metadata, latest.snapshot_id)
@@ -195,7 +195,7 @@ def _tables(metadata: Metadata, at: int) -> Iterator[tuple[int, TableName, int, 
         f" JOIN {metadata.table_sql('ducklake_schema')} s USING (schema_id) WHERE {live(at, 't')} AND {live(at, 's')}"
     )
     named = [(int(row[0]), TableName(text(row[1]) or "", text(row[2]) or ""), row) for row in rows]
-    for table_id, name, row in sorted(named, key=lambda one: one[1]):
+    for table_id, name, row in sorted(named, key=lambda entry: entry[1]):
         schema = join_path(root, row[4], truth(row[5]))
         yield table_id, name, int(row[3]), join_path(schema if truth(row[7]) else root, row[6], truth(row[7]))
 
@@ -222,7 +222,7 @@ def _files(metadata: Metadata, at: int, tombstones: Sequence[str]) -> dict[int, 
         ORDER BY f.table_id, f.begin_snapshot, f.row_id_start, f.data_file_id""")
     found: dict[int, list[FileState]] = defaultdict(list)
     for row in rows:
-        values = tuple(text(one) for one in row[12] or ())
+        values = tuple(text(value) for value in row[12] or ())
         found[int(row[0])].append(
             FileState(
                 file_id=int(row[1]),
@@ -240,26 +240,26 @@ def _files(metadata: Metadata, at: int, tombstones: Sequence[str]) -> dict[int, 
     return found
 
 
-def _inlined(metadata: Metadata, there: set[str]) -> dict[int, list[InlinedState]]:
+def _inlined(metadata: Metadata, existing: set[str]) -> dict[int, list[InlinedState]]:
     """Count the rows of all tables of inlined rows, with as few queries as possible."""
     config = metadata.config
     registry = metadata.table_sql("ducklake_inlined_data_tables")
-    places = metadata.rows(f"SELECT table_id, table_name, schema_version FROM {registry}")
-    known = [(int(row[0]), text(row[1]) or "", int(row[2])) for row in places]
+    registered = metadata.rows(f"SELECT table_id, table_name, schema_version FROM {registry}")
+    known = [(int(row[0]), text(row[1]) or "", int(row[2])) for row in registered]
     selects = [
         f"select {table_id} as t, {version} as v, count(*) as n, count(case when end_snapshot is null then 1 end) as m,"
         f" min(begin_snapshot) as b from {dialect_of(config).table(name)}"
         for table_id, name, version in known
-        if name in there
+        if name in existing
     ]
     inexact = _inexact(metadata) if selects else {}
     found: dict[int, list[InlinedState]] = defaultdict(list)
     for start in range(0, len(selects), _SELECTS_IN_ONE_QUERY):
-        some = " union all ".join(selects[start : start + _SELECTS_IN_ONE_QUERY])
-        for table_id, version, rows, live_rows, oldest in metadata.rows(dialect_of(config).query(some)):
+        union = " union all ".join(selects[start : start + _SELECTS_IN_ONE_QUERY])
+        for table_id, version, rows, live_rows, oldest in metadata.rows(dialect_of(config).query(union)):
             if int(rows):
-                place = int(table_id), int(version)
-                found[place[0]].append(InlinedState(int(rows), int(live_rows), int(oldest), inexact.get(place)))
+                key = int(table_id), int(version)
+                found[key[0]].append(InlinedState(int(rows), int(live_rows), int(oldest), inexact.get(key)))
     return found
 
 

@@ -35,7 +35,7 @@ def _refuse_inlined_deletions(work: Work, session: Session) -> None:
         live_files = f"SELECT data_file_id FROM {metadata.table_sql('ducklake_data_file')} WHERE end_snapshot IS NULL"
         inlined = f"SELECT count(*) FROM {metadata.table_sql(name)} WHERE file_id IN ({live_files})"
         if metadata.rows(inlined)[0][0]:
-            raise StalePlanError(f"{work.purpose}: rows were deleted in the catalog meanwhile.")
+            raise StalePlanError(f"{work.purpose}: a concurrent write inlined deletions after the plan was made.")
 
 
 def merge(work: Work) -> Done:
@@ -77,7 +77,7 @@ def _table_call(work: Work, function: str, **named: Any) -> str:
 
 
 def _call_sql(work: Work, function: str, *given: Any, **named: Any) -> str:
-    arguments = [literal(one) for one in (work.config.alias, *given)]
+    arguments = [literal(value) for value in (work.config.alias, *given)]
     arguments += [f"{name} => {literal(value)}" for name, value in named.items() if value is not None]
     return f"CALL ducklake_{function}({', '.join(arguments)})"
 
@@ -89,17 +89,17 @@ def _call(work: Work, session: Session, calls: Sequence[str]) -> Done:
         before = _files(work, session)
         for sql in calls:
             write = Write(work.purpose, work.info())
-            commit(session, write, lambda one, sql=sql, write=write: _run(work, one, sql, write))  # type: ignore[misc]
+            commit(session, write, lambda leased, sql=sql, write=write: _run(work, leased, sql, write))  # type: ignore[misc]
             snapshot = write.after if write.after != write.before else snapshot
         after = _files(work, session)
-    gone = [figures for file, figures in before.items() if file not in after]
-    new = [figures for file, figures in after.items() if file not in before]
+    removed = [figures for file, figures in before.items() if file not in after]
+    added = [figures for file, figures in after.items() if file not in before]
     step = replace(
         work.step,
-        files_in=len(gone),
-        files_out=len(new),
-        bytes=sum(size for size, _ in gone),
-        rows=sum(rows for _, rows in new),
+        files_in=len(removed),
+        files_out=len(added),
+        bytes=sum(size for size, _ in removed),
+        rows=sum(rows for _, rows in added),
     )
     return Done(step, snapshot)
 
@@ -109,7 +109,7 @@ def _run(work: Work, session: Session, sql: str, write: Write) -> None:
     cursor = session.con.execute(sql)
     names = [str(column[0]) for column in cursor.description or []]
     rows = cursor.fetchall()
-    figures = {name: sum(int(row[place]) for row in rows) for place, name in enumerate(names) if place > 1}
+    figures = {name: sum(int(row[index]) for row in rows) for index, name in enumerate(names) if index > 1}
     write.info = work.info(**figures)
     session.con.execute(write.set_message(session.config.alias))
 
@@ -124,7 +124,7 @@ def _files_in(work: Work, metadata: Metadata) -> Files:
     at = metadata.latest().snapshot_id
     table = metadata.find_table(work.table, at)
     if table is None:
-        raise TableDroppedError(f"{work.purpose}: the table was dropped meanwhile.")
+        raise TableDroppedError(f"{work.purpose}: the table no longer exists.")
     rows = metadata.rows(
         "SELECT data_file_id, file_size_bytes, record_count"
         f" FROM {metadata.table_sql('ducklake_data_file')} WHERE table_id = {table.table_id} AND {live(at)}"

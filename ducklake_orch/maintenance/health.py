@@ -37,7 +37,7 @@ _HARMLESS = 20
 _MANY = 50
 _UNREADABLE = "; other engines cannot read or count this table until a flush"
 # The figures that are graded for the whole lake; the others are graded for each table.
-_OF_LAKE = ("snapshot_count", "snapshot_age", "pending_bytes")
+_GRADED_OF_LAKE = ("snapshot_count", "snapshot_age", "pending_bytes")
 # The operation that improves each figure.
 HELPS = {
     "small_file_ratio": "merge",
@@ -52,13 +52,13 @@ HELPS = {
 
 def health(config: LakeConfig, policy: MaintenancePolicy) -> HealthReport:
     """Measure and grade a lake; see `DuckLake.health`."""
-    with census(config, f"Looking at the health of lake `{config.name}`") as state:
-        seen = look(state, policy)
-    return graded(config, policy, seen)
+    with census(config, f"Measuring the health of lake `{config.name}`") as state:
+        measured = measure(state, policy)
+    return graded(config, policy, measured)
 
 
 @dataclass(frozen=True)
-class Seen:
+class Measured:
     """The figures from the catalog; the storage is queried for sizes afterwards.
 
     Attributes:
@@ -78,7 +78,7 @@ class Seen:
         """Return the remedy for a figure of the lake."""
         if HELPS[metric] == "expire" and not self.snapshots.now:
             age = in_words(self.older_than)
-            return f"shorten `expire.older_than`, which is {age}: expiry takes none of them yet"
+            return f"shorten `expire.older_than`, which is {age}: none of them is old enough to expire"
         return _command(metric)
 
 
@@ -97,30 +97,33 @@ class Expirable:
     now: int
 
 
-def look(state: Census, policy: MaintenancePolicy) -> Seen:
+def measure(state: Census, policy: MaintenancePolicy) -> Measured:
     """Compute the figures of a lake that the catalog holds."""
     tables = [_table(table, policy.of_table(*table.name)) for table in state.tables]
     pending = scheduled_paths(state.metadata)
-    return Seen(tables, _lake_metrics(state), pending, _expirable(state, policy), policy.expire.older_than)
+    return Measured(tables, _lake_metrics(state), pending, _expirable(state, policy), policy.expire.older_than)
 
 
 def _expirable(state: Census, policy: MaintenancePolicy) -> Expirable:
-    now = retention(policy, state.at)
-    some = expirable(state.metadata, replace(now, before=state.at + timedelta(days=1)))
-    oldest = state.metadata.snapshot_time(some[0] if some else -1)
+    rule = retention(policy, state.at)
+    unkept = expirable(state.metadata, replace(rule, before=state.at + timedelta(days=1)))
+    oldest = state.metadata.snapshot_time(unkept[0] if unkept else -1)
     age = 0.0 if oldest is None else state.age(moment(oldest)).total_seconds()
-    return Expirable(len(some), age, len(expirable(state.metadata, now)))
+    return Expirable(len(unkept), age, len(expirable(state.metadata, rule)))
 
 
-def graded(config: LakeConfig, policy: MaintenancePolicy, seen: Seen) -> HealthReport:
+def graded(config: LakeConfig, policy: MaintenancePolicy, measured: Measured) -> HealthReport:
     """Query the storage for the remaining figures, and grade all of them."""
-    pending = {"pending_files": len(seen.pending), "pending_bytes": bytes_of(config, list(seen.pending.values()))}
-    metrics = seen.metrics | pending
+    pending = {
+        "pending_files": len(measured.pending),
+        "pending_bytes": bytes_of(config, list(measured.pending.values())),
+    }
+    metrics = measured.metrics | pending
     # Snapshots that expiry never removes are not graded.
-    judged = metrics | {"snapshot_count": seen.snapshots.count, "snapshot_age": seen.snapshots.age}
-    findings = list(_findings({name: judged[name] for name in _OF_LAKE}, policy.health, seen.remedy))
+    judged = metrics | {"snapshot_count": measured.snapshots.count, "snapshot_age": measured.snapshots.age}
+    findings = list(_findings({name: judged[name] for name in _GRADED_OF_LAKE}, policy.health, measured.remedy))
     lake = LakeHealth(config.name, worst([finding.grade for finding in findings]), metrics, findings)
-    return HealthReport(worst([lake.grade, *(table.grade for table in seen.tables)]), lake, seen.tables)
+    return HealthReport(worst([lake.grade, *(table.grade for table in measured.tables)]), lake, measured.tables)
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
@@ -131,7 +134,7 @@ def _table(table: TableState, policy: MaintenancePolicy) -> TableHealth:
     target, rule = target_size(table, policy.merge), policy.merge.model_copy(update={"tiers": None})
 
     def could_merge(rule: MergePolicy) -> int:
-        return sum(len(some) for files in table.groups.values() for some in merge_bins(files, target, rule, len(files)))
+        return sum(len(part) for files in table.groups.values() for part in merge_bins(files, target, rule, len(files)))
 
     # Files that only a lower `min_files` would merge count only if they are many: a small file that is alone in its
     # partition is normal.
@@ -140,13 +143,13 @@ def _table(table: TableState, policy: MaintenancePolicy) -> TableHealth:
     partitions = Counter(file.group[1:] for file in table.files)
     after_merge = partitions.copy()
     for group, files in table.groups.items():
-        after_merge[group[1:]] -= sum(len(some) - 1 for some in merge_bins(files, target, rule, len(files)))
+        after_merge[group[1:]] -= sum(len(part) - 1 for part in merge_bins(files, target, rule, len(files)))
     bands = Counter(bisect_right([*_BANDS.values()], file.bytes) for file in table.files)
     rows = metrics["rows"] - metrics["inlined_rows"] + metrics["deleted_rows"]
     metrics |= {
         "small_files": small,
         "small_file_ratio": small / len(table.files) if small >= _HARMLESS else 0.0,
-        "file_sizes": {name: bands[place] for place, name in enumerate([*_BANDS, "larger"])},
+        "file_sizes": {name: bands[index] for index, name in enumerate([*_BANDS, "larger"])},
         "partitions": len(partitions),
         "files_per_partition": max(partitions.values(), default=0),
         "delete_share": metrics["deleted_rows"] / rows if rows else 0.0,
@@ -173,11 +176,11 @@ def _no_merge(table: TableState, min_files: int, small: int) -> str:
     """Return the remedy for many files if a merge by this policy takes none of them."""
     versions = len({version for version, *_ in table.groups})
     if small:
-        return f"lower `merge.min_files`, which is {min_files}: no partition has so many small files"
+        return f"lower `merge.min_files`, which is {min_files}: no partition has that many small files"
     if versions > 1 and len(table.groups) > len({group[1:] for group in table.groups}):
         return (
-            f"write the table anew (mode `overwrite`): its files are of {versions} schemas, and a merge puts only files"
-            " of one schema together"
+            f"rewrite the table (mode `overwrite`): its files have {versions} schema versions, and a merge combines"
+            " only files of one version"
         )
     return "partition the table by fewer values: a merge finds no two small files in a partition"
 
@@ -247,7 +250,7 @@ def _lake_metrics(state: Census) -> dict[str, Any]:
 def _debris(state: Census) -> int:
     """Count statistics of files that no longer exist in the catalog."""
     config = state.metadata.config
-    stats, files = (dialect_of(config).table(f"ducklake_{one}") for one in ("file_column_stats", "data_file"))
+    stats, files = (dialect_of(config).table(f"ducklake_{name}") for name in ("file_column_stats", "data_file"))
     sql = (
         f"select count(*) as n from {stats} s"
         f" where not exists (select 1 from {files} f where f.data_file_id = s.data_file_id)"

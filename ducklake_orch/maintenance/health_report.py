@@ -28,7 +28,7 @@ class HealthFinding(Result):
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.grade}: {self.metric} is {self.value:g}, from {self.threshold:g} on; {self.remedy}"
+        return f"{self.grade}: {self.metric} is {self.value:g}, threshold {self.threshold:g}; {self.remedy}"
 
 
 @dataclass(frozen=True)

@@ -32,15 +32,15 @@ class Figures:
 
 def figures(config: LakeConfig) -> Figures:
     """Count the contents of a lake."""
-    with census(config, f"Counting what is in lake `{config.name}`") as state:
+    with census(config, f"Counting the contents of lake `{config.name}`") as state:
         snapshots, pending = (
             f"select count(*) as n from {dialect_of(config).table(name)}"
             for name in ("ducklake_snapshot", "ducklake_files_scheduled_for_deletion")
         )
-        counts = [state.metadata.rows(dialect_of(config).query(sql))[0][0] for sql in (snapshots, pending)]
+        lake_counts = [state.metadata.rows(dialect_of(config).query(sql))[0][0] for sql in (snapshots, pending)]
         tables = {str(table.name): counted(table) for table in state.tables}
-        lake = {name: sum(some[name] for some in tables.values()) for name in COUNTED}
-        lake |= {"snapshots": int(counts[0]), "pending_files": int(counts[1])}
+        lake = {name: sum(table_counts[name] for table_counts in tables.values()) for name in COUNTED}
+        lake |= {"snapshots": int(lake_counts[0]), "pending_files": int(lake_counts[1])}
         return Figures(state.latest.snapshot_id, lake, tables)
 
 

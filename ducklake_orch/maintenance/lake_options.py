@@ -36,7 +36,7 @@ def with_lake_options(
                 age = FLOORS[operation]
                 warnings.append(
                     f"The lake's option `{option}` is {value!r}, below the floor of `{operation}`:"
-                    f" {in_words(age)} holds. Without a floor: `force=True`."
+                    f" {in_words(age)} is used instead. Set `force=True` to go below the floor."
                 )
             changed[operation] = part.model_copy(update={"older_than": age})
     return policy.model_copy(update=changed), sources

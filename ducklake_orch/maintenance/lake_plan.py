@@ -12,8 +12,8 @@ from ducklake_orch.engine.stored_sizes import bytes_of
 from ducklake_orch.maintenance.census import Census
 from ducklake_orch.maintenance.results import REPORT, PlannedStep
 
-_REASONS_TOLD = 5
-_ONLY_REPORTED = "; the policy says to report them, no more"
+_MAX_REASONS = 5
+_ONLY_REPORTED = "; the policy only reports them"
 _FIRST_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -33,7 +33,7 @@ def _age(age: timedelta, source: str) -> str:
     return f"{in_words(age)} ({source})"
 
 
-def _left(operation: str, reason: str) -> PlannedStep:
+def _skipped(operation: str, reason: str) -> PlannedStep:
     return PlannedStep(operation, None, None, "skip", reason)
 
 
@@ -41,12 +41,12 @@ def plan_expiry(census: Census, policy: MaintenancePolicy, source: str) -> Plann
     """Plan which snapshots expire."""
     part = policy.expire
     if not part.enabled:
-        return _left("expire", "the policy says so")
+        return _skipped("expire", "the policy disables it")
     found = plan_expire(census.metadata, retention(policy, census.at))
     needed = f"; {found.pinned} more are needed by {found.pinned_by}" if found.pinned else ""
     if not found.snapshots:
-        why = f"none of {found.kept} snapshots is older than {_age(part.older_than, source)} and not kept"
-        return _left("expire", f"{why}{needed}")
+        reason = f"each of {found.kept} snapshots is retained or younger than {_age(part.older_than, source)}"
+        return _skipped("expire", f"{reason}{needed}")
     count = len(found.snapshots)
     return PlannedStep(
         "expire",
@@ -68,23 +68,25 @@ def plan_clean_up(census: Census, policy: MaintenancePolicy, source: str, warnin
     """Plan which scheduled files are deleted; add to the plan's warnings."""
     part = policy.cleanup
     if not part.enabled:
-        return _left("cleanup", "the policy says so")
+        return _skipped("cleanup", "the policy disables it")
     found = plan_cleanup(census.metadata, before(census.at, part.older_than))
     needed = f"; {found.pinned} more may be read by running writes" if found.pinned else ""
     if found.in_use:
-        needed += f"; {len(found.in_use)} more are files of tables, such as {found.in_use[0]}, and stay"
+        needed += f"; {len(found.in_use)} more belong to tables, such as {found.in_use[0]}, and stay"
         warnings.append(
             f"{len(found.in_use)} files of tables are scheduled for deletion, such as {found.in_use[0]}."
-            " Clean-up spares them; `fsck(repair=True)` takes them off the schedule."
+            " Clean-up keeps them; `fsck(repair=True)` removes them from the schedule."
         )
     if not found.files:
-        return _left("cleanup", f"no file was given up more than {_age(part.older_than, source)} ago{needed}")
+        return _skipped(
+            "cleanup", f"no file has been scheduled for deletion for {_age(part.older_than, source)}{needed}"
+        )
     return PlannedStep(
         "cleanup",
         None,
         None,
         "run",
-        f"{found.files} files were given up more than {_age(part.older_than, source)} ago{needed}",
+        f"{found.files} files have been scheduled for deletion for {_age(part.older_than, source)}{needed}",
         engine="duckdb",
         files_in=found.files,
         bytes=bytes_of(census.metadata.config, found.paths),
@@ -96,25 +98,26 @@ def plan_orphan_search(config: LakeConfig, policy: MaintenancePolicy, source: st
     """Plan which orphaned files are deleted; lists the storage."""
     part = policy.orphans
     if part.action == "off":
-        return [_left("orphans", "the policy says so")]
+        return [_skipped("orphans", "the policy disables it")]
     found = plan_orphans(config, before(now, part.older_than))
     young = f"; {found.young} younger ones stay" if found.young else ""
-    young += f"; {found.running} are of running writes" if found.running else ""
+    young += f"; {found.running} belong to running writes" if found.running else ""
     if not found.files and not found.unknown:
-        why = f"no file that the lake does not know is older than {_age(part.older_than, source)}"
-        return [_left("orphans", f"{why}{young}")]
+        reason = f"no orphaned file is older than {_age(part.older_than, source)}"
+        return [_skipped("orphans", f"{reason}{young}")]
     steps = []
     if found.files:
-        why = f"the lake does not know {found.files} files that its own writers made"
-        why += f", older than {_age(part.older_than, source)}"
-        steps.append(_orphans(why, part.action == "delete", found.paths, found.bytes))
+        reason = (
+            f"{found.files} orphaned files of the lake's own writers are older than {_age(part.older_than, source)}"
+        )
+        steps.append(_orphans(reason, part.action == "delete", found.paths, found.bytes))
     if found.unknown:
-        why = f"{len(found.unknown)} files may be another lake's or program's: {_in_short(found.unknown)}"
+        reason = f"{len(found.unknown)} files may belong to another lake or program: {_summarized(found.unknown)}"
         delete = part.action == "delete" and part.unknown == "delete"
         if delete and found.others:
-            why += f"; they will not be deleted: {found.others[0]}"
+            reason += f"; they will not be deleted: {found.others[0]}"
         paths = tuple(file.path for file in found.unknown)
-        steps.append(_orphans(why, delete, paths, sum(file.size for file in found.unknown)))
+        steps.append(_orphans(reason, delete, paths, sum(file.size for file in found.unknown)))
     return [replace(steps[0], reason=f"{steps[0].reason}{young}"), *steps[1:]]
 
 
@@ -132,14 +135,14 @@ def _orphans(reason: str, delete: bool, paths: Sequence[str], size: int) -> Plan
     )
 
 
-def _in_short(files: Sequence[UnknownFile]) -> str:
+def _summarized(files: Sequence[UnknownFile]) -> str:
     """Return why files are unknown: each reason with the number and size of its files and one example."""
     by_reason = dict[str, list[UnknownFile]]()
     for file in files:
         by_reason.setdefault(file.reason, []).append(file)
-    told = [
-        f"{len(some)} of {sum(file.size for file in some)} bytes, such as {some[0].path}: {reason}"
-        for reason, some in list(by_reason.items())[:_REASONS_TOLD]
+    reasons = [
+        f"{len(group)} of {sum(file.size for file in group)} bytes, such as {group[0].path}: {reason}"
+        for reason, group in list(by_reason.items())[:_MAX_REASONS]
     ]
-    more = [f"{len(by_reason) - len(told)} more reasons"] if len(by_reason) > len(told) else []
-    return "; ".join(told + more)
+    more = [f"{len(by_reason) - len(reasons)} more reasons"] if len(by_reason) > len(reasons) else []
+    return "; ".join(reasons + more)

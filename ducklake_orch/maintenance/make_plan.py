@@ -25,7 +25,7 @@ def plan_maintenance(
         warnings = _clock_warnings(state, policy, selection)
         policy, sources = with_lake_options(state.metadata, policy, warnings)
         warnings += warn(policy, known, config.name)
-        steps = _of_tables(state, policy, selection, distributed)
+        steps = _table_steps(state, policy, selection, distributed)
         steps += [plan_expiry(state, policy, sources["expire"])] if selection.wants("expire") else []
         steps += [plan_clean_up(state, policy, sources["cleanup"], warnings)] if selection.wants("cleanup") else []
         latest = state.latest.snapshot_id
@@ -36,32 +36,34 @@ def plan_maintenance(
 
 def _clock_warnings(state: Census, policy: MaintenancePolicy, selection: Selection) -> list[str]:
     """Return warnings about this host's clock, if any operation depends on ages."""
-    goes = {
+    enabled = {
         "expire": policy.expire.enabled,
         "cleanup": policy.cleanup.enabled,
         "orphans": policy.orphans.action != "off",
     }
-    if not any(acts and selection.wants(operation) for operation, acts in goes.items()):
+    if not any(is_on and selection.wants(operation) for operation, is_on in enabled.items()):
         return []
     found = state.clock.refuse_wrong(force=policy.force)
-    for one in found:
-        log.warning("lake `%s`: %s", state.metadata.config.name, one)
+    for warning in found:
+        log.warning("lake `%s`: %s", state.metadata.config.name, warning)
     return found
 
 
-def _of_tables(state: Census, policy: MaintenancePolicy, selection: Selection, distributed: bool) -> list[PlannedStep]:
+def _table_steps(
+    state: Census, policy: MaintenancePolicy, selection: Selection, distributed: bool
+) -> list[PlannedStep]:
     steps: list[PlannedStep] = []
     room = policy.merge.max_files_per_run
     served = last_served(state.metadata)
     # Least recently served tables first, so that a run's limit does not keep the same tables waiting every time.
-    for table in sorted(state.tables, key=lambda one: served.get(str(one.name), 0)):
+    for table in sorted(state.tables, key=lambda table: served.get(str(table.name), 0)):
         if selection.wants_table(table.name):
             planner = TablePlanner(state, table, policy.of_table(*table.name), room, distributed=distributed)
-            steps += _of_table(planner, selection)
+            steps += _planned_steps(planner, selection)
             room = planner.room
     return steps
 
 
-def _of_table(planner: TablePlanner, selection: Selection) -> list[PlannedStep]:
+def _planned_steps(planner: TablePlanner, selection: Selection) -> list[PlannedStep]:
     found = {operation: planner.plan(operation) for operation in TABLE_OPERATIONS if selection.wants(operation)}
     return [step for steps in found.values() for step in steps]

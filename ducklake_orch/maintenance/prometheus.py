@@ -13,9 +13,9 @@ _LAKE = {
     "latest_snapshot_age": "Age of the latest snapshot, in seconds.",
     "pending_files": "Files that wait for clean-up.",
     "pending_bytes": "Bytes of files that wait for clean-up.",
-    "orphan_files": "Files that the lake does not know, as last looked for.",
-    "orphan_bytes": "Bytes of files that the lake does not know, as last looked for.",
-    "statistics_debris": "Statistics of files that the catalog does not have any more.",
+    "orphan_files": "Orphaned files, as of the last search.",
+    "orphan_bytes": "Bytes of orphaned files, as of the last search.",
+    "statistics_debris": "Statistics of files that no longer exist in the catalog.",
     "catalog_bytes": "Size of the catalog.",
 }
 _TABLE = {
@@ -25,8 +25,8 @@ _TABLE = {
     "deleted_rows": "Deleted rows in live data files.",
     "inlined_rows": "Rows that only the catalog has.",
     "inlined_deletions": "Deletions that only the catalog has.",
-    "small_files": "Files that a merge would put together.",
-    "small_file_ratio": "Share of files that a merge would put together.",
+    "small_files": "Files that a merge would combine.",
+    "small_file_ratio": "Share of files that a merge would combine.",
     "partitions": "Partitions that have files.",
     "files_per_partition": "Files in the fullest partition.",
     "delete_share": "Share of deleted rows.",
@@ -47,12 +47,12 @@ def _lines(report: HealthReport) -> Iterator[str]:
         yield from _metric(f"ducklake_{_unit(name)}", text, [(lake, report.lake.metrics[name])])
     last = report.lake.metrics["last_maintenance"] or {}
     yield from _metric(
-        "ducklake_last_maintenance_age_seconds", "Since the last maintenance ended.", [(lake, last.get("age"))]
+        "ducklake_last_maintenance_age_seconds", "Seconds since the last maintenance ended.", [(lake, last.get("age"))]
     )
     tables = []
     for table in report.tables:
-        place = table_name(table.table)
-        tables.append((lake | {"schema": place.schema, "table": place.table}, table))
+        full_name = table_name(table.table)
+        tables.append((lake | {"schema": full_name.schema, "table": full_name.table}, table))
     graded = [(labels, GRADES.index(table.grade)) for labels, table in tables]
     yield from _metric("ducklake_table_grade", _GRADE, graded)
     for name, text in _TABLE.items():
@@ -76,8 +76,8 @@ def _metric(name: str, text: str, samples: Sequence[Sample]) -> Iterator[str]:
     yield f"# HELP {name} {text}"
     yield f"# TYPE {name} gauge"
     for labels, value in known:
-        told = ",".join(f'{key}="{_escaped(item)}"' for key, item in labels.items())
-        yield f"{name}{{{told}}} {value:.17g}"
+        pairs = ",".join(f'{key}="{_escaped(item)}"' for key, item in labels.items())
+        yield f"{name}{{{pairs}}} {value:.17g}"
 
 
 def _escaped(value: str) -> str:

@@ -69,7 +69,7 @@ class PlannedStep(Result):
 
     def __str__(self) -> str:
         if self.action == "skip":
-            return f"{self.operation} {self.where}: left alone, {self.reason}"
+            return f"{self.operation} {self.where}: skipped: {self.reason}"
         return f"{self.operation} {self.where}: {self.reason}"
 
 
@@ -94,8 +94,8 @@ class StepReport(PlannedStep):
     def __str__(self) -> str:
         if self.error is not None:
             return f"{self.operation} {self.where}: failed: {self.error}"
-        did = self.status == "done" and self.engine != REPORT
-        what = f"{_figures(self)}, {self.duration_s:.3f} s" if did else self.reason
+        ran = self.status == "done" and self.engine != REPORT
+        what = f"{_figures(self)}, {self.duration_s:.3f} s" if ran else self.reason
         return f"{self.operation} {self.where}: {self.status}: {what}"
 
 
@@ -193,7 +193,7 @@ class MaintenanceReport(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON-ready form."""
-        own = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "operations"}
+        own = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "operations"}
         own |= {"started_at": self.started_at.isoformat(), "warnings": list(self.warnings)}
         return own | {"operations": [operation.to_dict() for operation in self.operations], "totals": self.totals}
 
@@ -225,13 +225,13 @@ class MaintenanceReport(Result):
                     operation.bytes,
                 ]
                 lines.append(_row([*cells, operation.snapshots, f"{operation.duration_s:.2f}", note]))
-        left = sum(operation.status == "skipped" for operation in self.operations)
-        return "\n".join([*lines, "", f"{left} left alone.", *(f"Warning: {warning}" for warning in self.warnings)])
+        skipped = sum(operation.status == "skipped" for operation in self.operations)
+        return "\n".join([*lines, "", f"{skipped} skipped.", *(f"Warning: {warning}" for warning in self.warnings)])
 
     def __str__(self) -> str:
-        told = [operation for operation in self.operations if operation.status != "skipped"]
+        shown = [operation for operation in self.operations if operation.status != "skipped"]
         head = f"{self.status}: maintenance of lake {self.lake}, {self.duration_s:.3f} s"
-        return "\n".join([head, *(f"  {warning}" for warning in [*self.warnings, *told])])
+        return "\n".join([head, *(f"  {warning}" for warning in [*self.warnings, *shown])])
 
 
 def add_up(steps: Iterable[PlannedStep]) -> dict[str, int]:
@@ -246,7 +246,7 @@ def _figures(step: PlannedStep) -> str:
     words += [
         f"{getattr(step, name)} {name}" for name in ("rows", "deletions", "snapshots", "bytes") if getattr(step, name)
     ]
-    return ", ".join(words) or "nothing was left to do"
+    return ", ".join(words) or "nothing to do"
 
 
 def _row(cells: Sequence[Any]) -> str:

@@ -22,7 +22,7 @@ class Stop:
     Attributes:
         policy: The policy with the budgets.
         read: The bytes that the steps so far have read.
-        heard: The signal that arrived, if any.
+        received: The signal that arrived, if any.
         broken_off: Whether a second signal arrived.
         failed: Whether a step failed whose failure ends the run.
         lost: Why the maintenance lock may no longer be held, if so.
@@ -31,7 +31,7 @@ class Stop:
     policy: MaintenancePolicy
     started: float = field(default_factory=time.monotonic)
     read: int = 0
-    heard: Signals | None = None
+    received: Signals | None = None
     broken_off: bool = False
     failed: bool = False
     lost: str | None = None
@@ -41,21 +41,21 @@ class Stop:
 
         Expiry and clean-up are short and come last, so budgets that other steps have spent do not prevent them.
         """
-        return self._broken if operation in ("expire", "cleanup") else self.reason
+        return self._must_end if operation in ("expire", "cleanup") else self.reason
 
     @property
     def reason(self) -> str | None:
         """Why a step that the budgets apply to must not begin or continue, or None."""
-        return self._broken or self._spent
+        return self._must_end or self._spent
 
     @property
-    def _broken(self) -> str | None:
+    def _must_end(self) -> str | None:
         if self.lost is not None:
             return self.lost
         if self.failed:
-            return "a step before it failed"
-        if self.heard is not None:
-            return f"{self.heard.name} came"
+            return "an earlier step failed"
+        if self.received is not None:
+            return f"{self.received.name} was received"
         return None
 
     @property
@@ -69,22 +69,22 @@ class Stop:
 
 
 @contextmanager
-def listening(stop: Stop) -> Iterator[None]:
+def handling_signals(stop: Stop) -> Iterator[None]:
     """Handle signals for a block: the first ends the run after the current step, the second rolls that step back."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread receives signals; its host handles them
         return
 
-    def heard(number: int, _: FrameType | None) -> None:
-        if stop.heard is not None:
+    def receive(number: int, _: FrameType | None) -> None:
+        if stop.received is not None:
             stop.broken_off = True
             raise KeyboardInterrupt
-        stop.heard = Signals(number)
-        log.warning("%s: the running step is finished, the others are left; again to roll it back", stop.heard.name)
+        stop.received = Signals(number)
+        log.warning("%s received: the run ends after this step; a second signal rolls it back", stop.received.name)
 
-    before = {signals: signal(signals, heard) for signals in _SIGNALS}
+    previous = {number: signal(number, receive) for number in _SIGNALS}
     try:
         yield
     finally:
-        for one, handler in before.items():
-            signal(one, handler)
+        for number, handler in previous.items():
+            signal(number, handler)

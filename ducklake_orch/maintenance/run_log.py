@@ -28,12 +28,12 @@ TABLE = OwnTable(
     "run_id VARCHAR(64) NOT NULL PRIMARY KEY, host VARCHAR(255) NOT NULL, process BIGINT NOT NULL,"
     " started_at BIGINT NOT NULL, ended_at BIGINT, status VARCHAR(16) NOT NULL, summary TEXT",
 )
-_LOCK, _NOTING = "maintenance", "noting a run of maintenance"
+_LOCK, _PURPOSE = "maintenance", "recording a maintenance run"
 RUNNING = "running"
 # Runs are recorded for 90 days.
-_KEPT = 90 * 86400 * 1_000_000
+_KEPT_US = 90 * 86400 * 1_000_000
 # The number of runs that are searched for earlier results.
-_LOOKED_AT = 1000
+_SEARCHED_RUNS = 1000
 _COLUMNS = "run_id, host, process, started_at, ended_at, status, summary"
 
 
@@ -69,12 +69,12 @@ def last_run(metadata: Metadata) -> LastRun | None:
 
 def known_orphans(metadata: Metadata) -> Mapping[str, int]:
     """Return the orphaned files that the last run with an orphan search left; other runs do not search."""
-    return next((found for run in latest_runs(metadata, _LOOKED_AT) if (found := run.summary.get("orphans"))), {})
+    return next((found for run in latest_runs(metadata, _SEARCHED_RUNS) if (found := run.summary.get("orphans"))), {})
 
 
 def last_served(metadata: Metadata) -> dict[str, int]:
     """Return, by table, the number of the last run that served it; higher is later."""
-    runs = reversed(latest_runs(metadata, _LOOKED_AT))
+    runs = reversed(latest_runs(metadata, _SEARCHED_RUNS))
     return {table: number for number, run in enumerate(runs, 1) for table in run.summary.get("served", ())}
 
 
@@ -90,7 +90,7 @@ def latest_runs(metadata: Metadata, limit: int) -> list[LastRun]:
 
 def _run(row: Sequence[str | None]) -> LastRun:
     run_id, host, process, started, ended, status, summary = row
-    times = [None if one is None else datetime.fromtimestamp(int(one) / 1e6, UTC) for one in (started, ended)]
+    times = [None if time is None else datetime.fromtimestamp(int(time) / 1e6, UTC) for time in (started, ended)]
     return LastRun(
         run_id or "",
         host or "",
@@ -139,12 +139,12 @@ def _maintenance_lock(config: LakeConfig, held: ExitStack) -> Queue:
 
 
 def _running(config: LakeConfig, error: LakeLockedError) -> MaintenanceRunningError:
-    with planning(config, "Looking for who maintains the lake", reads=True) as metadata:
+    with planning(config, "Reading the latest maintenance run", reads=True) as metadata:
         last = last_run(metadata)
     owner = last.owner if last is not None and last.status == RUNNING else error.message
     return MaintenanceRunningError(
-        f"Lake `{config.name}` is being maintained already: {owner}.",
-        remedy="Wait for that run; if its process dies, the lock is free.",
+        f"Maintenance of lake `{config.name}` is already running: {owner}.",
+        remedy="Wait for that run; if its process dies, the lock is released.",
     )
 
 
@@ -154,22 +154,22 @@ def note_begin(config: LakeConfig, run_id: str) -> None:
     def work(transaction: MetadataTransaction) -> None:
         now = _now()
         transaction.change(TABLE.name, f"UPDATE {{}} SET status = 'died' WHERE status = '{RUNNING}'")
-        transaction.change(TABLE.name, f"DELETE FROM {{}} WHERE started_at < {now - _KEPT}")
+        transaction.change(TABLE.name, f"DELETE FROM {{}} WHERE started_at < {now - _KEPT_US}")
         values = ", ".join(map(literal, (run_id, socket.gethostname()[:200], os.getpid(), now, None, RUNNING, None)))
         transaction.change(TABLE.name, f"INSERT INTO {{}} ({_COLUMNS}) VALUES ({values})")
 
-    TABLE.write(config, _NOTING, work)
+    TABLE.write(config, _PURPOSE, work)
 
 
 def note_end(config: LakeConfig, run_id: str, status: str, summary: Mapping[str, Any]) -> None:
     """Record the end of a run."""
-    told = dialect_of(config).text_literal(json.dumps(summary))
+    summary_sql = dialect_of(config).text_literal(json.dumps(summary))
 
     def work(transaction: MetadataTransaction) -> None:
-        values = f"ended_at = {_now()}, status = {literal(status)}, summary = {told}"
+        values = f"ended_at = {_now()}, status = {literal(status)}, summary = {summary_sql}"
         transaction.change(TABLE.name, f"UPDATE {{}} SET {values} WHERE run_id = {literal(run_id)}")
 
-    TABLE.write(config, _NOTING, work)
+    TABLE.write(config, _PURPOSE, work)
 
 
 def _now() -> int:

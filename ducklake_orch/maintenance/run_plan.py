@@ -24,9 +24,9 @@ from ducklake_orch.maintenance.results import (
     Status,
     StepReport,
 )
-from ducklake_orch.maintenance.run_limits import Stop, listening
+from ducklake_orch.maintenance.run_limits import Stop, handling_signals
 from ducklake_orch.maintenance.run_log import note_begin, note_end, only_runner
-from ducklake_orch.maintenance.run_step import do
+from ducklake_orch.maintenance.run_step import run_step
 from ducklake_orch.maintenance.step_context import Work
 from ducklake_orch.maintenance.table_plan import TABLE_OPERATIONS
 
@@ -53,10 +53,10 @@ def maintain(
     refuse_read_only(config, "maintenance")
     if spark is None and any(step.engine == "spark" for step in plan.operations):
         raise ConfigError(
-            "The plan has steps for Spark.", remedy="Give the session: `maintain(…, spark=spark)`, or `--spark`."
+            "The plan has steps for Spark.", remedy="Pass the session: `maintain(…, spark=spark)`, or `--spark`."
         )
-    with only_runner(config) as still_alone, listening(run.stop):
-        return run.all(still_alone)
+    with only_runner(config) as check_lock, handling_signals(run.stop):
+        return run.run_all(check_lock)
 
 
 def _refuse_another_lake(config: LakeConfig, plan: MaintenancePlan) -> None:
@@ -73,7 +73,7 @@ def _refuse_another_lake(config: LakeConfig, plan: MaintenancePlan) -> None:
     if lake_id != planned_id or ahead or (made_at is not None and made_at != planned_time):
         raise ConfigError(
             f"The plan was made for another lake (`{plan.lake}`, {planned_id}), not for `{config.name}` ({lake_id}).",
-            remedy="Plan with the lake that is maintained: `lake.maintain(lake.plan_maintenance(…))`.",
+            remedy="Plan and maintain with the same lake: `lake.maintain(lake.plan_maintenance(…))`.",
         )
 
 
@@ -90,65 +90,65 @@ class _Run:
         self._started_at = datetime.now(UTC)
         self.stop = Stop(plan.policy)
 
-    def all(self, still_alone: Callable[[], None]) -> MaintenanceReport:
+    def run_all(self, check_lock: Callable[[], None]) -> MaintenanceReport:
         """Run all steps in order."""
         note_begin(self._config, self._id)
         before = figures(self._config)
-        done = [self._next(step, still_alone) for step in self._plan.operations]
+        done = [self._run_step(step, check_lock) for step in self._plan.operations]
         after = figures(self._config)
-        report = self.report([_with(step_report, before, after) for step_report in done], after.snapshot)
+        report = self.report([_with_figures(step_report, before, after) for step_report in done], after.snapshot)
         served = _served(done)
         summary = {"totals": report.totals, "orphans": _orphans(report, self._plan.policy), "served": served}
         note_end(self._config, self._id, report.status, summary)
         return report
 
-    def _next(self, step: PlannedStep, still_alone: Callable[[], None]) -> StepReport:
+    def _run_step(self, step: PlannedStep, check_lock: Callable[[], None]) -> StepReport:
         """Run a step, unless the plan skips it or the run has to stop."""
         if step.action == "skip":
             return _report(step, "skipped")
         try:
-            still_alone()
+            check_lock()
         except DuckLakeOrchError as error:
             self.stop.lost = error.message
         if (reason := self.stop.before(step.operation)) is not None:
             return _report(replace(step, reason=reason), "stopped")
         self._progress(step)
-        done = self._one(step)
+        done = self._execute(step)
         self._progress(done)
         log.info("lake `%s`: %s", self._config.name, done)
         return done
 
-    def _one(self, step: PlannedStep) -> StepReport:
+    def _execute(self, step: PlannedStep) -> StepReport:
         started = time.monotonic()
         policy = self._plan.policy if step.table is None else self._plan.policy.of_table(*table_name(step.table))
         work = Work(self._config, step, policy, self._plan.planned_at, self._id, lambda: self.stop.reason, self._spark)
         try:
-            done = do(work)
+            done = run_step(work)
         except (KeyboardInterrupt, RuntimeError):
             if not self.stop.broken_off:
                 raise
-            return _report(replace(step, reason="interrupted, and rolled back"), "stopped")
+            return _report(replace(step, reason="interrupted and rolled back"), "stopped")
         except Exception as error:  # an error of one table does not stop the others
             return self._failed(step, error, time.monotonic() - started)
         self.stop.read += (done.step.bytes or 0) if step.operation in TABLE_OPERATIONS else 0
-        told = {"duration_s": time.monotonic() - started, "snapshot_id": done.snapshot_id}
+        outcome = {"duration_s": time.monotonic() - started, "snapshot_id": done.snapshot_id}
         if done.stopped is not None:
-            return _report(replace(done.step, reason=f"{done.stopped}; the rest is left"), "stopped", **told)
-        return _report(done.step, "done", **told)
+            return _report(replace(done.step, reason=f"{done.stopped}; the rest was not started"), "stopped", **outcome)
+        return _report(done.step, "done", **outcome)
 
     def _failed(self, step: PlannedStep, error: Exception, seconds: float) -> StepReport:
         if isinstance(error, StalePlanError):
-            return _report(replace(step, action="skip", reason="it changed meanwhile; to be planned anew"), "skipped")
-        gone = isinstance(error, TableDroppedError | ObjectNotFoundError) and step.table is not None
-        if gone and not self._is_there(table_name(step.table or "")):
-            return _report(replace(step, action="skip", reason="the table was dropped meanwhile"), "skipped")
+            return _report(replace(step, action="skip", reason="a concurrent write changed it; plan again"), "skipped")
+        is_missing = isinstance(error, TableDroppedError | ObjectNotFoundError) and step.table is not None
+        if is_missing and not self._is_there(table_name(step.table or "")):
+            return _report(replace(step, action="skip", reason="the table was dropped"), "skipped")
         failure = classify(error, self._config, f"{step.operation} of {step.where} failed")
         log.error("lake `%s`: %s of %s failed: %s", self._config.name, step.operation, step.where, failure)
         self.stop.failed = self._plan.policy.on_error == "stop"
         return _report(step, "failed", duration_s=seconds, error=failure)
 
     def _is_there(self, name: TableName) -> bool:
-        with planning(self._config, "Looking for a table", reads=True) as metadata:
+        with planning(self._config, "Finding a table", reads=True) as metadata:
             return metadata.find_table(name, metadata.latest().snapshot_id) is not None
 
     def report(self, steps: Sequence[StepReport], last: int, *, dry_run: bool = False) -> MaintenanceReport:
@@ -172,11 +172,13 @@ class _Run:
         )
 
 
-def _report(step: PlannedStep, status: Status, **told: Any) -> StepReport:
-    return StepReport(**{field.name: getattr(step, field.name) for field in fields(PlannedStep)}, status=status, **told)
+def _report(step: PlannedStep, status: Status, **outcome: Any) -> StepReport:
+    return StepReport(
+        **{field.name: getattr(step, field.name) for field in fields(PlannedStep)}, status=status, **outcome
+    )
 
 
-def _with(step: StepReport, before: Figures, after: Figures) -> StepReport:
+def _with_figures(step: StepReport, before: Figures, after: Figures) -> StepReport:
     if step.status == "skipped":
         return step
     return replace(step, before=before.of(step), after=after.of(step))
@@ -190,20 +192,20 @@ def _served(steps: Sequence[StepReport]) -> list[str]:
         if (step.status == "stopped" and step.snapshot_id is None) or (step.status == "skipped" and step.waiting)
     }
     tried = {step.table for step in steps if step.status not in ("skipped", "planned")}
-    return sorted(one for one in tried - waiting if one is not None)
+    return sorted(table for table in tried - waiting if table is not None)
 
 
 def _orphans(report: MaintenanceReport, policy: MaintenancePolicy) -> dict[str, int] | None:
     """Return the count and size of the remaining orphaned files; None if the run did not search for them."""
-    looked = [
+    searches = [
         operation
         for operation in report.operations
         if operation.operation == "orphans" and operation.status in ("done", "skipped")
     ]
-    if not looked or policy.orphans.action == "off":
+    if not searches or policy.orphans.action == "off":
         return None
-    left = [step_report for step_report in looked if step_report.engine == REPORT]
+    reported = [step_report for step_report in searches if step_report.engine == REPORT]
     return {
-        "files": sum(step_report.files_in for step_report in left),
-        "bytes": sum(step_report.bytes or 0 for step_report in left),
+        "files": sum(step_report.files_in for step_report in reported),
+        "bytes": sum(step_report.bytes or 0 for step_report in reported),
     }

@@ -24,14 +24,14 @@ from ducklake_orch.maintenance.step_context import Done, Work
 _BYTES_IN_ONE_SNAPSHOT = {"duckdb": 4 * 1024**3, "spark": 256 * 1024**3}
 
 
-def do(work: Work) -> Done:
+def run_step(work: Work) -> Done:
     """Run a step as the plan says."""
     return _STEPS[work.step.operation, work.step.engine](work)
 
 
 def _flush(work: Work) -> Done:
     done = flush_inlined(work.config, work.table, commit=work.info(), stopping=work.stopping)
-    kept = f"; {done.kept} rows stay, because a Parquet file would not hold them exactly" if done.kept else ""
+    kept = f"; {done.kept} rows stay in the catalog, because Parquet cannot hold them exactly" if done.kept else ""
     step = replace(work.step, rows=done.rows, deletions=done.deletions, files_out=done.files)
     return Done(replace(step, reason=f"{step.reason}{kept}"), done.snapshot_id, done.stopped)
 
@@ -42,10 +42,10 @@ def _compact(work: Work) -> Done:
     totals: Counter[str] = Counter()
     snapshot = stopped = None
     engine = _compactor(work)
-    for number, some in enumerate(_parts(work.step.bins, _BYTES_IN_ONE_SNAPSHOT[work.step.engine or ""])):
+    for number, part in enumerate(_parts(work.step.bins, _BYTES_IN_ONE_SNAPSHOT[work.step.engine or ""])):
         if number and (stopped := work.stopping()) is not None:
             break
-        done = compact(work.config, way, some, commit=work.info(**_planned(some)), engine=engine)
+        done = compact(work.config, way, part, commit=work.info(**_bin_figures(part)), engine=engine)
         totals.update(
             files_in=done.files_in,
             files_out=done.files_out,
@@ -57,9 +57,9 @@ def _compact(work: Work) -> Done:
         snapshot = done.snapshot_id if done.snapshot_id is not None else snapshot
     reason = work.step.reason
     if changed := totals.pop("changed", 0):
-        reason += f"; {changed} of {len(work.step.bins)} were left alone, for others changed their files meanwhile"
+        reason += f"; {changed} of {len(work.step.bins)} were skipped, because concurrent writes changed their files"
     if unfit := totals.pop("unfit", 0):
-        reason += f"; {unfit} were left alone, because their files are not as they have to be: the log says why"
+        reason += f"; {unfit} were skipped, because their files cannot be compacted: the log has the reasons"
     figures = {name: totals[name] for name in ("files_in", "files_out", "bytes", "rows")}
     return Done(replace(work.step, reason=reason, **figures), snapshot, stopped)  # type: ignore[arg-type]
 
@@ -75,21 +75,21 @@ def _compactor(work: Work) -> Compactor | None:
 def _parts(bins: Sequence[Bin], limit: int) -> Iterator[list[Bin]]:
     """Divide bins into parts that are committed together."""
     part: list[Bin] = []
-    for one in bins:
-        if part and sum(some.bytes for some in part) + one.bytes > limit:
+    for bin_ in bins:
+        if part and sum(member.bytes for member in part) + bin_.bytes > limit:
             yield part
             part = []
-        part.append(one)
+        part.append(bin_)
     if part:
         yield part
 
 
-def _planned(bins: Sequence[Bin]) -> dict[str, int]:
+def _bin_figures(bins: Sequence[Bin]) -> dict[str, int]:
     """Return the figures that a snapshot records about the compacted bins."""
     return {
-        "files_processed": sum(len(one.files) for one in bins),
+        "files_processed": sum(len(bin_.files) for bin_ in bins),
         "files_created": len(bins),
-        "bytes_processed": sum(one.bytes for one in bins),
+        "bytes_processed": sum(bin_.bytes for bin_ in bins),
     }
 
 
@@ -127,7 +127,7 @@ def _deleted(work: Work, paths: Sequence[str], failed: Mapping[str, str], size: 
         path, reason = next(iter(failed.items()))
         raise StorageBusyError(
             f"{work.purpose}: {len(paths)} files are deleted, {len(failed)} are not, such as {path}: {reason}.",
-            remedy="The next run tries them again.",
+            remedy="Run again: the next run retries them.",
         )
     return Done(replace(work.step, files_in=len(paths), paths=paths, bytes=size))
 

@@ -53,26 +53,28 @@ class Selection:
         Raises:
             ObjectNotFoundError: When a name matches nothing; the remedy suggests the nearest name.
         """
-        tables = [str(one) for one in known]
-        schemas = sorted({one.schema for one in known})
+        tables = [str(name) for name in known]
+        schemas = sorted({name.schema for name in known})
         for pattern in self.schemas or ():
             if not any(fnmatchcase(schema.lower(), pattern.lower()) for schema in schemas):
                 remedy = nearest(pattern, schemas) if schemas else "The lake has no tables yet."
                 raise ObjectNotFoundError(f"Lake `{lake}` has no table in a schema `{pattern}`.", remedy=remedy)
         for pattern in self.tables or ():
-            if not any(names(pattern, *one) for one in known):
-                remedy = nearest(pattern, tables) if tables else "It has no tables yet."
+            if not any(names(pattern, *name) for name in known):
+                remedy = nearest(pattern, tables) if tables else "The lake has no tables yet."
                 raise ObjectNotFoundError(f"Lake `{lake}` has no table `{pattern}`.", remedy=remedy)
 
 
 def warn(policy: MaintenancePolicy, known: Sequence[TableName], lake: str) -> list[str]:
     """Warn about probable mistakes in a policy; return the warnings for the plan."""
     found = []
-    for pattern in policy.unmatched([(one.schema, one.table) for one in known]):
-        remedy = nearest(pattern, [str(one) for one in known]) if known else ""
-        found.append(f"The override `{pattern}` names no table of lake `{lake}`. {remedy}".rstrip())
+    for pattern in policy.unmatched([(name.schema, name.table) for name in known]):
+        remedy = nearest(pattern, [str(name) for name in known]) if known else ""
+        found.append(f"The override `{pattern}` matches no table of lake `{lake}`. {remedy}".rstrip())
         warnings.warn(found[-1], UnmatchedOverrideWarning, stacklevel=2)
     for operation in policy.below_floors():
-        found.append(f"`force` passes below the floor of `{operation}`: {in_words(policy.older_than(operation))}.")
+        found.append(
+            f"`force` allows `{operation}` below its floor: `older_than` is {in_words(policy.older_than(operation))}."
+        )
         log.warning("lake `%s`: %s", lake, found[-1])
     return found

@@ -49,8 +49,8 @@ class Work:
     def info(self, **figures: Any) -> CommitInfo:
         """Return the commit information for the snapshots of this step."""
         step = self.step
-        told = {"run_id": self.run_id, "operation": step.operation, "table": step.table, "engine": step.engine}
-        return CommitInfo(AUTHOR, f"{self.purpose}: {step.reason}", {"maintenance": told | figures})
+        about = {"run_id": self.run_id, "operation": step.operation, "table": step.table, "engine": step.engine}
+        return CommitInfo(AUTHOR, f"{self.purpose}: {step.reason}", {"maintenance": about | figures})
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from ducklake_orch.maintenance.results import PlannedStep
 # A file this close to the target is not rewritten for the sake of each small file that follows it.
 _NEARLY_FULL = 0.75
 # Larger tables are left to Spark, if it is available.
-_TOO_MUCH = 32 * 1024**3
+_MAX_LOCAL_BYTES = 32 * 1024**3
 TABLE_OPERATIONS = ("flush", "rewrite", "merge")
 
 
@@ -49,13 +49,13 @@ class TablePlanner:
         """Plan an operation."""
         part = getattr(self._policy, operation)
         if not part.enabled:
-            return [self._left(operation, "the policy says so")]
+            return [self._skipped(operation, "the policy disables it")]
         if self._table.options.get("auto_compact", "true").lower() in ("false", "0"):
-            return [self._left(operation, "its option `auto_compact` is off")]
+            return [self._skipped(operation, "its option `auto_compact` is off")]
         if operation != "flush" and self._table.vectors:
-            return [self._left(operation, "it has deletion vectors, which only the extension can read")]
+            return [self._skipped(operation, "it has deletion vectors, which only the extension can read")]
         if operation != "flush" and part.engine in ("duckdb", "spark") and self._census.metadata.encrypted():
-            return [self._left(operation, f"the lake is encrypted, which the engine `{part.engine}` cannot do")]
+            return [self._skipped(operation, f"the engine `{part.engine}` does not support encrypted lakes")]
         match operation:
             case "flush":
                 return [self._flush()]
@@ -68,7 +68,7 @@ class TablePlanner:
         values = None if group is None else self._table.values(group)
         return PlannedStep(operation, str(self._table.name), values, "run", reason, **figures)
 
-    def _left(self, operation: str, reason: str, group: Group | None = None) -> PlannedStep:
+    def _skipped(self, operation: str, reason: str, group: Group | None = None) -> PlannedStep:
         values = None if group is None else self._table.values(group)
         return PlannedStep(operation, str(self._table.name), values, "skip", reason)
 
@@ -78,7 +78,8 @@ class TablePlanner:
             return wanted
         if self._census.metadata.encrypted():
             return "extension"
-        return "spark" if self._distributed and sum(file.bytes for file in self._table.files) > _TOO_MUCH else "duckdb"
+        is_large = sum(file.bytes for file in self._table.files) > _MAX_LOCAL_BYTES
+        return "spark" if self._distributed and is_large else "duckdb"
 
     def _bin(self, files: Sequence[FileState]) -> Bin:
         version, spec, values = files[0].group
@@ -102,14 +103,17 @@ class TablePlanner:
         rows, deletions = sum(state.rows for state in self._movable), self._inlined_deletions
         staying = table.staying
         if not rows + deletions:
-            return self._left("flush", staying or "nothing is inlined")
+            return self._skipped("flush", staying or "nothing is inlined")
         if self._census.metadata.encrypted():
-            return self._left("flush", "the lake is encrypted: its inlined rows and deletions stay in the catalog")
+            return self._skipped("flush", "the lake is encrypted: its inlined rows and deletions stay in the catalog")
         if rows + deletions < policy.min_rows:
-            return self._left("flush", f"{rows + deletions} inlined, fewer than `min_rows` = {policy.min_rows}")
+            return self._skipped(
+                "flush", f"{rows + deletions} inlined rows and deletions, fewer than `min_rows` = {policy.min_rows}"
+            )
         since = table.inlined_since
         if since is not None and self._census.age(since) < policy.min_age:
-            return self._left("flush", f"the oldest inlined row is younger than `min_age` = {in_words(policy.min_age)}")
+            age = in_words(policy.min_age)
+            return self._skipped("flush", f"the oldest inlined row is younger than `min_age` = {age}")
         self._flushes = True
         words = [f"{rows} inlined rows"] if rows else []
         words += [f"{deletions} inlined deletions"] if deletions else []
@@ -132,22 +136,26 @@ class TablePlanner:
 
     def _rewrite(self) -> list[PlannedStep]:
         table, threshold = self._table, delete_threshold(self._policy.rewrite, self._table.options)
-        worn = [file for file in table.files if file.deleted and file.deleted >= threshold * file.rows]
-        if not worn:
+        candidates = [file for file in table.files if file.deleted and file.deleted >= threshold * file.rows]
+        if not candidates:
             share = max((file.deleted / file.rows for file in table.files if file.rows), default=0)
-            most = f"no file has lost {threshold:.0%} of its rows; the most is {share:.0%}"
-            return [self._left("rewrite", most if share else "no row is deleted")]
-        self._rewritten = {file.file_id for file in worn}
+            most = f"no file has lost {threshold:.0%} of its rows; the highest share is {share:.0%}"
+            return [self._skipped("rewrite", most if share else "no row is deleted")]
+        self._rewritten = {file.file_id for file in candidates}
         by_partition: dict[Any, list[FileState]] = defaultdict(list)
-        for file in worn:
+        for file in candidates:
             by_partition[file.group[1:]].append(file)
         engine = self._engine(self._policy.rewrite.engine)
         if engine == "extension" and self._inlined_deletions and not self._flushes:
             # A later flush by the extension would bring back deleted rows in past snapshots.
-            return [self._left("rewrite", "the extension rewrites only what is flushed, and deletions are inlined")]
-        return _as_one([self._rewritten_step(files, engine) for files in by_partition.values()])
+            return [
+                self._skipped(
+                    "rewrite", "the extension cannot rewrite files before their inlined deletions are flushed"
+                )
+            ]
+        return _combined([self._rewrite_step(files, engine) for files in by_partition.values()])
 
-    def _rewritten_step(self, files: Sequence[FileState], engine: str) -> PlannedStep:
+    def _rewrite_step(self, files: Sequence[FileState], engine: str) -> PlannedStep:
         rows, deleted = sum(file.rows for file in files), sum(file.deleted for file in files)
         bins = list(packed(files, target_size(self._table, self._policy.merge)))
         return self._step(
@@ -156,11 +164,11 @@ class TablePlanner:
             f"{deleted} of {rows} rows in {len(files)} files are deleted",
             engine=engine,
             files_in=len(files),
-            files_out=sum(any(state.deleted < state.rows for state in some) for some in bins),
+            files_out=sum(any(file.deleted < file.rows for file in part) for part in bins),
             bytes=sum(file.bytes for file in files),
             rows=rows - deleted,
             paths=[self._table.path(file) for file in files],
-            bins=[self._bin(some) for some in bins],
+            bins=[self._bin(part) for part in bins],
         )
 
     # --- merge ---------------------------------------------------------------------------------------------------
@@ -169,30 +177,32 @@ class TablePlanner:
         table, policy = self._table, self._policy.merge
         target = target_size(table, policy)
         engine = self._engine(policy.engine)
-        steps = [self._merged(group, files, target, engine) for group, files in table.groups.items()]
+        steps = [self._merge_step(group, files, target, engine) for group, files in table.groups.items()]
         todo = [step for step in steps if step.action == "run"]
         if todo:
             if self._waiting:
-                reason = f"{todo[0].reason}; {self._waiting} more wait: {self._spent}"
+                reason = f"{todo[0].reason}; {self._waiting} more wait: {self._limit_reached}"
                 todo[0] = replace(todo[0], reason=reason, waiting=self._waiting)
-            return _as_one(todo)
+            return _combined(todo)
         if self._waiting:
-            left = self._left("merge", f"{self._waiting} small files wait: {self._spent}")
+            left = self._skipped("merge", f"{self._waiting} small files wait: {self._limit_reached}")
             return [replace(left, waiting=self._waiting)]
-        most = max((len(list(small_files(some, target))) for some in table.groups.values()), default=0)
+        most = max((len(list(small_files(part, target))) for part in table.groups.values()), default=0)
         where = " in a partition" if table.partitioned else ""
-        return [self._left("merge", f"{most} small files{where} at most, fewer than `min_files` = {policy.min_files}")]
+        return [
+            self._skipped("merge", f"at most {most} small files{where}, fewer than `min_files` = {policy.min_files}")
+        ]
 
-    def _merged(self, group: Group, files: Sequence[FileState], target: int, engine: str) -> PlannedStep:
-        left = [file for file in files if file.file_id not in self._rewritten]
+    def _merge_step(self, group: Group, files: Sequence[FileState], target: int, engine: str) -> PlannedStep:
+        remaining = [file for file in files if file.file_id not in self._rewritten]
         if engine == "extension":
-            left = [state for state in left if not state.deleted]  # the extension skips files with deletions
-        bins = list(merge_bins(left, target, self._policy.merge, self._room))
-        taken = [state for some in bins for state in some]
-        unlimited = merge_bins(left, target, self._policy.merge, len(left))
-        self._waiting += sum(len(some) for some in unlimited) - len(taken)
+            remaining = [file for file in remaining if not file.deleted]  # the extension skips files with deletions
+        bins = list(merge_bins(remaining, target, self._policy.merge, self._room))
+        taken = [file for part in bins for file in part]
+        unlimited = merge_bins(remaining, target, self._policy.merge, len(remaining))
+        self._waiting += sum(len(part) for part in unlimited) - len(taken)
         if not taken:
-            return self._left("merge", "too few small files", group)
+            return self._skipped("merge", "too few small files", group)
         self._room -= len(taken)
         return self._step(
             "merge",
@@ -201,16 +211,16 @@ class TablePlanner:
             engine=engine,
             files_in=len(taken),
             files_out=len(bins),
-            bytes=sum(state.bytes for state in taken),
-            rows=sum(state.rows for state in taken),
-            paths=[self._table.path(state) for state in taken],
-            bins=[self._bin(some) for some in bins],
+            bytes=sum(file.bytes for file in taken),
+            rows=sum(file.rows for file in taken),
+            paths=[self._table.path(file) for file in taken],
+            bins=[self._bin(part) for part in bins],
         )
 
     @property
-    def _spent(self) -> str:
+    def _limit_reached(self) -> str:
         limit = self._policy.merge.max_files_per_run
-        return f"a run takes in at most `max_files_per_run` = {limit}, and the next one begins with those that wait"
+        return f"a run merges at most `max_files_per_run` = {limit} files; the next run starts with those that wait"
 
     @property
     def room(self) -> int:
@@ -238,8 +248,8 @@ def merge_bins(
         room: The most files in all bins together.
     """
     for tier in tiers(small_files(files, target), policy):
-        for some in packed(tier, target):
-            taken = some[:room]
+        for part in packed(tier, target):
+            taken = part[:room]
             if len(taken) >= policy.min_files:
                 yield taken
                 room -= len(taken)
@@ -256,9 +266,9 @@ def tiers(files: Iterator[FileState], policy: MergePolicy) -> list[list[FileStat
         return [list(files)]
     found: list[list[FileState]] = [[] for _ in policy.tiers]
     for file in files:
-        place = bisect_right(policy.tiers, file.bytes)
-        if place < len(found):
-            found[place].append(file)
+        tier = bisect_right(policy.tiers, file.bytes)
+        if tier < len(found):
+            found[tier].append(file)
     return found
 
 
@@ -276,7 +286,7 @@ def packed(files: Sequence[FileState], target: int) -> Iterator[list[FileState]]
         yield part
 
 
-def _as_one(steps: Sequence[PlannedStep]) -> list[PlannedStep]:
+def _combined(steps: Sequence[PlannedStep]) -> list[PlannedStep]:
     """Combine the steps of several partitions for the extension, whose functions do not know partitions."""
     if len(steps) < 2 or steps[0].engine != "extension":
         return list(steps)

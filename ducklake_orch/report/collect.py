@@ -8,7 +8,7 @@ from datetime import datetime
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.maintenance import MaintenancePolicy
 from ducklake_orch.maintenance.census import TableState, census
-from ducklake_orch.maintenance.health import graded, look
+from ducklake_orch.maintenance.health import graded, measure
 from ducklake_orch.maintenance.health_report import HealthReport
 from ducklake_orch.maintenance.run_log import LastRun, latest_runs
 from ducklake_orch.report.history import History, history
@@ -70,7 +70,7 @@ class LakeReport(Result):
 def report(config: LakeConfig, policy: MaintenancePolicy, snapshots: int) -> LakeReport:
     """Collect the report on a lake; see `DuckLake.report`."""
     with census(config, f"Reporting on lake `{config.name}`") as state:
-        seen = look(state, policy)
+        measured = measure(state, policy)
         past = history(state, snapshots)
         runs = latest_runs(state.metadata, _RUNS)
     return LakeReport(
@@ -79,7 +79,7 @@ def report(config: LakeConfig, policy: MaintenancePolicy, snapshots: int) -> Lak
         snapshot=state.latest.snapshot_id,
         catalog=config.catalog.to_url(),
         storage=config.storage.to_url() if config.storage else "MotherDuck",
-        health=graded(config, policy, seen),
+        health=graded(config, policy, measured),
         ids={str(table.name): table.table_id for table in state.tables},
         partitions={str(table.name): _partitions(table) for table in state.tables if table.partitioned},
         history=past,
@@ -92,20 +92,20 @@ def _partitions(table: TableState) -> list[PartitionFacts]:
     for group, files in table.groups.items():
         values = table.values(group)
         label = "not partitioned" if values is None else ", ".join(f"{key} = {value}" for key, value in values.items())
-        for place, number in enumerate(
+        for index, number in enumerate(
             (len(files), sum(file.bytes for file in files), sum(file.rows for file in files))
         ):
-            found[label][place] += number
+            found[label][index] += number
     labels = sorted(found, key=_natural)
     size = -(-len(labels) // _CELLS) or 1
     cells = (labels[start : start + size] for start in range(0, len(labels), size))
     return [
         PartitionFacts(
-            some[0] if len(some) == 1 else f"{some[0]} … {some[-1]}",
-            len(some),
-            *(sum(found[label][place] for label in some) for place in range(3)),
+            group[0] if len(group) == 1 else f"{group[0]} … {group[-1]}",
+            len(group),
+            *(sum(found[label][index] for label in group) for index in range(3)),
         )
-        for some in cells
+        for group in cells
     ]
 
 

@@ -29,7 +29,7 @@ def tag(name: str, *inside: Any, **attributes: Any) -> Markup:
 def sparkline(values: Sequence[int], label: str) -> Markup:
     """Return a small line chart of a figure."""
     top, last = max([*values, 1]), max(len(values) - 1, 1)
-    points = " ".join(f"{100 * place / last:.1f},{22 - 20 * value / top:.1f}" for place, value in enumerate(values))
+    points = " ".join(f"{100 * index / last:.1f},{22 - 20 * value / top:.1f}" for index, value in enumerate(values))
     line = Markup(f'<polyline points="{points}"/>')
     area = Markup(f'<polygon points="0,23 {points} 100,23"/>')
     return tag("svg", area, line, class_="spark", viewBox="0 0 100 24", role="img", aria_label=label)
@@ -45,16 +45,16 @@ def stacked_bars(bars: Sequence[Sequence[tuple[str, int]]], labels: Sequence[str
     """
     top = max([sum(count for _, count in bar) for bar in bars] or [0]) or 1
     width = 960 / max(len(bars), 1)
-    drawn = []
-    for place, (bar, label) in enumerate(zip(bars, labels, strict=True)):
+    groups = []
+    for index, (bar, label) in enumerate(zip(bars, labels, strict=True)):
         high, parts = 0.0, []
         for kind, count in bar:
             if count:
                 size = max(110 * count / top, 1.5)
                 high += size
-                shape = f'x="{place * width + 1:.1f}" y="{118 - high:.1f}" width="{width - 2:.1f}" height="{size:.1f}"'
+                shape = f'x="{index * width + 1:.1f}" y="{118 - high:.1f}" width="{width - 2:.1f}" height="{size:.1f}"'
                 parts.append(Markup(f'<rect class="{escape(kind)}" {shape}/>'))
-        told = ", ".join(f"{count} {kind}" for kind, count in bar if count) or "nothing"
-        drawn.append(tag("g", tag("title", f"{label}: {told}"), *parts))
+        counts = ", ".join(f"{count} {kind}" for kind, count in bar if count) or "nothing"
+        groups.append(tag("g", tag("title", f"{label}: {counts}"), *parts))
     base = Markup('<line x1="0" x2="960" y1="119" y2="119"/>')
-    return tag("svg", *drawn, base, class_="bars", viewBox="0 0 960 120", role="img", aria_label=about)
+    return tag("svg", *groups, base, class_="bars", viewBox="0 0 960 120", role="img", aria_label=about)

@@ -3,23 +3,23 @@ const facts = JSON.parse(document.getElementById("facts").textContent);
 const list = document.querySelector("#list tbody");
 
 function element(name, text, title) {
-  const made = document.createElement(name);
-  if (text !== undefined) made.textContent = text;
-  if (title !== undefined) made.title = title;
-  return made;
+  const node = document.createElement(name);
+  if (text !== undefined) node.textContent = text;
+  if (title !== undefined) node.title = title;
+  return node;
 }
 
 function size(bytes) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-  let place = 0;
-  while (bytes >= 1024 && place < units.length - 1) { bytes /= 1024; place += 1; }
-  return (place ? bytes.toFixed(1) : bytes) + " " + units[place];
+  let unit = 0;
+  while (bytes >= 1024 && unit < units.length - 1) { bytes /= 1024; unit += 1; }
+  return (unit ? bytes.toFixed(1) : bytes) + " " + units[unit];
 }
 
 // --- what is inside a table, drawn when it is opened
 
 function histogram(sizes) {
-  const grid = element("div"), top = Math.max(1, ...sizes.map(one => one[1]));
+  const grid = element("div"), top = Math.max(1, ...sizes.map(([, count]) => count));
   grid.className = "sizes";
   for (const [band, count] of sizes) {
     const bar = element("i");
@@ -44,15 +44,15 @@ function heat(cells) {
 }
 
 function inside(about) {
-  const place = element("div");
-  place.className = "inside";
-  for (const finding of about.findings) place.append(element("p", finding));
-  place.append(element("h3", "Files by size"), histogram(about.sizes));
+  const box = element("div");
+  box.className = "inside";
+  for (const finding of about.findings) box.append(element("p", finding));
+  box.append(element("h3", "Files by size"), histogram(about.sizes));
   if (about.cells.length) {
     const first = about.cells[0][0], last = about.cells[about.cells.length - 1][0];
-    place.append(element("h3", `${about.partitions} partitions, ${first} to ${last}: bytes of each`), heat(about.cells));
+    box.append(element("h3", `${about.partitions} partitions, ${first} to ${last}: bytes of each`), heat(about.cells));
   }
-  return place;
+  return box;
 }
 
 function toggle(button) {
@@ -74,12 +74,12 @@ function closeAll() {
 
 function sort(head) {
   closeAll();
-  const place = head.cellIndex, down = head.getAttribute("aria-sort") !== "descending" && place > 0
-    || place === 0 && head.getAttribute("aria-sort") === "ascending";
+  const index = head.cellIndex, down = head.getAttribute("aria-sort") !== "descending" && index > 0
+    || index === 0 && head.getAttribute("aria-sort") === "ascending";
   for (const other of head.parentNode.cells) other.removeAttribute("aria-sort");
   head.setAttribute("aria-sort", down ? "descending" : "ascending");
-  const key = row => row.cells[place].dataset.sort;
-  const compare = place === 0 ? (a, b) => key(a).localeCompare(key(b)) : (a, b) => key(a) - key(b);
+  const key = row => row.cells[index].dataset.sort;
+  const compare = index === 0 ? (a, b) => key(a).localeCompare(key(b)) : (a, b) => key(a) - key(b);
   const rows = [...list.rows].sort((a, b) => down ? compare(b, a) : compare(a, b));
   list.append(...rows);
 }

@@ -65,22 +65,22 @@ def _head(report: LakeReport) -> Markup:
 def _tiles(report: LakeReport) -> Markup:
     metrics = report.health.lake.metrics
     orphans = metrics["orphan_files"]
-    told = [
+    figures = [
         ("Tables", _number(metrics["tables"]), ""),
         ("Rows", _number(metrics["rows"]), f"{_number(metrics['deleted_rows'])} deleted in files"),
         ("Files", _number(metrics["files"]), in_bytes(metrics["bytes"])),
         ("Snapshots", _number(metrics["snapshot_count"]), f"the oldest {_age(metrics['snapshot_age'])} old"),
         ("Last write", f"{_age(metrics['latest_snapshot_age'])} ago", ""),
-        ("Inlined rows", _number(metrics["inlined_rows"]), "wait for a flush" if metrics["inlined_rows"] else ""),
-        ("Wait for cleanup", _number(metrics["pending_files"]), in_bytes(metrics["pending_bytes"])),
-        ("Orphans", "unknown" if orphans is None else _number(orphans), "when last looked for"),
+        ("Inlined rows", _number(metrics["inlined_rows"]), "waiting for a flush" if metrics["inlined_rows"] else ""),
+        ("Waiting for clean-up", _number(metrics["pending_files"]), in_bytes(metrics["pending_bytes"])),
+        ("Orphans", "unknown" if orphans is None else _number(orphans), "as of the last search"),
         (
             "Catalog",
             "-" if metrics["catalog_bytes"] is None else in_bytes(metrics["catalog_bytes"]),
             f"format {metrics['format_version']}",
         ),
     ]
-    tiles = (tag("div", tag("dt", name), tag("dd", value, tag("small", more))) for name, value, more in told)
+    tiles = (tag("div", tag("dt", name), tag("dd", value, tag("small", more))) for name, value, more in figures)
     return tag("dl", *tiles, class_="tiles")
 
 
@@ -88,8 +88,8 @@ def _health(report: LakeReport) -> Markup:
     found = [("lake", finding) for finding in report.health.lake.findings]
     found += [(table.table, finding) for table in report.health.tables for finding in table.findings]
     if not found:
-        return tag("p", "Nothing has come to its threshold.")
-    found.sort(key=lambda one: (-GRADES.index(one[1].grade), one[0]))
+        return tag("p", "No figure has reached its threshold.")
+    found.sort(key=lambda entry: (-GRADES.index(entry[1].grade), entry[0]))
     first, more = found[:_SHOWN_FINDINGS], found[_SHOWN_FINDINGS:]
     shown = [_findings(first)]
     if more:
@@ -99,9 +99,10 @@ def _health(report: LakeReport) -> Markup:
 
 def _findings(found: Sequence[tuple[str, HealthFinding]]) -> Markup:
     rows = [
-        [_badge(one.grade), where, f"{_metric(one.metric)} {_value(one)}", _command(one.remedy)] for where, one in found
+        [_badge(finding.grade), where, f"{_metric(finding.metric)} {_value(finding)}", _command(finding.remedy)]
+        for where, finding in found
     ]
-    return _table(["grade", "where", "what", "what helps"], rows)
+    return _table(["grade", "where", "finding", "remedy"], rows)
 
 
 def _metric(name: str) -> str:
@@ -122,7 +123,7 @@ def _value(finding: HealthFinding) -> str:
 def _command(remedy: str) -> Markup:
     """Render text between backticks as code."""
     parts = remedy.split("`")
-    return Markup("".join(tag("code", part) if place % 2 else text(part) for place, part in enumerate(parts)))
+    return Markup("".join(tag("code", part) if index % 2 else text(part) for index, part in enumerate(parts)))
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
@@ -135,18 +136,18 @@ def _tables(report: LakeReport) -> Markup:
         tag("th", tag("button", name, type="button"), scope="col", class_="number" if name in _NUMBERS else None)
         for name in _TABLE_COLUMNS
     )
-    rows = (_table_row(report, place, one) for place, one in enumerate(report.health.tables))
+    rows = (_table_row(report, index, table) for index, table in enumerate(report.health.tables))
     search = tag("label", "Find ", Markup('<input type="search" id="find" autocomplete="off">'), class_="find")
     table = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), id="list")
     return Markup(search + tag("div", table, class_="wide"))
 
 
-def _table_row(report: LakeReport, place: int, table: TableHealth) -> Markup:
+def _table_row(report: LakeReport, index: int, table: TableHealth) -> Markup:
     metrics, table_id = table.metrics, report.ids[table.table]
     growth = report.history.growth.get(table_id, [0] * PERIODS)
     changed = report.history.changed.get(table_id)
     cells: list[tuple[Any, Any]] = [
-        (tag("button", table.table, type="button", aria_expanded="false", data_table=place), table.table),
+        (tag("button", table.table, type="button", aria_expanded="false", data_table=index), table.table),
         (_badge(table.grade), GRADES.index(table.grade)),
         (in_bytes(metrics["bytes"]), metrics["bytes"]),
         (sparkline(growth, f"from {in_bytes(growth[0])} to {in_bytes(growth[-1])}"), growth[-1] - growth[0]),
@@ -174,7 +175,9 @@ def _facts(report: LakeReport) -> str:
                 [cell.label, cell.partitions, cell.files, cell.bytes, cell.rows]
                 for cell in report.partitions.get(table.table, ())
             ],
-            "findings": [f"{_metric(found.metric)} {_value(found)}: {found.remedy}" for found in table.findings],
+            "findings": [
+                f"{_metric(finding.metric)} {_value(finding)}: {finding.remedy}" for finding in table.findings
+            ],
         }
         for table in report.health.tables
     ]
@@ -191,17 +194,17 @@ def _band(name: str) -> str:
 def _snapshots(report: LakeReport) -> Markup:
     past = report.history
     width = (past.until - past.since) / PERIODS
-    labels = [_time(past.since + place * width) for place in range(PERIODS)]
+    labels = [_time(past.since + period * width) for period in range(PERIODS)]
     bars = [[(kind, period.get(kind, 0)) for kind in KINDS] for period in past.periods]
     about = f"Snapshots from {_time(past.since)} to {_time(past.until)}"
     legend = (tag("li", kind, class_=kind) for kind in KINDS)
     authors = ", ".join(
-        f"{author or 'no name'} ({_number(count)})" for author, count in list(past.authors.items())[:12]
+        f"{author or 'no author'} ({_number(count)})" for author, count in list(past.authors.items())[:_SHOWN_AUTHORS]
     )
     rows = [_snapshot_row(report, snapshot) for snapshot in past.recent]
-    shown = f"The latest {_number(len(rows))}" if len(rows) < sum(past.authors.values()) else "All of them"
+    shown = f"The latest {_number(len(rows))} snapshots" if len(rows) < sum(past.authors.values()) else "All snapshots"
     return Markup(
-        tag("p", f"{about}, every bar {_age(width.total_seconds())}.")
+        tag("p", f"{about}. Each bar covers {_age(width.total_seconds())}.")
         + stacked_bars(bars, labels, about)
         + tag("ul", *legend, class_="legend")
         + tag("p", "By author: ", authors)
@@ -237,9 +240,9 @@ def _change(report: LakeReport, change: str) -> str:
 def _maintenance(report: LakeReport) -> Markup:
     if not report.runs:
         command = tag("code", "ducklake-orch maintain --plan")
-        return tag("p", "No run of this package's maintenance is on record. ", command, " says what one would do.")
+        return tag("p", "No maintenance run is recorded. ", command, " shows what a run would do.")
     rows = [_run_row(run) for run in report.runs]
-    return _table(["started", "took", "status", "where", "did"], rows)
+    return _table(["started", "duration", "status", "process", "result"], rows)
 
 
 def _run_row(run: LastRun) -> list[Any]:
@@ -255,7 +258,7 @@ def _did(figure: str, count: int) -> str:
     return f"{_number(count)} {_metric(figure)}"
 
 
-# --- how things are said ---------------------------------------------------------------------------------------------
+# --- formatting ------------------------------------------------------------------------------------------------------
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Markup:

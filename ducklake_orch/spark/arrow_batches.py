@@ -17,12 +17,12 @@ log = logging.getLogger("ducklake_orch")
 T = TypeVar("T")
 _ROWS, _BYTES = "spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.execution.arrow.maxBytesPerBatch"
 # The value that Spark takes for no limit.
-_ENDLESS = str(2**31 - 1)
-_OF_ONE_LENGTH = {"boolean", "byte", "short", "integer", "long", "float", "double", "decimal", "void"}
-_OF_ONE_LENGTH |= {"date", "timestamp", "timestamp_ntz"}
-_OF_ANY_LENGTH = {"string", "char", "varchar", "array", "map"}
+_UNLIMITED = str(2**31 - 1)
+_FIXED_LENGTH = {"boolean", "byte", "short", "integer", "long", "float", "double", "decimal", "void"}
+_FIXED_LENGTH |= {"date", "timestamp", "timestamp_ntz"}
+_VARIABLE_LENGTH = {"string", "char", "varchar", "array", "map"}
 # The least and the most rows in a batch: with fewer rows measuring is faster, with more nothing is gained.
-_FEW, _MANY, _MANY_OF_ANY_LENGTH = 256, 10_000, 1024
+_FEW, _MANY, _MANY_OF_VARIABLE_LENGTH = 256, 10_000, 1024
 _WIDEST_VALUE, _BATCH = 16, 16 * 1024 * 1024
 # The memory that a task needs for each row beyond the least: documents of a megabyte, and copies of them.
 _LONG_ROW = 4 * 1024 * 1024
@@ -32,13 +32,13 @@ _TOO_LONG = "OversizedAllocationException"
 
 def in_batches(frame: Any, run: Callable[[Any], T]) -> T:
     """Run a job on a DataFrame with batches limited by rows; repeat it with Spark's own if rows are too long."""
-    quick = in_quick_batches(frame)
+    limited = in_quick_batches(frame)
     try:
-        return run(quick)
+        return run(limited)
     except DuckLakeOrchError as error:
-        if quick is frame or _TOO_LONG not in str(error):
+        if limited is frame or _TOO_LONG not in str(error):
             raise
-        log.warning("rows are too long for batches by rows, all is done again: %s", error)
+        log.warning("rows are too long for a limit on rows, so the job runs again with a limit on bytes: %s", error)
     return run(frame)
 
 
@@ -48,12 +48,12 @@ def in_quick_batches(frame: Any) -> Any:
     Copying the session takes 50 ms, which is too much for small data.
     """
     rows = _limit(frame)
-    return frame if rows is None else with_settings(frame, {_BYTES: _ENDLESS, _ROWS: str(rows)})
+    return frame if rows is None else with_settings(frame, {_BYTES: _UNLIMITED, _ROWS: str(rows)})
 
 
 def has_long_batches(frame: Any) -> bool:
     """Whether batches are so long that DuckDB writes them faster than Spark's own writer."""
-    return (_limit(frame) or 0) > _MANY_OF_ANY_LENGTH
+    return (_limit(frame) or 0) > _MANY_OF_VARIABLE_LENGTH
 
 
 def _limit(frame: Any) -> int | None:
@@ -69,8 +69,8 @@ def _limit(frame: Any) -> int | None:
     if rows is None or not has_a_copy(frame) or plan_has(frame, "PYTHON_UDF"):
         return None
     try:
-        if rows == _MANY_OF_ANY_LENGTH:
-            rows = max(_FEW, min(rows, _memory_of_a_task(frame) // _LONG_ROW))
+        if rows == _MANY_OF_VARIABLE_LENGTH:
+            rows = max(_FEW, min(rows, _task_memory(frame) // _LONG_ROW))
         conf = frame.sparkSession._jsparkSession.conf()
         given = int(conf.get(_ROWS))  # zero or less means no limit
         return None if conf.contains(_BYTES) else min(given, rows) if given > 0 else rows
@@ -82,12 +82,12 @@ def _limit(frame: Any) -> int | None:
 def _rows(kinds: list[Any]) -> int | None:
     """Return how many rows make a batch; None if the number of rows does not bound its bytes."""
     leaves = [leaf for kind in kinds for leaf in _leaves(kind)]
-    if not _OF_ONE_LENGTH.issuperset(leaves):
-        return _MANY_OF_ANY_LENGTH if (_OF_ONE_LENGTH | _OF_ANY_LENGTH).issuperset(leaves) else None
+    if not _FIXED_LENGTH.issuperset(leaves):
+        return _MANY_OF_VARIABLE_LENGTH if (_FIXED_LENGTH | _VARIABLE_LENGTH).issuperset(leaves) else None
     return max(_FEW, min(_MANY, _BATCH // (_WIDEST_VALUE * max(1, len(leaves)))))
 
 
-def _memory_of_a_task(frame: Any) -> int:
+def _task_memory(frame: Any) -> int:
     """Return how many bytes a task may hold; 0 if unknown, because executors have this memory outside their heap."""
     if not is_local(frame.sparkSession):
         return 0

@@ -37,24 +37,24 @@ def _finish(hashed: Any) -> Any:
 def _times(word: Any, factor: int) -> Any:
     """Return the lower 32 bits of a product."""
 
-    def product(one: Any) -> Any:
-        high = (one * (factor >> 16)).bitwiseAND(0xFFFF) * 65536
-        return (one * (factor & 0xFFFF) + high).bitwiseAND(_WORD)
+    def product(value: Any) -> Any:
+        high = (value * (factor >> 16)).bitwiseAND(0xFFFF) * 65536
+        return (value * (factor & 0xFFFF) + high).bitwiseAND(_WORD)
 
-    return _bound(word, product)
+    return _computed_once(word, product)
 
 
 def _rotate(word: Any, bits: int) -> Any:
     from pyspark.sql import functions
 
-    return _bound(
+    return _computed_once(
         word,
-        lambda one: functions.shiftleft(one, bits).bitwiseAND(_WORD).bitwiseOR(_shift_right(one, 32 - bits)),
+        lambda value: functions.shiftleft(value, bits).bitwiseAND(_WORD).bitwiseOR(_shift_right(value, 32 - bits)),
     )
 
 
 def _folded(word: Any, bits: int) -> Any:
-    return _bound(word, lambda one: one.bitwiseXOR(_shift_right(one, bits)))
+    return _computed_once(word, lambda value: value.bitwiseXOR(_shift_right(value, bits)))
 
 
 def _shift_right(word: Any, bits: int) -> Any:
@@ -63,7 +63,7 @@ def _shift_right(word: Any, bits: int) -> Any:
     return functions.shiftrightunsigned(word, bits)
 
 
-def _bound(value: Any, body: Callable[[Any], Any]) -> Any:
+def _computed_once(value: Any, body: Callable[[Any], Any]) -> Any:
     """Return an expression over a value that is computed once."""
     from pyspark.sql import functions
 

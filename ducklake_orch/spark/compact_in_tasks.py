@@ -6,12 +6,12 @@ from typing import Any
 from ducklake_orch.catalog.lifecycle import BinJob, Compacted
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.stored_files import remove_written
-from ducklake_orch.spark.compact_task import RESULT, unpack
-from ducklake_orch.spark.ship_code import carried
-from ducklake_orch.spark.spark_errors import in_our_words
+from ducklake_orch.spark.ship_code import ship_function
+from ducklake_orch.spark.spark_errors import translated_errors
 from ducklake_orch.spark.storage_access import check_reachable
-from ducklake_orch.spark.task_cleanup import swept_if_it_fails, wait_for_others
+from ducklake_orch.spark.task_cleanup import cleaned_up_on_failure, wait_for_tasks
 from ducklake_orch.spark.task_engine import writing_spec
+from ducklake_orch.spark.task_values import RESULT_SCHEMA, unpacked
 
 
 class SparkCompactor:
@@ -30,18 +30,18 @@ class SparkCompactor:
     def write(self, jobs: Sequence[BinJob], write_id: str) -> list[Compacted]:
         """Write the new files of the bins."""
         folder = jobs[0].table.folder
-        found = self._run(jobs, write_id, folder)
-        wait_for_others(self._spark, write_id)
+        results = self._run(jobs, write_id, folder)
+        wait_for_tasks(self._spark, write_id)
         # Other attempts at the same task have left their own files, which are deleted here.
-        remove_written(self._config, folder, write_id, {path for compacted in found for path in compacted.paths})
-        return found
+        remove_written(self._config, folder, write_id, {path for result in results for path in result.paths})
+        return results
 
     def _run(self, jobs: Sequence[BinJob], write_id: str, folder: str) -> list[Compacted]:
         spec = writing_spec(self._config, jobs[0].table)
-        work = carried("ducklake_orch.spark.compact_task:compact", spec, tuple(jobs), write_id)
+        work = ship_function("ducklake_orch.spark.compact_task:compact", spec, tuple(jobs), write_id)
         with (
-            in_our_words(self._config, f"Compacting files of `{jobs[0].table}` in Spark"),
-            swept_if_it_fails(self._spark, write_id, lambda: remove_written(self._config, folder, write_id)),
+            translated_errors(self._config, f"Compacting files of `{jobs[0].table}` in Spark"),
+            cleaned_up_on_failure(self._spark, write_id, lambda: remove_written(self._config, folder, write_id)),
         ):
-            rows = self._spark.range(0, len(jobs), 1, len(jobs)).mapInArrow(work, f"{RESULT} binary").collect()
-        return [compacted for row in rows for compacted in unpack(bytes(row[0]))]
+            rows = self._spark.range(0, len(jobs), 1, len(jobs)).mapInArrow(work, RESULT_SCHEMA).collect()
+        return [compacted for row in rows for compacted in unpacked(bytes(row[0]))]

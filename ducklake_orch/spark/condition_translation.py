@@ -68,10 +68,10 @@ def _column(node: Node, known: dict[str, ColumnDef]) -> ColumnDef:
 
 def _values(node: Node, constants: Sequence[Node], known: dict[str, ColumnDef]) -> list[str]:
     column = _column(node, known)
-    found = [_value(column, *_constant(constant)) for constant in constants]
-    if None in found or len({_constant(constant)[0] == "VARCHAR" for constant in constants}) != 1:
+    values = [_value(column, *_constant(constant)) for constant in constants]
+    if None in values or len({_constant(constant)[0] == "VARCHAR" for constant in constants}) != 1:
         raise _NotTheSame  # texts mixed with other values are cast to a type that depends on all of them
-    return [str(one) for one in found]
+    return [str(value) for value in values]
 
 
 def _constant(node: Node) -> tuple[str, Any, int]:

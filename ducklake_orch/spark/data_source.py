@@ -1,4 +1,4 @@
-"""The Python data source `ducklake`: the classes that Spark calls, which pass each call to `source_task`.
+"""The Python data source `ducklake`: the classes that Spark calls, which pass each call to `data_source_steps`.
 
 Spark pickles the class and sends it to workers, where ducklake-orch need not be installed: the class carries it along.
 """
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.spark.ship_code import carried
+from ducklake_orch.spark.ship_code import ship_function
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader, InputPartition
@@ -27,7 +27,7 @@ def data_source(config: LakeConfig, source_name: str) -> "type[DataSource]":
     from pyspark.sql.datasource import DataSource
 
     schema_of, plan_read, plan_write = (
-        carried(_STEPS + step, config) for step in ("schema_of", "plan_read", "plan_write")
+        ship_function(_STEPS + step, config) for step in ("schema_of", "plan_read", "plan_write")
     )
     reader_of, writer_of = _reader_class(), _writer_class()
 
@@ -54,7 +54,7 @@ def data_source(config: LakeConfig, source_name: str) -> "type[DataSource]":
 def _reader_class() -> "Callable[..., DataSourceReader]":
     from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-    read_partition = carried(f"{_STEPS}read_partition")
+    read_partition = ship_function(f"{_STEPS}read_partition")
 
     class Reader(DataSourceReader):
         def __init__(self, count: int, job: bytes) -> None:
@@ -73,7 +73,7 @@ def _writer_class() -> "Callable[..., DataSourceArrowWriter]":
     from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
     steps = ("write_partition", "finish_write", "abandon_write")
-    write_partition, finish_write, abandon_write = (carried(_STEPS + step) for step in steps)
+    write_partition, finish_write, abandon_write = (ship_function(_STEPS + step) for step in steps)
 
     class TaskMessage(WriterCommitMessage):
         def __init__(self, results: list[bytes]) -> None:

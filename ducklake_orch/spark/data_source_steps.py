@@ -31,13 +31,14 @@ from ducklake_orch.spark.read_task import read_pieces
 from ducklake_orch.spark.spark_rows import (
     check_writable,
     column_types,
-    leave_sign,
-    remove_sign,
+    create_marker,
+    remove_marker,
     values_of,
 )
 from ducklake_orch.spark.task_engine import engine_spec, writing_spec
+from ducklake_orch.spark.task_values import unpacked
 from ducklake_orch.spark.types import duckdb_columns, spark_schema
-from ducklake_orch.spark.write_task import WriteTask, unpack, write
+from ducklake_orch.spark.write_task import TaskResult, WriteTask, write
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -84,10 +85,10 @@ def _reading(config: LakeConfig, options: Mapping[str, str]) -> tuple[TableName,
     _check(options, READ_OPTIONS)
     snapshot, as_of = options.get("snapshot"), options.get("as_of")
     if snapshot is not None and as_of is not None:
-        raise ConfigError("The options `snapshot` and `as_of` both say when.", remedy="Give one of them.")
+        raise ConfigError("The options `snapshot` and `as_of` exclude each other.", remedy="Set only one of them.")
     time = None if as_of is None else datetime.fromisoformat(as_of)
     if time is not None and time.tzinfo is None:
-        raise ConfigError(f"The option `as_of` = {as_of} has no time zone.", remedy="Add one, `+00:00` say.")
+        raise ConfigError(f"The option `as_of` = {as_of} has no time zone.", remedy="Add one, for example `+00:00`.")
     if snapshot is None and time is None:
         pin = Pin(False, config.snapshot, config.as_of, reads=True)
     else:
@@ -98,14 +99,16 @@ def _reading(config: LakeConfig, options: Mapping[str, str]) -> tuple[TableName,
 def _check(options: Mapping[str, str], known: Sequence[str]) -> None:
     for name in options:
         if name.lower() not in known:
-            raise ConfigError(f"The data source `ducklake` has no option `{name}` here.", remedy=nearest(name, known))
+            raise ConfigError(
+                f"The data source `ducklake` has no option `{name}` for this operation.", remedy=nearest(name, known)
+            )
     if "table" not in options:
-        raise ConfigError("The data source `ducklake` needs the option `table`.", remedy='.option("table", "…")')
+        raise ConfigError("The data source `ducklake` needs the option `table`.", remedy='Add `.option("table", "…")`.')
 
 
 def _number(name: str, text: str | None) -> int | None:
     if text is not None and not text.isdigit():
-        raise ConfigError(f"The option `{name}` = {text!r} is no number of a snapshot.")
+        raise ConfigError(f"The option `{name}` = {text!r} is not a snapshot id.")
     return None if text is None else int(text)
 
 
@@ -157,7 +160,7 @@ def plan_write(config: LakeConfig, given: "tuple[Mapping[str, str], StructType, 
         return pickle.dumps((planned, None)), None
     job = planned.job()
     check_writable(job, duckdb_columns(schema))
-    sign = None if "://" in job.table.data_path else leave_sign(job)
+    marker = None if "://" in job.table.data_path else create_marker(job)
     task = WriteTask(
         engine=writing_spec(job.config, job.table),
         table=job.table,
@@ -166,9 +169,9 @@ def plan_write(config: LakeConfig, given: "tuple[Mapping[str, str], StructType, 
         values=values_of(schema),
         where=job.where,
         outside=job.outside,
-        sign=sign,
+        marker=marker,
     )
-    return pickle.dumps((planned, sign)), pickle.dumps(task)
+    return pickle.dumps((planned, marker)), pickle.dumps(task)
 
 
 def _request(options: Mapping[str, str], overwrite: bool) -> WriteRequest:
@@ -176,7 +179,8 @@ def _request(options: Mapping[str, str], overwrite: bool) -> WriteRequest:
     where = options.get("where")
     if where is not None and not overwrite:
         raise ConfigError(
-            "The option `where` says what is replaced, and Spark's mode is `append`.", remedy='.mode("overwrite")'
+            "The option `where` selects the rows to replace, but Spark's mode is `append`.",
+            remedy='Use `.mode("overwrite")`.',
         )
     return WriteRequest(
         table=table_name(options["table"]),
@@ -193,19 +197,19 @@ def _request(options: Mapping[str, str], overwrite: bool) -> WriteRequest:
 def finish_write(given: "tuple[bytes, StructType, Sequence[bytes]]") -> None:
     """Commit the files that tasks wrote, exactly once."""
     packed, schema, results = given
-    planned, sign = pickle.loads(packed)  # noqa: S301 - our own, from `plan_write`
-    if sign is not None:
-        remove_sign(sign)
-    found = [unpack(one) for one in results]
-    failed = next((task_result.error for task_result in found if task_result.error), None)
+    planned, marker = pickle.loads(packed)  # noqa: S301 - our own, from `plan_write`
+    if marker is not None:
+        remove_marker(marker)
+    task_results: list[TaskResult] = [unpacked(result) for result in results]
+    failed = next((task_result.error for task_result in task_results if task_result.error), None)
     if failed is not None:
         planned.abandon()
         raise failed
-    if outside := sum(task_result.outside for task_result in found):
+    if outside := sum(task_result.outside for task_result in task_results):
         planned.abandon()
-        example = next(task_result.example for task_result in found if task_result.outside)
+        example = next(task_result.example for task_result in task_results if task_result.outside)
         raise rows_outside(planned.plan.target, planned.request.where or "", outside, example)
-    files = [file for task_result in found for file in task_result.files]
+    files = [file for task_result in task_results for file in task_result.files]
     result = planned.finish(_TaskFiles(schema, files))
     # Unsuccessful or concurrent attempts may have left files behind.
     planned.remove_leftovers()
@@ -215,9 +219,9 @@ def finish_write(given: "tuple[bytes, StructType, Sequence[bytes]]") -> None:
 def abandon_write(given: tuple[bytes, bool]) -> None:
     """Clean up after a failed job; if it reached the commit, the commit has cleaned up, or must not."""
     packed, all_written = given
-    planned, sign = pickle.loads(packed)  # noqa: S301 - our own, from `plan_write`
-    if sign is not None:
-        remove_sign(sign)
+    planned, marker = pickle.loads(packed)  # noqa: S301 - our own, from `plan_write`
+    if marker is not None:
+        remove_marker(marker)
     if not all_written:
         planned.abandon()
 
@@ -233,4 +237,4 @@ def write_partition(given: tuple[bytes | None, Iterator[Any]]) -> list[bytes]:
             pass
         return []
     task: WriteTask = pickle.loads(packed)  # noqa: S301 - our own, from `plan_write`
-    return [bytes(one) for batch in write(task, batches) for one in batch.column(0).to_pylist()]
+    return [bytes(result) for batch in write(task, batches) for result in batch.column(0).to_pylist()]

@@ -3,8 +3,6 @@
 Each task returns counts and paths; the driver never receives positions.
 """
 
-import pickle
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 from uuid import uuid4
@@ -12,21 +10,11 @@ from uuid import uuid4
 from ducklake_orch.catalog.metadata import TableDef
 from ducklake_orch.catalog.writing import Loss, write_delete_files
 from ducklake_orch.engine.quoting import literal
-from ducklake_orch.spark.read_task import Piece, ReadJob, places_sql, stored_in, unless_gone
+from ducklake_orch.spark.read_task import Piece, ReadJob, positions_sql, stored_in, translated_missing_file
 from ducklake_orch.spark.task_engine import EngineSpec, open_engine
+from ducklake_orch.spark.task_values import result_row, task_numbers, unpacked
 
-RESULT = "result"
 _FOUND = "__ducklake_orch_found"
-
-
-def packed(value: Any) -> bytes:
-    """Return a value, serialized."""
-    return zlib.compress(pickle.dumps(value), 1)
-
-
-def unpacked(value: bytes) -> Any:
-    """Return a value that the driver or a task has packed."""
-    return pickle.loads(zlib.decompress(value))  # noqa: S301 - our own
 
 
 def find_rows(
@@ -41,35 +29,29 @@ def find_rows(
         prefix: The prefix of the paths of the position files.
         numbers: Batches with the numbers of this task's pieces.
     """
-    for number in (one for batch in numbers for one in batch.column(0).to_pylist()):
+    for number in task_numbers(numbers):
         piece: Piece = unpacked(pieces[number])
-        hits = {}
+        matches = {}
         with open_engine(spec) as con:
             for file in piece.files:
                 where = f"table `{job.table}` at snapshot {job.snapshot}"
-                with unless_gone(spec, where, file.path, job.remedy):
-                    gone = piece.inlined_deletes.get(file.data_file_id, ())
-                    query = places_sql(job, file, stored_in(con, job, file), gone)
+                with translated_missing_file(spec, where, file.path, job.remedy):
+                    deleted = piece.inlined_deletes.get(file.data_file_id, ())
+                    query = positions_sql(job, file, stored_in(con, job, file), deleted)
                     con.execute(f"CREATE OR REPLACE TEMP TABLE {_FOUND} AS {query}")
                 ((count,),) = con.execute(f"SELECT count(*) FROM {_FOUND}").fetchall()
                 if count:
                     path = f"{prefix}{uuid4()}.parquet"
                     con.execute(f"COPY (FROM {_FOUND} ORDER BY pos) TO {literal(path)} (FORMAT parquet)")
-                    hits[file.data_file_id] = (path, count)
-        yield _row(hits)
+                    matches[file.data_file_id] = (path, count)
+        yield result_row(matches)
 
 
 def write_deletes(
     spec: EngineSpec, table: TableDef, write_id: str, parts: Sequence[bytes], numbers: Iterator[Any]
 ) -> Iterator[Any]:
     """Write a delete file for each data file of this task's parts; yield them as they are to be committed."""
-    for number in (one for batch in numbers for one in batch.column(0).to_pylist()):
+    for number in task_numbers(numbers):
         losses: list[Loss] = unpacked(parts[number])
         with open_engine(spec) as con:
-            yield _row(write_delete_files(con, table, write_id, losses))
-
-
-def _row(value: Any) -> Any:
-    import pyarrow as pa
-
-    return pa.RecordBatch.from_arrays([pa.array([packed(value)], pa.binary())], [RESULT])
+            yield result_row(write_delete_files(con, table, write_id, losses))

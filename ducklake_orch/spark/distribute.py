@@ -29,8 +29,8 @@ def distributed(frame: Any, table: TableDef, distribution: str) -> Any:
     """
     keys = partition_keys(table)
     if distribution == "auto":
-        distribution, why = _decide(frame, keys)
-        log.info("writing `%s`: distribution `%s`, for %s", table, distribution, why)
+        distribution, reason = _decide(frame, keys)
+        log.info("writing `%s`: distribution `%s`, because %s", table, distribution, reason)
     groups = [_group(frame, key) for key in keys]
     if distribution == "range" and (order := groups + _sort_columns(frame, table)):
         return frame.repartitionByRange(*order)
@@ -45,13 +45,13 @@ def distributed(frame: Any, table: TableDef, distribution: str) -> Any:
 
 def _decide(frame: Any, keys: list[PartitionKey]) -> tuple[str, str]:
     if not keys:
-        return "none", "a table without partitions"
+        return "none", "the table has no partitions"
     if any(_is_costly(key) for key in keys):
-        return "none", "buckets of what only DuckDB can hash"
+        return "none", "only DuckDB can hash the column of its buckets"
     tasks = _tasks(frame)
     if tasks is not None and tasks <= _FEW_TASKS:
-        return "none", f"{tasks} tasks"
-    return "hash", f"{tasks or 'an unknown number of'} tasks"
+        return "none", f"there are {tasks} tasks"
+    return "hash", f"there are {tasks} tasks" if tasks else "the number of tasks is unknown"
 
 
 def _tasks(frame: Any) -> int | None:
@@ -78,13 +78,13 @@ def _sort_columns(frame: Any, table: TableDef) -> list[Any]:
 
     simple = [field.name for field in frame.schema if field.dataType.typeName() in _SORTED_ALIKE]
     named = {folded(text): name for name in simple for text in (name, identifier(name))}
-    found = []
+    columns = []
     for key in table.sort:
         if (name := named.get(folded(key.expression))) is None:
             break
         column = functions.col(name_sql(name))
-        found.append(getattr(column, f"{key.direction}_{key.nulls}".lower())())
-    return found
+        columns.append(getattr(column, f"{key.direction}_{key.nulls}".lower())())
+    return columns
 
 
 def _group(frame: Any, key: PartitionKey) -> Any:

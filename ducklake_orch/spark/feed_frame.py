@@ -20,12 +20,14 @@ from ducklake_orch.catalog.parquet import (
     short,
 )
 from ducklake_orch.catalog.scan import snapshot_of
-from ducklake_orch.spark.feed_task import FeedJob, packed
+from ducklake_orch.spark.feed_task import FeedJob
 from ducklake_orch.spark.native_reader import RETENTION
-from ducklake_orch.spark.read_frame import commented, numbers, refuse_secret_of_here, together
-from ducklake_orch.spark.ship_code import carried
+from ducklake_orch.spark.read_frame import grouped_for_tasks, numbered_pieces, with_comments
+from ducklake_orch.spark.ship_code import ship_function
 from ducklake_orch.spark.spark_quoting import name_sql
+from ducklake_orch.spark.storage_access import refuse_local_secret
 from ducklake_orch.spark.task_engine import engine_spec
+from ducklake_orch.spark.task_values import packed
 from ducklake_orch.spark.types import exported, spark_schema
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ def changes_frame(lake: "LakeHandle", spark: "SparkSession", request: FeedReques
     # The commits are few bytes compared with their rows, however many there are.
     joined = "SELECT /*+ BROADCAST(s) */ {0} FROM {{changes}} c JOIN {{commits}} s ON s.snapshot_id = c.snapshot"
     frame = spark.sql(joined.format(", ".join(columns)), changes=changes, commits=commits)
-    return commented(frame, schema)
+    return with_comments(frame, schema)
 
 
 def _event_schema(schema: "StructType", plan: FeedPlan) -> "StructType":
@@ -66,7 +68,7 @@ def _event_schema(schema: "StructType", plan: FeedPlan) -> "StructType":
     own = [("came", types.BooleanType()), ("snapshot", types.LongType()), ("row_id", types.LongType())]
     fields = [types.StructField(name, kind) for name, kind in [*own, ("same", types.StringType())]]
     pairs = zip(plan.span.columns, schema, strict=True)
-    return types.StructType([*fields, *(types.StructField(short(one), field.dataType) for one, field in pairs)])
+    return types.StructType([*fields, *(types.StructField(short(column), field.dataType) for column, field in pairs)])
 
 
 def _inlined(metadata: Metadata, plan: FeedPlan) -> pa.Table | None:
@@ -83,14 +85,14 @@ def _events(
 ) -> "DataFrame":
     frames = []
     if plan.files:
-        refuse_secret_of_here(config)
+        refuse_local_secret(config)
         encrypted = {file.file.schema_version for file in plan.files if file.file.encryption_key}
         schemas = {version: columns for version, columns in plan.schemas.items() if version in encrypted}
         job = FeedJob(str(plan.range.table), plan.span, plan.mappings, schemas, RETENTION)
-        pieces = [packed(some) for some in together(plan.files, lambda life: life.file)]
-        read = carried("ducklake_orch.spark.feed_task:read_events", engine_spec(config), job, pieces)
+        pieces = [packed(lives) for lives in grouped_for_tasks(plan.files, lambda life: life.file)]
+        read = ship_function("ducklake_orch.spark.feed_task:read_events", engine_spec(config), job, pieces)
         size = sum(file.file.file_size for file in plan.files)
-        frames.append(numbers(spark, len(pieces), size).mapInArrow(read, schema))
+        frames.append(numbered_pieces(spark, len(pieces), size).mapInArrow(read, schema))
     if inlined is not None or not frames:
         frames.append(spark.createDataFrame([] if inlined is None else inlined, schema))
-    return reduce(lambda one, other: one.unionAll(other), frames)
+    return reduce(lambda left, right: left.unionAll(right), frames)

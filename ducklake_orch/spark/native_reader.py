@@ -30,9 +30,9 @@ _OPTIONS = {
     "datetimeRebaseMode": "CORRECTED",
     "int96RebaseMode": "CORRECTED",
 }
-_PLACE, _BLOCK, _BITS = (f"__ducklake_orch_{one}" for one in ("place", "block", "bits"))
+_ROW_NUMBER, _BLOCK, _BITS = (f"__ducklake_orch_{name}" for name in ("place", "block", "bits"))
 # Reserved column names: rows of a table with such a column cannot be identified.
-OWN_NAMES = {"_metadata", SNAPSHOT_ID, _PLACE, _BLOCK, _BITS}
+OWN_NAMES = {"_metadata", SNAPSHOT_ID, _ROW_NUMBER, _BLOCK, _BITS}
 FLOATS = ("float32", "float64")
 # Deletions are bits, one word for 64 rows. This many words in a block can be looked up, and planned, quickly.
 _WORDS = 8
@@ -43,8 +43,8 @@ _FEW_POSITIONS, _FEW_FILES = 100_000, 8
 # More blocks than this, of 130 bytes each, are not broadcast to every executor.
 _FEW_BLOCKS = 250_000
 RETENTION = (
-    "Read again: later snapshots do not need it. Files of a snapshot stay until it has expired and been cleaned up:"
-    " retention has to be longer than reading takes."
+    "Read again: later snapshots do not need this file. Clean-up deletes the files of expired snapshots, so snapshots"
+    " must be retained for longer than a read takes."
 )
 
 
@@ -75,7 +75,7 @@ class NativeScan:
                 partial = file.partial_max is not None and file.partial_max > self.plan.snapshot
                 deleted = bool(file.deletes or self.plan.inlined_deletes.get(file.data_file_id))
                 by_kind.setdefault((partial, deleted), []).append(file)
-            found += [self._frame(stored, some, *kind) for kind, some in by_kind.items()]
+            found += [self._frame(stored, group, *kind) for kind, group in by_kind.items()]
         return found
 
     def _frame(
@@ -87,22 +87,23 @@ class NativeScan:
         if partial:
             fields.append(StructField(SNAPSHOT_ID, LongType(), True))
         frame = self._read(StructType(fields), [file.path for file in files])
-        where_files_are = _addresses(frame) if deleted else None
+        addresses = _addresses(frame) if deleted else None
         if partial:
             frame = frame.where(f"{SNAPSHOT_ID} <= {self.plan.snapshot}")
         values = [f"{self._value(column)} AS {name_sql(column.column.name)}" for column in stored]
-        if where_files_are is not None:
+        if addresses is not None:
             highest = max(file.record_count for file in files)
-            numbering = numbered(self.spark, [where_files_are[file.path] for file in files], highest.bit_length())
-            values.append(f"{numbering.sql} ^ _metadata.row_index AS {_PLACE}")
+            numbering = numbered(self.spark, [addresses[file.path] for file in files], highest.bit_length())
+            values.append(f"{numbering.sql} ^ _metadata.row_index AS {_ROW_NUMBER}")
         frame = frame.selectExpr(*values)
         if self.where is not None:
             frame = frame.where(self.where)
-        if where_files_are is not None:
-            gone = self._gone(files, {path: numbering.numbers[one] for path, one in where_files_are.items()})
-            bit = f"getbit({_BITS}[CAST(({_PLACE} & {_ROWS - 1}) >> 6 AS INT)], CAST({_PLACE} & 63 AS INT))"
-            frame = frame.selectExpr("*", f"{_BLOCK_OF.format(_PLACE)} AS {_BLOCK}")
-            frame = frame.join(gone, _BLOCK, "left").where(f"{_BITS} IS NULL OR {bit} = 0")
+        if addresses is not None:
+            numbers = {path: numbering.numbers[address] for path, address in addresses.items()}
+            deletions = self._deletions(files, numbers)
+            bit = f"getbit({_BITS}[CAST(({_ROW_NUMBER} & {_ROWS - 1}) >> 6 AS INT)], CAST({_ROW_NUMBER} & 63 AS INT))"
+            frame = frame.selectExpr("*", f"{_BLOCK_OF.format(_ROW_NUMBER)} AS {_BLOCK}")
+            frame = frame.join(deletions, _BLOCK, "left").where(f"{_BITS} IS NULL OR {bit} = 0")
         return frame.selectExpr(*(name_sql(column.name) for column in self.plan.columns))
 
     def _read(self, schema: Any, paths: Iterable[str]) -> "DataFrame":
@@ -116,21 +117,24 @@ class NativeScan:
             if "PATH_NOT_FOUND" not in str(error):
                 raise
             failure = FileNotUsableError(
-                f"A file of table `{self.plan.table}` at snapshot {self.plan.snapshot} is gone: {str(error)[:500]}",
+                f"A file of table `{self.plan.table}` at snapshot {self.plan.snapshot} no longer exists:"
+                f" {str(error)[:500]}",
                 remedy=RETENTION,
             )
         raise failure
 
     # --- deletions -----------------------------------------------------------------------------------------------
 
-    def _gone(self, files: Sequence[DataFile], numbers: Mapping[str, int]) -> "DataFrame":
+    def _deletions(self, files: Sequence[DataFile], numbers: Mapping[str, int]) -> "DataFrame":
         """Return the deleted rows of files as bits, by blocks of rows; `numbers` are the files' numbers by path."""
         inlined = self.plan.inlined_deletes
-        places = [numbers[file.path] ^ position for file in files for position in inlined.get(file.data_file_id, ())]
+        row_numbers = [
+            numbers[file.path] ^ position for file in files for position in inlined.get(file.data_file_id, ())
+        ]
         frames = []
-        if places:
-            frames.append(self.spark.createDataFrame(pa.table({_PLACE: pa.array(places, pa.int64())})))
-        total = len(places)
+        if row_numbers:
+            frames.append(self.spark.createDataFrame(pa.table({_ROW_NUMBER: pa.array(row_numbers, pa.int64())})))
+        total = len(row_numbers)
         if any(file.deletes for file in files):
             frames.append(self._positions(files, numbers))
             total += sum(delete.delete_count for file in files for delete in file.deletes)
@@ -143,22 +147,24 @@ class NativeScan:
 
     def _positions(self, files: Sequence[DataFile], numbers: Mapping[str, int]) -> "DataFrame":
         pairs = [(file, delete) for file in files for delete in file.deletes]
-        later = any(one.later for _, one in pairs)
-        frame = self._read(f"pos BIGINT{f', {SNAPSHOT_ID} BIGINT' if later else ''}", [one.path for _, one in pairs])
+        later = any(delete.later for _, delete in pairs)
+        frame = self._read(
+            f"pos BIGINT{f', {SNAPSHOT_ID} BIGINT' if later else ''}", [delete.path for _, delete in pairs]
+        )
         addresses = _addresses(frame)
         table = pa.table(
             {
-                "deletes": [addresses[one.path] for _, one in pairs],
+                "deletes": [addresses[delete.path] for _, delete in pairs],
                 "number": pa.array([numbers[file.path] for file, _ in pairs], pa.int64()),
                 # Compared row by row only if some rows may have been deleted later.
-                "began": pa.array([one.begin_snapshot if one.later else None for _, one in pairs], pa.int64()),
+                "began": pa.array([delete.begin_snapshot if delete.later else None for _, delete in pairs], pa.int64()),
             }
         )
         targets = self.spark.createDataFrame(table).hint("broadcast")
         frame = frame.selectExpr("*", "_metadata.file_path AS deletes").join(targets, "deletes")
         if later:
             frame = frame.where(f"began IS NULL OR coalesce({SNAPSHOT_ID}, began) <= {self.plan.snapshot}")
-        return frame.selectExpr(f"number ^ pos AS {_PLACE}")
+        return frame.selectExpr(f"number ^ pos AS {_ROW_NUMBER}")
 
     # --- values --------------------------------------------------------------------------------------------------
 
@@ -166,13 +172,13 @@ class NativeScan:
         if stored.name is None:
             # A plain constant would make the column, or everything inside it, non-nullable.
             return f"IF(false, NULL, {self.defaults[stored.column.column_id]})"
-        return self._as_now(stored, f"{inside}.{name_sql(stored.name)}" if inside else name_sql(stored.name))
+        return self._converted(stored, f"{inside}.{name_sql(stored.name)}" if inside else name_sql(stored.name))
 
-    def _as_now(self, stored: StoredColumn, sql: str) -> str:
+    def _converted(self, stored: StoredColumn, sql: str) -> str:
         if stored.column.type in FLOATS:
             # `nanvl` returns the value unchanged; Spark pushes no condition below it.
             return f"nanvl({sql}, {sql})"
-        if _has_its_shape(stored) and not _has_floats(stored):
+        if _has_current_shape(stored) and not _has_floats(stored):
             return sql  # the reader itself converts to today's types
         each = f"e{stored.column.column_id}"
         match stored.column.type:
@@ -180,14 +186,14 @@ class NativeScan:
                 fields = [f"{self._value(child, sql)} AS {name_sql(child.column.name)}" for child in stored.children]
                 return f"IF({sql} IS NULL, NULL, struct({', '.join(fields)}))"
             case "list":
-                return f"transform({sql}, {each} -> {self._as_now(stored.children[0], each)})"
+                return f"transform({sql}, {each} -> {self._converted(stored.children[0], each)})"
             case "variant":
                 # DuckDB writes NULL as a null variant.
                 return f"IF(is_variant_null({sql}), NULL, {sql})"
             case _:
                 key, value = (
-                    self._as_now(one, f"{each}.{part}")
-                    for one, part in zip(stored.children, ("key", "value"), strict=True)
+                    self._converted(child, f"{each}.{part}")
+                    for child, part in zip(stored.children, ("key", "value"), strict=True)
                 )
                 entries = f"transform(map_entries({sql}), {each} -> struct({key} AS key, {value} AS value))"
                 return f"map_from_entries({entries})"
@@ -201,9 +207,9 @@ def missing_in(stored: StoredColumn) -> "Iterable[StoredColumn]":
         yield from missing_in(child)
 
 
-def _has_its_shape(stored: StoredColumn) -> bool:
+def _has_current_shape(stored: StoredColumn) -> bool:
     return stored.column.type != "variant" and all(
-        _has_its_shape(child)
+        _has_current_shape(child)
         and child.name is not None
         and (stored.column.type != "struct" or child.name == child.column.name)
         for child in stored.children
@@ -229,20 +235,20 @@ def _type_in_file(stored: StoredColumn) -> "DataType":
             key, value = map(_type_in_file, stored.children)
             return MapType(key, value, True)
         case "struct":
-            there = [child for child in stored.children if child.name is not None]
-            return StructType([StructField(str(column.name), _type_in_file(column), True) for column in there])
+            present = [child for child in stored.children if child.name is not None]
+            return StructType([StructField(str(column.name), _type_in_file(column), True) for column in present])
     return spark_type(stored.column)
 
 
-def _bits(places: "DataFrame") -> "DataFrame":
+def _bits(row_numbers: "DataFrame") -> "DataFrame":
     """Return row numbers as bits, in words of 64, with one row per block of rows."""
     from pyspark.sql.functions import expr
 
-    word, bit = f"({_PLACE} & {_ROWS - 1}) >> 6", f"shiftleft(1L, CAST({_PLACE} & 63 AS INT))"
+    word, bit = f"({_ROW_NUMBER} & {_ROWS - 1}) >> 6", f"shiftleft(1L, CAST({_ROW_NUMBER} & 63 AS INT))"
     # Computed from an aggregate, because a legacy setting drops the grouping expression.
-    block = expr(f"{_BLOCK_OF.format(f'min({_PLACE})')} AS {_BLOCK}")
+    block = expr(f"{_BLOCK_OF.format(f'min({_ROW_NUMBER})')} AS {_BLOCK}")
     words = [expr(f"bit_or(IF({word} = {n}, {bit}, 0L)) AS w{n}") for n in range(_WORDS)]
-    blocks = places.groupBy(expr(_BLOCK_OF.format(_PLACE))).agg(block, *words)
+    blocks = row_numbers.groupBy(expr(_BLOCK_OF.format(_ROW_NUMBER))).agg(block, *words)
     return blocks.selectExpr(_BLOCK, f"array({', '.join(f'w{n}' for n in range(_WORDS))}) AS {_BITS}")
 
 

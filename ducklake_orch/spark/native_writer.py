@@ -23,7 +23,7 @@ _SAME = {"boolean", "int8", "int16", "int32", "int64", "float32", "float64", "da
 _SAME |= {"varchar", "blob"}
 # DuckDB's codec names in Spark's terms; no jar of Spark has brotli.
 _CODECS = {"uncompressed": "none"} | {name: name for name in ("snappy", "zstd", "gzip", "lz4_raw")}
-_LITTLE = 16 * 1024 * 1024
+_FEW_BYTES = 16 * 1024 * 1024
 # At most this many rows pass through the driver, if the estimate of their bytes is small as well.
 _FEW_ROWS = 1000
 _FIELD_ID = "parquet.field.id"
@@ -56,33 +56,33 @@ def reason_against(frame: Any, columns: list[tuple[str, str]], job: Job) -> str 
     """
     table = job.table
     if not hasattr(frame, "_jdf"):
-        return "Spark Connect has no copy of a session"
+        return "Spark Connect cannot copy a session"
     if not is_local(frame.sparkSession) or "://" in table.folder:
         return "the executors may not reach the files by the same path"
     if not has_a_copy(frame):
-        return "it is observed, or another catalog is in use, which a copy of the session does not know"
+        return "it is observed, or its session uses another catalog: a copy of the session would ignore either"
     if job.few:
-        return "few rows may go into the catalog instead of a file"
+        return "the catalog may take few rows instead of a file"
     if job.where is not None:
         return "DuckDB has to check the rows"
-    if has_own_types(frame.schema):
+    if has_user_defined_types(frame.schema):
         return "the data have a user-defined type"
     return _against_layout(table) or _against_columns(table, columns)
 
 
-def is_little(frame: Any) -> bool:
+def expects_few_bytes(frame: Any) -> bool:
     """Whether Spark expects so few bytes that DuckDB, in running workers, finishes before Spark has started."""
-    return int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())) < _LITTLE
+    return int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())) < _FEW_BYTES
 
 
-def has_own_types(kind: Any) -> bool:
+def has_user_defined_types(kind: Any) -> bool:
     """Whether a type is user-defined or contains such a type."""
     parts = [getattr(kind, name, None) for name in ("elementType", "keyType", "valueType")]
     parts += [field.dataType for field in getattr(kind, "fields", ())]
-    return stored_type(kind) is not kind or any(has_own_types(part) for part in parts if part is not None)
+    return stored_type(kind) is not kind or any(has_user_defined_types(part) for part in parts if part is not None)
 
 
-def proves_few(frame: Any) -> bool:
+def proves_few_rows(frame: Any) -> bool:
     """Whether the plan proves that there are few rows: its upper bound is certain, its estimate of bytes is not.
 
     Spark estimates the output of `explode` or of a Python function to be as large as the input.
@@ -95,13 +95,13 @@ def _against_layout(table: TableDef) -> str | None:
     if table.partition:
         return "the table is partitioned"
     if table.sort and table.options.get("sort_on_insert") != "false":
-        return "the table is sorted by expressions of DuckDB's"
+        return "the table is sorted by DuckDB expressions"
     if set(table.options) & {"parquet_version", "parquet_row_group_size", "parquet_row_group_size_bytes"}:
         return "the table has options for its row groups"
     if "target_file_size" in table.options:
         return "the table has a target for the size of its files"
     if table.options.get("parquet_compression", "zstd") not in _CODECS:
-        return "of the table's compression"
+        return "Spark does not support the table's compression"
     return None
 
 
@@ -114,7 +114,7 @@ def _against_columns(table: TableDef, columns: list[tuple[str, str]]) -> str | N
         if not _same(column):
             return f"`{column.name}` is {duckdb_type(column)}"
         if not column.nullable:
-            return f"`{column.name}` takes no NULL"
+            return f"`{column.name}` is NOT NULL"
         if kind is not None and kind != duckdb_type(column):
             return f"`{column.name}` is {kind} in the data"
     return None
@@ -137,7 +137,7 @@ def write_natively(frame: Any, job: Job) -> list[NewFile]:
         # Hadoop takes the path as it is, without percent-encoding.
         _writer(frame, job.table).parquet(f"file://{folder}")
         if not folder.is_dir():
-            raise StorageError(f"Spark wrote its files somewhere else than {folder}.", remedy='Use `engine="duckdb"`.')
+            raise StorageError(f"Spark did not write its files to {folder}.", remedy='Use `engine="duckdb"`.')
         files = _described(job, folder)
         _remove_others(folder, {file.path for file in files})
         return files

@@ -17,17 +17,17 @@ from ducklake_orch.catalog.parquet import StoredColumn, refuse_vectors
 from ducklake_orch.catalog.scan import ScanPlan, Selection, plan_scan, snapshot_of
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
-from ducklake_orch.config.storages import BucketStorage
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.errors import ConfigError, UnsupportedStatementError
 from ducklake_orch.spark.condition_translation import translate
 from ducklake_orch.spark.native_reader import RETENTION, NativeScan, missing_in
 from ducklake_orch.spark.read_layout import Layouts, layouts
 from ducklake_orch.spark.read_task import Piece, ReadJob
-from ducklake_orch.spark.ship_code import carried
+from ducklake_orch.spark.ship_code import ship_function
 from ducklake_orch.spark.spark_quoting import initial_sql, name_sql
-from ducklake_orch.spark.storage_access import spark_prefixes
+from ducklake_orch.spark.storage_access import refuse_local_secret, spark_prefixes
 from ducklake_orch.spark.task_engine import engine_spec
+from ducklake_orch.spark.task_values import packed
 from ducklake_orch.spark.types import exported, native, spark_schema
 
 if TYPE_CHECKING:
@@ -90,10 +90,10 @@ def read_table(lake: "LakeHandle", spark: "SparkSession", selection: Selection, 
         frames.append(_with_duckdb(spark, lake.config, planned.plan, [file for file, _ in others], schema))
     if planned.inlined is not None or not frames:
         frames.append(spark.createDataFrame([] if planned.inlined is None else planned.inlined, schema))
-    return commented(reduce(lambda one, other: one.unionAll(other), frames), schema)
+    return with_comments(reduce(lambda left, right: left.unionAll(right), frames), schema)
 
 
-def commented(frame: "DataFrame", schema: "StructType") -> "DataFrame":
+def with_comments(frame: "DataFrame", schema: "StructType") -> "DataFrame":
     """Return the DataFrame with the table's column comments, which scans and unions drop."""
     from pyspark.sql.functions import col
 
@@ -101,7 +101,7 @@ def commented(frame: "DataFrame", schema: "StructType") -> "DataFrame":
         return frame
     quoted = [(field, col(name_sql(field.name))) for field in schema]
     return frame.select(
-        *(one.alias(field.name, metadata=field.metadata) if field.metadata else one for field, one in quoted)
+        *(value.alias(field.name, metadata=field.metadata) if field.metadata else value for field, value in quoted)
     )
 
 
@@ -117,8 +117,8 @@ def _plan(lake: "LakeHandle", selection: Selection, engine: str) -> _Planned:
         at = snapshot_of(session, metadata)
         if metadata.has_view(*name, at):
             raise UnsupportedStatementError(
-                f"`{name}` is a view, whose query is DuckDB's to run.",
-                remedy="Read it without `spark`, and make a DataFrame of that: `spark.createDataFrame(lake.read(…))`.",
+                f"`{name}` is a view, whose query only DuckDB can run.",
+                remedy="Read it without `spark`, and convert the result: `spark.createDataFrame(lake.read(…))`.",
             )
         plan = plan_scan(metadata, metadata.table(name, at), at, columns=selection.columns, where=selection.where)
         spark_schema(iter(plan.columns))  # raises here if Spark cannot hold a type
@@ -133,12 +133,12 @@ def _plan(lake: "LakeHandle", selection: Selection, engine: str) -> _Planned:
 def _reason_against(config: LakeConfig, plan: ScanPlan, where: str | None, engine: str) -> str | None:
     """Return why Spark's own reader cannot read a table; None if it can."""
     if engine == "duckdb":
-        return "that is wanted"
+        return '`engine="duckdb"` is set'
     if unread := [column.name for column in plan.needed if not native(column)]:
         return f"Spark does not read the type of `{unread[0]}` from Parquet"
     collated = any(name.lower() == "default_collation" for name in config.settings)
     if plan.where is not None and (where is None or collated):
-        return "in Spark, the condition might mean something else"
+        return "the condition may mean something else in Spark"
     return None
 
 
@@ -150,16 +150,16 @@ def _with_defaults(metadata: Metadata, found: Layouts) -> tuple[Layouts, dict[in
         for top in stored
         for column in missing_in(top)
     }
-    defaults = {key: sql for key, one in missing.items() if (sql := initial_sql(metadata.con, one)) is not None}
+    defaults = {key: sql for key, column in missing.items() if (sql := initial_sql(metadata.con, column)) is not None}
     readable, others = {}, list(found.others)
     for stored, files in found.readable.items():
-        unsaid = next(
+        unsupported = next(
             (column for top in stored for column in missing_in(top) if column.column.column_id not in defaults), None
         )
-        if unsaid is None:
+        if unsupported is None:
             readable[stored] = files
         else:
-            others += [(file, f"the default of `{unsaid.column.name}` has no form in Spark") for file in files]
+            others += [(file, f"the default of `{unsupported.column.name}` has no form in Spark") for file in files]
     return Layouts(readable, others), defaults
 
 
@@ -217,11 +217,11 @@ def _with_duckdb(
 ) -> "DataFrame":
     """Return the rows of files that DuckDB reads in tasks."""
     job, pieces = read_job(config, plan, files)
-    read = carried("ducklake_orch.spark.read_task:read_pieces", engine_spec(config), job, pieces)
-    return numbers(spark, len(pieces), sum(file.file_size for file in files)).mapInArrow(read, schema)
+    read = ship_function("ducklake_orch.spark.read_task:read_pieces", engine_spec(config), job, pieces)
+    return numbered_pieces(spark, len(pieces), sum(file.file_size for file in files)).mapInArrow(read, schema)
 
 
-def numbers(spark: "SparkSession", pieces: int, size: int) -> "DataFrame":
+def numbered_pieces(spark: "SparkSession", pieces: int, size: int) -> "DataFrame":
     """Return a DataFrame of piece numbers, one per task, whose estimated size is that of the pieces' files.
 
     Spark estimates the output of `mapInArrow` by its input, and a join broadcasts an input that seems small. A filter
@@ -233,14 +233,14 @@ def numbers(spark: "SparkSession", pieces: int, size: int) -> "DataFrame":
         pieces: The number of pieces.
         size: The bytes of their files.
     """
-    each = max(size // (pieces * _BYTES_PER_ROW), 1)
-    rows = spark.range(0, pieces * each, 1, pieces).where(f"id % {each}L = 0")
-    return rows.selectExpr(f"id DIV {each}L AS id", *(f"X'' AS wide{n}" for n in range(_WIDE)))
+    rows_per_piece = max(size // (pieces * _BYTES_PER_ROW), 1)
+    rows = spark.range(0, pieces * rows_per_piece, 1, pieces).where(f"id % {rows_per_piece}L = 0")
+    return rows.selectExpr(f"id DIV {rows_per_piece}L AS id", *(f"X'' AS wide{n}" for n in range(_WIDE)))
 
 
 def read_job(config: LakeConfig, plan: ScanPlan, files: Sequence[DataFile]) -> tuple[ReadJob, list[bytes]]:
     """Return the job for tasks that read files with DuckDB, and the pieces, one per task."""
-    refuse_secret_of_here(config)
+    refuse_local_secret(config)
     job = ReadJob(
         table=str(plan.table),
         snapshot=plan.snapshot,
@@ -252,32 +252,23 @@ def read_job(config: LakeConfig, plan: ScanPlan, files: Sequence[DataFile]) -> t
         remedy=RETENTION,
     )
     job.select  # noqa: B018 - raises here if DuckDB cannot return a type
-    return job, [_piece(plan, some).packed() for some in together(files, lambda file: file)]
-
-
-def refuse_secret_of_here(config: LakeConfig) -> None:
-    """Refuse a storage whose secret exists only in this process."""
-    if isinstance(config.storage, BucketStorage) and config.storage.secret_name:
-        raise UnsupportedStatementError(
-            f"The secret `{config.storage.secret_name}` is in this process; the engines of Spark's tasks lack it.",
-            remedy="Give the storage its credentials, or `provider` = `credential_chain`.",
-        )
+    return job, [packed(_piece(plan, group)) for group in grouped_for_tasks(files, lambda file: file)]
 
 
 def _piece(plan: ScanPlan, files: Sequence[DataFile]) -> Piece:
     wanted = {file.data_file_id for file in files}
-    return Piece(tuple(files), {key: some for key, some in plan.inlined_deletes.items() if key in wanted})
+    return Piece(tuple(files), {key: positions for key, positions in plan.inlined_deletes.items() if key in wanted})
 
 
-def together(files: Sequence[Read], file_of: Callable[[Read], DataFile]) -> Iterator[list[Read]]:
+def grouped_for_tasks(files: Sequence[Read], file_of: Callable[[Read], DataFile]) -> Iterator[list[Read]]:
     """Group files into lists that one task each reads."""
-    some: list[Read] = []
+    group: list[Read] = []
     size = 0
     for file in files:
         size += max(file_of(file).file_size, _BYTES_PER_FILE)
-        some.append(file)
+        group.append(file)
         if size >= _BYTES_TOGETHER:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some
+            yield group
+            group, size = [], 0
+    if group:
+        yield group

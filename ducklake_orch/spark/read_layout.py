@@ -30,7 +30,7 @@ _NARROWER = {
     "UINTEGER": {*_UNSIGNED[:2]},
     "DOUBLE": {"FLOAT"},
 }
-_OF_THE_CALENDAR = {"date", "timestamp", "timestamp_us", "timestamp_ms", "timestamp_s", "timestamptz"}
+_CALENDAR_TYPES = {"date", "timestamp", "timestamp_us", "timestamp_ms", "timestamp_s", "timestamptz"}
 # Spark's marks in files that it wrote in the calendar of before 1582; Spark, too, compares its versions as texts.
 _OLD_CALENDAR = """
     decode(key) IN ('org.apache.spark.legacyDateTime', 'org.apache.spark.legacyINT96')
@@ -52,23 +52,23 @@ class Layouts:
 
 def layouts(metadata: Metadata, plan: ScanPlan) -> Layouts:
     """Group the files of a plan by how they store its columns; read footers only where the history leaves doubt."""
-    past = _Past(metadata, plan)
+    history = _ColumnHistory(metadata, plan)
     readable: dict[tuple[StoredColumn, ...], list[DataFile]] = defaultdict(list)
     times = Counter(file.path for file in plan.files)
     others = [(file, reason) for file in plan.files if (reason := _hidden(file, times[file.path]))]
     hidden = {file.data_file_id for file, _ in others}
     seen = [file for file in plan.files if file.data_file_id not in hidden]
-    footers = _footers(metadata, plan, [file.path for file in seen if past.is_doubtful(file)])
-    old = _of_the_old_calendar(metadata, plan, seen)
+    footers = _footers(metadata, plan, [file.path for file in seen if history.is_doubtful(file)])
+    old = _in_old_calendar(metadata, plan, seen)
     for file in seen:
         names = None if file.mapping_id is None else plan.mappings[file.mapping_id]
         found = footers.get(file.path)
-        stored = stored_columns(plan.needed, past.columns(file) if found is None else found, names, file.path)
-        reason = next((why for column in stored if (why := _unread(column, mapped=names is not None))), None)
+        stored = stored_columns(plan.needed, history.columns(file) if found is None else found, names, file.path)
+        reason = next((why for column in stored if (why := _reason_against(column, mapped=names is not None))), None)
         if file.path in old:
-            reason = "Spark wrote it in the calendar of before 1582, and would read other dates"
+            reason = "Spark wrote it in the calendar used before 1582, and would read different dates"
         if file.deletes or file.inlined_deletes or file.partial_max is not None:
-            reason = reason or _in_the_way(stored)
+            reason = reason or _reserved_name(stored)
         if reason is None:
             readable[stored].append(file)
         else:
@@ -88,11 +88,11 @@ def _footers(metadata: Metadata, plan: ScanPlan, paths: Sequence[str]) -> dict[s
     raise failure
 
 
-def _of_the_old_calendar(metadata: Metadata, plan: ScanPlan, files: Sequence[DataFile]) -> set[str]:
+def _in_old_calendar(metadata: Metadata, plan: ScanPlan, files: Sequence[DataFile]) -> set[str]:
     """Return the added files that Spark, whatever its settings, would read in another calendar than DuckDB."""
     mapped = [literal(exactly(file.path)) for file in files if file.mapping_id is not None]
     kinds = {leaf.type for column in plan.needed for leaf in column.leaves()}
-    if not mapped or kinds.isdisjoint(_OF_THE_CALENDAR):
+    if not mapped or kinds.isdisjoint(_CALENDAR_TYPES):
         return set()
     found = f"SELECT file_name FROM parquet_kv_metadata([{', '.join(mapped)}]) WHERE {_OLD_CALENDAR}"
     return {str(row[0]) for row in metadata.con.execute(found).fetchall()}
@@ -105,42 +105,42 @@ def _hidden(file: DataFile, times: int) -> str | None:
     if times > 1:
         return "it is in the table more than once"
     if "://" not in file.path and (os.path.normpath(file.path) != file.path or not file.path.startswith("/")):
-        return "Spark writes its path in another way"
+        return "Spark normalizes its path"
     name = file.path.rpartition("/")[2]
     if name.startswith(("_", ".")) or name.endswith("._COPYING_"):
-        return "Spark takes files with such names for hidden ones"
+        return "Spark ignores files with such names as hidden"
     return None
 
 
-def _in_the_way(stored: Sequence[StoredColumn]) -> str | None:
+def _reserved_name(stored: Sequence[StoredColumn]) -> str | None:
     """Return why Spark cannot tell the position of a file's rows."""
     names = (name for column in stored for name in (column.name, column.column.name))
     taken = next((name for name in names if name is not None and name.lower() in OWN_NAMES), None)
-    return f"a column is called `{taken}`, and its rows have to be told apart" if taken else None
+    return f"it has a column `{taken}`, the name of a column that Spark needs to identify its rows" if taken else None
 
 
-def _unread(stored: StoredColumn, *, mapped: bool) -> str | None:
+def _reason_against(stored: StoredColumn, *, mapped: bool) -> str | None:
     """Return why Spark would not read a column correctly."""
     column, name = stored.column, f"`{stored.column.name}`"
     if stored.in_path:
-        return f"the values of {name} stand in its path"
+        return f"the values of {name} are in its path"
     if stored.name is None:
         return None
     if column.type == "struct" and all(child.name is None for child in stored.children):
-        return f"it has no field of the struct {name}, so that nothing says where that is NULL"
+        return f"it has no field of the struct {name}, so it is unknown which values are NULL"
     if mapped and column.type in ("list", "map"):
-        return f"lists and maps such as {name} may be laid out in older ways in files of others"
+        return f"files of other writers may store lists and maps such as {name} in an older layout"
     if column.children:
-        return next((why for child in stored.children if (why := _unread(child, mapped=mapped))), None)
+        return next((why for child in stored.children if (why := _reason_against(child, mapped=mapped))), None)
     if column.type == "variant" and stored.type == "STRUCT":
         return None
-    now = duckdb_type(column)
-    if stored.type == now or stored.type in _NARROWER.get(now, ()):
+    current = duckdb_type(column)
+    if stored.type == current or stored.type in _NARROWER.get(current, ()):
         return None
-    return f"{name} is {stored.type} there, and {now} now"
+    return f"{name} is {stored.type} in the file and {current} in the table"
 
 
-class _Past:
+class _ColumnHistory:
     """What a table's column history tells about its files.
 
     Args:
@@ -190,7 +190,7 @@ class _Past:
     @cached_property
     def _ambiguous(self) -> bool:
         """Whether some file stores, or may store, a column under another name or type than today's."""
-        return any(self._changed(column_def) for column in self._plan.needed for column_def in _everything(column))
+        return any(self._changed(column_def) for column in self._plan.needed for column_def in _with_children(column))
 
     def _changed(self, column: ColumnDef) -> bool:
         own, parent = column.column_id, self._parents[column.column_id]
@@ -199,13 +199,13 @@ class _Past:
         if column.type == "struct":
             # If no field is as old as the struct, a file may lack all its fields.
             return all(self._began[child.column_id] > self._began[own] for child in column.children)
-        now = duckdb_type(column)
-        return any(one != now and one not in _NARROWER.get(now, ()) for one in self._types[own])
+        current = duckdb_type(column)
+        return any(kind != current and kind not in _NARROWER.get(current, ()) for kind in self._types[own])
 
     @cached_property
     def _with_default(self) -> list[ColumnDef]:
         """The columns whose value in older files is a default other than NULL."""
-        inside = [column_def for column in self._plan.needed for column_def in _everything(column)]
+        inside = [column_def for column in self._plan.needed for column_def in _with_children(column)]
         return [column for column in inside if column.initial_default is not None]
 
     @cached_property
@@ -220,10 +220,10 @@ class _Past:
         return {(int(file), int(column)) for file, column in rows}
 
 
-def _everything(column: ColumnDef) -> Iterator[ColumnDef]:
+def _with_children(column: ColumnDef) -> Iterator[ColumnDef]:
     yield column
     for child in column.children:
-        yield from _everything(child)
+        yield from _with_children(child)
 
 
 def _without(columns: Sequence[ColumnDef], absent: frozenset[int]) -> tuple[ColumnDef, ...]:

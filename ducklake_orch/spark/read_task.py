@@ -1,8 +1,6 @@
 """Executor side of reads with DuckDB: yields the live rows of files as Arrow batches."""
 
-import pickle
 import re
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,10 +21,11 @@ from ducklake_orch.catalog.parquet import (
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.errors import FileNotUsableError
 from ducklake_orch.spark.task_engine import EngineSpec, open_engine
+from ducklake_orch.spark.task_values import task_numbers, unpacked
 from ducklake_orch.spark.types import exported
 
 ROWS_AT_ONCE = 16_384
-_GONE = re.compile(r"No files found|Cannot open file|No such file|HTTP\D{0,40}404|BlobNotFound|NoSuchKey")
+_MISSING = re.compile(r"No files found|Cannot open file|No such file|HTTP\D{0,40}404|BlobNotFound|NoSuchKey")
 
 
 @dataclass(frozen=True)
@@ -78,10 +77,6 @@ class Piece:
     files: tuple[DataFile, ...]
     inlined_deletes: Mapping[int, tuple[int, ...]]
 
-    def packed(self) -> bytes:
-        """Return the piece, serialized."""
-        return zlib.compress(pickle.dumps(self), 1)
-
 
 def read_pieces(spec: EngineSpec, job: ReadJob, pieces: Sequence[bytes], numbers: Iterator[Any]) -> Iterator[Any]:
     """Yield the rows of this task's pieces.
@@ -92,20 +87,19 @@ def read_pieces(spec: EngineSpec, job: ReadJob, pieces: Sequence[bytes], numbers
         pieces: All pieces.
         numbers: Batches with the numbers of this task's pieces.
     """
-    for batch in numbers:
-        for number in batch.column(0).to_pylist():
-            piece: Piece = pickle.loads(zlib.decompress(pieces[number]))  # noqa: S301 - our own, from the driver
-            with open_engine(spec) as con:
-                for file in piece.files:
-                    where = f"table `{job.table}` at snapshot {job.snapshot}"
-                    with unless_gone(spec, where, file.path, job.remedy):
-                        gone = piece.inlined_deletes.get(file.data_file_id, ())
-                        sql = _rows_sql(job, file, stored_in(con, job, file), gone)
-                        yield from con.execute(sql).to_arrow_reader(ROWS_AT_ONCE)
+    for number in task_numbers(numbers):
+        piece: Piece = unpacked(pieces[number])
+        with open_engine(spec) as con:
+            for file in piece.files:
+                where = f"table `{job.table}` at snapshot {job.snapshot}"
+                with translated_missing_file(spec, where, file.path, job.remedy):
+                    deleted = piece.inlined_deletes.get(file.data_file_id, ())
+                    sql = _rows_sql(job, file, stored_in(con, job, file), deleted)
+                    yield from con.execute(sql).to_arrow_reader(ROWS_AT_ONCE)
 
 
 @contextmanager
-def unless_gone(spec: EngineSpec, where: str, path: str, remedy: str) -> Iterator[None]:
+def translated_missing_file(spec: EngineSpec, where: str, path: str, remedy: str) -> Iterator[None]:
     """Raise a ducklake-orch error if a file that a block reads does not exist any more.
 
     Raises:
@@ -114,9 +108,9 @@ def unless_gone(spec: EngineSpec, where: str, path: str, remedy: str) -> Iterato
     try:
         yield
     except duckdb.IOException as error:
-        if not _GONE.search(str(error)):
+        if not _MISSING.search(str(error)):
             raise
-        failure = FileNotUsableError(f"{path} of {where} is gone: {spec.scrubber(str(error))}", remedy=remedy)
+        failure = FileNotUsableError(f"{path} of {where} no longer exists: {spec.scrubber(str(error))}", remedy=remedy)
         raise failure from None
 
 
@@ -128,12 +122,12 @@ def stored_in(con: duckdb.DuckDBPyConnection, job: ReadJob, file: DataFile) -> t
     return found
 
 
-def _rows_sql(job: ReadJob, file: DataFile, found: tuple[FileColumn, ...], gone: Sequence[int]) -> str:
-    rows = rows_sql(file, found, job.stored(file, found), job.snapshot, gone)
+def _rows_sql(job: ReadJob, file: DataFile, found: tuple[FileColumn, ...], deleted: Sequence[int]) -> str:
+    rows = rows_sql(file, found, job.stored(file, found), job.snapshot, deleted)
     return f"SELECT {job.select} FROM ({rows}){job.condition}"
 
 
-def places_sql(job: ReadJob, file: DataFile, found: tuple[FileColumn, ...], gone: Sequence[int]) -> str:
+def positions_sql(job: ReadJob, file: DataFile, found: tuple[FileColumn, ...], deleted: Sequence[int]) -> str:
     """Return the query for the positions of a file's matching rows."""
-    rows = placed_rows_sql(file, found, job.stored(file, found), job.snapshot, gone)
+    rows = placed_rows_sql(file, found, job.stored(file, found), job.snapshot, deleted)
     return f"SELECT {position_name(job.needed)} AS pos FROM ({rows}){job.condition}"

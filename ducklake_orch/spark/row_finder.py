@@ -15,16 +15,16 @@ from ducklake_orch.catalog.writing import Loss, staged_table, write_delete_files
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.stored_files import remove_written
 from ducklake_orch.errors import ConfigError
-from ducklake_orch.spark.delete_task import RESULT, packed, unpacked
-from ducklake_orch.spark.read_frame import read_job, together
-from ducklake_orch.spark.ship_code import carried
-from ducklake_orch.spark.spark_errors import in_our_words
-from ducklake_orch.spark.storage_access import are_reached
-from ducklake_orch.spark.task_cleanup import swept_if_it_fails, wait_for_others
+from ducklake_orch.spark.read_frame import grouped_for_tasks, read_job
+from ducklake_orch.spark.ship_code import ship_function
+from ducklake_orch.spark.spark_errors import translated_errors
+from ducklake_orch.spark.storage_access import is_reachable
+from ducklake_orch.spark.task_cleanup import cleaned_up_on_failure, wait_for_tasks
 from ducklake_orch.spark.task_engine import engine_spec
+from ducklake_orch.spark.task_values import RESULT_SCHEMA, packed, unpacked
 
 # Below this size, DuckDB in this process finds the rows before a Spark job has started.
-MUCH = 1024 * 1024 * 1024
+MIN_BYTES_FOR_SPARK = 1024 * 1024 * 1024
 
 
 def finder_of(config: LakeConfig, spark: Any, engine: str) -> Finder:
@@ -36,7 +36,7 @@ def finder_of(config: LakeConfig, spark: Any, engine: str) -> Finder:
         engine: `duckdb`, `spark`, or `auto`, which chooses by the bytes to read.
     """
     if engine == "spark" and spark is None:
-        raise ConfigError('`engine="spark"` needs a session.', remedy="Give it as `spark`.")
+        raise ConfigError('`engine="spark"` needs a session.', remedy="Pass it as `spark`.")
     return DuckDBFinder() if spark is None or engine == "duckdb" else SparkFinder(config, spark, engine)
 
 
@@ -71,29 +71,29 @@ class SparkFinder:
         if "://" not in folder:
             os.makedirs(folder, exist_ok=True)
         spec, prefix = engine_spec(self._config), f"{folder}{plan.table.file_prefix(write_id)}-"
-        find = carried("ducklake_orch.spark.delete_task:find_rows", spec, job, pieces, prefix)
-        found = self._told(f"Looking for rows of `{plan.table}`", find, len(pieces), folder, write_id)
-        for one in found:
-            hits.add_stored({file_id: StoredHits(path, count) for file_id, (path, count) in one.items()})
+        find = ship_function("ducklake_orch.spark.delete_task:find_rows", spec, job, pieces, prefix)
+        found = self._run_tasks(f"Finding rows of `{plan.table}`", find, len(pieces), folder, write_id)
+        for matches in found:
+            hits.add_stored({file_id: StoredHits(path, count) for file_id, (path, count) in matches.items()})
 
     def write_deletes(
         self, con: duckdb.DuckDBPyConnection, table: TableDef, write_id: str, losses: Sequence[Loss], hits: Hits
     ) -> list[NewDeleteFile]:
         """Write the delete files of the positions that tasks have found, in tasks."""
-        there = [loss for loss in losses if hits.are_stored(loss.file)]
-        here = [loss for loss in losses if not hits.are_stored(loss.file)]
-        written = write_delete_files(con, table, write_id, here)
-        if there:
+        stored = [loss for loss in losses if hits.are_stored(loss.file)]
+        local = [loss for loss in losses if not hits.are_stored(loss.file)]
+        written = write_delete_files(con, table, write_id, local)
+        if stored:
             # Other attempts at the same task leave their own files. The id of this job follows the lake's mark in file
             # names.
             name = f"{table.file_prefix(write_id)}-{uuid4().hex}".removeprefix("ducklake-")
             unmarked = replace(table, lake_mark="")
-            parts = [packed(some) for some in together(there, lambda one: one.file)]
+            parts = [packed(group) for group in grouped_for_tasks(stored, lambda loss: loss.file)]
             spec = engine_spec(self._config)
-            work = carried("ducklake_orch.spark.delete_task:write_deletes", spec, unmarked, name, parts)
-            found = self._told(f"Writing deletions of `{table}`", work, len(parts), table.folder, name)
+            work = ship_function("ducklake_orch.spark.delete_task:write_deletes", spec, unmarked, name, parts)
+            found = self._run_tasks(f"Writing deletions of `{table}`", work, len(parts), table.folder, name)
             made = [file for part in found for file in part]
-            wait_for_others(self._spark, name)
+            wait_for_tasks(self._spark, name)
             remove_written(self._config, table.folder, name, {file.path for file in made})
             written += made
         by_file = {file.data_file.data_file_id: file for file in written}
@@ -106,13 +106,13 @@ class SparkFinder:
         self._staged.clear()
 
     def _is_worth(self, files: Sequence[DataFile]) -> bool:
-        return sum(file.file_size for file in files) >= MUCH and are_reached(self._config, self._spark)
+        return sum(file.file_size for file in files) >= MIN_BYTES_FOR_SPARK and is_reachable(self._config, self._spark)
 
-    def _told(self, doing: str, work: Any, tasks: int, folder: str, write_id: str) -> list[Any]:
+    def _run_tasks(self, doing: str, work: Any, tasks: int, folder: str, write_id: str) -> list[Any]:
         """Run a job and return the results of its tasks; if it fails, delete its files."""
         with (
-            in_our_words(self._config, f"{doing} in Spark"),
-            swept_if_it_fails(self._spark, write_id, lambda: remove_written(self._config, folder, write_id)),
+            translated_errors(self._config, f"{doing} in Spark"),
+            cleaned_up_on_failure(self._spark, write_id, lambda: remove_written(self._config, folder, write_id)),
         ):
-            rows = self._spark.range(0, tasks, 1, tasks).mapInArrow(work, f"{RESULT} binary").collect()
+            rows = self._spark.range(0, tasks, 1, tasks).mapInArrow(work, RESULT_SCHEMA).collect()
         return [unpacked(bytes(row[0])) for row in rows]

@@ -1,8 +1,6 @@
 """Executor side of row changes: runs the queries that the driver would otherwise run itself."""
 
 import os
-import pickle
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,13 +8,13 @@ from typing import Any
 
 import duckdb
 
-from ducklake_orch.catalog.metadata import NewFile, TableDef
+from ducklake_orch.catalog.metadata import TableDef
 from ducklake_orch.catalog.writing import write_files, write_known_rows
 from ducklake_orch.engine.quoting import identifier
-from ducklake_orch.errors import DuckLakeOrchError, TerminalError
+from ducklake_orch.errors import TerminalError
 from ducklake_orch.spark.task_engine import EngineSpec, open_engine
+from ducklake_orch.spark.task_values import result_row, task_numbers, unpacked
 
-RESULT = "result"
 _ROWS = "__ducklake_orch_rows"
 
 
@@ -28,7 +26,7 @@ class Queries:
         engine: How to open DuckDB.
         tables: The tables that queries read besides their files: name, query, and whether each query reads most of the
             table.
-        parts: The queries of each task, packed.
+        parts: The queries of each task, packed, because every task receives all of them.
     """
 
     engine: EngineSpec
@@ -51,14 +49,8 @@ class WriteTask:
     known: bool
 
 
-def packed(queries: list[str]) -> bytes:
-    """Return queries, compressed: queries for many files are alike, and every task receives all of them."""
-    return zlib.compress(pickle.dumps(queries))
-
-
 def write(work: Queries, task: WriteTask, numbers: Iterator[Any]) -> Iterator[Any]:
-    """Write the rows of queries into files; yield one row for each task."""
-    import pyarrow as pa
+    """Write the rows of queries into files; yield a row for each task: its files, or why it cannot write the data."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -66,14 +58,12 @@ def write(work: Queries, task: WriteTask, numbers: Iterator[Any]) -> Iterator[An
     name = f"{task.write_id}-{context.taskAttemptId() if context else os.getpid()}"
     writes = write_known_rows if task.known else write_files
     with _opened(work) as con:
-        for number in (one for batch in numbers for one in batch.column(0).to_pylist()):
-            queries: list[str] = pickle.loads(zlib.decompress(work.parts[number]))  # noqa: S301 - from the driver
-            made: list[NewFile] | DuckLakeOrchError
+        for number in task_numbers(numbers):
+            queries: list[str] = unpacked(work.parts[number])
             try:
-                made = writes(con, task.table, _source(con, queries), name)
+                yield result_row(writes(con, task.table, _source(con, queries), name))
             except TerminalError as error:
-                made = error  # another attempt would fail in the same way
-            yield pa.RecordBatch.from_arrays([pa.array([zlib.compress(pickle.dumps(made))], pa.binary())], [RESULT])
+                yield result_row(error)  # another attempt would fail in the same way
 
 
 def _source(con: duckdb.DuckDBPyConnection, queries: list[str]) -> str:
@@ -82,19 +72,13 @@ def _source(con: duckdb.DuckDBPyConnection, queries: list[str]) -> str:
     The queries run one after the other into a table that spills to disk: a single query would need memory for all at
     once.
     """
-    together = f"({' UNION ALL BY NAME '.join(queries)})"
+    union = f"({' UNION ALL BY NAME '.join(queries)})"
     if len(queries) == 1:
-        return together
-    con.execute(f"CREATE OR REPLACE TEMP TABLE {_ROWS} AS FROM {together} LIMIT 0")
+        return union
+    con.execute(f"CREATE OR REPLACE TEMP TABLE {_ROWS} AS FROM {union} LIMIT 0")
     for query in queries:
         con.execute(f"INSERT INTO {_ROWS} BY NAME {query}")
     return _ROWS
-
-
-def unpack(packed: bytes) -> list[NewFile] | DuckLakeOrchError:
-    """Return the files that a task wrote, or the error for data that cannot be written."""
-    made: list[NewFile] | DuckLakeOrchError = pickle.loads(zlib.decompress(packed))  # noqa: S301 - from our own task
-    return made
 
 
 @contextmanager

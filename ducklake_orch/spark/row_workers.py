@@ -12,16 +12,17 @@ from ducklake_orch.catalog.writing import FileQuery, Lent, staged, staged_sql, s
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.stored_files import remove_written
 from ducklake_orch.errors import DuckLakeOrchError
-from ducklake_orch.spark.row_finder import MUCH
-from ducklake_orch.spark.row_task import RESULT, Queries, WriteTask, packed, unpack
-from ducklake_orch.spark.ship_code import carried
-from ducklake_orch.spark.spark_errors import in_our_words
-from ducklake_orch.spark.storage_access import are_reached, check_reachable
-from ducklake_orch.spark.task_cleanup import swept_if_it_fails, wait_for_others
+from ducklake_orch.spark.row_finder import MIN_BYTES_FOR_SPARK
+from ducklake_orch.spark.row_task import Queries, WriteTask
+from ducklake_orch.spark.ship_code import ship_function
+from ducklake_orch.spark.spark_errors import translated_errors
+from ducklake_orch.spark.storage_access import check_reachable, is_reachable
+from ducklake_orch.spark.task_cleanup import cleaned_up_on_failure, wait_for_tasks
 from ducklake_orch.spark.task_engine import writing_spec
+from ducklake_orch.spark.task_values import RESULT_SCHEMA, packed, unpacked
 
 # The bytes that a task reads, unless one file is larger.
-_BYTES = 128 * 1024 * 1024
+_BYTES_PER_TASK = 128 * 1024 * 1024
 
 
 class SparkWorkers:
@@ -47,7 +48,7 @@ class SparkWorkers:
         if self._forced:
             check_reachable(self._config)
             return True
-        return sum(file.file_size for file in files) >= MUCH and are_reached(self._config, self._spark)
+        return sum(file.file_size for file in files) >= MIN_BYTES_FOR_SPARK and is_reachable(self._config, self._spark)
 
     @contextmanager
     def select(
@@ -59,12 +60,12 @@ class SparkWorkers:
         columns: tuple[ColumnDef, ...],
     ) -> Iterator[str]:
         """Yield the query for the rows of queries, for a block."""
-        place, write_id = staged_table(table, columns), uuid4().hex
+        target, write_id = staged_table(table, columns), uuid4().hex
         try:
-            task = WriteTask(place, write_id, known=False)
+            task = WriteTask(target, write_id, known=False)
             yield staged_sql(con, columns, self._written(con, table, queries, lent, task))
         finally:
-            remove_written(self._config, place.folder, write_id)
+            remove_written(self._config, target.folder, write_id)
 
     def write(
         self,
@@ -88,25 +89,25 @@ class SparkWorkers:
         task: WriteTask,
         beside: Sequence[NewFile] = (),
     ) -> list[NewFile]:
-        def sweep(written: Sequence[NewFile] = ()) -> int:
+        def remove_others(written: Sequence[NewFile] = ()) -> int:
             keep = frozenset(file.path for file in [*beside, *written])
             return remove_written(self._config, task.table.folder, task.write_id, keep)
 
         with staged(self._config, con, table, lent) as tables:
             work = self._queries(table, queries, tables)
             frame = self._spark.range(0, len(work.parts), 1, len(work.parts))
-            run = carried("ducklake_orch.spark.row_task:write", work, task)
+            run = ship_function("ducklake_orch.spark.row_task:write", work, task)
             with (
-                in_our_words(self._config, f"Changing rows of `{table}` in Spark"),
-                swept_if_it_fails(self._spark, task.write_id, sweep),
+                translated_errors(self._config, f"Changing rows of `{table}` in Spark"),
+                cleaned_up_on_failure(self._spark, task.write_id, remove_others),
             ):
-                rows = frame.mapInArrow(run, f"{RESULT} binary").collect()
-        results = [unpack(bytes(row[0])) for row in rows]
+                rows = frame.mapInArrow(run, RESULT_SCHEMA).collect()
+        results = [unpacked(bytes(row[0])) for row in rows]
         # Other attempts at the same task have left their own files.
-        wait_for_others(self._spark, task.write_id)
+        wait_for_tasks(self._spark, task.write_id)
         failed = next((result for result in results if isinstance(result, DuckLakeOrchError)), None)
         files = [] if failed else [file for result in results if isinstance(result, list) for file in result]
-        sweep(files)
+        remove_others(files)
         if failed:
             raise failed
         return files
@@ -115,14 +116,14 @@ class SparkWorkers:
         """Return the work of all tasks, each with as many files as justify a task."""
         parts: list[list[str]] = []
         size = 0
-        for one in queries:
-            if not parts or size + one.file.file_size > _BYTES:
+        for query in queries:
+            if not parts or size + query.file.file_size > _BYTES_PER_TASK:
                 parts.append([])
                 size = 0
-            parts[-1].append(one.sql)
-            size += one.file.file_size
+            parts[-1].append(query.sql)
+            size += query.file.file_size
         return Queries(
             writing_spec(self._config, table),
-            tuple((one.name, sql, one.whole) for one, sql in tables.items()),
+            tuple((lent.name, sql, lent.whole) for lent, sql in tables.items()),
             tuple(packed(part) for part in parts),
         )

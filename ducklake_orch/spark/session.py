@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-_OF_A_SESSION = {
+_SESSION_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     # Otherwise Spark lists the files of a plan with one task each: 9 s for 3000 files instead of half a second.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
 }
-_ALONE = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+_LOCAL_SETTINGS = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
 
 def local_session(
@@ -64,18 +64,18 @@ def _is_submitted() -> bool:
 
 def _defaults(*, here: bool) -> dict[str, str]:
     # Executors on other machines must reach the driver.
-    settings = (_ALONE if here else {}) | _of_a_machine() | _OF_A_SESSION
+    settings = (_LOCAL_SETTINGS if here else {}) | _machine_settings() | _SESSION_SETTINGS
     if _is_submitted():
         from pyspark import SparkConf, SparkContext
 
         SparkContext._ensure_initialized()
-        told = dict(SparkConf().getAll())
+        given = dict(SparkConf().getAll())
         # Executors on other machines must reach the driver, and settings that the user gave are not overridden.
-        settings = {name: value for name, value in _OF_A_SESSION.items() if name not in told}
+        settings = {name: value for name, value in _SESSION_SETTINGS.items() if name not in given}
     return settings
 
 
-def _of_a_machine() -> dict[str, str]:
+def _machine_settings() -> dict[str, str]:
     log = Path(__file__).with_name("log4j2.properties")
     return {
         "spark.driver.memory": "2g",
@@ -97,7 +97,7 @@ def check_pyspark() -> None:
         return
     # Both install the folder `pyspark`, and the client's version has no engine.
     warnings.warn(
-        f"pyspark-client {client} is installed over pyspark: only Spark Connect works. For a session of its own:"
+        f"pyspark-client {client} is installed over pyspark, so only Spark Connect works. For a local session:"
         " pip uninstall pyspark-client && pip install --force-reinstall pyspark",
         stacklevel=3,
     )

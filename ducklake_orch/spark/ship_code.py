@@ -1,4 +1,4 @@
-"""Send ducklake-orch's own code to Spark's executors, which then need only DuckDB and pyarrow: `carried`.
+"""Send ducklake-orch's own code to Spark's executors, which then need only DuckDB and pyarrow: `ship_function`.
 
 The function that a Spark task runs is pickled by value and carries the package's modules as compiled code. The worker
 imports them from memory: no file is written, and a copy of ducklake-orch that is installed there is not used.
@@ -19,14 +19,14 @@ from typing import Any
 from zipimport import zipimporter
 
 _PACKAGE = "ducklake_orch"
-_OF_SPARK = ("pyspark.zip", "py4j-", "spark-core_")
+_SPARK_ARCHIVES = ("pyspark.zip", "py4j-", "spark-core_")
 # The modules that tasks use; the rest of the package is not sent.
-_PARTS = ("*.py", "catalog/**/*.py", "config/**/*.py", "engine/**/*.py", "spark/**/*.py")
+_SENT = ("*.py", "catalog/**/*.py", "config/**/*.py", "engine/**/*.py", "spark/**/*.py")
 # Not sent: no task checks a lake.
-_AT_HOME = "catalog/fsck/*"
+_NOT_SENT = "catalog/fsck/*"
 
 
-def carried(function: str, *arguments: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def ship_function(function: str, *arguments: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """Return a function for `mapInArrow` that calls a function of ducklake-orch in the executor.
 
     Args:
@@ -51,9 +51,9 @@ def _modules() -> tuple[str, bytes]:
     """Return a digest that identifies this version of the modules, and their compressed code."""
     root = Path(__file__).parent.parent
     codes: dict[str, tuple[bool, bytes]] = {}
-    for part in _PARTS:
+    for part in _SENT:
         for path in sorted(root.glob(part)):
-            if path.relative_to(root).match(_AT_HOME):
+            if path.relative_to(root).match(_NOT_SENT):
                 continue
             inside = path.relative_to(root).with_suffix("").parts
             is_package = inside[-1] == "__init__"
@@ -67,7 +67,7 @@ def _modules() -> tuple[str, bytes]:
 # --- in the executor: nothing here may need anything but Python's own modules --------------------------------------
 
 
-class CarriedModules:
+class ShippedModules:
     """Python's importer for the modules that a task carries."""
 
     def __init__(self, digest: str, codes: dict[str, tuple[bool, bytes]]) -> None:
@@ -89,24 +89,24 @@ class CarriedModules:
 
 
 def _run(digest: str, modules: bytes, function: str, given: bytes, batches: Iterator[Any]) -> Any:
-    installed = next((protocol for protocol in sys.meta_path if type(protocol).__name__ == "CarriedModules"), None)
+    installed = next((importer for importer in sys.meta_path if type(importer).__name__ == "ShippedModules"), None)
     if installed is None or installed.digest != digest:  # type: ignore[attr-defined]
         # Workers are reused by later tasks, and may have loaded another version of the package.
         if installed is not None:
             sys.meta_path.remove(installed)
-        for name in [one for one in sys.modules if one.partition(".")[0] == "ducklake_orch"]:
+        for name in [module for module in sys.modules if module.partition(".")[0] == _PACKAGE]:
             del sys.modules[name]
-        sys.meta_path.insert(0, CarriedModules(digest, pickle.loads(zlib.decompress(modules))))  # noqa: S301
+        sys.meta_path.insert(0, ShippedModules(digest, pickle.loads(zlib.decompress(modules))))  # noqa: S301
     module, _, name = function.partition(":")
     work = getattr(importlib.import_module(module), name)
     answer = work(*pickle.loads(given), batches)  # noqa: S301
     if isinstance(answer, Iterator):
-        return _to_its_end(answer)
+        return _yield_all(answer)
     _forget_archives()
     return answer
 
 
-def _to_its_end(answer: Iterator[Any]) -> Iterator[Any]:
+def _yield_all(answer: Iterator[Any]) -> Iterator[Any]:
     try:
         yield from answer
     finally:
@@ -119,6 +119,6 @@ def _forget_archives() -> None:
     Spark makes each task read the directories of all cached archives again, and Python searches them for every module.
     That costs 0.1 s per task for files that do not change.
     """
-    for place, finder in list(sys.path_importer_cache.items()):
-        if isinstance(finder, zipimporter) and os.path.basename(finder.archive).startswith(_OF_SPARK):
-            sys.path_importer_cache.pop(place, None)
+    for path, finder in list(sys.path_importer_cache.items()):
+        if isinstance(finder, zipimporter) and os.path.basename(finder.archive).startswith(_SPARK_ARCHIVES):
+            sys.path_importer_cache.pop(path, None)

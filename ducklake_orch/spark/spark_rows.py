@@ -19,17 +19,18 @@ from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.engine.stored_files import remove_written
 from ducklake_orch.spark.arrow_batches import has_long_batches, in_batches
 from ducklake_orch.spark.distribute import distributed
-from ducklake_orch.spark.native_writer import is_little, reason_against, write_natively
+from ducklake_orch.spark.native_writer import expects_few_bytes, reason_against, write_natively
 from ducklake_orch.spark.row_finder import SparkFinder
 from ducklake_orch.spark.row_workers import SparkWorkers
 from ducklake_orch.spark.session import is_local
-from ducklake_orch.spark.ship_code import carried
-from ducklake_orch.spark.spark_errors import in_our_words
+from ducklake_orch.spark.ship_code import ship_function
+from ducklake_orch.spark.spark_errors import translated_errors
 from ducklake_orch.spark.storage_access import check_reachable
-from ducklake_orch.spark.task_cleanup import swept_if_it_fails, wait_for_others, was_repeated
+from ducklake_orch.spark.task_cleanup import cleaned_up_on_failure, wait_for_tasks, was_repeated
 from ducklake_orch.spark.task_engine import writing_spec
+from ducklake_orch.spark.task_values import RESULT_SCHEMA, unpacked
 from ducklake_orch.spark.types import duckdb_columns, imported
-from ducklake_orch.spark.write_task import RESULT, TaskResult, WriteTask, unpack
+from ducklake_orch.spark.write_task import TaskResult, WriteTask
 
 log = logging.getLogger("ducklake_orch")
 T = TypeVar("T")
@@ -52,7 +53,7 @@ class SparkRows:
         self._frame = frame
         self._wanted = engine
         self._distribution = distribution
-        self._little: bool | None = None
+        self._few_bytes: bool | None = None
         self._schema = frame.schema
         self._columns = duckdb_columns(self._schema)
         self.comments: Mapping[str, str] = column_comments(self._schema)
@@ -69,38 +70,38 @@ class SparkRows:
     def write(self, job: Job) -> Written:
         """Write the rows in Spark's tasks."""
         check_writable(job, self._columns)
-        against = self._reason_against_native(job)
-        self.engine = "duckdb" if against else "native"
-        if against is None:
+        reason = self._reason_against_native(job)
+        self.engine = "duckdb" if reason else "native"
+        if reason is None:
             return Written(self._write_natively(job))
         if self._wanted == "native":
-            log.warning("DuckDB writes `%s` in tasks, not Spark itself: %s", job.table, against)
+            log.warning("DuckDB, not Spark's own writer, writes `%s` in tasks: %s", job.table, reason)
         return self._write_with_duckdb(job)
 
     def _reason_against_native(self, job: Job) -> str | None:
         if self._wanted == "duckdb":
-            return "it is not wanted"
+            return '`engine="duckdb"` is set'
         if self._distribution == "range" and job.table.sort:
-            return "its rows are put in order"
-        against = reason_against(self._frame, self._columns, job)
-        if against is None and self._wanted == "auto":
-            if self._is_little(job):
-                return "DuckDB is quicker with so little"
+            return "its rows are sorted"
+        reason = reason_against(self._frame, self._columns, job)
+        if reason is None and self._wanted == "auto":
+            if self._expects_few_bytes(job):
+                return "DuckDB writes so few bytes faster"
             if has_long_batches(self._frame):
-                return "DuckDB is quicker with numbers alone"
-        return against
+                return "DuckDB writes numbers faster"
+        return reason
 
-    def _is_little(self, job: Job) -> bool:
-        if self._little is None:
+    def _expects_few_bytes(self, job: Job) -> bool:
+        if self._few_bytes is None:
             with _writing(job):
-                self._little = hasattr(self._frame, "_jdf") and is_little(self._frame)
-        return self._little
+                self._few_bytes = hasattr(self._frame, "_jdf") and expects_few_bytes(self._frame)
+        return self._few_bytes
 
     def _write_natively(self, job: Job) -> list[NewFile]:
-        return self._told(job, lambda: write_natively(self._frame, job))
+        return self._run_job(job, lambda: write_natively(self._frame, job))
 
     def _write_with_duckdb(self, job: Job) -> Written:
-        with _sign(job, self._frame.sparkSession) as sign:
+        with _marker(job, self._frame.sparkSession) as marker:
             task = WriteTask(
                 engine=writing_spec(job.config, job.table),
                 table=job.table,
@@ -110,18 +111,18 @@ class SparkRows:
                 where=job.where,
                 outside=job.outside,
                 few=job.few,
-                sign=sign,
+                marker=marker,
             )
             frame = distributed(self._frame, job.table, self._distribution)
-            work = carried("ducklake_orch.spark.write_task:write", task)
+            work = ship_function("ducklake_orch.spark.write_task:write", task)
             # Spark resolves the columns by name here and takes a dot in a name for a struct field, so plain names are
             # used.
             frame = frame.toDF(*(f"c{n}" for n in range(len(task.names))))
 
             def run(rows: Any) -> list[TaskResult]:
-                return self._collect(rows.mapInArrow(work, f"{RESULT} binary"), job)
+                return self._collect(rows.mapInArrow(work, RESULT_SCHEMA), job)
 
-            results = run(frame) if self._is_little(job) else in_batches(frame, run)
+            results = run(frame) if self._expects_few_bytes(job) else in_batches(frame, run)
         failed = next((result.error for result in results if result.error), None)
         if failed is not None:
             raise failed
@@ -130,8 +131,8 @@ class SparkRows:
             raise rows_outside(job.table, job.where or "", outside, example)
         written = self._with_few(results, job)
         if _may_have_left_files(self._frame.sparkSession, job, results):
-            wait_for_others(self._frame.sparkSession, job.write_id)
-            _sweep(job, written.files)
+            wait_for_tasks(self._frame.sparkSession, job.write_id)
+            _remove_files(job, written.files)
         return written
 
     def _with_few(self, results: Sequence[TaskResult], job: Job) -> Written:
@@ -143,25 +144,25 @@ class SparkRows:
         if not tables:
             return Written(files)
         rows = ArrowRows(pa.concat_tables(tables), values_of(self._schema))
-        more = rows.write(replace(job, few=0) if files else job)
-        return Written([*files, *more.files], more.few)
+        from_rows = rows.write(replace(job, few=0) if files else job)
+        return Written([*files, *from_rows.files], from_rows.few)
 
     def _collect(self, frame: Any, job: Job) -> list[TaskResult]:
-        return [unpack(bytes(row[0])) for row in self._told(job, frame.collect)]
+        return [unpacked(bytes(row[0])) for row in self._run_job(job, frame.collect)]
 
-    def _told(self, job: Job, work: Callable[[], T]) -> T:
+    def _run_job(self, job: Job, work: Callable[[], T]) -> T:
         with (
             _writing(job),
-            swept_if_it_fails(self._frame.sparkSession, job.write_id, lambda: _sweep(job)),
+            cleaned_up_on_failure(self._frame.sparkSession, job.write_id, lambda: _remove_files(job)),
         ):
             return work()
 
 
 def _writing(job: Job) -> AbstractContextManager[None]:
-    return in_our_words(job.config, f"Writing files of `{job.table}` in Spark")
+    return translated_errors(job.config, f"Writing files of `{job.table}` in Spark")
 
 
-def _sweep(job: Job, keep: Sequence[NewFile] = ()) -> int:
+def _remove_files(job: Job, keep: Sequence[NewFile] = ()) -> int:
     return remove_written(job.config, job.table.folder, job.write_id, keep={file.path for file in keep})
 
 
@@ -194,20 +195,20 @@ def values_of(schema: Any) -> dict[str, str]:
 
 
 @contextmanager
-def _sign(job: Job, spark: Any) -> Iterator[str | None]:
+def _marker(job: Job, spark: Any) -> Iterator[str | None]:
     """Create a marker file that executors on other machines must be able to see, for a block."""
     folder = job.table.data_path
     if "://" in folder or is_local(spark):
         yield None
         return
-    path = leave_sign(job)
+    path = create_marker(job)
     try:
         yield path
     finally:
-        remove_sign(path)
+        remove_marker(path)
 
 
-def leave_sign(job: Job) -> str:
+def create_marker(job: Job) -> str:
     """Create a marker file in the lake's folder and return its path."""
     path = Path(job.table.data_path) / f"{job.table.file_prefix(job.write_id)}.driver"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -215,7 +216,7 @@ def leave_sign(job: Job) -> str:
     return str(path)
 
 
-def remove_sign(path: str) -> None:
+def remove_marker(path: str) -> None:
     """Delete the marker file."""
     with suppress(OSError):
         Path(path).unlink(missing_ok=True)

@@ -13,20 +13,25 @@ if TYPE_CHECKING:
 
 def check_reachable(config: LakeConfig) -> None:
     """Refuse a storage that Spark's tasks cannot reach."""
-    storage = config.storage
-    if storage is None:
+    if config.storage is None:
         raise UnsupportedStatementError(
             f"Lake `{config.name}` keeps its files at MotherDuck, where Spark's tasks cannot write.",
             remedy="Give the lake a bucket of your own (`mode` = `own_bucket` or `own_compute`).",
         )
+    refuse_local_secret(config)
+
+
+def refuse_local_secret(config: LakeConfig) -> None:
+    """Refuse a storage whose secret exists only in this process."""
+    storage = config.storage
     if isinstance(storage, BucketStorage) and storage.secret_name:
         raise UnsupportedStatementError(
-            f"The secret `{storage.secret_name}` is in the engine of this process; Spark's tasks do not have it.",
-            remedy="Configure credentials of the storage, or `provider` = `credential_chain`.",
+            f"The secret `{storage.secret_name}` exists only in this process, not in Spark's tasks.",
+            remedy="Configure the storage's credentials, or `provider` = `credential_chain`.",
         )
 
 
-def are_reached(config: LakeConfig, spark: Any) -> bool:
+def is_reachable(config: LakeConfig, spark: Any) -> bool:
     """Whether tasks certainly reach the files and support every SQL that this process supports."""
     path, storage = config.data_path, config.storage
     if config.on_connect is not None or config.extensions:
@@ -48,13 +53,13 @@ def spark_prefixes(spark: "SparkSession", config: LakeConfig, path: str) -> tupl
     """
     if "://" not in path:
         return "/", "file:///"
-    for prefixes in _spellings(config, path):
-        if _reaches(spark, path.replace(*prefixes, 1)):
+    for prefixes in _prefix_candidates(config, path):
+        if _can_open(spark, path.replace(*prefixes, 1)):
             return prefixes
     return None
 
 
-def _spellings(config: LakeConfig, path: str) -> list[tuple[str, str]]:
+def _prefix_candidates(config: LakeConfig, path: str) -> list[tuple[str, str]]:
     """Return the prefixes by which Hadoop's file systems may name a path."""
     storage = config.storage
     scheme = path.partition("://")[0]
@@ -64,10 +69,10 @@ def _spellings(config: LakeConfig, path: str) -> list[tuple[str, str]]:
         return [(root, f"abfss://{host}/")] if storage.account_name else []
     if isinstance(storage, GCSStorage):
         return [(f"{scheme}://", "gs://")]
-    return [(f"{scheme}://", f"{one}://") for one in ("s3a", "s3")] if isinstance(storage, BucketStorage) else []
+    return [(f"{scheme}://", f"{hadoop}://") for hadoop in ("s3a", "s3")] if isinstance(storage, BucketStorage) else []
 
 
-def _reaches(spark: "SparkSession", uri: str) -> bool:
+def _can_open(spark: "SparkSession", uri: str) -> bool:
     from pyspark.errors import PySparkException
 
     try:

@@ -1,4 +1,4 @@
-"""Stop the remaining tasks of a write whose outcome is known and delete their files: `swept_if_it_fails`.
+"""Stop the remaining tasks of a write whose outcome is known and delete their files: `cleaned_up_on_failure`.
 
 Spark lets other attempts at a task continue, and they leave files behind.
 """
@@ -9,20 +9,20 @@ from contextlib import contextmanager
 from typing import Any
 
 # The longest wait for tasks to end, in seconds.
-_PATIENCE = 20.0
+_MAX_WAIT_S = 20.0
 # Python workers continue after their task is cancelled, until they next read or write. Spark kills them after two
 # seconds (`spark.python.task.killTimeout`), in which they may begin another file.
-_QUIET = 4.0
+_QUIET_S = 4.0
 
 
 @contextmanager
-def swept_if_it_fails(spark: Any, write_id: str, sweep: Callable[[], int]) -> Iterator[None]:
+def cleaned_up_on_failure(spark: Any, write_id: str, remove_files: Callable[[], int]) -> Iterator[None]:
     """Cancel the jobs of a block that fails, for any reason, and delete the files that their tasks have written.
 
     Args:
         spark: The session that runs the jobs.
         write_id: Identifies the jobs of this write.
-        sweep: Deletes the files of the write and returns how many there were.
+        remove_files: Deletes the files of the write and returns how many there were.
     """
     tag = _tag(write_id)
     tag_jobs(spark, tag)
@@ -30,8 +30,8 @@ def swept_if_it_fails(spark: Any, write_id: str, sweep: Callable[[], int]) -> It
         yield
     except BaseException:
         cancel_jobs(spark, tag)
-        wait_for_others(spark, write_id)
-        _sweep_until_quiet(sweep)
+        wait_for_tasks(spark, write_id)
+        _remove_until_quiet(remove_files)
         raise
     finally:
         untag_jobs(spark, tag)
@@ -59,13 +59,13 @@ def cancel_jobs(spark: Any, tag: str) -> bool:
     return bool(running)
 
 
-def wait_for_others(spark: Any, write_id: str) -> None:
+def wait_for_tasks(spark: Any, write_id: str) -> None:
     """Wait until no task of a write runs, according to Spark's status store; Spark Connect has none."""
     if (context := getattr(spark, "_sc", None)) is None:
         return
     store, stages = context._jsc.sc().statusStore(), _stages(context, write_id)
-    until = time.monotonic() + _PATIENCE
-    while time.monotonic() < until and any(_runs(store, stage) for stage in stages):
+    deadline = time.monotonic() + _MAX_WAIT_S
+    while time.monotonic() < deadline and any(_is_running(store, stage) for stage in stages):
         time.sleep(0.05)
 
 
@@ -91,7 +91,7 @@ def _stages(context: Any, write_id: str) -> set[int]:
     }
 
 
-def _runs(store: Any, stage: int) -> bool:
+def _is_running(store: Any, stage: int) -> bool:
     last = _last_attempt(store, stage)
     return last is not None and bool(last.numActiveTasks())
 
@@ -110,11 +110,11 @@ def _last_attempt(store: Any, stage: int) -> Any:
         return None
 
 
-def _sweep_until_quiet(sweep: Callable[[], int]) -> None:
+def _remove_until_quiet(remove_files: Callable[[], int]) -> None:
     """Delete files until no new ones have appeared for a while."""
-    until = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _MAX_WAIT_S
     quiet_since = time.monotonic()
-    while time.monotonic() < min(until, quiet_since + _QUIET):
-        if sweep():
+    while time.monotonic() < min(deadline, quiet_since + _QUIET_S):
+        if remove_files():
             quiet_since = time.monotonic()
         time.sleep(0.25)

@@ -123,7 +123,7 @@ def _set_up(con: duckdb.DuckDBPyConnection, spec: EngineSpec) -> None:
         return
     except duckdb.Error as error:
         failure = StorageError(
-            f"The secret of the storage {spec.data_path} cannot be made in a Spark task: {spec.scrubber(str(error))}",
-            remedy="Credentials that are looked up by the machine must be there on every machine that runs tasks.",
+            f"A Spark task cannot create the secret of storage {spec.data_path}: {spec.scrubber(str(error))}",
+            remedy="Provide the credentials of `credential_chain` on every machine that runs tasks.",
         )
     raise failure

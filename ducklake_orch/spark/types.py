@@ -113,8 +113,10 @@ def duckdb_columns(schema: "StructType") -> list[tuple[str, str]]:
     Raises:
         DataError: When no lake can hold some columns; it names all of them.
     """
-    if twice := repeated(field.name for field in schema.fields):
-        raise DataError(f"The data have several columns {', '.join(twice)}.", remedy="Rename or drop all but one.")
+    if duplicates := repeated(field.name for field in schema.fields):
+        raise DataError(
+            f"The data have duplicate columns: {', '.join(duplicates)}.", remedy="Rename or drop all but one."
+        )
     problems, found = [], []
     for field in schema.fields:
         kind = field.dataType
@@ -149,9 +151,9 @@ def duckdb_type(kind: "DataType") -> str:
             return f"MAP({duckdb_type(inner.keyType)}, {duckdb_type(inner.valueType)})"
         case "struct":
             if not inner.fields:
-                raise DataError("a struct without fields has no place in a lake.")
-            if twice := repeated(field.name for field in inner.fields):
-                raise DataError(f"a struct has several fields {', '.join(twice)}: rename all but one.")
+                raise DataError("a lake cannot store a struct without fields.")
+            if duplicates := repeated(field.name for field in inner.fields):
+                raise DataError(f"a struct has duplicate fields: {', '.join(duplicates)}; rename all but one.")
             fields = ", ".join(f"{identifier(field.name)} {duckdb_type(field.dataType)}" for field in inner.fields)
             return f"STRUCT({fields})"
         case "decimal":
@@ -167,7 +169,7 @@ def duckdb_type(kind: "DataType") -> str:
         return "INTERVAL"
     if word.startswith("geometry"):
         return "GEOMETRY"
-    raise DataError(f"{word} is not written to a lake: {_remedy(word)}.")
+    raise DataError(f"a lake cannot store {word}: {_remedy(word)}.")
 
 
 def _remedy(word: str) -> str:
@@ -177,9 +179,9 @@ def _remedy(word: str) -> str:
 
 _REMEDIES = {
     "void": "give the NULLs inside it a type",
-    "variant": "write `to_json(…)` of it into a JSON column",
+    "variant": "write its `to_json(…)` into a JSON column",
     "interval": "store its parts as integers",
-    "geography": "write `ST_AsBinary(…)` of it",
+    "geography": "write its `ST_AsBinary(…)`",
 }
 
 
@@ -297,7 +299,7 @@ def exported(column: ColumnDef, sql: str) -> str:
             return f"list_transform({sql}, lambda {each}: {exported(column.children[0], each)})"
         case "map":
             key, value = (
-                exported(one, f"{each}.{part}") for part, one in zip(("key", "value"), column.children, strict=True)
+                exported(child, f"{each}.{part}") for part, child in zip(("key", "value"), column.children, strict=True)
             )
             entries = f"list_transform(map_entries({sql}), lambda {each}: {{key: {key}, value: {value}}})"
             return f"map_from_entries({entries})"
@@ -311,7 +313,7 @@ def exported(column: ColumnDef, sql: str) -> str:
             return f"ST_AsWKB({sql})"
         case "variant":
             raise UnsupportedStatementError(
-                "DuckDB cannot hand a VARIANT to Spark.", remedy="Leave such columns out with `columns=`."
+                "DuckDB cannot pass a VARIANT to Spark.", remedy="Leave such columns out with `columns=`."
             )
     return f"CAST({sql} AS {_EXPORTED[_spark_word(column)]})"
 

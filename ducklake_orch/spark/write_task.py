@@ -5,9 +5,7 @@ driver knows which attempts succeeded and deletes the files of the others.
 """
 
 import os
-import pickle
 import socket
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -17,8 +15,8 @@ from ducklake_orch.catalog.metadata import NewFile, TableDef
 from ducklake_orch.catalog.writing import RowsInside, Source, few_at_most, write_files
 from ducklake_orch.errors import DuckLakeOrchError, StorageError, TerminalError
 from ducklake_orch.spark.task_engine import EngineSpec, open_engine
+from ducklake_orch.spark.task_values import result_row
 
-RESULT = "result"
 _ROWS = "__ducklake_orch_source"
 
 
@@ -46,7 +44,7 @@ class WriteTask:
     where: str | None = None
     outside: str = "error"
     few: int = 0
-    sign: str | None = None
+    marker: str | None = None
 
 
 @dataclass(frozen=True)
@@ -74,20 +72,10 @@ class TaskResult:
 
 def write(task: WriteTask, batches: Iterator[Any]) -> Iterator[Any]:
     """Write a partition of a DataFrame; yield one row for it, none if it is empty."""
-    import pyarrow as pa
-
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
         return
-    result = _written(task, first, batches)
-    packed = zlib.compress(pickle.dumps(result))
-    yield pa.RecordBatch.from_arrays([pa.array([packed], pa.binary())], [RESULT])
-
-
-def unpack(packed: bytes) -> TaskResult:
-    """Return the result of a task."""
-    result: TaskResult = pickle.loads(zlib.decompress(packed))  # noqa: S301 - from our own task
-    return result
+    yield result_row(_written(task, first, batches))
 
 
 def _written(task: WriteTask, first: Any, batches: Iterator[Any]) -> TaskResult:
@@ -95,19 +83,19 @@ def _written(task: WriteTask, first: Any, batches: Iterator[Any]) -> TaskResult:
 
     context = TaskContext.get()
     attempt = context.attemptNumber() if context else 0
-    mark = context.taskAttemptId() if context else os.getpid()
+    attempt_id = context.taskAttemptId() if context else os.getpid()
     try:
-        _check_sight(task)
+        _check_marker(task)
         # Concurrent attempts at the same task need different file names.
-        result = _write(task, f"{task.write_id}-{mark}", first, batches)
+        result = _write(task, f"{task.write_id}-{attempt_id}", first, batches)
     except TerminalError as error:
         # The data or the set-up are wrong: another attempt would fail in the same way.
         result = TaskResult(error=error)
     return replace(result, attempt=attempt)
 
 
-def _check_sight(task: WriteTask) -> None:
-    if task.sign is not None and not os.path.exists(task.sign):
+def _check_marker(task: WriteTask) -> None:
+    if task.marker is not None and not os.path.exists(task.marker):
         raise StorageError(
             f"The executor on {socket.gethostname()} does not see the lake's files in {task.table.data_path}.",
             remedy="Mount that folder on all machines of the cluster, or give the lake a bucket as its storage.",

@@ -196,7 +196,7 @@ def test_tables_are_read_as_what_is_asked_for(conn_id: str, kind: str) -> None:
 
 
 def test_another_kind_of_frame_is_refused(conn_id: str) -> None:
-    with pytest.raises(ConfigError, match=r"`kind` = 'pands' is no kind of frame. Did you mean `pandas`?"):
+    with pytest.raises(ConfigError, match=r"`kind` = 'pands' is not a kind of frame. Did you mean `pandas`?"):
         DuckLakeHook().read("t", "pands")
 
 

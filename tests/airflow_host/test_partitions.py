@@ -146,7 +146,7 @@ def test_several_dimensions_are_sorted_by_their_names(conn_id: str) -> None:
         ({}, {"partition_key": "2024-01-01"}, 'partition_expr="<column>", or mode="overwrite"'),
         ({"partition_expr": "day"}, {}, 'give the task `partition_key="…"`'),
         ({"partition_expr": {"a": "day", "b": "n"}}, {"partition_key": "x"}, "has 1 parts, not 2"),
-        ({"partition_expr": "nope"}, {"partition_key": "x"}, "means nothing in this table"),
+        ({"partition_expr": "nope"}, {"partition_key": "x"}, "is not valid for this table"),
         ({"partition_expr": "at"}, {"partition_key": "2024-01-01T00:00:00"}, 'partition_window="day"'),
         ({"partition_expr": "at"}, dict.fromkeys(CRON, datetime(2024, 1, 1, 5, tzinfo=UTC)), 'partition_window="day"'),
         ({"partition_expr": "at", "partition_window": "dy"}, {"partition_key": "x"}, "Did you mean `day`?"),

@@ -82,7 +82,7 @@ def test_what_a_running_write_needs_stays_until_it_ends(lake: DuckLake, noted_at
         assert sorted(snapshot.snapshot_id for snapshot in lake.snapshots()) == [2, 3]
         assert "2 more may be read by running writes" not in reasons(lake)["cleanup"]
         assert "1 more may be read by running writes" in reasons(lake)["cleanup"]
-        assert "1 are of running writes" in reasons(lake)["orphans"]
+        assert "1 belong to running writes" in reasons(lake)["orphans"]
         assert os.path.exists(first)
         assert own.exists()
     assert not held(lake).writes
@@ -161,7 +161,7 @@ def test_files_that_are_just_being_compacted_stay(
 
     monkeypatch.setattr(DuckDBCompactor, "write", meanwhile)
     report = lake.maintain(operations=["merge"]).raise_for_error()
-    assert "1 of 1 were left alone" in report.operations[0].reason
+    assert "1 of 1 were skipped" in report.operations[0].reason
     assert lake.read("t").column("a").to_pylist() == [7]
     whole(lake)
 

@@ -21,7 +21,7 @@ def test_a_plan_says_what_would_be_done_and_does_nothing(worn: DuckLake) -> None
     files = worn.table("numbers").files()
     answer = run("maintain", "--plan")
     assert answer.code == 0
-    for words in ("main.numbers", "1 inlined rows", "5 small files become 1", "none of", "older than 7 days"):
+    for words in ("main.numbers", "1 inlined rows", "5 small files become 1", "retained or younger than 7 days"):
         assert words in answer.out
     assert worn.table("numbers").files() == files
     planned = run("maintain", "--plan", "--json").json

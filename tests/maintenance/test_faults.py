@@ -34,7 +34,7 @@ def test_a_table_that_is_dropped_while_its_files_are_merged_stays_dropped(
         ("main.t", 0, 0),
         ("main.u", 5, 1),
     ]
-    assert "others changed their files" in report.operations[0].reason
+    assert "concurrent writes changed their files" in report.operations[0].reason
     assert not lake.exists("t")
     whole(lake)
 

@@ -194,7 +194,10 @@ def test_every_type_is_flushed_exactly_or_stays(lake: DuckLake) -> None:
     assert sorted(run(lake, everything), key=repr) == before
     left = {step.table: step.reason for step in report.operations if step.status == "skipped"}
     assert set(left) == {f"main.{names[kind]}" for kind in ("HUGEINT", "UHUGEINT", "TIMETZ", "INTERVAL")}
-    assert left[f"main.{names['HUGEINT']}"] == "2 inlined rows stay: a Parquet file would not hold `v HUGEINT` exactly"
+    assert (
+        left[f"main.{names['HUGEINT']}"]
+        == "2 inlined rows stay in the catalog: Parquet cannot hold `v HUGEINT` exactly"
+    )
     (health,) = (table for table in lake.health().tables if table.table == f"main.{names['HUGEINT']}")
     assert (health.metrics["inlined_rows"], health.metrics["inlined_rows_staying"]) == (2, 2)
     assert "HUGEINT" in health.metrics["staying_reason"]

@@ -235,7 +235,7 @@ def test_a_merge_is_no_remedy_for_files_of_different_schemas(lake: DuckLake) -> 
         lake.write(rows(3 * n, 3), "t", mode="append")
     found = findings(lake, "main.t")
     assert list(found) == ["files_per_partition"]
-    assert "write the table anew (mode `overwrite`)" in found["files_per_partition"].remedy
+    assert "rewrite the table (mode `overwrite`)" in found["files_per_partition"].remedy
     assert lake.maintain(ALL_OF_IT, operations=["merge"]).totals["done"] == 0
     lake.write(lake.read("t"), "t", mode="overwrite")
     assert findings(lake, "main.t") == {}

@@ -123,7 +123,7 @@ def test_it_says_why_a_table_is_left_alone(lake: DuckLake) -> None:
     assert "5%" in reason("rewrite")
     assert "fewer than `min_files` = 5" in reason("merge")
     assert "policy" in reason("merge", merge={"enabled": False})
-    assert "older than 7 days" in reason("expire", None)
+    assert "younger than 7 days" in reason("expire", None)
     assert "2 days" in reason("cleanup", None)
     assert "policy" in reason("orphans", None, orphans={"action": "off"})
     lake.set_option("auto_compact", False, table="t")
@@ -151,7 +151,7 @@ def test_a_rewrite_needs_no_flush_unless_the_extension_does_it(lake: DuckLake) -
         assert planned(off, "extension") == [("flush", "skip"), ("rewrite", "skip")]
     assert planned({}, "extension") == [("flush", "run"), ("rewrite", "run")]
     alone = lake.plan_maintenance({"rewrite": {"engine": "extension"}}, tables=["d"], operations=["rewrite"])
-    assert "deletions are inlined" in alone.operations[0].reason
+    assert "inlined deletions" in alone.operations[0].reason
 
 
 @on_sqlite

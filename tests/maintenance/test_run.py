@@ -266,7 +266,7 @@ def test_the_run_can_end_at_the_first_failure(lake: DuckLake, monkeypatch: pytes
     def breaking(work: Work) -> Done:
         raise StatementError("it broke")
 
-    monkeypatch.setattr("ducklake_orch.maintenance.run_plan.do", breaking)
+    monkeypatch.setattr("ducklake_orch.maintenance.run_plan.run_step", breaking)
     report = lake.maintain(KEEPING.model_copy(update={"on_error": "stop"}))
     told = [step.status for step in report.operations if step.status != "skipped"]
     assert told == ["failed"] + ["stopped"] * (len(told) - 1)
@@ -279,7 +279,7 @@ def test_a_table_that_is_dropped_meanwhile_is_no_failure(lake: DuckLake) -> None
     lake.drop_table("t")
     lake.drop_table("d")
     report = lake.maintain(plan).raise_for_error()
-    dropped = [step for step in report.operations if "dropped meanwhile" in step.reason]
+    dropped = [step for step in report.operations if "was dropped" in step.reason]
     assert {step.status for step in dropped} == {"skipped"}
     assert {step.operation for step in dropped} >= {"rewrite", "merge"}
     whole(lake)

@@ -49,7 +49,7 @@ def test_a_second_signal_rolls_the_running_step_back(lake: DuckLake, monkeypatch
     report = lake.maintain(KEEPING, tables=["i", "t"])
     monkeypatch.undo()
     told = {(step.operation, step.table): step for step in report.operations}
-    assert told["flush", "main.i"].reason == "interrupted, and rolled back"
+    assert told["flush", "main.i"].reason == "interrupted and rolled back"
     assert report.totals["done"] == 0
     assert contents(lake, TABLES) == wanted
     assert lake.table("i").files() == []

@@ -91,7 +91,7 @@ def test_an_empty_lake_has_a_page(lake: DuckLake) -> None:
     lake.execute("SELECT 1").raise_for_error()
     html = lake.report().to_html()
     assert "The lake has no tables yet." in html
-    assert "No run of this package" in html
+    assert "No maintenance run is recorded" in html
 
 
 def test_the_command_writes_the_page(tmp_path: Path) -> None:

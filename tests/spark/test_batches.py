@@ -60,7 +60,7 @@ def test_batches_end_after_rows_of_a_known_length(spark: SparkSession, columns: 
 def test_batches_of_texts_are_as_long_as_there_is_memory_for(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, memory: int, longest: int
 ) -> None:
-    monkeypatch.setattr(arrow_batches, "_memory_of_a_task", lambda frame: memory)
+    monkeypatch.setattr(arrow_batches, "_task_memory", lambda frame: memory)
     frame = spark.range(0, 3_000, 1, 1).selectExpr("CAST(id AS STRING) AS s")
     assert max(lengths(in_quick_batches(frame))) == longest
 

@@ -56,7 +56,7 @@ def test_no_file_is_read_before_the_frame_runs(lake: DuckLake, spark: SparkSessi
     frame = lake.changes("t", spark=spark)
     (path,) = [file.path for file in lake.table("t").files()]
     Path(path).unlink()
-    with pytest.raises(Exception, match="is gone"):
+    with pytest.raises(Exception, match="no longer exists"):
         frame.collect()
 
 

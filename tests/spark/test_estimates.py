@@ -87,6 +87,6 @@ def test_user_defined_types_are_written_as_they_are_stored(tmp_path: Path, spark
 def test_a_struct_whose_fields_differ_in_case_alone_is_refused_by_name(tmp_path: Path, spark: SparkSession) -> None:
     lake = DuckLake.local(tmp_path / "lake")
     frame = spark.sql("SELECT 1 AS id, array(named_struct('a', 1, 'A', 2)) AS s")
-    refused(errors.DataError, lambda: lake.write(frame, "t", mode="append"), "`s`", "several fields a")
+    refused(errors.DataError, lambda: lake.write(frame, "t", mode="append"), "`s`", "duplicate fields: a")
     merged = lambda: lake.write(frame, "t", mode="merge", keys=["id"])  # noqa: E731
-    refused(errors.DataError, merged, "`s`", "several fields a")
+    refused(errors.DataError, merged, "`s`", "duplicate fields: a")

@@ -210,7 +210,7 @@ def test_columns_of_any_name_bring_no_deleted_row_back(
     lake.set_option("data_inlining_row_limit", 10 if deleted == "inlined" else 0)
     execute(lake, "DELETE FROM t WHERE i = 3")
     check(lake, spark)
-    assert "is called `_metadata`" in caplog.text
+    assert "column `_metadata`" in caplog.text
     check(lake, spark, select="i", columns=["i"])
 
 

@@ -107,10 +107,10 @@ def test_a_plan_keeps_its_snapshot_and_says_so_when_its_files_are_gone(local: Du
     planned = local.snapshots()[-3].snapshot_id
     for path in Path(str(local.config.data_path)).rglob("*.parquet"):
         path.unlink()
-    with pytest.raises(FileNotUsableError, match="is gone") as gone:
+    with pytest.raises(FileNotUsableError, match="no longer exists") as gone:
         local.read("t", spark, snapshot=planned + 1, engine="native")
-    assert "retention" in str(gone.value)
-    with pytest.raises(Exception, match="retention has to be longer than reading takes"):
+    assert "retained" in str(gone.value)
+    with pytest.raises(Exception, match="must be retained for longer than a read takes"):
         frames["duckdb"].count()
     with pytest.raises(Exception, match="FILE_NOT_EXIST"):
         frames["native"].count()

@@ -68,7 +68,7 @@ def test_many_files_in_a_task_need_no_more_memory_than_one(tmp_path: Path, spark
 def test_a_search_that_fails_is_an_error_of_ours(make_lake: MakeLake, spark: SparkSession) -> None:
     (lake, _) = twins(make_lake)
     Path(lake.table("t").files()[0].path).unlink()
-    with pytest.raises(errors.DuckLakeOrchError, match=r"Looking for rows of .* in Spark"):
+    with pytest.raises(errors.DuckLakeOrchError, match=r"Finding rows of .* in Spark"):
         lake.delete("t", "i % 7 = 3", spark=spark, engine="spark")
     with pytest.raises(errors.DuckLakeOrchError):  # nor is what comes after it spoiled
         lake.delete("t", "i % 7 = 3")
@@ -78,8 +78,8 @@ def test_a_search_that_fails_is_an_error_of_ours(make_lake: MakeLake, spark: Spa
 def test_what_only_this_process_has_is_used_here_however_much_there_is(
     make_lake: MakeLake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ducklake_orch.spark.row_finder.MUCH", 1)
-    monkeypatch.setattr("ducklake_orch.spark.row_workers.MUCH", 1)
+    monkeypatch.setattr("ducklake_orch.spark.row_finder.MIN_BYTES_FOR_SPARK", 1)
+    monkeypatch.setattr("ducklake_orch.spark.row_workers.MIN_BYTES_FOR_SPARK", 1)
     lake = make_lake("one", on_connect=with_a_macro)
     lake.execute(f"CREATE TABLE t AS {ROWS.format(0, 1000)}").raise_for_error()
     assert lake.delete("t", "i < 10", spark=spark).engine == "duckdb"
@@ -95,8 +95,8 @@ def test_tasks_look_for_what_a_frame_replaces_and_write_what_stays(
     def here(*_: Any) -> None:
         raise AssertionError("in this process")
 
-    monkeypatch.setattr("ducklake_orch.spark.row_finder.MUCH", 1)
-    monkeypatch.setattr("ducklake_orch.spark.row_workers.MUCH", 1)
+    monkeypatch.setattr("ducklake_orch.spark.row_finder.MIN_BYTES_FOR_SPARK", 1)
+    monkeypatch.setattr("ducklake_orch.spark.row_workers.MIN_BYTES_FOR_SPARK", 1)
     monkeypatch.setattr("ducklake_orch.catalog.search.row_positions.DuckDBFinder.find", here)
     monkeypatch.setattr("ducklake_orch.catalog.verbs.replace_rows.write_known_rows", here)
     lake = make_lake("one")

