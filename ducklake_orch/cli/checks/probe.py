@@ -57,9 +57,8 @@ def write_check(config: LakeConfig) -> Check:
     if remaining or failure:
         reason = classify(failure, config, "Deleting failed").message if failure else "Deleting did nothing"
         remedy = "Allow this login to delete files, as clean-up must; then remove the files that are left."
-        return Check(
-            _NAME, "fail", f"It can be written. {reason}. Files left: {', '.join(remaining) or folder}", remedy
-        )
+        files = ", ".join(remaining) or folder
+        return Check(_NAME, "fail", f"The storage can be written. {reason}. Files left: {files}", remedy)
     return Check(_NAME, "ok", f"an object below {config.data_path} was written, read and deleted")
 
 
