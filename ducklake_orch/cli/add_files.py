@@ -10,31 +10,31 @@ from ducklake_orch.cli.output import print_json, show
 
 def add_files(
     options: LakeOptions,
-    table: Annotated[str, typer.Argument(help="`table` or `schema.table`; it has to be there.")],
+    table: Annotated[str, typer.Argument(help="`table` or `schema.table`; the table must exist.")],
     patterns: Annotated[
         list[str], typer.Argument(metavar="PATTERN...", help="Parquet files, or patterns such as 'old/**/*.parquet'.")
     ],
     allow_missing: Annotated[
-        bool, typer.Option("--allow-missing", help="Take files that lack columns; they read as default or NULL.")
+        bool, typer.Option("--allow-missing", help="Accept files that lack columns; these read as default or NULL.")
     ] = False,
     ignore_extra: Annotated[
-        bool, typer.Option("--ignore-extra", help="Take files that have more columns; nobody sees those.")
+        bool, typer.Option("--ignore-extra", help="Accept files that have more columns; these are never read.")
     ] = False,
-    copy: Annotated[bool, typer.Option("--copy", help="Bring in copies, and leave the files alone.")] = False,
+    copy: Annotated[bool, typer.Option("--copy", help="Add copies, and leave the files alone.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check the files.")] = False,
     verify: Annotated[
-        str, typer.Option(help="What is read first: `pages` reads all values, `footer` the footers only.")
+        str, typer.Option(help="What to check first: `pages` reads all values, `footer` only the footers.")
     ] = "pages",
     idempotency_key: Annotated[
-        str | None, typer.Option(help="The same for every attempt at the same work.", show_default=False)
+        str | None, typer.Option(help="Key that all attempts at the same work share.", show_default=False)
     ] = None,
     author: Annotated[str | None, typer.Option(help="Author of the snapshot.", show_default=False)] = None,
     message: Annotated[str | None, typer.Option(help="Message of the snapshot.", show_default=False)] = None,
 ) -> None:
     """Register Parquet files with a table without rewriting them, in one snapshot; all of them, or none.
 
-    The files belong to the lake from then on: it deletes them when no snapshot needs them any more. --copy leaves the
-    files themselves alone.
+    The lake then owns the files and deletes them when no snapshot needs them any more. --copy adds copies and leaves
+    the files themselves alone.
     """
     from ducklake_orch.config.units import in_bytes
     from ducklake_orch.results import CommitInfo

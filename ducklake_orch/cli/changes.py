@@ -19,22 +19,23 @@ def changes(
         int | None, typer.Option("--to", min=0, help="The last snapshot, included.", show_default=False)
     ] = None,
     from_time: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Instead: from this ISO 8601 time on.", show_default=False)
+        str | None,
+        typer.Option(metavar="TIME", help="From this ISO 8601 time on, instead of --from.", show_default=False),
     ] = None,
     to_time: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Instead: up to this ISO 8601 time.", show_default=False)
+        str | None, typer.Option(metavar="TIME", help="Up to this ISO 8601 time, instead of --to.", show_default=False)
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many changes to show.")] = 1000,
 ) -> None:
     """Show how the rows of a table changed from snapshot to snapshot."""
-    found = options.open().changes(
+    feed = options.open().changes(
         name, from_snapshot, to_snapshot, from_time=zoned_time(from_time), to_time=zoned_time(to_time)
     )
-    rows = found.slice(0, limit).to_pylist()
+    rows = feed.slice(0, limit).to_pylist()
     if options.json:
-        print_json({"changes": rows, "total": found.num_rows})
+        print_json({"changes": rows, "total": feed.num_rows})
         return
-    shown = [[row[column] for column in found.schema.names] for row in rows]
-    show(table(found.schema.names, shown, right=["snapshot_id", "rowid"]) if rows else "There are no changes.")
-    if found.num_rows > limit:
-        show(f"… and {found.num_rows - limit} more; --limit shows more of them.")
+    shown = [[row[column] for column in feed.schema.names] for row in rows]
+    show(table(feed.schema.names, shown, right=["snapshot_id", "rowid"]) if rows else "There are no changes.")
+    if feed.num_rows > limit:
+        show(f"… and {feed.num_rows - limit} more; --limit shows more of them.")

@@ -11,10 +11,12 @@ from ducklake_orch.cli.output import print_json, show
 def delete(
     options: LakeOptions,
     table: Annotated[str, typer.Argument(help="`table` or `schema.table`.")],
-    where: Annotated[str, typer.Option(help="Which rows go, as a condition in DuckDB's SQL.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many rows would go.")] = False,
-    expect_snapshot: Annotated[int | None, typer.Option(help="Refuse when such rows changed since.")] = None,
-    idempotency_key: Annotated[str | None, typer.Option(help="Kept beside the snapshot.")] = None,
+    where: Annotated[str, typer.Option(help="Condition of the rows to delete, in DuckDB's SQL.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count the rows to delete.")] = False,
+    expect_snapshot: Annotated[
+        int | None, typer.Option(help="Refuse if such rows changed after this snapshot.")
+    ] = None,
+    idempotency_key: Annotated[str | None, typer.Option(help="Key to record with the snapshot.")] = None,
     author: Annotated[str | None, typer.Option(help="Author of the snapshot.")] = None,
     message: Annotated[str | None, typer.Option(help="Message of the snapshot.")] = None,
 ) -> None:
@@ -32,6 +34,6 @@ def delete(
     if options.json:
         print_json(result)
     elif dry_run:
-        show(f"{result.rows_removed} rows of {result.table} would go")
+        show(f"{result.rows_removed} rows of {result.table} would be deleted")
     else:
         show(str(result))

@@ -31,7 +31,7 @@ FROM orders GROUP BY region ORDER BY region"""
 
 def demo(
     options: OutputOptions,
-    folder: Annotated[Path, typer.Option(help="Where the lake is made, or used again.")] = Path("demo-lake"),
+    folder: Annotated[Path, typer.Option(help="Folder of the lake, created if it does not exist.")] = Path("demo-lake"),
 ) -> None:
     """Make a small lake, write a week of orders with Spark and read them back; run it again for the next week."""
     from ducklake_orch.lake import DuckLake
@@ -54,7 +54,7 @@ def demo(
         "time_travel": travel.rows,
         "snapshots": lake.snapshots(limit=5),
         "tables": lake.tables(),
-        "places": _places(lake),
+        "places": {"catalog": str(lake.config.catalog_file), "data": str(lake.config.data_path)},
     }
     if options.json:
         print_json(story)
@@ -83,16 +83,12 @@ def _with_duckdb(lake: "DuckLake", first: int) -> tuple["WriteResult", list[dict
     return written, [{"day": str(row["day"]), "orders": row["orders"]} for row in days.raise_for_error().rows[-7:]]
 
 
-def _places(lake: "DuckLake") -> dict[str, str]:
-    return {"catalog": str(lake.config.catalog_file), "data": str(lake.config.data_path)}
-
-
 def _show(lake: "DuckLake", result: "ExecuteResult", travel: "ExecuteResult", story: dict[str, Any]) -> None:
     snapshots = [
-        [one.snapshot_id, f"{one.snapshot_time:%Y-%m-%d %H:%M:%S}", ", ".join(one.changes)]
-        for one in story["snapshots"]
+        [snapshot.snapshot_id, f"{snapshot.snapshot_time:%Y-%m-%d %H:%M:%S}", ", ".join(snapshot.changes)]
+        for snapshot in story["snapshots"]
     ]
-    days = [[one["day"], one["orders"]] for one in story["read_back"]]
+    days = [[row["day"], row["orders"]] for row in story["read_back"]]
     spark = find_spec("pyspark") is not None
     show(
         heading("1  Opening the lake runs this, secrets masked (`lake.preview_sql()`)"),
@@ -106,12 +102,12 @@ def _show(lake: "DuckLake", result: "ExecuteResult", travel: "ExecuteResult", st
         rows_table(result.commands[-1].columns, result.rows),
         heading("5  Every write is a snapshot (`lake.snapshots(limit=5)`)"),
         table(["snapshot", "time (UTC)", "changes"], snapshots, right=["snapshot"]),
-        heading("6  and can be read again (`FROM orders AT (VERSION => …)`)"),
+        heading("6  Earlier snapshots stay readable (`FROM orders AT (VERSION => …)`)"),
         rows_table(travel.commands[0].columns, travel.rows),
-        heading("7  Where it all lies"),
+        heading("7  Where the files are"),
         f"catalog  {story['places']['catalog']}",
         f"data     {story['places']['data']}",
-        heading("Go on"),
+        heading("Next"),
         f"ducklake-orch sql 'FROM orders LIMIT 5' --catalog {shlex.quote(lake.config.catalog.to_url())}"
         f" --storage {shlex.quote(story['places']['data'])}",
     )

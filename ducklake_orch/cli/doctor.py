@@ -22,7 +22,7 @@ _SETTING = "setting "
 def doctor(
     options: LakeOptions,
     write: Annotated[bool, typer.Option("--write", help="Write a probe to the storage and delete it.")] = False,
-    every: Annotated[bool, typer.Option("--all", help="Show the settings that are defaults, too.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also show settings that have their default.")] = False,
 ) -> None:
     """Check this machine, the configuration and the lake; exits with 1 when a check fails."""
     problem: ConfigError | None = None
@@ -31,7 +31,7 @@ def doctor(
     except ConfigError as error:
         loaded, problem = None, error
     checks: list[Check] = []
-    with console(stderr=True).status("Looking…") if not options.json else nullcontext():
+    with console(stderr=True).status("Checking…") if not options.json else nullcontext():
         for check in _checks(options, loaded, problem, write=write, every=every):
             checks.append(check)
     if options.json:
@@ -70,7 +70,7 @@ def _checks(
     yield (
         write_check(loaded.config)
         if write
-        else Check("storage writable", "skip", "not tried", "--write writes a probe there and deletes it.")
+        else Check("storage writable", "skip", "not tried", "Pass --write to write a probe there and delete it.")
     )
 
 
@@ -92,4 +92,4 @@ def _show(checks: list[Check]) -> None:
         show("", table(["setting", "value (origin)"], settings), "")
     failed = sum(check.status == "fail" for check in checks)
     warned = sum(check.status == "warn" for check in checks)
-    show(Text(f"{failed} failed, {warned} to look at.", style="bold red" if failed else "bold green"))
+    show(Text(f"{failed} failed, {warned} with a warning.", style="bold red" if failed else "bold green"))

@@ -43,9 +43,9 @@ def reporting(options: "OutputOptions") -> Iterator[None]:
             if options.debug:
                 text = "".join(traceback.format_exception(error))
                 typer.echo(options.scrubber(text), err=True)
-            ours = our_error(error, options)
-            show_error(ours, as_json=options.json)
-            code = exit_code(ours)
+            failure = as_orch_error(error, options)
+            show_error(failure, as_json=options.json)
+            code = exit_code(failure)
     raise typer.Exit(code)
 
 
@@ -54,7 +54,7 @@ def exit_code(error: DuckLakeOrchError) -> int:
     return WRONG_USAGE if isinstance(error, ConfigError) else FAILED
 
 
-def our_error(error: Exception, options: "OutputOptions") -> DuckLakeOrchError:
+def as_orch_error(error: Exception, options: "OutputOptions") -> DuckLakeOrchError:
     """Return any error as a `DuckLakeOrchError` without secrets."""
     if isinstance(error, DuckLakeOrchError):
         return error
@@ -63,7 +63,7 @@ def our_error(error: Exception, options: "OutputOptions") -> DuckLakeOrchError:
 
         return classify(error, options.known_config, "The command failed")
     message = f"{type(error).__name__}: {options.scrubber(str(error))}"
-    return DuckLakeOrchError(message, remedy=None if options.debug else "`--debug` shows where.")
+    return DuckLakeOrchError(message, remedy=None if options.debug else "Run it with `--debug` to see where.")
 
 
 def show_error(error: DuckLakeOrchError, *, as_json: bool) -> None:
@@ -87,7 +87,7 @@ def show_usage_error(error: Any, *, as_json: bool) -> None:
     # The parser repeats the argument, which can be a URL with a password.
     message = Scrubber()(str(error.format_message()))
     context = getattr(error, "ctx", None)
-    remedy = f"`{context.command_path} --help` explains." if context is not None else None
+    remedy = f"See `{context.command_path} --help`." if context is not None else None
     show_error(ConfigError(message, remedy=remedy), as_json=as_json)
 
 
@@ -98,8 +98,8 @@ def _is_interrupt(error: Exception) -> bool:
 
 def one_line(message: str) -> str:
     """Return a message on one line, without the engine's excerpt of the statement with a caret."""
-    head, *picture = re.split(r"\n\s*LINE (\d+):", message, maxsplit=1)
-    where = f" (line {picture[0]})" if picture and picture[0] != "1" else ""
+    head, *excerpt = re.split(r"\n\s*LINE (\d+):", message, maxsplit=1)
+    where = f" (line {excerpt[0]})" if excerpt and excerpt[0] != "1" else ""
     return " ".join(head.split()) + where
 
 

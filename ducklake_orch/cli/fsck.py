@@ -18,9 +18,9 @@ _STYLES = {"error": "bold red", "warning": "yellow", "info": "dim"}
 
 def fsck(
     options: LakeOptions,
-    deep: Annotated[bool, typer.Option("--deep", help="Read the files, too.")] = False,
-    list_storage: Annotated[bool, typer.Option("--list-storage", help="List the storage, too.")] = False,
-    repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended without guessing.")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Also read the files.")] = False,
+    list_storage: Annotated[bool, typer.Option("--list-storage", help="Also list the storage.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Repair what can be repaired without guessing.")] = False,
 ) -> None:
     """Find broken states of the lake, explain them, and repair them if asked to."""
     report = options.open().fsck(deep=deep, storage=list_storage, repair=repair)
@@ -35,25 +35,27 @@ def fsck(
 def _show(report: "FsckReport") -> None:
     from rich.text import Text
 
-    looked = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in report.checked.items())
+    checked = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in report.checked.items())
     for code, count in report.counts.items():
-        found = [finding for finding in report.findings if finding.code == code]
-        first = found[0]
+        findings = [finding for finding in report.findings if finding.code == code]
+        first = findings[0]
         head = Text.assemble((f"{first.severity} ", _STYLES[first.severity]), (code, "bold"), f" ({count})")
-        show(head, f"  effect: {first.effect}", f"  remedy: {first.remedy}", _places(found))
-        if count > len(found):
-            show(f"  … and {count - len(found)} more")
+        show(head, f"  effect: {first.effect}", f"  remedy: {first.remedy}", _findings(findings))
+        if count > len(findings):
+            show(f"  … and {count - len(findings)} more")
         show("")
     if report.repaired:
         show(
-            Text(f"repaired, with snapshot {report.repair_snapshot}:", style="bold green"), _places(report.repaired), ""
+            Text(f"repaired, with snapshot {report.repair_snapshot}:", style="bold green"),
+            _findings(report.repaired),
+            "",
         )
     total = sum(report.counts.values())
     style = "bold green" if report.ok else "bold red"
-    show(Text(f"{total} found" if total else "Nothing found", style=style), f"Looked at: {looked}")
+    show(Text(f"{total} found" if total else "Nothing found", style=style), f"Checked: {checked}")
 
 
-def _places(found: "list[Finding]") -> "RenderableType":
+def _findings(findings: "list[Finding]") -> "RenderableType":
     return table(
-        ["table", "file", "detail"], [[finding.table or "", finding.file or "", finding.detail] for finding in found]
+        ["table", "file", "detail"], [[finding.table or "", finding.file or "", finding.detail] for finding in findings]
     )

@@ -25,7 +25,9 @@ class Format(StrEnum):
 
 def health(
     options: LakeOptions,
-    format_: Annotated[Format, typer.Option("--format", help="For people, or for Prometheus.")] = Format.TEXT,
+    format_: Annotated[
+        Format, typer.Option("--format", help="Text for people, or metrics for Prometheus.")
+    ] = Format.TEXT,
 ) -> None:
     """Grade the lake and its tables against the thresholds of its policy; exit code 1 when something is bad."""
     report = options.open().health()
@@ -46,24 +48,27 @@ def _show(report: "HealthReport") -> None:
     show(table(["figure", "value"], [[name.replace("_", " "), _shown(name, value)] for name, value in metrics]))
     rows = [
         [
-            Text(table_health.grade, style=_STYLES[table_health.grade]),
-            table_health.table,
-            table_health.metrics["files"],
-            table_health.metrics["small_files"],
-            in_bytes(table_health.metrics["bytes"]),
-            table_health.metrics["rows"],
-            f"{table_health.metrics['delete_share']:.0%}",
-            table_health.metrics["inlined_rows"],
+            Text(entry.grade, style=_STYLES[entry.grade]),
+            entry.table,
+            entry.metrics["files"],
+            entry.metrics["small_files"],
+            in_bytes(entry.metrics["bytes"]),
+            entry.metrics["rows"],
+            f"{entry.metrics['delete_share']:.0%}",
+            entry.metrics["inlined_rows"],
         ]
-        for table_health in report.tables
+        for entry in report.tables
     ]
     headings = ["", "table", "files", "small", "bytes", "rows", "deleted", "inlined"]
     show(heading("Tables"), table(headings, rows, right=headings[2:]))
-    found = [(lake.name, finding) for finding in lake.findings]
-    found += [(table_health.table, finding) for table_health in report.tables for finding in table_health.findings]
-    if found:
-        told = [[Text(one.grade, style=_STYLES[one.grade]), where, str(one).partition(": ")[2]] for where, one in found]
-        show(heading("Findings"), table(["", "where", "what"], told))
+    findings = [(lake.name, finding) for finding in lake.findings]
+    findings += [(entry.table, finding) for entry in report.tables for finding in entry.findings]
+    if findings:
+        rows = [
+            [Text(finding.grade, style=_STYLES[finding.grade]), where, str(finding).partition(": ")[2]]
+            for where, finding in findings
+        ]
+        show(heading("Findings"), table(["", "where", "what"], rows))
 
 
 def _shown(name: str, value: object) -> object:

@@ -14,23 +14,23 @@ from ducklake_orch.errors import ConfigFileError
 def init(
     options: LakeOptions,
     path: Annotated[Path, typer.Argument(help="The file, or the folder to put it in.")] = Path(DEFAULT_FILE),
-    create: Annotated[bool, typer.Option("--create", help="Create the lake, too.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Also create the lake.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Write a commented `ducklake.toml`, without secrets."""
     from ducklake_orch.config.template import starter_toml
 
     if options.config is not None or options.profile is not None:
-        raise typer.BadParameter("`init` writes a file and reads none: name the new file as its argument.")
+        raise typer.BadParameter("`init` reads no file: name the new file as its argument.")
     path = path / DEFAULT_FILE if path.is_dir() else path
     if path.exists() and create and not force and not (options.catalog or options.storage):
         _create_from(path, options)
         return
     if path.exists() and not force:
-        raise ConfigFileError(f"{path} is there already.", remedy="Name another file, or overwrite it with --force.")
+        raise ConfigFileError(f"{path} exists already.", remedy="Name another file, or overwrite it with --force.")
     name = options.lake or DEFAULT_NAME
-    catalog, storage = _places(name, path.parent, options)
-    text = starter_toml(name, *[_url(_seen_from(path.parent, place)) for place in (catalog, storage) if place])
+    catalog, storage = _catalog_and_storage(name, path.parent, options)
+    text = starter_toml(name, *[_url(_relative_to(path.parent, model)) for model in (catalog, storage) if model])
     if create:
         # Created before the file is written, so that a second attempt after a failure starts from the same state.
         _create(name, catalog, storage)
@@ -57,7 +57,7 @@ def _create_from(path: Path, options: LakeOptions) -> None:
         typer.echo(f"Created lake `{lake.config.name}` of {report['path']}.")
 
 
-def _places(name: str, folder: Path, options: LakeOptions) -> tuple[Any, Any]:
+def _catalog_and_storage(name: str, folder: Path, options: LakeOptions) -> tuple[Any, Any]:
     """Return the given catalog and storage; by default they are in the folder of the new file."""
     from ducklake_orch.config.catalogs import CATALOGS
     from ducklake_orch.config.lake import default_catalog, default_storage
@@ -70,16 +70,16 @@ def _places(name: str, folder: Path, options: LakeOptions) -> tuple[Any, Any]:
     return catalog, storage
 
 
-def _seen_from(folder: Path, place: Any) -> Any:
+def _relative_to(folder: Path, model: Any) -> Any:
     """Return a catalog or storage for the file, in which relative paths count from the file's folder."""
-    path: Path | None = getattr(place, "path", None)
+    path: Path | None = getattr(model, "path", None)
     if path is None or path.is_absolute():
-        return place
-    return place.model_copy(update={"path": Path(os.path.relpath(path, folder))})
+        return model
+    return model.model_copy(update={"path": Path(os.path.relpath(path, folder))})
 
 
-def _url(place: Any) -> str:
-    return str(place.to_url(reveal=True))
+def _url(model: Any) -> str:
+    return str(model.to_url(reveal=True))
 
 
 def _create(name: str, catalog: Any, storage: Any) -> None:
@@ -89,7 +89,7 @@ def _create(name: str, catalog: Any, storage: Any) -> None:
     # Variables can hold passwords for this lake, but they must not select another file or profile.
     elsewhere = {"DUCKLAKE_CONFIG", "DUCKLAKE_PROFILE"}
     environ = {key: value for key, value in os.environ.items() if key not in elsewhere}
-    urls = {what: _url(place) for what, place in (("catalog", catalog), ("storage", storage)) if place}
+    urls = {what: _url(model) for what, model in (("catalog", catalog), ("storage", storage)) if model}
     loaded = load(environ=environ, lake=name, create_if_missing=True, **urls)
     with DuckLake(loaded.config, origins=loaded.origins).connect():
         pass
@@ -103,4 +103,4 @@ def _write(path: Path, text: str) -> None:
     except OSError as error:
         failure = error.strerror
     if failure:
-        raise ConfigFileError(f"{path} cannot be written: {failure}.", remedy="Choose another place.")
+        raise ConfigFileError(f"{path} cannot be written: {failure}.", remedy="Choose another path.")

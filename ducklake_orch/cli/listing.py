@@ -21,11 +21,11 @@ def preview(options: LakeOptions) -> None:
 
 def tables(options: LakeOptions, snapshot: SnapshotId = None, as_of: AsOf = None) -> None:
     """List the tables."""
-    found = options.open().tables(snapshot=snapshot, as_of=zoned_time(as_of))
+    entries = options.open().tables(snapshot=snapshot, as_of=zoned_time(as_of))
     if options.json:
-        print_json(found)
+        print_json(entries)
         return
-    rows = [[f"{one.schema}.{one.table}", one.file_count, in_bytes(one.file_bytes), one.comment or ""] for one in found]
+    rows = [[f"{t.schema}.{t.table}", t.file_count, in_bytes(t.file_bytes), t.comment or ""] for t in entries]
     show(
         table(["table", "files", "size", "comment"], rows, right=["files", "size"]) if rows else "There are no tables."
     )
@@ -42,9 +42,9 @@ def files(
     as_of: AsOf = None,
 ) -> None:
     """List the data files of a table."""
-    found = options.open().table(name).files(snapshot=snapshot, as_of=zoned_time(as_of), where=where)
+    entries = options.open().table(name).files(snapshot=snapshot, as_of=zoned_time(as_of), where=where)
     if options.json:
-        print_json(found)
+        print_json(entries)
         return
     rows = [
         [
@@ -55,7 +55,7 @@ def files(
             in_bytes(file.bytes),
             file.snapshot,
         ]
-        for file in found
+        for file in entries
     ]
     right = ["rows", "deleted", "size", "snapshot"]
     show(table(["file", "partition", *right], rows, right=right) if rows else "There are no files.")
@@ -63,12 +63,12 @@ def files(
 
 def snapshots(
     options: LakeOptions,
-    limit: Annotated[int | None, typer.Option(min=1, help="How many, from the newest; all by default.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="How many of the newest; all by default.")] = None,
 ) -> None:
     """List the snapshots, newest first."""
-    found = options.open().snapshots(limit)
+    entries = options.open().snapshots(limit)
     if options.json:
-        print_json(found)
+        print_json(entries)
         return
     rows = [
         [
@@ -78,19 +78,19 @@ def snapshots(
             snapshot.author or "",
             snapshot.message or "",
         ]
-        for snapshot in found
+        for snapshot in entries
     ]
     show(table(["snapshot", "time", "changes", "author", "message"], rows, right=["snapshot"]))
 
 
 def options(options: LakeOptions) -> None:
-    """List the options that the lake keeps, of itself, its schemas and its tables."""
-    found = options.open().options()
+    """List the options stored for the lake, its schemas and its tables."""
+    entries = options.open().options()
     if options.json:
-        print_json(found)
+        print_json(entries)
         return
     rows = [
         [option.name, option.value, f"{option.scope} {option.entry or ''}".strip(), option.description]
-        for option in found
+        for option in entries
     ]
     show(table(["option", "value", "of", "meaning"], rows))

@@ -22,15 +22,15 @@ _STYLES = {"run": "bold", "skip": "dim", "done": "green", "failed": "bold red", 
 
 def maintain(
     options: LakeOptions,
-    plan: Annotated[bool, typer.Option("--plan", help="Only say what would be done, and what left alone.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Only show what would run, and what is skipped.")] = False,
     operation: Annotated[
-        list[str] | None, typer.Option(help="flush, rewrite, merge, expire, cleanup or orphans; again for more.")
+        list[str] | None, typer.Option(help="flush, rewrite, merge, expire, cleanup or orphans; repeat for more.")
     ] = None,
     schema: Annotated[list[str] | None, typer.Option(help="Only tables in this schema, by name or pattern.")] = None,
     table: Annotated[list[str] | None, typer.Option(help="Only this table, by name or pattern.")] = None,
     with_spark: Annotated[
         bool,
-        typer.Option("--spark", help="Have Spark do what is too much for one process: as submitted, or one here."),
+        typer.Option("--spark", help="Let Spark run large steps, in the submitted session or a new local one."),
     ] = False,
 ) -> None:
     """Flush, rewrite, merge, expire, clean up and look for orphans, as the lake's `maintenance` policy says."""
@@ -43,7 +43,7 @@ def maintain(
     if plan:
         print_json(planned.to_dict()) if options.json else _show(planned.operations)
         return
-    with console(stderr=True).status("Maintenance begins", spinner="line") as status:
+    with console(stderr=True).status("Starting maintenance", spinner="line") as status:
         report = lake.maintain(planned, spark=spark, progress=None if options.json else _progress(status))
     print_json(report.to_dict()) if options.json else _show(report.operations)
     if not options.json:
@@ -63,13 +63,13 @@ def _session() -> "SparkSession":
 def _progress(status: "Status") -> "Callable[[PlannedStep], None]":
     from ducklake_orch.maintenance.results import StepReport
 
-    def told(step: "PlannedStep") -> None:
+    def show_step(step: "PlannedStep") -> None:
         if isinstance(step, StepReport):
             status.console.print(str(step))
         else:
             status.update(f"{step.operation} of {step.where}: {step.reason}")
 
-    return told
+    return show_step
 
 
 def _show(steps: "Sequence[PlannedStep | StepReport]") -> None:
@@ -82,8 +82,8 @@ def _show(steps: "Sequence[PlannedStep | StepReport]") -> None:
         size = "?" if step.bytes is None else in_bytes(step.bytes)
         files = "" if not (step.files_in or step.files_out) else f"{step.files_in} → {_known(step.files_out)}"
         figures = [files, step.rows or "", size if step.files_in else "", step.snapshots or ""]
-        told = str(error) if error else step.reason
-        rows.append([Text(word, style=_STYLES.get(word, "")), step.operation, step.where, *figures, told])
+        reason = str(error) if error else step.reason
+        rows.append([Text(word, style=_STYLES.get(word, "")), step.operation, step.where, *figures, reason])
     headings = ["", "operation", "table", "files", "rows", "bytes", "snapshots", "why"]
     show(table(headings, rows, right=["files", "rows", "bytes", "snapshots"]))
 

@@ -25,9 +25,7 @@ _LAKE, _OUTPUT = "Which lake", "Output"
 class OutputOptions:
     """The options for the output of a command."""
 
-    json: Annotated[bool, typer.Option("--json", help="Answer with one JSON document.", rich_help_panel=_OUTPUT)] = (
-        False
-    )
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=_OUTPUT)] = False
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.", rich_help_panel=_OUTPUT)] = False
 
     @property
@@ -67,8 +65,8 @@ class LakeOptions(OutputOptions):
     @property
     def any_lake_given(self) -> bool:
         """Whether the command line, the environment or an existing default file names a lake."""
-        said = (self.lake, self.config, self.profile, self.catalog, self.storage)
-        return any(one is not None for one in said) or _environment("") or self._file is not None
+        given = (self.lake, self.config, self.profile, self.catalog, self.storage)
+        return any(value is not None for value in given) or _environment("") or self._file is not None
 
     @cached_property
     def loaded(self) -> "Loaded":

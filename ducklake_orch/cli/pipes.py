@@ -28,7 +28,8 @@ def pipes() -> "Iterator[Pipes | None]":
         from dagster_pipes import open_dagster_pipes
     except ImportError as error:
         raise MissingExtraError(
-            "Dagster listens to this process, which cannot speak to it.", remedy="pip install dagster-pipes"
+            "Dagster Pipes started this process, but `dagster-pipes` is not installed.",
+            remedy="pip install dagster-pipes",
         ) from error
     with open_dagster_pipes() as context:
         yield Pipes(context)
@@ -54,25 +55,25 @@ class Pipes:
         """
         from ducklake_orch.host_partitions.metadata_keys import bounded_key
 
-        begun = self._step.get("began_in", self._context.run_id)
-        whole = (self._made, self._partitions, self._step.get("step"), what)
-        return bounded_key(f"dagster:{begun}:{self._made[:100]}", *whole)
+        run_id = self._step.get("began_in", self._context.run_id)
+        parts = (self._assets, self._partitions, self._step.get("step"), what)
+        return bounded_key(f"dagster:{run_id}:{self._assets[:100]}", *parts)
 
     @property
     def commit(self) -> CommitInfo:
         """The commit message and extra that name the run."""
         context = self._context
-        about: dict[str, Any] = {"run_id": context.run_id, "job": context.job_name}
-        if self._made:
-            about["asset"] = self._made
+        extra: dict[str, Any] = {"run_id": context.run_id, "job": context.job_name}
+        if self._assets:
+            extra["asset"] = self._assets
         if "step" in self._step:
-            about["step"] = self._step["step"]
+            extra["step"] = self._step["step"]
         if self._partitions:
-            about["partitions"] = self._partitions
-        return CommitInfo("dagster", f"run {context.run_id}", {"dagster": about})
+            extra["partitions"] = self._partitions
+        return CommitInfo("dagster", f"run {context.run_id}", {"dagster": extra})
 
     @property
-    def _made(self) -> str:
+    def _assets(self) -> str:
         return ", ".join(self._context.asset_keys) if self._context.is_asset_step else ""
 
     @property
@@ -103,7 +104,7 @@ class Pipes:
             for column in lake.table(str(table)).schema(snapshot=result.snapshot_id)
         ]
         schema = {"raw_value": {"columns": columns, "constraints": {"other": []}}, "type": "table_schema"}
-        told: dict[str, Any] = {**result_metadata(lake, table, result), "dagster/column_schema": schema}
+        metadata: dict[str, Any] = {**result_metadata(lake, table, result), "dagster/column_schema": schema}
         if self._context.is_asset_step:
-            self._context.report_asset_materialization(metadata=told)
+            self._context.report_asset_materialization(metadata=metadata)
         self._context.log.info(str(result))

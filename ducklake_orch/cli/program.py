@@ -50,7 +50,7 @@ class Program(TyperGroup):
 app = typer.Typer(
     name="ducklake-orch",
     cls=Program,
-    help="Run a DuckLake lakehouse: look at it, query it, check it, keep it in shape.",
+    help="Query, write, check and maintain a DuckLake lakehouse.",
     epilog="Exit codes: 0 done, 1 the command or the lake failed, 2 wrong usage or configuration, 130 interrupted.",
     add_completion=False,
     # Typer's tracebacks show local variables, which can hold passwords.

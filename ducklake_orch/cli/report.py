@@ -17,23 +17,24 @@ if TYPE_CHECKING:
 def report(
     options: LakeOptions,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the page here.", show_default=False)] = None,
-    snapshots: Annotated[int, typer.Option(metavar="N", help="List so many of the latest snapshots.")] = 200,
+    snapshots: Annotated[int, typer.Option(metavar="N", help="How many of the latest snapshots to list.")] = 200,
 ) -> None:
     """Show a lake on one page that needs no network: tables, files, partitions, health, and who wrote what."""
     if html is None and not options.json:
-        raise ConfigError("Where to is the page to go?", remedy="Give `--html lake.html`, or `--json` for its figures.")
-    found = options.open().report(snapshots=snapshots)
+        raise ConfigError("The report has no output.", remedy="Pass `--html lake.html`, or `--json` for the figures.")
+    lake_report = options.open().report(snapshots=snapshots)
     if html is not None:
-        _write(found, html)
+        _write(lake_report, html)
     if options.json:
-        print_json(found.to_dict())
+        print_json(lake_report.to_dict())
     elif html is not None:
-        show(f"{html}: {in_bytes(html.stat().st_size)}, {len(found.health.tables)} tables, {found.health.grade}")
+        health = lake_report.health
+        show(f"{html}: {in_bytes(html.stat().st_size)}, {len(health.tables)} tables, {health.grade}")
 
 
-def _write(found: "LakeReport", path: Path) -> None:
+def _write(lake_report: "LakeReport", path: Path) -> None:
     try:
-        path.write_text(found.to_html(), encoding="utf-8")
+        path.write_text(lake_report.to_html(), encoding="utf-8")
     except OSError as error:
-        remedy = "Give a file in a folder that is there and may be written to."
+        remedy = "Name a file in an existing, writable folder."
         raise ConfigError(f"`{path}` cannot be written: {error.strerror}.", remedy=remedy) from error

@@ -11,12 +11,12 @@ from ducklake_orch.cli.output import print_json, show
 def rollback(
     options: LakeOptions,
     name: Annotated[str, typer.Argument(metavar="TABLE", help="`table` or `schema.table`.")],
-    to_snapshot: Annotated[int, typer.Option("--to", min=0, help="The snapshot whose rows are wanted.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
+    to_snapshot: Annotated[int, typer.Option("--to", min=0, help="The snapshot whose rows to restore.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
     author: Annotated[str | None, typer.Option(help="Author of the snapshot.", show_default=False)] = None,
     message: Annotated[str | None, typer.Option(help="Message of the snapshot.", show_default=False)] = None,
 ) -> None:
-    """Give a table the rows of an earlier snapshot again, in a new snapshot."""
+    """Restore the rows of an earlier snapshot, in a new snapshot."""
     from ducklake_orch.results import CommitInfo
 
     commit = CommitInfo(author=author, message=message)

@@ -34,7 +34,8 @@ def sql(
         str | None, typer.Argument(metavar="[SQL]", help="One or more statements; `-` reads them from stdin.")
     ] = None,
     file: Annotated[
-        Path | None, typer.Option("--file", "-f", metavar="FILE", help="Read them from a file.", show_default=False)
+        Path | None,
+        typer.Option("--file", "-f", metavar="FILE", help="Read the statements from a file.", show_default=False),
     ] = None,
     atomic: Annotated[bool, typer.Option("--atomic", help="All in one transaction: one snapshot, or nothing.")] = False,
     read_only: Annotated[bool, typer.Option("--read-only", help="Refuse writes.")] = False,
@@ -42,12 +43,14 @@ def sql(
     as_of: AsOf = None,
     max_rows: Annotated[int, typer.Option(min=0, help="Rows kept of each result.")] = 1000,
     timeout: TimeLimit = None,
-    on_error: Annotated[OnError, typer.Option(help="Whether later commands run after one failed.")] = OnError.STOP,
-    force: Annotated[bool, typer.Option("--force", help="Let maintenance calls pass their retention floors.")] = False,
+    on_error: Annotated[OnError, typer.Option(help="Whether later commands run after a failure.")] = OnError.STOP,
+    force: Annotated[
+        bool, typer.Option("--force", help="Allow maintenance calls below their retention floors.")
+    ] = False,
 ) -> None:
     """Run SQL commands and show what each of them did.
 
-    Writes wait for their turn in the catalog's queue and are tried again after transient failures.
+    Writes wait in the catalog's queue and are retried after transient failures.
     """
     result = options.open().execute(
         _read(statements, file),
@@ -70,9 +73,7 @@ def sql(
 
 def _read(statements: str | None, file: Path | None) -> str:
     if (statements is None) == (file is None):
-        raise typer.BadParameter(
-            "Give the SQL as an argument, with -f FILE, or `-` to read it from stdin; one of them."
-        )
+        raise typer.BadParameter("Give the SQL once: as an argument, with -f FILE, or from stdin with `-`.")
     if file is None:
         assert statements is not None  # noqa: S101 - one of them is given
         return sys.stdin.read() if statements == "-" else statements

@@ -23,7 +23,7 @@ def zoned_time(text: str | None) -> datetime | None:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        raise typer.BadParameter(f"`{text}` is no ISO 8601 time: write 2025-01-31T08:00:00+00:00.") from None
+        raise typer.BadParameter(f"`{text}` is not an ISO 8601 time such as 2025-01-31T08:00:00+00:00.") from None
 
 
 def seconds(text: str | None) -> float | None:

@@ -12,7 +12,7 @@ from ducklake_orch.engine.quoting import table_name
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_ROWS, _HOW = "What is written", "How"
+_DATA, _HOW = "Data", "Write options"
 
 
 def write(
@@ -22,33 +22,37 @@ def write(
         str, typer.Option(help="append, overwrite, overwrite_partitions, replace_where, merge, error, ignore.")
     ],
     query: Annotated[
-        str | None, typer.Option("--sql", help="A query in Spark's SQL.", rich_help_panel=_ROWS, show_default=False)
+        str | None, typer.Option("--sql", help="A query in Spark's SQL.", rich_help_panel=_DATA, show_default=False)
     ] = None,
     parquet: Annotated[
         list[str] | None,
-        typer.Option(help="Parquet files or folders; again for more.", rich_help_panel=_ROWS, show_default=False),
+        typer.Option(help="Parquet files or folders; repeat for more.", rich_help_panel=_DATA, show_default=False),
     ] = None,
     partition_by: Annotated[
         list[str] | None,
-        typer.Option(help="A key of a new table, such as `day(ts)`; again for more.", rich_help_panel=_HOW),
+        typer.Option(help="A key of a new table, such as `day(ts)`; repeat for more.", rich_help_panel=_HOW),
     ] = None,
     sort_by: Annotated[
-        list[str] | None, typer.Option(help="A sort key of a new table; again for more.", rich_help_panel=_HOW)
+        list[str] | None, typer.Option(help="A sort key of a new table; repeat for more.", rich_help_panel=_HOW)
     ] = None,
     key: Annotated[
         list[str] | None,
-        typer.Option(help="A column that says which rows `merge` changes; again for more.", rich_help_panel=_HOW),
+        typer.Option(help="A column that identifies the rows of `merge`; repeat for more.", rich_help_panel=_HOW),
     ] = None,
-    where: Annotated[str | None, typer.Option(help="What `replace_where` replaces.", rich_help_panel=_HOW)] = None,
-    outside: Annotated[str, typer.Option(help="Rows outside of it: error, drop.", rich_help_panel=_HOW)] = "error",
+    where: Annotated[
+        str | None, typer.Option(help="Condition of the rows that `replace_where` replaces.", rich_help_panel=_HOW)
+    ] = None,
+    outside: Annotated[
+        str, typer.Option(help="Data rows that do not meet --where: error, drop.", rich_help_panel=_HOW)
+    ] = "error",
     schema_evolution: Annotated[str, typer.Option(help="error, add, promote.", rich_help_panel=_HOW)] = "error",
     engine: Annotated[str, typer.Option(help="auto, duckdb, native.", rich_help_panel=_HOW)] = "auto",
     distribution: Annotated[str, typer.Option(help="auto, none, hash, range.", rich_help_panel=_HOW)] = "auto",
     expect_snapshot: Annotated[
-        int | None, typer.Option(help="Refuse when what is replaced changed since.", rich_help_panel=_HOW)
+        int | None, typer.Option(help="Refuse if the replaced rows changed after this snapshot.", rich_help_panel=_HOW)
     ] = None,
     idempotency_key: Annotated[
-        str | None, typer.Option(help="The same for every attempt at the same work.", rich_help_panel=_HOW)
+        str | None, typer.Option(help="Key that all attempts at the same work share.", rich_help_panel=_HOW)
     ] = None,
     author: Annotated[str | None, typer.Option(help="Author of the snapshot.", rich_help_panel=_HOW)] = None,
     message: Annotated[str | None, typer.Option(help="Message of the snapshot.", rich_help_panel=_HOW)] = None,
@@ -97,5 +101,5 @@ def _frame(spark: "SparkSession", query: str | None, parquet: list[str]) -> "Dat
     except Exception as error:
         if not type(error).__module__.startswith("pyspark"):
             raise
-        refusal = StatementError(f"Spark cannot read that: {str(error).partition(chr(10) + 'JVM')[0].strip()}")
+        refusal = StatementError(f"Spark cannot read the input: {str(error).partition(chr(10) + 'JVM')[0].strip()}")
     raise refusal

@@ -51,7 +51,7 @@ class FileCatalog(UrlModel):
     extensions: ClassVar[tuple[str, ...]] = ()
 
     path: HomePath = Field(
-        description="Path of the catalog file; relative ones count from the working directory, or the TOML file."
+        description="Path of the catalog file; relative to the working directory, or to the TOML file."
     )
 
     def to_url(self, *, reveal: bool = False) -> str:
@@ -69,7 +69,7 @@ class DuckDBCatalog(FileCatalog):
     """A DuckDB file: one process at a time; this package queues the others."""
 
     scheme: ClassVar[str] = "duckdb"
-    type: Literal["duckdb"] = Field(default="duckdb", description="Which catalog this is.")
+    type: Literal["duckdb"] = Field(default="duckdb", description="Kind of the catalog.")
 
     @classmethod
     def url_fields(cls, url: str) -> dict[str, Any]:
@@ -84,8 +84,10 @@ class SQLiteCatalog(FileCatalog):
 
     scheme: ClassVar[str] = "sqlite"
     extensions: ClassVar[tuple[str, ...]] = ("sqlite_scanner",)
-    type: Literal["sqlite"] = Field(default="sqlite", description="Which catalog this is.")
-    busy_timeout: Milliseconds = Field(default=30_000, ge=0, description="How long SQLite waits for a lock; in ms.")
+    type: Literal["sqlite"] = Field(default="sqlite", description="Kind of the catalog.")
+    busy_timeout: Milliseconds = Field(
+        default=30_000, ge=0, description="How long SQLite waits for a lock, in milliseconds."
+    )
 
     @classmethod
     def url_fields(cls, url: str) -> dict[str, Any]:
@@ -112,13 +114,13 @@ class ServerCatalog(UrlModel):
     database: str | None = Field(default=None, description="Database that holds the lake's tables.")
     user: str | None = Field(default=None, description="User to connect as.")
     password: SecretStr | None = Field(default=None, description="Password of the user.")
-    secret_name: str | None = Field(default=None, description="A DuckDB secret that is already there.")
+    secret_name: str | None = Field(default=None, description="Name of an existing DuckDB secret.")
 
     @model_validator(mode="after")
     def _one_source_of_credentials(self) -> Self:
         given = [f for f in ("host", "port", "database", "user", "password") if getattr(self, f) is not None]
         if self.secret_name and given:
-            raise ValueError(f"`secret_name` stands beside {', '.join(f'`{f}`' for f in given)}: give one or the other")
+            raise ValueError(f"`secret_name` and {', '.join(f'`{f}`' for f in given)} exclude each other: give one")
         return self
 
 
@@ -126,20 +128,20 @@ class PostgresCatalog(ServerCatalog):
     """A schema in a PostgreSQL database: any number of machines."""
 
     extensions: ClassVar[tuple[str, ...]] = ("postgres_scanner",)
-    type: Literal["postgres"] = Field(default="postgres", description="Which catalog this is.")
+    type: Literal["postgres"] = Field(default="postgres", description="Kind of the catalog.")
     sslmode: Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"] | None = Field(
         default=None, description="How the connection is encrypted."
     )
     service: str | None = Field(default=None, description="Entry of the pg_service.conf file.")
     options: str | None = Field(default=None, description="Command-line options for the server, as libpq takes them.")
-    parameters: Parameters = Field(default_factory=dict, description="Further libpq parameters, `sslrootcert` say.")
+    parameters: Parameters = Field(default_factory=dict, description="Further libpq parameters, such as `sslrootcert`.")
 
     @model_validator(mode="after")
     def _known_parameters(self) -> Self:
         if self.options and SECRET_WORD.search(self.options):
             raise ValueError(
-                "`options` holds a password or token, which would be shown: `password` has a field of its own, and a"
-                " setting of the server belongs into `ALTER ROLE … SET`"
+                "`options` holds a password or token, which would be shown: use the field `password`, or `ALTER ROLE …"
+                " SET` for a setting of the server"
             )
         for key in self.parameters:
             if key not in LIBPQ_PARAMETERS:
@@ -178,7 +180,7 @@ class MySQLCatalog(ServerCatalog):
     """A MySQL or MariaDB database."""
 
     extensions: ClassVar[tuple[str, ...]] = ("mysql_scanner",)
-    type: Literal["mysql"] = Field(default="mysql", description="Which catalog this is.")
+    type: Literal["mysql"] = Field(default="mysql", description="Kind of the catalog.")
     ssl_mode: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] | None = Field(
         default=None, description="How the connection is encrypted."
     )
@@ -215,15 +217,15 @@ class MotherDuckCatalog(UrlModel):
     is_file: ClassVar[bool] = False
     needs_storage: ClassVar[bool] = False  # MotherDuck may keep the files itself
     extensions: ClassVar[tuple[str, ...]] = ("motherduck",)
-    type: Literal["motherduck"] = Field(default="motherduck", description="Which catalog this is.")
+    type: Literal["motherduck"] = Field(default="motherduck", description="Kind of the catalog.")
     database: str = Field(min_length=1, description="Name of the database at MotherDuck.")
-    token: SecretStr | None = Field(default=None, description="Access token; else MotherDuck's own variable.")
+    token: SecretStr | None = Field(default=None, description="Access token; default is MotherDuck's own variable.")
     mode: Literal["managed", "own_bucket", "own_compute"] = Field(
         default="managed",
-        description="Who stores and who computes: MotherDuck both, your bucket, or your bucket and this process.",
+        description="Who stores and computes: MotherDuck; your bucket and MotherDuck; or your bucket and this process.",
     )
-    region: str | None = Field(default=None, description="Region of the MotherDuck organisation, `us-east-1` say.")
-    secret_name: str | None = Field(default=None, description="A secret at MotherDuck that reaches the bucket.")
+    region: str | None = Field(default=None, description="Region of the MotherDuck organisation, such as `us-east-1`.")
+    secret_name: str | None = Field(default=None, description="Secret at MotherDuck that gives access to the bucket.")
 
     @classmethod
     def url_fields(cls, url: str) -> dict[str, Any]:

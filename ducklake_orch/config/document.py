@@ -87,7 +87,8 @@ class Document:
             raise ConfigFileError(f"{self.path}: there is no lake.", remedy="Add a table [lakes.<name>].")
         names = ", ".join(f"`{name}`" for name in self._lakes)
         raise ConfigFileError(
-            f"{self.path}: there are several lakes: {names}.", remedy="Say which: `lake=`, `--lake` or DUCKLAKE_NAME."
+            f"{self.path}: there are several lakes: {names}.",
+            remedy="Name one with `lake=`, `--lake` or DUCKLAKE_NAME.",
         )
 
     def lake(self, name: str) -> Tree:
@@ -120,8 +121,8 @@ class Document:
         users = [other for other, fields in self._lakes.items() if self._reference(what, fields.get(what)) == name]
         if what == "storage" and len(users) > 1:
             table = _under(table, lake)
-        beside = {key: value for key, value in as_table(node).items() if key != "url"}
-        return overlay(table, self._resolve(what, beside, {}))
+        overrides = {key: value for key, value in as_table(node).items() if key != "url"}
+        return overlay(table, self._resolve(what, overrides, {}))
 
     def _reference(self, what: str, node: Node | None) -> str | None:
         # Names are compared as written, before variables: which lakes share a folder must not depend on the
@@ -149,10 +150,12 @@ def _refuse_bare_word(what: str, written: Sourced, url: str, names: Mapping[str,
     if url in names:
         raise ConfigFileError(
             f"{written.place}: `{url}` in [{what}s] is chosen by a variable.",
-            remedy="Write the name out, and choose another one in a profile.",
+            remedy="Write the name itself, and choose another one in a profile.",
         )
     word = written.value if has_reference(written.value) else shown(url)
-    example = f"A folder is written `./{word}`." if what == "storage" else "A URL has a scheme, `sqlite:///…` say."
+    example = (
+        f"Write a folder as `./{word}`." if what == "storage" else "Write a URL with its scheme, such as `sqlite:///…`."
+    )
     raise ConfigFileError(
         f"{written.place}: `{word}` is neither a name in [{what}s] nor a URL.",
         remedy=f"{nearest(word, names)} {example}" if names else example,
@@ -161,8 +164,8 @@ def _refuse_bare_word(what: str, written: Sourced, url: str, names: Mapping[str,
 
 def _under(storage: Tree, lake: str) -> Tree:
     key, folder = "path" if plain(storage).get("type") == "local" else "prefix", lake.replace("/", "_")
-    said = storage.get(key) or storage.get("type")
-    if not isinstance(said, Sourced):
+    base = storage.get(key) or storage.get("type")
+    if not isinstance(base, Sourced):
         return storage  # a storage without a type is refused when it is built
-    inside = f"{said.value}/{folder}" if key in storage else folder
-    return storage | {key: Sourced(inside, said.origin, said.place)}
+    path = f"{base.value}/{folder}" if key in storage else folder
+    return storage | {key: Sourced(path, base.origin, base.place)}

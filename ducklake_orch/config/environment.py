@@ -46,8 +46,8 @@ def read_environment(environ: Mapping[str, str]) -> Tree:
 
 def environment_of(config: LakeConfig) -> dict[str, str]:
     """Return the variables that describe a lake, with its secrets but without its hooks, which are Python functions."""
-    said = (config.model_fields_set | {"catalog", "storage"}) - {*HOOKS, "name"}
-    values = {field: _written(getattr(config, field)) for field in LAKE_KEYS if field in said}
+    fields = (config.model_fields_set | {"catalog", "storage"}) - {*HOOKS, "name"}
+    values = {field: _written(getattr(config, field)) for field in LAKE_KEYS if field in fields}
     variables = {
         f"{PREFIX}{field.upper()}": value if isinstance(value, str) else json.dumps(value)
         for field, value in values.items()
@@ -59,12 +59,12 @@ def environment_of(config: LakeConfig) -> dict[str, str]:
 def _written(value: Any) -> Any:
     """Return a value in a form that JSON can hold."""
     if isinstance(value, Model):
-        said = [name for name in type(value).model_fields if name == "type" or name in value.model_fields_set]
-        return {name: _written(getattr(value, name)) for name in said}
+        names = [name for name in type(value).model_fields if name == "type" or name in value.model_fields_set]
+        return {name: _written(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
-        return {key: _written(one) for key, one in value.items()}
+        return {key: _written(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_written(one) for one in value]
+        return [_written(item) for item in value]
     if isinstance(value, SecretStr):
         return value.get_secret_value()
     if isinstance(value, timedelta):
@@ -109,7 +109,7 @@ def _known() -> list[str]:
     paths += [[field, key] for field, model in GROUPS.items() for key in model.model_fields]
     for field, model in GROUPS.items():
         parts = [(key, inner) for key in model.model_fields for inner in _parts_of(field, key)]
-        paths += [[field, key, model_field] for key, inner in parts for model_field in inner.model_fields]
+        paths += [[field, key, name] for key, inner in parts for name in inner.model_fields]
     return [NAME, CONFIG, PROFILE, *(PREFIX + "__".join(path).upper() for path in paths)]
 
 

@@ -13,7 +13,7 @@ _VARIABLE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>(?!.*\
 
 def has_reference(value: Any) -> bool:
     """Return whether a value depends on the environment."""
-    return isinstance(value, str) and any(not found[0].startswith("$$") for found in _REFERENCE.finditer(value))
+    return isinstance(value, str) and any(not match[0].startswith("$$") for match in _REFERENCE.finditer(value))
 
 
 def interpolate(tree: Tree, environ: Mapping[str, str]) -> Tree:
@@ -40,13 +40,14 @@ def _replaced(value: Any, place: str, environ: Mapping[str, str]) -> Any:
     if not isinstance(value, str):
         return value
 
-    def replacement(found: re.Match[str]) -> str:
-        if found[0].startswith("$$"):
-            return found[0][1:]
-        variable = _VARIABLE.fullmatch(found["inside"])
-        if not variable or not found["end"]:
+    def replacement(match: re.Match[str]) -> str:
+        if match[0].startswith("$$"):
+            return match[0][1:]
+        variable = _VARIABLE.fullmatch(match["inside"])
+        if not variable or not match["end"]:
             raise ConfigFileError(
-                f"{place}: a `${{` starts no reference.", remedy="Write `${VAR}`, `${VAR:-default}`, or `$${` for `${`."
+                f"{place}: `${{` does not start a valid reference.",
+                remedy="Write `${VAR}`, `${VAR:-default}`, or `$${` for `${`.",
             )
         name, default = variable["name"], variable["default"]
         if default is not None:
@@ -54,7 +55,7 @@ def _replaced(value: Any, place: str, environ: Mapping[str, str]) -> Any:
         if name not in environ:
             raise ConfigFileError(
                 f"{place}: the environment variable `{name}` is not set.",
-                remedy=f"Set it, or give a default: `${{{name}:-default}}`.",
+                remedy=f"Set it, or write a default: `${{{name}:-default}}`.",
             )
         return environ[name]
 

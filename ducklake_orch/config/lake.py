@@ -77,24 +77,24 @@ RESERVED_ALIASES = {"memory", "system", "temp", "main", "pg_catalog", "informati
 class RetryPolicy(Model):
     """How often and how patiently transient failures are tried again."""
 
-    max_attempts: int = Field(default=10, ge=1, description="Attempts in all, the first included.")
-    max_seconds: float = Field(default=120, ge=0, description="No new attempt starts after this long.")
-    base_ms: float = Field(default=50, ge=0, description="Wait before the second attempt; doubles from there.")
-    jitter: bool = Field(default=True, description="Spread the waits, so that rivals do not meet again.")
+    max_attempts: int = Field(default=10, ge=1, description="Most attempts, including the first.")
+    max_seconds: float = Field(default=120, ge=0, description="Seconds after which no new attempt starts.")
+    base_ms: float = Field(default=50, ge=0, description="Wait before the second attempt, in ms; doubles each time.")
+    jitter: bool = Field(default=True, description="Vary the waits, so that writers do not collide again.")
 
 
 class PoolPolicy(Model):
     """How many connections to a server catalog one process keeps."""
 
     size: int = Field(default=8, ge=1, description="Connections to one lake that may be open at once.")
-    idle: Duration = Field(default=timedelta(seconds=60), description="An idle connection older than this is closed.")
+    idle: Duration = Field(default=timedelta(seconds=60), description="How long an idle connection is kept.")
     wait: Duration = Field(default=timedelta(seconds=30), description="How long to wait for a free connection.")
 
 
 class LakeConfig(Model):
     """Everything needed to open one lake, on any host."""
 
-    name: str = Field(min_length=1, description="What the lake is called; the default of `alias` and of file names.")
+    name: str = Field(min_length=1, description="Name of the lake; the default of `alias` and of file names.")
     catalog: Catalog = Field(
         default_factory=lambda data: default_catalog(data.get("name", "")),
         description="Catalog database: a model, a table with `type`, or a URL; default is a SQLite file.",
@@ -114,48 +114,50 @@ class LakeConfig(Model):
     read_only: bool = Field(default=False, description="Refuse every write.")
     snapshot: int | None = Field(default=None, ge=0, description="Read the lake as of this snapshot.")
     as_of: datetime | None = Field(default=None, description="Read the lake as of this time, given with its zone.")
-    encrypted: bool | None = Field(default=None, description="Encrypt data files; said when the lake is made.")
+    encrypted: bool | None = Field(default=None, description="Encrypt data files; set when the lake is created.")
     data_inlining_row_limit: int | None = Field(
         default=None,
         ge=0,
-        description="Inserts of up to so many rows stay in the catalog; the engine has 10.",
+        description="Inserts of up to this many rows stay in the catalog; the engine's default is 10.",
     )
     override_data_path: bool | None = Field(
-        default=None, description="Use this storage though the catalog names another: for lakes whose files have moved."
+        default=None,
+        description="Use this storage even if the catalog names another, for a lake whose files have moved.",
     )
     automatic_migration: bool | None = Field(
-        default=None, description="Bring a catalog of an older format up to date; back it up first."
+        default=None, description="Migrate a catalog of an older format; back it up first."
     )
     attach_options: dict[str, Scalar | dict[str, Scalar]] = Field(
         default_factory=dict, description="Further options of DuckLake's ATTACH; `META_…` ones go to the catalog's own."
     )
     options: dict[str, Scalar] = Field(
         default_factory=dict,
-        description="Persisted options the lake should have: compared on connect, written by `apply_options()` only.",
+        description="Persisted options the lake should have: compared on connect, written only by `apply_options()`.",
     )
     settings: dict[str, Scalar] = Field(
-        default_factory=dict, description="DuckDB settings of every connection; one that did not take is an error."
+        default_factory=dict,
+        description="DuckDB settings of every connection; a value that DuckDB does not apply is an error.",
     )
     extensions: list[str] = Field(default_factory=list, description="Further DuckDB extensions to load.")
-    memory_limit: Memory = Field(default=None, description="Memory of the engine in this process: `2GB` say.")
+    memory_limit: Memory = Field(default=None, description="Memory limit of the engine in this process, such as `2GB`.")
     threads: int | None = Field(default=None, ge=1, description="Threads of the engine in this process.")
     temp_directory: str | None = Field(default=None, description="Where the engine spills to.")
     max_temp_directory_size: Memory = Field(default=None, description="How much the engine may spill.")
-    task_memory_limit: Memory = Field(default="512 MiB", description="Memory of the engine in one Spark task.")
-    lock_timeout: Duration = Field(default=timedelta(seconds=60), description="How long a write waits for its turn.")
-    keep_keys: Duration = Field(default=timedelta(days=30), description="How long idempotency keys are remembered.")
-    retry: RetryPolicy = Field(default_factory=RetryPolicy, description="What happens after transient failures.")
+    task_memory_limit: Memory = Field(default="512 MiB", description="Memory limit of the engine in one Spark task.")
+    lock_timeout: Duration = Field(default=timedelta(seconds=60), description="How long a write waits for the lock.")
+    keep_keys: Duration = Field(default=timedelta(days=30), description="How long idempotency keys are kept.")
+    retry: RetryPolicy = Field(default_factory=RetryPolicy, description="How transient failures are retried.")
     pool: PoolPolicy = Field(default_factory=PoolPolicy, description="Connections kept to a server catalog.")
     maintenance: MaintenancePolicy = Field(
-        default_factory=MaintenancePolicy, description="How the lake is kept in shape, and when it is healthy."
+        default_factory=MaintenancePolicy, description="How the lake is maintained, and when it is healthy."
     )
     on_connect: SkipJsonSchema[Hook | None] = Field(
         default=None,
         exclude=True,
-        description="Gets each new DuckDB instance before ATTACH: for secrets of your own.",
+        description="Called with each new DuckDB instance before ATTACH, to create secrets for example.",
     )
     on_attach: SkipJsonSchema[Hook | None] = Field(
-        default=None, exclude=True, description="Gets each connection once it is in the lake, before you do."
+        default=None, exclude=True, description="Called with each connection to the lake before the caller gets it."
     )
 
     @property
@@ -225,13 +227,15 @@ class LakeConfig(Model):
     def _check(self) -> Self:
         self._check_options()
         if self.alias.lower() in RESERVED_ALIASES or not self.alias.strip() or "\x00" in self.alias:
-            raise ValueError(f"`alias` = {self.alias!r} is a name that DuckDB keeps for itself")
+            raise ValueError(f"`alias` = {self.alias!r} is a name that DuckDB reserves")
         if self.snapshot is not None and self.as_of is not None:
             raise ValueError("`snapshot` and `as_of` both pin the lake: give one")
         if self.as_of is not None and self.as_of.tzinfo is None:
-            raise ValueError(f"`as_of` = {self.as_of.isoformat()} has no time zone: add one, `+00:00` say")
+            raise ValueError(f"`as_of` = {self.as_of.isoformat()} has no time zone: add one, such as `+00:00`")
         if any(key.lower() == "timezone" and value != "UTC" for key, value in self.settings.items()):
-            raise ValueError("`TimeZone` in `settings`: every connection runs in UTC, or partition values would shift")
+            raise ValueError(
+                "`TimeZone` in `settings`: every connection must run in UTC, because partition values depend on it"
+            )
         for field in ("settings", "attach_options"):
             for key in _keys(getattr(self, field)):
                 if _SECRET_NAME.search(key):
@@ -250,8 +254,8 @@ class LakeConfig(Model):
             check_attach_option(key)
         for field in ("options", "attach_options"):
             for key, value in getattr(self, field).items():
-                if why := breaking_option(key, value):
-                    raise ValueError(f"`{key}` in `{field}`: {why}")
+                if reason := breaking_option(key, value):
+                    raise ValueError(f"`{key}` in `{field}`: {reason}")
 
 
 def _keys(options: Mapping[str, Any]) -> Iterator[str]:
@@ -306,11 +310,11 @@ def _refuse_what_motherduck_ignores(config: LakeConfig) -> None:
 
 def _refuse_pairs_that_cannot_work(config: LakeConfig) -> None:
     catalog, storage = config.catalog, config.storage
-    place = f"lake `{config.name}`"
+    lake = f"lake `{config.name}`"
     if config.metadata_schema and catalog.type not in ("postgres", "duckdb"):
         raise IncompatibleConfigError(
-            f"{place}: a {catalog.type} catalog has no schemas, yet `metadata_schema` is `{config.metadata_schema}`.",
-            remedy="Leave it out: there a database holds one lake.",
+            f"{lake}: a {catalog.type} catalog has no schemas, yet `metadata_schema` is `{config.metadata_schema}`.",
+            remedy="Leave it out: such a database holds one lake.",
         )
     if not isinstance(catalog, MotherDuckCatalog):
         return
@@ -318,25 +322,25 @@ def _refuse_pairs_that_cannot_work(config: LakeConfig) -> None:
         _refuse_what_motherduck_ignores(config)
     if catalog.mode != "own_compute" and config.alias != catalog.database:
         raise IncompatibleConfigError(
-            f"{place}: the alias is `{config.alias}`, yet MotherDuck attaches `{catalog.database}` under its own name.",
+            f"{lake}: the alias is `{config.alias}`, yet MotherDuck attaches `{catalog.database}` under its own name.",
             remedy="Leave `alias` out.",
         )
     if catalog.mode == "managed":
         if storage is not None:
             raise IncompatibleConfigError(
-                f"{place}: a managed MotherDuck lake keeps its data itself, yet a storage is given.",
+                f"{lake}: a managed MotherDuck lake keeps its data itself, yet a storage is given.",
                 remedy="Leave the storage out, or set the catalog's `mode` to `own_bucket` or `own_compute`.",
             )
         return
     if not isinstance(storage, S3Storage | R2Storage):
         given = f"a {storage.type} storage" if storage else "no storage"
         raise IncompatibleConfigError(
-            f"{place}: MotherDuck with `mode = {catalog.mode}` has {given}.",
-            remedy="MotherDuck takes your own bucket at S3 or R2.",
+            f"{lake}: MotherDuck with `mode = {catalog.mode}` has {given}.",
+            remedy="Use a bucket at S3 or R2.",
         )
     if isinstance(storage, S3Storage) and catalog.region and storage.region and catalog.region != storage.region:
         raise IncompatibleConfigError(
-            f"{place}: MotherDuck is in `{catalog.region}`, the bucket `{storage.bucket}` in `{storage.region}`.",
+            f"{lake}: MotherDuck is in `{catalog.region}`, the bucket `{storage.bucket}` in `{storage.region}`.",
             remedy="The bucket must be in MotherDuck's region; a bucket at R2 may be anywhere.",
         )
 
@@ -351,7 +355,7 @@ def refuse_shared_data_paths(paths: dict[str, str]) -> None:
     for position, (outer, path) in enumerate(lakes):
         for inner, other in lakes[position + 1 :]:
             if other.startswith(path):
-                relation = "share the data path" if other == path else f"nest: `{inner}` lies at `{other}`, inside"
+                relation = "share the data path" if other == path else f"nest: `{inner}` is at `{other}`, inside"
                 raise IncompatibleConfigError(
                     f"The lakes `{outer}` and `{inner}` {relation} `{path}`.",
                     remedy="Give each lake a folder of its own: orphan clean-up of one deletes files of the other.",

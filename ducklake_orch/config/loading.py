@@ -88,7 +88,8 @@ def _document(path: str | Path | None, profile: str | None, environ: Mapping[str
         return Document(Path(path), profile, environ)
     if profile:
         raise ConfigError(
-            f"The profile `{profile}` has no file that it could be in.", remedy=f"Give `path=`, `--config` or {CONFIG}."
+            f"The profile `{profile}` is given without a configuration file.",
+            remedy=f"Give `path=`, `--config` or {CONFIG}.",
         )
     return None
 
@@ -124,8 +125,8 @@ def _lay_over(fields: Tree, arguments: dict[str, Any]) -> Tree:
 
 
 def _given(model: Model) -> dict[str, Any]:
-    said = model.model_fields_set | {"type"}
-    return {name: getattr(model, name) for name in type(model).model_fields if name in said}
+    given = model.model_fields_set | {"type"}
+    return {name: getattr(model, name) for name in type(model).model_fields if name in given}
 
 
 def _build(tree: Tree, document: Document | None) -> LakeConfig:

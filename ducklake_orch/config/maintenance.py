@@ -17,89 +17,94 @@ Engine = Literal["auto", "extension", "duckdb", "spark"]
 OPERATIONS = ("flush", "rewrite", "merge", "expire", "cleanup", "orphans")
 # Below these ages, data that a running writer or reader needs cannot be told from unneeded data.
 FLOORS = {"expire": timedelta(hours=1), "cleanup": timedelta(hours=1), "orphans": timedelta(hours=24)}
-_ENGINE = "What does it: the extension's own function, this package in this process (`duckdb`), or Spark's executors."
+_ENGINE = "What runs it: the extension's own function, ducklake-orch in this process (`duckdb`), or Spark's executors."
 
 
 class FlushPolicy(Model):
     """Write inlined rows to files."""
 
-    enabled: bool = Field(default=True, description="Whether to do it at all.")
-    min_rows: int = Field(default=1, ge=1, description="Leave a table alone that has fewer inlined rows and deletions.")
-    min_age: Duration = Field(default=timedelta(0), description="Leave a table alone whose inlined rows are younger.")
+    enabled: bool = Field(default=True, description="Whether this operation runs.")
+    min_rows: int = Field(default=1, ge=1, description="Skip a table with fewer inlined rows and deletions.")
+    min_age: Duration = Field(default=timedelta(0), description="Skip a table whose inlined rows are younger.")
 
 
 class RewritePolicy(Model):
-    """Write files anew that have lost many of their rows."""
+    """Rewrite files that have lost many of their rows."""
 
-    enabled: bool = Field(default=True, description="Whether to do it at all.")
-    delete_threshold: float = Field(default=0.2, gt=0, le=1, description="Share of deleted rows from which on.")
+    enabled: bool = Field(default=True, description="Whether this operation runs.")
+    delete_threshold: float = Field(default=0.2, gt=0, le=1, description="Share of deleted rows that a rewrite needs.")
     engine: Engine = Field(default="auto", description=_ENGINE)
 
 
 class MergePolicy(Model):
-    """Put small files together."""
+    """Merge small files."""
 
-    enabled: bool = Field(default=True, description="Whether to do it at all.")
-    min_files: int = Field(default=5, ge=2, description="Leave a partition alone that has fewer small files.")
-    target_file_size: Size | None = Field(default=None, gt=0, description="Size to reach; default: the lake's option.")
-    tiers: tuple[Size, ...] | None = Field(
-        default=None, description="Sizes that divide small files into tiers; only files of one tier are put together."
+    enabled: bool = Field(default=True, description="Whether this operation runs.")
+    min_files: int = Field(default=5, ge=2, description="Skip a partition with fewer small files.")
+    target_file_size: Size | None = Field(
+        default=None, gt=0, description="Size to reach; default is the lake's option."
     )
-    max_files_per_run: int = Field(default=10_000, ge=2, description="Files that one run takes in, at most.")
+    tiers: tuple[Size, ...] | None = Field(
+        default=None, description="Sizes that divide small files into tiers; only files of one tier are merged."
+    )
+    max_files_per_run: int = Field(default=10_000, ge=2, description="Most files that one run merges.")
     engine: Engine = Field(default="auto", description=_ENGINE)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.tiers is not None and (not self.tiers or list(self.tiers) != sorted(set(self.tiers))):
-            raise ValueError("`tiers` are sizes that grow, `1 MiB, 10 MiB, 64 MiB` say")
+            raise ValueError("`tiers` must be increasing sizes, such as `1 MiB, 10 MiB, 64 MiB`")
         return self
 
 
 class ExpirePolicy(Model):
-    """Forget old snapshots."""
+    """Expire old snapshots."""
 
-    enabled: bool = Field(default=True, description="Whether to do it at all.")
-    older_than: Duration = Field(default=timedelta(days=7), description="Snapshots that are younger stay.")
-    retain_last: int = Field(default=10, ge=1, description="So many of the latest stay, whatever their age.")
+    enabled: bool = Field(default=True, description="Whether this operation runs.")
+    older_than: Duration = Field(default=timedelta(days=7), description="Keep snapshots that are younger.")
+    retain_last: int = Field(default=10, ge=1, description="Keep this many of the latest, whatever their age.")
     keep: Patterns = Field(
-        default=(), description="Patterns of authors and messages (`release *`) whose snapshots stay."
+        default=(), description="Keep snapshots whose author or message matches a pattern, such as `release *`."
     )
 
 
 class CleanupPolicy(Model):
     """Delete files that no snapshot needs any more."""
 
-    enabled: bool = Field(default=True, description="Whether to do it at all.")
+    enabled: bool = Field(default=True, description="Whether this operation runs.")
     older_than: Duration = Field(
-        default=timedelta(days=2), description="Files that were given up later stay: somebody may still read them."
+        default=timedelta(days=2),
+        description="Keep files that were retired more recently: a reader may still need them.",
     )
 
 
 class OrphansPolicy(Model):
-    """Find files that the lake does not know."""
+    """Find files that the catalog does not know."""
 
     action: Literal["report", "delete", "off"] = Field(
-        default="report", description="What to do about those that this lake's writers made."
+        default="report", description="What to do with files that this lake's writers created."
     )
     unknown: Literal["report", "delete"] = Field(
         default="report",
-        description="What to do about the others when `action` is `delete`: they may be live files of another lake.",
+        description="What to do with other files when `action` is `delete`; they may be live files of another lake.",
     )
-    older_than: Duration = Field(default=timedelta(days=7), description="Younger ones may belong to a running write.")
+    older_than: Duration = Field(
+        default=timedelta(days=7), description="Skip younger files: a running write may own them."
+    )
 
 
 class HealthPolicy(Model):
-    """From where on a figure is a warning, and from where on it is bad."""
+    """The value from which a figure is a warning, and the value from which it is bad."""
 
     small_file_ratio: tuple[float, float] = Field(
-        default=(0.5, 0.9), description="Share of a table's small files that could be one with others."
+        default=(0.5, 0.9), description="Share of a table's files that a merge would take."
     )
     files_per_partition: tuple[int, int] = Field(default=(100, 1_000), description="Files in the fullest partition.")
     delete_share: tuple[float, float] = Field(default=(0.2, 0.5), description="Share of deleted rows in a table.")
-    inlined_rows: tuple[int, int] = Field(default=(10_000, 100_000), description="Rows that are only in the catalog.")
-    snapshot_count: tuple[int, int] = Field(default=(1_000, 10_000), description="Snapshots that expiry may take.")
+    inlined_rows: tuple[int, int] = Field(default=(10_000, 100_000), description="Inlined rows, only in the catalog.")
+    snapshot_count: tuple[int, int] = Field(default=(1_000, 10_000), description="Snapshots that can be expired.")
     snapshot_age: tuple[Duration, Duration] = Field(
-        default=(timedelta(days=30), timedelta(days=90)), description="Age of the oldest snapshot that expiry may take."
+        default=(timedelta(days=30), timedelta(days=90)), description="Age of the oldest snapshot that can be expired."
     )
     pending_bytes: tuple[Size, Size] = Field(
         default=(10 * 1024**3, 100 * 1024**3), description="Bytes of files that wait for clean-up."
@@ -110,16 +115,16 @@ class HealthPolicy(Model):
         for name in type(self).model_fields:
             warn, bad = getattr(self, name)
             if warn > bad:
-                raise ValueError(f"`{name}`: the first figure, a warning, is above the second")
+                raise ValueError(f"`{name}`: the value for a warning is above the value for bad")
         return self
 
 
 class TablePolicy(Model):
-    """What is different for some tables; what is not said stays as for all."""
+    """Overrides for some tables; fields that are not set stay as for all tables."""
 
     flush: FlushPolicy | None = Field(default=None, description="How their inlined rows are flushed.")
     rewrite: RewritePolicy | None = Field(default=None, description="How their files with deletions are rewritten.")
-    merge: MergePolicy | None = Field(default=None, description="How their small files are put together.")
+    merge: MergePolicy | None = Field(default=None, description="How their small files are merged.")
     health: HealthPolicy | None = Field(default=None, description="When they are healthy.")
 
 
@@ -133,23 +138,25 @@ class MaintenancePolicy(Model):
     rewrite: RewritePolicy = Field(default_factory=RewritePolicy, description="Files with many deletions.")
     merge: MergePolicy = Field(default_factory=MergePolicy, description="Small files.")
     expire: ExpirePolicy = Field(default_factory=ExpirePolicy, description="Old snapshots.")
-    cleanup: CleanupPolicy = Field(default_factory=CleanupPolicy, description="Files that nobody needs.")
-    orphans: OrphansPolicy = Field(default_factory=OrphansPolicy, description="Files that nobody knows.")
+    cleanup: CleanupPolicy = Field(default_factory=CleanupPolicy, description="Files that no snapshot needs.")
+    orphans: OrphansPolicy = Field(default_factory=OrphansPolicy, description="Files that the catalog does not know.")
     health: HealthPolicy = Field(default_factory=HealthPolicy, description="When a lake is healthy.")
     overrides: dict[str, TablePolicy] = Field(
         default_factory=dict,
-        description="What is different for tables: by name or pattern, `sales.*`, `*.raw_*`, `orders` (in `main`);"
-        " what stands later wins.",
+        description="Overrides for tables, by name or pattern: `sales.*`, `*.raw_*`, `orders` (in `main`);"
+        " later ones win.",
     )
-    budget_s: float | None = Field(default=None, gt=0, description="No step of a table starts after so many seconds.")
-    budget_bytes: Size | None = Field(default=None, gt=0, description="No step of a table starts after so many bytes.")
-    memory_limit: Memory = Field(default=None, description="Memory of the engine; default: the lake's.")
-    threads: int | None = Field(default=None, ge=1, description="Threads of the engine; default: the lake's.")
-    temp_directory: str | None = Field(default=None, description="Where the engine spills to; default: the lake's.")
+    budget_s: float | None = Field(default=None, gt=0, description="Seconds after which no step of a table starts.")
+    budget_bytes: Size | None = Field(default=None, gt=0, description="Bytes after which no step of a table starts.")
+    memory_limit: Memory = Field(default=None, description="Memory limit of the engine; default is the lake's.")
+    threads: int | None = Field(default=None, ge=1, description="Threads of the engine; default is the lake's.")
+    temp_directory: str | None = Field(default=None, description="Where the engine spills to; default is the lake's.")
     on_error: Literal["continue", "stop"] = Field(
-        default="continue", description="Whether other tables are done after one failed."
+        default="continue", description="Whether other tables are maintained after a failure."
     )
-    force: bool = Field(default=False, description="Pass below the floors; safe only while nobody else uses the lake.")
+    force: bool = Field(
+        default=False, description="Allow retentions below the floors; safe only if nothing else uses the lake."
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -176,7 +183,7 @@ class MaintenancePolicy(Model):
         if below and not self.force:
             name = below[0]
             raise MaintenanceFloorError(
-                f"`{name}.older_than` = {in_words(self.older_than(name))}: `{name}` spares whatever is younger than"
+                f"`{name}.older_than` = {in_words(self.older_than(name))}: `{name}` must keep everything younger than"
                 f" {FLOORS[name] / timedelta(hours=1):g} h.",
                 remedy="Choose a longer retention, or pass `force=True` if nothing else uses this lake.",
             )
@@ -194,7 +201,7 @@ class MaintenancePolicy(Model):
     def unmatched(self, tables: Iterable[tuple[str, str]]) -> list[str]:
         """Return the override patterns that match none of these tables, given as (schema, table)."""
         known = list(tables)
-        return [pattern for pattern in self.overrides if not any(names(pattern, *one) for one in known)]
+        return [pattern for pattern in self.overrides if not any(names(pattern, *table) for table in known)]
 
 
 def names(pattern: str, schema: str, table: str) -> bool:

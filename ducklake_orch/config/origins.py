@@ -81,10 +81,8 @@ def overlay_table(base: Node | None, over: Node) -> Node:
     if base is None or isinstance(over, Sourced):
         return over
     under = as_table(base)
-    said, before = plain(over), plain(under)
-    if ("url" in before or "type" in before) and any(
-        said.get(k, before.get(k)) != before.get(k) for k in ("url", "type")
-    ):
+    new, old = plain(over), plain(under)
+    if ("url" in old or "type" in old) and any(new.get(key, old.get(key)) != old.get(key) for key in ("url", "type")):
         return over
     return overlay(under, over)
 
@@ -131,10 +129,10 @@ def _leaves(tree: Tree) -> Iterable[tuple[str, Sourced]]:
 
 def origins_of(config: LakeConfig, tree: Tree) -> dict[str, str]:
     """Return the origin of every field of a lake, by dotted path."""
-    found: dict[str, str] = {}
+    origins: dict[str, str] = {}
     for name in LakeConfig.model_fields:
-        found |= _origins(name, getattr(config, name), tree.get(name))
-    return found
+        origins |= _origins(name, getattr(config, name), tree.get(name))
+    return origins
 
 
 def _origins(path: str, value: Any, node: Node | None) -> dict[str, str]:
@@ -143,7 +141,7 @@ def _origins(path: str, value: Any, node: Node | None) -> dict[str, str]:
     first = (
         node if isinstance(node, Sourced) else inside.get("type") or next((leaf for _, leaf in _leaves(inside)), None)
     )
-    found = {path: first.origin if isinstance(first, Sourced) else "default"}
+    origins = {path: first.origin if isinstance(first, Sourced) else "default"}
     for key in type(value).model_fields if isinstance(value, Model) else inside:
-        found |= _origins(f"{path}.{key}", getattr(value, key, None), inside.get(key))
-    return found
+        origins |= _origins(f"{path}.{key}", getattr(value, key, None), inside.get(key))
+    return origins

@@ -43,10 +43,10 @@ def config_schema() -> Schema:
 def _sections(suffix: str) -> Schema:
     about = {
         "lake": "Lakes, by name.",
-        "catalog": "Catalogs that lakes name; several lakes can name the same one.",
-        "storage": "Storages that lakes name; of several lakes, each has its own folder in it.",
+        "catalog": "Catalogs that lakes refer to by name; several lakes can share one.",
+        "storage": "Storages that lakes refer to by name; each lake has its own folder in it.",
     }
-    shared = {"maintenance": {"$ref": "#/$defs/MaintenancePolicy", "description": "How all lakes are kept in shape."}}
+    shared = {"maintenance": {"$ref": "#/$defs/MaintenancePolicy", "description": "How all lakes are maintained."}}
     return shared | {
         f"{what}s": {
             "type": "object",
@@ -59,10 +59,10 @@ def _sections(suffix: str) -> Schema:
 
 def _groups() -> list[type[Model]]:
     """Return the models of groups of fields, including nested models."""
-    found = list(GROUPS.values())
-    for model in found:  # the list grows during the loop
-        found += [one for key in model.model_fields for one in models_in(model, key) if one not in found]
-    return found
+    groups = list(GROUPS.values())
+    for model in groups:  # the list grows during the loop
+        groups += [inner for key in model.model_fields for inner in models_in(model, key) if inner not in groups]
+    return groups
 
 
 def _required(model: type[BaseModel]) -> Schema:
@@ -77,7 +77,7 @@ def _url(what: str, kind: str) -> Schema:
     return {
         "type": "string",
         "pattern": f"^({'|'.join(forms)})",
-        "description": "URL form; the fields beside it override what it says.",
+        "description": "URL form; the table's other fields override it.",
     }
 
 

@@ -22,8 +22,8 @@ KNOWN_KEYS: dict[str, Iterable[str]] = {"options": PERSISTED_OPTIONS, "parameter
 
 def models_of(what: str, table: Any) -> list[type[UrlModel]]:
     """Return the possible models of a catalog's or storage's table: one if it gives its type, else all."""
-    said = table if isinstance(table, dict) else {"url": table}
-    kind, scheme = str(said.get("type", "")), scheme_of(str(said.get("url", ""))) or ""
+    given = table if isinstance(table, dict) else {"url": table}
+    kind, scheme = str(given.get("type", "")), scheme_of(str(given.get("url", ""))) or ""
     if kind in TYPES[what]:
         return [TYPES[what][kind]]
     return [SCHEMES[what][scheme]] if scheme in SCHEMES[what] else list(TYPES[what].values())
@@ -42,7 +42,7 @@ def models_in(model: type[Model], key: str) -> list[type[Model]]:
 
 def _parts(annotation: Any) -> Iterable[type]:
     inside = get_args(annotation)
-    return [one for part in inside for one in _parts(part)] if inside else [annotation] * isinstance(annotation, type)
+    return [kind for part in inside for kind in _parts(part)] if inside else [annotation] * isinstance(annotation, type)
 
 
 def is_free_table(models: Iterable[type[Model]], key: str) -> bool:

@@ -16,9 +16,9 @@ class LocalStorage(UrlModel):
     """A folder that every machine of the lake sees under the same path."""
 
     extensions: ClassVar[tuple[str, ...]] = ()
-    type: Literal["local"] = Field(default="local", description="Which storage this is.")
+    type: Literal["local"] = Field(default="local", description="Kind of the storage.")
     path: HomePath = Field(
-        description="Folder of the data files; relative ones count from the working directory, or the TOML file."
+        description="Folder of the data files; relative to the working directory, or to the TOML file."
     )
 
     @classmethod
@@ -45,11 +45,11 @@ class BucketStorage(UrlModel):
     inline_credentials: ClassVar[tuple[str, ...]] = ()
     extensions: ClassVar[tuple[str, ...]] = ("httpfs",)
 
-    prefix: str = Field(default="", description="Path inside the bucket under which the lake lives.")
-    scope: str | None = Field(default=None, description="Paths that the secret is for; default is the bucket.")
-    secret_name: str | None = Field(default=None, description="A DuckDB secret that is already there.")
+    prefix: str = Field(default="", description="Path of the lake inside the bucket.")
+    scope: str | None = Field(default=None, description="Paths to which the secret applies; default is the bucket.")
+    secret_name: str | None = Field(default=None, description="Name of an existing DuckDB secret.")
     secret_parameters: SecretParameters = Field(
-        default_factory=dict, description="Further parameters of the secret, `kms_key_id` say."
+        default_factory=dict, description="Further parameters of the secret, such as `kms_key_id`."
     )
 
     @field_validator("prefix")
@@ -65,7 +65,7 @@ class BucketStorage(UrlModel):
     def _one_source_of_credentials(self) -> Self:
         given = [name for name in (*self.inline_credentials, "secret_parameters") if getattr(self, name)]
         if self.secret_name and given:
-            raise ValueError(f"`secret_name` stands beside {', '.join(f'`{f}`' for f in given)}: give one or the other")
+            raise ValueError(f"`secret_name` and {', '.join(f'`{f}`' for f in given)} exclude each other: give one")
         if not self.root or "/" in self.root:
             raise ValueError(f"`{self.root}` is not the name of a {self.root_field}")
         return self
@@ -97,7 +97,7 @@ class BucketStorage(UrlModel):
         if parts.user or parts.password or parts.port:
             raise ConfigError(
                 f"`{shown(url)}` has a login or a port, which the URL of a bucket cannot hold.",
-                remedy="Name the fields instead, `?access_key_id=…` or `?endpoint=host:port` say.",
+                remedy="Use query parameters, such as `?access_key_id=…` or `?endpoint=host:port`.",
             )
         fields = set(cls.model_fields) - {"type", "prefix", "secret_parameters", cls.root_field}
         refuse_unknown(url, parts.query, fields)
@@ -115,11 +115,11 @@ class BucketStorage(UrlModel):
 
 
 class _Endpoint(BucketStorage):
-    """An S3-compatible endpoint, which can be somebody else's server."""
+    """An S3-compatible endpoint, of any vendor."""
 
     endpoint: str | None = Field(default=None, description="`host:port` of the server, or its http(s) URL.")
-    url_style: Literal["path", "vhost"] | None = Field(default=None, description="Where the bucket stands in a URL.")
-    use_ssl: bool | None = Field(default=None, description="Whether to speak https.")
+    url_style: Literal["path", "vhost"] | None = Field(default=None, description="Position of the bucket in a URL.")
+    use_ssl: bool | None = Field(default=None, description="Whether to use HTTPS.")
 
     @model_validator(mode="before")
     @classmethod
@@ -149,7 +149,7 @@ class S3Storage(_Endpoint):
         "role_arn",
         "provider",
     )
-    type: Literal["s3"] = Field(default="s3", description="Which storage this is.")
+    type: Literal["s3"] = Field(default="s3", description="Kind of the storage.")
     bucket: str = Field(description="Name of the bucket.")
     region: str | None = Field(default=None, description="Region of the bucket.")
     access_key_id: str | None = Field(default=None, description="Static access key.")
@@ -164,9 +164,9 @@ class S3Storage(_Endpoint):
     @model_validator(mode="after")
     def _whole_credentials(self) -> Self:
         if (self.access_key_id is None) != (self.secret_access_key is None):
-            raise ValueError("`access_key_id` and `secret_access_key` go together")
+            raise ValueError("`access_key_id` and `secret_access_key` must be given together")
         if self.provider == "credential_chain" and self.access_key_id:
-            raise ValueError("`access_key_id` stands beside `provider = credential_chain`: give one or the other")
+            raise ValueError("`access_key_id` and `provider = credential_chain` exclude each other: give one")
         if self.provider == "config" and (self.profile or self.role_arn):
             raise ValueError("`profile` and `role_arn` need `provider = credential_chain`")
         return self
@@ -182,7 +182,7 @@ class R2Storage(_Endpoint):
 
     scheme: ClassVar[str] = "r2"
     inline_credentials: ClassVar[tuple[str, ...]] = ("access_key_id", "secret_access_key", "session_token")
-    type: Literal["r2"] = Field(default="r2", description="Which storage this is.")
+    type: Literal["r2"] = Field(default="r2", description="Kind of the storage.")
     account_id: str | None = Field(default=None, description="Cloudflare account.")
     bucket: str = Field(description="Name of the bucket.")
     region: str | None = Field(default=None, description="Region; R2 itself needs none.")
@@ -195,7 +195,7 @@ class R2Storage(_Endpoint):
         if not (self.account_id or self.secret_name or self.endpoint):
             raise ValueError("`account_id` is missing")
         if (self.access_key_id is None) != (self.secret_access_key is None):
-            raise ValueError("`access_key_id` and `secret_access_key` go together")
+            raise ValueError("`access_key_id` and `secret_access_key` must be given together")
         return self
 
 
@@ -204,7 +204,7 @@ class GCSStorage(_Endpoint):
 
     scheme: ClassVar[str] = "gs"
     inline_credentials: ClassVar[tuple[str, ...]] = ("key_id", "secret", "provider")
-    type: Literal["gcs"] = Field(default="gcs", description="Which storage this is.")
+    type: Literal["gcs"] = Field(default="gcs", description="Kind of the storage.")
     bucket: str = Field(description="Name of the bucket.")
     region: str | None = Field(default=None, description="Region of the bucket.")
     key_id: str | None = Field(default=None, description="HMAC key.")
@@ -216,9 +216,9 @@ class GCSStorage(_Endpoint):
     @model_validator(mode="after")
     def _whole_credentials(self) -> Self:
         if (self.key_id is None) != (self.secret is None):
-            raise ValueError("`key_id` and `secret` go together")
+            raise ValueError("`key_id` and `secret` must be given together")
         if self.provider == "credential_chain" and self.key_id:
-            raise ValueError("`key_id` stands beside `provider = credential_chain`: give one or the other")
+            raise ValueError("`key_id` and `provider = credential_chain` exclude each other: give one")
         return self
 
 
@@ -236,7 +236,7 @@ class AzureStorage(BucketStorage):
         "client_secret",
         "provider",
     )
-    type: Literal["azure"] = Field(default="azure", description="Which storage this is.")
+    type: Literal["azure"] = Field(default="azure", description="Kind of the storage.")
     container: str = Field(description="Name of the container.")
     account_name: str | None = Field(default=None, description="Storage account.")
     account_key: SecretStr | None = Field(default=None, description="Key of the storage account.")
@@ -258,7 +258,7 @@ class AzureStorage(BucketStorage):
         if len(ways) > 1:
             raise ValueError(f"{' and '.join(f'`{w}`' for w in ways)} are two ways to log in: give one")
         if principal and len(principal) < 3:
-            raise ValueError("`tenant_id`, `client_id` and `client_secret` go together")
+            raise ValueError("`tenant_id`, `client_id` and `client_secret` must be given together")
         if not (self.account_name or self.connection_string or self.secret_name):
             raise ValueError("`account_name` is missing (or a `connection_string`)")
         return self

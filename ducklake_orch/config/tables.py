@@ -62,7 +62,7 @@ class Family:
         if url := fields.pop("url", None):
             table = self.table(str(url))
             if fields.get("type", table["type"]) != table["type"]:
-                mismatch = f"`{fields['type']}`, its `url` one of type `{table['type']}`"
+                mismatch = f"`{fields['type']}`, but its `url` is of type `{table['type']}`"
                 raise ConfigError(f"The `type` of a {self.what} is {mismatch}.")
             if "parameters" in table and isinstance(parameters := fields.get("parameters"), Mapping):
                 fields["parameters"] = table["parameters"] | dict(parameters)

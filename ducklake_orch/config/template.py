@@ -25,8 +25,8 @@ _VARIABLES = {
 }
 
 _HEAD = """\
-## Lakes of ducklake-orch. Lines that start with two signs explain; remove the sign of a line with one to use it.
-## ${VAR} and ${VAR:-default} come from the environment, so that no secret stands here. Relative paths count from
+## Lakes of ducklake-orch. Lines with `##` are comments; to use a line with a single `#`, remove that sign.
+## ${VAR} and ${VAR:-default} come from the environment, so that this file needs no secrets. Relative paths count from
 ## this file's folder. DUCKLAKE_CATALOG__PASSWORD and the like override a single value.
 """
 
@@ -73,7 +73,7 @@ _ALTERNATIVES = """\
 # mode = "own_bucket"
 # region = "us-east-1"
 
-## --- Storages: a lake uses one by its name, `storage = "s3"`; of several lakes, each has its own folder in it ---
+## --- Storages: a lake uses one by its name, `storage = "s3"`; each lake has its own folder in it ------------
 
 ## A folder that every machine of the lake sees.
 # [storages.local]
@@ -121,7 +121,7 @@ _ALTERNATIVES = """\
 # account_name = "${AZURE_STORAGE_ACCOUNT}"
 # account_key = "${AZURE_STORAGE_KEY}"
 
-## --- Profiles: what is different elsewhere, `--profile dev` or DUCKLAKE_PROFILE ----------------------------------
+## --- Profiles: overrides for an environment, `--profile dev` or DUCKLAKE_PROFILE ----------------------------------
 
 # [profiles.dev.lakes.@lake@]
 # catalog = "sqlite:///dev.sqlite"

@@ -23,7 +23,7 @@ from ducklake_orch.config.shape import (
 from ducklake_orch.errors import ConfigFileError
 
 SECTIONS = ("lakes", "catalogs", "storages", "maintenance")
-_INIT = "`ducklake-orch init` writes one to start from."
+_INIT = "Run `ducklake-orch init` to create one."
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def _parse(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         problem, remedy = "there is no such file.", _INIT
     except IsADirectoryError:
-        problem, remedy = "this is a folder.", f"Name the file in it. {_INIT}"
+        problem, remedy = "it is a folder.", f"Name the file in it. {_INIT}"
     except UnicodeDecodeError as error:
         problem, remedy = f"byte {error.start} is not UTF-8.", "Save the file as UTF-8."
     except OSError as error:
@@ -54,9 +54,9 @@ def _parse(path: Path) -> dict[str, Any]:
     except RecursionError:
         problem, remedy = "its values are nested too deeply.", "No setting needs nesting: correct the file."
     except tomllib.TOMLDecodeError as error:
-        problem, remedy = f"invalid TOML: {error}.", "Correct the file at that place."
+        problem, remedy = f"invalid TOML: {error}.", "Correct that line."
     except ValueError:  # raised for a number with thousands of digits
-        problem, remedy = "it has a number that is too long.", "Write numbers with at most 18 digits."
+        problem, remedy = "a number has too many digits.", "Write numbers with at most 18 digits."
     # Raised here, not in a handler: some of these errors hold the whole text, including secrets.
     raise ConfigFileError(f"{path}: {problem}", remedy=remedy)
 
@@ -107,8 +107,8 @@ class _Check:
     def lake(self, lake: dict[str, Any], keys: tuple[str, ...], base: Any) -> None:
         if python := (HOOKS | {"name"}) & set(lake):
             key = min(python)
-            remedy = "A lake is named by its table." if key == "name" else "Hooks are Python: pass them as arguments."
-            raise ConfigFileError(f"{self._path}: `{key_path(*keys, key)}` cannot stand in a file.", remedy=remedy)
+            remedy = "The name of the table is the lake's name." if key == "name" else "Pass hooks as Python arguments."
+            raise ConfigFileError(f"{self._path}: `{key_path(*keys, key)}` cannot be set in a file.", remedy=remedy)
         self.keys(lake, LAKE_KEYS, keys)
         for key, value in lake.items():
             if key in TYPES:
@@ -144,10 +144,10 @@ class _Check:
         table = self.table(value, keys)
         for key in {"type", "url"} & set(table):
             if not isinstance(table[key], str):
-                raise ConfigFileError(f"{self._path}: `{key_path(*keys, key)}` is not a text.", remedy="Quote it.")
+                raise ConfigFileError(f"{self._path}: `{key_path(*keys, key)}` is not a string.", remedy="Quote it.")
         if "type" in table and table["type"] not in TYPES[what] and "${" not in table["type"]:
             raise ConfigFileError(
-                f"{self._path}: `{key_path(*keys, 'type')}` = `{table['type']}` is no type of a {what}.",
+                f"{self._path}: `{key_path(*keys, 'type')}` = `{table['type']}` is not a type of {what}.",
                 remedy=nearest(table["type"], TYPES[what]),
             )
         models = models_of(what, table if {"type", "url"} & set(table) else base)

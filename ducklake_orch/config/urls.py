@@ -80,9 +80,9 @@ def _split_login(rest: str, raw_password: bool) -> tuple[str, str, str]:
     # A `user:` before the first slash that is not a `host:port` can only begin an unencoded password.
     _, colon, tail = authority.partition(":")
     if raw_password and colon and (not tail.isdigit() or "@" in authority):
-        for found in reversed(list(re.finditer("@", rest))):
-            if _HOST.fullmatch(rest[found.end() :]):
-                return rest[: found.start()], "@", rest[found.end() :]
+        for sign in reversed(list(re.finditer("@", rest))):
+            if _HOST.fullmatch(rest[sign.end() :]):
+                return rest[: sign.start()], "@", rest[sign.end() :]
     login, at, _ = authority.rpartition("@")
     return login, at, rest[len(login) + len(at) :]
 
@@ -106,12 +106,12 @@ def _host_and_port(url: str, authority: str) -> tuple[str, int | None]:
 
 def parse_query(url: str, query: str) -> dict[str, str]:
     """Parse query parameters; a repeated parameter is an error."""
-    found: dict[str, str] = {}
+    parameters: dict[str, str] = {}
     for key, value in parse_qsl(query, keep_blank_values=True):
-        if key in found:
-            raise ConfigError(f"`{key}` stands twice in `{shown(url)}`.")
-        found[key] = value
-    return found
+        if key in parameters:
+            raise ConfigError(f"`{key}` is given twice in `{shown(url)}`.")
+        parameters[key] = value
+    return parameters
 
 
 def file_path(url: str, what: str) -> tuple[str, dict[str, str]]:
@@ -145,7 +145,7 @@ def refuse_scheme(url: str, what: str, known: Iterable[str]) -> ConfigError:
         hint = f"Write `sqlite:///{path}`. " if "sqlite" in known and re.fullmatch(r"[\w./~-]+", path) else ""
         remedy = hint + nearest("", known)
         return ConfigError(f"`{shown(url)}` is not a {what} URL: it has no scheme.", remedy=remedy)
-    problem = f"The scheme `{scheme}` of `{shown(url)}` is not one of a {what}."
+    problem = f"The scheme `{scheme}` of `{shown(url)}` is not a {what} scheme."
     return ConfigError(problem, remedy=nearest(scheme, known))
 
 

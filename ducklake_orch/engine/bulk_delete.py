@@ -58,8 +58,8 @@ def _delete_objects(config: LakeConfig, con: duckdb.DuckDBPyConnection, paths: S
     parts = [paths[start : start + size] for start in range(0, len(paths), size)]
     failed: dict[str, str] = {}
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for some in pool.map(lambda part: _delete_part(config, con, part), parts):
-            failed |= some
+        for failures in pool.map(lambda part: _delete_part(config, con, part), parts):
+            failed |= failures
     return failed
 
 

@@ -76,8 +76,8 @@ class LakeConnection:
         self.close()
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.unwrap(), name)
-        return partial(self._run, found) if self.qualifies and name in _RUNS_SQL else found
+        attribute = getattr(self.unwrap(), name)
+        return partial(self._run, attribute) if self.qualifies and name in _RUNS_SQL else attribute
 
     def run(self, sql: str, *parameters: Any) -> None:
         """Execute a statement; this connection then holds its result."""

@@ -34,11 +34,11 @@ def diagnose(config: LakeConfig, con: duckdb.DuckDBPyConnection, failure: DuckLa
         con.execute(dialect_of(probe).metadata_attach(_PROBE, read_only=True))
     except duckdb.Error as error:
         # Neither database accepts the login: the login is wrong, or the server itself has a problem.
-        again = classify(error, config, f"Opening lake `{config.name}` failed")
-        if dialect.refused(again):
+        refusal = classify(error, config, f"Opening lake `{config.name}` failed")
+        if dialect.refused(refusal):
             remedy = f"Check user and password of the catalog `{catalog.to_url()}`."
-            return AuthenticationError(again.message, remedy=remedy)
-        return again
+            return AuthenticationError(refusal.message, remedy=remedy)
+        return refusal
     finally:
         con.execute(secret_statements(config, reveal=True)[0])
     with contextlib.ExitStack() as stack:

@@ -47,10 +47,10 @@ class Rule(NamedTuple):
 
 
 HALF_MADE = (
-    "The lake is half made: wait for whoever makes it, or drop its tables if that one has died (MySQL cannot undo"
-    " CREATE TABLE)."
+    "Another process is creating the lake, or died while it did (MySQL cannot undo CREATE TABLE): wait, or drop the"
+    " lake's tables."
 )
-KEYS_REMEDY = "DuckLake keeps no keys. Write mode `merge` with `keys=…`, or MERGE INTO in SQL, keeps rows unique."
+KEYS_REMEDY = "DuckLake has no keys. To keep rows unique, use write mode `merge` with `keys=…`, or MERGE INTO in SQL."
 
 
 def _http(*codes: int) -> str:
@@ -59,7 +59,7 @@ def _http(*codes: int) -> str:
 
 
 MESSAGE_REMEDY = (
-    "Give one: `commit=CommitInfo(author=…, message=…)`. The lake's option `require_commit_message` asks for it."
+    "Give one: `commit=CommitInfo(author=…, message=…)`. The lake's option `require_commit_message` requires it."
 )
 MISSING_LAKE_REMEDY = (
     "To create it, run `ducklake-orch init --create`, or set `create_if_missing=True` and write to it: reading creates"
@@ -114,7 +114,7 @@ RULES = [
         CatalogBusyError,
         HALF_MADE,
     ),
-    Rule(r"No snapshot found at", SnapshotNotFoundError, "`ducklake-orch snapshots` lists those that are left."),
+    Rule(r"No snapshot found at", SnapshotNotFoundError, "Run `ducklake-orch snapshots` to list the existing ones."),
     Rule(
         r"not a valid DuckDB database file",
         ConfigError,
@@ -123,7 +123,7 @@ RULES = [
     Rule(
         r"file is not a database",
         ConfigError,
-        "{catalog} is no SQLite file. Check the path; if it is a DuckDB file, its URL is `duckdb:///…`.",
+        "{catalog} is not a SQLite file. Check the path; if it is a DuckDB file, its URL is `duckdb:///…`.",
     ),
     Rule(
         r"Unsupported parameter for \w+ Attach|Unrecognized option for attach|unrecognized connection option",
@@ -188,7 +188,7 @@ RULES = [
         r"|disk is full|disk I/O error|NoSuchBucket|The specified (?:bucket|container) does not exist"
         rf"|{_http(404)}|File too large|Is a directory|attempt to write a readonly database|Could not write",
         StorageError,
-        "Check that the folder or bucket exists, has room, and can be written.",
+        "Check that the folder or bucket exists, has free space, and can be written.",
     ),
     # Statements
     Rule(
@@ -205,12 +205,12 @@ RULES = [
     Rule(
         r"CHECK constraints are not supported",
         UnsupportedStatementError,
-        "Check the rows before you write them: DuckLake keeps no constraint but NOT NULL.",
+        "Check the rows before you write them: DuckLake supports no constraint but NOT NULL.",
     ),
     Rule(
         r"syntax error at or near \"SYSTEM_TIME\"",
         UnsupportedStatementError,
-        "Time travel is written `FROM t AT (VERSION => 5)` or `AT (TIMESTAMP => …)`.",
+        "Write time travel as `FROM t AT (VERSION => 5)` or `AT (TIMESTAMP => …)`.",
     ),
     Rule(r"Unsupported operator type \w+ in (?:UPDATE|DELETE) statement", UnsupportedStatementError, "{mysql}"),
     Rule(
@@ -223,8 +223,8 @@ RULES = [
         StatementError,
         "Raise `memory_limit` (in Spark's tasks: `task_memory_limit`), or write fewer partitions at once.",
     ),
-    Rule(r"^(?:INTERRUPT Error|Interrupted)", StatementTimeoutError, "Give it a longer `timeout`, or less to do."),
-    Rule(r"already exists", ObjectExistsError, "`if_not_exists=True` (in SQL: IF NOT EXISTS) keeps what is there."),
+    Rule(r"^(?:INTERRUPT Error|Interrupted)", StatementTimeoutError, "Raise `timeout`, or run less at once."),
+    Rule(r"already exists", ObjectExistsError, "Pass `if_not_exists=True` (in SQL: IF NOT EXISTS) to keep it."),
     Rule(
         r"(?:Table|View|Schema|Column|Catalog|Macro|Function) with name .* does not exist|does not exist!"
         r"|Referenced column .* not found",
@@ -233,8 +233,8 @@ RULES = [
 ]
 
 _MYSQL = (
-    "DuckDB's SQL cannot do this on a MySQL catalog. `lake.write`, `lake.update`, `lake.delete` and `lake.maintain`"
-    " commit natively and can."
+    "DuckDB's SQL cannot do this on a MySQL catalog. Use `lake.write`, `lake.update`, `lake.delete` or `lake.maintain`,"
+    " which commit natively."
 )
 _NO_ADDRESS = re.compile(
     r"(?:Unable to connect to Postgres at|Failed to connect to MySQL database with parameters) \"[^\"]*\": "
@@ -277,13 +277,13 @@ def classify(error: BaseException, config: LakeConfig, doing: str) -> DuckLakeOr
     if isinstance(error, DuckLakeOrchError):
         return error
     text = config.scrubber(str(error)).strip()
-    found: type[DuckLakeOrchError] = StatementError
+    kind: type[DuckLakeOrchError] = StatementError
     remedy = None
     for pattern, rule in _COMPILED:
         if pattern.search(text):
-            found, remedy = rule.error, rule.remedy
+            kind, remedy = rule.error, rule.remedy
             break
-    return found(f"{doing}: {_readable(text, config)}", remedy=_fill(remedy, config))
+    return kind(f"{doing}: {_readable(text, config)}", remedy=_fill(remedy, config))
 
 
 def _readable(text: str, config: LakeConfig) -> str:

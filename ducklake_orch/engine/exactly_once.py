@@ -85,7 +85,7 @@ class Write:
 
     def set_message(self, alias: str) -> str:
         """Return the statement that puts the write id and the commit message on the running transaction."""
-        author, message, extra = (literal(one) for one in (self.info.author, self.info.message, self.extra))
+        author, message, extra = (literal(text) for text in (self.info.author, self.info.message, self.extra))
         # Literals, not parameters: DuckDB imports pandas at its first parameter, which takes a second.
         # Not `alias.set_commit_message`: that name does not resolve if a schema is named like the alias.
         return f"CALL ducklake_set_commit_message({literal(alias)}, {author}, {message}, extra_info => {extra})"
@@ -140,7 +140,7 @@ class LakeTransaction:
 
 def commit(session: Session, write: Write, work: Callable[[Session], T], *, settle: bool = True) -> T:
     """Run statements of the extension in their own transaction; every attempt calls `work` again."""
-    return commit_through(LakeTransaction, session, write, lambda one: work(one.session), settle=settle)
+    return commit_through(LakeTransaction, session, write, lambda transaction: work(transaction.session), settle=settle)
 
 
 def commit_through(
@@ -171,13 +171,13 @@ def commit_through(
         session.broken = True
         raise failure
 
-    def worth(error: DuckLakeOrchError) -> int:
+    def attempts_for(error: DuckLakeOrchError) -> int:
         # Reopening loses the state that earlier commands gave the connection (USE, SET, temporary tables), so a retry
         # would run in a different state.
         return 1 if session.changed and session.broken else by_family(error)
 
     try:
-        result = retrying(session.patience, write.purpose, attempt, attempts_for=worth)
+        result = retrying(session.patience, write.purpose, attempt, attempts_for=attempts_for)
     except DuckLakeOrchError as error:
         if write.doubt is None or write.repeatable:
             raise
@@ -195,9 +195,9 @@ def refuse_read_only(config: LakeConfig, purpose: str) -> None:
     """Refuse a write to a lake that is opened read-only or at a past snapshot."""
     pin = Pin(config.read_only, config.snapshot, config.as_of)
     if not pin.writable:
-        how = "only to be read" if pin.read_only else "in the past"
-        remedy = "Open it without `read_only`, `snapshot`, `as_of`."
-        raise ReadOnlyError(f"{purpose}: lake `{config.name}` is opened {how}.", remedy=remedy)
+        how = "read-only" if pin.read_only else "at a past snapshot"
+        remedy = "Open it without `read_only`, `snapshot` and `as_of`."
+        raise ReadOnlyError(f"{purpose}: lake `{config.name}` is open {how}.", remedy=remedy)
 
 
 def refuse_managed(config: LakeConfig, purpose: str) -> None:
@@ -205,7 +205,7 @@ def refuse_managed(config: LakeConfig, purpose: str) -> None:
     if config.storage is None:
         remedy = "Write with SQL in `lake.execute`, or give the lake a bucket: `mode` = `own_bucket` or `own_compute`."
         raise UnsupportedStatementError(
-            f"{purpose}: lake `{config.name}` keeps its files at MotherDuck, where only MotherDuck writes.",
+            f"{purpose}: only MotherDuck can write the files of lake `{config.name}`, which it manages.",
             remedy=remedy,
         )
 
@@ -232,9 +232,7 @@ def refuse_without_message(purpose: str, info: CommitInfo, *, required: bool) ->
         CommitMessageRequiredError: Before anything is written.
     """
     if required and not info.message:
-        raise CommitMessageRequiredError(
-            f"{purpose}: the lake takes no commit without a message.", remedy=MESSAGE_REMEDY
-        )
+        raise CommitMessageRequiredError(f"{purpose}: the lake requires a commit message.", remedy=MESSAGE_REMEDY)
 
 
 @contextlib.contextmanager
@@ -269,10 +267,10 @@ def _attempt(
     try:
         transaction.begin(write)
         if write.doubt is not None and not write.repeatable:
-            if (found := find_write(session, write)) is not None:
+            if (snapshot := find_write(session, write)) is not None:
                 transaction.roll_back()
-                log.warning("%s had been committed as snapshot %d; only the answer was lost", write.purpose, found)
-                write.after = found
+                log.warning("%s was committed as snapshot %d; only the answer was lost", write.purpose, snapshot)
+                write.after = snapshot
                 return last[-1]
         transaction.mark(write)
         last[:] = [work(transaction)]
@@ -321,15 +319,15 @@ def find_lost_commit(session: Session, write: Write, failure: DuckLakeOrchError)
         UnknownOutcomeError: When no snapshot carries the write id but a server may still be committing it.
         DuckLakeOrchError: The failure, when no snapshot carries the write id and none can appear any more.
     """
-    found, certain = None, False
+    snapshot, certain = None, False
     try:
         session.reopen()
-        found = find_write(session, write)
+        snapshot = find_write(session, write)
         certain = session.config.catalog.is_file
     except (duckdb.Error, DuckLakeOrchError) as error:
-        log.debug("looking for a lost commit: %s", type(error).__name__)
-    if found is not None:
-        return found
+        log.debug("searching for a lost commit: %s", type(error).__name__)
+    if snapshot is not None:
+        return snapshot
     if not certain:
         raise unknown_outcome(write, failure)
     write.committing = False
@@ -344,9 +342,9 @@ def end_users_commit(session: Session, write: Write, failure: DuckLakeOrchError)
     """
     roll_back(session)
     session.broken = True
-    judged = _judge(write, failure)
+    outcome = _judge(write, failure)
     if write.doubt is None:
-        raise judged
+        raise outcome
     return find_lost_commit(session, write, failure)
 
 
@@ -354,7 +352,7 @@ def unknown_outcome(write: Write, failure: DuckLakeOrchError) -> UnknownOutcomeE
     """Return the error for a COMMIT whose answer was lost and whose outcome cannot be determined."""
     return UnknownOutcomeError(
         f"{write.purpose}: the answer to COMMIT was lost ({failure.message}).",
-        remedy=f"Look at the snapshots after {write.before} before you run it again (write id {write.write_id}).",
+        remedy=f"Check the snapshots after {write.before} before you run it again (write id {write.write_id}).",
     )
 
 
@@ -371,9 +369,9 @@ def roll_back(session: Session) -> None:
 def find_write(session: Session, write: Write) -> int | None:
     """Return the snapshot that carries a write id if it was committed, according to the newest state of the catalog."""
     table = dialect_of(session.config).table("ducklake_snapshot_changes")
-    found = f"select max(snapshot_id) from {table} where commit_extra_info like {literal(f'%{write.write_id}%')}"
+    query = f"select max(snapshot_id) from {table} where commit_extra_info like {literal(f'%{write.write_id}%')}"
     # On the connection outside the lake: the transaction may see an older state.
-    row = session.instance.root.execute(dialect_of(session.config).query(found)).fetchone()
+    row = session.instance.root.execute(dialect_of(session.config).query(query)).fetchone()
     return int(row[0]) if row and row[0] is not None else None
 
 

@@ -50,7 +50,7 @@ def execute(config: LakeConfig, commands: str | Sequence[str], request: Request,
     """Run commands; raise only if the lake cannot be opened or the request is invalid."""
     started = time.monotonic()
     if not isinstance(commands, str | Sequence):
-        raise ConfigError(f"A {type(commands).__name__} is no command.", remedy="Give SQL text, or a list of it.")
+        raise ConfigError(f"A {type(commands).__name__} is not a command.", remedy="Give SQL text, or a list of it.")
     scripts = [commands] if isinstance(commands, str) else list(commands)
     with open_session(config, pin) as session, TimeLimit(session, request.timeout) as limit:
         todo = _parse(session, scripts)
@@ -84,9 +84,9 @@ def _parse(session: Session, scripts: Sequence[str]) -> list[Command]:
         try:
             todo += split(session.con.unwrap(), script)
         except duckdb.Error as error:
-            why = classify(error, session.config, "The command cannot be parsed")
-            secrets_in(script).clean(why)  # the parser's error quotes the line
-            todo.append(Command(script, "utility", error=why))
+            failure = classify(error, session.config, "The command cannot be parsed")
+            secrets_in(script).clean(failure)  # the parser's error quotes the line
+            todo.append(Command(script, "utility", error=failure))
     if not todo:
         raise ConfigError("There is no command to execute.", remedy="Give at least one SQL statement.")
     return todo
@@ -101,7 +101,7 @@ def _summary(session: Session) -> tuple[dict[str, int | None], int | None]:
         return (NO_SUMMARY, None) if session.broken else summary(session)
     except duckdb.Error as error:
         session.broken = True
-        log.warning("lake `%s` does not answer any more: %s", session.config.name, session.config.scrubber(str(error)))
+        log.warning("lake `%s` no longer answers: %s", session.config.name, session.config.scrubber(str(error)))
         return NO_SUMMARY, None
 
 
@@ -127,9 +127,9 @@ class _Run:
         """Run each command in its own transaction, or in the transactions that the commands begin themselves."""
         own_transactions = any(command.transaction for command in todo)
         queued = own_transactions and self._session.pin.writable
-        turn = self._session.queue(f"a transaction of {len(todo)} commands") if queued else nullcontext()
+        lock = self._session.queue(f"a transaction of {len(todo)} commands") if queued else nullcontext()
         try:
-            with turn:
+            with lock:
                 results = self._each(todo)
                 if own_transactions:
                     self._end_open_transaction(results, todo)
@@ -148,7 +148,7 @@ class _Run:
                 undone = undone and command.transaction in (None, "begin")
                 continue
             inside, begun = self._open is not None, command.transaction == "begin"
-            results.append(self._one(index, command, last=index == len(todo) - 1))
+            results.append(self._report(index, command, last=index == len(todo) - 1))
             if begun and results[-1].status == "ok":
                 self._begun_at = index
             if results[-1].status == "error":
@@ -170,12 +170,12 @@ class _Run:
         """Roll back a transaction that the commands left open, and report that as the last command's error."""
         if self._open is None:
             return
-        message = "The commands leave their transaction open: nothing of it was kept."
+        message = "The commands left their transaction open, so it was rolled back."
         error = ConfigError(message, remedy="End them with COMMIT.")
         results[-1] = replace(self._done(len(results) - 1, todo[-1]), status="error", error=error)
         self._undo(results, todo)
 
-    def _one(self, index: int, command: Command, *, last: bool) -> CommandResult:
+    def _report(self, index: int, command: Command, *, last: bool) -> CommandResult:
         started = time.monotonic()
         self._session.dirty = self._session.dirty or command.reaches_outside
         info = self._request.commit or CommitInfo()
@@ -284,10 +284,7 @@ class _Run:
         if failure is None:
             try:
                 commit(self._session, write, work, settle=False)
-                return [
-                    replace(command_result, snapshot_before=write.before, snapshot_after=write.after)
-                    for command_result in done
-                ]
+                return [replace(result, snapshot_before=write.before, snapshot_after=write.after) for result in done]
             except (duckdb.Error, DuckLakeOrchError) as error:
                 failure, failed = error, min(len(done), len(todo) - 1)
         # The rollback also undid the commands before the failed one.
@@ -349,12 +346,12 @@ class _Run:
         return CommandResult(index=index, sql=sql, kind=command.kind, status="ok")
 
     def _failed(self, index: int, command: Command, error: Exception) -> CommandResult:
-        ours = classify(error, self._session.config, f"Command {index} failed")
-        secrets_in(command.sql).clean(ours)
+        failure = classify(error, self._session.config, f"Command {index} failed")
+        secrets_in(command.sql).clean(failure)
         # A lost COMMIT and a wait for another writer keep their own error, even if the time limit was exceeded.
-        if self._limit.struck and not isinstance(ours, TransientError | UnknownOutcomeError):
-            ours = self._limit.error()
-        return replace(self._done(index, command), status="error", error=ours)
+        if self._limit.struck and not isinstance(failure, TransientError | UnknownOutcomeError):
+            failure = self._limit.error()
+        return replace(self._done(index, command), status="error", error=failure)
 
     def _skipped(self, index: int, command: Command) -> CommandResult:
         return replace(self._done(index, command), status="skipped")

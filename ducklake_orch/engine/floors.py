@@ -54,7 +54,7 @@ def _check_call(con: duckdb.DuckDBPyConnection, alias: str, operation: str, sql:
     if _value(con, arguments.get("dry_run")) is True:
         return
     if _value(con, arguments.get("cleanup_all")) is True:
-        raise _below(operation, "`cleanup_all` spares nothing")
+        raise _below(operation, "`cleanup_all` keeps nothing")
     if (versions := arguments.get("versions")) is not None:
         _check_versions(con, alias, operation, _value(con, versions))
     elif (older_than := arguments.get("older_than")) is not None:
@@ -80,12 +80,8 @@ def _named_arguments(sql: str, operation: str) -> "dict[str, exp.Expression] | N
         return None
     for call in tree.find_all(exp.Anonymous):
         if call.name.lower().removeprefix("ducklake_") == operation:
-            pairs = [
-                expression
-                for expression in call.expressions
-                if isinstance(expression, exp.Kwarg | exp.PropertyEQ | exp.EQ)
-            ]
-            return {pair.this.name.lower(): pair.expression for pair in pairs}
+            named = (exp.Kwarg, exp.PropertyEQ, exp.EQ)
+            return {arg.this.name.lower(): arg.expression for arg in call.expressions if isinstance(arg, named)}
     return None
 
 
@@ -102,7 +98,7 @@ def _check_versions(con: duckdb.DuckDBPyConnection, alias: str, operation: str, 
     row = con.execute(f"{sql} WHERE list_contains([{wanted}]::BIGINT[], snapshot_id)").fetchone()
     newest = row[0] if row else None
     if newest is not None and newest > datetime.now(UTC) - FLOORS[operation]:
-        raise _below(operation, f"one of the `versions` is of {newest}")
+        raise _below(operation, f"one of the `versions` was committed at {newest}")
 
 
 def _check_option(con: duckdb.DuckDBPyConnection, alias: str, operation: str) -> None:
@@ -119,6 +115,6 @@ def _check_option(con: duckdb.DuckDBPyConnection, alias: str, operation: str) ->
 def _below(operation: str, reason: str) -> MaintenanceFloorError:
     floor = FLOORS[operation] / timedelta(hours=1)
     return MaintenanceFloorError(
-        f"`{operation}` spares whatever is younger than {floor:g} h, and {reason}.",
+        f"`{operation}` must keep everything younger than {floor:g} h, but {reason}.",
         remedy="Choose a longer retention, or pass `force=True` if nothing else uses this lake.",
     )

@@ -109,7 +109,7 @@ def _check_setting(root: duckdb.DuckDBPyConnection, name: str, wanted: Scalar) -
     actual = row[0] if row else None
     if not _same(actual, wanted):
         raise SettingError(
-            f"The setting `{name}` did not take: wanted {wanted!r}, it is {actual!r}.",
+            f"DuckDB did not apply the setting `{name}`: wanted {wanted!r}, it is {actual!r}.",
             remedy="Check the value in `settings`.",
         )
 
@@ -202,7 +202,7 @@ class Pool:
     def close(self) -> None:
         """Close every idle instance."""
         with self._changed:
-            idle = [(self._configs[key], one) for key, instances in self._idle.items() for one in instances]
+            idle = [(self._configs[key], instance) for key, instances in self._idle.items() for instance in instances]
             self._idle.clear()
         for config, instance in idle:
             _close_quietly(instance, config)

@@ -80,12 +80,12 @@ def snapshot_of(row: Any) -> Snapshot:
 
 def concerns(snapshot: Snapshot, table_id: int, name: TableName) -> bool:
     """Whether a snapshot changed a table."""
-    made = ('"{}"."{}"'.format(*(part.replace('"', '""') for part in name))).lower()
+    created = ('"{}"."{}"'.format(*(part.replace('"', '""') for part in name))).lower()
     for change in snapshot.changes:
         kind, _, target = change.partition(":")
         if target == str(table_id) and not kind.endswith(("_schema", "_view", "_macro")):
             return True
-        if kind == "created_table" and target.lower() == made:
+        if kind == "created_table" and target.lower() == created:
             return True
     return False
 
@@ -93,8 +93,8 @@ def concerns(snapshot: Snapshot, table_id: int, name: TableName) -> bool:
 def options(session: Session) -> list[Option]:
     """List the persisted options of the lake, its schemas and tables."""
     scopes: dict[str, Literal["lake", "schema", "table"]] = {"GLOBAL": "lake", "SCHEMA": "schema", "TABLE": "table"}
-    found = f"ducklake_options({literal(session.config.alias)})"
-    rows = session.con.execute(f"SELECT option_name, value, scope, scope_entry, description FROM {found}").fetchall()
+    source = f"ducklake_options({literal(session.config.alias)})"
+    rows = session.con.execute(f"SELECT option_name, value, scope, scope_entry, description FROM {source}").fetchall()
     return [Option(str(r[0]), str(r[1]), scopes[str(r[2])], _text(r[3]), str(r[4])) for r in rows]
 
 

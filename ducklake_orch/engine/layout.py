@@ -53,7 +53,7 @@ def _partition_key(spec: str, columns: Mapping[str, str]) -> PartitionTransform:
         return PartitionTransform("identity", name)
     match = _CALL.fullmatch(spec)
     if not match:
-        raise ConfigError(f"The partition key `{spec}` is no column.", remedy=nearest(spec, columns))
+        raise ConfigError(f"The partition key `{spec}` is not a column.", remedy=nearest(spec, columns))
     transform, inner = match.group(1).lower(), match.group(2)
     if transform not in TRANSFORMS:
         raise ConfigError(f"Unknown transform `{transform}` in `{spec}`.", remedy=nearest(transform, TRANSFORMS))
@@ -61,13 +61,13 @@ def _partition_key(spec: str, columns: Mapping[str, str]) -> PartitionTransform:
     if transform == "bucket":
         count, comma, inner = inner.partition(",")
         if not (comma and count.strip().isdigit() and int(count) > 0):
-            raise ConfigError(f"`{spec}` names no number of buckets.", remedy="Write it like `bucket(16, id)`.")
+            raise ConfigError(f"`{spec}` has no number of buckets.", remedy="Write it like `bucket(16, id)`.")
         buckets = f"({int(count)})"
     if (name := _column(inner, columns)) is None:
-        raise ConfigError(f"`{inner.strip()}` in `{spec}` is no column.", remedy=nearest(inner.strip(), columns))
+        raise ConfigError(f"`{inner.strip()}` in `{spec}` is not a column.", remedy=nearest(inner.strip(), columns))
     # The engine would accept such a key and refuse every row later.
-    fits = _TEMPORAL.get(transform)
-    if fits and not re.match(fits, columns[name]):
+    types = _TEMPORAL.get(transform)
+    if types and not re.match(types, columns[name]):
         raise ConfigError(f"`{spec}`: column `{name}` is of type {columns[name]}, which has no {transform}.")
     return PartitionTransform(f"{transform}{buckets}", name)
 
@@ -101,7 +101,7 @@ def sort_terms(specs: Sequence[str], columns: Sequence[str]) -> list[SortTerm]:
 def _listed(name: str, specs: Sequence[str]) -> Sequence[str]:
     if isinstance(specs, str) or not isinstance(specs, Sequence) or not all(isinstance(spec, str) for spec in specs):
         example = specs if isinstance(specs, str) else "region"
-        raise ConfigError(f"`{name}` = {specs!r} is no list of keys.", remedy=f'Write `{name}=["{example}"]`.')
+        raise ConfigError(f"`{name}` = {specs!r} is not a list of keys.", remedy=f'Write `{name}=["{example}"]`.')
     return specs
 
 
@@ -138,10 +138,10 @@ def column_types(schema: Any, con: duckdb.DuckDBPyConnection) -> dict[str, str]:
         schema = _arrow_schema(schema)
     if not hasattr(schema, "empty_table"):
         raise ConfigError(
-            f"A {type(schema).__name__} is no schema.", remedy="Give a pyarrow.Schema or {name: DuckDB type}."
+            f"A {type(schema).__name__} is not a schema.", remedy="Give a pyarrow.Schema or {name: DuckDB type}."
         )
     relation = con.from_arrow(schema.empty_table())
-    types = [str(duck_db_py_type) for duck_db_py_type in relation.types]
+    types = [str(column_type) for column_type in relation.types]
     return {
         field.name: kind + ("" if field.nullable else " NOT NULL") for field, kind in zip(schema, types, strict=True)
     }
@@ -166,16 +166,16 @@ def _checked_type(name: str, given: str, con: duckdb.DuckDBPyConnection) -> str:
     match = re.fullmatch(r"(.*?)(\s+not\s+null)?\s*", given, re.IGNORECASE | re.DOTALL)
     kind, not_null = (match.group(1), match.group(2)) if match else (given, None)
     if re.search(r"\b(?:primary\s+key|unique|references|foreign\s+key)\b", kind, re.IGNORECASE):
-        raise UnsupportedStatementError(f"Column `{name}` asks for a key: `{given}`.", remedy=KEYS_REMEDY)
+        raise UnsupportedStatementError(f"Column `{name}` declares a key: `{given}`.", remedy=KEYS_REMEDY)
     reason = "only NOT NULL may follow a type"
     try:
         # The engine parses the type and prints it: exactly one column, so that the text can hold nothing but a type.
-        found = con.execute(f"DESCRIBE SELECT CAST(NULL AS {kind}) AS c").fetchall()
-        if len(found) == 1 and found[0][0] == "c":
-            return str(found[0][1]) + (" NOT NULL" if not_null else "")
+        rows = con.execute(f"DESCRIBE SELECT CAST(NULL AS {kind}) AS c").fetchall()
+        if len(rows) == 1 and rows[0][0] == "c":
+            return str(rows[0][1]) + (" NOT NULL" if not_null else "")
     except duckdb.Error as error:
         reason = str(error).strip().splitlines()[0]
-    raise ConfigError(f"Column `{name}` has no type that DuckDB knows: `{given}` ({reason}).")
+    raise ConfigError(f"Column `{name}` has a type that DuckDB does not know: `{given}` ({reason}).")
 
 
 def create_table_sql(

@@ -24,7 +24,9 @@ def list_lakes(catalog: Catalog) -> list[LakeEntry]:
     config = LakeConfig(name="listing", catalog=catalog)
     sql = dialect_of(config).lakes_sql()
     if sql is None:
-        raise ConfigError(f"A {catalog.type} catalog holds one lake.", remedy="Listing is for Postgres and MySQL.")
+        raise ConfigError(
+            f"A {catalog.type} catalog holds one lake.", remedy="Only Postgres and MySQL databases hold several lakes."
+        )
     instance = instances.start_instance(config)
     try:
         con = instance.root
@@ -32,9 +34,9 @@ def list_lakes(catalog: Catalog) -> list[LakeEntry]:
             run(con, dialect_of(config).metadata_attach(_ALIAS, read_only=True), config, "Listing the lakes failed")
         except DuckLakeOrchError as error:
             raise diagnose(config, con, error) from None
-        found = _lakes(con, dialect_of(config).query(sql, alias=_ALIAS))
+        lakes = _lakes(con, dialect_of(config).query(sql, alias=_ALIAS))
         con.execute(f"DETACH {identifier(_ALIAS)}")
-        return found
+        return lakes
     finally:
         instance.root.close()
 

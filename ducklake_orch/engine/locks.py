@@ -74,7 +74,7 @@ _held: Counter[tuple[Path, int]] = Counter()
 _descriptors: set[int] = set()
 
 
-def _let_go_after_fork() -> None:
+def _close_after_fork() -> None:
     # Close, but do not unlock: the lock belongs to the open file, which the parent still has.
     for file in _descriptors:
         os.close(file)
@@ -82,7 +82,7 @@ def _let_go_after_fork() -> None:
     _held.clear()
 
 
-os.register_at_fork(after_in_child=_let_go_after_fork)
+os.register_at_fork(after_in_child=_close_after_fork)
 
 
 class FileQueue:
@@ -118,7 +118,7 @@ class FileQueue:
                     elif self._mode == fcntl.LOCK_EX:
                         os.ftruncate(file, 0)  # else a reader's lock would be reported as this writer's
                     fcntl.flock(file, fcntl.LOCK_UN)
-                    _mention_long_hold(purpose, started, self._name)
+                    _warn_of_long_hold(purpose, started, self._name)
 
     def _take(self, opened: contextlib.ExitStack, purpose: str, timeout: float, me: tuple[Path, int]) -> int | None:
         while True:
@@ -161,28 +161,28 @@ class FileQueue:
         to users who may not write the catalog. Links are not followed, because a writer empties the file.
         """
         flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        made, mode = False, self._lock_mode()
+        create, mode = False, self._lock_mode()
         while True:
             try:
                 # Without O_CREAT if the file exists: in a sticky folder Linux refuses O_CREAT on another user's file.
-                file = os.open(self.path, flags | (os.O_CREAT | os.O_EXCL if made else 0), mode)
+                file = os.open(self.path, flags | (os.O_CREAT | os.O_EXCL if create else 0), mode)
                 break
             except (FileNotFoundError, FileExistsError):
-                made = not made
-                if made and not self._catalog.parent.is_dir():
+                create = not create
+                if create and not self._catalog.parent.is_dir():
                     raise
         try:
-            found = os.fstat(file)
-            if not stat.S_ISREG(found.st_mode):
-                raise self._no_lock_file("it is no regular file")
-            if found.st_nlink > 1:
-                raise self._no_lock_file("the file has another name, too")
+            facts = os.fstat(file)
+            if not stat.S_ISREG(facts.st_mode):
+                raise self._no_lock_file("it is not a regular file")
+            if facts.st_nlink > 1:
+                raise self._no_lock_file("it has a second hard link")
             owners = {os.geteuid(), 0, *(self._owner(path) for path in (self._catalog, self._catalog.parent))}
-            if found.st_uid not in owners and not mode & 0o020:
-                raise self._no_lock_file(f"it belongs to user {found.st_uid}, who owns neither catalog nor folder")
-            if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) != mode:
+            if facts.st_uid not in owners and not mode & 0o020:
+                raise self._no_lock_file(f"it belongs to user {facts.st_uid}, who owns neither catalog nor folder")
+            if facts.st_uid == os.geteuid() and stat.S_IMODE(facts.st_mode) != mode:
                 os.fchmod(file, mode)  # the umask or an older version created it with another mode
-            if made and self._catalog.exists() and self._catalog.stat().st_gid != found.st_gid:
+            if create and self._catalog.exists() and self._catalog.stat().st_gid != facts.st_gid:
                 with contextlib.suppress(OSError):  # this user is not a member of the group that may write the catalog
                     os.fchown(file, -1, self._catalog.stat().st_gid)
         except BaseException:
@@ -209,7 +209,7 @@ class FileQueue:
     def _no_lock_file(self, reason: str) -> StorageError:
         return StorageError(
             f"The lock file {self.path} cannot be used: {reason}.",
-            remedy="Another program, or somebody else, put it there. Remove it: it is made anew.",
+            remedy="Another program or user created it. Remove it: ducklake-orch creates a new one.",
         )
 
     def _wait(self, file: int, purpose: str, timeout: float, me: tuple[Path, int]) -> None:
@@ -237,7 +237,7 @@ class FileQueue:
             note: dict[str, Any] = json.loads(os.pread(file, 4096, 0))
             return f"process {note['pid']} on {note['host']} ({note['purpose']}) since {note['since']}"
         except (ValueError, KeyError):
-            return "a reader, or a holder that has not signed yet"
+            return "a reader, or a writer that has just taken it"
 
     def holder(self) -> str | None:
         """Say who holds the lock now, or None when it is free."""
@@ -283,19 +283,19 @@ class PostgresQueue:
         snapshot = "set transaction isolation level read committed; " if self._name else ""
         sql = f"{snapshot}{wait}; {note_sql}; set local idle_in_transaction_session_timeout = 0"
         with _transaction(self._con) as cursor:
-            asked = time.monotonic()
+            requested = time.monotonic()
             try:
                 cursor.execute(f"CALL postgres_execute('{LOCK_ALIAS}', {literal(sql)})")
             except Exception as error:
                 # The server's message depends on its language, so it is not parsed.
                 holder = self.holder(cursor)
-                if time.monotonic() - asked < timeout * 0.9:
+                if time.monotonic() - requested < timeout * 0.9:
                     raise  # the server or an administrator closed the connection
-                holder = holder or "a holder that has just let go"
+                holder = holder or "a holder that has just released it"
                 raise _locked("the catalog's advisory lock", purpose, timeout, holder) from error
             started = time.monotonic()
             yield lambda: _run(cursor, f"CALL postgres_execute('{LOCK_ALIAS}', 'select 1')")
-            _mention_long_hold(purpose, started, self._name)
+            _warn_of_long_hold(purpose, started, self._name)
 
     def holder(self, cursor: duckdb.DuckDBPyConnection) -> str | None:
         """Say who holds the lock now, or None when it is free."""
@@ -348,8 +348,8 @@ class MySQLQueue:
                 try:
                     cursor.execute(f"CALL mysql_execute('{LOCK_ALIAS}', {release})")
                 except duckdb.Error as error:  # the connection has ended, which released the lock
-                    log.debug("giving back the queue's lock: %s", type(error).__name__)
-                _mention_long_hold(purpose, started, self._name)
+                    log.debug("releasing the queue's lock: %s", type(error).__name__)
+                _warn_of_long_hold(purpose, started, self._name)
 
     def holder(self, cursor: duckdb.DuckDBPyConnection) -> str | None:
         """Say who holds the lock now, or None when it is free."""
@@ -368,7 +368,7 @@ def _run(cursor: duckdb.DuckDBPyConnection, check: str) -> None:
         cursor.execute(check)
     except duckdb.Error:
         failure = CatalogUnreachableError(
-            "The connection that held the catalog's queue has ended, and the turn with it."
+            "The connection that held the catalog's lock has ended, which released the lock."
         )
     else:
         return
@@ -392,7 +392,7 @@ def _transaction(con: duckdb.DuckDBPyConnection) -> Iterator[duckdb.DuckDBPyConn
 def _locked(what: str, purpose: str, timeout: float, holder: str, *, mine: bool = False) -> LakeLockedError:
     if mine:
         return LakeLockedError(
-            f"{purpose} waits for {what}, which this very thread holds: {holder}.",
+            f"{purpose} waits for {what}, which the same thread holds: {holder}.",
             remedy="Leave the outer `with lake.connect()` first, or use its connection.",
         )
     return LakeLockedError(
@@ -401,7 +401,7 @@ def _locked(what: str, purpose: str, timeout: float, holder: str, *, mine: bool 
     )
 
 
-def _mention_long_hold(purpose: str, started: float, name: str) -> None:
+def _warn_of_long_hold(purpose: str, started: float, name: str) -> None:
     held = time.monotonic() - started
     if held > _LONG_HOLD_S and not name:  # writers wait only for the unnamed lock
         log.warning("%s kept other writers waiting for %.1f s", purpose, held)

@@ -90,7 +90,7 @@ def attach(config: LakeConfig, pin: Pin, instance: Instance, *, entering: bool =
     so it is always entered.
     """
     if instance.attached:
-        if _still_good(config, instance, entering):
+        if _is_usable(config, instance, entering):
             return
         instance.detach(config)
     entering = entering or not config.catalog.is_file
@@ -100,7 +100,7 @@ def attach(config: LakeConfig, pin: Pin, instance: Instance, *, entering: bool =
         config.retry,
         f"attaching lake `{config.name}`",
         lambda _: _attach_or_create(config, pin, instance, entering),
-        attempts_for=_worth_of_an_attach,
+        attempts_for=_attach_attempts,
     )
     if not config.catalog.is_file:
         instance.state = instance.clean_state()
@@ -111,16 +111,16 @@ def attach(config: LakeConfig, pin: Pin, instance: Instance, *, entering: bool =
         raise
 
 
-def _worth_of_an_attach(error: DuckLakeOrchError) -> int:
+def _attach_attempts(error: DuckLakeOrchError) -> int:
     # An unreachable server or a wrong password is worth one retry, not two minutes of them.
     return 2 if isinstance(error, CatalogUnreachableError | AuthenticationError) else by_family(error)
 
 
 def _warn_of_drift(config: LakeConfig, instance: Instance) -> None:
-    if config.options and (found := drift(config, instance.root)):
-        differences = ", ".join(f"{name} is {actual!r} instead of {wanted!r}" for name, wanted, actual in found)
-        message = f"Lake `{config.name}` has other options than configured: {differences}."
-        warnings.warn(f"{message} `lake.apply_options()` writes them.", OptionDriftWarning, stacklevel=2)
+    if config.options and (changes := drift(config, instance.root)):
+        differences = ", ".join(f"{name} is {actual!r} instead of {wanted!r}" for name, wanted, actual in changes)
+        message = f"Lake `{config.name}` does not have its configured options: {differences}."
+        warnings.warn(f"{message} Run `lake.apply_options()` to write them.", OptionDriftWarning, stacklevel=2)
 
 
 def _attach_or_create(config: LakeConfig, pin: Pin, instance: Instance, entering: bool) -> None:
@@ -174,13 +174,13 @@ def _remove_half_made(path: Path) -> None:
 @contextlib.contextmanager
 def folders(*paths: Path) -> Iterator[None]:
     """Create the folders of a new lake; delete them again if the lake is not created."""
-    made = [one for path in paths for one in (path, *path.parents) if not one.exists()]
+    missing = [folder for path in paths for folder in (path, *path.parents) if not folder.exists()]
     try:
         for path in paths:
             _make_folder(path)
         yield
     except BaseException:
-        for folder in sorted(made, reverse=True):
+        for folder in sorted(missing, reverse=True):
             with contextlib.suppress(OSError):  # not empty: the lake exists, or another program uses the folder
                 folder.rmdir()
         raise
@@ -228,7 +228,7 @@ def _attach(config: LakeConfig, pin: Pin, instance: Instance, create: bool) -> N
         run(instance.root, statement, config, f"Opening lake `{config.name}` failed")
 
 
-def _still_good(config: LakeConfig, instance: Instance, entering: bool) -> bool:
+def _is_usable(config: LakeConfig, instance: Instance, entering: bool) -> bool:
     """Whether an attached instance still has a working connection to its server."""
     dialect = dialect_of(config)
     try:

@@ -28,8 +28,8 @@ def check_option(name: str, value: Scalar, *, scoped: bool = False) -> None:
     """
     if name not in PERSISTED_OPTIONS:
         raise ConfigError(f"Unknown option `{name}`.", remedy=nearest(name, PERSISTED_OPTIONS))
-    if why := breaking_option(name, value):
-        problem, _, remedy = why.partition(". ")
+    if reason := breaking_option(name, value):
+        problem, _, remedy = reason.partition(". ")
         raise ConfigError(f"The option `{name}` is refused: {problem}.", remedy=f"{remedy}.")
     if scoped and name in _LAKE_WIDE:
         raise ConfigError(
@@ -47,7 +47,7 @@ def check_compression(options: Mapping[str, Any]) -> None:
     level, codec = options.get("parquet_compression_level"), str(options.get("parquet_compression", "snappy"))
     if level is not None and codec.lower() != "zstd":
         raise ConfigError(
-            f"`parquet_compression_level` = {level} beside the compression `{codec}`: only zstd has levels.",
+            f"`parquet_compression_level` = {level} does not fit the compression `{codec}`: only zstd has levels.",
             remedy="Set `parquet_compression` to `zstd`, before the level.",
         )
 

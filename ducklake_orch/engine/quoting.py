@@ -20,7 +20,7 @@ _NAME_PART = re.compile(r'"((?:[^"]|"")*)"|([^."]+)')
 def identifier(name: str) -> str:
     """Quote a name, always, so that keywords, dashes, dots and spaces need no special case."""
     if not name or "\x00" in name:
-        raise ConfigError(f"{name!r} cannot be the name of anything in SQL.")
+        raise ConfigError(f"{name!r} cannot be a name in SQL.")
     escaped = name.replace('"', '""')
     return f'"{escaped}"'
 
@@ -115,6 +115,6 @@ def table_name(name: str) -> TableName:
     if position != len(name) or name.endswith(".") or len(parts) not in (1, 2) or not all(parts):
         raise ConfigError(
             f"`{name}` is not the name of a table.",
-            remedy='Write `table` or `schema.table`; a part with a dot or a quote goes in double quotes: `main."a.b"`.',
+            remedy='Write `table` or `schema.table`; put a part with a dot or a quote in double quotes: `main."a.b"`.',
         )
     return TableName(*parts) if len(parts) == 2 else TableName("main", parts[0])

@@ -122,11 +122,9 @@ def split(con: duckdb.DuckDBPyConnection, script: str) -> list[Command]:
         if len(statements) == 1 and statements[0].query.strip():
             commands.append(_command(statements[0]))
         elif statements:
-            meant = next(
-                (statement for statement in statements if statement.type.name not in ("TRANSACTION", "CREATE")),
-                statements[-1],
-            )
-            command = classify_statement(text, meant.type.name, frozenset().union(*map(_parameters, statements)))
+            kinds = [statement.type.name for statement in statements]
+            kind = next((kind for kind in kinds if kind not in ("TRANSACTION", "CREATE")), kinds[-1])
+            command = classify_statement(text, kind, frozenset().union(*map(_parameters, statements)))
             commands.append(replace(command, expanded=True))
     return commands
 

@@ -46,7 +46,7 @@ class Session:
     broken: bool = False
     deadline: float | None = None
     changed: bool = False
-    _turn: Check | None = None
+    _lock_check: Check | None = None
     _con: LakeConnection | None = None
 
     @property
@@ -78,17 +78,17 @@ class Session:
     @contextlib.contextmanager
     def queue(self, purpose: str) -> Iterator[Check]:
         """Hold the writers' lock for the block; within an outer `queue` block the session already holds it."""
-        if self._turn is not None:
-            yield self._turn
+        if self._lock_check is not None:
+            yield self._lock_check
             return
         timeout = self.config.lock_timeout.total_seconds()
         if self.remaining is not None:
             timeout = min(timeout, self.remaining)
-        with catalog_queue(self.config, self.instance).hold(purpose, timeout) as self._turn:
+        with catalog_queue(self.config, self.instance).hold(purpose, timeout) as self._lock_check:
             try:
-                yield self._turn
+                yield self._lock_check
             finally:
-                self._turn = None
+                self._lock_check = None
 
     def reopen(self) -> None:
         """Detach and attach again after a failure that may have broken the connection."""
@@ -121,12 +121,12 @@ def open_session(config: LakeConfig, pin: Pin | None = None, *, entering: bool =
             keep = True
         except (duckdb.Error, DuckLakeOrchError) as error:
             config.scrubber.clean(error)
-            # A statement's error does not make the connection unusable; `_ready_for_the_next` detects what does.
+            # A statement's error does not make the connection unusable; `_prepare_for_reuse` detects what does.
             keep = session is not None
             raise
         finally:
             if os.getpid() == process:  # a forked child has no engine to close
-                keep = session is not None and keep and _ready_for_the_next(session)
+                keep = session is not None and keep and _prepare_for_reuse(session)
                 if session is not None and not keep:
                     session.leave()
                 instances.pool.give_back(key, instance, config, keep=keep)
@@ -146,7 +146,7 @@ def _one_process_at_a_time(config: LakeConfig, pin: Pin) -> Iterator[None]:
         yield
 
 
-def _ready_for_the_next(session: Session) -> bool:
+def _prepare_for_reuse(session: Session) -> bool:
     """Prepare an instance for its next user; return whether that succeeded."""
     instance, config = session.instance, session.config
     stays = not (config.catalog.is_file or session.broken or session.dirty)

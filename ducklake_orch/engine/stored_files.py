@@ -65,10 +65,10 @@ def remove_written(config: LakeConfig, folder: str, write_id: str, keep: Set[str
         keep: Files to keep.
     """
     try:
-        lost = [path for path in _written(config, folder, write_id) if path not in keep]
-        return len(lost) - _remove(config, lost)
+        unused = [path for path in _written(config, folder, write_id) if path not in keep]
+        return len(unused) - _remove(config, unused)
     except (duckdb.Error, DuckLakeOrchError) as error:
-        log.warning("files of write %s are left in %s: %s", write_id, folder, config.scrubber(str(error)))
+        log.warning("files of write %s in %s could not be deleted: %s", write_id, folder, config.scrubber(str(error)))
         return 0
 
 
@@ -77,14 +77,16 @@ def remove_unused(config: LakeConfig, paths: list[str]) -> None:
     try:
         _remove(config, paths)
     except (duckdb.Error, DuckLakeOrchError) as error:
-        log.warning("%d unused files are left, such as %s: %s", len(paths), paths[0], config.scrubber(str(error)))
+        log.warning(
+            "%d unused files could not be deleted, such as %s: %s", len(paths), paths[0], config.scrubber(str(error))
+        )
 
 
 def _remove(config: LakeConfig, paths: list[str]) -> int:
     """Delete files; return how many are left."""
     failed = delete_files(config, paths)
-    for path, why in failed.items():
-        log.warning("%s is of no use, and is left: %s", path, why)
+    for path, reason in failed.items():
+        log.warning("the unused file %s could not be deleted: %s", path, reason)
     return len(failed)
 
 
@@ -92,8 +94,8 @@ def _written(config: LakeConfig, folder: str, write_id: str) -> list[str]:
     name = f"ducklake-{write_id}-*.parquet"
     if "://" not in folder:
         # Spark's writer creates a folder for each write and chooses the file names in it.
-        found = [*Path(folder).rglob(name), *Path(folder).glob(f"ducklake-{write_id}-*/*")]
-        return [str(path) for path in found]
+        paths = [*Path(folder).rglob(name), *Path(folder).glob(f"ducklake-{write_id}-*/*")]
+        return [str(path) for path in paths]
     pattern = literal(f"{exactly(folder)}**/{name}")
     with working_connection(config) as con:
         return [str(row[0]) for row in con.execute(f"SELECT file FROM glob({pattern})").fetchall()]

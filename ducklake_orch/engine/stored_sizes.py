@@ -10,7 +10,7 @@ from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import exactly, literal
 
 # At most this many files are sampled: on an object store each one costs a request.
-_ASKED = 100
+_SAMPLED = 100
 
 
 def bytes_of(config: LakeConfig, paths: Sequence[str]) -> int | None:
@@ -20,8 +20,8 @@ def bytes_of(config: LakeConfig, paths: Sequence[str]) -> int | None:
     size = sum(os.stat(path).st_size for path in local if os.path.exists(path))
     if not remote:
         return size
-    some = remote[:: -(-len(remote) // _ASKED)]
-    names = ", ".join(literal(exactly(path)) for path in some)
+    sample = remote[:: -(-len(remote) // _SAMPLED)]
+    names = ", ".join(literal(exactly(path)) for path in sample)
     try:
         with working_connection(config) as con:
             row = con.execute(f"SELECT avg(size) FROM read_blob([{names}])").fetchone()

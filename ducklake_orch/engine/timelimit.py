@@ -18,13 +18,13 @@ class TimeLimit:
 
     def __init__(self, session: Session, seconds: float | None) -> None:
         if seconds is not None and seconds <= 0:
-            raise ConfigError(f"`timeout` = {seconds} leaves no time at all.")
+            raise ConfigError(f"`timeout` = {seconds} is not a positive number of seconds.")
         self._session = session
         self._seconds = seconds
-        self._timer = threading.Timer(seconds, self._strike) if seconds is not None else None
+        self._timer = threading.Timer(seconds, self._interrupt) if seconds is not None else None
         self.struck = False
 
-    def _strike(self) -> None:
+    def _interrupt(self) -> None:
         self.struck = True
         self._session.con.interrupt()
 
@@ -32,7 +32,7 @@ class TimeLimit:
         """Return the error for the interrupted commands."""
         return StatementTimeoutError(
             f"The commands were interrupted after their time limit of {self._seconds} s.",
-            remedy="Give a longer `timeout`, or less to do.",
+            remedy="Raise `timeout`, or run less at once.",
         )
 
     def __enter__(self) -> Self:

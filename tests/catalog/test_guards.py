@@ -342,5 +342,5 @@ def test_a_lake_whose_files_are_motherducks_is_refused_before_any_work() -> None
         lambda: lake.add_files("t", ["x.parquet"]),
     ]
     for work in attempts:
-        with pytest.raises(errors.UnsupportedStatementError, match="keeps its files at MotherDuck"):
+        with pytest.raises(errors.UnsupportedStatementError, match="only MotherDuck can write"):
             work()

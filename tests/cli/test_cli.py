@@ -94,7 +94,7 @@ def test_files_of_a_table_are_listed(lake: DuckLake) -> None:
 
 def test_rows_are_counted_before_they_are_deleted(lake: DuckLake) -> None:
     count = run("delete", "numbers", "--where", "n = 7", "--dry-run")
-    assert (count.code, count.out) == (0, "1 rows of main.numbers would go\n")
+    assert (count.code, count.out) == (0, "1 rows of main.numbers would be deleted\n")
     assert run("delete", "numbers", "--where", "n = 7", "--json").json["rows_removed"] == 1
     assert run("delete", "numbers", "--where", "n = 7").out.startswith("delete to main.numbers: 0 rows in, 0 out")
     assert run("delete", "numbers", "--where", "j = 7").code == 1
@@ -281,7 +281,7 @@ def test_a_warning_is_one_line(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) 
     answer = run("tables", "--json")
     assert answer.code == 0
     assert len(answer.json) == 1
-    assert answer.err.startswith("warning: Lake `lake` has other options than configured: parquet_compression")
+    assert answer.err.startswith("warning: Lake `lake` does not have its configured options: parquet_compression")
     assert len(answer.err.splitlines()) == 1
 
 

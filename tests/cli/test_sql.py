@@ -78,7 +78,7 @@ def test_sql_obeys_its_time_limit(lake: DuckLake) -> None:
 
 def test_sql_keeps_the_retention_floors_unless_forced(lake: DuckLake) -> None:
     expire = "CALL ducklake_expire_snapshots('lake', older_than => now())"
-    assert "spares whatever is younger" in run("sql", expire).err
+    assert "must keep everything younger" in run("sql", expire).err
     assert run("sql", expire, "--force").code == 0
 
 

@@ -29,11 +29,11 @@ PAGE = REPOSITORY / "docs" / "settings.md"
 _HEAD = f"""\
 # Every setting
 
-This page is made from the configuration models. [Configuration](configuration.md) says how values are given
+This page is generated from the configuration models. [Configuration](configuration.md) says how values are given
 and which source wins; [Catalogs](catalogs.md) and [Storages](storages.md) have blocks to copy.
 
 Durations read like `7 days`, `36h`, `90s` or `PT36H`, sizes like `512 MiB` or `2GB`.
-Where no default stands, nothing is said, and the engine's own holds.
+A field without a default is not set; the engine's own default then applies.
 `{NAME}`, `{CONFIG}` and `{PROFILE}` name the lake, the TOML file and its profile.
 """
 _READ_AS = {
@@ -91,7 +91,10 @@ def _group(key: str, model: type[Model], level: int = 3) -> Iterator[str]:
 
 def _family(family: Family, heading: str) -> Iterator[str]:
     yield f"## {heading}\n"
-    yield f"One of these is the `{family.what}` of a lake. In a TOML table `url` gives the URL; fields beside it win.\n"
+    yield (
+        f"One of these is the `{family.what}` of a lake."
+        " In a TOML table `url` gives the URL; the table's other fields override it.\n"
+    )
     for kind, model in family.types.items():
         schemes = [f"`{scheme}:`" for scheme, of in family.schemes.items() if of is model]
         yield f"### {kind}\n"
@@ -101,7 +104,7 @@ def _family(family: Family, heading: str) -> Iterator[str]:
 
 def _options() -> Iterator[str]:
     yield "## Options of the lake\n"
-    yield "Keys of `options` and of `lake.set_option`, which the catalog keeps for a lake, a schema or a table.\n"
+    yield "Keys of `options` and of `lake.set_option`, which the catalog stores for a lake, a schema or a table.\n"
     yield f"{_in_code(sorted(PERSISTED_OPTIONS))}\n"
     yield "## Options of ATTACH\n"
     yield f"Keys of `attach_options`: {_in_code(sorted(ATTACH_OPTIONS))}, and `meta_…` for the catalog's own ATTACH.\n"

@@ -64,7 +64,7 @@ class TestNames:
 
     @pytest.mark.parametrize("alias", ["memory", "MAIN", "temp", "  ", "a\x00b"])
     def test_names_that_duckdb_keeps_for_itself_are_refused(self, alias: str) -> None:
-        refused(errors.ConfigError, lambda: LakeConfig(name="x", alias=alias), repr(alias), "keeps for itself")
+        refused(errors.ConfigError, lambda: LakeConfig(name="x", alias=alias), repr(alias), "that DuckDB reserves")
 
 
 class TestPaths:
@@ -162,7 +162,7 @@ class TestConfiguration:
         [
             ({"no_such_setting": 1}, ("no_such_setting", "`settings`")),
             ({"threads": "many"}, ("threads", "'many'", "`settings`")),
-            ({"memory_limit": "-5GB"}, ("memory_limit", "'-5GB'", "did not take")),
+            ({"memory_limit": "-5GB"}, ("memory_limit", "'-5GB'", "did not apply")),
             ({"allow_unsigned_extensions": True}, ("allow_unsigned_extensions", "`settings`")),
         ],
     )

@@ -198,7 +198,7 @@ def test_a_script_may_open_its_own_transactions(lake: DuckLake) -> None:
     assert lake.snapshots(1)[0].snapshot_id == before + 1
     assert lake.execute("BEGIN; DELETE FROM t; ROLLBACK").status == "ok"
     left_open = lake.execute("BEGIN; DELETE FROM t")
-    assert "leave their transaction open" in str(left_open.commands[-1].error)
+    assert "left their transaction open" in str(left_open.commands[-1].error)
     failing = lake.execute("BEGIN; DELETE FROM t; SELECT * FROM nope; COMMIT")
     assert [c.status for c in failing.commands] == ["skipped", "skipped", "error", "skipped"]  # nothing was kept
     assert lake.execute("SELECT count(*) AS n FROM t").rows == [{"n": 2}]

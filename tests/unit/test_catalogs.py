@@ -70,7 +70,7 @@ def test_a_port_may_be_a_text() -> None:
 @pytest.mark.parametrize("field", ["host", "port", "database", "user", "password"])
 def test_a_secret_name_stands_alone(model: Any, field: str) -> None:
     assert model(secret_name="there").secret_name == "there"
-    with pytest.raises(ConfigError, match=rf"`secret_name` stands beside `{field}`"):
+    with pytest.raises(ConfigError, match=rf"`secret_name` and `{field}` exclude each other"):
         model(secret_name="there", **{field: 1 if field == "port" else "x"})
 
 

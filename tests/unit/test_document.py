@@ -50,7 +50,7 @@ class TestNames:
             config(path, NAME="bucket")
 
     def test_without_named_storages_the_remedy_is_a_folder(self, toml: WriteToml) -> None:
-        with pytest.raises(ConfigFileError, match=r"A folder is written `\./files`"):
+        with pytest.raises(ConfigFileError, match=r"Write a folder as `\./files`"):
             config(toml('[lakes.a]\nstorage = "files"'))
 
     def test_keys_beside_a_name_override_it(self, toml: WriteToml) -> None:

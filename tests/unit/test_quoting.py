@@ -80,7 +80,7 @@ def test_a_secret_is_written_in_full_only_as_a_literal(con: duckdb.DuckDBPyConne
 
 @pytest.mark.parametrize("name", ["", "a\x00b"])
 def test_what_cannot_be_a_name_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match="cannot be the name of anything"):
+    with pytest.raises(ConfigError, match="cannot be a name"):
         identifier(name)
 
 

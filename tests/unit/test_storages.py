@@ -72,9 +72,9 @@ class TestEveryBucket:
 
     def test_takes_a_secret_by_name_or_credentials_but_not_both(self, kind: str) -> None:
         assert storage(kind, secret_name="there").secret_name == "there"
-        with pytest.raises(ConfigError, match="`secret_name` stands beside"):
+        with pytest.raises(ConfigError, match=r"`secret_name` and .* exclude each other"):
             storage(kind, secret_name="there", **INLINE[kind])
-        with pytest.raises(ConfigError, match="`secret_name` stands beside `secret_parameters`"):
+        with pytest.raises(ConfigError, match="`secret_name` and `secret_parameters` exclude each other"):
             storage(kind, secret_name="there", secret_parameters={"x": "y"})
 
     def test_keeps_further_secret_parameters_secret(self, kind: str) -> None:
@@ -94,7 +94,7 @@ class TestEveryBucket:
     ],
 )
 def test_half_of_the_credentials_is_refused(kind: str, fields: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="go together"):
+    with pytest.raises(ConfigError, match="must be given together"):
         storage(kind, **fields)
 
 

@@ -153,7 +153,7 @@ class TestPostgresUrls:
             CATALOGS.read("postgresql://h/db?sslmod=require")
 
     def test_a_parameter_cannot_stand_twice(self) -> None:
-        with pytest.raises(ConfigError, match="`sslmode` stands twice"):
+        with pytest.raises(ConfigError, match="`sslmode` is given twice"):
             CATALOGS.read("postgresql://h/db?sslmode=require&sslmode=disable")
 
     @pytest.mark.parametrize("port", ["0", "65536", "http", "²"])

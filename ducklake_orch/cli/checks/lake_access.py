@@ -60,7 +60,7 @@ def catalog_checks(config: LakeConfig, seen: Seen) -> Iterator[Check]:
     except DuckLakeOrchError as error:
         yield Check.failed("catalog", error)
     except duckdb.Error as error:
-        yield Check.failed("catalog", classify(error, config, f"Looking at lake `{config.name}` failed"))
+        yield Check.failed("catalog", classify(error, config, f"Reading lake `{config.name}` failed"))
 
 
 def _inside(session: "Session", config: LakeConfig, started: float, seen: Seen) -> Iterator[Check]:
@@ -129,7 +129,7 @@ def _option_drift(session: "Session", config: LakeConfig) -> Check:
     if not changes:
         return Check("options", "ok", "as configured")
     detail = "; ".join(f"{name} is {actual!r}, configured is {wanted!r}" for name, wanted, actual in changes)
-    return Check("options", "warn", detail, "`lake.apply_options()` writes what is configured.")
+    return Check("options", "warn", detail, "Run `lake.apply_options()` to write the configured options.")
 
 
 def storage_check(config: LakeConfig, seen: Seen) -> Check:
@@ -138,7 +138,7 @@ def storage_check(config: LakeConfig, seen: Seen) -> Check:
     if storage is None:
         return Check(name, "skip", "MotherDuck keeps the data")
     if isinstance(storage, LocalStorage) and not (seen.data_file or os.path.exists(storage.data_path)):
-        return Check(name, "ok", f"{storage.data_path} is not there yet: the first write makes it")
+        return Check(name, "ok", f"{storage.data_path} does not exist yet; the first write creates it")
     import duckdb
 
     from ducklake_orch.engine.error_classes import classify
@@ -149,8 +149,8 @@ def storage_check(config: LakeConfig, seen: Seen) -> Check:
         with closing(start_instance(config).root) as con:
             started = time.monotonic()
             # A prefix that matches nothing, because listing a whole lake takes long.
-            nothing = literal(f"{config.data_path}.ducklake-orch-probe-*")
-            con.execute(f"SELECT count(*) FROM glob({nothing})").fetchall()
+            pattern = literal(f"{config.data_path}.ducklake-orch-probe-*")
+            con.execute(f"SELECT count(*) FROM glob({pattern})").fetchall()
             if seen.data_file:
                 con.execute(f"SELECT size FROM read_blob({literal(seen.data_file)})").fetchall()
             took = f"in {(time.monotonic() - started) * 1000:.0f} ms"
@@ -158,8 +158,8 @@ def storage_check(config: LakeConfig, seen: Seen) -> Check:
         return Check.failed(name, error)
     except duckdb.Error as error:
         return Check.failed(name, classify(error, config, f"Reading the storage of lake `{config.name}` failed"))
-    found = f"and {seen.data_file} " if seen.data_file else ""
-    return Check(name, "ok", f"{config.data_path} {found}can be read, {took}")
+    sample = f"and {seen.data_file} " if seen.data_file else ""
+    return Check(name, "ok", f"{config.data_path} {sample}can be read, {took}")
 
 
 def _text(value: Any) -> str:

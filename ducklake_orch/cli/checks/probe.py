@@ -44,7 +44,7 @@ def write_check(config: LakeConfig) -> Check:
             _attach(con, folder)
             con.execute(_WRITE)
             failure = _delete(con)
-            left = _left(con, folder)
+            remaining = _remaining(con, folder)
     except DuckLakeOrchError as error:
         return Check.failed(_NAME, error)
     except duckdb.Error as error:
@@ -54,10 +54,11 @@ def write_check(config: LakeConfig) -> Check:
             _remove_empty_folders(Path(folder))
             if new_here:
                 _remove_empty_folders(Path(config.data_path))
-    if left or failure:
+    if remaining or failure:
         reason = classify(failure, config, "Deleting failed").message if failure else "Deleting did nothing"
-        remedy = "Allow this login to delete, or clean-up cannot work; then remove what is left."
-        return Check(_NAME, "fail", f"It can be written. {reason}. Left there: {', '.join(left) or folder}", remedy)
+        remedy = "Allow this login to delete files, as clean-up must; then remove the files that are left."
+        files = ", ".join(remaining) or folder
+        return Check(_NAME, "fail", f"The storage can be written. {reason}. Files left: {files}", remedy)
     return Check(_NAME, "ok", f"an object below {config.data_path} was written, read and deleted")
 
 
@@ -80,7 +81,7 @@ def _delete(con: "duckdb.DuckDBPyConnection") -> "duckdb.Error | None":
     return None
 
 
-def _left(con: "duckdb.DuckDBPyConnection", folder: str) -> list[str]:
+def _remaining(con: "duckdb.DuckDBPyConnection", folder: str) -> list[str]:
     from ducklake_orch.engine.quoting import literal
 
     return [str(row[0]) for row in con.execute(f"SELECT file FROM glob({literal(folder + '**')})").fetchall()]

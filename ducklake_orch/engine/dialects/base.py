@@ -175,8 +175,8 @@ class Dialect(Generic[CatalogT]):
             f"SELECT table_name FROM {self.table('ducklake_inlined_data_tables')}"
             f" UNION SELECT 'ducklake_inlined_delete_' || table_id FROM {self.table('ducklake_table')}"
         )
-        found = [str(row[0]) for row in con.execute(sql).fetchall()]
-        return [name for name in found if name.startswith(prefix) and self.exists(con, name)]
+        names = [str(row[0]) for row in con.execute(sql).fetchall()]
+        return [name for name in names if name.startswith(prefix) and self.exists(con, name)]
 
     def exists(self, con: "duckdb.DuckDBPyConnection", name: str) -> bool:
         """Whether the metadata database has a table; other sessions create and drop some tables as they need them."""

@@ -51,8 +51,8 @@ class MySQLDialect(ServerDialect[MySQLCatalog]):
 
     def lakes_sql(self) -> str | None:
         # In MySQL a schema is a database; only the configured one is searched.
-        found = "select table_schema from information_schema.tables where table_name = 'ducklake_metadata'"
-        return f"{found} and table_schema = database() order by 1"
+        query = "select table_schema from information_schema.tables where table_name = 'ducklake_metadata'"
+        return f"{query} and table_schema = database() order by 1"
 
     def table(self, name: str) -> str:
         return name
