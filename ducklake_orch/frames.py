@@ -26,7 +26,9 @@ def rows_of(data: Any, *, engine: str = "auto", distribution: str = "auto") -> "
     from ducklake_orch.catalog.verbs import ArrowRows
 
     if engine == "native" or distribution not in ("auto", "none"):
-        raise ConfigError("`engine` and `distribution` say how Spark writes, and this is no Spark DataFrame.")
+        raise ConfigError(
+            "`engine` and `distribution` apply to Spark DataFrames, but the data are not a Spark DataFrame."
+        )
     return ArrowRows(data)
 
 
@@ -47,7 +49,7 @@ def refuse_for_merge(*, where: str | None, outside: str, inline: str, distributi
     others["distribution"] = (distribution, "auto")
     for name, (value, default) in others.items():
         if value != default:
-            raise ConfigError(f"Mode `merge` and `{name}` = {value!r} do not go together.")
+            raise ConfigError(f"Mode `merge` and `{name}` = {value!r} cannot be combined.")
 
 
 def is_spark(data: Any) -> bool:

@@ -318,7 +318,7 @@ class WriteResult(Result):
 
     def __str__(self) -> str:
         if self.replayed:
-            return f"{self.mode} to {self.table}: done before, as snapshot {self.snapshot_id}"
+            return f"{self.mode} to {self.table}: already committed as snapshot {self.snapshot_id}"
         return (
             f"{self.mode} to {self.table}: {self.rows_written} rows in, {self.rows_removed} out,"
             f" snapshot {self.snapshot_id}, {self.duration_s:.3f} s"
@@ -353,10 +353,10 @@ class RollbackResult(Result):
     duration_s: float = 0.0
 
     def __str__(self) -> str:
-        what = f"{self.rows_back} rows back, {self.rows_gone} gone"
-        files = f"{self.rows_copied} rows written anew, {self.files_kept} files kept, {self.files_removed} retired"
+        what = f"{self.rows_back} rows restored, {self.rows_gone} removed"
+        files = f"{self.rows_copied} rows copied, {self.files_kept} files kept, {self.files_removed} retired"
         if self.dry_run:
-            return f"rollback of {self.table} to snapshot {self.to_snapshot} would be: {what}; {files}"
+            return f"rollback of {self.table} to snapshot {self.to_snapshot} (dry run): {what}; {files}"
         return f"rollback of {self.table} to snapshot {self.to_snapshot}: {what}; {files}, snapshot {self.snapshot_id}"
 
 

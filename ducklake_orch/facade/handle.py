@@ -242,13 +242,13 @@ class LakeHandle:
         if isinstance(as_of, str):
             as_of = read_argument("as_of", datetime.fromisoformat, as_of)
         if snapshot is not None and not isinstance(snapshot, int):
-            raise ConfigError(f"`snapshot` = {snapshot!r} is no number.", remedy="Give the id of a snapshot.")
+            raise ConfigError(f"`snapshot` = {snapshot!r} is not a snapshot id.", remedy="Give the id of a snapshot.")
         if snapshot is not None and as_of is not None:
-            raise ConfigError("`snapshot` and `as_of` both pin the lake.", remedy="Give one of them.")
+            raise ConfigError("`snapshot` and `as_of` cannot be combined.", remedy="Give one of them.")
         if snapshot is not None and snapshot < 0:
-            raise ConfigError(f"`snapshot` = {snapshot} is negative.", remedy="Snapshots are counted from 0.")
+            raise ConfigError(f"`snapshot` = {snapshot} is negative.", remedy="Snapshot ids start at 0.")
         if as_of is not None and as_of.tzinfo is None:
-            raise ConfigError(f"`as_of` = {as_of.isoformat()} has no time zone.", remedy="Add one, `+00:00` say.")
+            raise ConfigError(f"`as_of` = {as_of.isoformat()} has no time zone.", remedy="Add one, such as `+00:00`.")
         given = snapshot is not None or as_of is not None
         config = self.config
         return Pin(
@@ -321,8 +321,8 @@ class LakeHandle:
         """
         if self._file is None:
             raise ConfigError(
-                f"Lake `{self.config.name}` came from no configuration file that could hold a lake `{name}`.",
-                remedy="Open it with DuckLake.from_toml, or open the other lake itself.",
+                f"Lake `{self.config.name}` was not read from a configuration file, so lake `{name}` cannot be found.",
+                remedy="Open the lake with DuckLake.from_toml, or open the other lake directly.",
             )
         return type(self).from_toml(lake=name, **self._file)
 

@@ -98,7 +98,7 @@ class MaintenanceVerbs(LakeHandle):
         if not isinstance(plan_or_policy, MaintenancePlan):
             plan_or_policy = self.plan_maintenance(plan_or_policy, **chosen, spark=spark)
         elif given := [name for name, value in chosen.items() if value is not None]:
-            raise ConfigError(f"`{given[0]}` beside a plan.", remedy="Give it to `plan_maintenance`.")
+            raise ConfigError(f"`{given[0]}` cannot be combined with a plan.", remedy="Give it to `plan_maintenance`.")
         return maintain(self.config, plan_or_policy, dry_run=dry_run, progress=progress, spark=spark)
 
     def fsck(self, *, deep: bool = False, storage: bool = False, repair: bool = False) -> FsckReport:
@@ -147,5 +147,5 @@ class MaintenanceVerbs(LakeHandle):
         from ducklake_orch.report.collect import report
 
         if snapshots < 0:
-            raise ConfigError(f"`snapshots` = {snapshots} is negative.", remedy="Say how many to list.")
+            raise ConfigError(f"`snapshots` = {snapshots} is negative.", remedy="Give the number of snapshots to list.")
         return report(self.config, read_policy(policy, self.config.maintenance), snapshots)

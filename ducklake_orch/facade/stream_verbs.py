@@ -65,17 +65,19 @@ class StreamWriter:
 def _query_id(batch: "DataFrame") -> str:
     """Return the id of the query that a batch is of, which Spark notes in the thread that runs it."""
     context = getattr(batch.sparkSession, "_sc", None)
-    found = context.getLocalProperty(_QUERY_ID) if context is not None else None
-    if not found:
-        where = (
-            "Spark Connect does not tell" if context is None else "This is no batch of a streaming query: nobody tells"
+    query_id = context.getLocalProperty(_QUERY_ID) if context is not None else None
+    if not query_id:
+        problem = (
+            "Spark Connect does not provide the id of the streaming query."
+            if context is None
+            else "The DataFrame is not a batch of a streaming query."
         )
         raise ConfigError(
-            f"{where} the id of the query that a batch is of.",
-            remedy="Give `stream_writer` a `query`: a name that no other query into this table has, the same after"
-            " every restart, and a new one with every new checkpoint.",
+            problem,
+            remedy="Give `stream_writer` a `query`: a name that no other query into this table has. Keep it across"
+            " restarts, and choose a new one with each new checkpoint.",
         )
-    return str(found)
+    return str(query_id)
 
 
 class StreamVerbs(LakeHandle):
@@ -120,9 +122,9 @@ class StreamVerbs(LakeHandle):
         ]
         for name in how:
             if name not in known:
-                raise ConfigError(f"`stream_writer` takes no `{name}`.", remedy=nearest(name, known))
+                raise ConfigError(f"`stream_writer` has no argument `{name}`.", remedy=nearest(name, known))
         if query is not None and not query.strip():
-            raise ConfigError(f"`query` = {query!r} is no name.")
+            raise ConfigError(f"`query` = {query!r} is not a name.")
         return StreamWriter(self.config, table, mode, query, commit or CommitInfo(), how)
 
     def register(self, spark: "SparkSession", name: str = "ducklake") -> None:

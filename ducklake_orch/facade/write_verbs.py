@@ -90,7 +90,7 @@ class WriteVerbs(LakeHandle):
         if unknown := next((name for name in merging if name not in MergeArguments.__annotations__), None):
             known = [name for name in signature(self.write).parameters if name != "merging"]
             remedy = nearest(unknown, [*known, *MergeArguments.__annotations__])
-            raise ConfigError(f"`write` takes no argument `{unknown}`.", remedy=remedy)
+            raise ConfigError(f"`write` has no argument `{unknown}`.", remedy=remedy)
         given = {name: value for name, value in merging.items() if value is not None}
         if mode == "merge":
             refuse_for_merge(where=where, outside=outside, inline=inline, distribution=distribution)
@@ -104,7 +104,9 @@ class WriteVerbs(LakeHandle):
             return self.merge(data, table, commit=commit, **common | given)
         if given:
             name = next(iter(given))
-            raise ConfigError(f"Mode `{mode}` and `{name}` do not go together.", remedy=f"`{name}` belongs to `merge`.")
+            raise ConfigError(
+                f"Mode `{mode}` and `{name}` cannot be combined.", remedy=f"`{name}` is an argument of mode `merge`."
+            )
         request = WriteRequest(
             table=table_name(table),
             mode=mode,

@@ -86,7 +86,7 @@ class TestTypes:
             "`s.l.element`: the table has VARCHAR, the file BIGINT",
             "`s.more`: the table has no such column",
             "`m.value`: the table has DATE, the file VARCHAR",
-            "`need`: the file has no such column, and the table allows no NULL in it",
+            "`need`: the file has no such column, and the table's column is NOT NULL",
             "`b`: the table has no such column",
         )
         assert "good.parquet" not in text

@@ -81,7 +81,7 @@ def _check_names(found: FeedRange, columns: tuple[ColumnDef, ...]) -> None:
     if taken:
         raise ConfigError(
             f"`{found.table}` has a column `{taken[0]}`, and so has every change feed.",
-            remedy="Name the columns to return with `columns=`, without it.",
+            remedy="List the columns to return in `columns=`, without this one.",
         )
 
 

@@ -28,12 +28,12 @@ class FeedRequest:
             ("to", self.to_snapshot, self.to_time),
         ):
             if snapshot is not None and time is not None:
-                raise ConfigError(f"`{end}_snapshot` and `{end}_time` say the same.", remedy="Give one of them.")
+                raise ConfigError(f"`{end}_snapshot` and `{end}_time` cannot be combined.", remedy="Give one of them.")
             if snapshot is not None and (not isinstance(snapshot, int) or isinstance(snapshot, bool) or snapshot < 0):
-                raise ConfigError(f"`{end}_snapshot` = {snapshot!r} is no number of a snapshot.")
+                raise ConfigError(f"`{end}_snapshot` = {snapshot!r} is not a snapshot id.")
             if time is not None and time.tzinfo is None:
                 raise ConfigError(
-                    f"`{end}_time` = {time.isoformat()} has no time zone.", remedy="Add one, `+00:00` say."
+                    f"`{end}_time` = {time.isoformat()} has no time zone.", remedy="Add one, such as `+00:00`."
                 )
         if None not in (self.from_snapshot, self.to_snapshot) and self.from_snapshot > self.to_snapshot:  # type: ignore[operator]
             raise ConfigError(f"`from_snapshot` = {self.from_snapshot} is after `to_snapshot` = {self.to_snapshot}.")
@@ -105,8 +105,8 @@ def find_range(metadata: Metadata, request: FeedRequest, newest: int) -> FeedRan
     first = _first(request, times, known_from)
     if max(first, born) < known_from and first <= last:
         raise HistoryExpiredError(
-            f"What became of `{table}` before snapshot {known_from} has expired, and changes since {first} are wanted.",
-            remedy=f"Ask for changes from snapshot {known_from} on, and expire snapshots later.",
+            f"Changes of `{table}` since snapshot {first} are requested, but those before {known_from} have expired.",
+            remedy=f"Request changes from snapshot {known_from} on, and retain snapshots for longer.",
         )
     first = max(first, born)
     found, only_inserts = _commits(metadata, table, first, last, times) if first <= last else ((), True)
@@ -118,14 +118,14 @@ def _last(request: FeedRequest, times: dict[int, int], newest: int) -> int:
         end = _micros(request.to_time)
         found = [one for one, time in times.items() if time <= end]
         if not found:
-            raise SnapshotNotFoundError(f"There was no snapshot yet, or is none any more, of {request.to_time}.")
+            raise SnapshotNotFoundError(f"No retained snapshot was committed at or before {request.to_time}.")
         return max(found)
     last = newest if request.to_snapshot is None else request.to_snapshot
     if last > newest:
         raise SnapshotNotFoundError(f"There is no snapshot {last}: the latest one is {newest}.")
     if last not in times:
         raise HistoryExpiredError(
-            f"Snapshot {last} has expired.", remedy="`ducklake-orch snapshots` lists those that are left."
+            f"Snapshot {last} has expired.", remedy="`ducklake-orch snapshots` lists the retained ones."
         )
     return last
 

@@ -69,11 +69,12 @@ CHECKS = [
     Check(
         "ended-without-change",
         "error",
-        "Rows are gone that no commit says it deleted, and change feeds do not tell of it.",
-        "Set `end_snapshot` to NULL if the rows are still meant to be there; else add the change to `changes_made` of"
+        "Rows disappeared without a recorded deletion, and change feeds do not report it.",
+        "If the rows should still exist, set `end_snapshot` to NULL; otherwise add the change to `changes_made` of"
         " the snapshot.",
         sql="""
-            SELECT table_id, file, what || ' ends with snapshot ' || snapshot_id || ', which says of its table only: '
+            SELECT table_id, file, what || ' ends with snapshot ' || snapshot_id
+                   || ', which records for its table only: '
                    || coalesce((SELECT string_agg(kind, ', ' ORDER BY kind) FROM change_token c
                                 WHERE c.snapshot_id = u.snapshot_id AND c.id = u.table_id), 'nothing')
             FROM untold u WHERE event IN ('file ends', 'row ends')""",
@@ -81,23 +82,23 @@ CHECKS = [
     Check(
         "begun-without-change",
         "warning",
-        "Conflicts with the snapshot went unnoticed, and change feeds may not tell of it.",
-        "Find the program that writes metadata without saying so in `changes_made`, and add the change there.",
+        "Concurrent commits did not detect conflicts with the snapshot, and change feeds may omit the change.",
+        "Find the program that writes metadata without recording it in `changes_made`, and add the change there.",
         sql="""
             SELECT table_id, file, what || ': ' || event || ' with snapshot ' || snapshot_id
-                   || ', which does not say so'
+                   || ', which does not record it'
             FROM untold WHERE event NOT IN ('file ends', 'row ends')
                   AND snapshot_id IN (SELECT snapshot_id FROM change_token)""",
     ),
     Check(
         "deletion-without-delete-file",
         "error",
-        "Rows that a commit deleted are back.",
-        "Delete the rows again, or bring the row of ducklake_delete_file back from a backup of the catalog: the"
-        " snapshot before still sees the rows.",
+        "Rows that a commit deleted are visible again.",
+        "Delete the rows again (the previous snapshot still contains them), or restore the row of"
+        " ducklake_delete_file from a backup of the catalog.",
         sql="""
-            SELECT table_id, NULL, 'snapshot ' || snapshot_id || ' deleted rows; there is no delete file of it, and no'
-                   || ' data file ends with it'
+            SELECT table_id, NULL, 'snapshot ' || snapshot_id || ' deleted rows, but has no delete file, and no data'
+                   || ' file ends with it'
             FROM lost_deletion SEMI JOIN known_table USING (table_id)""",
     ),
 ]

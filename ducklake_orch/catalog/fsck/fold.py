@@ -27,15 +27,14 @@ def fold_deletes(mending: Mending, data_file_id: int) -> None:
     if data_file_id in mending.folded:
         return
     con = mending.copy.con
-    found = con.execute(f"""
+    delete_files = con.execute(f"""
         SELECT d.id, d.full_path, d.begin_snapshot FROM known_path d
         WHERE d.what = 'delete file' AND d.data_file_id = {data_file_id} ORDER BY d.id""").fetchall()
     ((table_id, folder, data_path, end),) = con.execute(f"""
         SELECT f.table_id, t.folder, f.full_path, f.end_snapshot FROM known_path f JOIN known_table t USING (table_id)
         WHERE f.what = 'data file' AND f.id = {data_file_id}""").fetchall()
-    before_its_end = "" if end is None else f" AND begin_snapshot < {end}"
-    inlined = f"file_id = {data_file_id}{before_its_end}"
-    parts = [_positions_sql(mending, path, begin) for _, path, begin in found]
+    inlined = f"file_id = {data_file_id}" + ("" if end is None else f" AND begin_snapshot < {end}")
+    parts = [_positions_sql(mending, path, begin) for _, path, begin in delete_files]
     parts.append(f"SELECT row_id, begin_snapshot FROM inlined_delete WHERE {inlined}")
     prefix = file_prefix(mending.write_id, mending.transaction.metadata.lake_mark())
     path = f"{folder}{prefix}-{uuid4()}-delete.parquet"
@@ -44,8 +43,8 @@ def fold_deletes(mending: Mending, data_file_id: int) -> None:
     con.execute(f"CREATE OR REPLACE TEMP TABLE folded AS {rows}")
     ((count, first, last),) = con.execute("SELECT count(*), min(since), max(since) FROM folded").fetchall()
     content = f"SELECT {literal(data_path)} AS file_path, pos, since AS {_SNAPSHOT} FROM folded ORDER BY pos"
-    written = f"COPY ({content}) TO {literal(path)} (FORMAT parquet, FIELD_IDS {{{ids}}}, RETURN_STATS true)"
-    ((_, _, size, footer, *_),) = con.execute(written).fetchall()
+    copy_to = f"COPY ({content}) TO {literal(path)} (FORMAT parquet, FIELD_IDS {{{ids}}}, RETURN_STATS true)"
+    ((_, _, size, footer, *_),) = con.execute(copy_to).fetchall()
     stored, relative = stored_path(path, folder)
     row = {"delete_file_id": mending.next_file_id, "table_id": table_id, "begin_snapshot": first, "end_snapshot": end}
     row |= {"data_file_id": data_file_id, "path": stored, "path_is_relative": relative, "format": "parquet"}
@@ -53,8 +52,8 @@ def fold_deletes(mending: Mending, data_file_id: int) -> None:
     mending.next_file_id += 1
     mending.delete("ducklake_delete_file", f"data_file_id = {data_file_id}")
     mending.transaction.insert_row("ducklake_delete_file", row)
-    for delete_file_id, old, _ in found:
-        stored, relative = stored_path(old, mending.copy.data_path)
+    for delete_file_id, old_path, _ in delete_files:
+        stored, relative = stored_path(old_path, mending.copy.data_path)
         values = {"data_file_id": delete_file_id, "path": stored, "path_is_relative": relative, "schedule_start": NOW}
         mending.transaction.insert_row("ducklake_files_scheduled_for_deletion", values)
     mending.tokens.append(Token("deleted_from_table", table_id))

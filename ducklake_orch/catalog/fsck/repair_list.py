@@ -41,8 +41,8 @@ REPAIRS = [
     Repair(
         ("scheduled-but-in-use",),
         """SELECT DISTINCT d.data_file_id, d.path FROM (
-               SELECT *, canonical(CASE WHEN path_is_relative THEN {data_path} || path ELSE path END) AS one_path
-               FROM ducklake_files_scheduled_for_deletion) d SEMI JOIN known_path USING (one_path)""",
+               SELECT *, canonical(CASE WHEN path_is_relative THEN {data_path} || path ELSE path END) AS canonical_path
+               FROM ducklake_files_scheduled_for_deletion) d SEMI JOIN known_path USING (canonical_path)""",
         repairs.unschedule,
     ),
     Repair(
@@ -191,9 +191,9 @@ REPAIRS = [
     ),
     Repair(
         ("inlined-table-of-former-columns",),
-        """SELECT s.schema_name, t.table_name FROM former_place f
+        """SELECT s.schema_name, t.table_name FROM outdated_inlined_table f
            JOIN (FROM ducklake_table WHERE end_snapshot IS NULL) t USING (table_id)
            JOIN (FROM ducklake_schema WHERE end_snapshot IS NULL) s USING (schema_id)""",
-        repairs.add_inlined_place,
+        repairs.add_current_inlined_table,
     ),
 ]

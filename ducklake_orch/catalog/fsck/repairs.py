@@ -25,14 +25,14 @@ class Repair:
 
     Attributes:
         codes: The codes of the checks.
-        ask: The query for what to change, over a copy of the catalog.
+        query: The query for what to change, over a copy of the catalog.
         act: Changes it.
         from_files: Whether the query needs files or the storage; it then runs before the transaction.
         folds: Whether the repair writes a file for each row of the query.
     """
 
     codes: tuple[str, ...]
-    ask: str
+    query: str
     act: Callable[[Mending, Rows], None]
     from_files: bool = False
     folds: bool = False
@@ -98,10 +98,10 @@ def set_file(column: str) -> Callable[[Mending, Rows], None]:
     def act(mending: Mending, rows: Rows) -> None:
         for what, number, value in rows:
             kind = what.replace(" ", "_")
-            set_value, mine = f"{column} = {int(value)}", f"{kind}_id = {number}"
-            mending.update(f"ducklake_{kind}", set_value, mine)
+            set_value, condition = f"{column} = {int(value)}", f"{kind}_id = {number}"
+            mending.update(f"ducklake_{kind}", set_value, condition)
             # Later repairs count with this value.
-            mending.copy.con.execute(f"UPDATE ducklake_{kind} SET {set_value} WHERE {mine}")
+            mending.copy.con.execute(f"UPDATE ducklake_{kind} SET {set_value} WHERE {condition}")
 
     return act
 
@@ -162,26 +162,26 @@ def raise_counter(column: str) -> Callable[[Mending, Rows], None]:
 def widen(mending: Mending, rows: Rows) -> None:
     """Widen a column's statistics to cover what is known about its live values."""
     for table_id, column_id, kind in rows:
-        mine = f"table_id = {table_id} AND column_id = {column_id}"
+        condition = f"table_id = {table_id} AND column_id = {column_id}"
         typed = "VARCHAR" if kind in ("geometry", "variant") else duckdb_type(ColumnDef(column_id, "", kind, True))
         low, high, null, nan = mending.copy.con.execute(f"""
             SELECT arg_min(low, TRY_CAST(low AS {typed})), arg_max(high, TRY_CAST(high AS {typed})),
                    bool_or(some_null), bool_or(some_nan)
-            FROM (SELECT min_value, max_value, null_count > 0, contains_nan FROM column_fact WHERE {mine}
+            FROM (SELECT min_value, max_value, null_count > 0, contains_nan FROM column_fact WHERE {condition}
                   UNION ALL
                   SELECT min_value, max_value, contains_null, contains_nan FROM ducklake_table_column_stats
-                  WHERE {mine}) q(low, high, some_null, some_nan)""").fetchall()[0]
+                  WHERE {condition}) q(low, high, some_null, some_nan)""").fetchall()[0]
         values = f"min_value = {mending.text(low)}, max_value = {mending.text(high)}"
         values += f", contains_null = {literal(null)}, contains_nan = {literal(nan)}"
-        mending.update("ducklake_table_column_stats", values, mine)
+        mending.update("ducklake_table_column_stats", values, condition)
 
 
 def forget_bounds(mending: Mending, rows: Rows) -> None:
     """Remove the table's statistics of a column; the engine then uses those of the files only."""
     for table_id, column_id in rows:
-        mine = f"table_id = {table_id} AND column_id = {column_id}"
-        mending.delete("ducklake_table_column_stats", mine)
-        mending.copy.con.execute(f"DELETE FROM ducklake_table_column_stats WHERE {mine}")
+        condition = f"table_id = {table_id} AND column_id = {column_id}"
+        mending.delete("ducklake_table_column_stats", condition)
+        mending.copy.con.execute(f"DELETE FROM ducklake_table_column_stats WHERE {condition}")
 
 
 def write_real(mending: Mending, rows: Rows) -> None:
@@ -189,12 +189,12 @@ def write_real(mending: Mending, rows: Rows) -> None:
     for number, column_id, low, high, count, nulls, nan in rows:
         facts = f", value_count = {count}" + ("" if nulls is None else f", null_count = {nulls}")
         facts += "" if nan is None else f", contains_nan = {literal(nan)}"
-        mine = f"data_file_id = {number} AND column_id = {column_id}"
+        condition = f"data_file_id = {number} AND column_id = {column_id}"
         bounds = f"min_value = {mending.text(low)}, max_value = {mending.text(high)}"
-        mending.update("ducklake_file_column_stats", bounds + facts, mine)
+        mending.update("ducklake_file_column_stats", bounds + facts, condition)
         # Later repairs widen the table's statistics to these.
         bounds = f"min_value = {literal(low)}, max_value = {literal(high)}"
-        mending.copy.con.execute(f"UPDATE ducklake_file_column_stats SET {bounds}{facts} WHERE {mine}")
+        mending.copy.con.execute(f"UPDATE ducklake_file_column_stats SET {bounds}{facts} WHERE {condition}")
 
 
 def drop_statistics(mending: Mending, rows: Rows) -> None:
@@ -209,7 +209,7 @@ def drop_statistics(mending: Mending, rows: Rows) -> None:
 # --- inlined rows ------------------------------------------------------------------------------------------------
 
 
-def add_inlined_place(mending: Mending, rows: Rows) -> None:
+def add_current_inlined_table(mending: Mending, rows: Rows) -> None:
     """Create a table for inlined rows with the current columns."""
     transaction = mending.transaction
     for schema, name in rows:

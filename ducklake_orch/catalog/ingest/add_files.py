@@ -168,8 +168,8 @@ class _Registration:
         outside = [file.path for file in files if file.outside]
         if outside and done.files_added:
             log.warning(
-                "%d files outside of the folder of table `%s` belong to the lake now, which deletes them when nothing"
-                " needs them any more: %s%s",
+                "%d files outside the folder of table `%s` now belong to the lake, which deletes them once no snapshot"
+                " needs them: %s%s",
                 len(outside),
                 table,
                 outside[0],

@@ -63,7 +63,7 @@ def _planned(table: TableDef, file: NewFile, name: str) -> NewFile:
             if (read := path_text(path, key)) != text:
                 raise DataError(
                     f"{file.path} cannot be copied to {path}: readers would take `{key}={read}` for `{key}={text}`.",
-                    remedy=f"They go by the first folder that says what `{key}` is. `lake.write` the rows.",
+                    remedy=f"Readers use the first folder that names `{key}`. Write the rows with `lake.write`.",
                 )
             mapped_name = replace(mapped_name, source=key)
         names.append(mapped_name)
@@ -97,7 +97,7 @@ def _copy(con: duckdb.DuckDBPyConnection, config: LakeConfig, source: str, targe
             return
         except OSError as error:
             reason = error.strerror or str(error)
-        raise StorageError(f"{doing}: {reason}.", remedy="Check permissions, and room on the disk.")
+        raise StorageError(f"{doing}: {reason}.", remedy="Check permissions and free disk space.")
     try:
         con.execute(
             f"COPY (SELECT content FROM read_blob({literal(exactly(source))})) TO {literal(target)} (FORMAT blob)"

@@ -70,8 +70,8 @@ def inspect_files(
     """
     if table.encrypted:
         raise UnsupportedStatementError(
-            f"Lake `{config.name}` is encrypted: files that others wrote cannot be added to it.",
-            remedy="The engine would take them for encrypted ones, and no query would work. `lake.write` their rows.",
+            f"Lake `{config.name}` is encrypted, so files of other writers cannot be added.",
+            remedy="The engine would treat them as encrypted and fail at every query. Use `lake.write` for their rows.",
         )
     inspection = _Inspection(con, config, table, allow_missing, ignore_extra, bool(own))
     files = list(own) or canonical_paths(con, config, paths, table.data_path, owned=not copied)
@@ -170,7 +170,7 @@ class _Inspection:
                 file.constants[column_id] = None if text is None else forms[text]
                 if text is not None and forms[text] is None:
                     kind = duckdb_type(column)
-                    file.misfits.append(f"column `{column.name}`: its path says `{key}={text}`, which is no {kind}")
+                    file.misfits.append(f"column `{column.name}`: its path says `{key}={text}`, which is not a {kind}")
 
     def _new_file(self, file: Candidate) -> NewFile:
         footer = file.footer
@@ -201,11 +201,14 @@ class _Inspection:
             lines = _report(self.misfits) + _report(self.misplaced)
             count = sum(map(len, [*self.misfits.values(), *self.misplaced.values()]))
             what = "One file does" if count == 1 else f"{count} files do"
-            raise kind(f"{what} not fit table `{self.table}`:\n" + "\n".join(lines), remedy="Nothing was added.")
+            raise kind(
+                f"{what} not fit table `{self.table}`:\n" + "\n".join(lines),
+                remedy="No file was added. Correct or leave out these files.",
+            )
         if self.empty:
             shown = ", ".join(self.empty[:_FILES_NAMED])
             level = logging.DEBUG if self.own else logging.WARNING
-            log.log(level, "left out of table `%s`: %d files without rows: %s", self.table, len(self.empty), shown)
+            log.log(level, "Table `%s`: %d files without rows were not added: %s", self.table, len(self.empty), shown)
         place_of = {path: n for n, path in enumerate(order)}
         return sorted(self.files, key=lambda file: place_of[file.path])
 

@@ -33,7 +33,7 @@ def refuse_broken(con: duckdb.DuckDBPyConnection, config: LakeConfig, paths: Seq
     if lines:
         raise FileNotUsableError(
             "Values of these files cannot be read, though their footers can:\n" + "\n".join(lines),
-            remedy="Nothing was added. Write them again, or leave them out.",
+            remedy="No file was added. Rewrite these files, or leave them out.",
         )
 
 

@@ -105,7 +105,7 @@ def _problem(key: PartitionKey, span: Span, said: str | None) -> str | None:
     if not span.single:
         return f"it has rows of several partitions: {_shown(key)} is {span}"
     if said != span.low:
-        return f"its path says that {_shown(key)} is {_text(said)}, its rows say {_text(span.low)}"
+        return f"its path says that {_shown(key)} is {_text(said)}, its rows have {_text(span.low)}"
     return None
 
 
@@ -201,7 +201,7 @@ def _read(
             spans[n].setdefault(path, Span(low, high, 0 < present < count))
         for column, present in zip(read_columns, answers, strict=True):
             if present < count:
-                nulls = f"column `{column.name}`: {count - present} rows are NULL, and the table allows none"
+                nulls = f"column `{column.name}`: {count - present} rows are NULL, but the column is NOT NULL"
                 by_path[path].misfits.append(nulls)
 
 

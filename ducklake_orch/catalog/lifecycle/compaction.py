@@ -156,9 +156,9 @@ def _look(metadata: Metadata, way: Way, bins: Sequence[Bin], at: int) -> tuple[T
     """Read the current state of the bins' files; leave out bins with a file that is no longer live."""
     table = metadata.table(bins[0].table, at)
     if metadata.encrypted():
-        raise UnsupportedStatementError(f"`{table}` is encrypted.", remedy="Let the extension compact it.")
+        raise UnsupportedStatementError(f"`{table}` is encrypted.", remedy="Compact it with the DuckLake extension.")
     if table.table_id != bins[0].table_id:
-        raise StalePlanError(f"The table `{table}` was dropped and made anew.", remedy="Plan anew.")
+        raise StalePlanError(f"The table `{table}` was dropped and created again.", remedy="Plan again.")
     history = TableHistory(metadata, table)
     lives = file_lives(history, [number for one in bins for number in one.files])
     oldest = metadata.rows(f"SELECT min(snapshot_id) FROM {metadata.table_sql('ducklake_snapshot')}")

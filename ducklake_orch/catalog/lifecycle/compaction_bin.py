@@ -115,7 +115,7 @@ def compact_bin(con: duckdb.DuckDBPyConnection, job: BinJob, write_id: str) -> l
     else:
         if isinstance(made, Compacted):
             return [replace(made, again=job.again)]
-        log.warning("%d files of `%s` are left alone: %s", len(job.files), job.table, made)
+        log.warning("%d files of `%s` are not compacted: %s", len(job.files), job.table, made)
         return []
     how = "they are compacted in two parts" if job.is_divisible else "their rows are not sorted"
     log.warning("%d files of `%s`: %s; %s", len(job.files), job.table, short_of, how)
@@ -127,20 +127,20 @@ def _compacted(con: duckdb.DuckDBPyConnection, job: BinJob, write_id: str) -> Co
     """Return the new files, or the reason why the old ones are unfit."""
     versions = read_versions(con, job.files, job.columns, job.mappings)
     if not versions.has_row_ids:
-        return "some of their rows have no ids"
+        return "some of their rows have no row ids"
     merge = job.way == "merge"
     # A merge keeps the row versions that any retained snapshot sees; a rewrite keeps only live rows.
     stays = f"ended > {job.oldest} AND ended > began" if merge else "false"
     seen = f"SELECT * FROM ({versions.sql}) WHERE ended IS NULL OR ({stays})"
     made = _merge(con, job, seen, write_id, any_gone=versions.any_gone) if merge else _rewrite(con, job, seen, write_id)
     if made is None:
-        return "the ids of their rows are not unique"
+        return "their row ids are not unique"
     left_out = 0
     if versions.any_gone:
         gone = f"SELECT count(*) FROM ({versions.sql}) WHERE NOT (ended IS NULL OR ({stays}))"
         left_out = con.execute(gone).fetchall()[0][0]
     if sum(file.record_count for file in made.files) + left_out != sum(file.file.record_count for file in job.files):
-        return "they do not hold as many rows as the catalog says"
+        return "their row counts differ from the catalog's"
     return made
 
 

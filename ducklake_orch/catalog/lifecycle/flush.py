@@ -160,7 +160,7 @@ def _plan(metadata: Metadata, name: TableName, until: int | None, start: _Positi
     latest = metadata.latest().snapshot_id
     table = metadata.table(name, latest)
     if metadata.encrypted():
-        raise UnsupportedStatementError(f"`{table}` is encrypted.", remedy="Let the extension flush it.")
+        raise UnsupportedStatementError(f"`{table}` is encrypted.", remedy="Flush it with the DuckLake extension.")
     history, end, room = TableHistory(metadata, table), start, _ROWS_IN_ONE_SLICE
     until = latest if until is None else until
     rows: list[InlinedSlice] = []

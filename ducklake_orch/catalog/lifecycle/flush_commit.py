@@ -114,7 +114,7 @@ def _judge(transaction: MetadataTransaction, table: TableDef, flushed: FlushedSl
     metadata, name = transaction.metadata, TableName(table.schema, table.name)
     current = metadata.find_table(name, transaction.latest.snapshot_id)
     if current is None or current.table_id != table.table_id:
-        raise TableDroppedError(f"The table `{table}` was dropped while it was flushed.")
+        raise TableDroppedError(f"The table `{table}` was dropped during the flush.")
     # The files are partitioned by the keys of the plan, and engines prune by the current keys only.
     if flushed.files and is_laid_out_differently(current, table):
         raise _stale(table, "the columns or partition keys")
@@ -124,7 +124,7 @@ def _judge(transaction: MetadataTransaction, table: TableDef, flushed: FlushedSl
         there = is_there(metadata, rows.place)
         now = metadata.rows(f"{counted} {metadata.table_sql(rows.place)} WHERE {rows.condition}") if there else []
         if now != [(rows.count, rows.dead)]:
-            raise _stale(table, "its inlined rows")
+            raise _stale(table, "the inlined rows")
     states = file_states(transaction, table, [live.file for live in flushed.lives]) if flushed.lives else {}
     if any(states.get(live.file.data_file_id) != state_of(live) for live in flushed.lives):
         raise _stale(table, "files with inlined deletions")
@@ -133,7 +133,7 @@ def _judge(transaction: MetadataTransaction, table: TableDef, flushed: FlushedSl
 
 def _stale(table: TableDef, what: str) -> StalePlanError:
     return StalePlanError(
-        f"Another writer changed {what} while `{table}` was flushed.", remedy="The same work, planned anew, can pass."
+        f"Another writer changed {what} of `{table}` during the flush.", remedy="Plan the flush again."
     )
 
 

@@ -186,7 +186,7 @@ def _write(
         deletes = _delete_file(con, table, one.file, write_id) if dead else None
         files.append(FlushedFile(PlacedFile(one.file, one.first, one.last, spec), deletes))
     if sum(file.deletes.delete_count for file in files if file.deletes) != dead:
-        raise DataError(f"Of the inlined rows of `{table}` some that were deleted cannot be told apart.")
+        raise DataError(f"Some deleted inlined rows of `{table}` cannot be told apart.")
     return tuple(files)
 
 

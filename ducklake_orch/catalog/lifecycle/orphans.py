@@ -115,7 +115,7 @@ def delete_orphans(
     if more and found.others:
         raise SharedDataPathError(
             f"{len(more)} unknown files, such as {more[0].path}, are not deleted: {found.others[0]}.",
-            remedy="Give each lake a data path of its own. Delete files of lakes that no longer exist by hand.",
+            remedy="Give each lake its own data path. Delete files of lakes that no longer exist by hand.",
         )
     failed = delete_files(config, [one.path for one in [*own, *more]])
     deleted = [one for one in [*own, *more] if one.path not in failed]
@@ -192,11 +192,11 @@ def _reasons(metadata: Metadata, strays: Sequence[str]) -> dict[str, str]:
     found = {}
     for path, (write_id, of_lake) in origins.items():
         if of_lake is not None and of_lake != mark:
-            found[path] = f"a writer of the lake with the mark {of_lake} made it"
+            found[path] = f"a writer of the lake with the mark {of_lake} wrote it"
         elif write_id is None:
-            found[path] = "the name does not say which lake it is of"
+            found[path] = "its name does not identify a lake"
         elif of_lake is None and write_id not in committed:
-            found[path] = f"the name says no lake, and write {write_id} made no snapshot that this catalog has"
+            found[path] = f"its name does not identify a lake, and no snapshot of this lake has write id {write_id}"
     return found
 
 
@@ -216,10 +216,10 @@ def _asked(config: LakeConfig, con: duckdb.DuckDBPyConnection, paths: Sequence[s
     names = ", ".join(literal(exactly(path)) for path in paths)
     sql = f"SELECT filename, size, epoch_us(last_modified::TIMESTAMPTZ) FROM read_blob([{names}])"
     try:
-        rows = run(con, sql, config, "Looking at orphans failed").fetchall()
+        rows = run(con, sql, config, "Reading the size and age of orphans failed").fetchall()
     except StorageError as error:
         if len(paths) == 1:
-            log.warning("%s is spared: %s", paths[0], error)
+            log.warning("The file %s is not deleted: %s", paths[0], error)
             return
         half = len(paths) // 2
         yield from _asked(config, con, paths[:half])

@@ -67,7 +67,7 @@ def _by_catalogs(config: LakeConfig, root: str) -> Iterator[str]:
         with planning(config, "Looking for other lakes on the server") as metadata:
             for name, other in _on_server(metadata):
                 if _overlap(other, root):
-                    yield f"the lake in `{name}` of the same server uses {other}"
+                    yield f"the lake in `{name}` on the same server uses {other}"
     except DuckLakeOrchError as error:
         yield f"the lakes on the same server cannot be read: {error.message}"
 

@@ -67,10 +67,10 @@ class MergeRequest(RowRequest):
         super().__post_init__()
         if isinstance(self.keys, str) or not self.keys:
             raise ConfigError(
-                f"`keys` = {self.keys!r} is no list of names.", remedy="Mode `merge` needs the key columns."
+                f"`keys` = {self.keys!r} is not a list of names.", remedy="Mode `merge` needs the key columns."
             )
         if len({folded(name) for name in self.keys}) < len(self.keys):
-            raise ConfigError(f"`keys` = {self.keys!r} has a column twice.")
+            raise ConfigError(f"`keys` = {self.keys!r} names a column twice.")
         for name, value, known in (
             ("when_not_matched", self.when_not_matched, ("insert", "ignore")),
             ("when_not_matched_by_source", self.when_not_matched_by_source, ("keep", "delete")),
@@ -81,7 +81,7 @@ class MergeRequest(RowRequest):
                 raise ConfigError(f"`{name}` = {value!r} is unknown.", remedy=nearest(str(value), known))
         known = ("update", "keep", "delete")
         if not isinstance(self.when_matched, Mapping) and self.when_matched not in known:
-            remedy = f"{nearest(str(self.when_matched), known)} Or give columns with expressions.".strip()
+            remedy = f"{nearest(str(self.when_matched), known)} Or give a mapping of columns to expressions.".strip()
             raise ConfigError(f"`when_matched` = {self.when_matched!r} is unknown.", remedy=remedy)
 
 
@@ -258,8 +258,8 @@ class _Merge:
         twice = self._con.execute(f"SELECT file, pos {matches} GROUP BY ALL HAVING count(*) > 1 LIMIT 1").fetchone()
         if twice:
             raise DataError(
-                f"Several rows of the data have the keys of one row of the table ({', '.join(self._source.keys)}).",
-                remedy="They differ only in what the type of the key column does not keep: choose one of them first.",
+                f"Several source rows match the same row of the table by their keys ({', '.join(self._source.keys)}).",
+                remedy="Their keys are equal in the type of the table's column: keep one of them before the merge.",
             )
 
     @property

@@ -56,7 +56,7 @@ class ArrowSpool:
         try:
             con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM {self._source.arriving(_ARRIVING)}")
         except duckdb.Error as error:
-            raise DataError(f"The data cannot be read to their end: {self._source.failure or error}") from error
+            raise DataError(f"The data cannot be read completely: {self._source.failure or error}") from error
         finally:
             con.unregister(_ARRIVING)
 
@@ -149,8 +149,8 @@ class MergeSource:
         nulls = " OR ".join(f"{identifier(key)} IS NULL" for key in self.keys)
         if self._null_keys == "error" and (row := con.execute(f"FROM {rows} WHERE {nulls} LIMIT 1").fetchone()):
             raise DataError(
-                f"A row of the data has no value for a key ({', '.join(self.keys)}), such as {row}.",
-                remedy='Leave such rows out; `null_keys="match"` takes NULL for a value like others.',
+                f"A source row has NULL in a key column ({', '.join(self.keys)}): {row}.",
+                remedy='Leave out such rows, or match NULL keys like other values with `null_keys="match"`.',
             )
         self._refuse_rounded(rows)
         twice = f"SELECT {keys}, count(*) FROM {rows} GROUP BY ALL HAVING count(*) > 1 LIMIT 1"
@@ -158,7 +158,7 @@ class MergeSource:
             values = ", ".join(f"{key} = {value!r}" for key, value in zip(self.keys, row, strict=False))
             raise DataError(
                 f"{row[-1]} rows of the data have the same keys: {values}.",
-                remedy="A merge takes one row for each key: choose one of them first.",
+                remedy="A merge needs one row for each key: keep one of them before the merge.",
             )
 
     def _refuse_rounded(self, rows: str) -> None:
@@ -171,8 +171,8 @@ class MergeSource:
             other = f"TRY_CAST(CAST({name} AS DOUBLE) AS {kind}) IS DISTINCT FROM {name}"
             if row := self._con.execute(f"SELECT {name} FROM {rows} WHERE {other} LIMIT 1").fetchone():
                 raise DataError(
-                    f"The key {key} = {row[0]} is a {kind}, which Parquet holds as a rounded DOUBLE.",
-                    remedy="Make the column DECIMAL(38, 0) or VARCHAR: they keep every digit.",
+                    f"The key {key} = {row[0]} is a {kind}, which Parquet stores as a rounded DOUBLE.",
+                    remedy="Use DECIMAL(38, 0) or VARCHAR for the column: they keep every digit.",
                 )
 
     def range(self, table: TableDef, target: TableDef) -> str:

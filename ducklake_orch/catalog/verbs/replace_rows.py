@@ -105,7 +105,7 @@ class _Replacement:
 
     def _kept(self, queries: Sequence[FileQuery]) -> list[NewFile]:
         con, target, write_id = self.search.con, self.change.target, self.write.write_id
-        with self.search.working("Writing what stays"):
+        with self.search.working("Writing the remaining rows"):
             if self.workers and self.workers.are_worth([query.file for query in queries]):
                 return self.workers.write(con, target, queries, [Hits.LENT], write_id, beside=self.change.files)
             return write_known_rows(con, target, union_sql([query.sql for query in queries]), write_id)
@@ -117,4 +117,4 @@ def _condition(change: TableChange) -> str:
             return where
         case Partitions(keys):
             return partitions_condition(change.target, keys)
-    raise AssertionError("only these are replaced row by row")
+    raise AssertionError("only `Matching` and `Partitions` are replaced row by row")

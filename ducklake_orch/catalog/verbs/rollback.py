@@ -38,7 +38,7 @@ class RollbackRequest:
 
     def __post_init__(self) -> None:
         if not isinstance(self.to_snapshot, int) or isinstance(self.to_snapshot, bool) or self.to_snapshot < 0:
-            raise ConfigError(f"`to_snapshot` = {self.to_snapshot!r} is no number of a snapshot.")
+            raise ConfigError(f"`to_snapshot` = {self.to_snapshot!r} is not a snapshot id.")
 
 
 def roll_back(config: LakeConfig, request: RollbackRequest) -> RollbackResult:

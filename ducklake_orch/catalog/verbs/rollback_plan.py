@@ -86,7 +86,7 @@ def plan_rollback(metadata: Metadata, name: TableName, to_snapshot: int) -> Roll
     table = metadata.table(name, latest.snapshot_id)
     if metadata.encrypted():
         raise UnsupportedStatementError(
-            f"Lake `{metadata.config.name}` is encrypted.", remedy="Write the rows of then with `lake.execute`."
+            f"Lake `{metadata.config.name}` is encrypted.", remedy="Restore the rows with SQL in `lake.execute`."
         )
     _check_snapshot(metadata, table, to_snapshot, latest.snapshot_id)
     history, deletions = TableHistory(metadata, table), deletions_table(metadata, table)
@@ -116,18 +116,18 @@ def _check_snapshot(metadata: Metadata, table: TableDef, wanted: int, latest: in
     snapshots, tables = metadata.table_sql("ducklake_snapshot"), metadata.table_sql("ducklake_table")
     if not metadata.rows(f"SELECT 1 FROM {snapshots} WHERE snapshot_id = {wanted}"):
         raise HistoryExpiredError(
-            f"Snapshot {wanted} has expired, and nobody knows the rows of then.",
-            remedy="`ducklake-orch snapshots` lists those that are left.",
+            f"Snapshot {wanted} has expired, so its rows are no longer known.",
+            remedy="`ducklake-orch snapshots` lists the retained ones.",
         )
     if metadata.rows(f"SELECT 1 FROM {tables} WHERE table_id = {table.table_id} AND {live(wanted)}"):
         return
     if metadata.find_table(TableName(table.schema, table.name), wanted) is not None:
         raise TableDroppedError(
-            f"The table `{table}` of snapshot {wanted} was dropped since, and another one has its name.",
-            remedy=f"Write the rows of then into a table: lake.read(…, snapshot={wanted}).",
+            f"The table `{table}` of snapshot {wanted} was dropped, and another table now has its name.",
+            remedy=f"Read the rows with lake.read(…, snapshot={wanted}) and write them to a table.",
         )
     raise ObjectNotFoundError(
-        f"There was no table `{table}` yet at snapshot {wanted}.", remedy="Roll back to a later snapshot, or drop it."
+        f"The table `{table}` did not exist at snapshot {wanted}.", remedy="Roll back to a later snapshot, or drop it."
     )
 
 

@@ -72,11 +72,11 @@ class RowRequest:
         if self.engine not in ENGINES:
             raise ConfigError(f"`engine` = {self.engine!r} is unknown.", remedy=nearest(str(self.engine), ENGINES))
         for name, value, kind, word in (
-            ("expect_snapshot", self.expect_snapshot, int, "number of a snapshot"),
+            ("expect_snapshot", self.expect_snapshot, int, "snapshot id"),
             ("commit", self.commit, CommitInfo, "CommitInfo"),
         ):
             if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
-                raise ConfigError(f"`{name}` = {value!r} is no {word}.")
+                raise ConfigError(f"`{name}` = {value!r} is not a {word}.")
         if self.idempotency_key is not None:
             check_key(self.idempotency_key)
 
@@ -231,7 +231,7 @@ class _Changer:
             refuse_without_message(self._purpose, request.commit, required=metadata.requires_message())
             if metadata.encrypted():
                 raise UnsupportedStatementError(
-                    f"Lake `{self._config.name}` is encrypted.", remedy="Change its rows in `lake.execute`."
+                    f"Lake `{self._config.name}` is encrypted.", remedy="Change its rows with SQL in `lake.execute`."
                 )
             table = metadata.table(request.table, latest.snapshot_id)
             target = verb.check(metadata, table)

@@ -29,15 +29,13 @@ class UpdateRequest(RowRequest):
         texts = isinstance(self.set, Mapping) and all(isinstance(one, str) for pair in self.set.items() for one in pair)
         if not texts or not self.set:
             raise ConfigError(
-                f"`set` = {self.set!r} names no columns with expressions.",
-                remedy="Write expressions in SQL: `{'price': 'price * 1.1', 'state': \"'sold'\"}`.",
+                f"`set` = {self.set!r} is not a mapping of columns to expressions.",
+                remedy="Give SQL expressions: `{'price': 'price * 1.1', 'state': \"'sold'\"}`.",
             )
         if len({folded(name) for name in self.set}) < len(self.set):
             raise ConfigError(f"`set` = {self.set!r} names a column twice.")
         if self.where is not None and (not isinstance(self.where, str) or not self.where.strip()):
-            raise ConfigError(
-                f"`where` = {self.where!r} is no condition in SQL.", remedy="Without it, all rows are meant."
-            )
+            raise ConfigError(f"`where` = {self.where!r} is not a SQL condition.", remedy="Omit it to update all rows.")
 
 
 def update_rows(

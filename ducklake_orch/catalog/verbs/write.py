@@ -261,7 +261,7 @@ class _Writer:
             if done := find_replay(metadata, known, request.idempotency_key, latest):
                 return _Plan(newest, known, known, done)
             raise ObjectExistsError(
-                f"The table `{known}` exists.", remedy="Mode `append` adds to it, `ignore` keeps it."
+                f"The table `{known}` exists.", remedy="Mode `append` adds rows to it, `ignore` leaves it unchanged."
             )
         if request.mode == "ignore":
             return _Plan(newest, known, known, Committed(latest, latest, known.table_id))
@@ -339,10 +339,10 @@ def _check_partitioned(table: TableDef) -> None:
     """
     fields = table.partition.fields if table.partition else ()
     if all(field.transform.startswith("bucket(") for field in fields):
-        how = "only in buckets" if fields else "not at all"
+        how = "partitioned by buckets only" if fields else "not partitioned"
         raise ConfigError(
-            f"Mode `overwrite_partitions`: table `{table}` is partitioned {how}.",
-            remedy="Mode `overwrite` replaces all rows, `replace_where` those that match a predicate.",
+            f"Mode `overwrite_partitions`: table `{table}` is {how}.",
+            remedy="Use mode `overwrite` to replace all rows, or `replace_where` to replace selected rows.",
         )
 
 
