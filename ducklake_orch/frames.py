@@ -54,4 +54,6 @@ def refuse_for_merge(*, where: str | None, outside: str, inline: str, distributi
 
 def is_spark(data: Any) -> bool:
     """Whether `data` is a Spark DataFrame, classic or Connect."""
-    return any(one.__module__.startswith("pyspark.sql") and one.__name__ == "DataFrame" for one in type(data).__mro__)
+    return any(
+        kind.__module__.startswith("pyspark.sql") and kind.__name__ == "DataFrame" for kind in type(data).__mro__
+    )

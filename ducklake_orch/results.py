@@ -219,8 +219,8 @@ class TableFile(Result):
     snapshot: int
 
     def __str__(self) -> str:
-        gone = f", {self.deletes} of them deleted" if self.deletes else ""
-        return f"{self.path}: {self.rows} rows{gone}, {self.bytes} bytes"
+        deleted = f", {self.deletes} of them deleted" if self.deletes else ""
+        return f"{self.path}: {self.rows} rows{deleted}, {self.bytes} bytes"
 
 
 @dataclass(frozen=True)
@@ -387,7 +387,7 @@ class Finding(Result):
 
     def __str__(self) -> str:
         return " ".join(
-            [f"{self.severity} {self.code}:", *(one for one in (self.table, self.file) if one), self.detail]
+            [f"{self.severity} {self.code}:", *(value for value in (self.table, self.file) if value), self.detail]
         )
 
 
@@ -415,8 +415,8 @@ class FsckReport(Result):
         return all(finding.severity != "error" for finding in self.findings)
 
     def __str__(self) -> str:
-        looked = ", ".join(f"{key} {value}" for key, value in self.checked.items())
-        lines = [f"{sum(self.counts.values()) or 'nothing'} found ({looked})"]
+        checked = ", ".join(f"{key} {value}" for key, value in self.checked.items())
+        lines = [f"{sum(self.counts.values()) or 'nothing'} found ({checked})"]
         for code, count in self.counts.items():
             listed = [finding for finding in self.findings if finding.code == code]
             lines += ["", *map(str, listed), *([f"… and {count - len(listed)} more"] if count > len(listed) else [])]

@@ -66,7 +66,7 @@ def for_each(
     """Apply `work` to files in batches; files for which it fails are recorded in `unreadable`.
 
     Raises:
-        DuckLakeOrchError: When the storage itself fails, so that nothing can be said about a file.
+        DuckLakeOrchError: When the storage itself fails, so that the state of a file is unknown.
     """
     for start in range(0, len(paths), FILES_AT_ONCE):
         _halving(con, config, paths[start : start + FILES_AT_ONCE], work)

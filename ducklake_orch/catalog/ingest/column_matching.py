@@ -109,7 +109,7 @@ class _Matching:
             children = self._names(column.children, target.children, f"{path}.")
         elif target.type in ("list", "map"):
             inside = zip(column.children, target.children, strict=True)
-            children = [self._name(one, inner, f"{path}.{inner.name}") for one, inner in inside]
+            children = [self._name(child, inner, f"{path}.{inner.name}") for child, inner in inside]
         elif column.leaf is not None:
             self.result.leaves[column.leaf] = (column, target)
         return MappedName(column.name, target.column_id, children=tuple(children))

@@ -8,7 +8,7 @@ import duckdb
 
 from ducklake_orch.catalog.ingest.column_matching import Match, match_columns
 from ducklake_orch.catalog.ingest.page_check import refuse_broken
-from ducklake_orch.catalog.ingest.partition_proof import Candidate, canonical_texts, place
+from ducklake_orch.catalog.ingest.partition_proof import Candidate, assign_partitions, canonical_texts
 from ducklake_orch.catalog.metadata import (
     NULL_FOLDER,
     ColumnDef,
@@ -141,7 +141,7 @@ class _Inspection:
         files = [Candidate(footer, match, stats[footer.path]) for footer in footers]
         self._add_constants(match, files)
         fit = [file for file in files if not file.misfits]
-        place(self.con, self.table, fit)
+        assign_partitions(self.con, self.table, fit)
         for file in files:
             path = file.footer.path
             if file.misfits:
@@ -174,7 +174,7 @@ class _Inspection:
 
     def _new_file(self, file: Candidate) -> NewFile:
         footer = file.footer
-        stats = {column_id: one.stats for column_id, one in file.stats.items()}
+        stats = {column_id: known.stats for column_id, known in file.stats.items()}
         for column in file.match.missing:
             # The bounds of a nested default are not computed.
             if column.initial_default is None or column.column_id in file.constants:
@@ -209,8 +209,8 @@ class _Inspection:
             shown = ", ".join(self.empty[:_FILES_NAMED])
             level = logging.DEBUG if self.own else logging.WARNING
             log.log(level, "Table `%s`: %d files without rows were not added: %s", self.table, len(self.empty), shown)
-        place_of = {path: n for n, path in enumerate(order)}
-        return sorted(self.files, key=lambda file: place_of[file.path])
+        position_of = {path: n for n, path in enumerate(order)}
+        return sorted(self.files, key=lambda file: position_of[file.path])
 
 
 def _path_text(file: Candidate, column: ColumnDef, key: str) -> str | None:

@@ -72,14 +72,14 @@ class _Replacement:
         """Return how many attempts an error is worth: all other errors were already retried where they occurred."""
         return NO_LIMIT if isinstance(error, StalePlanError) and self.fits else 1
 
-    def attempt(self, turn: Session | None) -> Committed:
+    def attempt(self, held_session: Session | None) -> Committed:
         """Find the rows to replace, and commit.
 
         Args:
-            turn: The session of an attempt that holds the queue; None for an attempt that does not.
+            held_session: The session of an attempt that holds the queue; None for an attempt that does not.
         """
         change = self.change
-        with planning(self.config, f"Planning {self.write.purpose}", turn) as metadata:
+        with planning(self.config, f"Planning {self.write.purpose}", held_session) as metadata:
             latest = metadata.latest()
             table = metadata.find_table(change.table, latest.snapshot_id)
             self.fits = False
@@ -96,7 +96,7 @@ class _Replacement:
         fault_point("rows.found")
         removal = self.search.removal(plan, where, losses, plan.inlined_ids())
         try:
-            with session_of(self.config, turn) as session:
+            with session_of(self.config, held_session) as session:
                 return commit_change(session, self.write, replace(change, files=files, remove=removal, deletes=deletes))
         except StalePlanError:
             written = [file.path for file in files[len(change.files) :]]

@@ -86,10 +86,10 @@ def write_table(config: LakeConfig, rows: Rows, request: WriteRequest) -> WriteR
         attempts = number
         return _Writer(config, rows, request).run()
 
-    def worth(error: DuckLakeOrchError) -> int:
+    def attempts_for(error: DuckLakeOrchError) -> int:
         return by_plan(error) if rows.repeatable else 1
 
-    result = retrying(config.retry, f"writing `{request.table}`", attempt, attempts_for=worth)
+    result = retrying(config.retry, f"writing `{request.table}`", attempt, attempts_for=attempts_for)
     return replace(result, engine=rows.engine, attempts=attempts, duration_s=time.monotonic() - started)
 
 
@@ -230,15 +230,15 @@ class _Writer:
     # --- planning ------------------------------------------------------------------------------------------------
 
     def _plan(self) -> _Plan:
-        """Look the table up; on return no lock is held."""
+        """Plan on the latest snapshot; on return no lock is held."""
         doing = f"Planning to write `{self._request.table}`"
         with reading_shared(self._config, doing) as shared:
             if shared is not None:
-                return self._look(shared)
+                return self._plan_on(shared)
         with self._opened() as session, session.instance.one_thread(), reading(session, doing) as metadata:
-            return self._look(metadata)
+            return self._plan_on(metadata)
 
-    def _look(self, metadata: Metadata) -> _Plan:
+    def _plan_on(self, metadata: Metadata) -> _Plan:
         request, newest = self._request, metadata.latest()
         latest = newest.snapshot_id
         refuse_without_message(f"writing `{request.table}`", request.commit, required=metadata.requires_message())
@@ -286,8 +286,8 @@ class _Writer:
 
     def _job(self, table: TableDef) -> Job:
         request = self._request
-        few = row_limit(self._config, table) if request.inline == "auto" else 0
-        return Job(self._config, table, self._write.write_id, request.where, request.outside, few, self._working)
+        limit = row_limit(self._config, table) if request.inline == "auto" else 0
+        return Job(self._config, table, self._write.write_id, request.where, request.outside, limit, self._working)
 
     def _commit(self, plan: _Plan, written: Written) -> Committed:
         change = self._change(plan, written)
@@ -325,10 +325,7 @@ class _Writer:
         if written.few is None or not done.rows_added:
             return result
         rows = sum(file.record_count for file in written.as_files)
-        kept = [
-            replace(partition_written, files=0, bytes=0)
-            for partition_written in partitions_written(table, written.as_files)
-        ]
+        kept = [replace(partition, files=0, bytes=0) for partition in partitions_written(table, written.as_files)]
         return replace(result, rows_written=rows, partitions=kept)
 
 
