@@ -18,7 +18,7 @@ _LIVE = "SEMI JOIN (FROM ducklake_data_file WHERE end_snapshot IS NULL) f USING 
 
 REPAIRS = [
     *(
-        Repair((code,), _SNAPSHOT[code], repairs.nothing_more)
+        Repair((code,), _SNAPSHOT[code], repairs.commit_only)
         for code in (
             "next-file-id-behind",
             "next-catalog-id-behind",
@@ -165,7 +165,7 @@ REPAIRS = [
                  WHERE coalesce(last, 0) < 1000000000000000000
                  GROUP BY table_id HAVING count(last) = count(*)) f USING (table_id)
            WHERE r.rows > 0""",
-        repairs.count_anew,
+        repairs.insert_counts,
     ),
     Repair(
         ("record-count-behind",),

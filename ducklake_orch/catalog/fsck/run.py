@@ -24,7 +24,7 @@ from ducklake_orch.catalog.fsck.contents import read_contents, read_shared_delet
 from ducklake_orch.catalog.fsck.footers import read_footers
 from ducklake_orch.catalog.fsck.local_copy import LocalCopy, copy_metadata
 from ducklake_orch.catalog.fsck.proofs import prove_files
-from ducklake_orch.catalog.fsck.repair import mend, query_files
+from ducklake_orch.catalog.fsck.repair import query_files, run_repairs
 from ducklake_orch.catalog.fsck.repairs import Rows
 from ducklake_orch.catalog.fsck.storage import list_storage
 from ducklake_orch.config.lake import LakeConfig
@@ -150,7 +150,7 @@ def _fsck(config: LakeConfig, deep: bool, storage: bool, repair: bool) -> FsckRe
     report, known = _report(config, deep, storage, repair, to_repair=repair)
     if not repair or not any(finding.repairable for finding in report.findings):
         return report
-    snapshot = mend(config, known)
+    snapshot = run_repairs(config, known)
     after, _ = _report(config, deep, storage, repair, to_repair=False)
     left = set(after.findings)
     repaired = [finding for finding in report.findings if finding.repairable and finding not in left]
