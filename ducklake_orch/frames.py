@@ -45,9 +45,12 @@ def spool_of(config: "LakeConfig", data: Any, table: "TableName") -> "Spool":
 
 def refuse_for_merge(*, where: str | None, outside: str, inline: str, distribution: str) -> None:
     """Refuse arguments that mode `merge` does not take."""
-    others = {"where": (where, None), "outside": (outside, "error"), "inline": (inline, "never")}
-    others["distribution"] = (distribution, "auto")
-    for name, (value, default) in others.items():
+    for name, value, default in (
+        ("where", where, None),
+        ("outside", outside, "error"),
+        ("inline", inline, "never"),
+        ("distribution", distribution, "auto"),
+    ):
         if value != default:
             raise ConfigError(f"Mode `merge` and `{name}` = {value!r} cannot be combined.")
 

@@ -3,11 +3,8 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
-from pathlib import Path
+from datetime import date, datetime, time
 from typing import Any, Literal
-from uuid import UUID
 
 from ducklake_orch.errors import DuckLakeOrchError
 
@@ -32,8 +29,6 @@ def to_json(value: Any) -> Any:
         return {str(key): to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [to_json(item) for item in value]
-    if isinstance(value, timedelta | Decimal | UUID | Path):
-        return str(value)
     return str(value)
 
 

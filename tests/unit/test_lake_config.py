@@ -113,7 +113,7 @@ class TestWhatIsRefused:
         assert lake(as_of=datetime(2026, 1, 1, tzinfo=UTC)).as_of is not None
 
     def test_two_pins(self) -> None:
-        with pytest.raises(ConfigError, match="`as_of` cannot be combined"):
+        with pytest.raises(ConfigError, match="both pin the lake"):
             lake(snapshot=5, as_of=datetime(2026, 1, 1, tzinfo=UTC))
 
     @pytest.mark.parametrize("field", ["settings", "attach_options"])

@@ -14,6 +14,7 @@ from ducklake_orch.catalog.lifecycle.expiry import schedule
 from ducklake_orch.catalog.lifecycle.partial_files import PlacedFile, add_placed_files, recount
 from ducklake_orch.catalog.metadata import (
     NOW,
+    DataFile,
     MetadataTransaction,
     NewDeleteFile,
     NewFile,
@@ -142,10 +143,14 @@ class _Commit:
         place_deletes(transaction, table, deletes, first + len(files))
         return Placed(snapshot, tuple(self.done), stale, tuple(delete.path for delete in deletes))
 
+    @property
+    def _inputs(self) -> list[DataFile]:
+        return [life.file for compacted in self.done for life in compacted.inputs]
+
     def _deletes(self, snapshot: int, first: int) -> list[NewDeleteFile]:
         """Return the delete files: of merged files, or of retired files whose deletions were inlined."""
         if self.way == "rewrite":
-            ids = [life.file.data_file_id for compacted in self.done for life in compacted.inputs]
+            ids = [file.data_file_id for file in self._inputs]
             retired = Retired(file_ids=ids, file_count=len(ids))
             return delete_files_of_retired(self.transaction, self.table, retired, snapshot, self.write.write_id)
         deletes = []
@@ -170,8 +175,7 @@ class _Commit:
         transaction.insert_row("ducklake_snapshot_changes", row)
 
     def _forget_inputs(self) -> None:
-        transaction = self.transaction
-        inputs = [life.file for compacted in self.done for life in compacted.inputs]
+        transaction, inputs = self.transaction, self._inputs
         ids = [file.data_file_id for file in inputs]
         for name in (
             *("ducklake_data_file", "ducklake_delete_file", "ducklake_file_column_stats"),
@@ -188,15 +192,14 @@ class _Commit:
 
     def _end_inputs(self, snapshot: int) -> None:
         transaction, table_id = self.transaction, self.table.table_id
-        inputs = [life.file for compacted in self.done for life in compacted.inputs]
         statement = (
             f"UPDATE {{}} SET end_snapshot = {snapshot} WHERE table_id = {table_id} AND end_snapshot IS NULL AND"
         )
         for name in ("ducklake_data_file", "ducklake_delete_file"):
-            transaction.change_each(name, statement, "data_file_id", [file.data_file_id for file in inputs])
+            transaction.change_each(name, statement, "data_file_id", [file.data_file_id for file in self._inputs])
 
     def _recount(self, files: Sequence[NewFile]) -> None:
-        inputs = [life.file for compacted in self.done for life in compacted.inputs]
+        inputs = self._inputs
         # Deletes do not lower the table's row count. A rewrite drops the deleted rows, so it does.
         lost = sum(file.record_count for file in inputs) - sum(file.record_count for file in files)
         recount(
@@ -209,14 +212,14 @@ class _Commit:
 
     def _placed(self, snapshot: int) -> list[PlacedFile]:
         """Return where the new files begin: merged ones with their oldest row, rewritten ones with the new snapshot."""
-        if self.way == "rewrite":
-            return [
-                PlacedFile(file, snapshot, None, compacted.partition_id)
-                for compacted in self.done
-                for file in compacted.files
-            ]
+        merge = self.way == "merge"
         return [
-            PlacedFile(file, compacted.first, compacted.last, compacted.partition_id)
+            PlacedFile(
+                file,
+                compacted.first if merge else snapshot,
+                compacted.last if merge else None,
+                compacted.partition_id,
+            )
             for compacted in self.done
             for file in compacted.files
         ]

@@ -321,8 +321,8 @@ class _Merge:
         ]
 
     def _updated(self) -> set[int]:
-        found = self._con.execute(f"SELECT DISTINCT file FROM {_MATCHES} WHERE action = {_UPDATE}").fetchall()
-        return {int(row[0]) for row in found}
+        query = f"SELECT DISTINCT file FROM {_MATCHES} WHERE action = {_UPDATE}"
+        return {int(row[0]) for row in self._con.execute(query).fetchall()}
 
     def _update_sql(self, plan: RowPlan, number: int, rows: str, row_key: str) -> str:
         known = {column.name for column in plan.table.columns}

@@ -169,7 +169,7 @@ class _Writer:
 
     def run(self) -> WriteResult:
         with self._kept_open():
-            return self._run()
+            return self.finish(self.plan())
 
     @contextmanager
     def _kept_open(self) -> Iterator[None]:
@@ -202,9 +202,6 @@ class _Writer:
         return (
             working_connection(self._config) if self._session is None else closing(self._session.instance.root.cursor())
         )
-
-    def _run(self) -> WriteResult:
-        return self.finish(self.plan())
 
     def plan(self) -> _Plan:
         """Plan the write."""
