@@ -1,7 +1,7 @@
 """Every error of ducklake-orch: one base, two families, one class per kind of error.
 
 Callers decide by family: a `TransientError` is worth another attempt, a `TerminalError` needs a person. Each message
-names the value, the place and the remedy, and never holds a secret.
+names the value, its origin and the remedy, and never contains a secret.
 """
 
 from typing import Any, ClassVar, Literal
@@ -11,7 +11,7 @@ class DuckLakeOrchError(Exception):
     """Base of all errors raised by ducklake-orch.
 
     Args:
-        message: What happened, with the value and the place.
+        message: What happened, with the value and its origin.
         remedy: What to do about it.
     """
 

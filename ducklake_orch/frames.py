@@ -26,7 +26,9 @@ def rows_of(data: Any, *, engine: str = "auto", distribution: str = "auto") -> "
     from ducklake_orch.catalog.verbs import ArrowRows
 
     if engine == "native" or distribution not in ("auto", "none"):
-        raise ConfigError("`engine` and `distribution` say how Spark writes, and this is no Spark DataFrame.")
+        raise ConfigError(
+            "`engine` and `distribution` apply to Spark DataFrames, but the data are not a Spark DataFrame."
+        )
     return ArrowRows(data)
 
 
@@ -43,13 +45,18 @@ def spool_of(config: "LakeConfig", data: Any, table: "TableName") -> "Spool":
 
 def refuse_for_merge(*, where: str | None, outside: str, inline: str, distribution: str) -> None:
     """Refuse arguments that mode `merge` does not take."""
-    others = {"where": (where, None), "outside": (outside, "error"), "inline": (inline, "never")}
-    others["distribution"] = (distribution, "auto")
-    for name, (value, default) in others.items():
+    for name, value, default in (
+        ("where", where, None),
+        ("outside", outside, "error"),
+        ("inline", inline, "never"),
+        ("distribution", distribution, "auto"),
+    ):
         if value != default:
-            raise ConfigError(f"Mode `merge` and `{name}` = {value!r} do not go together.")
+            raise ConfigError(f"Mode `merge` and `{name}` = {value!r} cannot be combined.")
 
 
 def is_spark(data: Any) -> bool:
     """Whether `data` is a Spark DataFrame, classic or Connect."""
-    return any(one.__module__.startswith("pyspark.sql") and one.__name__ == "DataFrame" for one in type(data).__mro__)
+    return any(
+        kind.__module__.startswith("pyspark.sql") and kind.__name__ == "DataFrame" for kind in type(data).__mro__
+    )

@@ -56,8 +56,8 @@ class DuckLake(ReadVerbs, WriteVerbs, RowVerbs, TableVerbs, StreamVerbs, Mainten
     ) -> ExecuteResult:
         """Run SQL commands and report each of them.
 
-        Writes wait in the catalog's queue and are retried after transient failures; each commits exactly once. The many
-        arguments are those of a SQL client; most calls give the commands alone.
+        Writes wait in the catalog's queue and are retried after transient failures; each commits exactly once. The
+        arguments are those of a SQL client; most calls give only the commands.
 
         Args:
             commands: A statement, a script, or a list of either.

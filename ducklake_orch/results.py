@@ -3,11 +3,8 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
-from pathlib import Path
+from datetime import date, datetime, time
 from typing import Any, Literal
-from uuid import UUID
 
 from ducklake_orch.errors import DuckLakeOrchError
 
@@ -32,8 +29,6 @@ def to_json(value: Any) -> Any:
         return {str(key): to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [to_json(item) for item in value]
-    if isinstance(value, timedelta | Decimal | UUID | Path):
-        return str(value)
     return str(value)
 
 
@@ -219,8 +214,8 @@ class TableFile(Result):
     snapshot: int
 
     def __str__(self) -> str:
-        gone = f", {self.deletes} of them deleted" if self.deletes else ""
-        return f"{self.path}: {self.rows} rows{gone}, {self.bytes} bytes"
+        deleted = f", {self.deletes} of them deleted" if self.deletes else ""
+        return f"{self.path}: {self.rows} rows{deleted}, {self.bytes} bytes"
 
 
 @dataclass(frozen=True)
@@ -318,7 +313,7 @@ class WriteResult(Result):
 
     def __str__(self) -> str:
         if self.replayed:
-            return f"{self.mode} to {self.table}: done before, as snapshot {self.snapshot_id}"
+            return f"{self.mode} to {self.table}: already committed as snapshot {self.snapshot_id}"
         return (
             f"{self.mode} to {self.table}: {self.rows_written} rows in, {self.rows_removed} out,"
             f" snapshot {self.snapshot_id}, {self.duration_s:.3f} s"
@@ -353,10 +348,10 @@ class RollbackResult(Result):
     duration_s: float = 0.0
 
     def __str__(self) -> str:
-        what = f"{self.rows_back} rows back, {self.rows_gone} gone"
-        files = f"{self.rows_copied} rows written anew, {self.files_kept} files kept, {self.files_removed} retired"
+        what = f"{self.rows_back} rows restored, {self.rows_gone} removed"
+        files = f"{self.rows_copied} rows copied, {self.files_kept} files kept, {self.files_removed} retired"
         if self.dry_run:
-            return f"rollback of {self.table} to snapshot {self.to_snapshot} would be: {what}; {files}"
+            return f"rollback of {self.table} to snapshot {self.to_snapshot} (dry run): {what}; {files}"
         return f"rollback of {self.table} to snapshot {self.to_snapshot}: {what}; {files}, snapshot {self.snapshot_id}"
 
 
@@ -387,7 +382,7 @@ class Finding(Result):
 
     def __str__(self) -> str:
         return " ".join(
-            [f"{self.severity} {self.code}:", *(one for one in (self.table, self.file) if one), self.detail]
+            [f"{self.severity} {self.code}:", *(value for value in (self.table, self.file) if value), self.detail]
         )
 
 
@@ -415,8 +410,8 @@ class FsckReport(Result):
         return all(finding.severity != "error" for finding in self.findings)
 
     def __str__(self) -> str:
-        looked = ", ".join(f"{key} {value}" for key, value in self.checked.items())
-        lines = [f"{sum(self.counts.values()) or 'nothing'} found ({looked})"]
+        checked = ", ".join(f"{key} {value}" for key, value in self.checked.items())
+        lines = [f"{sum(self.counts.values()) or 'nothing'} found ({checked})"]
         for code, count in self.counts.items():
             listed = [finding for finding in self.findings if finding.code == code]
             lines += ["", *map(str, listed), *([f"… and {count - len(listed)} more"] if count > len(listed) else [])]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class LakeTable:
-    """One table; nothing is looked up until asked.
+    """One table; nothing is read until a method is called.
 
     Args:
         lake: The lake.
@@ -62,9 +62,13 @@ class LakeTable:
         with self.lake.reading() as session:
             with looking(session, self.name) as (_, table, _):
                 name = TableName(table.schema, table.name)
-            found = introspection.snapshots(session)
-        found = [snapshot for snapshot in found if introspection.concerns(snapshot, table.table_id, name)]
-        return [snapshot for snapshot in found if not rows or changes_rows(snapshot.changes, table.table_id)][:limit]
+            snapshots = introspection.snapshots(session)
+        return [
+            snapshot
+            for snapshot in snapshots
+            if introspection.concerns(snapshot, table.table_id, name)
+            and (not rows or changes_rows(snapshot.changes, table.table_id))
+        ][:limit]
 
     def files(
         self, *, snapshot: int | None = None, as_of: datetime | str | None = None, where: str | None = None
@@ -82,8 +86,8 @@ class LakeTable:
         """
         from ducklake_orch.catalog.scan import table_files
 
-        with self._looking(snapshot, as_of) as found:
-            return table_files(*found, where)
+        with self._looking(snapshot, as_of) as state:
+            return table_files(*state, where)
 
     def partitions(self, *, snapshot: int | None = None, as_of: datetime | str | None = None) -> list[Partition]:
         """List the partitions that hold files, by the keys with which the files were written.
@@ -99,8 +103,8 @@ class LakeTable:
         """
         from ducklake_orch.catalog.scan import table_partitions
 
-        with self._looking(snapshot, as_of) as found:
-            return table_partitions(*found)
+        with self._looking(snapshot, as_of) as state:
+            return table_partitions(*state)
 
     def stats(self, *, snapshot: int | None = None, as_of: datetime | str | None = None) -> TableStats:
         """Return what the catalog says about the files and their columns. No file is read.
@@ -116,8 +120,8 @@ class LakeTable:
         """
         from ducklake_orch.catalog.scan import table_stats
 
-        with self._looking(snapshot, as_of) as found:
-            return table_stats(*found)
+        with self._looking(snapshot, as_of) as state:
+            return table_stats(*state)
 
     def count(self, snapshot: int | None = None, as_of: datetime | str | None = None) -> int:
         """Return the number of rows, as the catalog counts them.
@@ -134,8 +138,8 @@ class LakeTable:
         """
         from ducklake_orch.catalog.scan import count
 
-        with self._looking(snapshot, as_of) as found:
-            return count(*found)
+        with self._looking(snapshot, as_of) as state:
+            return count(*state)
 
     @contextmanager
     def _looking(
@@ -143,8 +147,8 @@ class LakeTable:
     ) -> "Iterator[tuple[Metadata, TableDef, int]]":
         from ducklake_orch.catalog.scan import looking
 
-        with self.lake.reading(snapshot, as_of, entering=False) as session, looking(session, self.name) as found:
-            yield found
+        with self.lake.reading(snapshot, as_of, entering=False) as session, looking(session, self.name) as state:
+            yield state
 
     def __repr__(self) -> str:
         return f"<table {self.name} of {self.lake!r}>"

@@ -41,17 +41,17 @@ class LakeHandle:
         given = config.model_fields_set
         default = {field: "argument" if field in given else "default" for field in LakeConfig.model_fields}
         self.origins = dict(default if origins is None else origins)
-        # The file this came from, to open its other lakes; data, so that a lake can be pickled.
+        # The arguments that open the configuration file, for `sibling`; plain data, so that a lake can be pickled.
         self._file: dict[str, Any] | None = None
 
     # --- where the configuration comes from ----------------------------------------------------------------------
 
     @classmethod
     def local(cls, path: str | Path = "./lake", **fields: Any) -> Self:
-        """Return an embedded lake: a SQLite catalog `<path>.sqlite` with its files in `<path>.files/` beside it.
+        """Return an embedded lake: a SQLite catalog `<path>.sqlite` with its files in `<path>.files/`.
 
         Args:
-            path: Where the lake is; the first write creates it.
+            path: Path of the lake; the first write creates the lake.
             **fields: Further fields of `LakeConfig`.
 
         Examples:
@@ -185,14 +185,14 @@ class LakeHandle:
     def connect(
         self, *, read_only: bool = False, snapshot: int | None = None, as_of: datetime | str | None = None
     ) -> "Iterator[duckdb.DuckDBPyConnection]":
-        """Open a DuckDB connection that is in the lake, for a block.
+        """Open a DuckDB connection to the lake for a block.
 
-        The connection is unguarded: what it writes takes no place in the queue and is not retried; `execute` does both.
+        Writes on the connection do not wait in the catalog's queue and are not retried; `execute` does both.
 
         Args:
             read_only: Refuse writes.
             snapshot: See the lake as of this snapshot.
-            as_of: See the lake as of this time, which must have a zone.
+            as_of: See the lake as of this time, which must have a time zone.
 
         Examples:
             >>> with lake.connect(read_only=True) as con:
@@ -242,13 +242,13 @@ class LakeHandle:
         if isinstance(as_of, str):
             as_of = read_argument("as_of", datetime.fromisoformat, as_of)
         if snapshot is not None and not isinstance(snapshot, int):
-            raise ConfigError(f"`snapshot` = {snapshot!r} is no number.", remedy="Give the id of a snapshot.")
+            raise ConfigError(f"`snapshot` = {snapshot!r} is not a snapshot id.", remedy="Give the id of a snapshot.")
         if snapshot is not None and as_of is not None:
-            raise ConfigError("`snapshot` and `as_of` both pin the lake.", remedy="Give one of them.")
+            raise ConfigError("`snapshot` and `as_of` cannot be combined.", remedy="Give one of them.")
         if snapshot is not None and snapshot < 0:
-            raise ConfigError(f"`snapshot` = {snapshot} is negative.", remedy="Snapshots are counted from 0.")
+            raise ConfigError(f"`snapshot` = {snapshot} is negative.", remedy="Snapshot ids start at 0.")
         if as_of is not None and as_of.tzinfo is None:
-            raise ConfigError(f"`as_of` = {as_of.isoformat()} has no time zone.", remedy="Add one, `+00:00` say.")
+            raise ConfigError(f"`as_of` = {as_of.isoformat()} has no time zone.", remedy="Add one, such as `+00:00`.")
         given = snapshot is not None or as_of is not None
         config = self.config
         return Pin(
@@ -264,7 +264,7 @@ class LakeHandle:
         from ducklake_orch.engine.dialects import dialect_of
         from ducklake_orch.engine.session import open_session
 
-        # Read-only lets several processes look into a file at once, and needs no right to write; on a server one kind
+        # Read-only lets several processes open a file at once, and needs no right to write; on a server one kind
         # of connection serves reading and writing.
         file = self.config.catalog_file
         read_only = file is not None and file.exists()
@@ -309,7 +309,7 @@ class LakeHandle:
             return otherwise
 
     def sibling(self, name: str) -> Self:
-        """Return another lake of the configuration file that this lake came from.
+        """Return another lake of this lake's configuration file.
 
         Args:
             name: The other lake's name in the file.
@@ -321,8 +321,8 @@ class LakeHandle:
         """
         if self._file is None:
             raise ConfigError(
-                f"Lake `{self.config.name}` came from no configuration file that could hold a lake `{name}`.",
-                remedy="Open it with DuckLake.from_toml, or open the other lake itself.",
+                f"Lake `{self.config.name}` was not read from a configuration file, so lake `{name}` cannot be found.",
+                remedy="Open the lake with DuckLake.from_toml, or open the other lake directly.",
             )
         return type(self).from_toml(lake=name, **self._file)
 

@@ -32,11 +32,11 @@ class MaintenanceVerbs(LakeHandle):
         """Return what maintenance would do for each table and partition, and why it would skip the others.
 
         Args:
-            policy: What may be done; by default what the configuration says of the lake, `maintenance`.
-            operations: Of `flush`, `rewrite`, `merge`, `expire`, `cleanup`, `orphans`; by default all.
-            schemas: Only tables in these, by name or pattern; what is about the whole lake is planned all the same.
-            tables: Only these, by name or pattern: `sales.*`, `*.raw_*`, `orders` (in `main`).
-            spark: A session for what is too much for one machine, classic or Connect.
+            policy: The maintenance policy; by default `maintenance` of the lake's configuration.
+            operations: Any of `flush`, `rewrite`, `merge`, `expire`, `cleanup`, `orphans`; by default all.
+            schemas: Only tables in these schemas, by name or pattern; operations on the whole lake are still planned.
+            tables: Only these tables, by name or pattern: `sales.*`, `*.raw_*`, `orders` (in `main`).
+            spark: A session for steps that are too large for one machine, classic or Connect.
 
         Raises:
             MaintenanceFloorError: When a retention is below its floor, without `force` in the policy.
@@ -65,24 +65,24 @@ class MaintenanceVerbs(LakeHandle):
         progress: "Progress | None" = None,
         spark: "SparkSession | None" = None,
     ) -> "MaintenanceReport":
-        """Keep the lake in shape: flush, rewrite, merge, expire, clean up, look for orphans, as a plan says.
+        """Maintain the lake by a plan: flush, rewrite, merge, expire, clean up and delete orphans.
 
-        Each step is a transaction of its own, tried again after transient failures; one that fails is reported, and the
-        others are done. Ctrl-C and SIGTERM end the run after the step that runs, a second one rolls it back; what is
-        left is reported as `stopped`, and the next run does it.
+        Each step is a separate transaction and is retried after transient failures. A step that fails is reported, and
+        the other steps run. Ctrl-C and SIGTERM end the run after the current step; a second signal rolls that step
+        back. The remaining steps are reported as `stopped`, and the next run does them.
 
         Args:
-            plan_or_policy: A plan of `plan_maintenance`, of which nothing but what it shows is done; or a policy, by
-                default that of the configuration, which is planned first.
-            operations: Of `flush`, `rewrite`, `merge`, `expire`, `cleanup`, `orphans`; by default all.
-            schemas: Only tables in these, by name or pattern.
-            tables: Only these, by name or pattern.
-            dry_run: Change nothing; the report is the plan.
-            progress: Told of each step before it runs, and of what became of it.
-            spark: A session for what is too much for one machine, or whose `engine` the policy says is `spark`.
+            plan_or_policy: A plan of `plan_maintenance`, to do exactly what it lists; or a policy, which is planned
+                first, by default `maintenance` of the lake's configuration.
+            operations: Any of `flush`, `rewrite`, `merge`, `expire`, `cleanup`, `orphans`; by default all.
+            schemas: Only tables in these schemas, by name or pattern.
+            tables: Only these tables, by name or pattern.
+            dry_run: Change nothing; the report lists the planned steps.
+            progress: Called before each step and with its result.
+            spark: A session for steps that are too large for one machine, or if the policy's `engine` is `spark`.
 
         Raises:
-            MaintenanceRunningError: When somebody else maintains the lake right now.
+            MaintenanceRunningError: When another process is maintaining the lake.
             MaintenanceFloorError: When a retention is below its floor, without `force` in the policy.
 
         Examples:
@@ -98,7 +98,7 @@ class MaintenanceVerbs(LakeHandle):
         if not isinstance(plan_or_policy, MaintenancePlan):
             plan_or_policy = self.plan_maintenance(plan_or_policy, **chosen, spark=spark)
         elif given := [name for name, value in chosen.items() if value is not None]:
-            raise ConfigError(f"`{given[0]}` beside a plan.", remedy="Give it to `plan_maintenance`.")
+            raise ConfigError(f"`{given[0]}` cannot be combined with a plan.", remedy="Give it to `plan_maintenance`.")
         return maintain(self.config, plan_or_policy, dry_run=dry_run, progress=progress, spark=spark)
 
     def fsck(self, *, deep: bool = False, storage: bool = False, repair: bool = False) -> FsckReport:
@@ -121,7 +121,7 @@ class MaintenanceVerbs(LakeHandle):
         """Grade the lake and its tables against the thresholds of a policy, and name remedies.
 
         Args:
-            policy: Its thresholds, and what counts as a small file; by default that of the configuration.
+            policy: The thresholds, and which files count as small; by default `maintenance` of the configuration.
 
         Examples:
             >>> lake.health().grade
@@ -137,7 +137,7 @@ class MaintenanceVerbs(LakeHandle):
         """Describe the lake for people: tables, partitions, health and history. `.to_html()` renders it as a page.
 
         Args:
-            policy: Its thresholds grade the health; by default what the configuration says.
+            policy: The thresholds that grade the health; by default `maintenance` of the configuration.
             snapshots: How many of the latest snapshots to list.
 
         Examples:
@@ -147,5 +147,5 @@ class MaintenanceVerbs(LakeHandle):
         from ducklake_orch.report.collect import report
 
         if snapshots < 0:
-            raise ConfigError(f"`snapshots` = {snapshots} is negative.", remedy="Say how many to list.")
+            raise ConfigError(f"`snapshots` = {snapshots} is negative.", remedy="Give the number of snapshots to list.")
         return report(self.config, read_policy(policy, self.config.maintenance), snapshots)

@@ -78,8 +78,8 @@ class RowVerbs(LakeHandle):
             engine: What does the work: `duckdb` in this process, `spark`, or `auto`, by the bytes to read.
             dry_run: Only report how many rows would be updated.
             expect_snapshot: Fail when rows that may meet the condition have changed since this snapshot.
-            idempotency_key: The same for every attempt at the same work: an update whose new values depend on the old
-                ones is not repeated once it is committed.
+            idempotency_key: Identifies the work across retries: a committed update whose new values depend on the old
+                ones is not repeated.
             commit: Author, message and extra of the snapshot.
 
         Examples:

@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from ducklake_orch.results import WriteResult
 
 _QUERY_ID = "sql.streaming.queryId"
-# Of `lake.write`, what a stream says itself.
+# The parameters of `lake.write` that the stream sets itself.
 _OWN = {"self", "data", "table", "mode", "idempotency_key", "commit", "merging"}
 
 
 @dataclass(frozen=True)
 class StreamWriter:
-    """Writes batches of a streaming query; what `foreachBatch` takes.
+    """Writes the batches of a streaming query; pass it to `foreachBatch`.
 
     Attributes:
         config: The lake.
         table: `table` or `schema.table`.
-        mode: As of `lake.write`.
-        query: What the query is called in idempotency keys; by default its id, which its checkpoint keeps.
+        mode: The mode of `lake.write`.
+        query: Name of the query in idempotency keys; by default its id, which its checkpoint keeps.
         commit: Author, message and extra of the snapshots.
         how: Further arguments of `lake.write`.
     """
@@ -42,15 +42,15 @@ class StreamWriter:
     how: dict[str, Any] = field(default_factory=dict)
 
     def __call__(self, batch: "DataFrame", batch_id: int) -> "WriteResult | None":
-        """Write a batch, unless it is in the table already; then return None, or what the write says about that."""
+        """Write a batch; if the table already has it, return None, or the replayed result of the write."""
         from ducklake_orch.catalog.commit import snapshot_of_key
         from ducklake_orch.engine.quoting import table_name
         from ducklake_orch.lake import DuckLake
 
         query = self.query or _query_id(batch)
         key = f"stream {query} batch {batch_id}"
-        # An append looks itself. Other modes would do the same once more: harmless to the batch, but not to what others
-        # have done to its rows since.
+        # An append checks for its key itself. Other modes would write the batch again, and overwrite what other writers
+        # have changed since.
         lake = DuckLake(self.config)
         if (
             self.mode != "append"
@@ -63,23 +63,25 @@ class StreamWriter:
 
 
 def _query_id(batch: "DataFrame") -> str:
-    """Return the id of the query that a batch is of, which Spark notes in the thread that runs it."""
+    """Return the id of the streaming query of a batch; Spark stores it in the thread that runs the batch."""
     context = getattr(batch.sparkSession, "_sc", None)
-    found = context.getLocalProperty(_QUERY_ID) if context is not None else None
-    if not found:
-        where = (
-            "Spark Connect does not tell" if context is None else "This is no batch of a streaming query: nobody tells"
+    query_id = context.getLocalProperty(_QUERY_ID) if context is not None else None
+    if not query_id:
+        problem = (
+            "Spark Connect does not provide the id of the streaming query."
+            if context is None
+            else "The DataFrame is not a batch of a streaming query."
         )
         raise ConfigError(
-            f"{where} the id of the query that a batch is of.",
-            remedy="Give `stream_writer` a `query`: a name that no other query into this table has, the same after"
-            " every restart, and a new one with every new checkpoint.",
+            problem,
+            remedy="Give `stream_writer` a `query`: a name that no other query into this table has. Keep it across"
+            " restarts, and choose a new one with each new checkpoint.",
         )
-    return str(found)
+    return str(query_id)
 
 
 class StreamVerbs(LakeHandle):
-    """Give Spark a writer of streams and a data source."""
+    """Write streams, and register the lake as a Spark data source."""
 
     def stream_writer(
         self,
@@ -90,16 +92,16 @@ class StreamVerbs(LakeHandle):
         commit: CommitInfo | None = None,
         **how: Any,
     ) -> StreamWriter:
-        """Return what `foreachBatch` of a streaming query takes: each batch gets into the table exactly once.
+        """Return a writer for `foreachBatch` of a streaming query that writes each batch exactly once.
 
-        A batch that Spark runs again after a restart is known by the id of the query, which the checkpoint keeps, and
-        its number. Keys are kept for `keep_keys` (30 days): a query must not stand still for longer.
+        The id of the query, which the checkpoint keeps, and the number of the batch identify a batch that Spark runs
+        again after a restart. Keys are kept for `keep_keys` (30 days): a query must not pause for longer.
 
         Args:
-            table: `table` or `schema.table`; made by the first batch if it is not there.
-            mode: As of `lake.write`.
-            query: What the query is called instead of its id; needed with Spark Connect. A query with a new checkpoint
-                needs a new one, as it begins to count its batches anew.
+            table: `table` or `schema.table`; the first batch creates it if it does not exist.
+            mode: The mode of `lake.write`.
+            query: Name of the query, used instead of its id; required with Spark Connect. A query with a new checkpoint
+                needs a new name, because its batch numbers start again.
             commit: Author, message and extra of the snapshots.
             **how: Further arguments of `lake.write`, such as `partition_by`, `where`, `inline`.
 
@@ -120,22 +122,22 @@ class StreamVerbs(LakeHandle):
         ]
         for name in how:
             if name not in known:
-                raise ConfigError(f"`stream_writer` takes no `{name}`.", remedy=nearest(name, known))
+                raise ConfigError(f"`stream_writer` has no argument `{name}`.", remedy=nearest(name, known))
         if query is not None and not query.strip():
-            raise ConfigError(f"`query` = {query!r} is no name.")
+            raise ConfigError(f"`query` = {query!r} is not a name.")
         return StreamWriter(self.config, table, mode, query, commit or CommitInfo(), how)
 
     def register(self, spark: "SparkSession", name: str = "ducklake") -> None:
-        """Make the lake a data source: `spark.read.format("ducklake")` and `df.write.format("ducklake")`.
+        """Register the lake as a data source: `spark.read.format("ducklake")` and `df.write.format("ducklake")`.
 
-        Options are `table` and `where`; to read also `snapshot` and `as_of`; to write `outside`, `schema_evolution`,
-        `expect_snapshot`, `idempotency_key`, `author`, `message`. The lake is no option, so that no plan shows a
-        secret. `lake.read` and `lake.write` know more: Spark's own Parquet reader, layouts of new tables, shuffles by
-        partition.
+        Options are `table` and `where`; for reads also `snapshot` and `as_of`; for writes `outside`,
+        `schema_evolution`, `expect_snapshot`, `idempotency_key`, `author` and `message`. The lake itself is not an
+        option, so that no query plan shows a secret. `lake.read` and `lake.write` offer more: Spark's own Parquet
+        reader, layouts of new tables, shuffles by partition.
 
         Args:
             spark: The session, classic or Connect.
-            name: What the source is called; another one for each lake that the session has.
+            name: Name of the data source; each lake of a session needs its own.
 
         Examples:
             >>> lake.register(spark)  # doctest: +SKIP

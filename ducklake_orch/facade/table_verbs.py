@@ -1,4 +1,4 @@
-"""Verbs that define tables and options, and look them up."""
+"""Verbs that create, drop and list tables, and read and set options."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -107,10 +107,10 @@ class TableVerbs(LakeHandle):
         from ducklake_orch.engine.quoting import table_name
 
         wanted = table_name(table)
-        return any(wanted.names(one.schema, one.table) for one in self.tables())
+        return any(wanted.names(entry.schema, entry.table) for entry in self.tables())
 
     def table(self, name: str) -> "LakeTable":
-        """Return a handle on one table, which looks nothing up until it is asked.
+        """Return a handle on one table; it reads nothing until one of its methods is called.
 
         Args:
             name: `table` or `schema.table`.
@@ -138,7 +138,7 @@ class TableVerbs(LakeHandle):
     def set_option(self, name: str, value: Scalar, *, schema: str | None = None, table: str | None = None) -> None:
         """Set a persisted option, for the lake, a schema, or a table.
 
-        The engine looks for an option at the table, then its schema, then the lake, then ATTACH, then its setting.
+        The engine takes an option from the table, else its schema, the lake, ATTACH, or its own setting.
 
         Args:
             name: The option, such as `parquet_compression`.

@@ -47,8 +47,8 @@ class WriteVerbs(LakeHandle):
     ) -> WriteResult:
         """Write data to a table in one snapshot, exactly once. A table that does not exist is created.
 
-        Columns are matched by name; a column that the data lack gets its default. The many arguments are those of
-        writers of every kind: most calls give `mode` and one or two more.
+        Columns are matched by name; a column that the data lack gets its default. The arguments cover all modes; most
+        calls give `mode` and one or two more.
 
         Args:
             data: A Spark DataFrame, a pyarrow.Table, RecordBatchReader or dataset, a pandas or Polars frame, a DuckDB
@@ -68,11 +68,11 @@ class WriteVerbs(LakeHandle):
                 `hash`, `range`, or `auto`.
             inline: `never`, or `auto`: rows up to the table's `data_inlining_row_limit` stay in the catalog, where only
                 DuckLake's own readers see them, until a flush writes them to files. Not on MySQL, nor nested columns.
-            expect_snapshot: Refuse when what is replaced has changed since this snapshot.
-            idempotency_key: The same for every attempt at the same work: an append that is committed already is not
-                done again; nor is a merge that would not come to the same a second time.
+            expect_snapshot: Fail when the data to replace have changed since this snapshot.
+            idempotency_key: Identifies the work across retries: an append that is already committed is not repeated,
+                nor is a merge whose repetition would change more.
             commit: Author, message and extra of the snapshot.
-            **merging: Of mode `merge`: the arguments of `merge`, which is the same verb.
+            **merging: For mode `merge`: the arguments of `merge`, which is the same verb.
 
         Examples:
             >>> more = pa.table({"id": [4], "region": ["us"], "price": [40.0]})
@@ -90,7 +90,7 @@ class WriteVerbs(LakeHandle):
         if unknown := next((name for name in merging if name not in MergeArguments.__annotations__), None):
             known = [name for name in signature(self.write).parameters if name != "merging"]
             remedy = nearest(unknown, [*known, *MergeArguments.__annotations__])
-            raise ConfigError(f"`write` takes no argument `{unknown}`.", remedy=remedy)
+            raise ConfigError(f"`write` has no argument `{unknown}`.", remedy=remedy)
         given = {name: value for name, value in merging.items() if value is not None}
         if mode == "merge":
             refuse_for_merge(where=where, outside=outside, inline=inline, distribution=distribution)
@@ -104,7 +104,9 @@ class WriteVerbs(LakeHandle):
             return self.merge(data, table, commit=commit, **common | given)
         if given:
             name = next(iter(given))
-            raise ConfigError(f"Mode `{mode}` and `{name}` do not go together.", remedy=f"`{name}` belongs to `merge`.")
+            raise ConfigError(
+                f"Mode `{mode}` and `{name}` cannot be combined.", remedy=f"`{name}` is an argument of mode `merge`."
+            )
         request = WriteRequest(
             table=table_name(table),
             mode=mode,
@@ -163,8 +165,8 @@ class WriteVerbs(LakeHandle):
             engine: What matches the rows: `duckdb` in this process, `spark`, or `auto`, which decides by the bytes to
                 read.
             expect_snapshot: Fail when rows that the merge may change have changed since this snapshot.
-            idempotency_key: The same for every attempt at the same work: a merge whose repetition would change more is
-                not repeated once it is committed.
+            idempotency_key: Identifies the work across retries: a committed merge whose repetition would change more
+                is not repeated.
             commit: Author, message and extra of the snapshot.
 
         Examples:
@@ -215,7 +217,7 @@ class WriteVerbs(LakeHandle):
         """Add Parquet files that another program wrote to a table, in one snapshot.
 
         Columns are matched by name, in any case of letters, or by field id where the names agree. The lake owns the
-        files from then on: it deletes them when no snapshot needs them any more.
+        files from then on: it deletes them once no snapshot needs them.
 
         Args:
             table: `table` or `schema.table`.
@@ -226,7 +228,7 @@ class WriteVerbs(LakeHandle):
             dry_run: Only check the files; the result reports what would be added.
             verify: What is read first: `pages` reads all values, because a file with a broken page makes the whole
                 table unreadable; `footer` reads the footers only, which is fast, for files that are known to be intact.
-            idempotency_key: The same for every attempt at the same work, which is then done once.
+            idempotency_key: Identifies the work across retries; committed work is not repeated.
             commit: Author, message and extra of the snapshot.
 
         Examples:

@@ -144,7 +144,7 @@ class TestPaths:
         make(lake, "a BIGINT")
         path = write(tmp_path / "f.parquet", {"a": [1]})
         lake.add_files("t", path)
-        assert "belong to the lake now" in caplog.text
+        assert "now belong to the lake" in caplog.text
         assert path in caplog.text
 
     @pytest.mark.parametrize(

@@ -81,12 +81,12 @@ class TestTypes:
             lambda: lake.add_files("t", f"{tmp_path}/*.parquet", allow_missing=True),
             "3 files do not fit table `main.t`",
             "bad1.parquet and 1 more like it",
-            "`a`: the table has INTEGER, the file BIGINT",
-            "`s.x`: the table has INTEGER, the file VARCHAR",
-            "`s.l.element`: the table has VARCHAR, the file BIGINT",
+            "`a`: the table has INTEGER, the file has BIGINT",
+            "`s.x`: the table has INTEGER, the file has VARCHAR",
+            "`s.l.element`: the table has VARCHAR, the file has BIGINT",
             "`s.more`: the table has no such column",
-            "`m.value`: the table has DATE, the file VARCHAR",
-            "`need`: the file has no such column, and the table allows no NULL in it",
+            "`m.value`: the table has DATE, the file has VARCHAR",
+            "`need`: the file has no such column, and the table's column is NOT NULL",
             "`b`: the table has no such column",
         )
         assert "good.parquet" not in text

@@ -176,7 +176,7 @@ def test_ranges_that_cannot_be_are_refused(lake: DuckLake) -> None:
     lake.write(rows_of((1, None)), "t", mode="append")
     with pytest.raises(ConfigError, match="is after"):
         lake.changes("t", 2, 1)
-    with pytest.raises(ConfigError, match="say the same"):
+    with pytest.raises(ConfigError, match="cannot be combined"):
         lake.changes("t", 1, from_time=datetime.now(UTC))
     with pytest.raises(ConfigError, match="no time zone"):
         lake.changes("t", from_time="2025-01-01")
@@ -202,7 +202,7 @@ def test_expired_history_is_an_error_and_not_a_gap(lake: DuckLake) -> None:
         lake.write(rows_of((n, None)), "t", mode="overwrite")
     last = latest(lake)
     run(lake, f"CALL ducklake_expire_snapshots('lake', versions => [{last - 3}])")
-    with pytest.raises(HistoryExpiredError, match=f"before snapshot {last - 1}"):
+    with pytest.raises(HistoryExpiredError, match=f"before {last - 1} have expired"):
         lake.changes("t", last - 2)
     with pytest.raises(HistoryExpiredError, match="has expired"):
         lake.changes("t", None, last - 3)

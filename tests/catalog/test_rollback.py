@@ -246,15 +246,15 @@ def test_snapshots_that_have_no_such_rows_are_refused(lake: DuckLake) -> None:
     then = latest(lake)
     with pytest.raises(SnapshotNotFoundError, match="no snapshot 99"):
         lake.rollback("t", 99)
-    with pytest.raises(ObjectNotFoundError, match=r"no table .* yet"):
+    with pytest.raises(ObjectNotFoundError, match="did not exist at snapshot"):
         lake.rollback("t", start)
-    with pytest.raises(ConfigError, match="no number"):
+    with pytest.raises(ConfigError, match="not a snapshot id"):
         lake.rollback("t", -1)
     lake.drop_table("t")
     with pytest.raises(ObjectNotFoundError):
         lake.rollback("t", then)
     lake.write(rows_of((2, "b")), "t", mode="append")
-    with pytest.raises(TableDroppedError, match="another one has its name"):
+    with pytest.raises(TableDroppedError, match="another table now has its name"):
         lake.rollback("t", then)
     run(lake, f"CALL ducklake_expire_snapshots('lake', versions => [{then}])")
     with pytest.raises(HistoryExpiredError, match="has expired"):

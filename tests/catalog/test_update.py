@@ -192,8 +192,8 @@ def test_a_row_that_somebody_else_changes_meanwhile_changes_twice(
 @pytest.mark.parametrize(
     ("set_", "where", "error", "words"),
     [
-        ({}, None, errors.ConfigError, "names no columns"),
-        ({"id": 1}, None, errors.ConfigError, "names no columns"),
+        ({}, None, errors.ConfigError, "not a mapping of columns"),
+        ({"id": 1}, None, errors.ConfigError, "not a mapping of columns"),
         ({"id": "1", "ID": "2"}, None, errors.ConfigError, "twice"),
         ({"idd": "1"}, None, errors.ObjectNotFoundError, "Did you mean `id`"),
         ({"id": "nme"}, None, errors.ObjectNotFoundError, "Did you mean `name`"),
@@ -201,7 +201,7 @@ def test_a_row_that_somebody_else_changes_meanwhile_changes_twice(
         ({"id": "nope(1)"}, None, errors.StatementError, "nope"),
         ({"id": "sum(id)"}, None, errors.StatementError, "aggregate"),
         ({"id": "1"}, "random() > 0.5", errors.StatementError, "`random` gives another value"),
-        ({"id": "1"}, " ", errors.ConfigError, "all rows are meant"),
+        ({"id": "1"}, " ", errors.ConfigError, "update all rows"),
     ],
 )
 def test_what_cannot_be_set_is_refused(

@@ -182,8 +182,8 @@ def test_requests_that_make_no_sense_are_refused(tmp_path: Path) -> None:
     lake = DuckLake.local(tmp_path / "lake")
     for fields, message in [
         ({"mode": "upend"}, "append"),
-        ({"mode": "append", "where": "id = 1"}, "do not go together"),
-        ({"mode": "replace_where"}, "do not go together"),
+        ({"mode": "append", "where": "id = 1"}, "cannot be combined"),
+        ({"mode": "replace_where"}, "cannot be combined"),
         ({"mode": "append", "outside": "keep"}, "outside"),
         ({"mode": "append", "schema_evolution": "ad"}, "add"),
         ({"mode": "append", "idempotency_key": ""}, "cannot be used"),

@@ -88,7 +88,7 @@ def test_copies_leave_the_files_alone_and_missing_columns_read_as_null(lake: Duc
 def test_the_same_key_adds_once(lake: DuckLake, exports: Path) -> None:
     given = ("add-files", "events", "exports/**/*.parquet", "--idempotency-key", "move")
     assert run(*given).code == 0
-    assert "done before" in run(*given).out
+    assert "already committed" in run(*given).out
     assert lake.table("events").count() == 3
 
 

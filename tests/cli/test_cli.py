@@ -126,7 +126,7 @@ def test_rollback_says_first_what_it_would_do(lake: DuckLake) -> None:
     assert (planned["rows_back"], planned["rows_gone"], planned["dry_run"]) == (5, 0, True)
     assert lake.table("numbers").count() == 15
     answer = run("rollback", "numbers", "--to", "1", "--message", "undo")
-    assert "5 rows back" in answer.out
+    assert "5 rows restored" in answer.out
     assert lake.table("numbers").count() == 20
     assert lake.snapshots(1)[0].message == "undo"
     refused = run("rollback", "numbers", "--to", "99")

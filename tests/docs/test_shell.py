@@ -22,5 +22,5 @@ def test_the_quick_start_of_the_command_line_runs(tmp_path: Path) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "500 rows back" in done.stdout
+    assert "500 rows restored" in done.stdout
     assert (tmp_path / "lake.html").stat().st_size > 10_000

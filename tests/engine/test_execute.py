@@ -338,7 +338,7 @@ def test_another_lake_of_the_same_file_is_chosen_with_use(tmp_path: Path) -> Non
     lake.execute("CREATE TABLE only_in_b (i INT)", use="b").raise_for_error()
     assert not lake.exists("only_in_b")
     assert DuckLake.from_toml(file, lake="b").exists("only_in_b")
-    with pytest.raises(errors.ConfigError, match="came from no configuration file"):
+    with pytest.raises(errors.ConfigError, match="was not read from a configuration file"):
         DuckLake.local(tmp_path / "x").execute("SELECT 1", use="b")
 
 

@@ -348,7 +348,7 @@ def test_a_lake_to_read_is_refused_and_so_is_a_selection_beside_a_plan(make_lake
     worn(lake)
     with pytest.raises(ReadOnlyError):
         make_lake(read_only=True).maintain()
-    with pytest.raises(ConfigError, match="beside a plan"):
+    with pytest.raises(ConfigError, match="cannot be combined with a plan"):
         lake.maintain(lake.plan_maintenance(), operations=["merge"])
 
 

@@ -48,7 +48,7 @@ def test_write_puts_a_query_or_files_into_a_table(tmp_path: Path) -> None:
     more = ["--parquet", str(tmp_path / "more.parquet"), "--idempotency-key", "k", "--message", "more"]
     answers = [run("write", "s.t", "--mode", "append", *more, *lake).out for _ in range(2)]
     assert "1 rows in" in answers[0]
-    assert "done before" in answers[1]
+    assert "already committed" in answers[1]
     wrong = run("write", "s.t", "--mode", "append", "--sql", "SELECT nothing", *lake)
     assert (wrong.code, "nothing" in wrong.err, "JVM" in wrong.err) == (1, True, False)
     assert run("write", "s.t", "--mode", "append", *lake).code == 2

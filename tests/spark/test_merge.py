@@ -88,7 +88,7 @@ def test_a_frame_that_cannot_be_merged_leaves_nothing(tmp_path: Path, spark: Spa
         refused(error, lambda: lake.write(what, "t", mode="merge", **{"keys": ["id"], **more}), text)
 
     refuse(errors.DataError, frame.union(frame), "2 rows of the data have the same keys: id = ")
-    refuse(errors.DataError, frame.selectExpr("nullif(id, 2) AS id", "region"), "no value for a key")
+    refuse(errors.DataError, frame.selectExpr("nullif(id, 2) AS id", "region"), "NULL in a key column")
     refuse(errors.DataError, frame, "no key column `idd`. Did you mean `id`?", keys=["idd"])
     refuse(errors.ConfigError, frame, "`engine` = 'sparc' is unknown", engine="sparc")
     refuse(errors.StatementError, frame.selectExpr("id", "CAST(raise_error('boo') AS STRING) AS region"), "boo")

@@ -56,18 +56,18 @@ def plan_feed(metadata: Metadata, request: FeedRequest, newest: int) -> FeedPlan
         request: The arguments of the feed.
         newest: The latest snapshot to consider.
     """
-    span_of = find_range(metadata, request, newest)
-    history = TableHistory(metadata, span_of.table)
-    columns = choose(span_of.table, request.columns)
-    _check_names(span_of, columns)
-    compared = () if span_of.only_inserts else span_of.table.columns
-    span = Span(span_of.first, span_of.last, columns, compared)
-    if not span_of.commits:
-        return FeedPlan(span_of, span, (), (), {}, {})
-    files = _files(history, span_of)
+    feed_range = find_range(metadata, request, newest)
+    history = TableHistory(metadata, feed_range.table)
+    columns = choose(feed_range.table, request.columns)
+    _check_names(feed_range, columns)
+    compared = () if feed_range.only_inserts else feed_range.table.columns
+    span = Span(feed_range.first, feed_range.last, columns, compared)
+    if not feed_range.commits:
+        return FeedPlan(feed_range, span, (), (), {}, {})
+    files = _files(history, feed_range)
     within = f"BETWEEN {span.first} AND {span.last}"
     return FeedPlan(
-        span_of,
+        feed_range,
         span,
         files,
         inlined_versions(history, span.needed, f"(begin_snapshot {within} OR end_snapshot {within})"),
@@ -76,23 +76,23 @@ def plan_feed(metadata: Metadata, request: FeedRequest, newest: int) -> FeedPlan
     )
 
 
-def _check_names(found: FeedRange, columns: tuple[ColumnDef, ...]) -> None:
+def _check_names(feed_range: FeedRange, columns: tuple[ColumnDef, ...]) -> None:
     taken = [column.name for column in columns if folded(column.name) in OWN_COLUMNS]
     if taken:
         raise ConfigError(
-            f"`{found.table}` has a column `{taken[0]}`, and so has every change feed.",
-            remedy="Name the columns to return with `columns=`, without it.",
+            f"`{feed_range.table}` has a column `{taken[0]}`, and so has every change feed.",
+            remedy="List the columns to return in `columns=`, without this one.",
         )
 
 
-def _files(history: TableHistory, found: FeedRange) -> tuple[FileLife, ...]:
+def _files(history: TableHistory, feed_range: FeedRange) -> tuple[FileLife, ...]:
     """Return the files with rows that began or ended in these snapshots."""
     metadata, table_id = history.metadata, history.table.table_id
-    first, last = found.first, found.last
+    first, last = feed_range.first, feed_range.last
     # A delete file written before the first snapshot lists no row that was deleted since.
     written_since = next_file_id(metadata, first - 1)
-    gone = metadata.table_sql("ducklake_delete_file")
-    of_deletes = f"FROM {gone} WHERE table_id = {table_id} AND begin_snapshot <= {last}"
+    delete_table = metadata.table_sql("ducklake_delete_file")
+    of_deletes = f"FROM {delete_table} WHERE table_id = {table_id} AND begin_snapshot <= {last}"
     touched = [f"SELECT data_file_id {of_deletes} AND delete_file_id >= {written_since}"]
     deletions = deletions_table(metadata, history.table)
     if deletions is not None:
@@ -105,16 +105,16 @@ def _files(history: TableHistory, found: FeedRange) -> tuple[FileLife, ...]:
             OR data_file_id IN ({" UNION ".join(touched)}))"""
     columns = [*FILE, "end_snapshot"]
     rows = metadata.rows(f"SELECT {', '.join(columns)} FROM ({files}) ORDER BY data_file_id")
-    of_these = f"data_file_id IN (SELECT data_file_id FROM ({files}))"
+    in_files = f"data_file_id IN (SELECT data_file_id FROM ({files}))"
     deletes: dict[int, list[DeleteFile]] = defaultdict(list)
     names = ["data_file_id", *DELETE_FILE]
-    for row in metadata.rows(f"SELECT {', '.join(names)} {of_deletes} AND {of_these} ORDER BY delete_file_id"):
-        one = delete_file(history.table.folder, dict(zip(names, row, strict=True)), written_since)
-        deletes[int(row[0])].append(one)
+    for row in metadata.rows(f"SELECT {', '.join(names)} {of_deletes} AND {in_files} ORDER BY delete_file_id"):
+        delete = delete_file(history.table.folder, dict(zip(names, row, strict=True)), written_since)
+        deletes[int(row[0])].append(delete)
     deleted: dict[int, list[tuple[int, int]]] = defaultdict(list)
     if deletions is not None:
         source = f"SELECT file_id AS data_file_id, row_id, begin_snapshot FROM {metadata.table_sql(deletions)}"
-        for row in metadata.rows(f"SELECT * FROM ({source}) WHERE begin_snapshot <= {last} AND {of_these}"):
+        for row in metadata.rows(f"SELECT * FROM ({source}) WHERE begin_snapshot <= {last} AND {in_files}"):
             deleted[int(row[0])].append((int(row[1]), int(row[2])))
     lives = []
     for row in rows:
@@ -123,15 +123,15 @@ def _files(history: TableHistory, found: FeedRange) -> tuple[FileLife, ...]:
         file = data_file(history, values, deletes=tuple(deletes[number]))
         end = None if values["end_snapshot"] is None else int(values["end_snapshot"])
         lives.append(FileLife(file, end, tuple(deleted[number])))
-    return tuple(live for live in lives if _matters(live, found))
+    return tuple(life for life in lives if _matters(life, feed_range))
 
 
-def _matters(life: FileLife, found: FeedRange) -> bool:
+def _matters(life: FileLife, feed_range: FeedRange) -> bool:
     """Return whether rows of a file were changed, not only moved."""
     file = life.file
     return (
-        found.meets(file.begin_snapshot, file.partial_max or file.begin_snapshot)
-        or (life.end_snapshot is not None and found.meets(life.end_snapshot, life.end_snapshot))
+        feed_range.meets(file.begin_snapshot, file.partial_max or file.begin_snapshot)
+        or (life.end_snapshot is not None and feed_range.meets(life.end_snapshot, life.end_snapshot))
         or any(delete.later for delete in file.deletes)
-        or any(found.meets(snapshot, snapshot) for _, snapshot in life.deleted)
+        or any(feed_range.meets(snapshot, snapshot) for _, snapshot in life.deleted)
     )

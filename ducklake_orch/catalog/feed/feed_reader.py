@@ -61,8 +61,8 @@ def _read(metadata: Metadata, plan: FeedPlan) -> pa.Table:
     con.execute(f"CREATE TEMP TABLE {_EVENTS} (came BOOLEAN, snapshot BIGINT, row_id BIGINT, same VARCHAR{types})")
     versions = [*_file_versions(con, plan), *(inlined_versions_sql(rows, span.needed) for rows in plan.inlined)]
     for start in range(0, len(versions), _FILES_AT_ONCE):
-        some = [f"({events_sql(version, span)})" for version in versions[start : start + _FILES_AT_ONCE]]
-        con.execute(f"INSERT INTO {_EVENTS} {' UNION ALL '.join(some)}")
+        queries = [f"({events_sql(version, span)})" for version in versions[start : start + _FILES_AT_ONCE]]
+        con.execute(f"INSERT INTO {_EVENTS} {' UNION ALL '.join(queries)}")
     as_changes = inserts_sql if plan.range.only_inserts else changes_sql
     kinds = {column.name: duckdb.sqltype(duckdb_type(column)) for column in span.columns}
     values = "".join(
@@ -85,6 +85,6 @@ def _file_versions(con: duckdb.DuckDBPyConnection, plan: FeedPlan) -> Iterator[s
     for life in plan.files:
         file = life.file
         encrypted = file.encryption_key is not None
-        found = encrypted_columns(con, file, plan.schemas[file.schema_version]) if encrypted else footers[file.path]
+        columns = encrypted_columns(con, file, plan.schemas[file.schema_version]) if encrypted else footers[file.path]
         names = None if file.mapping_id is None else plan.mappings[file.mapping_id]
-        yield file_versions(life, found, stored_columns(plan.span.needed, found, names, file.path))
+        yield file_versions(life, columns, stored_columns(plan.span.needed, columns, names, file.path))

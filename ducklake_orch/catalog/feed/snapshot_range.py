@@ -28,12 +28,12 @@ class FeedRequest:
             ("to", self.to_snapshot, self.to_time),
         ):
             if snapshot is not None and time is not None:
-                raise ConfigError(f"`{end}_snapshot` and `{end}_time` say the same.", remedy="Give one of them.")
+                raise ConfigError(f"`{end}_snapshot` and `{end}_time` cannot be combined.", remedy="Give one of them.")
             if snapshot is not None and (not isinstance(snapshot, int) or isinstance(snapshot, bool) or snapshot < 0):
-                raise ConfigError(f"`{end}_snapshot` = {snapshot!r} is no number of a snapshot.")
+                raise ConfigError(f"`{end}_snapshot` = {snapshot!r} is not a snapshot id.")
             if time is not None and time.tzinfo is None:
                 raise ConfigError(
-                    f"`{end}_time` = {time.isoformat()} has no time zone.", remedy="Add one, `+00:00` say."
+                    f"`{end}_time` = {time.isoformat()} has no time zone.", remedy="Add one, such as `+00:00`."
                 )
         if None not in (self.from_snapshot, self.to_snapshot) and self.from_snapshot > self.to_snapshot:  # type: ignore[operator]
             raise ConfigError(f"`from_snapshot` = {self.from_snapshot} is after `to_snapshot` = {self.to_snapshot}.")
@@ -100,32 +100,32 @@ def find_range(metadata: Metadata, request: FeedRequest, newest: int) -> FeedRan
     }
     last = _last(request, times, newest)
     table = metadata.table(request.table, last)
-    born = _born(metadata, table)
-    known_from = _known_from(times, born, last)
+    created = _created_in(metadata, table)
+    known_from = _known_from(times, created, last)
     first = _first(request, times, known_from)
-    if max(first, born) < known_from and first <= last:
+    if max(first, created) < known_from and first <= last:
         raise HistoryExpiredError(
-            f"What became of `{table}` before snapshot {known_from} has expired, and changes since {first} are wanted.",
-            remedy=f"Ask for changes from snapshot {known_from} on, and expire snapshots later.",
+            f"Changes of `{table}` since snapshot {first} are requested, but those before {known_from} have expired.",
+            remedy=f"Request changes from snapshot {known_from} on, and retain snapshots for longer.",
         )
-    first = max(first, born)
-    found, only_inserts = _commits(metadata, table, first, last, times) if first <= last else ((), True)
-    return FeedRange(table, first, last, found, only_inserts)
+    first = max(first, created)
+    commits, only_inserts = _commits(metadata, table, first, last, times) if first <= last else ((), True)
+    return FeedRange(table, first, last, commits, only_inserts)
 
 
 def _last(request: FeedRequest, times: dict[int, int], newest: int) -> int:
     if request.to_time is not None:
         end = _micros(request.to_time)
-        found = [one for one, time in times.items() if time <= end]
-        if not found:
-            raise SnapshotNotFoundError(f"There was no snapshot yet, or is none any more, of {request.to_time}.")
-        return max(found)
+        snapshots = [snapshot for snapshot, time in times.items() if time <= end]
+        if not snapshots:
+            raise SnapshotNotFoundError(f"No retained snapshot was committed at or before {request.to_time}.")
+        return max(snapshots)
     last = newest if request.to_snapshot is None else request.to_snapshot
     if last > newest:
         raise SnapshotNotFoundError(f"There is no snapshot {last}: the latest one is {newest}.")
     if last not in times:
         raise HistoryExpiredError(
-            f"Snapshot {last} has expired.", remedy="`ducklake-orch snapshots` lists those that are left."
+            f"Snapshot {last} has expired.", remedy="`ducklake-orch snapshots` lists the retained ones."
         )
     return last
 
@@ -133,7 +133,7 @@ def _last(request: FeedRequest, times: dict[int, int], newest: int) -> int:
 def _first(request: FeedRequest, times: dict[int, int], known_from: int) -> int:
     if request.from_time is not None:
         begin = _micros(request.from_time)
-        return min((one for one, time in times.items() if time >= begin), default=max(times) + 1)
+        return min((snapshot for snapshot, time in times.items() if time >= begin), default=max(times) + 1)
     return known_from if request.from_snapshot is None else request.from_snapshot
 
 
@@ -142,7 +142,7 @@ def _micros(time: datetime) -> int:
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
 
 
-def _born(metadata: Metadata, table: TableDef) -> int:
+def _created_in(metadata: Metadata, table: TableDef) -> int:
     """Return the snapshot that created a table; rows of earlier table names may have expired from the catalog."""
     name = metadata.table_sql("ducklake_table")
     rows = metadata.rows(f"SELECT min(begin_snapshot) FROM {name} WHERE table_id = {table.table_id}")
@@ -150,40 +150,40 @@ def _born(metadata: Metadata, table: TableDef) -> int:
     return min(int(rows[0][0]), *begins)
 
 
-def _known_from(times: dict[int, int], born: int, last: int) -> int:
+def _known_from(times: dict[int, int], created: int, last: int) -> int:
     """Return the first snapshot from which all changes are known.
 
     Rows that a snapshot removed are known only while the snapshot before it, which still had them, is retained.
     """
     first = last
-    while first > born and first - 1 in times:
+    while first > created and first - 1 in times:
         first -= 1
-    return first if first == born else first + 1
+    return first if first == created else first + 1
 
 
 def _commits(
     metadata: Metadata, table: TableDef, first: int, last: int, times: dict[int, int]
 ) -> tuple[tuple[Commit, ...], bool]:
-    own = {}
+    keys = {}
     if has_keys(metadata):
         # Query the server directly: DuckDB may not know yet that another process has created the table.
         name = metadata.dialect.table(KEYS_TABLE)
         sql = f"select snapshot_id, idempotency_key from {name} where table_id = {table.table_id}"
         rows = metadata.rows(metadata.dialect.query(sql))
-        own = {int(row[0]): text(row[1]) for row in rows}
+        keys = {int(row[0]): text(row[1]) for row in rows}
     name = metadata.table_sql("ducklake_snapshot_changes")
     between = f"snapshot_id BETWEEN {first} AND {last}"
-    said = {
+    changes = {
         int(row[0]): (text(row[1]), text(row[2]))
         for row in metadata.rows(f"SELECT snapshot_id, changes_made, author FROM {name} WHERE {between}")
     }
-    found, only_inserts = [], True
+    commits, only_inserts = [], True
     for snapshot in range(first, last + 1):
-        tokens, author = said.get(snapshot, (None, None))
+        tokens, author = changes.get(snapshot, (None, None))
         kinds = {token.kind for token in parse_tokens(tokens) if token.id == table.table_id}
         if kinds and kinds <= MOVING_CHANGES:
             continue
         # A snapshot without recorded changes may have done anything.
         only_inserts = only_inserts and tokens is not None and kinds.isdisjoint(DELETING_CHANGES)
-        found.append(Commit(snapshot, times[snapshot], author, own.get(snapshot)))
-    return tuple(found), only_inserts
+        commits.append(Commit(snapshot, times[snapshot], author, keys.get(snapshot)))
+    return tuple(commits), only_inserts

@@ -5,7 +5,7 @@ from ducklake_orch.catalog.fsck.check import Check
 # What each kind of change implies: which catalog rows begin with its snapshot, and which end.
 _DELETING = ("file ends", "row ends", "deletion begins", "deletion ends")
 _MOVING = ("file begins", *_DELETING)
-_TELLS = {
+_IMPLIED_EVENTS = {
     "inserted_into_table": ("file begins", "row begins"),
     "inlined_insert": ("file begins", "row begins"),
     "deleted_from_table": _DELETING,
@@ -15,7 +15,7 @@ _TELLS = {
         ("inline_flush", "flushed_inlined", "merge_adjacent", "rewrite_delete", "compacted_table"), _MOVING
     ),
 }
-_VALUES = ", ".join(f"('{kind}', '{event}')" for kind, events in _TELLS.items() for event in events)
+_VALUES = ", ".join(f"('{kind}', '{event}')" for kind, events in _IMPLIED_EVENTS.items() for event in events)
 
 VIEWS = [
     # The recorded changes of the snapshots, by table. A quoted name may resemble a change.
@@ -32,7 +32,7 @@ VIEWS = [
               UNION ALL SELECT *, end_snapshot, ' ends' FROM life WHERE end_snapshot IS NOT NULL)
         SEMI JOIN ducklake_snapshot USING (snapshot_id) SEMI JOIN ducklake_snapshot_changes USING (snapshot_id)
         WHERE snapshot_id > 0""",
-    f"""CREATE TEMP VIEW told_event AS
+    f"""CREATE TEMP VIEW recorded_event AS
         SELECT DISTINCT snapshot_id, id AS table_id, event FROM change_token JOIN (VALUES {_VALUES}) v(kind, event)
                USING (kind)
         UNION SELECT c.snapshot_id, t.table_id, v.event FROM change_token c
@@ -41,8 +41,8 @@ VIEWS = [
         -- What a transaction deletes of its own rows is part of its insert.
         UNION SELECT d.begin_snapshot, d.table_id, 'deletion begins' FROM ducklake_delete_file d
               JOIN ducklake_data_file f USING (data_file_id) WHERE f.begin_snapshot = d.begin_snapshot""",
-    """CREATE TEMP VIEW untold AS
-        SELECT * FROM event ANTI JOIN told_event USING (snapshot_id, table_id, event)
+    """CREATE TEMP VIEW unrecorded_event AS
+        SELECT * FROM event ANTI JOIN recorded_event USING (snapshot_id, table_id, event)
         WHERE NOT starts_with(event, 'definition')
         UNION ALL SELECT * FROM event ANTI JOIN (
             FROM change_token WHERE regexp_matches(kind, '^(created|altered|dropped)_')) c USING (snapshot_id)
@@ -69,35 +69,36 @@ CHECKS = [
     Check(
         "ended-without-change",
         "error",
-        "Rows are gone that no commit says it deleted, and change feeds do not tell of it.",
-        "Set `end_snapshot` to NULL if the rows are still meant to be there; else add the change to `changes_made` of"
+        "Rows disappeared without a recorded deletion, and change feeds do not report it.",
+        "If the rows should still exist, set `end_snapshot` to NULL; otherwise add the change to `changes_made` of"
         " the snapshot.",
         sql="""
-            SELECT table_id, file, what || ' ends with snapshot ' || snapshot_id || ', which says of its table only: '
+            SELECT table_id, file, what || ' ends with snapshot ' || snapshot_id
+                   || ', which records for its table only: '
                    || coalesce((SELECT string_agg(kind, ', ' ORDER BY kind) FROM change_token c
                                 WHERE c.snapshot_id = u.snapshot_id AND c.id = u.table_id), 'nothing')
-            FROM untold u WHERE event IN ('file ends', 'row ends')""",
+            FROM unrecorded_event u WHERE event IN ('file ends', 'row ends')""",
     ),
     Check(
         "begun-without-change",
         "warning",
-        "Conflicts with the snapshot went unnoticed, and change feeds may not tell of it.",
-        "Find the program that writes metadata without saying so in `changes_made`, and add the change there.",
+        "Concurrent commits did not detect conflicts with the snapshot, and change feeds may omit the change.",
+        "Find the program that writes metadata without recording it in `changes_made`, and add the change there.",
         sql="""
             SELECT table_id, file, what || ': ' || event || ' with snapshot ' || snapshot_id
-                   || ', which does not say so'
-            FROM untold WHERE event NOT IN ('file ends', 'row ends')
+                   || ', which does not record it'
+            FROM unrecorded_event WHERE event NOT IN ('file ends', 'row ends')
                   AND snapshot_id IN (SELECT snapshot_id FROM change_token)""",
     ),
     Check(
         "deletion-without-delete-file",
         "error",
-        "Rows that a commit deleted are back.",
-        "Delete the rows again, or bring the row of ducklake_delete_file back from a backup of the catalog: the"
-        " snapshot before still sees the rows.",
+        "Rows that a commit deleted are visible again.",
+        "Delete the rows again (the previous snapshot still contains them), or restore the row of"
+        " ducklake_delete_file from a backup of the catalog.",
         sql="""
-            SELECT table_id, NULL, 'snapshot ' || snapshot_id || ' deleted rows; there is no delete file of it, and no'
-                   || ' data file ends with it'
+            SELECT table_id, NULL, 'snapshot ' || snapshot_id || ' deleted rows, but has no delete file, and no data'
+                   || ' file ends with it'
             FROM lost_deletion SEMI JOIN known_table USING (table_id)""",
     ),
 ]

@@ -32,7 +32,7 @@ class Check:
 
 
 UNPROVEN = (
-    "Bring the right file back from a backup, and delete no rows of the table before: nothing proves that this is the"
-    " file that was meant, so `repair=True` takes nothing from it. If it is, write what it says into the catalog by"
-    " hand."
+    "Restore the correct file from a backup, and delete no rows of the table before that. Nothing proves that this is"
+    " the file that the catalog describes, so `repair=True` takes no values from it. If it is the right file, write"
+    " its values into the catalog by hand."
 )

@@ -54,8 +54,8 @@ class Leaf:
         if self.many:
             values = f"list_filter({values}, lambda x: NOT isnan(x))" if number else values
             return f"{function}(list_{function}({values}))::VARCHAR"
-        only = f" FILTER (NOT isnan({values}))" if number else ""
-        return f"({function}({values}){only})::VARCHAR"
+        not_nan = f" FILTER (NOT isnan({values}))" if number else ""
+        return f"({function}({values}){not_nan})::VARCHAR"
 
 
 def read_contents(copy: LocalCopy) -> None:
@@ -81,24 +81,23 @@ def read_contents(copy: LocalCopy) -> None:
                 copy.con,
                 copy.config,
                 list(dict.fromkeys(paths)),
-                lambda some, sql=sql, names=names: _read_values(copy, some, sql, names),  # type: ignore[misc]
+                lambda batch, sql=sql, names=names: _read_values(copy, batch, sql, names),  # type: ignore[misc]
             )
     _read_deletes(copy)
 
 
 def read_shared_deletes(copy: LocalCopy) -> None:
     """Read only the delete files that share a data file with another one: those that a repair merges."""
-    mine = "data_file_id IN (SELECT data_file_id FROM shared_delete)"
-    read_footers(copy, f"what = 'delete file' AND p.{mine}")
+    read_footers(copy, "what = 'delete file' AND p.data_file_id IN (SELECT data_file_id FROM shared_delete)")
     _read_deletes(copy)
 
 
 def _by_id(columns: Sequence[FileColumn]) -> Iterator[Leaf]:
     for column in columns:
-        for one, sql, many in _leaves(column, identifier(stored_name(column.name)), False):
+        for leaf, sql, many in _leaves(column, identifier(stored_name(column.name)), False):
             # The engine's own columns have ids above all others.
-            if one.field_id is not None and one.field_id < 2**31 - 1000:
-                yield Leaf(one.field_id, sql, many, one.type)
+            if leaf.field_id is not None and leaf.field_id < 2**31 - 1000:
+                yield Leaf(leaf.field_id, sql, many, leaf.type)
 
 
 def _leaves(column: FileColumn, sql: str, many: bool) -> Iterator[tuple[FileColumn, str, bool]]:
@@ -138,8 +137,8 @@ def _mappings(copy: LocalCopy) -> dict[int, Names]:
         inside[mapping_id, parent].append((column_id, name, target))
 
     def build(mapping_id: int, parent: int | None) -> Names:
-        found = inside[mapping_id, parent]
-        return {str(name).lower(): (int(target), build(mapping_id, column_id)) for column_id, name, target in found}
+        children = inside[mapping_id, parent]
+        return {str(name).lower(): (int(target), build(mapping_id, column_id)) for column_id, name, target in children}
 
     return {mapping_id: build(mapping_id, None) for mapping_id in {int(row[0]) for row in rows}}
 
@@ -156,11 +155,14 @@ def _named_leaves(column: FileColumn, sql: str, many: bool, known: tuple[int, Na
         yield Leaf(target, sql, many, column.type)
         return
     # Lists and maps are matched by position: writers give their groups in the file any name.
-    placed: list[Any] = list(names.values())
+    by_position: list[Any] = list(names.values())
     for n, (child, inner, in_list) in enumerate(_inside(column, sql, many)):
-        found = names.get(child.name.lower()) if column.type == "STRUCT" else (placed[n] if n < len(placed) else None)
-        if found is not None:
-            yield from _named_leaves(child, inner, in_list, found)
+        if column.type == "STRUCT":
+            child_names = names.get(child.name.lower())
+        else:
+            child_names = by_position[n] if n < len(by_position) else None
+        if child_names is not None:
+            yield from _named_leaves(child, inner, in_list, child_names)
 
 
 @dataclass(frozen=True)
@@ -186,10 +188,10 @@ def _partition_keys(copy: LocalCopy) -> dict[int, list[_Key]]:
         SELECT partition_id, partition_key_index, column_id, transform, coalesce(column_type, '')
         FROM ducklake_partition_column JOIN ducklake_partition_info USING (partition_id)
         LEFT JOIN leaf USING (table_id, column_id)""").fetchall()
-    found: dict[int, list[_Key]] = defaultdict(list)
+    keys: dict[int, list[_Key]] = defaultdict(list)
     for partition_id, index, column_id, transform, kind in rows:
-        found[int(partition_id)].append(_Key(int(index), int(column_id), str(transform), str(kind)))
-    return found
+        keys[int(partition_id)].append(_Key(int(index), int(column_id), str(transform), str(kind)))
+    return keys
 
 
 def _values_sql(leaves: Sequence[Leaf], keys: Sequence[_Key]) -> str:
@@ -227,7 +229,7 @@ def _read_deletes(copy: LocalCopy) -> None:
     paths = copy.con.execute("""
         SELECT DISTINCT p.full_path FROM known_path p JOIN footer ON footer.path = p.full_path
         WHERE p.what = 'delete file' AND footer.columns IS NOT NULL""").fetchall()
-    for_each(copy.con, copy.config, [str(row[0]) for row in paths], lambda some: _read_positions(copy, some))
+    for_each(copy.con, copy.config, [str(row[0]) for row in paths], lambda batch: _read_positions(copy, batch))
 
 
 def _read_positions(copy: LocalCopy, paths: Sequence[str]) -> None:

@@ -7,8 +7,8 @@ _FOOTER = "known_path p JOIN footer r ON r.path = p.full_path"
 _FILE_FOOTER = f"""{_FOOTER} JOIN ducklake_data_file f ON f.data_file_id = p.id
                 WHERE p.what = 'data file' AND r.columns IS NOT NULL"""
 _BOUNDS_REMEDY = (
-    "`repair=True` writes the real ones, and widens the table's to cover them. Find the program that writes wrong"
-    " statistics."
+    "`repair=True` writes the real statistics and widens the table's to cover them. Find the program that writes"
+    " wrong statistics."
 )
 
 
@@ -31,7 +31,7 @@ def _size(code: str, severity: str, column: str, real: str, effect: str) -> Chec
         code,
         severity,  # type: ignore[arg-type]
         effect,
-        "`repair=True` writes what the file says: all else that the catalog knows of it agrees.",
+        "`repair=True` writes the value of the file: everything else that the catalog records about the file matches.",
         repairable=True,
         proof="unproven_path",
         sql=f"""
@@ -46,8 +46,8 @@ PRESENCE_CHECKS = [
     Check(
         "missing-file",
         "error",
-        "Every read that needs the file fails. `count(*)` does not notice.",
-        "Bring the file back from a backup or from the storage's own versions. If it is lost, retire it from the"
+        "Every read that needs the file fails. `count(*)` succeeds, because it reads only the catalog.",
+        "Restore the file from a backup or from the storage's own versions. If it is lost, retire it from the"
         " catalog: end its row in ducklake_data_file.",
         sql="""
             SELECT p.table_id, p.full_path, p.what || ' ' || p.id FROM known_path p
@@ -57,7 +57,7 @@ PRESENCE_CHECKS = [
         "missing-old-file",
         "error",
         "Time travel to these snapshots fails, and so do change feeds and rollbacks that need the file.",
-        "Bring the file back from a backup, or expire the snapshots that need it.",
+        "Restore the file from a backup, or expire the snapshots that need it.",
         sql="""
             SELECT p.table_id, p.full_path, p.what || ' ' || p.id || ' of snapshots ' || min(s.snapshot_id) || ' to '
                    || max(s.snapshot_id)
@@ -68,7 +68,7 @@ PRESENCE_CHECKS = [
     Check(
         "missing-expired-file",
         "info",
-        "None: no snapshot that is still there needs the file.",
+        "None: no retained snapshot needs the file.",
         "Nothing. The next expiry removes it from the catalog.",
         sql="""
             SELECT p.table_id, p.full_path, p.what || ' ' || p.id || ' of snapshots before ' || p.end_snapshot
@@ -83,7 +83,7 @@ CHECKS = [
         "unreadable-file",
         "error",
         "Every read that needs the file fails.",
-        "Bring the file back from a backup. If it is lost, retire it from the catalog: end its row.",
+        "Restore the file from a backup. If it is lost, retire it from the catalog: end its row.",
         sql="""
             SELECT p.table_id, p.full_path, p.what || ' ' || p.id || ': ' || u.reason FROM known_path p
             JOIN (SELECT path, min(reason) AS reason FROM unreadable WHERE NOT absent GROUP BY path) u
@@ -92,9 +92,9 @@ CHECKS = [
     Check(
         "misplaced-file",
         "error",
-        "Rows of another file are read, or none; deletions hit the wrong rows.",
-        "Bring back each file under its own name, from a backup. Delete no rows of the table and repair nothing by hand"
-        " before.",
+        "Readers get the rows of another file, or none; deletes affect the wrong rows.",
+        "Restore each file under its own name from a backup. Before that, delete no rows of the table and repair"
+        " nothing by hand.",
         sql="""
             SELECT f.table_id, p.full_path, 'its size, rows and values are those of data file ' || v.rival_id || ', '
                    || o.full_path
@@ -106,8 +106,8 @@ CHECKS = [
         "error",
         "file_size_bytes",
         "file_size",
-        "On S3 every read that needs the file fails: the engine believes the size and looks for the footer in the wrong"
-        " place.",
+        "On S3 every read that needs the file fails: the engine trusts the size and reads the footer at the wrong"
+        " offset.",
     ),
     _size(
         "wrong-footer-size",
@@ -120,8 +120,8 @@ CHECKS = [
     Check(
         "wrong-record-count",
         "error",
-        "`count(*)`, answered from the catalog, disagrees with the rows; row ids of two files may be the same.",
-        "`repair=True` writes the number that the file has.",
+        "`count(*)`, answered from the catalog, differs from the rows; two files may have the same row ids.",
+        "`repair=True` writes the number of rows in the file.",
         repairable=True,
         proof="unproven_path",
         sql=f"""
@@ -132,9 +132,9 @@ CHECKS = [
     Check(
         "file-without-field-ids",
         "error",
-        "The engine goes by the order of the columns: after DROP COLUMN, or when the order was another one, values"
+        "The engine matches the columns by position: after DROP COLUMN, or if the file has another order, values"
         " appear in the wrong columns. Other readers see NULL.",
-        "Write the rows of the file anew, or give it a name mapping.",
+        "Rewrite the rows of the file, or give it a name mapping.",
         sql=f"""
             SELECT p.table_id, p.full_path, 'no field ids and no mapping_id' FROM {_FILE_FOOTER}
             AND f.mapping_id IS NULL AND f.end_snapshot IS NULL
@@ -143,8 +143,9 @@ CHECKS = [
     Check(
         "nested-column-without-field-id",
         "error",
-        "The engine reads NULL for what is inside a list, and fails for a map: only field ids tell it what that is.",
-        "Write the file again with field ids inside (DuckDB's `COPY … FIELD_IDS`), or give it a name mapping.",
+        "The engine identifies nested columns by field id: without one, it reads NULL inside a list and fails for a"
+        " map.",
+        "Rewrite the file with field ids for nested columns (DuckDB's `COPY … FIELD_IDS`), or give it a name mapping.",
         sql=f"""
             SELECT p.table_id, p.full_path, 'inside ' || (SELECT any_value(detail) FROM nesting WHERE path = r.path)
             FROM {_FILE_FOOTER}
@@ -153,9 +154,8 @@ CHECKS = [
     Check(
         "column-narrower-than-file",
         "error",
-        "Reads fail where a value of the file does not fit the column's type, or the value changes.",
-        "Set `column_type` in the live row of ducklake_column back to the type that the file has: columns are widened,"
-        " never narrowed.",
+        "Reads of values that do not fit the column's type fail or return other values.",
+        "Set `column_type` in the live row of ducklake_column to the type in the file: types can only be widened.",
         sql="""
             SELECT p.table_id, p.full_path, 'column ' || n.detail FROM narrowed n
             JOIN data_path_of d ON d.full_path = n.path JOIN known_path p ON p.what = 'data file' AND p.id = d.id""",
@@ -164,7 +164,7 @@ CHECKS = [
         "file-without-row-ids",
         "error",
         "SELECT works; row ids, UPDATE and DELETE fail.",
-        "Set `row_id_start` to the table's `next_row_id`, and raise that by the rows of the file.",
+        "Set `row_id_start` to the table's `next_row_id`, and raise `next_row_id` by the number of rows in the file.",
         sql=f"""
             SELECT p.table_id, p.full_path, 'no row_id_start and no _ducklake_internal_row_id' FROM {_FILE_FOOTER}
             AND f.row_id_start IS NULL AND f.end_snapshot IS NULL AND NOT has_field(r.columns, {ROW_ID_FIELD})""",
@@ -172,8 +172,8 @@ CHECKS = [
     Check(
         "file-without-snapshot-ids",
         "error",
-        "Time travel to before `partial_max` fails or shows too many rows.",
-        "Set `partial_max` to NULL if all rows are of the snapshot the file begins with.",
+        "Time travel to snapshots before `partial_max` fails or shows too many rows.",
+        "If all rows belong to the snapshot in which the file begins, set `partial_max` to NULL.",
         sql=f"""
             SELECT p.table_id, p.full_path, 'partial_max is ' || f.partial_max
                    || ', but there is no _ducklake_internal_snapshot_id'
@@ -188,24 +188,24 @@ CHECKS = [
     ),
     _stats(
         "file-hides-nulls",
-        "Readers that skip files by their statistics, as this package does, miss rows where the column is NULL.",
-        "'null_count is 0, there are ' || s.real_nulls",
+        "Readers that skip files by their statistics, as ducklake-orch does, miss rows where the column is NULL.",
+        "'null_count is 0, there are ' || s.real_nulls || ' NULLs'",
         "nulls",
     ),
     _stats(
         "file-hides-nan",
-        "Comparisons with NaN, which is above all numbers, miss the file's rows.",
+        "Comparisons with NaN, which is greater than all numbers, miss the file's rows.",
         "'contains_nan is false, there are some'",
         "nan",
     ),
     Check(
         "table-bounds-exclude-values",
         "error",
-        "Queries with a WHERE on the column return no rows although there are some: the engine does not even look.",
-        "`repair=True` widens the bounds, or removes them where the file's own are not known.",
+        "Queries with a WHERE on the column return no rows although matching rows exist: the engine reads no file.",
+        "`repair=True` widens the bounds, or removes them if the file's own bounds are unknown.",
         repairable=True,
         sql="""
-            SELECT e.table_id, p.full_path, 'column ' || e.column_name || ': the table says '
+            SELECT e.table_id, p.full_path, 'column ' || e.column_name || ': the table has bounds '
                    || coalesce(e.min_value, '?') || ' to ' || coalesce(e.max_value, '?') || ', the file has '
                    || e.real_min || ' to ' || e.real_max
             FROM excluded_value e JOIN data_path_of p ON p.id = e.data_file_id
@@ -214,8 +214,9 @@ CHECKS = [
     Check(
         "wrong-partition-value",
         "error",
-        "Queries that name a bucket miss the file's rows; replacing or pruning partitions hits the wrong rows.",
-        "`repair=True` writes the value that all rows have. A file that holds several partitions: write its rows anew"
+        "Queries that filter on a bucket key miss the file's rows; replacing or pruning partitions affects the wrong"
+        " rows.",
+        "`repair=True` writes the value that all rows have. If the file holds several partitions, rewrite its rows"
         " (`UPDATE` them).",
         repairable=True,
         proof="unproven_path",
@@ -234,8 +235,8 @@ CHECKS = [
     Check(
         "wrong-delete-count",
         "error",
-        "`count(*)`, answered from the catalog, disagrees with the rows.",
-        "`repair=True` writes the number of positions that the delete file names.",
+        "`count(*)`, answered from the catalog, differs from the rows.",
+        "`repair=True` writes the number of positions in the delete file.",
         repairable=True,
         proof="unproven_path",
         sql="""
@@ -247,18 +248,18 @@ CHECKS = [
     Check(
         "delete-file-out-of-order",
         "error",
-        "The engine refuses the file: positions must rise. The table cannot be read.",
-        "Write the delete file again, each position once and in order.",
+        "The table cannot be read: the engine refuses a delete file whose positions do not ascend.",
+        "Rewrite the delete file with each position once and in ascending order.",
         sql="""
-            SELECT p.table_id, p.full_path, r.unsorted || ' positions are not above the one before'
+            SELECT p.table_id, p.full_path, r.unsorted || ' positions are not above the previous one'
             FROM real_delete r JOIN known_path p ON p.what = 'delete file' AND p.id = r.delete_file_id
             WHERE r.unsorted > 0""",
     ),
     Check(
         "deleted-position-beyond-file",
         "error",
-        "`count(*)` is too low: rows are counted as deleted that the data file does not have.",
-        "Write the delete file again without them.",
+        "`count(*)` is too low: it subtracts deleted positions that the data file does not have.",
+        "Rewrite the delete file without these positions.",
         sql="""
             SELECT p.table_id, p.full_path, 'position ' || CASE WHEN r.low < 0 THEN r.low ELSE r.high END
                    || ', data file ' || f.data_file_id || ' has ' || f.record_count || ' rows'
@@ -270,11 +271,11 @@ CHECKS = [
     Check(
         "delete-file-of-other-data-file",
         "error",
-        "Rows that were deleted are back, and others are missing: the deletes of one data file are applied to another.",
-        "Set `data_file_id` in ducklake_delete_file to that of the data file which the delete file names, if that has"
-        " no delete file; or bring the right delete file back from a backup.",
+        "Deleted rows are visible again and others are missing: the deletes of one data file are applied to another.",
+        "If the data file that the delete file names has no delete file, set `data_file_id` in ducklake_delete_file"
+        " to its id; otherwise restore the correct delete file from a backup.",
         sql="""
-            SELECT p.table_id, p.full_path, 'it deletes rows of data file ' || p.data_file_id || ', it names data file '
+            SELECT p.table_id, p.full_path, 'it deletes rows of data file ' || p.data_file_id || ' but names data file '
                    || min(f.id)
             FROM real_delete r JOIN known_path p ON p.what = 'delete file' AND p.id = r.delete_file_id
             JOIN known_path f ON f.what = 'data file' AND f.id <> p.data_file_id
@@ -284,8 +285,9 @@ CHECKS = [
     Check(
         "delete-file-names-other-file",
         "warning",
-        "The engine does not look at the name; readers of Iceberg's kind do, and do not delete the rows.",
-        "Write the delete file again with the path of its data file.",
+        "The engine ignores the name. Readers that match delete files by name, as Iceberg's do, do not delete the"
+        " rows.",
+        "Rewrite the delete file with the path of its data file.",
         sql="""
             SELECT p.table_id, p.full_path, 'it names ' || r.other FROM real_delete r
             JOIN known_path p ON p.what = 'delete file' AND p.id = r.delete_file_id
@@ -295,9 +297,9 @@ CHECKS = [
     Check(
         "deleted-twice",
         "error",
-        "Rows that were deleted come back, and `count(*)` is too low: the engine stumbles over a position that is both"
+        "Deleted rows are visible again and `count(*)` is too low: the engine does not handle a position that is both"
         " in a delete file and in the catalog.",
-        "`repair=True` puts all deletes of the data file into one delete file.",
+        "`repair=True` merges all deletes of the data file into one delete file.",
         repairable=True,
         proof="unproven_deletes",
         sql="""

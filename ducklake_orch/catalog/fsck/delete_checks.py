@@ -6,33 +6,34 @@ CHECKS = [
     Check(
         "two-live-delete-files",
         "error",
-        "The data file is read once for each of them: rows come twice, and rows that were deleted come back.",
-        "`repair=True` puts all deletes of the data file into one delete file. Let one program at a time delete from a"
-        " table.",
+        "The data file is read once for each delete file: rows appear twice, and deleted rows are visible again.",
+        "`repair=True` merges all deletes of the data file into one delete file. Let one program at a time delete"
+        " from a table.",
         repairable=True,
         proof="unproven_deletes",
         sql="""
-            SELECT d.table_id, p.full_path, 'delete files ' || d.one || ' and ' || d.other
+            SELECT d.table_id, p.full_path, 'delete files ' || d.first_file || ' and ' || d.second_file
             FROM shared_delete d JOIN data_path_of p ON p.id = d.data_file_id WHERE d.live""",
     ),
     Check(
         "delete-files-overlap",
         "error",
-        "Time travel to the snapshots they share reads the data file twice: rows come twice or come back.",
-        "`repair=True` puts all deletes of the data file into one delete file. The engine makes such a state when it"
-        " flushes after a rewrite: flush before.",
+        "Time travel to the snapshots that both cover reads the data file twice: rows appear twice, or deleted rows"
+        " are visible again.",
+        "`repair=True` merges all deletes of the data file into one delete file. The engine creates this state when"
+        " it flushes after a rewrite: flush first.",
         repairable=True,
         proof="unproven_deletes",
         sql="""
-            SELECT d.table_id, p.full_path, 'delete files ' || d.one || ' and ' || d.other
-                   || ' both hold at snapshot ' || d.since
+            SELECT d.table_id, p.full_path, 'delete files ' || d.first_file || ' and ' || d.second_file
+                   || ' are both valid at snapshot ' || d.since
             FROM shared_delete d JOIN data_path_of p ON p.id = d.data_file_id WHERE NOT d.live""",
     ),
     Check(
         "delete-without-data-file",
         "info",
-        "None: nobody reads it. It takes up room.",
-        "`repair=True` removes the row; the file is then a stray one, which clean-up of orphans deletes.",
+        "None for readers; the file takes up space.",
+        "`repair=True` removes the row; the file is then an orphan, which orphan clean-up deletes.",
         repairable=True,
         sql="""
             SELECT d.table_id, p.full_path, 'delete file ' || d.delete_file_id || ' of data file ' || d.data_file_id
@@ -42,18 +43,18 @@ CHECKS = [
     Check(
         "delete-of-other-table",
         "error",
-        "The deletes are not seen: deleted rows are back.",
+        "Readers do not apply the deletes: deleted rows are visible again.",
         "Set `table_id` in ducklake_delete_file to that of the data file.",
         sql="""
-            SELECT f.table_id, p.full_path, 'delete file ' || d.delete_file_id || ' is of table ' || d.table_id
+            SELECT f.table_id, p.full_path, 'delete file ' || d.delete_file_id || ' belongs to table ' || d.table_id
             FROM ducklake_delete_file d JOIN ducklake_data_file f USING (data_file_id)
             JOIN data_path_of p ON p.id = d.data_file_id WHERE d.table_id <> f.table_id""",
     ),
     Check(
         "more-deletes-than-rows",
         "error",
-        "`count(*)` is too low, even negative, and disagrees with the rows that are read.",
-        "`fsck(deep=True)` tells which of the deletes are wrong.",
+        "`count(*)` is too low, even negative, and differs from the rows that are read.",
+        "Run `fsck(deep=True)`, which reports the wrong deletes.",
         sql="""
             SELECT f.table_id, p.full_path, f.record_count || ' rows, ' || coalesce(d.deleted, 0)
                    || ' deleted in delete files, ' || coalesce(i.deleted, 0) || ' in the catalog'
@@ -67,8 +68,9 @@ CHECKS = [
     Check(
         "delete-on-ended-file",
         "error",
-        "The delete is lost: the file had been replaced when it was committed, and the rows live on in its successor.",
-        "Delete the rows again; the details name how many there were and when.",
+        "The delete is lost: it was committed after the file had been replaced, and the rows are still live in the"
+        " new file.",
+        "Delete the rows again; the detail gives their number and the snapshot.",
         sql="""
             SELECT f.table_id, p.full_path, count(*) || ' rows deleted in the catalog from snapshot '
                    || min(i.begin_snapshot) || ' on, the data file ended at ' || f.end_snapshot
@@ -79,8 +81,8 @@ CHECKS = [
     Check(
         "delete-on-missing-file",
         "error",
-        "The delete is lost: a merge put the file into another one without it, and the rows are back.",
-        "Delete the rows again; the details name how many there were and when.",
+        "The delete is lost: a merge copied the rows to another file without it, so they are visible again.",
+        "Delete the rows again; the detail gives their number and the snapshot.",
         # Expiry of a file also expires the snapshots of its deletes. If such a snapshot is still retained, a merge
         # removed the file.
         sql="""
@@ -93,7 +95,7 @@ CHECKS = [
     Check(
         "deleted-position-out-of-range",
         "error",
-        "`count(*)` is too low: rows are counted as deleted that the file does not have.",
+        "`count(*)` is too low: it subtracts deleted positions that the file does not have.",
         "Remove the rows from the table `ducklake_inlined_delete_…`.",
         sql="""
             SELECT f.table_id, p.full_path, 'position ' || max(i.row_id) || ' of ' || f.record_count || ' rows'
@@ -105,7 +107,7 @@ CHECKS = [
         "deleted-twice-in-catalog",
         "error",
         "`count(*)` is too low: the row is counted as deleted twice.",
-        "`repair=True` keeps the earliest of them.",
+        "`repair=True` keeps only the earliest of these deletes.",
         repairable=True,
         sql="""
             SELECT i.table_id, p.full_path, 'position ' || i.row_id || ' of data file ' || i.file_id || ': '

@@ -6,47 +6,47 @@ CHECKS = [
     Check(
         "path-lives-twice",
         "error",
-        "Its rows are read once for each of them; a DELETE reaches only one copy.",
-        "Remove the younger row from ducklake_data_file, with its statistics and partition values, when no delete"
-        " files hang on it; else copy the rows to a file of their own.",
+        "The file's rows are read once for each of its catalog rows; a DELETE affects only one copy.",
+        "If no delete file refers to the newer row in ducklake_data_file, remove that row with its statistics and"
+        " partition values; otherwise copy the rows to a separate file.",
         sql="""
             SELECT min(table_id), min(full_path), string_agg(what || ' ' || id, ', ' ORDER BY id)
                    || CASE WHEN count(DISTINCT table_id) > 1
                            THEN ' of tables ' || string_agg(DISTINCT table_id, ', ' ORDER BY table_id) ELSE '' END
-            FROM known_path SEMI JOIN (SELECT one_path FROM known_path WHERE end_snapshot IS NULL
-                                       GROUP BY one_path HAVING count(*) > 1) twice USING (one_path)
-            WHERE end_snapshot IS NULL GROUP BY one_path""",
+            FROM known_path SEMI JOIN (SELECT canonical_path FROM known_path WHERE end_snapshot IS NULL
+                                       GROUP BY canonical_path HAVING count(*) > 1) twice USING (canonical_path)
+            WHERE end_snapshot IS NULL GROUP BY canonical_path""",
     ),
     Check(
         "path-lives-and-ended",
         "error",
-        "Reads are right, but once the snapshots of the ended row expire, clean-up deletes the live file.",
-        "Expire no snapshots before the rows of the file have been written to a new one (`UPDATE` them, or compact).",
+        "Reads are correct, but once the snapshots of the ended row expire, clean-up deletes the live file.",
+        "Write the rows of the file to a new one (`UPDATE` them, or compact) before any snapshots expire.",
         sql="""
             SELECT any_value(table_id), any_value(full_path), string_agg(what || ' ' || id
-                   || CASE WHEN end_snapshot IS NULL THEN ' lives' ELSE ' ended at ' || end_snapshot END, ', ')
-            FROM known_path GROUP BY one_path
+                   || CASE WHEN end_snapshot IS NULL THEN ' is live' ELSE ' ended at ' || end_snapshot END, ', ')
+            FROM known_path GROUP BY canonical_path
             HAVING count(*) FILTER (end_snapshot IS NULL) > 0 AND count(end_snapshot) > 0""",
     ),
     Check(
         "scheduled-but-in-use",
         "error",
-        "Clean-up of old files deletes the file, and the table can no longer be read.",
-        "`repair=True` takes it off the list. Run no clean-up before.",
+        "The next clean-up of old files deletes the file; after that the table cannot be read.",
+        "`repair=True` removes the file from the list. Run no clean-up before the repair.",
         repairable=True,
         sql="""
             SELECT p.table_id, p.full_path, p.what || ' ' || p.id || ' is on the list of files to delete, as '
                    || d.data_file_id
             FROM (SELECT data_file_id, canonical(CASE WHEN path_is_relative THEN {data_path} || path ELSE path END)
-                         AS one_path FROM ducklake_files_scheduled_for_deletion) d
-            JOIN known_path p USING (one_path)""",
+                         AS canonical_path FROM ducklake_files_scheduled_for_deletion) d
+            JOIN known_path p USING (canonical_path)""",
     ),
     Check(
         "odd-path",
         "error",
-        "Clean-up of orphans compares texts: it takes the file for a stray one and deletes it.",
-        "Write the path as a listing of the data path spells it. `repair=True` does so where both names provably mean"
-        " the same file. Run no clean-up of orphans and no CHECKPOINT before.",
+        "Orphan clean-up compares paths as text, so it treats the file as an orphan and deletes it.",
+        "Write the path as a listing of the data path spells it. `repair=True` does so if both spellings provably"
+        " refer to the same file. Run no orphan clean-up and no CHECKPOINT before the repair.",
         repairable=True,
         sql="""
             SELECT DISTINCT table_id, full_path, 'the listing has ' || listed_path
@@ -55,31 +55,32 @@ CHECKS = [
     Check(
         "file-of-dropped-table",
         "warning",
-        "Nobody reads it; it takes up room.",
-        "`repair=True` ends it with its table, so that expiry and clean-up remove it.",
+        "None for readers; the file takes up space.",
+        "`repair=True` ends the file at the snapshot that dropped its table, so that expiry and clean-up remove it.",
         repairable=True,
         sql="""
-            SELECT p.table_id, p.full_path, p.what || ' ' || p.id || ' lives, its table ended at ' || t.ended_at
+            SELECT p.table_id, p.full_path, p.what || ' ' || p.id || ' is live, its table ended at ' || t.ended_at
             FROM known_path p JOIN known_table t USING (table_id)
             WHERE p.end_snapshot IS NULL AND t.ended_at IS NOT NULL""",
     ),
     Check(
         "file-without-table",
         "warning",
-        "Nobody reads it, and no expiry removes it; clean-up of orphans deletes the file itself.",
-        "Remove its rows from the catalog, or restore its table from a backup.",
+        "None for readers; expiry does not remove the row, and orphan clean-up deletes the file itself.",
+        "Remove the file's rows from the catalog, or restore its table from a backup.",
         sql="""
-            SELECT table_id, full_path, what || ' ' || id || ' is of table ' || table_id || ', which is not there'
+            SELECT table_id, full_path, what || ' ' || id || ' belongs to table ' || table_id
+                   || ', which does not exist'
             FROM known_path ANTI JOIN known_table USING (table_id)""",
     ),
     Check(
         "row-ids-overlap",
         "warning",
         "Two rows have the same row id: change feeds pair the wrong rows.",
-        "Write the rows of one of the files anew (`UPDATE` them): they get row ids of their own.",
+        "Rewrite the rows of one of the files (`UPDATE` them): they get new row ids.",
         sql="""
-            SELECT table_id, full_path, 'rows from ' || row_id_start || ' on, data file ' || earlier || ' goes up to '
-                   || (taken - 1)
+            SELECT table_id, full_path, 'row ids start at ' || row_id_start
+                   || ', data file ' || earlier || ' has row ids up to ' || (taken - 1)
             FROM (SELECT table_id, data_file_id, row_id_start, record_count,
                          max(row_id_start + record_count) OVER before AS taken,
                          arg_max(data_file_id, row_id_start + record_count) OVER before AS earlier
@@ -95,7 +96,7 @@ CHECKS = [
         "Set `partial_max` to the newest snapshot id in the file's column `_ducklake_internal_snapshot_id`.",
         sql="""
             SELECT table_id, full_path, what || ' ' || p.id || ' begins with snapshot ' || p.begin_snapshot
-                   || ', its newest row is said to be of snapshot ' || f.partial_max
+                   || ', partial_max is ' || f.partial_max
             FROM known_path p JOIN known_file f USING (what, id), latest
             WHERE f.partial_max < p.begin_snapshot OR f.partial_max > latest.snapshot_id""",
     ),
@@ -113,8 +114,8 @@ CHECKS = [
     Check(
         "file-with-key",
         "error",
-        "The lake is not encrypted, so readers do not use the key of this file, and cannot read it.",
-        "Set `encrypted` to `true` in ducklake_metadata if the lake was made encrypted; else retire the file.",
+        "The lake is not encrypted, so readers do not use the key of this file and cannot read it.",
+        "If the lake was created encrypted, set `encrypted` to `true` in ducklake_metadata; otherwise retire the file.",
         sql="""
             SELECT p.table_id, p.full_path, p.what || ' ' || p.id || ' has an encryption_key' FROM known_path p
             JOIN known_file f USING (what, id)
@@ -124,11 +125,11 @@ CHECKS = [
     Check(
         "unknown-mapping",
         "error",
-        "The table cannot be read: nobody knows what the file's columns are called.",
-        "Restore the mapping from a backup, or set `mapping_id` to NULL if the file carries the table's field ids.",
+        "The table cannot be read, because the names of the file's columns are unknown.",
+        "Restore the mapping from a backup, or set `mapping_id` to NULL if the file has the table's field ids.",
         sql="""
-            SELECT f.table_id, p.full_path, 'mapping ' || f.mapping_id || coalesce(' is of table ' || m.table_id,
-                   ' is not there')
+            SELECT f.table_id, p.full_path, 'mapping ' || f.mapping_id || coalesce(' belongs to table ' || m.table_id,
+                   ' does not exist')
             FROM ducklake_data_file f JOIN data_path_of p ON p.id = f.data_file_id
             LEFT JOIN ducklake_column_mapping m USING (mapping_id)
             WHERE f.end_snapshot IS NULL AND f.mapping_id IS NOT NULL AND m.table_id IS DISTINCT FROM f.table_id""",
@@ -136,11 +137,12 @@ CHECKS = [
     Check(
         "unknown-partition-spec",
         "error",
-        "The engine cannot compact the table's files, and other readers cannot prune or place them.",
-        "Set `partition_id` to the layout that the file has, or to NULL and remove its partition values.",
+        "The engine cannot compact the table's files, and other readers cannot prune them or assign them to"
+        " partitions.",
+        "Set `partition_id` to the layout of the file, or set it to NULL and remove the file's partition values.",
         sql="""
-            SELECT f.table_id, p.full_path, 'layout ' || f.partition_id || coalesce(' is of table ' || s.table_id,
-                   ' is not there')
+            SELECT f.table_id, p.full_path, 'layout ' || f.partition_id || coalesce(' belongs to table ' || s.table_id,
+                   ' does not exist')
             FROM ducklake_data_file f JOIN data_path_of p ON p.id = f.data_file_id
             LEFT JOIN ducklake_partition_info s USING (partition_id)
             WHERE f.end_snapshot IS NULL AND f.partition_id IS NOT NULL AND s.table_id IS DISTINCT FROM f.table_id""",
@@ -148,9 +150,9 @@ CHECKS = [
     Check(
         "partition-values-do-not-fit",
         "error",
-        "Queries that name a bucket miss the file's rows; compaction mixes partitions.",
-        "Write one value for each key of the layout into ducklake_file_partition_value, keys counted from 0; or write"
-        " the rows anew (`UPDATE` them).",
+        "Queries that filter on a bucket key miss the file's rows; compaction mixes partitions.",
+        "Write one value for each key of the layout to ducklake_file_partition_value, with key indexes from 0, or"
+        " rewrite the rows (`UPDATE` them).",
         sql="""
             SELECT f.table_id, p.full_path, 'layout ' || coalesce(f.partition_id::VARCHAR, 'none') || ' has keys '
                    || coalesce(k.keys, [])::VARCHAR || ', the file has values for ' || coalesce(v.keys, [])::VARCHAR
@@ -164,10 +166,10 @@ CHECKS = [
     Check(
         "file-without-bucket",
         "error",
-        "Bucket keys were set when the file was there already: where a query, UPDATE or DELETE names a value of that"
-        " column, the engine leaves the file out, and its rows are not found.",
-        "Write the rows anew (mode `overwrite`, or `UPDATE` all of them), or take the bucket key away"
-        " (`SET PARTITIONED BY`).",
+        "The file is older than the table's bucket keys: if a query, UPDATE or DELETE names a value of such a column,"
+        " the engine skips the file and misses its rows.",
+        "Rewrite the rows (mode `overwrite`, or `UPDATE` all of them), or remove the bucket key (`SET PARTITIONED"
+        " BY`).",
         sql="""
             SELECT f.table_id, p.full_path, 'no ' || k.transform || ' of ' || shown(c.column_name)
             FROM ducklake_data_file f JOIN data_path_of p ON p.id = f.data_file_id
@@ -185,8 +187,8 @@ CHECKS = [
         "scattered-partition",
         "warning",
         "`merge_adjacent_files` and CHECKPOINT fail with an INTERNAL error (`Files have different hive partition"
-        " path`), which makes the connection useless.",
-        "Write the rows of the odd files anew (`UPDATE` them), or compact with this package, which takes them all.",
+        " path`), after which the connection is unusable.",
+        "Rewrite the rows of these files (`UPDATE` them), or compact with ducklake-orch, which merges all of them.",
         sql="""
             SELECT table_id, full_path, 'data file ' || first_id || ' of the same partition is in '
                    || coalesce(nullif(folder, ''), 'the folder of the table')

@@ -47,17 +47,17 @@ def read_footers(copy: LocalCopy, which: str = "true") -> None:
     con = copy.con
     readable = f"FROM known_path p JOIN known_file k USING (what, id) WHERE {which} AND full_path IS NOT NULL AND"
     paths = con.execute(f"SELECT DISTINCT full_path {readable} k.encryption_key IS NULL AND k.format = 'parquet'")
-    for_each(con, copy.config, [str(row[0]) for row in paths.fetchall()], lambda some: con.execute(_load(some)))
+    for_each(con, copy.config, [str(row[0]) for row in paths.fetchall()], lambda batch: con.execute(_load(batch)))
     for path, key in con.execute(
         f"SELECT full_path, any_value(k.encryption_key) {readable} k.encryption_key IS NOT NULL GROUP BY 1"
     ).fetchall():
-        for_each(con, copy.config, [str(path)], lambda some, key=key: _count_encrypted(con, some[0], str(key)))  # type: ignore[misc]
+        for_each(con, copy.config, [str(path)], lambda batch, key=key: _count_encrypted(con, batch[0], str(key)))  # type: ignore[misc]
     con.execute(
         "INSERT INTO surely_numbered SELECT p.data_file_id FROM known_path p JOIN footer ON footer.path = p.full_path"
         f" WHERE p.what = 'data file' AND NOT has_field(footer.columns, {ROW_ID_FIELD})"
     )
-    _judge_nesting(con)
-    _judge_types(con)
+    _record_nesting(con)
+    _record_narrowed(con)
 
 
 def for_each(
@@ -66,7 +66,7 @@ def for_each(
     """Apply `work` to files in batches; files for which it fails are recorded in `unreadable`.
 
     Raises:
-        DuckLakeOrchError: When the storage itself fails, so that nothing can be said about a file.
+        DuckLakeOrchError: When the storage itself fails, so that the state of a file is unknown.
     """
     for start in range(0, len(paths), FILES_AT_ONCE):
         _halving(con, config, paths[start : start + FILES_AT_ONCE], work)
@@ -105,7 +105,7 @@ def _count_encrypted(con: duckdb.DuckDBPyConnection, path: str, key: str) -> Non
             (SELECT max(size) FROM read_blob({name})), NULL, NULL""")
 
 
-def _judge_nesting(con: duckdb.DuckDBPyConnection) -> None:
+def _record_nesting(con: duckdb.DuckDBPyConnection) -> None:
     """Record the files whose nested columns lack field ids."""
     variants = {int(row[0]) for row in con.execute(_VARIANTS).fetchall()}
     shapes = con.execute("SELECT columns, list(path) FROM footer WHERE columns IS NOT NULL GROUP BY columns").fetchall()
@@ -123,7 +123,7 @@ def _without_id(column: FileColumn, variants: Set[int]) -> list[str]:
     return missing + [f"{column.name}.{name}" for child in column.children for name in _without_id(child, variants)]
 
 
-def _judge_types(con: duckdb.DuckDBPyConnection) -> None:
+def _record_narrowed(con: duckdb.DuckDBPyConnection) -> None:
     """Record the live files whose columns are wider than those of the table."""
     sql = "SELECT table_id, column_id, column_name, column_type FROM ducklake_column WHERE end_snapshot IS NULL"
     known = {(int(row[0]), int(row[1])): ColumnDef(row[1], row[2], row[3], True) for row in con.execute(sql).fetchall()}

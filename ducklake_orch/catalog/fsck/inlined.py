@@ -15,22 +15,22 @@ DELETES = "ducklake_inlined_delete_"
 _ORDERED = ("boolean", "date", "time", "uuid", "varchar", "json", "timestamp", "float", "int", "uint", "decimal")
 
 
-def copy_inlined(con: duckdb.DuckDBPyConnection, config: LakeConfig, there: Mapping[str, Mapping[str, str]]) -> None:
+def copy_inlined(con: duckdb.DuckDBPyConnection, config: LakeConfig, tables: Mapping[str, Mapping[str, str]]) -> None:
     """Copy inlined rows without their values, the bounds of their values, and inlined deletes.
 
     Args:
         con: The connection that holds the copy of the other metadata tables.
         config: The lake.
-        there: The column types of all metadata tables, by table and column.
+        tables: The column types of all metadata tables, by table and column.
     """
-    for name in sorted(there):
+    for name in sorted(tables):
         data, delete = name.removeprefix(_DATA).removesuffix("_own"), name.removeprefix(DELETES)
         source, table = metadata(config, name), literal(name)
         if data != name and (parts := data.split("_"))[0].isdigit() and parts[-1].isdigit() and len(parts) == 2:
             con.execute(f"INSERT INTO inlined_table VALUES ({table}, {parts[0]})")
             life = "row_id, begin_snapshot, end_snapshot"
             con.execute(f"INSERT INTO inlined_row SELECT {parts[0]}, {table}, {life} FROM {source}")
-            _copy_bounds(con, source, int(parts[0]), int(parts[1]), there[name])
+            _copy_bounds(con, source, int(parts[0]), int(parts[1]), tables[name])
         elif delete != name and delete.isdigit():
             con.execute(f"INSERT INTO inlined_table VALUES ({table}, {delete})")
             con.execute(f"INSERT INTO inlined_delete SELECT {delete}, file_id, row_id, begin_snapshot FROM {source}")
@@ -65,9 +65,9 @@ def _facts(column_id: int, name: str, kind: str, stored: str) -> str:
     text = f"decode({identifier(name)})" if stored == "BLOB" else identifier(name)
     value = f"TRY_CAST({text} AS {typed})"
     number = kind.startswith("float")
-    only = f" FILTER (NOT isnan({value}))" if number else ""
+    not_nan = f" FILTER (NOT isnan({value}))" if number else ""
     nan = f"coalesce(bool_or(isnan({value})), false)" if number else "NULL::BOOLEAN"
     return (
-        f"{{id: {column_id}, least: (min({value}){only})::VARCHAR, most: (max({value}){only})::VARCHAR,"
+        f"{{id: {column_id}, least: (min({value}){not_nan})::VARCHAR, most: (max({value}){not_nan})::VARCHAR,"
         f" vals: count({identifier(name)}), nulls: count(*) - count({identifier(name)}), nan: {nan}}}"
     )

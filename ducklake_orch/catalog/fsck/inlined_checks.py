@@ -6,8 +6,8 @@ CHECKS = [
     Check(
         "inlined-table-missing",
         "error",
-        "The table cannot be read: the engine looks for its inlined rows.",
-        "Restore the table in the metadata database from a backup. When there is none, its rows are lost: remove the"
+        "The table cannot be read: the engine does not find the table of its inlined rows.",
+        "Restore the table in the metadata database from a backup. Without a backup, its rows are lost: remove the"
         " row from ducklake_inlined_data_tables.",
         sql="""
             SELECT table_id, NULL, 'there is no ' || table_name FROM ducklake_inlined_data_tables
@@ -16,9 +16,9 @@ CHECKS = [
     Check(
         "inlined-table-not-registered",
         "error",
-        "Nobody sees the rows in it.",
-        "Add it to ducklake_inlined_data_tables (table id, name, schema version), or drop it when the rows are known to"
-        " be elsewhere.",
+        "Readers do not see the rows in the table.",
+        "Add the table to ducklake_inlined_data_tables (table id, name, schema version), or drop it if its rows are"
+        " known to exist elsewhere.",
         sql="""
             SELECT i.table_id, NULL, i.table_name || ' holds ' || count(*) || ' rows'
             FROM inlined_row i ANTI JOIN ducklake_inlined_data_tables r USING (table_name)
@@ -28,10 +28,10 @@ CHECKS = [
     Check(
         "inlined-table-left-behind",
         "info",
-        "None. It takes up room in the metadata database.",
-        "Drop it there.",
+        "None. The table takes up space in the metadata database.",
+        "Drop the table in the metadata database.",
         sql="""
-            SELECT NULL, NULL, table_name || ' is of table ' || table_id || ', which is not there'
+            SELECT NULL, NULL, table_name || ' belongs to table ' || table_id || ', which does not exist'
             FROM inlined_table ANTI JOIN known_table USING (table_id)
             UNION ALL
             SELECT i.table_id, NULL, i.table_name || ' is empty and not registered'
@@ -43,7 +43,7 @@ CHECKS = [
         "inlined-row-lives-twice",
         "error",
         "The row is read twice.",
-        "End the older of the two where the newer begins.",
+        "End the older row at the snapshot in which the newer one begins.",
         sql="""
             SELECT table_id, NULL, 'row ' || row_id || ' in ' || string_agg(table_name, ', ' ORDER BY table_name)
             FROM inlined_row SEMI JOIN ducklake_inlined_data_tables r USING (table_name)
@@ -53,21 +53,22 @@ CHECKS = [
         "inlined-table-of-former-columns",
         "warning",
         "A small INSERT by a program that inlines rows fails, or loses the values of new columns.",
-        "`repair=True` adds a table for the columns of today, if the catalog can store such columns; otherwise set"
-        " `data_inlining_row_limit` to 0 for the table. Alter tables with the limit of the programs that insert into"
-        " them.",
+        "`repair=True` adds a table for the current columns if the catalog can store them; otherwise set"
+        " `data_inlining_row_limit` to 0 for the table. Alter tables with the same limit as the programs that insert"
+        " into them.",
         repairable=True,
-        sql="SELECT table_id, NULL, table_name || ' is the newest, and older than the columns' FROM former_place",
+        sql="SELECT table_id, NULL, table_name || ' is the newest and has former columns' FROM outdated_inlined_table",
     ),
     Check(
         "inlined-row-of-former-columns",
         "error",
-        "The row is where rows of former columns are kept: its values of new columns are lost.",
-        "Write the row again. Alter tables with the `data_inlining_row_limit` of the programs that insert into them.",
+        "The row is stored in a table with former columns: its values of new columns are lost.",
+        "Write the row again. Alter tables with the same `data_inlining_row_limit` as the programs that insert into"
+        " them.",
         sql="""
             SELECT i.table_id, NULL,
                    count(*) || ' rows in ' || table_name || ', from snapshot ' || min(i.begin_snapshot)
-            FROM inlined_row i JOIN inlined_place USING (table_name)
+            FROM inlined_row i JOIN inlined_table_columns USING (table_name)
             WHERE i.end_snapshot IS NULL AND columns_at(i.table_id, i.begin_snapshot) <> columns_at(i.table_id, since)
             GROUP BY i.table_id, table_name""",
     ),

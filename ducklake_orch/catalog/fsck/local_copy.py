@@ -57,7 +57,7 @@ TABLES = {
     "schema_versions": "begin_snapshot BIGINT, schema_version BIGINT, table_id BIGINT",
 }
 # All inlined tables as one: the catalog's own columns of each row, without values, and the deletes of rows in files.
-_OWN = {
+_WORK_TABLES = {
     "missing_table": "table_name VARCHAR",
     "inlined_table": "table_name VARCHAR, table_id BIGINT",
     "inlined_row": f"table_id BIGINT, table_name VARCHAR, row_id BIGINT, {_LIFE}",
@@ -115,17 +115,17 @@ def copy_metadata(con: duckdb.DuckDBPyConnection, config: LakeConfig) -> LocalCo
     Raises:
         LakeNotFoundError: When the metadata database contains no lake.
     """
-    there = _columns(con, config)
-    if "ducklake_metadata" not in there:
+    tables = _columns(con, config)
+    if "ducklake_metadata" not in tables:
         raise LakeNotFoundError(
             f"The catalog `{config.catalog.to_url()}` holds no lake.",
             remedy="Check the path or database, and `metadata_schema`.",
         )
-    for name, columns in (_OWN | {f"ducklake_{one}": spec for one, spec in TABLES.items()}).items():
+    for name, columns in (_WORK_TABLES | {f"ducklake_{table}": columns for table, columns in TABLES.items()}).items():
         con.execute(f"CREATE TEMP TABLE {name} ({columns})")
-    for one, columns in TABLES.items():
-        _copy_table(con, config, f"ducklake_{one}", columns, there.get(f"ducklake_{one}"))
-    copy_inlined(con, config, there)
+    for table, columns in TABLES.items():
+        _copy_table(con, config, f"ducklake_{table}", columns, tables.get(f"ducklake_{table}"))
+    copy_inlined(con, config, tables)
     path = _data_path(con, config)
     for statement in [*MACROS, *VIEWS, *change_checks.VIEWS]:
         con.execute(statement.replace("{data_path}", literal(path)))
@@ -144,50 +144,50 @@ def _columns(con: duckdb.DuckDBPyConnection, config: LakeConfig) -> dict[str, di
     alias = literal(config.metadata_alias)
     if not con.execute(f"SELECT 1 FROM duckdb_databases() WHERE database_name = {alias}").fetchall():
         return _described(con, config)
-    with closing(con.cursor()) as own:
+    with closing(con.cursor()) as cursor:
         # A server shows the tables of its other databases as well.
-        own.execute(f"USE {identifier(config.metadata_alias)}")
-        schema = config.metadata_schema or own.execute("SELECT current_schema()").fetchall()[0][0]
+        cursor.execute(f"USE {identifier(config.metadata_alias)}")
+        schema = config.metadata_schema or cursor.execute("SELECT current_schema()").fetchall()[0][0]
     rows = con.execute(
         "SELECT table_name, column_name, data_type FROM duckdb_columns()"
         f" WHERE database_name = {alias} AND schema_name = {literal(schema)} AND starts_with(table_name, 'ducklake_')"
     ).fetchall()
-    found: dict[str, dict[str, str]] = {}
+    types: dict[str, dict[str, str]] = {}
     for table, column, kind in rows:
-        found.setdefault(str(table), {})[str(column)] = str(kind)
-    return found
+        types.setdefault(str(table), {})[str(column)] = str(kind)
+    return types
 
 
 def _described(con: duckdb.DuckDBPyConnection, config: LakeConfig) -> dict[str, dict[str, str]]:
     """Describe each table by its name: a database that the extension has attached is listed nowhere."""
-    found: dict[str, dict[str, str]] = {}
+    types: dict[str, dict[str, str]] = {}
     # Outside the transaction: if the table does not exist, the engine searches the lake for similar names.
-    with closing(con.cursor()) as own:
+    with closing(con.cursor()) as cursor:
         for name in [f"ducklake_{table}" for table in TABLES]:
-            _describe(own, config, name, found)
+            _describe(cursor, config, name, types)
         for table in ("ducklake_inlined_data_tables", "ducklake_table"):
-            if table in found:
+            if table in types:
                 wanted = "table_name" if "inlined" in table else f"'{DELETES}' || table_id"
-                rows = own.execute(f"SELECT DISTINCT {wanted} FROM {metadata(config, table)}").fetchall()
+                rows = cursor.execute(f"SELECT DISTINCT {wanted} FROM {metadata(config, table)}").fetchall()
                 for row in rows:
-                    _describe(own, config, str(text(row[0])), found)
-    return found
+                    _describe(cursor, config, str(text(row[0])), types)
+    return types
 
 
-def _describe(con: duckdb.DuckDBPyConnection, config: LakeConfig, name: str, found: dict[str, dict[str, str]]) -> None:
+def _describe(con: duckdb.DuckDBPyConnection, config: LakeConfig, name: str, types: dict[str, dict[str, str]]) -> None:
     with suppress(duckdb.CatalogException):  # the table does not exist
         rows = con.execute(f"DESCRIBE {metadata(config, name)}").fetchall()
-        found[name] = {str(row[0]): str(row[1]) for row in rows}
+        types[name] = {str(row[0]): str(row[1]) for row in rows}
 
 
 def _copy_table(
-    con: duckdb.DuckDBPyConnection, config: LakeConfig, name: str, columns: str, there: Mapping[str, str] | None
+    con: duckdb.DuckDBPyConnection, config: LakeConfig, name: str, columns: str, types: Mapping[str, str] | None
 ) -> None:
-    if there is None:
+    if types is None:
         con.execute(f"INSERT INTO missing_table VALUES ({literal(name)})")
         return
     pairs = [column.split() for column in columns.split(",")]
-    values = ", ".join(_read(column, kind, there.get(column)) for column, kind in pairs)
+    values = ", ".join(_read(column, kind, types.get(column)) for column, kind in pairs)
     con.execute(f"INSERT INTO {name} SELECT {values} FROM {metadata(config, name)}")
 
 

@@ -6,7 +6,7 @@ CHECKS = [
     Check(
         "table-lives-twice",
         "error",
-        "The lake cannot be opened, or the table is looked at through either of the two rows.",
+        "The lake cannot be opened, or readers use either of the two rows.",
         "Decide which row of ducklake_table is right and end the other one at the snapshot that replaced it.",
         sql="""
             SELECT table_id, NULL, count(*) || ' live rows in ducklake_table: ' || string_agg(table_name, ', ')
@@ -24,8 +24,8 @@ CHECKS = [
     Check(
         "layout-lives-twice",
         "error",
-        "Writers lay files out in one way, or in the other.",
-        "Set the layout anew: `ALTER TABLE … SET PARTITIONED BY` (or `SORTED BY`) ends all that went before.",
+        "Writers use either of the two layouts.",
+        "Set the layout again: `ALTER TABLE … SET PARTITIONED BY` (or `SORTED BY`) ends all earlier ones.",
         sql="""
             SELECT table_id, NULL, count(*) || ' live ' || what || ' specs: ' || string_agg(id, ', ' ORDER BY id)
             FROM (SELECT table_id, 'partition' AS what, partition_id AS id FROM ducklake_partition_info
@@ -36,7 +36,7 @@ CHECKS = [
     Check(
         "duplicate-schema-name",
         "error",
-        "The name means one of them; the tables of the other cannot be reached.",
+        "The name refers to one of them; the tables of the other cannot be accessed.",
         "Rename one: change `schema_name` of its row in ducklake_schema.",
         sql="""
             SELECT NULL, NULL, 'schemas ' || string_agg(schema_id, ', ' ORDER BY schema_id) || ' are called '
@@ -46,7 +46,7 @@ CHECKS = [
     Check(
         "duplicate-table-name",
         "error",
-        "The name means one of them; the rows of the other cannot be reached.",
+        "The name refers to one of them; the rows of the other cannot be accessed.",
         "Rename one: change its name in the live row of ducklake_table or ducklake_view.",
         sql="""
             SELECT max(table_id), NULL, string_agg(what || ' ' || id, ', ' ORDER BY id) || ' are called '
@@ -60,7 +60,7 @@ CHECKS = [
     Check(
         "duplicate-column-name",
         "error",
-        "The table cannot be read, or the name means one of them.",
+        "The table cannot be read, or the name refers to only one of them.",
         "Change `column_name` of one of the live rows in ducklake_column.",
         sql="""
             SELECT table_id, NULL, 'columns ' || string_agg(column_id, ', ' ORDER BY column_id) || ' are called '
@@ -75,10 +75,10 @@ CHECKS = [
     Check(
         "object-without-schema",
         "error",
-        "The lake cannot be opened: what is in a schema that has gone has no place.",
-        "End the row at the snapshot that dropped the schema, or bring the schema back.",
+        "The lake cannot be opened, because the object's schema does not exist.",
+        "End the row at the snapshot that dropped the schema, or restore the schema.",
         sql="""
-            SELECT table_id, NULL, what || ' lives in schema ' || schema_id || ', which does not'
+            SELECT table_id, NULL, what || ' belongs to schema ' || schema_id || ', which is not live'
             FROM (SELECT table_id, 'table ' || table_name AS what, schema_id FROM ducklake_table
                   WHERE end_snapshot IS NULL
                   UNION ALL SELECT NULL, 'view ' || view_name, schema_id FROM ducklake_view WHERE end_snapshot IS NULL
@@ -90,7 +90,7 @@ CHECKS = [
         "table-without-columns",
         "error",
         "The table cannot be read.",
-        "Restore its rows of ducklake_column from a backup, or drop it.",
+        "Restore the rows of ducklake_column from a backup, or drop the table.",
         sql="""
             SELECT table_id, NULL, 'no live rows in ducklake_column' FROM known_table
             ANTI JOIN (FROM ducklake_column WHERE end_snapshot IS NULL) USING (table_id) WHERE ended_at IS NULL""",
@@ -99,9 +99,9 @@ CHECKS = [
         "column-without-parent",
         "error",
         "The table cannot be read, or lacks the column.",
-        "End the row at the snapshot that ended the column around it, or bring that one back.",
+        "End the row at the snapshot that ended its parent column, or restore the parent column.",
         sql="""
-            SELECT c.table_id, NULL, c.column_name || ' lives in column ' || c.parent_column || ', which does not'
+            SELECT c.table_id, NULL, c.column_name || ' belongs to column ' || c.parent_column || ', which is not live'
             FROM ducklake_column c
             ANTI JOIN (FROM ducklake_column WHERE end_snapshot IS NULL) p
                       ON p.table_id = c.table_id AND p.column_id = c.parent_column
@@ -110,11 +110,11 @@ CHECKS = [
     Check(
         "partition-key-without-column",
         "error",
-        "Nobody can write into the table.",
-        "Set the partitioning anew: `ALTER TABLE … SET PARTITIONED BY (…)` or `RESET PARTITIONED BY`.",
+        "Writes to the table fail.",
+        "Set the partitioning again: `ALTER TABLE … SET PARTITIONED BY (…)` or `RESET PARTITIONED BY`.",
         sql="""
             SELECT p.table_id, NULL, 'key ' || k.partition_key_index || ' of the layout is ' || k.transform
-                   || ' of column ' || k.column_id || ', which does not live'
+                   || ' of column ' || k.column_id || ', which is not live'
             FROM ducklake_partition_info p JOIN ducklake_partition_column k USING (partition_id)
             ANTI JOIN (FROM ducklake_column WHERE end_snapshot IS NULL) c
                       ON c.table_id = p.table_id AND c.column_id = k.column_id
@@ -123,8 +123,8 @@ CHECKS = [
     Check(
         "no-schema-version",
         "error",
-        "Compaction of the table fails: the engine cannot tell under which columns the file was written.",
-        "Add the version to ducklake_schema_versions: the snapshot that made the table, and its `schema_version`.",
+        "Compaction of the table fails: the engine cannot determine with which columns the file was written.",
+        "Add the version to ducklake_schema_versions: the snapshot that created the table, and its `schema_version`.",
         sql="""
             SELECT f.table_id, p.full_path, 'it began with snapshot ' || f.begin_snapshot
             FROM ducklake_data_file f JOIN data_path_of p ON p.id = f.data_file_id
@@ -135,8 +135,8 @@ CHECKS = [
     Check(
         "duplicate-option",
         "warning",
-        "Which of the two values holds is left to chance.",
-        "Remove one of the rows from ducklake_metadata, or set the option anew.",
+        "Which of the two values takes effect is undefined.",
+        "Remove one of the rows from ducklake_metadata, or set the option again.",
         sql="""
             SELECT CASE scope WHEN 'table' THEN scope_id END, NULL, 'option ' || key || ': '
                    || string_agg(value, ', ' ORDER BY value)
@@ -145,8 +145,8 @@ CHECKS = [
     Check(
         "odd-data-path",
         "warning",
-        "A relative path means another folder to every process. Of other odd spellings, `file://` too, the engine's own"
-        " clean-up of orphans takes live files for orphans.",
+        "Each process may resolve a relative path to a different folder. With other unusual spellings, including"
+        " `file://`, the engine's own orphan clean-up treats live files as orphans.",
         "Set `data_path` in ducklake_metadata to the absolute path of the same folder, in its plain spelling.",
         sql="""
             SELECT NULL, NULL, 'DATA_PATH is ' || given

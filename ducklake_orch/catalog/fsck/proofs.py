@@ -97,7 +97,7 @@ TABLES = [
 ]
 
 
-def judge_files(copy: LocalCopy) -> None:
+def prove_files(copy: LocalCopy) -> None:
     """Determine which of the files that were read are proven to be the right ones."""
     for table in TABLES:
         copy.con.execute(table)

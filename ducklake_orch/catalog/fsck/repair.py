@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from ducklake_orch.catalog.fsck.local_copy import LocalCopy, copy_metadata
-from ducklake_orch.catalog.fsck.mending import Mending
+from ducklake_orch.catalog.fsck.repair_context import RepairContext
 from ducklake_orch.catalog.fsck.repair_list import REPAIRS
 from ducklake_orch.catalog.fsck.repairs import Repair, Rows
 from ducklake_orch.catalog.metadata import NOW, MetadataTransaction, format_tokens
@@ -18,12 +18,12 @@ from ducklake_orch.results import CommitInfo
 _SHAPES = {"schema-version-not-bumped", "inlined-table-of-former-columns"}
 
 
-def ask_files(copy: LocalCopy) -> dict[str, Rows]:
+def query_files(copy: LocalCopy) -> dict[str, Rows]:
     """Return the results of the queries that need files or the storage, by the first code of each repair."""
-    return {repair.codes[0]: _ask(copy, repair) for repair in REPAIRS if repair.from_files}
+    return {repair.codes[0]: _query(copy, repair) for repair in REPAIRS if repair.from_files}
 
 
-def mend(config: LakeConfig, known: Mapping[str, Rows]) -> int | None:
+def run_repairs(config: LakeConfig, known: Mapping[str, Rows]) -> int | None:
     """Repair what can be repaired; return the id of the snapshot, or None if there was nothing to repair.
 
     Args:
@@ -36,35 +36,35 @@ def mend(config: LakeConfig, known: Mapping[str, Rows]) -> int | None:
             session.instance.root.execute(statement)
         write = Write("repairing the lake", CommitInfo(message="ducklake-orch fsck --repair"))
         return commit_through(
-            MetadataTransaction, session, write, lambda transaction: _mend(transaction, write, known), settle=False
+            MetadataTransaction, session, write, lambda transaction: _repair(transaction, write, known), settle=False
         )
 
 
-def _mend(transaction: MetadataTransaction, write: Write, known: Mapping[str, Rows]) -> int | None:
+def _repair(transaction: MetadataTransaction, write: Write, known: Mapping[str, Rows]) -> int | None:
     copy = copy_metadata(transaction.con, transaction.config)
     todo = {repair: rows for repair in REPAIRS if (rows := _rows(copy, repair, known))}
     if not todo or _cannot_commit(copy):
         return None
     snapshot = transaction.latest.snapshot_id + 1
-    files = sum(len(rows) for one, rows in todo.items() if one.folds)
+    files = sum(len(rows) for repair, rows in todo.items() if repair.folds)
     first_file = _add_snapshot(transaction, copy, snapshot, files, todo)
-    mending = Mending(transaction, copy, write.write_id, first_file)
-    for one in REPAIRS:
+    context = RepairContext(transaction, copy, write.write_id, first_file)
+    for repair in REPAIRS:
         # Query again: an earlier repair may have changed the result.
-        if rows := _rows(copy, one, known):
-            one.act(mending, rows)
-    row = {"snapshot_id": snapshot, "changes_made": format_tokens(mending.tokens), "author": write.info.author}
+        if rows := _rows(copy, repair, known):
+            repair.apply(context, rows)
+    row = {"snapshot_id": snapshot, "changes_made": format_tokens(context.tokens), "author": write.info.author}
     row |= {"commit_message": write.info.message, "commit_extra_info": write.extra}
     transaction.insert_row("ducklake_snapshot_changes", row)
     return snapshot
 
 
-def _rows(copy: LocalCopy, one: Repair, known: Mapping[str, Rows]) -> Rows:
-    return known.get(one.codes[0], ()) if one.from_files else _ask(copy, one)
+def _rows(copy: LocalCopy, repair: Repair, known: Mapping[str, Rows]) -> Rows:
+    return known.get(repair.codes[0], ()) if repair.from_files else _query(copy, repair)
 
 
-def _ask(copy: LocalCopy, one: Repair) -> Rows:
-    return copy.con.execute(one.ask.replace("{data_path}", literal(copy.data_path))).fetchall()
+def _query(copy: LocalCopy, repair: Repair) -> Rows:
+    return copy.con.execute(repair.query.replace("{data_path}", literal(copy.data_path))).fetchall()
 
 
 def _cannot_commit(copy: LocalCopy) -> bool:

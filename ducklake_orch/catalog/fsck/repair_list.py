@@ -18,7 +18,7 @@ _LIVE = "SEMI JOIN (FROM ducklake_data_file WHERE end_snapshot IS NULL) f USING 
 
 REPAIRS = [
     *(
-        Repair((code,), _SNAPSHOT[code], repairs.nothing_more)
+        Repair((code,), _SNAPSHOT[code], repairs.commit_only)
         for code in (
             "next-file-id-behind",
             "next-catalog-id-behind",
@@ -41,8 +41,8 @@ REPAIRS = [
     Repair(
         ("scheduled-but-in-use",),
         """SELECT DISTINCT d.data_file_id, d.path FROM (
-               SELECT *, canonical(CASE WHEN path_is_relative THEN {data_path} || path ELSE path END) AS one_path
-               FROM ducklake_files_scheduled_for_deletion) d SEMI JOIN known_path USING (one_path)""",
+               SELECT *, canonical(CASE WHEN path_is_relative THEN {data_path} || path ELSE path END) AS canonical_path
+               FROM ducklake_files_scheduled_for_deletion) d SEMI JOIN known_path USING (canonical_path)""",
         repairs.unschedule,
     ),
     Repair(
@@ -165,7 +165,7 @@ REPAIRS = [
                  WHERE coalesce(last, 0) < 1000000000000000000
                  GROUP BY table_id HAVING count(last) = count(*)) f USING (table_id)
            WHERE r.rows > 0""",
-        repairs.count_anew,
+        repairs.insert_counts,
     ),
     Repair(
         ("record-count-behind",),
@@ -191,9 +191,9 @@ REPAIRS = [
     ),
     Repair(
         ("inlined-table-of-former-columns",),
-        """SELECT s.schema_name, t.table_name FROM former_place f
+        """SELECT s.schema_name, t.table_name FROM outdated_inlined_table f
            JOIN (FROM ducklake_table WHERE end_snapshot IS NULL) t USING (table_id)
            JOIN (FROM ducklake_schema WHERE end_snapshot IS NULL) s USING (schema_id)""",
-        repairs.add_inlined_place,
+        repairs.add_current_inlined_table,
     ),
 ]

@@ -23,8 +23,8 @@ from ducklake_orch.catalog.fsck.check import UNPROVEN, Check
 from ducklake_orch.catalog.fsck.contents import read_contents, read_shared_deletes
 from ducklake_orch.catalog.fsck.footers import read_footers
 from ducklake_orch.catalog.fsck.local_copy import LocalCopy, copy_metadata
-from ducklake_orch.catalog.fsck.proofs import judge_files
-from ducklake_orch.catalog.fsck.repair import ask_files, mend
+from ducklake_orch.catalog.fsck.proofs import prove_files
+from ducklake_orch.catalog.fsck.repair import query_files, run_repairs
 from ducklake_orch.catalog.fsck.repairs import Rows
 from ducklake_orch.catalog.fsck.storage import list_storage
 from ducklake_orch.config.lake import LakeConfig
@@ -59,14 +59,14 @@ class Findings:
     listed: list[Finding] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
 
-    def look(self, copy: LocalCopy, checks: Sequence[Check]) -> "Findings":
+    def run(self, copy: LocalCopy, checks: Sequence[Check]) -> "Findings":
         """Run checks over the copy, all in one query."""
         rows = copy.con.execute(_examples_sql(copy, checks)).fetchall()
         for check in checks:
-            mine = [row for row in rows if row[0] == check.code]
-            if mine:
-                self.counts[check.code] = int(mine[0][5])
-            self.listed += [_finding(check, *row[1:5]) for row in mine]
+            examples = [row for row in rows if row[0] == check.code]
+            if examples:
+                self.counts[check.code] = int(examples[0][5])
+            self.listed += [_finding(check, *row[1:5]) for row in examples]
         return self
 
 
@@ -81,11 +81,11 @@ def _examples_sql(copy: LocalCopy, checks: Sequence[Check]) -> str:
         f"SELECT {literal(check.code)}, *, {_unproven_sql(check)} FROM ({check.sql}) q(table_id, file, detail)"
         for check in checks
     ]
-    all_of_them = " UNION ALL ".join(parts).replace("{data_path}", literal(copy.data_path))
+    union = " UNION ALL ".join(parts).replace("{data_path}", literal(copy.data_path))
     return f"""
         SELECT code, coalesce(t.name, 'table ' || table_id) AS name, file, detail, unproven,
                count(*) OVER (PARTITION BY code)
-        FROM ({all_of_them}) q(code, table_id, file, detail, unproven) LEFT JOIN known_table t USING (table_id)
+        FROM ({union}) q(code, table_id, file, detail, unproven) LEFT JOIN known_table t USING (table_id)
         QUALIFY row_number() OVER (PARTITION BY code ORDER BY name, file, detail) <= {EXAMPLES}
         ORDER BY name, file, detail"""
 
@@ -103,7 +103,7 @@ def inspect(copy: LocalCopy, *, deep: bool = False, storage: bool = False, repai
         storage: Whether to list the storage.
         repair: Whether to read the files that repairs take values from, even if not `deep`.
     """
-    found = Findings().look(copy, FORMAT)
+    found = Findings().run(copy, FORMAT)
     if found.counts:
         return found
     if deep:
@@ -111,16 +111,16 @@ def inspect(copy: LocalCopy, *, deep: bool = False, storage: bool = False, repai
         read_contents(copy)
     elif repair and copy.count("shared_delete"):
         read_shared_deletes(copy)
-    judge_files(copy)
+    prove_files(copy)
     if storage:
         list_storage(copy)
-    found.look(copy, CATALOG)
+    found.run(copy, CATALOG)
     if deep or storage:
-        found.look(copy, PRESENCE)
+        found.run(copy, PRESENCE)
     if deep:
-        found.look(copy, DEEP)
+        found.run(copy, DEEP)
     if storage:
-        found.look(copy, STORAGE)
+        found.run(copy, STORAGE)
     return found
 
 
@@ -147,18 +147,18 @@ def fsck(config: LakeConfig, *, deep: bool = False, storage: bool = False, repai
 def _fsck(config: LakeConfig, deep: bool, storage: bool, repair: bool) -> FsckReport:
     if repair:
         refuse_read_only(config, "repairing")
-    report, known = _report(config, deep, storage, repair, ask=repair)
+    report, known = _report(config, deep, storage, repair, to_repair=repair)
     if not repair or not any(finding.repairable for finding in report.findings):
         return report
-    snapshot = mend(config, known)
-    after, _ = _report(config, deep, storage, repair, ask=False)
+    snapshot = run_repairs(config, known)
+    after, _ = _report(config, deep, storage, repair, to_repair=False)
     left = set(after.findings)
     repaired = [finding for finding in report.findings if finding.repairable and finding not in left]
     return replace(after, repaired=repaired, repair_snapshot=snapshot)
 
 
 def _report(
-    config: LakeConfig, deep: bool, storage: bool, repair: bool, *, ask: bool
+    config: LakeConfig, deep: bool, storage: bool, repair: bool, *, to_repair: bool
 ) -> tuple[FsckReport, dict[str, Rows]]:
     started = time.monotonic()
     with open_copy(config) as copy:
@@ -175,6 +175,6 @@ def _report(
             checked["files_read"] = copy.count("footer")
         if storage:
             checked["objects_listed"] = copy.count("listed")
-        known = ask_files(copy) if ask else {}
+        known = query_files(copy) if to_repair else {}
     checked["seconds"] = round(time.monotonic() - started, 3)
     return FsckReport(found.listed, checked, found.counts), known

@@ -30,9 +30,9 @@ FORMAT_CHECKS = [
     Check(
         "unknown-format",
         "error",
-        "Neither the engine nor this package knows what the metadata tables mean; nothing else was checked.",
-        "Use a version of DuckLake and of this package that knows the format, or bring the catalog up to date with"
-        " `automatic_migration=True` after a backup.",
+        "Neither the engine nor ducklake-orch can read this catalog format; no other check ran.",
+        "Use versions of DuckLake and ducklake-orch that support the format, or back up the catalog and migrate it"
+        " with `automatic_migration=True`.",
         sql=f"""
             SELECT NULL, NULL, 'the catalog says ' || coalesce('format ' || value, 'no format')
             FROM (SELECT max(value) AS value FROM ducklake_metadata WHERE key = 'version' AND scope IS NULL)
@@ -41,15 +41,15 @@ FORMAT_CHECKS = [
     Check(
         "missing-metadata-table",
         "error",
-        "The engine fails at whatever needs the table. Perhaps the lake is only half made.",
-        "Wait if somebody is making the lake; else restore the catalog from a backup.",
+        "Every operation that needs the table fails. The lake may be only partly created.",
+        "If another process is creating the lake, wait for it; otherwise restore the catalog from a backup.",
         sql="SELECT NULL, NULL, table_name FROM missing_table",
     ),
     Check(
         "no-snapshot",
         "error",
         "The lake cannot be opened: `No snapshot found in DuckLake`.",
-        "Wait if somebody is making the lake; else restore the catalog from a backup.",
+        "If another process is creating the lake, wait for it; otherwise restore the catalog from a backup.",
         sql="SELECT NULL, NULL, 'ducklake_snapshot is empty' FROM range(1) WHERE NOT EXISTS (FROM ducklake_snapshot)",
     ),
 ]
@@ -60,7 +60,7 @@ def _behind(counter: str, numbers: str, effect: str, beyond: str = "") -> Check:
         f"{counter.replace('_', '-')}-behind",
         "error",
         effect,
-        "`repair=True` makes a snapshot with a counter that is high enough.",
+        "`repair=True` commits a snapshot with a counter that is high enough.",
         repairable=True,
         sql=f"""
             SELECT NULL, NULL, '{counter} is ' || {counter} || ', but ' || thing || ' ' || id || ' exists'
@@ -72,9 +72,9 @@ CHECKS = [
     Check(
         "snapshot-without-changes",
         "warning",
-        "Whoever commits beside it cannot see that it is in his way: conflicts with this snapshot go unnoticed.",
-        "Nothing, once all writers that were open at the time have ended. Find the program that commits without"
-        " writing ducklake_snapshot_changes.",
+        "Concurrent commits do not detect conflicts with this snapshot.",
+        "Nothing, once all writers that were open at the time have ended. Find the program that commits without a row"
+        " in ducklake_snapshot_changes.",
         sql="""
             SELECT NULL, NULL, 'snapshot ' || snapshot_id FROM ducklake_snapshot
             ANTI JOIN ducklake_snapshot_changes USING (snapshot_id)""",
@@ -82,7 +82,7 @@ CHECKS = [
     Check(
         "changes-without-snapshot",
         "info",
-        "None; but once snapshots get that far, the commit of this number will fail.",
+        "None yet; the commit that reaches this snapshot id will fail.",
         "`repair=True` removes the row.",
         repairable=True,
         sql="""
@@ -92,8 +92,8 @@ CHECKS = [
     Check(
         "unknown-change-token",
         "error",
-        "`ducklake_snapshots()` fails, and so does every commit that meets another one made at the same time.",
-        "`repair=True` removes what the engine cannot read. Find the program that wrote it.",
+        "`ducklake_snapshots()` fails, and so does every commit that is checked against a concurrent one.",
+        "`repair=True` removes the changes that the engine cannot read. Find the program that wrote them.",
         repairable=True,
         sql=f"""
             SELECT NULL, NULL, 'snapshot ' || snapshot_id || ': ' || left(changes_made, 200)
@@ -102,25 +102,26 @@ CHECKS = [
     _behind(
         "next_file_id",
         "file_number",
-        "The next file gets a number that is taken: commits fail, or name mappings are mixed up.",
+        "The next file gets an id that is already in use: commits fail, or name mappings are mixed up.",
         "- 1",
     ),
     _behind(
         "next_catalog_id",
         "catalog_number",
-        "The next table, view or layout gets a number that is taken, and is mixed up with what has it.",
+        "The next table, view or layout gets an id that is already in use and is confused with the object that has it.",
         "- 1",
     ),
     _behind(
         "schema_version",
         "(SELECT 'version' AS thing, schema_version AS id FROM ducklake_schema_versions)",
-        "The next change of a table gets a schema version that is taken: inlined rows of two schemas share a table.",
+        "The next change of a table gets a schema version that is already in use: inlined rows of two schemas share a"
+        " table.",
     ),
     Check(
         "next-file-id-not-bumped",
         "error",
-        "Connections that were open before keep the old statistics of the table: queries with a WHERE miss rows.",
-        "`repair=True` makes a snapshot with a new `next_file_id`. Find the program that adds files without raising"
+        "Connections that were already open keep the old statistics of the table: queries with a WHERE miss rows.",
+        "`repair=True` commits a snapshot with a new `next_file_id`. Find the program that adds files without raising"
         " it.",
         repairable=True,
         sql="""
@@ -134,8 +135,8 @@ CHECKS = [
     Check(
         "schema-version-not-bumped",
         "error",
-        "Connections that were open before go on with the old tables and columns.",
-        "`repair=True` makes a snapshot with a new `schema_version`. Find the program that changes tables without"
+        "Connections that were already open keep using the old tables and columns.",
+        "`repair=True` commits a snapshot with a new `schema_version`. Find the program that changes tables without"
         " raising it.",
         repairable=True,
         sql="""
@@ -149,9 +150,9 @@ CHECKS = [
     Check(
         "not-committed",
         "error",
-        "Nobody sees it yet; but the next commit gets that number, and what stands here happens with it.",
-        "Find the program that writes metadata without its snapshot. Nothing is repaired while this stands: every"
-        " repair makes a snapshot.",
+        "Readers do not see the change yet; the commit that gets this snapshot id puts it into effect.",
+        "Find the program that writes metadata without its snapshot, and correct the row. fsck repairs nothing until"
+        " then, because every repair commits a snapshot.",
         sql="""
             SELECT table_id, file, what || ' ' || CASE WHEN begin_snapshot > latest.snapshot_id
                        THEN 'begins with snapshot ' || begin_snapshot ELSE 'ends with snapshot ' || end_snapshot END
@@ -161,8 +162,8 @@ CHECKS = [
     Check(
         "ends-before-it-begins",
         "error",
-        "It is at no time there: a reader never sees it.",
-        "Find out which snapshot was meant, and correct the row in the catalog.",
+        "No snapshot contains the object, so readers never see it.",
+        "Determine which snapshot was intended, and correct the row in the catalog.",
         sql="""
             SELECT table_id, file, what || ' begins with snapshot ' || begin_snapshot || ' and ends with '
                    || end_snapshot

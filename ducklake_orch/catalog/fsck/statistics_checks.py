@@ -2,9 +2,9 @@
 
 from ducklake_orch.catalog.fsck.check import Check
 
-_MISSING = "Queries with a WHERE on the column return no rows although there are some: the engine does not even look."
+_MISSING = "Queries with a WHERE on the column return no rows although matching rows exist: the engine reads no file."
 _WIDEN = (
-    "`repair=True` widens the table's statistics to what its files say. Find the program that adds files without"
+    "`repair=True` widens the table's statistics to those of its files. Find the program that adds files without"
     " widening them."
 )
 
@@ -21,8 +21,8 @@ CHECKS = [
     Check(
         "table-statistics-missing",
         "error",
-        "The next insert counts row ids from 0 again, so that rows share them.",
-        "`repair=True` counts them anew from the files.",
+        "The next insert assigns row ids from 0 again, so several rows have the same row id.",
+        "`repair=True` computes them from the files.",
         repairable=True,
         sql="""
             SELECT table_id, NULL, rows || ' rows' FROM live_rows ANTI JOIN ducklake_table_stats USING (table_id)
@@ -31,7 +31,7 @@ CHECKS = [
     Check(
         "table-statistics-twice",
         "error",
-        "Which of the two the engine believes is left to chance.",
+        "Which of the two rows the engine uses is undefined.",
         "Remove one of the rows: keep the larger counts and the wider bounds.",
         sql="""
             SELECT table_id, NULL, 'ducklake_table_stats: ' || count(*) || ' rows' FROM ducklake_table_stats
@@ -43,9 +43,9 @@ CHECKS = [
     Check(
         "negative-count",
         "error",
-        "The engine takes the number for a very large one or fails; row ids below 0 are not unique.",
-        "Write the right number: `next_row_id` above every row id of the table, the others as the files have them."
-        " `fsck(deep=True)` tells those of files.",
+        "The engine treats the number as a very large one or fails; row ids below 0 are not unique.",
+        "Write the correct number: `next_row_id` above every row id of the table, the others as in the files."
+        " `fsck(deep=True)` reports the numbers of the files.",
         sql=" UNION ALL ".join(
             f"""
             SELECT table_id, {file}, '{name}: {column} is ' || {column} FROM {name} {join} WHERE {column} < 0"""
@@ -76,7 +76,7 @@ CHECKS = [
     Check(
         "record-count-behind",
         "error",
-        "The engine's estimates are too low; and when the number happens to equal that of the rows left, MIN and MAX"
+        "The engine's estimates are too low. If the number happens to equal the number of remaining rows, MIN and MAX"
         " are answered from bounds that deleted rows have widened.",
         "`repair=True` raises it.",
         repairable=True,
@@ -87,7 +87,8 @@ CHECKS = [
     Check(
         "next-row-id-behind",
         "error",
-        "The next rows get row ids that are taken: UPDATE, DELETE of inlined rows and change feeds hit the wrong rows.",
+        "The next rows get row ids that are already in use: UPDATE, DELETE of inlined rows and change feeds affect"
+        " the wrong rows.",
         "`repair=True` raises it.",
         repairable=True,
         sql="""
@@ -101,8 +102,8 @@ CHECKS = [
         _WIDEN,
         repairable=True,
         sql=_contradicted(
-            "'the table says ' || coalesce(t.min_value, '?') || ' to ' || coalesce(t.max_value, '?')"
-            " || CASE WHEN s.file IS NULL THEN ', inlined rows have ' ELSE ', the file says ' END"
+            "'the table has bounds ' || coalesce(t.min_value, '?') || ' to ' || coalesce(t.max_value, '?')"
+            " || CASE WHEN s.file IS NULL THEN ', inlined rows have ' ELSE ', the file has ' END"
             " || coalesce(s.min_value, '?') || ' to ' || coalesce(s.max_value, '?')",
             "is_less(t.column_type, s.min_value, t.min_value) OR is_less(t.column_type, t.max_value, s.max_value)",
         ),
@@ -110,12 +111,12 @@ CHECKS = [
     Check(
         "table-bounds-unproven",
         "warning",
-        "The bounds may be too narrow, and then queries with a WHERE on the column return no rows.",
-        "`repair=True` removes the bounds. `fsck(deep=True)` tells whether they exclude anything.",
+        "The bounds may be too narrow; queries with a WHERE on the column then return no rows.",
+        "`repair=True` removes the bounds. `fsck(deep=True)` reports whether they exclude a value.",
         repairable=True,
         sql=_contradicted(
-            "'the table says ' || coalesce(t.min_value, '?') || ' to ' || coalesce(t.max_value, '?')"
-            " || ', nothing is known of the file'",
+            "'the table has bounds ' || coalesce(t.min_value, '?') || ' to ' || coalesce(t.max_value, '?')"
+            " || ', the file has none'",
             "s.value_count > 0 AND (s.min_value IS NULL AND t.min_value IS NOT NULL"
             " OR s.max_value IS NULL AND t.max_value IS NOT NULL)",
         ),
@@ -123,10 +124,10 @@ CHECKS = [
     Check(
         "table-bounds-forgotten",
         "warning",
-        "None yet. But the engine takes it for a column without values: after its next INSERT the bounds of those rows"
-        " are the bounds of all, and queries with a WHERE on the column return no rows.",
-        "`repair=True` writes bounds that cover everything, or removes the row where they are not known, which is safe."
-        " The engine leaves this behind when it rewrites files or changes a type.",
+        "None yet. The engine treats the column as one without values: its next INSERT sets the bounds to those of"
+        " the new rows, and queries with a WHERE on the column then return no other rows.",
+        "`repair=True` writes bounds that cover all values, or removes the row if they are unknown, which is safe."
+        " The engine creates this state when it rewrites files or changes a type.",
         repairable=True,
         sql=_contradicted(
             "'the table has no bounds, '"
@@ -138,11 +139,11 @@ CHECKS = [
     Check(
         "table-hides-nulls",
         "error",
-        "`IS NULL` on the column returns no rows although there are some: the engine does not even look.",
+        "`IS NULL` on the column returns no rows although matching rows exist: the engine reads no file.",
         _WIDEN,
         repairable=True,
         sql=_contradicted(
-            "'the table says it has no NULL, there are ' || s.null_count",
+            "'contains_null is false, there are ' || s.null_count || ' NULLs'",
             "NOT t.contains_null AND s.null_count > 0",
             "stated",
         ),
@@ -150,19 +151,18 @@ CHECKS = [
     Check(
         "table-hides-nan",
         "error",
-        "Comparisons with NaN, which is above all numbers, miss rows: the engine does not even look.",
+        "Comparisons with NaN, which is greater than all numbers, miss rows: the engine reads no file.",
         _WIDEN,
         repairable=True,
-        sql=_contradicted(
-            "'the table says it has no NaN, there is one'", "NOT t.contains_nan AND s.contains_nan", "stated"
-        ),
+        sql=_contradicted("'contains_nan is false, there is one'", "NOT t.contains_nan AND s.contains_nan", "stated"),
     ),
     Check(
         "bounds-beyond-type",
         "error",
-        "The column's type was narrowed behind the catalog's back: reads of values beyond it fail, or change them.",
-        "Set `column_type` in the live row of ducklake_column back to what it was: columns are widened, never narrowed."
-        " `fsck(deep=True)` tells the type that each file has.",
+        "The column's type was narrowed directly in the catalog: reads of values beyond its range fail or return"
+        " other values.",
+        "Restore the former `column_type` in the live row of ducklake_column: types can only be widened."
+        " `fsck(deep=True)` reports the type in each file.",
         sql="""
             SELECT l.table_id, s.file, 'column ' || l.column_name || ' is ' || l.column_type || ', values go from '
                    || coalesce(s.min_value, '?') || ' to ' || coalesce(s.max_value, '?')
@@ -173,7 +173,7 @@ CHECKS = [
         "file-bounds-inverted",
         "error",
         _MISSING,
-        "Remove the row from ducklake_file_column_stats: without it the file is always read.",
+        "Remove the row from ducklake_file_column_stats: a file without statistics is always read.",
         sql="""
             SELECT l.table_id, p.full_path, 'column ' || l.column_name || ': from ' || s.min_value || ' to '
                    || s.max_value
@@ -183,7 +183,7 @@ CHECKS = [
     Check(
         "file-statistics-twice",
         "error",
-        "ORDER BY … LIMIT on the column reads the file twice: rows come twice.",
+        "ORDER BY … LIMIT on the column reads the file twice: rows appear twice.",
         "Remove one of the rows from ducklake_file_column_stats.",
         sql="""
             SELECT s.table_id, p.full_path, 'column ' || s.column_id || ': ' || count(*) || ' rows'
@@ -193,7 +193,7 @@ CHECKS = [
     Check(
         "statistics-without-file",
         "info",
-        "None. They take up room.",
+        "None. The statistics take up space.",
         "`repair=True` removes them.",
         repairable=True,
         sql=" UNION ALL ".join(
@@ -208,8 +208,8 @@ CHECKS = [
     Check(
         "file-without-statistics",
         "info",
-        "The file is read by every query: nothing is known that would exclude it.",
-        "Nothing. Compaction writes a file that has them.",
+        "Every query reads the file, because no statistics exclude it.",
+        "Nothing. Compaction writes a file with statistics.",
         sql="""
             SELECT f.table_id, p.full_path, 'data file ' || f.data_file_id
             FROM ducklake_data_file f ANTI JOIN ducklake_file_column_stats s USING (data_file_id)

@@ -25,27 +25,27 @@ def list_storage(copy: LocalCopy) -> None:
     )
     # A file under another spelling is not missing: `canonical` matches names on object stores, the disk its own.
     copy.con.execute(
-        "INSERT INTO alias SELECT DISTINCT k.full_path, l.path FROM known_path k"
-        " JOIN (SELECT path, canonical(path) AS one_path FROM listed) l USING (one_path) WHERE l.path <> k.full_path"
+        "INSERT INTO alias SELECT DISTINCT k.full_path, l.path FROM known_path k JOIN listed l"
+        " ON canonical(l.path) = k.canonical_path WHERE l.path <> k.full_path"
     )
     rows = copy.con.execute("""
         SELECT DISTINCT full_path FROM known_path ANTI JOIN listed l ON l.path = full_path
         ANTI JOIN alias USING (full_path) ANTI JOIN unreadable u ON u.path = full_path
         WHERE full_path IS NOT NULL""").fetchall()
     unlisted = [str(row[0]) for row in rows]
-    _look_on_disk(copy, [path for path in unlisted if "://" not in path])
+    _check_disk(copy, [path for path in unlisted if "://" not in path])
     inside = [path for path in unlisted if "://" in path and path.startswith(copy.data_path)]
-    _note_absent(copy, inside)
+    _record_absent(copy, inside)
     outside = [path for path in unlisted if "://" in path and not path.startswith(copy.data_path)]
-    for_each(copy.con, copy.config, outside, lambda some: copy.con.execute(_sizes(some)).fetchall())
+    for_each(copy.con, copy.config, outside, lambda batch: copy.con.execute(_sizes(batch)).fetchall())
 
 
 def _sizes(paths: Sequence[str]) -> str:
     return f"SELECT size FROM read_blob([{', '.join(literal(exactly(path)) for path in paths)}])"
 
 
-def _look_on_disk(copy: LocalCopy, paths: list[str]) -> None:
-    _note_absent(copy, [path for path in paths if not os.path.exists(path)])
+def _check_disk(copy: LocalCopy, paths: list[str]) -> None:
+    _record_absent(copy, [path for path in paths if not os.path.exists(path)])
     root = os.path.realpath(copy.data_path)
     for path in filter(os.path.exists, paths):
         real = os.path.realpath(path)
@@ -54,6 +54,6 @@ def _look_on_disk(copy: LocalCopy, paths: list[str]) -> None:
             copy.con.execute(f"INSERT INTO alias SELECT {literal(path)}, path FROM listed WHERE path = {listed}")
 
 
-def _note_absent(copy: LocalCopy, paths: list[str]) -> None:
+def _record_absent(copy: LocalCopy, paths: list[str]) -> None:
     for path in paths:
         copy.con.execute(f"INSERT INTO unreadable VALUES ({literal(path)}, true, 'it is not in the storage')")

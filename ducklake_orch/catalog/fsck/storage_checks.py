@@ -8,10 +8,10 @@ CHECKS = [
     Check(
         "stray-file",
         "info",
-        "None for this lake, which does not list it: a failed write left it, a running one has not committed it yet, or"
-        " it belongs to another lake or program.",
-        "Clean-up of orphans deletes files that writers of this lake made, once they are old enough. Find out whose the"
-        " others are: they may be live files of another lake.",
+        "None for this lake, whose catalog does not list the file: a failed write left it, a running write has not"
+        " committed it yet, or it belongs to another lake or program.",
+        "Orphan clean-up deletes files that writers of this lake wrote, once they are old enough. Find the owner of"
+        " the other files: they may be live files of another lake.",
         sql=r"""
             SELECT t.table_id, s.path, CASE
                 WHEN w.write_id = '' AND regexp_matches(parse_filename(s.path), '^ducklake-[0-9a-f]{8}-')
@@ -19,11 +19,12 @@ CHECKS = [
                 WHEN w.write_id = '' THEN 'written by another program'
                 WHEN w.mark NOT IN ('', lake_mark())
                     THEN 'of write ' || w.write_id || ' of the lake with the mark ' || w.mark
-                WHEN c.snapshot_id IS NULL THEN 'of write ' || w.write_id || ', of which there is no snapshot'
-                ELSE 'of write ' || w.write_id || ', which became snapshot ' || c.snapshot_id || ' without it' END
-            FROM (SELECT path, canonical(path) AS one_path FROM listed
+                WHEN c.snapshot_id IS NULL THEN 'of write ' || w.write_id || ', which has no snapshot'
+                ELSE 'of write ' || w.write_id || ', which committed snapshot ' || c.snapshot_id
+                    || ' without this file' END
+            FROM (SELECT path, canonical(path) AS canonical_path FROM listed
                   WHERE regexp_matches(path, '\.(parquet|puffin)$|ducklake-[0-9a-f]{32}(-[0-9a-f]{12})?\.driver$')) s
-            ANTI JOIN expected_path USING (one_path)
+            ANTI JOIN expected_path USING (canonical_path)
             ANTI JOIN alias a ON a.listed_path = s.path
             LEFT JOIN known_table t ON starts_with(s.path, t.folder) AND t.ended_at IS NULL,
             LATERAL (SELECT regexp_extract(s.path, $name, 1) AS write_id, regexp_extract(s.path, $name, 2) AS mark) w

@@ -19,20 +19,20 @@ MACROS = [
         WHERE table_id = wanted AND begin_snapshot <= moment
               AND (end_snapshot IS NULL OR end_snapshot > moment))""",
     # Whether one bound is less than another, as values of the column's type; NULL if they cannot be compared.
-    r"""CREATE TEMP MACRO is_less(kind, one, other) AS CASE
-        WHEN regexp_full_match(kind, 'u?int\d+') THEN TRY_CAST(one AS HUGEINT) < TRY_CAST(other AS HUGEINT)
-        WHEN kind IN ('float32', 'float64') THEN TRY_CAST(one AS DOUBLE) < TRY_CAST(other AS DOUBLE)
-        WHEN kind IN ('varchar', 'json') THEN one < other
-        WHEN kind = 'boolean' THEN TRY_CAST(one AS BOOLEAN) < TRY_CAST(other AS BOOLEAN)
-        WHEN kind = 'date' THEN TRY_CAST(one AS DATE) < TRY_CAST(other AS DATE)
-        WHEN kind = 'time' THEN TRY_CAST(one AS TIME) < TRY_CAST(other AS TIME)
-        WHEN kind = 'timestamptz' THEN TRY_CAST(one AS TIMESTAMPTZ) < TRY_CAST(other AS TIMESTAMPTZ)
-        WHEN kind = 'timestamp_ns' THEN TRY_CAST(one AS TIMESTAMP_NS) < TRY_CAST(other AS TIMESTAMP_NS)
-        WHEN starts_with(kind, 'timestamp') THEN TRY_CAST(one AS TIMESTAMP) < TRY_CAST(other AS TIMESTAMP)
-        WHEN kind = 'uuid' THEN TRY_CAST(one AS UUID) < TRY_CAST(other AS UUID)
+    r"""CREATE TEMP MACRO is_less(kind, value, other) AS CASE
+        WHEN regexp_full_match(kind, 'u?int\d+') THEN TRY_CAST(value AS HUGEINT) < TRY_CAST(other AS HUGEINT)
+        WHEN kind IN ('float32', 'float64') THEN TRY_CAST(value AS DOUBLE) < TRY_CAST(other AS DOUBLE)
+        WHEN kind IN ('varchar', 'json') THEN value < other
+        WHEN kind = 'boolean' THEN TRY_CAST(value AS BOOLEAN) < TRY_CAST(other AS BOOLEAN)
+        WHEN kind = 'date' THEN TRY_CAST(value AS DATE) < TRY_CAST(other AS DATE)
+        WHEN kind = 'time' THEN TRY_CAST(value AS TIME) < TRY_CAST(other AS TIME)
+        WHEN kind = 'timestamptz' THEN TRY_CAST(value AS TIMESTAMPTZ) < TRY_CAST(other AS TIMESTAMPTZ)
+        WHEN kind = 'timestamp_ns' THEN TRY_CAST(value AS TIMESTAMP_NS) < TRY_CAST(other AS TIMESTAMP_NS)
+        WHEN starts_with(kind, 'timestamp') THEN TRY_CAST(value AS TIMESTAMP) < TRY_CAST(other AS TIMESTAMP)
+        WHEN kind = 'uuid' THEN TRY_CAST(value AS UUID) < TRY_CAST(other AS UUID)
         WHEN NOT starts_with(kind, 'decimal') THEN NULL
-        WHEN regexp_matches(kind, ',\s*\d\)') THEN TRY_CAST(one AS DECIMAL(38, 9)) < TRY_CAST(other AS DECIMAL(38, 9))
-        ELSE TRY_CAST(one AS DECIMAL(38, 18)) < TRY_CAST(other AS DECIMAL(38, 18)) END""",
+        WHEN regexp_matches(kind, ',\s*\d\)') THEN TRY_CAST(value AS DECIMAL(38, 9)) < TRY_CAST(other AS DECIMAL(38, 9))
+        ELSE TRY_CAST(value AS DECIMAL(38, 18)) < TRY_CAST(other AS DECIMAL(38, 18)) END""",
     # Whether a bound is outside the range of the column's type; false if that is unknown.
     r"""CREATE TEMP MACRO is_beyond(kind, bound) AS coalesce(CASE
         WHEN regexp_full_match(kind, 'u?int(8|16|32|64)') THEN TRY_CAST(bound AS HUGEINT) IS NOT NULL AND CASE kind
@@ -47,9 +47,9 @@ MACROS = [
             > regexp_extract(kind, '(\d+),', 1)::INTEGER - regexp_extract(kind, ',\s*(\d+)', 1)::INTEGER
         END, false)""",
     # Whether two bounds are the same value; the catalog has only the beginning of a long text.
-    """CREATE TEMP MACRO same_bound(kind, one, other) AS
-        coalesce(one = other OR NOT (is_less(kind, one, other) OR is_less(kind, other, one))
-                 OR (kind IN ('varchar', 'json') AND length(one) > 200 AND left(one, 200) = left(other, 200)),
+    """CREATE TEMP MACRO same_bound(kind, value, other) AS
+        coalesce(value = other OR NOT (is_less(kind, value, other) OR is_less(kind, other, value))
+                 OR (kind IN ('varchar', 'json') AND length(value) > 200 AND left(value, 200) = left(other, 200)),
                  false)""",
 ]
 
@@ -83,7 +83,7 @@ VIEWS = [
         LEFT JOIN ducklake_schema s USING (schema_id)""",
     # The path of every file in the catalog, live or ended.
     """CREATE TEMP TABLE known_path AS
-        SELECT *, canonical(full_path) AS one_path FROM (
+        SELECT *, canonical(full_path) AS canonical_path FROM (
             SELECT f.what, f.id, f.data_file_id, f.table_id, f.begin_snapshot, f.end_snapshot,
                    CASE WHEN f.path_is_relative THEN t.folder || f.path ELSE as_listed(f.path) END AS full_path
             FROM (SELECT 'data file' AS what, data_file_id AS id, data_file_id, table_id, begin_snapshot, end_snapshot,
@@ -116,14 +116,14 @@ VIEWS = [
         WHERE column_type NOT IN ('blob', 'int128', 'uint128', 'timetz', 'interval', 'geometry', 'variant')
               AND (column_type NOT IN ('float32', 'float64') OR NOT contains_nan)""",
     # The tables for inlined rows, and the snapshots since which they have their columns.
-    """CREATE TEMP VIEW inlined_place AS
+    """CREATE TEMP VIEW inlined_table_columns AS
         SELECT r.table_id, r.table_name, r.schema_version, max(v.begin_snapshot) AS since
         FROM ducklake_inlined_data_tables r JOIN ducklake_schema_versions v
              ON v.table_id = r.table_id AND v.schema_version <= r.schema_version
         GROUP BY ALL""",
     # The newest of these tables whose columns are no longer those of the lake's table.
-    """CREATE TEMP VIEW former_place AS
-        SELECT p.table_id, table_name FROM (FROM inlined_place QUALIFY row_number() OVER (
+    """CREATE TEMP VIEW outdated_inlined_table AS
+        SELECT p.table_id, table_name FROM (FROM inlined_table_columns QUALIFY row_number() OVER (
             PARTITION BY table_id ORDER BY schema_version DESC) = 1) p
         SEMI JOIN (FROM known_table WHERE ended_at IS NULL) t USING (table_id), latest
         WHERE columns_at(p.table_id, latest.snapshot_id) <> columns_at(p.table_id, since)""",
@@ -165,7 +165,7 @@ VIEWS = [
                   USING (table_id)""",
     # Pairs of delete files that are valid at the same time.
     """CREATE TEMP VIEW shared_delete AS
-        SELECT d.data_file_id, d.table_id, d.delete_file_id AS one, o.delete_file_id AS other,
+        SELECT d.data_file_id, d.table_id, d.delete_file_id AS first_file, o.delete_file_id AS second_file,
                greatest(d.begin_snapshot, o.begin_snapshot) AS since,
                d.end_snapshot IS NULL AND o.end_snapshot IS NULL AND f.end_snapshot IS NULL AS live
         FROM ducklake_delete_file d JOIN ducklake_delete_file o USING (data_file_id)
@@ -208,14 +208,14 @@ VIEWS = [
                                           OR is_less(t.column_type, t.max_value, r.max_value))""",
     # Every path that the storage may contain.
     """CREATE TEMP VIEW expected_path AS
-        SELECT full_path, one_path FROM known_path
+        SELECT full_path, canonical_path FROM known_path
         UNION SELECT full_path, canonical(full_path) FROM (
             SELECT CASE WHEN path_is_relative THEN {data_path} || path ELSE as_listed(path) END AS full_path
             FROM ducklake_files_scheduled_for_deletion)""",
     # The files whose spelling in a listing differs from that in the catalog.
     """CREATE TEMP VIEW odd_path AS
-        SELECT full_path, {data_path} || substr(one_path, length(canonical({data_path})) + 1) AS listed_path
-        FROM known_path WHERE starts_with(one_path, canonical({data_path})) AND full_path <> listed_path
+        SELECT full_path, {data_path} || substr(canonical_path, length(canonical({data_path})) + 1) AS listed_path
+        FROM known_path WHERE starts_with(canonical_path, canonical({data_path})) AND full_path <> listed_path
         UNION FROM alias""",
     # Every catalog row that begins with one snapshot and ends with another.
     """CREATE TEMP VIEW life AS

@@ -90,17 +90,17 @@ class _Registration:
         if done is not None:
             return self._result(table, [], done)
         if self._request.dry_run:
-            return self._look(table)
+            return self._dry_run(table)
         with pinned(self._config, self._write, latest):
             return self._add(table)
 
-    def _look(self, table: TableDef) -> WriteResult:
+    def _dry_run(self, table: TableDef) -> WriteResult:
         """Return what would be added, after the checks that precede a commit and those inside it."""
         files = self._inspect(table)
         if self._request.copy:
             plan_copies(table, files, self._write.write_id)
         paths = [file.path for file in files]
-        doing = f"looking for files that `{table}` has already"
+        doing = f"checking which files `{table}` already has"
 
         def check(_: int) -> int:
             with open_session(self._config, entering=False) as session, reading(session, doing) as metadata:
@@ -108,16 +108,16 @@ class _Registration:
                 return metadata.latest().snapshot_id
 
         latest = retrying(self._config.retry, doing, check)
-        would = Committed(latest, latest, table.table_id, files_added=len(files))
-        return write_result(self._write, table, "add_files", files, would)
+        outcome = Committed(latest, latest, table.table_id, files_added=len(files))
+        return write_result(self._write, table, "add_files", files, outcome)
 
     def _add(self, table: TableDef) -> WriteResult:
-        found = self._inspect(table)
+        inspected = self._inspect(table)
         # On failure this deletes files whose names contain this write's id. Files added in place have none: they stay.
         with removing_failed(self._config, self._write, table.folder):
-            files = self._copy(table, found) if self._request.copy else found
+            files = self._copy(table, inspected) if self._request.copy else inspected
             fault_point("files.added")
-            done = self._commit(table, files, [file.path for file in found])
+            done = self._commit(table, files, [file.path for file in inspected])
         if done.files_added < len(files):
             remove_leftovers(self._config, self._write, table.folder)
         return self._result(table, files, done)
@@ -168,8 +168,8 @@ class _Registration:
         outside = [file.path for file in files if file.outside]
         if outside and done.files_added:
             log.warning(
-                "%d files outside of the folder of table `%s` belong to the lake now, which deletes them when nothing"
-                " needs them any more: %s%s",
+                "%d files outside the folder of table `%s` now belong to the lake, which deletes them once no snapshot"
+                " needs them: %s%s",
                 len(outside),
                 table,
                 outside[0],

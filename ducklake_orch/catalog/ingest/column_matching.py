@@ -67,7 +67,7 @@ class _Matching:
         result.found = columns
         if any(column.field_id in _INTERNAL for column in columns):
             # The engine would use these row ids as this table's, whatever the mapping says.
-            result.problems.append("it has the row ids of the lake it comes from; write its rows anew without them")
+            result.problems.append("it has row ids of another lake; rewrite its rows without them")
             columns = [column for column in columns if column.field_id not in _INTERNAL]
         names = self._names(columns, table, "")
         names += self._path_names(table)
@@ -82,7 +82,7 @@ class _Matching:
         for column in columns:
             key = folded(column.name)
             if key in seen:
-                self._complain(f"{prefix}{column.name}", "two columns of the file have that name")
+                self._complain(f"{prefix}{column.name}", "the file has two columns with this name")
                 continue
             seen.add(key)
             if key not in by_name:
@@ -102,12 +102,14 @@ class _Matching:
         self.ids_agree = self.ids_agree and column.field_id == target.column_id
         children: list[MappedName] = []
         if not holds(target, column):
-            self._complain(path, f"the table has {duckdb_type(target)}, the file {column}. {advice(target, column)}")
+            self._complain(
+                path, f"the table has {duckdb_type(target)}, the file has {column}. {advice(target, column)}"
+            )
         elif target.type == "struct":
             children = self._names(column.children, target.children, f"{path}.")
         elif target.type in ("list", "map"):
             inside = zip(column.children, target.children, strict=True)
-            children = [self._name(one, inner, f"{path}.{inner.name}") for one, inner in inside]
+            children = [self._name(child, inner, f"{path}.{inner.name}") for child, inner in inside]
         elif column.leaf is not None:
             self.result.leaves[column.leaf] = (column, target)
         return MappedName(column.name, target.column_id, children=tuple(children))
@@ -124,9 +126,7 @@ class _Matching:
         # The engine uses field ids only if every column has one.
         self.ids_agree = False
         if not self.ignore_extra:
-            self._complain(
-                f"{prefix}{column.name}", "the table has no such column; `ignore_extra=True` leaves it unread"
-            )
+            self._complain(f"{prefix}{column.name}", "the table has no such column; `ignore_extra=True` ignores it")
 
     def _absent(self, target: ColumnDef, prefix: str) -> None:
         key = self.path_keys.get(folded(target.name))
@@ -140,7 +140,7 @@ class _Matching:
             why = f"the file has no such column; `allow_missing=True` reads {rest} instead"
             self._complain(f"{prefix}{target.name}", why)
         elif not target.nullable and target.initial_default is None:
-            self._complain(f"{prefix}{target.name}", "the file has no such column, and the table allows no NULL in it")
+            self._complain(f"{prefix}{target.name}", "the file has no such column, and the table's column is NOT NULL")
 
     def _complain(self, path: str, why: str) -> None:
         self.result.problems.append(f"column `{path}`: {why}")

@@ -57,16 +57,16 @@ def _planned(table: TableDef, file: NewFile, name: str) -> NewFile:
     path = f"{table.folder}{''.join(f'{key}={text}/' for _, key, text in folders)}{name}"
     keys = {column_id: (key, text) for column_id, key, text in folders if column_id is not None}
     names = []
-    for mapped_name in file.mapping or ():
-        if mapped_name.is_partition:
-            key, text = keys[mapped_name.column_id]
+    for mapped in file.mapping or ():
+        if mapped.is_partition:
+            key, text = keys[mapped.column_id]
             if (read := path_text(path, key)) != text:
                 raise DataError(
                     f"{file.path} cannot be copied to {path}: readers would take `{key}={read}` for `{key}={text}`.",
-                    remedy=f"They go by the first folder that says what `{key}` is. `lake.write` the rows.",
+                    remedy=f"Readers use the first folder that names `{key}`. Write the rows with `lake.write`.",
                 )
-            mapped_name = replace(mapped_name, source=key)
-        names.append(mapped_name)
+            mapped = replace(mapped, source=key)
+        names.append(mapped)
     return replace(file, path=path, outside=False, mapping=None if file.mapping is None else tuple(names))
 
 
@@ -97,7 +97,7 @@ def _copy(con: duckdb.DuckDBPyConnection, config: LakeConfig, source: str, targe
             return
         except OSError as error:
             reason = error.strerror or str(error)
-        raise StorageError(f"{doing}: {reason}.", remedy="Check permissions, and room on the disk.")
+        raise StorageError(f"{doing}: {reason}.", remedy="Check permissions and free disk space.")
     try:
         con.execute(
             f"COPY (SELECT content FROM read_blob({literal(exactly(source))})) TO {literal(target)} (FORMAT blob)"

@@ -8,7 +8,7 @@ import duckdb
 
 from ducklake_orch.catalog.ingest.column_matching import Match, match_columns
 from ducklake_orch.catalog.ingest.page_check import refuse_broken
-from ducklake_orch.catalog.ingest.partition_proof import Candidate, canonical_texts, place
+from ducklake_orch.catalog.ingest.partition_proof import Candidate, assign_partitions, canonical_texts
 from ducklake_orch.catalog.metadata import (
     NULL_FOLDER,
     ColumnDef,
@@ -70,8 +70,8 @@ def inspect_files(
     """
     if table.encrypted:
         raise UnsupportedStatementError(
-            f"Lake `{config.name}` is encrypted: files that others wrote cannot be added to it.",
-            remedy="The engine would take them for encrypted ones, and no query would work. `lake.write` their rows.",
+            f"Lake `{config.name}` is encrypted, so files of other writers cannot be added.",
+            remedy="The engine would treat them as encrypted and fail at every query. Use `lake.write` for their rows.",
         )
     inspection = _Inspection(con, config, table, allow_missing, ignore_extra, bool(own))
     files = list(own) or canonical_paths(con, config, paths, table.data_path, owned=not copied)
@@ -141,7 +141,7 @@ class _Inspection:
         files = [Candidate(footer, match, stats[footer.path]) for footer in footers]
         self._add_constants(match, files)
         fit = [file for file in files if not file.misfits]
-        place(self.con, self.table, fit)
+        assign_partitions(self.con, self.table, fit)
         for file in files:
             path = file.footer.path
             if file.misfits:
@@ -170,11 +170,11 @@ class _Inspection:
                 file.constants[column_id] = None if text is None else forms[text]
                 if text is not None and forms[text] is None:
                     kind = duckdb_type(column)
-                    file.misfits.append(f"column `{column.name}`: its path says `{key}={text}`, which is no {kind}")
+                    file.misfits.append(f"column `{column.name}`: its path says `{key}={text}`, which is not a {kind}")
 
     def _new_file(self, file: Candidate) -> NewFile:
         footer = file.footer
-        stats = {column_id: one.stats for column_id, one in file.stats.items()}
+        stats = {column_id: known.stats for column_id, known in file.stats.items()}
         for column in file.match.missing:
             # The bounds of a nested default are not computed.
             if column.initial_default is None or column.column_id in file.constants:
@@ -201,13 +201,16 @@ class _Inspection:
             lines = _report(self.misfits) + _report(self.misplaced)
             count = sum(map(len, [*self.misfits.values(), *self.misplaced.values()]))
             what = "One file does" if count == 1 else f"{count} files do"
-            raise kind(f"{what} not fit table `{self.table}`:\n" + "\n".join(lines), remedy="Nothing was added.")
+            raise kind(
+                f"{what} not fit table `{self.table}`:\n" + "\n".join(lines),
+                remedy="No file was added. Correct or leave out these files.",
+            )
         if self.empty:
             shown = ", ".join(self.empty[:_FILES_NAMED])
             level = logging.DEBUG if self.own else logging.WARNING
-            log.log(level, "left out of table `%s`: %d files without rows: %s", self.table, len(self.empty), shown)
-        place_of = {path: n for n, path in enumerate(order)}
-        return sorted(self.files, key=lambda file: place_of[file.path])
+            log.log(level, "Table `%s`: %d files without rows were not added: %s", self.table, len(self.empty), shown)
+        position_of = {path: n for n, path in enumerate(order)}
+        return sorted(self.files, key=lambda file: position_of[file.path])
 
 
 def _path_text(file: Candidate, column: ColumnDef, key: str) -> str | None:

@@ -24,16 +24,16 @@ def refuse_broken(con: duckdb.DuckDBPyConnection, config: LakeConfig, paths: Seq
     Raises:
         FileNotUsableError: When values of a file cannot be read; names the files.
     """
-    lots = (paths[start : start + _FILES_AT_ONCE] for start in range(0, len(paths), _FILES_AT_ONCE))
+    batches = (paths[start : start + _FILES_AT_ONCE] for start in range(0, len(paths), _FILES_AT_ONCE))
     lines = []
-    for path, reason in (found for lot in lots for found in _broken(con, config, lot)):
+    for path, reason in (broken for batch in batches for broken in _broken(con, config, batch)):
         lines.append(f"  {path}: {reason}")
         if len(lines) == _FILES_NAMED:
             break
     if lines:
         raise FileNotUsableError(
             "Values of these files cannot be read, though their footers can:\n" + "\n".join(lines),
-            remedy="Nothing was added. Write them again, or leave them out.",
+            remedy="No file was added. Rewrite these files, or leave them out.",
         )
 
 

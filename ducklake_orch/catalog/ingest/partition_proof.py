@@ -70,7 +70,7 @@ def _text(value: str | None) -> str:
     return "NULL" if value is None else f"`{value}`"
 
 
-def place(con: duckdb.DuckDBPyConnection, table: TableDef, files: Sequence[Candidate]) -> None:
+def assign_partitions(con: duckdb.DuckDBPyConnection, table: TableDef, files: Sequence[Candidate]) -> None:
     """Find the partition of each file, or record its problems, including NULLs in columns that allow none.
 
     Args:
@@ -89,23 +89,23 @@ def place(con: duckdb.DuckDBPyConnection, table: TableDef, files: Sequence[Candi
     ]
     if unread:
         _read(con, keys, required, unread, spans)
-    said = [_said(con, table, key, files) for key in keys]
+    path_values = [_path_values(con, table, key, files) for key in keys]
     for file in files:
         path = file.footer.path
-        found = [known[path] for known in spans]
+        file_spans = [known[path] for known in spans]
         file.misplaced += [
             problem
-            for key, span, texts in zip(keys, found, said, strict=True)
+            for key, span, texts in zip(keys, file_spans, path_values, strict=True)
             if (problem := _problem(key, span, texts.get(path, span.low)))
         ]
-        file.values = tuple(span.low for span in found)
+        file.values = tuple(span.low for span in file_spans)
 
 
-def _problem(key: PartitionKey, span: Span, said: str | None) -> str | None:
+def _problem(key: PartitionKey, span: Span, in_path: str | None) -> str | None:
     if not span.single:
         return f"it has rows of several partitions: {_shown(key)} is {span}"
-    if said != span.low:
-        return f"its path says that {_shown(key)} is {_text(said)}, its rows say {_text(span.low)}"
+    if in_path != span.low:
+        return f"its path says that {_shown(key)} is {_text(in_path)}, its rows have {_text(span.low)}"
     return None
 
 
@@ -127,24 +127,24 @@ def _may_be_null(column: ColumnDef, file: Candidate) -> bool:
 
 def _proved(con: duckdb.DuckDBPyConnection, key: PartitionKey, files: Iterable[Candidate]) -> dict[str, Span]:
     """Return what is known about a key without reading the files, by path."""
-    found: dict[str, Span] = {}
+    spans: dict[str, Span] = {}
     bounds: dict[str, tuple[str, str]] = {}
     for file in files:
         path, column_id = file.footer.path, key.column.column_id
         if column_id in file.constants:
             text = file.constants[column_id]
             if text is None:
-                found[path] = Span(None, None)
+                spans[path] = Span(None, None)
             else:
                 bounds[path] = (text, text)
         elif (known := file.stats.get(column_id)) is not None:
             stats, provable = known.stats, known.exact and key.column.type not in _UNPROVED
             if stats.value_count == 0 and stats.null_count:
-                found[path] = Span(None, None)
+                spans[path] = Span(None, None)
             elif provable and stats.null_count == 0 and stats.min_value is not None and stats.max_value is not None:
                 bounds[path] = (stats.min_value, stats.max_value)
     answers = _apply(con, key, set(bounds.values()))
-    return found | {path: answers[pair] for path, pair in bounds.items() if pair in answers}
+    return spans | {path: answers[pair] for path, pair in bounds.items() if pair in answers}
 
 
 def _apply(
@@ -201,7 +201,7 @@ def _read(
             spans[n].setdefault(path, Span(low, high, 0 < present < count))
         for column, present in zip(read_columns, answers, strict=True):
             if present < count:
-                nulls = f"column `{column.name}`: {count - present} rows are NULL, and the table allows none"
+                nulls = f"column `{column.name}`: {count - present} rows are NULL, but the column is NOT NULL"
                 by_path[path].misfits.append(nulls)
 
 
@@ -216,7 +216,7 @@ def _column(column: ColumnDef, columns: Mapping[int, FileColumn]) -> str:
 # --- what the path says ------------------------------------------------------------------------------------------
 
 
-def _said(
+def _path_values(
     con: duckdb.DuckDBPyConnection, table: TableDef, key: PartitionKey, files: Iterable[Candidate]
 ) -> dict[str, str | None]:
     """Return the key's values in the folders below the table's own, in the catalog's text form, by path."""

@@ -45,7 +45,7 @@ def plan_cleanup(metadata: Metadata, before: datetime) -> Cleanup:
         before: Only files that were scheduled before this time.
     """
     found = _find(metadata, before)
-    return Cleanup(len(found.going), tuple(found.going.values()), found.pinned, found.in_use)
+    return Cleanup(len(found.to_delete), tuple(found.to_delete.values()), found.pinned, found.in_use)
 
 
 def clean_up(config: LakeConfig, before: datetime, *, only: Collection[str] | None = None) -> Cleanup:
@@ -60,29 +60,29 @@ def clean_up(config: LakeConfig, before: datetime, *, only: Collection[str] | No
     refuse_read_only(config, purpose)
     with planning(config, purpose) as metadata:
         found = _find(metadata, before)
-    going = {number: path for number, path in found.going.items() if only is None or path in only}
-    failed = delete_files(config, list(going.values()))
+    to_delete = {number: path for number, path in found.to_delete.items() if only is None or path in only}
+    failed = delete_files(config, list(to_delete.values()))
     fault_point("files.deleted")
-    gone = {number: path for number, path in going.items() if path not in failed}
-    if gone:
+    deleted = {number: path for number, path in to_delete.items() if path not in failed}
+    if deleted:
         with open_session(config, entering=False) as session, session.instance.one_thread():
             commit_through(
                 MetadataTransaction,
                 session,
                 Write(purpose, marked=False, repeatable=True),
                 lambda transaction: transaction.change_each(
-                    "ducklake_files_scheduled_for_deletion", "DELETE FROM {} WHERE", "data_file_id", list(gone)
+                    "ducklake_files_scheduled_for_deletion", "DELETE FROM {} WHERE", "data_file_id", list(deleted)
                 ),
                 settle=False,
             )
-    return Cleanup(len(gone), tuple(gone.values()), found.pinned, found.in_use, failed)
+    return Cleanup(len(deleted), tuple(deleted.values()), found.pinned, found.in_use, failed)
 
 
 @dataclass(frozen=True)
 class _Found:
     """The files to delete, by id, and those that must not be deleted."""
 
-    going: dict[int, str]
+    to_delete: dict[int, str]
     pinned: int
     in_use: tuple[str, ...]
 
@@ -91,9 +91,9 @@ def _find(metadata: Metadata, before: datetime) -> _Found:
     scheduled, root, pinned = scheduled_paths(metadata, before), metadata.data_path(), 0
     since = read_pins(metadata).needed_since
     if since is not None and since < before:
-        old = scheduled_paths(metadata, since)
-        scheduled, pinned = old, len(scheduled) - len(old)
+        unneeded = scheduled_paths(metadata, since)
+        scheduled, pinned = unneeded, len(scheduled) - len(unneeded)
     names = {path.rpartition("/")[2] for path in scheduled.values()}
     known = {canonical(path, root) for path in paths_of_tables(metadata, names)} if names else set()
-    going = {number: path for number, path in scheduled.items() if not known or canonical(path, root) not in known}
-    return _Found(going, pinned, tuple(path for number, path in scheduled.items() if number not in going))
+    to_delete = {number: path for number, path in scheduled.items() if not known or canonical(path, root) not in known}
+    return _Found(to_delete, pinned, tuple(path for number, path in scheduled.items() if number not in to_delete))

@@ -119,18 +119,18 @@ def compact(
     write = Write(purpose, commit or CommitInfo())
     with planning(config, f"Planning {purpose}") as metadata:
         snapshot = metadata.latest().snapshot_id
-        table, jobs = _look(metadata, way, bins, snapshot)
+        table, jobs = _read_state(metadata, way, bins, snapshot)
     with pinned(config, write, snapshot):
         compacted, placed = _place(config, write, way, table, jobs, engine or DuckDBCompactor(config))
-    made, done = _inputs(compacted), _inputs(placed.done)
-    unfit = sum(made.isdisjoint(job.bin.files) for job in jobs)
-    changed = sum(not done.issuperset(one.files) for one in bins) - unfit
+    written, done = _inputs(compacted), _inputs(placed.done)
+    unfit = sum(written.isdisjoint(job.bin.files) for job in jobs)
+    changed = sum(not done.issuperset(planned.files) for planned in bins) - unfit
     result = replace(_result(str(name), way, placed), changed=changed, unfit=unfit)
     return replace(result, duration_s=time.monotonic() - started)
 
 
 def _inputs(compacted: Sequence[Compacted]) -> set[int]:
-    return {life.file.data_file_id for one in compacted for life in one.inputs}
+    return {life.file.data_file_id for replacement in compacted for life in replacement.inputs}
 
 
 def _place(
@@ -144,7 +144,7 @@ def _place(
         if compacted:
             with open_session(config, entering=False) as session:
                 placed = commit_compacted(session, write, way, table, compacted)
-    stray = not all(one.files and not one.again for one in compacted)
+    stray = not all(replacement.files and not replacement.again for replacement in compacted)
     if stray or len(placed.done) < len(jobs) or placed.delete_files:
         # Remove files of bins that a concurrent commit changed, that are unfit or that ran out of memory; the empty
         # file that COPY writes for no rows; and delete files of an earlier commit attempt.
@@ -152,30 +152,30 @@ def _place(
     return compacted, placed
 
 
-def _look(metadata: Metadata, way: Way, bins: Sequence[Bin], at: int) -> tuple[TableDef, list[BinJob]]:
+def _read_state(metadata: Metadata, way: Way, bins: Sequence[Bin], at: int) -> tuple[TableDef, list[BinJob]]:
     """Read the current state of the bins' files; leave out bins with a file that is no longer live."""
     table = metadata.table(bins[0].table, at)
     if metadata.encrypted():
-        raise UnsupportedStatementError(f"`{table}` is encrypted.", remedy="Let the extension compact it.")
+        raise UnsupportedStatementError(f"`{table}` is encrypted.", remedy="Compact it with the DuckLake extension.")
     if table.table_id != bins[0].table_id:
-        raise StalePlanError(f"The table `{table}` was dropped and made anew.", remedy="Plan anew.")
+        raise StalePlanError(f"The table `{table}` was dropped and created again.", remedy="Plan again.")
     history = TableHistory(metadata, table)
-    lives = file_lives(history, [number for one in bins for number in one.files])
+    lives = file_lives(history, [number for planned in bins for number in planned.files])
     oldest = metadata.rows(f"SELECT min(snapshot_id) FROM {metadata.table_sql('ducklake_snapshot')}")
     mapped = {life.file.mapping_id for life in lives.values() if life.file.mapping_id is not None}
     mappings = name_mappings(metadata, mapped)
     jobs = [
         BinJob(
             way=way,
-            bin=one,
-            files=tuple(lives[number] for number in one.files),
+            bin=planned,
+            files=tuple(lives[number] for number in planned.files),
             table=table,
-            columns=table.columns if way == "rewrite" else history.columns(one.schema_version),
+            columns=table.columns if way == "rewrite" else history.columns(planned.schema_version),
             mappings=mappings,
             oldest=int(oldest[0][0]),
         )
-        for one in bins
-        if all(number in lives for number in one.files)
+        for planned in bins
+        if all(number in lives for number in planned.files)
     ]
     return table, jobs
 

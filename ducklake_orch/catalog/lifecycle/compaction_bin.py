@@ -107,18 +107,18 @@ def compact_bin(con: duckdb.DuckDBPyConnection, job: BinJob, write_id: str) -> l
         cannot be told apart, or the files do not hold as many rows as the catalog says.
     """
     try:
-        made = _compacted(con, job, write_id)
+        result = _compacted(con, job, write_id)
     except duckdb.OutOfMemoryException as error:
         if not job.sorted:
             raise
-        short_of = str(error).partition("\n")[0]
+        reason = str(error).partition("\n")[0]
     else:
-        if isinstance(made, Compacted):
-            return [replace(made, again=job.again)]
-        log.warning("%d files of `%s` are left alone: %s", len(job.files), job.table, made)
+        if isinstance(result, Compacted):
+            return [replace(result, again=job.again)]
+        log.warning("%d files of `%s` are not compacted: %s", len(job.files), job.table, result)
         return []
-    how = "they are compacted in two parts" if job.is_divisible else "their rows are not sorted"
-    log.warning("%d files of `%s`: %s; %s", len(job.files), job.table, short_of, how)
+    consequence = "they are compacted in two parts" if job.is_divisible else "their rows are not sorted"
+    log.warning("%d files of `%s`: %s; %s", len(job.files), job.table, reason, consequence)
     parts = job.halves() if job.is_divisible else (replace(job, sorted=False, again=True),)
     return [compacted for part in parts for compacted in compact_bin(con, part, write_id)]
 
@@ -127,21 +127,23 @@ def _compacted(con: duckdb.DuckDBPyConnection, job: BinJob, write_id: str) -> Co
     """Return the new files, or the reason why the old ones are unfit."""
     versions = read_versions(con, job.files, job.columns, job.mappings)
     if not versions.has_row_ids:
-        return "some of their rows have no ids"
+        return "some of their rows have no row ids"
     merge = job.way == "merge"
     # A merge keeps the row versions that any retained snapshot sees; a rewrite keeps only live rows.
-    stays = f"ended > {job.oldest} AND ended > began" if merge else "false"
-    seen = f"SELECT * FROM ({versions.sql}) WHERE ended IS NULL OR ({stays})"
-    made = _merge(con, job, seen, write_id, any_gone=versions.any_gone) if merge else _rewrite(con, job, seen, write_id)
-    if made is None:
-        return "the ids of their rows are not unique"
+    retained = f"ended > {job.oldest} AND ended > began" if merge else "false"
+    seen = f"SELECT * FROM ({versions.sql}) WHERE ended IS NULL OR ({retained})"
+    result = (
+        _merge(con, job, seen, write_id, any_gone=versions.any_gone) if merge else _rewrite(con, job, seen, write_id)
+    )
+    if result is None:
+        return "their row ids are not unique"
     left_out = 0
     if versions.any_gone:
-        gone = f"SELECT count(*) FROM ({versions.sql}) WHERE NOT (ended IS NULL OR ({stays}))"
-        left_out = con.execute(gone).fetchall()[0][0]
-    if sum(file.record_count for file in made.files) + left_out != sum(file.file.record_count for file in job.files):
-        return "they do not hold as many rows as the catalog says"
-    return made
+        dropped = f"SELECT count(*) FROM ({versions.sql}) WHERE NOT (ended IS NULL OR ({retained}))"
+        left_out = con.execute(dropped).fetchall()[0][0]
+    if sum(file.record_count for file in result.files) + left_out != sum(file.file.record_count for file in job.files):
+        return "their row counts differ from the catalog's"
+    return result
 
 
 def _merge(
@@ -151,29 +153,29 @@ def _merge(
     table, columns = job.table, job.columns
     spec = next((spec for spec in table.past_specs if spec.partition_id == job.bin.partition_id), None)
     if any_gone:
-        dead = f"SELECT row_id, began, ended FROM ({seen}) WHERE ended IS NOT NULL"
-        con.execute(f"CREATE OR REPLACE TEMP TABLE {_DEAD} AS {dead}")
+        ended = f"SELECT row_id, began, ended FROM ({seen}) WHERE ended IS NOT NULL"
+        con.execute(f"CREATE OR REPLACE TEMP TABLE {_DEAD} AS {ended}")
     row_id, snapshot = row_id_name(columns), snapshot_id_name(columns)
     # ORDER BY is in the outer query: sort keys are expressions over the table's columns; no others may be in scope.
     rows = f"SELECT * FROM (SELECT {_named(columns)}, row_id AS {row_id}, began AS {snapshot} FROM ({seen}))"
     # The sort keys refer to the current columns.
     keys = sort_sql(table) if columns == table.columns else ""
     order = f"{keys}, {row_id}, {snapshot}" if keys else f" ORDER BY {row_id}, {snapshot}"
-    then = replace(table, columns=columns, partition=spec)
-    written = write_versions(con, then, f"{rows}{order if job.sorted else ''}", job.bin.values, write_id)
+    file_table = replace(table, columns=columns, partition=spec)
+    written = write_versions(con, file_table, f"{rows}{order if job.sorted else ''}", job.bin.values, write_id)
     if written is None:
         return Compacted(job.files, ())
     deletes = None
     if any_gone:
-        places = _places(con, written.file)
-        if places is None:
+        positions = _ended_positions(con, written.file)
+        if positions is None:
             return None
-        if places:
-            deletes = write_delete_file(con, table, write_id, unnumbered(written.file), (), new=places)
+        if positions:
+            deletes = write_delete_file(con, table, write_id, unnumbered(written.file), (), new=positions)
     return Compacted(job.files, (written.file,), written.first, written.last, job.bin.partition_id, deletes)
 
 
-def _places(con: duckdb.DuckDBPyConnection, file: NewFile) -> str | None:
+def _ended_positions(con: duckdb.DuckDBPyConnection, file: NewFile) -> str | None:
     """Return the query for the ended rows of a merged file, with the snapshots in which they ended.
 
     Returns:
@@ -181,12 +183,12 @@ def _places(con: duckdb.DuckDBPyConnection, file: NewFile) -> str | None:
     """
     source = f"{parquet_sql(file.path)} AS {renamed(read_columns(con, [file.path])[file.path])}"
     same = f"f.{ROW_ID} = d.row_id AND f.{SNAPSHOT_ID} = d.began"
-    places = f"SELECT f.file_row_number AS pos, d.ended FROM {source} JOIN {_DEAD} d ON {same}"
+    positions = f"SELECT f.file_row_number AS pos, d.ended FROM {source} JOIN {_DEAD} d ON {same}"
     counts = f"count(*), count(DISTINCT pos), (SELECT count(*) FROM {_DEAD})"
-    found = set(con.execute(f"SELECT {counts} FROM ({places})").fetchall()[0])
-    if found == {0}:
+    numbers = set(con.execute(f"SELECT {counts} FROM ({positions})").fetchall()[0])
+    if numbers == {0}:
         return ""
-    return places if len(found) == 1 else None
+    return positions if len(numbers) == 1 else None
 
 
 def _rewrite(con: duckdb.DuckDBPyConnection, job: BinJob, seen: str, write_id: str) -> Compacted:

@@ -14,6 +14,7 @@ from ducklake_orch.catalog.lifecycle.expiry import schedule
 from ducklake_orch.catalog.lifecycle.partial_files import PlacedFile, add_placed_files, recount
 from ducklake_orch.catalog.metadata import (
     NOW,
+    DataFile,
     MetadataTransaction,
     NewDeleteFile,
     NewFile,
@@ -57,7 +58,7 @@ class Compacted:
         """The files that were written."""
         return [*(file.path for file in self.files), *([self.deletes.path] if self.deletes else [])]
 
-    def is_still_true(self, now: dict[int, FileState]) -> bool:
+    def is_unchanged(self, now: dict[int, FileState]) -> bool:
         """Return whether the inputs have the same deletions as when they were read."""
         return all(now.get(life.file.data_file_id) == state_of(life) for life in self.inputs)
 
@@ -97,7 +98,7 @@ def commit_compacted(
             lambda transaction: _Commit(transaction, write, way, table, compacted).run(),
             settle=False,
         )
-    write.kept = frozenset([*(path for one in placed.done for path in one.paths), *placed.delete_files])
+    write.kept = frozenset([*(path for replacement in placed.done for path in replacement.paths), *placed.delete_files])
     if write.after is not None and placed.done:  # the reply to COMMIT was lost, and the commit was found by its mark
         placed = replace(placed, snapshot_id=write.after)
     return placed
@@ -117,8 +118,8 @@ class _Commit:
     def run(self) -> Placed:
         transaction, table = self.transaction, self.table
         now = file_states(transaction, table, [life.file for compacted in self.compacted for life in compacted.inputs])
-        self.done = [compacted for compacted in self.compacted if compacted.is_still_true(now)]
-        stale = tuple(compacted for compacted in self.compacted if not compacted.is_still_true(now))
+        self.done = [compacted for compacted in self.compacted if compacted.is_unchanged(now)]
+        stale = tuple(compacted for compacted in self.compacted if not compacted.is_unchanged(now))
         name = TableName(table.schema, table.name)
         current = transaction.metadata.find_table(name, transaction.latest.snapshot_id) if self.done else None
         # A rewritten file has the columns and the layout of the plan.
@@ -142,20 +143,24 @@ class _Commit:
         place_deletes(transaction, table, deletes, first + len(files))
         return Placed(snapshot, tuple(self.done), stale, tuple(delete.path for delete in deletes))
 
+    @property
+    def _inputs(self) -> list[DataFile]:
+        return [life.file for compacted in self.done for life in compacted.inputs]
+
     def _deletes(self, snapshot: int, first: int) -> list[NewDeleteFile]:
         """Return the delete files: of merged files, or of retired files whose deletions were inlined."""
         if self.way == "rewrite":
-            ids = [life.file.data_file_id for compacted in self.done for life in compacted.inputs]
+            ids = [file.data_file_id for file in self._inputs]
             retired = Retired(file_ids=ids, file_count=len(ids))
             return delete_files_of_retired(self.transaction, self.table, retired, snapshot, self.write.write_id)
-        found = []
+        deletes = []
         for compacted in self.done:
             if compacted.deletes is not None:
-                found.append(
+                deletes.append(
                     replace(compacted.deletes, data_file=replace(compacted.deletes.data_file, data_file_id=first))
                 )
             first += len(compacted.files)
-        return found
+        return deletes
 
     def _add_snapshot(self, snapshot: int, numbered: int) -> None:
         transaction, latest, info = self.transaction, self.transaction.latest, self.write.info
@@ -164,14 +169,13 @@ class _Commit:
         transaction.insert_row("ducklake_snapshot", row)
         kind = "merge_adjacent" if self.way == "merge" else "rewrite_delete"
         # `inline_flush` makes concurrent commits conflict that add inlined deletions for the compacted files.
-        tokens = [Token(one, self.table.table_id) for one in (kind, "inline_flush")]
+        tokens = [Token(change, self.table.table_id) for change in (kind, "inline_flush")]
         row = {"snapshot_id": snapshot, "changes_made": format_tokens(tokens), "author": info.author}
         row |= {"commit_message": info.message, "commit_extra_info": self.write.extra}
         transaction.insert_row("ducklake_snapshot_changes", row)
 
     def _forget_inputs(self) -> None:
-        transaction = self.transaction
-        inputs = [life.file for compacted in self.done for life in compacted.inputs]
+        transaction, inputs = self.transaction, self._inputs
         ids = [file.data_file_id for file in inputs]
         for name in (
             *("ducklake_data_file", "ducklake_delete_file", "ducklake_file_column_stats"),
@@ -180,20 +184,22 @@ class _Commit:
             transaction.change_each(name, "DELETE FROM {} WHERE", "data_file_id", ids)
         if (deletions := deletions_table(transaction.metadata, self.table)) is not None:
             transaction.change_each(deletions, "DELETE FROM {} WHERE", "file_id", ids)
-        old = [(file.data_file_id, file.path) for file in inputs]
+        scheduled = [(file.data_file_id, file.path) for file in inputs]
         schedule(
-            transaction, old + [(delete.delete_file_id, delete.path) for file in inputs for delete in file.deletes]
+            transaction,
+            scheduled + [(delete.delete_file_id, delete.path) for file in inputs for delete in file.deletes],
         )
 
     def _end_inputs(self, snapshot: int) -> None:
         transaction, table_id = self.transaction, self.table.table_id
-        inputs = [life.file for compacted in self.done for life in compacted.inputs]
-        mine = f"UPDATE {{}} SET end_snapshot = {snapshot} WHERE table_id = {table_id} AND end_snapshot IS NULL AND"
+        statement = (
+            f"UPDATE {{}} SET end_snapshot = {snapshot} WHERE table_id = {table_id} AND end_snapshot IS NULL AND"
+        )
         for name in ("ducklake_data_file", "ducklake_delete_file"):
-            transaction.change_each(name, mine, "data_file_id", [file.data_file_id for file in inputs])
+            transaction.change_each(name, statement, "data_file_id", [file.data_file_id for file in self._inputs])
 
     def _recount(self, files: Sequence[NewFile]) -> None:
-        inputs = [life.file for compacted in self.done for life in compacted.inputs]
+        inputs = self._inputs
         # Deletes do not lower the table's row count. A rewrite drops the deleted rows, so it does.
         lost = sum(file.record_count for file in inputs) - sum(file.record_count for file in files)
         recount(
@@ -206,14 +212,14 @@ class _Commit:
 
     def _placed(self, snapshot: int) -> list[PlacedFile]:
         """Return where the new files begin: merged ones with their oldest row, rewritten ones with the new snapshot."""
-        if self.way == "rewrite":
-            return [
-                PlacedFile(file, snapshot, None, compacted.partition_id)
-                for compacted in self.done
-                for file in compacted.files
-            ]
+        merge = self.way == "merge"
         return [
-            PlacedFile(file, compacted.first, compacted.last, compacted.partition_id)
+            PlacedFile(
+                file,
+                compacted.first if merge else snapshot,
+                compacted.last if merge else None,
+                compacted.partition_id,
+            )
             for compacted in self.done
             for file in compacted.files
         ]

@@ -91,7 +91,7 @@ def plan_expire(metadata: Metadata, retention: Retention) -> Expiry:
 
 def expirable(metadata: Metadata, retention: Retention) -> Sequence[int]:
     """Return the snapshots that an expiry would remove."""
-    return _snapshots(metadata, retention, None).going
+    return _snapshots(metadata, retention, None).expiring
 
 
 def expire(config: LakeConfig, retention: Retention, *, only: Collection[int] | None = None) -> Expiry:
@@ -133,33 +133,34 @@ class _Found:
 
 def _find(metadata: Metadata, retention: Retention, only: Collection[int] | None) -> _Found:
     kept = _snapshots(metadata, retention, only)
-    going, staying = kept.going, kept.staying
-    if not going:
-        return _Found(Expiry(kept=len(staying), pinned=kept.pinned, pinned_by=kept.pinned_by))
-    unseen = list(_unseen(staying))
-    either = f"coalesce({' OR '.join(unseen)}, false)"
+    expiring, retained = kept.expiring, kept.retained
+    if not expiring:
+        return _Found(Expiry(kept=len(retained), pinned=kept.pinned, pinned_by=kept.pinned_by))
+    unseen = list(_unseen(retained))
+    is_unseen = f"coalesce({' OR '.join(unseen)}, false)"
     name = metadata.table_sql
     tables = [
         int(row[0])
         for row in metadata.rows(
-            f"SELECT table_id FROM {name('ducklake_table')} GROUP BY table_id HAVING bool_and({either})"
+            f"SELECT table_id FROM {name('ducklake_table')} GROUP BY table_id HAVING bool_and({is_unseen})"
         )
     ]
     folders = table_folders(metadata)
-    gone = f"table_id IN ({_list(tables)}) OR {either}"
+    condition = f"table_id IN ({_list(tables)}) OR {is_unseen}"
     files = metadata.rows(
         f"SELECT data_file_id, table_id, path, path_is_relative, file_size_bytes, record_count"
-        f" FROM {name('ducklake_data_file')} WHERE {gone} ORDER BY data_file_id"
+        f" FROM {name('ducklake_data_file')} WHERE {condition} ORDER BY data_file_id"
     )
-    ended = f"SELECT data_file_id FROM {name('ducklake_data_file')} WHERE {gone}"
+    ended_files = f"SELECT data_file_id FROM {name('ducklake_data_file')} WHERE {condition}"
     deletes = metadata.rows(
         f"SELECT delete_file_id, table_id, path, path_is_relative, file_size_bytes"
-        f" FROM {name('ducklake_delete_file')} WHERE {gone} OR data_file_id IN ({ended}) ORDER BY delete_file_id"
+        f" FROM {name('ducklake_delete_file')} WHERE {condition} OR data_file_id IN ({ended_files})"
+        " ORDER BY delete_file_id"
     )
     data_paths, delete_paths = absolute_paths(files, folders), absolute_paths(deletes, folders)
     expiry = Expiry(
-        snapshots=tuple(going),
-        kept=len(staying),
+        snapshots=tuple(expiring),
+        kept=len(retained),
         pinned=kept.pinned,
         pinned_by=kept.pinned_by,
         tables=tuple(tables),
@@ -176,8 +177,8 @@ def _find(metadata: Metadata, retention: Retention, only: Collection[int] | None
 class _Kept:
     """The snapshots to expire and to retain; how many are retained only for running writes, and for which write."""
 
-    going: list[int]
-    staying: list[int]
+    expiring: list[int]
+    retained: list[int]
     pinned: int
     pinned_by: str | None
 
@@ -185,35 +186,35 @@ class _Kept:
 def _snapshots(metadata: Metadata, retention: Retention, only: Collection[int] | None) -> _Kept:
     """Return which snapshots expire and which are retained."""
     names = ", c.author, c.commit_message" if retention.keep else ""
-    said = f"LEFT JOIN {metadata.table_sql('ducklake_snapshot_changes')} c USING (snapshot_id)" if names else ""
+    join = f"LEFT JOIN {metadata.table_sql('ducklake_snapshot_changes')} c USING (snapshot_id)" if names else ""
     rows = metadata.rows(
         f"SELECT snapshot_id, epoch_us(s.snapshot_time::TIMESTAMPTZ){names}"
-        f" FROM {metadata.table_sql('ducklake_snapshot')} s {said} ORDER BY snapshot_id"
+        f" FROM {metadata.table_sql('ducklake_snapshot')} s {join} ORDER BY snapshot_id"
     )
     newest = len(rows) - max(retention.retain_last, 1)
     # Snapshot times are whole microseconds in every catalog.
     limit = retention.before.timestamp()
-    going, staying, pinned = list[int](), list[int](), 0
+    expiring, retained, pinned = list[int](), list[int](), 0
     oldest = read_pins(metadata).oldest
-    for place, (number, time, *words) in enumerate(rows):
-        stays = (
-            place >= newest
+    for index, (number, time, *texts) in enumerate(rows):
+        is_retained = (
+            index >= newest
             or int(time) / 1_000_000 >= limit
             or (only is not None and number not in only)
-            or any(fnmatchcase(text(word) or "", pattern) for word in words for pattern in retention.keep)
+            or any(fnmatchcase(text(value) or "", pattern) for value in texts for pattern in retention.keep)
         )
-        needed = not stays and oldest is not None and int(number) >= oldest.snapshot_id
+        needed = not is_retained and oldest is not None and int(number) >= oldest.snapshot_id
         pinned += needed
-        (staying if stays or needed else going).append(int(number))
-    return _Kept(going, staying, pinned, oldest.owner if oldest and pinned else None)
+        (retained if is_retained or needed else expiring).append(int(number))
+    return _Kept(expiring, retained, pinned, oldest.owner if oldest and pinned else None)
 
 
-def _unseen(staying: Sequence[int]) -> Iterator[str]:
+def _unseen(retained: Sequence[int]) -> Iterator[str]:
     """Return the conditions for rows that began and ended between two retained snapshots."""
-    gaps = [(one, other) for one, other in pairwise([-1, *staying]) if other > one + 1]
+    gaps = [(before, after) for before, after in pairwise([-1, *retained]) if after > before + 1]
     for start in range(0, len(gaps), _GAPS_IN_ONE_CONDITION):
-        some = gaps[start : start + _GAPS_IN_ONE_CONDITION]
-        yield " OR ".join(f"(begin_snapshot > {one} AND end_snapshot <= {other})" for one, other in some)
+        batch = gaps[start : start + _GAPS_IN_ONE_CONDITION]
+        yield " OR ".join(f"(begin_snapshot > {before} AND end_snapshot <= {after})" for before, after in batch)
     yield "begin_snapshot >= end_snapshot"
 
 
@@ -223,8 +224,8 @@ def _remove(transaction: MetadataTransaction, found: _Found) -> None:
     # Queried before anything is deleted.
     inlined = _inlined_tables(metadata, tables)
     mappings = _ids(metadata, "mapping_id", "ducklake_column_mapping", f"table_id IN ({_list(tables)})")
-    either = f"coalesce({' OR '.join(found.unseen)}, false)"
-    macros = _ids(metadata, "macro_id", "ducklake_macro", f"true GROUP BY macro_id HAVING bool_and({either})")
+    is_unseen = f"coalesce({' OR '.join(found.unseen)}, false)"
+    macros = _ids(metadata, "macro_id", "ducklake_macro", f"true GROUP BY macro_id HAVING bool_and({is_unseen})")
 
     for name in ("ducklake_snapshot", "ducklake_snapshot_changes"):
         transaction.change_each(name, "DELETE FROM {} WHERE", "snapshot_id", snapshots)
@@ -238,9 +239,9 @@ def _remove(transaction: MetadataTransaction, found: _Found) -> None:
     for name in ("ducklake_schema", "ducklake_view", "ducklake_tag", "ducklake_macro"):
         for condition in found.unseen:
             transaction.change(name, f"DELETE FROM {{}} WHERE {condition}")
-    for place in places_with_dead_rows(metadata):
+    for table in places_with_dead_rows(metadata):
         for condition in found.unseen:
-            transaction.change(place, f"DELETE FROM {{}} WHERE {condition}")
+            transaction.change(table, f"DELETE FROM {{}} WHERE {condition}")
     for name in ("ducklake_macro_impl", "ducklake_macro_parameters"):
         transaction.change_each(name, "DELETE FROM {} WHERE", "macro_id", macros)
     # Last, because DROP makes MySQL commit everything before it.

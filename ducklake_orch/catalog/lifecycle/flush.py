@@ -101,7 +101,7 @@ class _Slice:
     @property
     def is_last(self) -> bool:
         """Whether nothing can be left after this slice."""
-        return sum(len(row) for row in self.rows) < _ROWS_IN_ONE_SLICE and len(self.lives) < _FILES_IN_ONE_SLICE
+        return sum(len(part) for part in self.rows) < _ROWS_IN_ONE_SLICE and len(self.lives) < _FILES_IN_ONE_SLICE
 
 
 def flush_inlined(
@@ -160,21 +160,21 @@ def _plan(metadata: Metadata, name: TableName, until: int | None, start: _Positi
     latest = metadata.latest().snapshot_id
     table = metadata.table(name, latest)
     if metadata.encrypted():
-        raise UnsupportedStatementError(f"`{table}` is encrypted.", remedy="Let the extension flush it.")
-    history, end, room = TableHistory(metadata, table), start, _ROWS_IN_ONE_SLICE
+        raise UnsupportedStatementError(f"`{table}` is encrypted.", remedy="Flush it with the DuckLake extension.")
+    history, end, remaining = TableHistory(metadata, table), start, _ROWS_IN_ONE_SLICE
     until = latest if until is None else until
     rows: list[InlinedSlice] = []
-    for place in sorted(table.inlined, key=lambda one: one.schema_version):
-        if not room or place.schema_version < start.version or not is_there(metadata, place.name):
+    for inlined_table in sorted(table.inlined, key=lambda inlined_table: inlined_table.schema_version):
+        if not remaining or inlined_table.schema_version < start.version or not is_there(metadata, inlined_table.name):
             continue
-        if inexact_columns(history.columns(place.schema_version)):
+        if inexact_columns(history.columns(inlined_table.schema_version)):
             continue
-        after = start.row_id if place.schema_version == start.version else -1
-        if (some := read_slice(history, place, after, until, room)) is not None:
-            rows.append(some)
-            room = max(room - len(some), 0)
-            end = replace(end, version=place.schema_version, row_id=some.range.last)
-    lives = tuple(_with_inlined_deletions(history, until, start.file_id).values()) if room else ()
+        after = start.row_id if inlined_table.schema_version == start.version else -1
+        if (part := read_slice(history, inlined_table, after, until, remaining)) is not None:
+            rows.append(part)
+            remaining = max(remaining - len(part), 0)
+            end = replace(end, version=inlined_table.schema_version, row_id=part.range.last)
+    lives = tuple(_with_inlined_deletions(history, until, start.file_id).values()) if remaining else ()
     if lives:
         end = replace(end, file_id=max(life.file.data_file_id for life in lives))
     return _Slice(latest, table, tuple(rows), lives, end)
@@ -189,12 +189,12 @@ def _with_inlined_deletions(history: TableHistory, until: int, after: int) -> di
     if (name := deletions_table(metadata, history.table)) is None:
         return {}
     live = f"SELECT data_file_id FROM {metadata.table_sql('ducklake_data_file')} WHERE end_snapshot IS NULL"
-    found = metadata.rows(
+    rows = metadata.rows(
         f"SELECT DISTINCT file_id FROM {metadata.table_sql(name)}"
         f" WHERE file_id > {after} AND begin_snapshot <= {until} AND file_id IN ({live})"
         f" ORDER BY file_id LIMIT {_FILES_IN_ONE_SLICE}"
     )
-    return file_lives(history, [int(row[0]) for row in found]) if found else {}
+    return file_lives(history, [int(row[0]) for row in rows]) if rows else {}
 
 
 def _move(config: LakeConfig, write: Write, part: _Slice) -> tuple[FlushedSlice, int | None]:
@@ -212,7 +212,7 @@ def _move(config: LakeConfig, write: Write, part: _Slice) -> tuple[FlushedSlice,
 def _written(config: LakeConfig, write: Write, part: _Slice) -> FlushedSlice:
     try:
         with working_connection(config) as con:
-            slices = [write_slice(con, part.table, row, write.write_id) for row in part.rows]
+            slices = [write_slice(con, part.table, rows, write.write_id) for rows in part.rows]
             deletes = [_delete_file(con, part.table, life, write) for life in part.lives]
             return FlushedSlice(
                 ranges=tuple(written_slice.range for written_slice in slices),

@@ -89,15 +89,15 @@ def _commit(transaction: MetadataTransaction, write: Write, table: TableDef, flu
     snapshot = transaction.latest.snapshot_id + 1
     first, count = transaction.latest.next_file_id, len(flushed.files)
     deletes = list(flushed.deletes)
-    for number, one in enumerate(flushed.files):
-        if one.deletes is not None:
-            data_file = replace(one.deletes.data_file, data_file_id=first + number)
-            deletes.append(replace(one.deletes, data_file=data_file))
+    for number, flushed_file in enumerate(flushed.files):
+        if flushed_file.deletes is not None:
+            data_file = replace(flushed_file.deletes.data_file, data_file_id=first + number)
+            deletes.append(replace(flushed_file.deletes, data_file=data_file))
     # Delete the rows before inserting the snapshot. Another engine locks such rows first and inserts its snapshot next:
     # in the opposite order, the two transactions would wait for each other.
     for rows in flushed.ranges:
         if rows.count:
-            transaction.change(rows.place, f"DELETE FROM {{}} WHERE {rows.condition}")
+            transaction.change(rows.table, f"DELETE FROM {{}} WHERE {rows.condition}")
     _add_snapshot(transaction, write, table, snapshot, count + len(deletes), deleting=bool(flushed.deletes))
     recount(transaction, table.table_id, [file.placed.file for file in flushed.files])
     ready = add_placed_files(transaction, current, [file.placed for file in flushed.files], first)
@@ -114,26 +114,26 @@ def _judge(transaction: MetadataTransaction, table: TableDef, flushed: FlushedSl
     metadata, name = transaction.metadata, TableName(table.schema, table.name)
     current = metadata.find_table(name, transaction.latest.snapshot_id)
     if current is None or current.table_id != table.table_id:
-        raise TableDroppedError(f"The table `{table}` was dropped while it was flushed.")
+        raise TableDroppedError(f"The table `{table}` was dropped during the flush.")
     # The files are partitioned by the keys of the plan, and engines prune by the current keys only.
     if flushed.files and is_laid_out_differently(current, table):
         raise _stale(table, "the columns or partition keys")
     for rows in flushed.ranges:
         # Row versions only begin in later snapshots, and an end is never cleared: equal counts mean equal rows.
         counted = "SELECT count(*), count(end_snapshot) FROM"
-        there = is_there(metadata, rows.place)
-        now = metadata.rows(f"{counted} {metadata.table_sql(rows.place)} WHERE {rows.condition}") if there else []
+        exists = is_there(metadata, rows.table)
+        now = metadata.rows(f"{counted} {metadata.table_sql(rows.table)} WHERE {rows.condition}") if exists else []
         if now != [(rows.count, rows.dead)]:
-            raise _stale(table, "its inlined rows")
-    states = file_states(transaction, table, [live.file for live in flushed.lives]) if flushed.lives else {}
-    if any(states.get(live.file.data_file_id) != state_of(live) for live in flushed.lives):
+            raise _stale(table, "the inlined rows")
+    states = file_states(transaction, table, [life.file for life in flushed.lives]) if flushed.lives else {}
+    if any(states.get(life.file.data_file_id) != state_of(life) for life in flushed.lives):
         raise _stale(table, "files with inlined deletions")
     return current
 
 
 def _stale(table: TableDef, what: str) -> StalePlanError:
     return StalePlanError(
-        f"Another writer changed {what} while `{table}` was flushed.", remedy="The same work, planned anew, can pass."
+        f"Another writer changed {what} of `{table}` during the flush.", remedy="Plan the flush again."
     )
 
 

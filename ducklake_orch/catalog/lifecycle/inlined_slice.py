@@ -40,7 +40,7 @@ class RowRange:
     """A range of inlined rows.
 
     Attributes:
-        place: The metadata table that holds them.
+        table: The metadata table that holds them.
         after: The row id before the first.
         last: The last row id.
         until: The last snapshot in which a version of them began.
@@ -49,7 +49,7 @@ class RowRange:
         kept: Ids of rows that stay in the catalog.
     """
 
-    place: str
+    table: str
     after: int
     last: int
     until: int
@@ -99,28 +99,31 @@ class WrittenSlice:
     files: tuple[FlushedFile, ...]
 
 
-def read_slice(history: TableHistory, place: InlinedTable, after: int, until: int, limit: int) -> InlinedSlice | None:
+def read_slice(
+    history: TableHistory, inlined_table: InlinedTable, after: int, until: int, limit: int
+) -> InlinedSlice | None:
     """Read inlined rows in the order of their ids; return None if there are no more.
 
     Args:
         history: The table and its history.
-        place: The metadata table that holds the rows.
+        inlined_table: The metadata table that holds the rows.
         after: The row id before the first.
         until: The last snapshot in which the rows may have begun.
         limit: Approximate number of versions.
     """
-    metadata, source = history.metadata, history.metadata.table_sql(place.name)
-    some = f"SELECT row_id FROM {source} WHERE row_id > {after} AND begin_snapshot <= {until}"
-    last = metadata.rows(f"SELECT max(row_id) FROM ({some} ORDER BY row_id LIMIT {limit})")[0][0]
+    metadata, source = history.metadata, history.metadata.table_sql(inlined_table.name)
+    ids = f"SELECT row_id FROM {source} WHERE row_id > {after} AND begin_snapshot <= {until}"
+    last = metadata.rows(f"SELECT max(row_id) FROM ({ids} ORDER BY row_id LIMIT {limit})")[0][0]
     if last is None:
         return None
     oldest = metadata.rows(f"SELECT min(snapshot_id) FROM {metadata.table_sql('ducklake_snapshot')}")[0][0]
-    columns, found = history.columns(place.schema_version), RowRange(place.name, after, int(last), until)
+    columns = history.columns(inlined_table.schema_version)
+    row_range = RowRange(inlined_table.name, after, int(last), until)
     select = ", ".join(map(_as_it_travels, columns))
-    one = versions_of(history, place, columns, found.condition)
-    identity = f"{one.row_id} AS row_id, {one.snapshot} AS began, {one.end} AS ended"
-    rows = travelled(metadata.con, f"SELECT {select}, {identity} FROM ({one.sql})")
-    return InlinedSlice(found, columns, int(oldest), rows)
+    versions = versions_of(history, inlined_table, columns, row_range.condition)
+    identity = f"{versions.row_id} AS row_id, {versions.snapshot} AS began, {versions.end} AS ended"
+    rows = travelled(metadata.con, f"SELECT {select}, {identity} FROM ({versions.sql})")
+    return InlinedSlice(row_range, columns, int(oldest), rows)
 
 
 def _as_it_travels(column: ColumnDef) -> str:
@@ -163,8 +166,8 @@ def _kept_sql(columns: tuple[ColumnDef, ...]) -> str:
     seconds = [column for column in columns if any(leaf.type == "timestamp_s" for leaf in column.leaves())]
     tests = ["isinf({})" if column.type == "timestamp_s" else _SAYS_INFINITY for column in seconds]
     infinite = [f"coalesce({test.format(short(column))}, false)" for test, column in zip(tests, seconds, strict=True)]
-    alike = f"SELECT row_id FROM {_VERSIONS} GROUP BY row_id, began HAVING count(*) > 1 AND count(ended) > 0"
-    return " UNION ".join([alike, *(f"SELECT row_id FROM {_VERSIONS} WHERE {one}" for one in infinite)])
+    ambiguous = f"SELECT row_id FROM {_VERSIONS} GROUP BY row_id, began HAVING count(*) > 1 AND count(ended) > 0"
+    return " UNION ".join([ambiguous, *(f"SELECT row_id FROM {_VERSIONS} WHERE {condition}" for condition in infinite)])
 
 
 def _write(
@@ -172,48 +175,52 @@ def _write(
 ) -> tuple[FlushedFile, ...]:
     """Write row versions with the columns of their schema version, in current partitions: engines prune by them."""
     # The sort keys refer to the current columns.
-    then = replace(table, columns=columns, sort=table.sort if columns == table.columns else ())
+    file_table = replace(table, columns=columns, sort=table.sort if columns == table.columns else ())
     types = {column.column_id: duckdb_type(column) for column in columns}
     keys = partition_keys(table)
     # COPY cannot name a partition after bytes that are not text.
     plain = not any(key.is_identity and key.column.type == "blob" for key in keys)
     plain = plain and all(types.get(key.column.column_id) == duckdb_type(key.column) for key in keys)
-    written = write_row_versions(con, then, _rows_sql(then), write_id) if plain else _by_key(con, table, then, write_id)
+    written = (
+        write_row_versions(con, file_table, _rows_sql(file_table), write_id)
+        if plain
+        else _by_key(con, table, file_table, write_id)
+    )
     spec = table.partition.partition_id if table.partition and keys else None
     dead = con.execute(f"SELECT count(ended) FROM {_VERSIONS}").fetchall()[0][0]
     files = []
-    for one in written:
-        deletes = _delete_file(con, table, one.file, write_id) if dead else None
-        files.append(FlushedFile(PlacedFile(one.file, one.first, one.last, spec), deletes))
+    for versions in written:
+        deletes = _delete_file(con, table, versions.file, write_id) if dead else None
+        files.append(FlushedFile(PlacedFile(versions.file, versions.first, versions.last, spec), deletes))
     if sum(file.deletes.delete_count for file in files if file.deletes) != dead:
-        raise DataError(f"Of the inlined rows of `{table}` some that were deleted cannot be told apart.")
+        raise DataError(f"Some deleted inlined rows of `{table}` cannot be told apart.")
     return tuple(files)
 
 
-def _rows_sql(then: TableDef, condition: str = "true") -> str:
-    names = "".join(f"{short(column)} AS {identifier(column.name)}, " for column in then.columns)
-    order = "" if then.sort else " ORDER BY row_id, began"
-    identity = f"row_id AS {row_id_name(then.columns)}, began AS {snapshot_id_name(then.columns)}"
+def _rows_sql(file_table: TableDef, condition: str = "true") -> str:
+    names = "".join(f"{short(column)} AS {identifier(column.name)}, " for column in file_table.columns)
+    order = "" if file_table.sort else " ORDER BY row_id, began"
+    identity = f"row_id AS {row_id_name(file_table.columns)}, began AS {snapshot_id_name(file_table.columns)}"
     source = f"SELECT {names}{identity} FROM {_VERSIONS} WHERE {condition}{order}"
     return f"SELECT * FROM ({source})"
 
 
 def _by_key(
-    con: duckdb.DuckDBPyConnection, table: TableDef, then: TableDef, write_id: str
+    con: duckdb.DuckDBPyConnection, table: TableDef, file_table: TableDef, write_id: str
 ) -> Iterator[WrittenVersions]:
     """Write one partition at a time, for keys on columns that were added later, changed their type or hold bytes."""
-    known = {column.column_id: column for column in then.columns}
+    known = {column.column_id: column for column in file_table.columns}
     keys = []
     for key in partition_keys(table):
         old = known.get(key.column.column_id)
         value = read_as(short(old) if old else "NULL", old, key.column)
         keys.append(key_sql(key.field.transform, f"({value})", duckdb_type(key.column)))
     con.execute(f"ALTER TABLE {_VERSIONS} ADD COLUMN part BIGINT")
-    ranked = f"SELECT rowid AS place, dense_rank() OVER (ORDER BY {', '.join(keys)}) AS part FROM {_VERSIONS}"
-    con.execute(f"UPDATE {_VERSIONS} v SET part = r.part FROM ({ranked}) r WHERE v.rowid = r.place")
+    ranked = f"SELECT rowid AS number, dense_rank() OVER (ORDER BY {', '.join(keys)}) AS part FROM {_VERSIONS}"
+    con.execute(f"UPDATE {_VERSIONS} v SET part = r.part FROM ({ranked}) r WHERE v.rowid = r.number")
     texts = ", ".join(f"any_value(CAST({key} AS VARCHAR))" for key in keys)
     for part, *values in con.execute(f"SELECT part, {texts} FROM {_VERSIONS} GROUP BY part").fetchall():
-        written = write_versions(con, then, _rows_sql(then, f"part = {part}"), tuple(values), write_id)
+        written = write_versions(con, file_table, _rows_sql(file_table, f"part = {part}"), tuple(values), write_id)
         if written is not None:
             yield written
 

@@ -110,15 +110,15 @@ def delete_orphans(
     """
     refuse_read_only(config, "deleting orphans")
     found = _find(config, before)
-    own = [one for one in found.own if only is None or one.path in only]
-    more = [file for file in found.unknown if unknown and (only is None or file.path in only)]
-    if more and found.others:
+    own = [file for file in found.own if only is None or file.path in only]
+    unknown_files = [file for file in found.unknown if unknown and (only is None or file.path in only)]
+    if unknown_files and found.others:
         raise SharedDataPathError(
-            f"{len(more)} unknown files, such as {more[0].path}, are not deleted: {found.others[0]}.",
-            remedy="Give each lake a data path of its own. Delete files of lakes that no longer exist by hand.",
+            f"{len(unknown_files)} unknown files, such as {unknown_files[0].path}, are not deleted: {found.others[0]}.",
+            remedy="Give each lake its own data path. Delete files of lakes that no longer exist by hand.",
         )
-    failed = delete_files(config, [one.path for one in [*own, *more]])
-    deleted = [one for one in [*own, *more] if one.path not in failed]
+    failed = delete_files(config, [file.path for file in [*own, *unknown_files]])
+    deleted = [file for file in [*own, *unknown_files] if file.path not in failed]
     left = [file for file in found.unknown if file not in deleted]
     return replace(found, own=deleted, unknown=left).report(failed)
 
@@ -136,8 +136,8 @@ class _Found:
     def report(self, failed: Mapping[str, str] | None = None) -> Orphans:
         return Orphans(
             len(self.own),
-            sum(one.size for one in self.own),
-            tuple(one.path for one in self.own),
+            sum(file.size for file in self.own),
+            tuple(file.path for file in self.own),
             tuple(self.unknown),
             tuple(self.others),
             self.young,
@@ -162,12 +162,12 @@ def _find(config: LakeConfig, before: datetime) -> _Found:
         strays = sorted(set(strays).difference(own))
         reasons = _reasons(metadata, strays)
     with working_connection(config) as con:
-        found = list(_looked_at(config, con, strays))
-    old = [stored for stored in found if stored.modified < before]
-    unknown = [UnknownFile(stored.path, stored.size, reasons[stored.path]) for stored in old if stored.path in reasons]
+        stored_files = list(_stored_files(config, con, strays))
+    old = [file for file in stored_files if file.modified < before]
+    unknown = [UnknownFile(file.path, file.size, reasons[file.path]) for file in old if file.path in reasons]
     others = other_lakes(config, root, listed, [path for path in strays if path in reasons]) if unknown else []
-    proved = [stored for stored in old if stored.path not in reasons]
-    return _Found(proved, unknown, others, len(found) - len(old), len(own))
+    proved = [file for file in old if file.path not in reasons]
+    return _Found(proved, unknown, others, len(stored_files) - len(old), len(own))
 
 
 def _strays(listed: Sequence[str], known: Collection[str], root: str) -> list[str]:
@@ -188,19 +188,19 @@ def _reasons(metadata: Metadata, strays: Sequence[str]) -> dict[str, str]:
     if any(write_id and of_lake is None for write_id, of_lake in origins.values()):
         changes = metadata.table_sql("ducklake_snapshot_changes")
         rows = metadata.rows(f"SELECT commit_extra_info FROM {changes} WHERE commit_extra_info IS NOT NULL")
-        committed = frozenset(one for row in rows for one in _WRITE_ID.findall(text(row[0]) or ""))
-    found = {}
+        committed = frozenset(found_id for row in rows for found_id in _WRITE_ID.findall(text(row[0]) or ""))
+    reasons = {}
     for path, (write_id, of_lake) in origins.items():
         if of_lake is not None and of_lake != mark:
-            found[path] = f"a writer of the lake with the mark {of_lake} made it"
+            reasons[path] = f"a writer of the lake with the mark {of_lake} wrote it"
         elif write_id is None:
-            found[path] = "the name does not say which lake it is of"
+            reasons[path] = "its name does not identify a lake"
         elif of_lake is None and write_id not in committed:
-            found[path] = f"the name says no lake, and write {write_id} made no snapshot that this catalog has"
-    return found
+            reasons[path] = f"its name does not identify a lake, and no snapshot of this lake has write id {write_id}"
+    return reasons
 
 
-def _looked_at(config: LakeConfig, con: duckdb.DuckDBPyConnection, paths: Sequence[str]) -> Iterator[_Stored]:
+def _stored_files(config: LakeConfig, con: duckdb.DuckDBPyConnection, paths: Sequence[str]) -> Iterator[_Stored]:
     """Return size and time of files; leave out those that no longer exist."""
     for path in paths:
         if "://" not in path and os.path.exists(path):
@@ -208,22 +208,22 @@ def _looked_at(config: LakeConfig, con: duckdb.DuckDBPyConnection, paths: Sequen
             yield _Stored(path, stat.st_size, datetime.fromtimestamp(stat.st_mtime, UTC))
     remote = [path for path in paths if "://" in path]
     for start in range(0, len(remote), _FILES_IN_ONE_QUERY):
-        yield from _asked(config, con, remote[start : start + _FILES_IN_ONE_QUERY])
+        yield from _stored_objects(config, con, remote[start : start + _FILES_IN_ONE_QUERY])
 
 
-def _asked(config: LakeConfig, con: duckdb.DuckDBPyConnection, paths: Sequence[str]) -> Iterator[_Stored]:
+def _stored_objects(config: LakeConfig, con: duckdb.DuckDBPyConnection, paths: Sequence[str]) -> Iterator[_Stored]:
     """Query objects with one statement; on failure, bisect to skip the objects that cannot be read."""
     names = ", ".join(literal(exactly(path)) for path in paths)
     sql = f"SELECT filename, size, epoch_us(last_modified::TIMESTAMPTZ) FROM read_blob([{names}])"
     try:
-        rows = run(con, sql, config, "Looking at orphans failed").fetchall()
+        rows = run(con, sql, config, "Reading the size and age of orphans failed").fetchall()
     except StorageError as error:
         if len(paths) == 1:
-            log.warning("%s is spared: %s", paths[0], error)
+            log.warning("The file %s is not deleted: %s", paths[0], error)
             return
         half = len(paths) // 2
-        yield from _asked(config, con, paths[:half])
-        yield from _asked(config, con, paths[half:])
+        yield from _stored_objects(config, con, paths[:half])
+        yield from _stored_objects(config, con, paths[half:])
         return
     for path, size, modified in rows:
         yield _Stored(str(path), int(size), datetime.fromtimestamp(modified / 1_000_000, UTC))

@@ -30,8 +30,8 @@ def other_lakes(config: LakeConfig, root: str, listed: Sequence[str], strays: Se
     """
     with planning(config, f"Looking for other lakes in {root}") as metadata:
         own = metadata.lake_mark()
-    found = [_by_mark(strays, own), *_by_files(config, listed, root), *_by_catalogs(config, root)]
-    return [one for one in found if one]
+    reasons = [_by_mark(strays, own), *_by_files(config, listed, root), *_by_catalogs(config, root)]
+    return [reason for reason in reasons if reason]
 
 
 def _by_mark(strays: Sequence[str], own: str) -> str:
@@ -67,7 +67,7 @@ def _by_catalogs(config: LakeConfig, root: str) -> Iterator[str]:
         with planning(config, "Looking for other lakes on the server") as metadata:
             for name, other in _on_server(metadata):
                 if _overlap(other, root):
-                    yield f"the lake in `{name}` of the same server uses {other}"
+                    yield f"the lake in `{name}` on the same server uses {other}"
     except DuckLakeOrchError as error:
         yield f"the lakes on the same server cannot be read: {error.message}"
 
@@ -117,7 +117,7 @@ def _shares(path: str, root: str, *, inside: bool = False) -> bool:
         paths = list(_data_paths(path, kind))
     except (duckdb.Error, sqlite3.Error):
         return True
-    return any(inside or _overlap(one, root) for one in paths)
+    return any(inside or _overlap(data_path, root) for data_path in paths)
 
 
 def _data_paths(path: str, kind: str) -> Iterable[str]:
@@ -137,5 +137,5 @@ def _data_paths(path: str, kind: str) -> Iterable[str]:
 
 def _overlap(other: str, root: str) -> bool:
     """Return whether one data path contains the other."""
-    one, two = (canonical(as_listed(path), root).rstrip("/") + "/" for path in (other, root))
-    return one.startswith(two) or two.startswith(one)
+    first, second = (canonical(as_listed(path), root).rstrip("/") + "/" for path in (other, root))
+    return first.startswith(second) or second.startswith(first)

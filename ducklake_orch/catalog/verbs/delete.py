@@ -25,7 +25,7 @@ class DeleteRequest(RowRequest):
         super().__post_init__()
         if not isinstance(self.where, str) or not self.where.strip():
             raise ConfigError(
-                f"`where` = {self.where!r} is no condition in SQL.", remedy="`lake.truncate` removes all rows."
+                f"`where` = {self.where!r} is not a SQL condition.", remedy="`lake.truncate` removes all rows."
             )
 
 

@@ -67,10 +67,10 @@ class MergeRequest(RowRequest):
         super().__post_init__()
         if isinstance(self.keys, str) or not self.keys:
             raise ConfigError(
-                f"`keys` = {self.keys!r} is no list of names.", remedy="Mode `merge` needs the key columns."
+                f"`keys` = {self.keys!r} is not a list of names.", remedy="Mode `merge` needs the key columns."
             )
         if len({folded(name) for name in self.keys}) < len(self.keys):
-            raise ConfigError(f"`keys` = {self.keys!r} has a column twice.")
+            raise ConfigError(f"`keys` = {self.keys!r} names a column twice.")
         for name, value, known in (
             ("when_not_matched", self.when_not_matched, ("insert", "ignore")),
             ("when_not_matched_by_source", self.when_not_matched_by_source, ("keep", "delete")),
@@ -81,7 +81,7 @@ class MergeRequest(RowRequest):
                 raise ConfigError(f"`{name}` = {value!r} is unknown.", remedy=nearest(str(value), known))
         known = ("update", "keep", "delete")
         if not isinstance(self.when_matched, Mapping) and self.when_matched not in known:
-            remedy = f"{nearest(str(self.when_matched), known)} Or give columns with expressions.".strip()
+            remedy = f"{nearest(str(self.when_matched), known)} Or give a mapping of columns to expressions.".strip()
             raise ConfigError(f"`when_matched` = {self.when_matched!r} is unknown.", remedy=remedy)
 
 
@@ -98,20 +98,20 @@ def merge_rows(config: LakeConfig, rows: Spool, request: MergeRequest, workers: 
     with working_connection(config, apart=True) as con:
         source = MergeSource(con, rows, request.keys, request.null_keys)
         merge = _Merge(con, source, request, workers)
-        if not merge.is_there(config):
+        if not merge.target_exists(config):
             try:
-                return _first(config, con, source, request)
+                return _create_table(config, con, source, request)
             except ObjectExistsError:
                 pass  # a concurrent writer created the table first
         return change_rows(config, con, request, merge, merge, workers)
 
 
-def _first(
+def _create_table(
     config: LakeConfig, con: duckdb.DuckDBPyConnection, source: MergeSource, request: MergeRequest
 ) -> WriteResult:
     """Create the table with all source rows, or with none if `when_not_matched` is `ignore`."""
     source.check_rows()
-    first = WriteRequest(
+    creation = WriteRequest(
         table=request.table,
         mode="error",
         partition_by=request.partition_by,
@@ -120,7 +120,7 @@ def _first(
         commit=request.commit,
     )
     with source.again(0 if request.when_not_matched == "ignore" else None) as reader:
-        return replace(write_table(config, ArrowRows(reader), first), mode="merge")
+        return replace(write_table(config, ArrowRows(reader), creation), mode="merge")
 
 
 class _Merge:
@@ -142,13 +142,13 @@ class _Merge:
         self._request = request
         self.where: str | None = None
         # A second run would insert the rows that the first run deleted.
-        goes = request.delete_condition is not None or request.when_matched == "delete"
-        self._toggles = goes and request.when_not_matched == "insert"
+        deletes = request.delete_condition is not None or request.when_matched == "delete"
+        self._toggles = deletes and request.when_not_matched == "insert"
         self._set: dict[str, str] = {}
         self._action = ""
         con.execute(f"CREATE OR REPLACE TEMP TABLE {_MATCHES} (file BIGINT, pos BIGINT, n BIGINT, action INTEGER)")
 
-    def is_there(self, config: LakeConfig) -> bool:
+    def target_exists(self, config: LakeConfig) -> bool:
         """Return whether the target table exists."""
         with planning(config, f"Looking for `{self._request.table}`") as metadata:
             return metadata.find_table(self._request.table, metadata.latest().snapshot_id) is not None
@@ -188,33 +188,33 @@ class _Merge:
         """Return the expressions that a matching row's columns are set to, by column name."""
         matched = self._request.when_matched
         if not isinstance(matched, Mapping):
-            return {column_def.name: f"source.{identifier(column_def.name)}" for column_def in given}
-        names = {folded(column_def.name): column_def for column_def in target.columns}
-        found = {}
+            return {column.name: f"source.{identifier(column.name)}" for column in given}
+        names = {folded(column.name): column for column in target.columns}
+        expressions = {}
         for name, text in matched.items():
             if folded(name) not in names:
-                known = [column_def.name for column_def in target.columns]
+                known = [column.name for column in target.columns]
                 raise ObjectNotFoundError(f"`when_matched`: there is no column `{name}`.", remedy=nearest(name, known))
             column, value = names[folded(name)], parse_value(con, text, sides, f"when_matched[{name}]")
-            found[column.name] = f"CAST({value.sql} AS {duckdb_type(column)})"
+            expressions[column.name] = f"CAST({value.sql} AS {duckdb_type(column)})"
             # A second run would change values again if they are computed from the target row.
-            again = any(column_def.name == "target" for column_def in value.columns)
+            reads_target = any(column.name == "target" for column in value.columns)
             # Functions such as `now()` must return the same value for all rows.
             self.travels = self.travels and changing_function(con, value) is None
-            self.replays = self.replays or again or not self.travels
-        return found
+            self.replays = self.replays or reads_target or not self.travels
+        return expressions
 
     def _action_sql(self, con: duckdb.DuckDBPyConnection, sides: Sequence[ColumnDef]) -> str:
         """Return the SQL for the action on a matching row."""
         request, cases = self._request, []
-        for what, text, then in (
+        for what, text, outcome in (
             ("delete_condition", request.delete_condition, f"THEN {_DELETE}"),
             ("matched_condition", request.matched_condition, f"IS NOT TRUE THEN {_KEEP}"),
         ):
             if text is not None:
                 condition = parse_predicate(con, text, sides, what)
                 self.travels = self.travels and changing_function(con, condition) is None
-                cases.append(f"WHEN {condition.sql} {then}")
+                cases.append(f"WHEN {condition.sql} {outcome}")
         action = {"keep": _KEEP, "delete": _DELETE}.get(str(request.when_matched), _UPDATE)
         return f"CASE {' '.join(cases)} ELSE {action} END" if cases else str(action)
 
@@ -222,9 +222,9 @@ class _Merge:
 
     def find(self, plan: ScanPlan, files: Sequence[DataFile], hits: Hits) -> None:
         """Put the positions of the rows to update or delete into `hits`, and all matches into the table of matches."""
-        anew = {file.data_file_id for file in files}
-        there = ", ".join(str(file.data_file_id) for file in plan.files if file.data_file_id not in anew) or "NULL"
-        self._con.execute(f"DELETE FROM {_MATCHES} WHERE (file IN ({there})) IS NOT TRUE")
+        to_search = {file.data_file_id for file in files}
+        known = ", ".join(str(file.data_file_id) for file in plan.files if file.data_file_id not in to_search) or "NULL"
+        self._con.execute(f"DELETE FROM {_MATCHES} WHERE (file IN ({known})) IS NOT TRUE")
         if not files:
             return
         position = position_name(plan.needed)
@@ -240,9 +240,9 @@ class _Merge:
             for query in queries:
                 self._con.execute(f"INSERT INTO {_MATCHES} {query.sql}")
         searched = ", ".join(str(file.data_file_id) for file in files)
-        self._check_once(f"FROM {_MATCHES} WHERE file IN ({searched})")
-        hit = f"FROM {_MATCHES} WHERE file IN ({searched}) AND action <> {_KEEP}"
-        self._con.execute(f"INSERT INTO {hits.TABLE} SELECT file, pos {hit}")
+        self._refuse_ambiguous(f"FROM {_MATCHES} WHERE file IN ({searched})")
+        changed = f"FROM {_MATCHES} WHERE file IN ({searched}) AND action <> {_KEEP}"
+        self._con.execute(f"INSERT INTO {hits.TABLE} SELECT file, pos {changed}")
 
     def write_deletes(
         self, con: duckdb.DuckDBPyConnection, table: TableDef, write_id: str, losses: Sequence[Loss], hits: Hits
@@ -253,13 +253,13 @@ class _Merge:
     def release(self) -> None:
         """Do nothing: the merge keeps nothing in the storage."""
 
-    def _check_once(self, matches: str) -> None:
+    def _refuse_ambiguous(self, matches: str) -> None:
         """Refuse a target row that matches several source rows: which of them applied would be arbitrary."""
         twice = self._con.execute(f"SELECT file, pos {matches} GROUP BY ALL HAVING count(*) > 1 LIMIT 1").fetchone()
         if twice:
             raise DataError(
-                f"Several rows of the data have the keys of one row of the table ({', '.join(self._source.keys)}).",
-                remedy="They differ only in what the type of the key column does not keep: choose one of them first.",
+                f"Several source rows match the same row of the table by their keys ({', '.join(self._source.keys)}).",
+                remedy="Their keys are equal in the type of the table's column: keep one of them before the merge.",
             )
 
     @property
@@ -273,13 +273,13 @@ class _Merge:
     def lent(self) -> Sequence[Lent]:
         return [Lent(_MATCHES, _MATCH_COLUMNS, "file, pos"), self._data]
 
-    def _match(self, number: int, rows: str, place: str) -> str:
+    def _match(self, number: int, rows: str, row_key: str) -> str:
         """Return the query that matches rows of the table with source rows.
 
         Args:
             number: Identifies where the rows are: the id of a data file, or a negative number for an inlined table.
             rows: The relation to put after FROM.
-            place: The column that identifies a row in it: a position or a row id.
+            row_key: The column that identifies a row in it: a position or a row id.
         """
         sign = "=" if self._request.null_keys == "error" else "IS NOT DISTINCT FROM"
         same = " AND ".join(f"target.{identifier(key)} {sign} source.{identifier(key)}" for key in self._source.keys)
@@ -287,18 +287,18 @@ class _Merge:
         n = self._source.number
         action = f"CASE WHEN source.{n} IS NULL THEN {_DELETE} ELSE {self._action} END" if by_source else self._action
         return (
-            f"SELECT {number} AS file, target.{place} AS pos, source.{n} AS n, {action} AS action"
+            f"SELECT {number} AS file, target.{row_key} AS pos, source.{n} AS n, {action} AS action"
             f" FROM {rows} AS target {'LEFT ' if by_source else ''}JOIN {SOURCE} AS source ON {same}"
         )
 
     def inlined(self, plan: RowPlan, hits: Hits) -> Mapping[str, tuple[int, ...]]:
         self._con.execute(f"DELETE FROM {_MATCHES} WHERE file < 0")
-        found = {}
+        retired = {}
         for number, (name, rows) in enumerate(zip(plan.inlined, inlined_sql(self._con, plan), strict=True), 1):
             self._con.execute(f"INSERT INTO {_MATCHES} {self._match(-number, rows, row_id_name(plan.table.columns))}")
-            gone = f"SELECT pos FROM {_MATCHES} WHERE file = {-number} AND action <> {_KEEP}"
-            found[name] = tuple(int(row[0]) for row in self._con.execute(gone).fetchall())
-        return found
+            changed = f"SELECT pos FROM {_MATCHES} WHERE file = {-number} AND action <> {_KEEP}"
+            retired[name] = tuple(int(row[0]) for row in self._con.execute(changed).fetchall())
+        return retired
 
     # --- writing -------------------------------------------------------------------------------------------------
 
@@ -321,10 +321,10 @@ class _Merge:
         ]
 
     def _updated(self) -> set[int]:
-        found = self._con.execute(f"SELECT DISTINCT file FROM {_MATCHES} WHERE action = {_UPDATE}").fetchall()
-        return {int(row[0]) for row in found}
+        query = f"SELECT DISTINCT file FROM {_MATCHES} WHERE action = {_UPDATE}"
+        return {int(row[0]) for row in self._con.execute(query).fetchall()}
 
-    def _update_sql(self, plan: RowPlan, number: int, rows: str, place: str) -> str:
+    def _update_sql(self, plan: RowPlan, number: int, rows: str, row_key: str) -> str:
         known = {column.name for column in plan.table.columns}
         values = ", ".join(
             f"{self._set.get(column.name) or plan.as_target(column, 'target.')} AS {identifier(column.name)}"
@@ -334,7 +334,7 @@ class _Merge:
         row_id = f"target.{row_id_name(plan.table.columns)} AS {row_id_name(plan.target.columns)}"
         return (
             f"SELECT {values}, {row_id} FROM {rows} AS target JOIN {_MATCHES} AS m"
-            f" ON m.file = {number} AND m.pos = target.{place} AND m.action = {_UPDATE}"
+            f" ON m.file = {number} AND m.pos = target.{row_key} AND m.action = {_UPDATE}"
             f" JOIN {SOURCE} AS source ON source.{self._source.number} = m.n"
         )
 

@@ -18,7 +18,7 @@ _SPOOL = "__ducklake_orch_spooled"
 _ARRIVING = "__ducklake_orch_arriving"
 SOURCE = "__ducklake_orch_merged"
 # Up to this many keys, the scan condition lists them all; beyond, it gives their minimum and maximum.
-_FEW_KEYS = 200
+_MAX_LISTED_KEYS = 200
 _ROWS_AT_ONCE = 100_000
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 _TEXTS = ("varchar", "date", "timestamp", "timestamptz", "uuid", "boolean")
@@ -56,7 +56,7 @@ class ArrowSpool:
         try:
             con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM {self._source.arriving(_ARRIVING)}")
         except duckdb.Error as error:
-            raise DataError(f"The data cannot be read to their end: {self._source.failure or error}") from error
+            raise DataError(f"The data cannot be read completely: {self._source.failure or error}") from error
         finally:
             con.unregister(_ARRIVING)
 
@@ -97,11 +97,11 @@ class MergeSource:
         Args:
             limit: Maximum number of rows; None for all.
         """
-        some = "" if limit is None else f" LIMIT {limit}"
+        limited = "" if limit is None else f" LIMIT {limit}"
         # Without this setting, UUIDs and similar types would arrive as text.
         self._con.execute("SET arrow_lossless_conversion = true")
         try:
-            yield self._con.execute(f"FROM {_SPOOL}{some}").to_arrow_reader(_ROWS_AT_ONCE)
+            yield self._con.execute(f"FROM {_SPOOL}{limited}").to_arrow_reader(_ROWS_AT_ONCE)
         finally:
             self._con.execute("RESET arrow_lossless_conversion")
 
@@ -149,8 +149,8 @@ class MergeSource:
         nulls = " OR ".join(f"{identifier(key)} IS NULL" for key in self.keys)
         if self._null_keys == "error" and (row := con.execute(f"FROM {rows} WHERE {nulls} LIMIT 1").fetchone()):
             raise DataError(
-                f"A row of the data has no value for a key ({', '.join(self.keys)}), such as {row}.",
-                remedy='Leave such rows out; `null_keys="match"` takes NULL for a value like others.',
+                f"A source row has NULL in a key column ({', '.join(self.keys)}): {row}.",
+                remedy='Leave out such rows, or match NULL keys like other values with `null_keys="match"`.',
             )
         self._refuse_rounded(rows)
         twice = f"SELECT {keys}, count(*) FROM {rows} GROUP BY ALL HAVING count(*) > 1 LIMIT 1"
@@ -158,7 +158,7 @@ class MergeSource:
             values = ", ".join(f"{key} = {value!r}" for key, value in zip(self.keys, row, strict=False))
             raise DataError(
                 f"{row[-1]} rows of the data have the same keys: {values}.",
-                remedy="A merge takes one row for each key: choose one of them first.",
+                remedy="A merge needs one row for each key: keep one of them before the merge.",
             )
 
     def _refuse_rounded(self, rows: str) -> None:
@@ -168,11 +168,11 @@ class MergeSource:
             name, kind = identifier(key), kinds[folded(key)]
             if kind not in ("HUGEINT", "UHUGEINT"):
                 continue
-            other = f"TRY_CAST(CAST({name} AS DOUBLE) AS {kind}) IS DISTINCT FROM {name}"
-            if row := self._con.execute(f"SELECT {name} FROM {rows} WHERE {other} LIMIT 1").fetchone():
+            is_rounded = f"TRY_CAST(CAST({name} AS DOUBLE) AS {kind}) IS DISTINCT FROM {name}"
+            if row := self._con.execute(f"SELECT {name} FROM {rows} WHERE {is_rounded} LIMIT 1").fetchone():
                 raise DataError(
-                    f"The key {key} = {row[0]} is a {kind}, which Parquet holds as a rounded DOUBLE.",
-                    remedy="Make the column DECIMAL(38, 0) or VARCHAR: they keep every digit.",
+                    f"The key {key} = {row[0]} is a {kind}, which Parquet stores as a rounded DOUBLE.",
+                    remedy="Use DECIMAL(38, 0) or VARCHAR for the column: they keep every digit.",
                 )
 
     def range(self, table: TableDef, target: TableDef) -> str:
@@ -184,29 +184,33 @@ class MergeSource:
         """
         wanted = {folded(key) for key in self.keys}
         both = zip(table.columns, target.columns, strict=False)
-        parts = [self._key_range(one) for one, then in both if folded(one.name) in wanted and one.type == then.type]
+        parts = [
+            self._key_range(column)
+            for column, after in both
+            if folded(column.name) in wanted and column.type == after.type
+        ]
         return " AND ".join(parts) or "1 = 1"
 
     def _key_range(self, column: ColumnDef) -> str:
         name, numeric = identifier(column.name), column.type in _INTEGERS or column.type.startswith("decimal")
         if not (numeric or column.type in _TEXTS):
             return "1 = 1"
-        distinct = f"SELECT DISTINCT CAST({name} AS VARCHAR), {name} IS NULL FROM {SOURCE} LIMIT {_FEW_KEYS + 1}"
-        found = self._con.execute(distinct).fetchall()
-        texts = sorted(text for text, is_null in found if not is_null)
+        distinct = f"SELECT DISTINCT CAST({name} AS VARCHAR), {name} IS NULL FROM {SOURCE} LIMIT {_MAX_LISTED_KEYS + 1}"
+        keys = self._con.execute(distinct).fetchall()
+        texts = sorted(text for text, is_null in keys if not is_null)
         if any("\0" in text for text in texts):
             return "1 = 1"
 
         def value(text: str) -> str:
             return text if numeric else literal(text)
 
-        if len(found) > _FEW_KEYS:
+        if len(keys) > _MAX_LISTED_KEYS:
             ends = f"SELECT min({name})::VARCHAR, max({name})::VARCHAR, bool_or({name} IS NULL) FROM {SOURCE}"
             low, high, has_null = self._con.execute(ends).fetchall()[0]
             if "\0" in low + high:
                 return "1 = 1"
-            some = f"{name} BETWEEN {value(low)} AND {value(high)}"
+            condition = f"{name} BETWEEN {value(low)} AND {value(high)}"
         else:
-            has_null = any(is_null for _, is_null in found)
-            some = f"{name} IN ({', '.join(map(value, texts))})" if texts else "1 = 0"
-        return f"({some} OR {name} IS NULL)" if has_null else f"({some})"
+            has_null = any(is_null for _, is_null in keys)
+            condition = f"{name} IN ({', '.join(map(value, texts))})" if texts else "1 = 0"
+        return f"({condition} OR {name} IS NULL)" if has_null else f"({condition})"

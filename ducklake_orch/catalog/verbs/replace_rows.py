@@ -72,14 +72,14 @@ class _Replacement:
         """Return how many attempts an error is worth: all other errors were already retried where they occurred."""
         return NO_LIMIT if isinstance(error, StalePlanError) and self.fits else 1
 
-    def attempt(self, turn: Session | None) -> Committed:
+    def attempt(self, held_session: Session | None) -> Committed:
         """Find the rows to replace, and commit.
 
         Args:
-            turn: The session of an attempt that holds the queue; None for an attempt that does not.
+            held_session: The session of an attempt that holds the queue; None for an attempt that does not.
         """
         change = self.change
-        with planning(self.config, f"Planning {self.write.purpose}", turn) as metadata:
+        with planning(self.config, f"Planning {self.write.purpose}", held_session) as metadata:
             latest = metadata.latest()
             table = metadata.find_table(change.table, latest.snapshot_id)
             self.fits = False
@@ -96,7 +96,7 @@ class _Replacement:
         fault_point("rows.found")
         removal = self.search.removal(plan, where, losses, plan.inlined_ids())
         try:
-            with session_of(self.config, turn) as session:
+            with session_of(self.config, held_session) as session:
                 return commit_change(session, self.write, replace(change, files=files, remove=removal, deletes=deletes))
         except StalePlanError:
             written = [file.path for file in files[len(change.files) :]]
@@ -105,7 +105,7 @@ class _Replacement:
 
     def _kept(self, queries: Sequence[FileQuery]) -> list[NewFile]:
         con, target, write_id = self.search.con, self.change.target, self.write.write_id
-        with self.search.working("Writing what stays"):
+        with self.search.working("Writing the remaining rows"):
             if self.workers and self.workers.are_worth([query.file for query in queries]):
                 return self.workers.write(con, target, queries, [Hits.LENT], write_id, beside=self.change.files)
             return write_known_rows(con, target, union_sql([query.sql for query in queries]), write_id)
@@ -117,4 +117,4 @@ def _condition(change: TableChange) -> str:
             return where
         case Partitions(keys):
             return partitions_condition(change.target, keys)
-    raise AssertionError("only these are replaced row by row")
+    raise AssertionError("only `Matching` and `Partitions` are replaced row by row")

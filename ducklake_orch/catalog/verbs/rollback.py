@@ -24,7 +24,7 @@ from ducklake_orch.engine.stored_files import remove_leftovers, removing_failed
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.results import CommitInfo, RollbackResult
 
-_THEN, _NOW, _ROWS = "__ducklake_orch_then", "__ducklake_orch_now", "__ducklake_orch_inlined"
+_RESTORED, _CURRENT, _ROWS = "__ducklake_orch_restored", "__ducklake_orch_current", "__ducklake_orch_inlined"
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class RollbackRequest:
 
     def __post_init__(self) -> None:
         if not isinstance(self.to_snapshot, int) or isinstance(self.to_snapshot, bool) or self.to_snapshot < 0:
-            raise ConfigError(f"`to_snapshot` = {self.to_snapshot!r} is no number of a snapshot.")
+            raise ConfigError(f"`to_snapshot` = {self.to_snapshot!r} is not a snapshot id.")
 
 
 def roll_back(config: LakeConfig, request: RollbackRequest) -> RollbackResult:
@@ -73,7 +73,7 @@ class _Attempt:
             try:
                 return self._restore(plan, con)
             finally:
-                for name in (_THEN, _NOW):
+                for name in (_RESTORED, _CURRENT):
                     con.execute(f"DROP TABLE IF EXISTS {name}")
 
     def _plan(self) -> RollbackPlan:
@@ -112,29 +112,29 @@ class _Attempt:
         columns, same, row_id = plan.table.columns, same_sql(plan.table.columns), row_id_name(plan.table.columns)
         types = "".join(f", {short(column)} {duckdb_type(column)}" for column in columns)
         values = "".join(f", {short(column)}" for column in columns)
-        con.execute(f"CREATE TEMP TABLE {_THEN} (row_id BIGINT{types})")
-        for query in _rows(con, plan, plan.then):
-            con.execute(f"INSERT INTO {_THEN} SELECT row_id{values} FROM ({query})")
-        for table in plan.inlined_then:
-            _insert(con, _THEN, table, f"SELECT {row_id} AS row_id{_arrived(columns)} FROM {_ROWS}")
-        con.execute(f"CREATE TEMP TABLE {_NOW} (row_id BIGINT, same VARCHAR)")
-        for query in _rows(con, plan, plan.now):
-            con.execute(f"INSERT INTO {_NOW} SELECT row_id, {same} FROM ({query})")
-        for table in plan.inlined_now.values():
+        con.execute(f"CREATE TEMP TABLE {_RESTORED} (row_id BIGINT{types})")
+        for query in _rows(con, plan, plan.restored):
+            con.execute(f"INSERT INTO {_RESTORED} SELECT row_id{values} FROM ({query})")
+        for table in plan.inlined_restored:
+            _insert(con, _RESTORED, table, f"SELECT {row_id} AS row_id{_arrived(columns)} FROM {_ROWS}")
+        con.execute(f"CREATE TEMP TABLE {_CURRENT} (row_id BIGINT, same VARCHAR)")
+        for query in _rows(con, plan, plan.retired):
+            con.execute(f"INSERT INTO {_CURRENT} SELECT row_id, {same} FROM ({query})")
+        for table in plan.inlined_retired.values():
             rows = f"SELECT {row_id} AS row_id{_arrived(columns)} FROM {_ROWS}"
-            _insert(con, _NOW, table, f"SELECT row_id, {same} FROM ({rows})")
-        then, now = f"SELECT row_id, {same} AS same FROM {_THEN}", f"SELECT row_id, same FROM {_NOW}"
+            _insert(con, _CURRENT, table, f"SELECT row_id, {same} FROM ({rows})")
+        restored, current = f"SELECT row_id, {same} AS same FROM {_RESTORED}", f"SELECT row_id, same FROM {_CURRENT}"
         latest = plan.latest.snapshot_id
         return RollbackResult(
             table=str(plan.table),
             to_snapshot=self._request.to_snapshot,
             snapshot_id=latest,
             previous_snapshot_id=latest,
-            rows_back=_count(con, f"{then} EXCEPT ALL {now}"),
-            rows_gone=_count(con, f"{now} EXCEPT ALL {then}"),
-            rows_copied=_count(con, then),
+            rows_back=_count(con, f"{restored} EXCEPT ALL {current}"),
+            rows_gone=_count(con, f"{current} EXCEPT ALL {restored}"),
+            rows_copied=_count(con, restored),
             files_kept=len(plan.kept),
-            files_removed=len(plan.now.files),
+            files_removed=len(plan.retired.files),
             dry_run=self._request.dry_run,
         )
 
@@ -147,12 +147,12 @@ class _Attempt:
             Rollback(
                 snapshot=plan.latest.snapshot_id,
                 kept=plan.kept,
-                files=plan.now.files,
+                files=plan.retired.files,
                 inlined={
                     name: tuple(rows.column(row_id_name(plan.table.columns)).to_pylist())
-                    for name, rows in plan.inlined_now.items()
+                    for name, rows in plan.inlined_retired.items()
                 },
-                rows=_count(con, f"SELECT * FROM {_NOW}"),
+                rows=_count(con, f"SELECT * FROM {_CURRENT}"),
             ),
             planned_version=plan.latest.schema_version,
         )
@@ -195,7 +195,7 @@ def _arrived(columns: Sequence[ColumnDef]) -> str:
 
 def _named(columns: Sequence[ColumnDef]) -> str:
     values = ", ".join(f"{short(column)} AS {identifier(column.name)}" for column in columns)
-    return f"(SELECT {values}, row_id AS {row_id_name(columns)} FROM {_THEN})"
+    return f"(SELECT {values}, row_id AS {row_id_name(columns)} FROM {_RESTORED})"
 
 
 def _count(con: duckdb.DuckDBPyConnection, query: str) -> int:

@@ -55,21 +55,21 @@ class RollbackPlan:
     Attributes:
         latest: The snapshot that the rollback is planned on.
         table: The table at that snapshot.
-        then: The files of the target snapshot whose rows are copied.
-        now: The files to retire.
+        restored: The files of the target snapshot whose rows are copied.
+        retired: The files to retire.
         kept: The files that stay.
-        inlined_then: Inlined rows that were live at the target snapshot and have ended since, as Arrow tables.
-        inlined_now: Inlined rows added since the target snapshot, by inlined table.
+        inlined_restored: Inlined rows that were live at the target snapshot and have ended since, as Arrow tables.
+        inlined_retired: Inlined rows added since the target snapshot, by inlined table.
         mappings: Column names of files that have a `mapping_id`, by that id.
     """
 
     latest: SnapshotRow
     table: TableDef
-    then: FilesAt
-    now: FilesAt
+    restored: FilesAt
+    retired: FilesAt
     kept: tuple[DataFile, ...]
-    inlined_then: "tuple[pa.Table, ...]"
-    inlined_now: "Mapping[str, pa.Table]"
+    inlined_restored: "tuple[pa.Table, ...]"
+    inlined_retired: "Mapping[str, pa.Table]"
     mappings: Mapping[int, tuple[MappedName, ...]]
 
 
@@ -86,26 +86,28 @@ def plan_rollback(metadata: Metadata, name: TableName, to_snapshot: int) -> Roll
     table = metadata.table(name, latest.snapshot_id)
     if metadata.encrypted():
         raise UnsupportedStatementError(
-            f"Lake `{metadata.config.name}` is encrypted.", remedy="Write the rows of then with `lake.execute`."
+            f"Lake `{metadata.config.name}` is encrypted.", remedy="Restore the rows with SQL in `lake.execute`."
         )
     _check_snapshot(metadata, table, to_snapshot, latest.snapshot_id)
     history, deletions = TableHistory(metadata, table), deletions_table(metadata, table)
     states = [LiveFiles(history, at, deletions) for at in (to_snapshot, latest.snapshot_id)]
-    then, now = ({file.data_file_id: file for file, _ in state.fetch()} for state in states)
-    kept = tuple(file for key, file in now.items() if key in then and _same(then[key], file, to_snapshot))
-    stay = {file.data_file_id for file in kept}
-    back, gone = (tuple(file for key, file in some.items() if key not in stay) for some in (then, now))
-    inlined_then, inlined_now = _inlined(history, to_snapshot)
+    target, current = ({file.data_file_id: file for file, _ in state.fetch()} for state in states)
+    kept = tuple(file for key, file in current.items() if key in target and _same(target[key], file, to_snapshot))
+    kept_ids = {file.data_file_id for file in kept}
+    restored, retired = (
+        tuple(file for key, file in files.items() if key not in kept_ids) for files in (target, current)
+    )
+    inlined_restored, inlined_retired = _inlined(history, to_snapshot)
     return RollbackPlan(
         latest=latest,
         table=table,
-        then=FilesAt(to_snapshot, back, inlined_positions(states[0], back)),
-        now=FilesAt(latest.snapshot_id, gone, inlined_positions(states[1], gone)),
+        restored=FilesAt(to_snapshot, restored, inlined_positions(states[0], restored)),
+        retired=FilesAt(latest.snapshot_id, retired, inlined_positions(states[1], retired)),
         kept=kept,
-        inlined_then=tuple(inlined_then.values()),
-        inlined_now=inlined_now,
+        inlined_restored=tuple(inlined_restored.values()),
+        inlined_retired=inlined_retired,
         mappings=name_mappings(
-            metadata, {data_file.mapping_id for data_file in (*back, *gone) if data_file.mapping_id is not None}
+            metadata, {file.mapping_id for file in (*restored, *retired) if file.mapping_id is not None}
         ),
     )
 
@@ -116,41 +118,41 @@ def _check_snapshot(metadata: Metadata, table: TableDef, wanted: int, latest: in
     snapshots, tables = metadata.table_sql("ducklake_snapshot"), metadata.table_sql("ducklake_table")
     if not metadata.rows(f"SELECT 1 FROM {snapshots} WHERE snapshot_id = {wanted}"):
         raise HistoryExpiredError(
-            f"Snapshot {wanted} has expired, and nobody knows the rows of then.",
-            remedy="`ducklake-orch snapshots` lists those that are left.",
+            f"Snapshot {wanted} has expired, so its rows are no longer known.",
+            remedy="`ducklake-orch snapshots` lists the retained ones.",
         )
     if metadata.rows(f"SELECT 1 FROM {tables} WHERE table_id = {table.table_id} AND {live(wanted)}"):
         return
     if metadata.find_table(TableName(table.schema, table.name), wanted) is not None:
         raise TableDroppedError(
-            f"The table `{table}` of snapshot {wanted} was dropped since, and another one has its name.",
-            remedy=f"Write the rows of then into a table: lake.read(…, snapshot={wanted}).",
+            f"The table `{table}` of snapshot {wanted} was dropped, and another table now has its name.",
+            remedy=f"Read the rows with lake.read(…, snapshot={wanted}) and write them to a table.",
         )
     raise ObjectNotFoundError(
-        f"There was no table `{table}` yet at snapshot {wanted}.", remedy="Roll back to a later snapshot, or drop it."
+        f"The table `{table}` did not exist at snapshot {wanted}.", remedy="Roll back to a later snapshot, or drop it."
     )
 
 
-def _same(then: DataFile, now: DataFile, at: int) -> bool:
+def _same(target: DataFile, current: DataFile, at: int) -> bool:
     """Return whether a file has the same rows at both snapshots; comparing deletions is enough, as none is undone."""
     return (
-        [delete.delete_file_id for delete in then.deletes] == [delete.delete_file_id for delete in now.deletes]
-        and then.inlined_deletes == now.inlined_deletes
-        and not any(delete.later for delete in then.deletes)
-        and (now.partial_max is None or now.partial_max <= at)
+        [delete.delete_file_id for delete in target.deletes] == [delete.delete_file_id for delete in current.deletes]
+        and target.inlined_deletes == current.inlined_deletes
+        and not any(delete.later for delete in target.deletes)
+        and (current.partial_max is None or current.partial_max <= at)
     )
 
 
 def _inlined(history: TableHistory, at: int) -> "tuple[dict[str, pa.Table], dict[str, pa.Table]]":
     """Return the inlined rows that have ended since a snapshot and those added since, each by inlined table."""
     ended = f"begin_snapshot <= {at} AND end_snapshot > {at}"
-    come = f"begin_snapshot > {at} AND end_snapshot IS NULL"
+    added = f"begin_snapshot > {at} AND end_snapshot IS NULL"
     columns = history.table.columns
     values = ", ".join(map(travelling, columns))
-    found: list[dict[str, pa.Table]] = []
-    for condition in (ended, come):
+    tables_of: list[dict[str, pa.Table]] = []
+    for condition in (ended, added):
         queries = inlined_versions(history, columns, condition)
         tables = {query.table: f"SELECT {values}, {query.row_id} FROM ({query.sql})" for query in queries}
         read = {name: travelled(history.metadata.con, sql) for name, sql in tables.items()}
-        found.append({name: rows for name, rows in read.items() if len(rows)})
-    return found[0], found[1]
+        tables_of.append({name: rows for name, rows in read.items() if len(rows)})
+    return tables_of[0], tables_of[1]

@@ -72,11 +72,11 @@ class RowRequest:
         if self.engine not in ENGINES:
             raise ConfigError(f"`engine` = {self.engine!r} is unknown.", remedy=nearest(str(self.engine), ENGINES))
         for name, value, kind, word in (
-            ("expect_snapshot", self.expect_snapshot, int, "number of a snapshot"),
+            ("expect_snapshot", self.expect_snapshot, int, "snapshot id"),
             ("commit", self.commit, CommitInfo, "CommitInfo"),
         ):
             if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
-                raise ConfigError(f"`{name}` = {value!r} is no {word}.")
+                raise ConfigError(f"`{name}` = {value!r} is not a {word}.")
         if self.idempotency_key is not None:
             check_key(self.idempotency_key)
 
@@ -186,22 +186,22 @@ class _Changer:
         self._workers = workers
         self._purpose = purpose
 
-    def run(self, turn: Session | None) -> WriteResult:
+    def run(self, held_session: Session | None) -> WriteResult:
         """Plan, find, write and commit.
 
         Args:
-                turn: The session of an attempt that holds the queue; None for an attempt that does not.
+            held_session: The session of an attempt that holds the queue; None for an attempt that does not.
         """
         self._write = Write(self._purpose, self._request.commit)
-        plan, done = retrying(self._config.retry, f"planning {self._purpose}", lambda _: self._plan(turn))
+        plan, done = retrying(self._config.retry, f"planning {self._purpose}", lambda _: self._plan(held_session))
         if done is not None:
             return self._result(plan, [], done)
         # An attempt that holds the queue keeps maintenance waiting anyway, and cannot record a pin.
-        keeping = nullcontext() if turn else pinned(self._config, self._write, plan.latest.snapshot_id)
+        keeping = nullcontext() if held_session else pinned(self._config, self._write, plan.latest.snapshot_id)
         with keeping:
-            return self._do(plan, turn)
+            return self._apply(plan, held_session)
 
-    def _do(self, plan: RowPlan, turn: Session | None) -> WriteResult:
+    def _apply(self, plan: RowPlan, held_session: Session | None) -> WriteResult:
         losses = self._search.losses(plan)
         inlined = self._verb.inlined(plan, self._search.hits)
         removal = self._search.removal(plan, self._verb.where, losses, inlined)
@@ -217,21 +217,21 @@ class _Changer:
                 return self._result(plan, [], nothing)
             deletes = self._search.deletes(plan, losses, self._write.write_id)
             fault_point("files.written")
-            with session_of(self._config, turn) as session:
+            with session_of(self._config, held_session) as session:
                 done = commit_change(session, self._write, self._change(plan, files, removal, deletes))
         if done.replayed:
             remove_leftovers(self._config, self._write, plan.table.folder)
         result = self._result(plan, files, done)
         return replace(result, rows_written=result.rows_written - losses.kept) if done.files_added else result
 
-    def _plan(self, turn: Session | None) -> tuple[RowPlan, Committed | None]:
+    def _plan(self, held_session: Session | None) -> tuple[RowPlan, Committed | None]:
         request, verb = self._request, self._verb
-        with planning(self._config, f"Planning {self._purpose}", turn) as metadata:
+        with planning(self._config, f"Planning {self._purpose}", held_session) as metadata:
             latest = metadata.latest()
             refuse_without_message(self._purpose, request.commit, required=metadata.requires_message())
             if metadata.encrypted():
                 raise UnsupportedStatementError(
-                    f"Lake `{self._config.name}` is encrypted.", remedy="Change its rows in `lake.execute`."
+                    f"Lake `{self._config.name}` is encrypted.", remedy="Change its rows with SQL in `lake.execute`."
                 )
             table = metadata.table(request.table, latest.snapshot_id)
             target = verb.check(metadata, table)

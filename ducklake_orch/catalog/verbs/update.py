@@ -26,18 +26,18 @@ class UpdateRequest(RowRequest):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        texts = isinstance(self.set, Mapping) and all(isinstance(one, str) for pair in self.set.items() for one in pair)
+        texts = isinstance(self.set, Mapping) and all(
+            isinstance(text, str) for pair in self.set.items() for text in pair
+        )
         if not texts or not self.set:
             raise ConfigError(
-                f"`set` = {self.set!r} names no columns with expressions.",
-                remedy="Write expressions in SQL: `{'price': 'price * 1.1', 'state': \"'sold'\"}`.",
+                f"`set` = {self.set!r} is not a mapping of columns to expressions.",
+                remedy="Give SQL expressions: `{'price': 'price * 1.1', 'state': \"'sold'\"}`.",
             )
         if len({folded(name) for name in self.set}) < len(self.set):
             raise ConfigError(f"`set` = {self.set!r} names a column twice.")
         if self.where is not None and (not isinstance(self.where, str) or not self.where.strip()):
-            raise ConfigError(
-                f"`where` = {self.where!r} is no condition in SQL.", remedy="Without it, all rows are meant."
-            )
+            raise ConfigError(f"`where` = {self.where!r} is not a SQL condition.", remedy="Omit it to update all rows.")
 
 
 def update_rows(
@@ -74,11 +74,11 @@ class _Update:
 
     def changed(self, plan: RowPlan, losses: Losses, hits: Hits) -> list[FileQuery]:
         position = position_name(plan.scan.needed)
-        some = {file.data_file_id: f"{position} IN ({hits.positions_sql(file)})" for file in losses.files}
-        some |= dict.fromkeys(plan.scan.certain, "true")
+        conditions = {file.data_file_id: f"{position} IN ({hits.positions_sql(file)})" for file in losses.files}
+        conditions |= dict.fromkeys(plan.scan.certain, "true")
         return [
             FileQuery(
-                file, self._select(plan, f"({placed_sql(plan.scan, file, hits)}) WHERE {some[file.data_file_id]}")
+                file, self._select(plan, f"({placed_sql(plan.scan, file, hits)}) WHERE {conditions[file.data_file_id]}")
             )
             for file in losses.files
         ]

@@ -86,10 +86,10 @@ def write_table(config: LakeConfig, rows: Rows, request: WriteRequest) -> WriteR
         attempts = number
         return _Writer(config, rows, request).run()
 
-    def worth(error: DuckLakeOrchError) -> int:
+    def attempts_for(error: DuckLakeOrchError) -> int:
         return by_plan(error) if rows.repeatable else 1
 
-    result = retrying(config.retry, f"writing `{request.table}`", attempt, attempts_for=worth)
+    result = retrying(config.retry, f"writing `{request.table}`", attempt, attempts_for=attempts_for)
     return replace(result, engine=rows.engine, attempts=attempts, duration_s=time.monotonic() - started)
 
 
@@ -169,7 +169,7 @@ class _Writer:
 
     def run(self) -> WriteResult:
         with self._kept_open():
-            return self._run()
+            return self.finish(self.plan())
 
     @contextmanager
     def _kept_open(self) -> Iterator[None]:
@@ -203,9 +203,6 @@ class _Writer:
             working_connection(self._config) if self._session is None else closing(self._session.instance.root.cursor())
         )
 
-    def _run(self) -> WriteResult:
-        return self.finish(self.plan())
-
     def plan(self) -> _Plan:
         """Plan the write."""
         doing = f"planning to write `{self._request.table}`"
@@ -230,15 +227,15 @@ class _Writer:
     # --- planning ------------------------------------------------------------------------------------------------
 
     def _plan(self) -> _Plan:
-        """Look the table up; on return no lock is held."""
+        """Plan on the latest snapshot; on return no lock is held."""
         doing = f"Planning to write `{self._request.table}`"
         with reading_shared(self._config, doing) as shared:
             if shared is not None:
-                return self._look(shared)
+                return self._plan_on(shared)
         with self._opened() as session, session.instance.one_thread(), reading(session, doing) as metadata:
-            return self._look(metadata)
+            return self._plan_on(metadata)
 
-    def _look(self, metadata: Metadata) -> _Plan:
+    def _plan_on(self, metadata: Metadata) -> _Plan:
         request, newest = self._request, metadata.latest()
         latest = newest.snapshot_id
         refuse_without_message(f"writing `{request.table}`", request.commit, required=metadata.requires_message())
@@ -261,7 +258,7 @@ class _Writer:
             if done := find_replay(metadata, known, request.idempotency_key, latest):
                 return _Plan(newest, known, known, done)
             raise ObjectExistsError(
-                f"The table `{known}` exists.", remedy="Mode `append` adds to it, `ignore` keeps it."
+                f"The table `{known}` exists.", remedy="Mode `append` adds rows to it, `ignore` leaves it unchanged."
             )
         if request.mode == "ignore":
             return _Plan(newest, known, known, Committed(latest, latest, known.table_id))
@@ -286,8 +283,8 @@ class _Writer:
 
     def _job(self, table: TableDef) -> Job:
         request = self._request
-        few = row_limit(self._config, table) if request.inline == "auto" else 0
-        return Job(self._config, table, self._write.write_id, request.where, request.outside, few, self._working)
+        limit = row_limit(self._config, table) if request.inline == "auto" else 0
+        return Job(self._config, table, self._write.write_id, request.where, request.outside, limit, self._working)
 
     def _commit(self, plan: _Plan, written: Written) -> Committed:
         change = self._change(plan, written)
@@ -325,10 +322,7 @@ class _Writer:
         if written.few is None or not done.rows_added:
             return result
         rows = sum(file.record_count for file in written.as_files)
-        kept = [
-            replace(partition_written, files=0, bytes=0)
-            for partition_written in partitions_written(table, written.as_files)
-        ]
+        kept = [replace(partition, files=0, bytes=0) for partition in partitions_written(table, written.as_files)]
         return replace(result, rows_written=rows, partitions=kept)
 
 
@@ -339,10 +333,10 @@ def _check_partitioned(table: TableDef) -> None:
     """
     fields = table.partition.fields if table.partition else ()
     if all(field.transform.startswith("bucket(") for field in fields):
-        how = "only in buckets" if fields else "not at all"
+        how = "partitioned by buckets only" if fields else "not partitioned"
         raise ConfigError(
-            f"Mode `overwrite_partitions`: table `{table}` is partitioned {how}.",
-            remedy="Mode `overwrite` replaces all rows, `replace_where` those that match a predicate.",
+            f"Mode `overwrite_partitions`: table `{table}` is {how}.",
+            remedy="Use mode `overwrite` to replace all rows, or `replace_where` to replace selected rows.",
         )
 
 

@@ -39,16 +39,16 @@ class WriteRequest:
                 raise ConfigError(f"`{name}` = {value!r} is unknown.", remedy=nearest(str(value), known))
         if self.outside != "error" and self.mode != "replace_where":
             raise ConfigError(
-                f"Mode `{self.mode}` and `outside` = {self.outside!r} do not go together.",
-                remedy="`outside` says what becomes of rows that do not match the `where` of mode `replace_where`.",
+                f"Mode `{self.mode}` and `outside` = {self.outside!r} cannot be combined.",
+                remedy="`outside` applies to rows that do not match the `where` of mode `replace_where`.",
             )
-        self._check_type("where", self.where, str, "condition in SQL")
-        self._check_type("expect_snapshot", self.expect_snapshot, int, "number of a snapshot")
+        self._check_type("where", self.where, str, "SQL condition")
+        self._check_type("expect_snapshot", self.expect_snapshot, int, "snapshot id")
         self._check_type("commit", self.commit, CommitInfo, "CommitInfo")
         if (self.where is not None) != (self.mode == "replace_where"):
             raise ConfigError(
-                f"Mode `{self.mode}` and `where` = {self.where!r} do not go together.",
-                remedy="`where` says what mode `replace_where` replaces.",
+                f"Mode `{self.mode}` and `where` = {self.where!r} cannot be combined.",
+                remedy="`where` selects the rows that mode `replace_where` replaces.",
             )
         if self.idempotency_key is not None:
             check_key(self.idempotency_key)
@@ -56,4 +56,4 @@ class WriteRequest:
     @staticmethod
     def _check_type(name: str, value: object, kind: type, word: str) -> None:
         if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
-            raise ConfigError(f"`{name}` = {value!r} is no {word}.")
+            raise ConfigError(f"`{name}` = {value!r} is not a {word}.")

@@ -32,7 +32,7 @@ def test_a_live_file_that_was_ended(numbers: DuckLake) -> None:
     assert ("ended-without-change", "main.t", path_of(numbers, 0)) in found(numbers.fsck())
     (finding,) = [one for one in numbers.fsck().findings if one.code == "ended-without-change"]
     assert (finding.severity, finding.repairable) == ("error", False)
-    assert finding.detail == "data file ends with snapshot 4, which says of its table only: inlined_insert"
+    assert finding.detail == "data file ends with snapshot 4, which records for its table only: inlined_insert"
 
 
 def test_an_inlined_row_that_was_ended(numbers: DuckLake) -> None:

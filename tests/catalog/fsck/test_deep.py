@@ -401,7 +401,7 @@ class TestFilesInTheWrongPlace:
         assert {"misplaced-file", "file-bounds-exclude-values"} <= set(report.counts)
         assert (report.repaired, report.repair_snapshot) == ([], None)
         assert not any(finding.repairable for finding in report.findings)
-        assert "Bring the right file back" in next(
+        assert "Restore the correct file" in next(
             finding.remedy for finding in report.findings if finding.code == "file-bounds-exclude-values"
         )
         assert meta(own, f"{facts} ducklake_data_file") == before

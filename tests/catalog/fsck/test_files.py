@@ -124,7 +124,7 @@ class TestWhoseFileItIs:
         damage(lake, "UPDATE ducklake_data_file SET row_id_start = 40 WHERE data_file_id = 1")
         (finding,) = lake.fsck().findings
         assert (finding.code, finding.table, finding.file) == ("row-ids-overlap", "main.t", path_of(lake, 1))
-        assert finding.detail == "rows from 40 on, data file 0 goes up to 49"
+        assert finding.detail == "row ids start at 40, data file 0 has row ids up to 49"
         assert value(lake, "SELECT count(DISTINCT rowid) FROM t") < value(lake, "SELECT count(*) FROM t")
 
     def test_rows_of_snapshots_that_do_not_fit_the_file(self, lake: DuckLake) -> None:

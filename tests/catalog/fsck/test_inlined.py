@@ -38,8 +38,8 @@ def test_tables_that_were_left_behind(lake: DuckLake) -> None:
     assert {(finding.code, finding.severity) for finding in findings} == {("inlined-table-left-behind", "info")}
     assert sorted(finding.detail for finding in findings) == [
         "ducklake_inlined_data_1_77 is empty and not registered",
-        "ducklake_inlined_data_99_1 is of table 99, which is not there",
-        "ducklake_inlined_delete_99 is of table 99, which is not there",
+        "ducklake_inlined_data_99_1 belongs to table 99, which does not exist",
+        "ducklake_inlined_delete_99 belongs to table 99, which does not exist",
     ]
 
 

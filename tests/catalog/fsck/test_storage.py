@@ -31,8 +31,8 @@ def test_stray_files_are_listed_with_the_write_that_left_them(numbers: DuckLake)
         "ducklake-01a1ff14-33e6-739d-870e-4f3a6811dead-delete.parquet": "written by the engine",
         "part-00000.snappy.parquet": "written by another program",
         "some.puffin": "written by another program",
-        f"ducklake-{nobodys}-01a1ff14.parquet": f"of write {nobodys}, of which there is no snapshot",
-        f"ducklake-{mine}-01a1ff14.parquet": f"of write {mine}, which became snapshot 1 without it",
+        f"ducklake-{nobodys}-01a1ff14.parquet": f"of write {nobodys}, which has no snapshot",
+        f"ducklake-{mine}-01a1ff14.parquet": f"of write {mine}, which committed snapshot 1 without this file",
     }
     folder = Path(path_of(numbers, 0)).parent
     for name in strays:

@@ -9,7 +9,7 @@ from ducklake_orch.engine.quoting import literal
 
 
 @dataclass
-class Mending:
+class RepairContext:
     """Repairs of one snapshot.
 
     Attributes:
