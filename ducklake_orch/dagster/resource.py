@@ -16,12 +16,19 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.maintenance import MaintenancePolicy
 from ducklake_orch.config.storages import STORAGES
 from ducklake_orch.config.tables import Family, UrlModel
-from ducklake_orch.dagster.catalogs import AnyCatalog
-from ducklake_orch.dagster.configuration import Part, Strict, given
-from ducklake_orch.dagster.policies import PoolPolicy, RetryPolicy
+from ducklake_orch.dagster.configuration import (
+    AnyCatalog,
+    AnyStorage,
+    DefaultStorage,
+    Part,
+    PoolPolicy,
+    RetryPolicy,
+    Strict,
+    describe,
+    given,
+)
 from ducklake_orch.dagster.resource_spark import session_of
 from ducklake_orch.dagster.step_run import Step
-from ducklake_orch.dagster.storages import AnyStorage, DefaultStorage
 from ducklake_orch.engine.quoting import table_name
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.lake import DuckLake
@@ -95,41 +102,33 @@ class DuckLakeResource(LakeResource):
     already known), a URL, or a mapping as in run config: `{"sqlite": {"path": "lake.sqlite"}}`.
     """
 
-    name: str = Field(description="Display name; default of alias and file names.")
+    name: str
     catalog: AnyCatalog = Field(discriminator="type", description="Catalog database.")
     storage: AnyStorage = Field(discriminator="type", description="Data files.")
-    alias: str | None = Field(default=None, description="SQL name of the attached lake; default is made from the name.")
-    create_if_missing: bool | None = Field(default=None, description="Create the lake when it is not there.")
-    metadata_schema: str | None = Field(
-        default=None, description="Schema that holds the lake's tables in a Postgres database."
-    )
-    read_only: bool | None = Field(default=None, description="Refuse every write.")
-    snapshot: int | None = Field(default=None, description="Read the lake as of this snapshot.")
-    as_of: str | None = Field(default=None, description="Read the lake as of this time (with its zone).")
-    encrypted: bool | None = Field(default=None, description="Encrypt data files when the lake is created.")
-    data_inlining_row_limit: int | None = Field(default=None, description="Inserts up to this size are inlined.")
-    override_data_path: bool | None = Field(default=None, description="Use this storage though the lake names another.")
-    automatic_migration: bool | None = Field(default=None, description="Bring an older catalog format up to date.")
-    attach_options: dict[str, Any] | None = Field(
-        default=None, description="Further options of ATTACH; META_* ones go to the catalog."
-    )
-    options: dict[str, Any] | None = Field(
-        default=None, description="Persisted options the lake should have; checked, written by apply_options()."
-    )
-    settings: dict[str, Any] | None = Field(default=None, description="DuckDB settings for every connection.")
-    extensions: list[str] | None = Field(default=None, description="Further DuckDB extensions to load.")
-    memory_limit: str | None = Field(default=None, description="Memory of the engine in this process: `2GB` say.")
-    threads: int | None = Field(default=None, description="Threads of the engine in this process.")
-    temp_directory: str | None = Field(default=None, description="Where the engine spills to.")
-    max_temp_directory_size: str | None = Field(default=None, description="How much the engine may spill.")
-    task_memory_limit: str | None = Field(default=None, description="Memory of the engine in one Spark task.")
-    lock_timeout: str | None = Field(default=None, description="How long a write waits for its turn.")
-    keep_keys: str | None = Field(default=None, description="How long idempotency keys are remembered.")
-    retry: RetryPolicy | None = Field(default=None, description="What happens after transient failures.")
-    pool: PoolPolicy | None = Field(default=None, description="Connections kept to a server catalog.")
-    maintenance: dict[str, Any] | None = Field(
-        default=None, description="How the lake is kept in shape, and when it is healthy: a policy's fields."
-    )
+    alias: str | None = None
+    create_if_missing: bool | None = None
+    metadata_schema: str | None = None
+    read_only: bool | None = None
+    snapshot: int | None = None
+    as_of: str | None = None
+    encrypted: bool | None = None
+    data_inlining_row_limit: int | None = None
+    override_data_path: bool | None = None
+    automatic_migration: bool | None = None
+    attach_options: dict[str, Any] | None = None
+    options: dict[str, Any] | None = None
+    settings: dict[str, Any] | None = None
+    extensions: list[str] | None = None
+    memory_limit: str | None = None
+    threads: int | None = None
+    temp_directory: str | None = None
+    max_temp_directory_size: str | None = None
+    task_memory_limit: str | None = None
+    lock_timeout: str | None = None
+    keep_keys: str | None = None
+    retry: RetryPolicy | None = None
+    pool: PoolPolicy | None = None
+    maintenance: dict[str, Any] | None = None
 
     def __init__(self, **data: Any) -> None:
         data = dict(data)
@@ -147,6 +146,9 @@ class DuckLakeResource(LakeResource):
         if not isinstance(self.storage, DefaultStorage):
             fields["storage"] = _table(self.storage)
         return DuckLake(LakeConfig(**fields))
+
+
+describe(DuckLakeResource, LakeConfig)
 
 
 class DuckLakeFileResource(LakeResource):
