@@ -9,7 +9,7 @@ from typing import Any
 from airflow.sdk import BaseOperator
 
 from ducklake_orch.airflow.hook import DEFAULT_CONN_ID, DuckLakeHook
-from ducklake_orch.airflow.task_retries import failures, retry_policy
+from ducklake_orch.airflow.task_run import failures, retry_policy
 from ducklake_orch.airflow.task_spark import TaskSpark
 from ducklake_orch.config.arguments import refuse_unknown
 

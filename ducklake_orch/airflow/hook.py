@@ -74,6 +74,12 @@ class DuckLakeHook(DbApiHook):
         """Return the lake."""
         return self.connected.lake
 
+    def existing_lake(self) -> DuckLake:
+        """Return the lake. Create it first if it does not exist and its configuration allows that."""
+        lake = self.lake()
+        lake.ensure_exists()
+        return lake
+
     def spark(self) -> "SparkSession":
         """Return the running Spark session, else a new one for the connection, which the caller must stop."""
         return session_of(self.connected.spark)[0]
@@ -136,15 +142,11 @@ class DuckLakeHook(DbApiHook):
 
     def maintain(self, policy: Any = None, **more: Any) -> "MaintenanceReport":
         """Maintain the lake, as `DuckLake.maintain` does."""
-        lake = self.lake()
-        lake.ensure_exists()
-        return lake.maintain(policy, **more)
+        return self.existing_lake().maintain(policy, **more)
 
     def health(self, policy: Any = None) -> "HealthReport":
         """Return the health of the lake and of its tables."""
-        lake = self.lake()
-        lake.ensure_exists()
-        return lake.health(policy)
+        return self.existing_lake().health(policy)
 
     def snapshots(self, limit: int | None = None) -> list[Snapshot]:
         """List the lake's snapshots, newest first."""

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from ducklake_orch.airflow.asset_events import triggering_keys
+from ducklake_orch.airflow.assets import triggering_keys
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.host_partitions import Key, PartitionColumn, Slice, Window, split_multi_key
 from ducklake_orch.host_partitions.key_columns import Kind

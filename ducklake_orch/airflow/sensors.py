@@ -10,7 +10,7 @@ from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
 from ducklake_orch.airflow.hook import DEFAULT_CONN_ID, DuckLakeHook
 from ducklake_orch.airflow.latest_change import is_newer, latest_change, previous_start
 from ducklake_orch.airflow.run_partition import Keys, Partitioning, given_keys
-from ducklake_orch.airflow.task_retries import failures
+from ducklake_orch.airflow.task_run import failures
 from ducklake_orch.airflow.triggers import DuckLakeSnapshotTrigger
 from ducklake_orch.engine.quoting import table_name
 from ducklake_orch.errors import ConfigError, ObjectNotFoundError, TransientError

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Context
 
-from ducklake_orch.airflow.asset_events import report
-from ducklake_orch.airflow.assets import ducklake_asset
+from ducklake_orch.airflow.assets import ducklake_asset, report
 from ducklake_orch.airflow.base_operator import LakeOperator
 from ducklake_orch.airflow.hook import DEFAULT_CONN_ID
 from ducklake_orch.airflow.lineage import lineage

@@ -33,8 +33,7 @@ from ducklake_orch.dagster.health_checks import build_health_checks
 from ducklake_orch.dagster.io_manager import DuckLakeIOManager
 from ducklake_orch.dagster.maintenance import MaintenanceConfig, build_maintenance_definitions
 from ducklake_orch.dagster.op_outputs import drop_op_outputs
-from ducklake_orch.dagster.resource import DuckLakeFileResource, DuckLakeResource
-from ducklake_orch.dagster.resource_spark import SparkConfig
+from ducklake_orch.dagster.resource import DuckLakeFileResource, DuckLakeResource, SparkConfig
 from ducklake_orch.dagster.step_run import pipes_extras
 from ducklake_orch.dagster.table_names import with_table_names
 from ducklake_orch.dagster.table_owners import refuse_shared_tables

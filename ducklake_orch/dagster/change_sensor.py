@@ -1,19 +1,23 @@
 """A sensor that reports changes in a lake that no Dagster run wrote."""
 
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import dagster as dg
 
 from ducklake_orch.catalog.metadata import changes_rows, parse_tokens, quoted_path
 from ducklake_orch.dagster.outside_changes import changed_keys, may_become
-from ducklake_orch.dagster.sensor_cursor import LIMIT, Cursor, bounded
 from ducklake_orch.dagster.table_names import Assets, plain_metadata, specs_of, table_named
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.errors import ConfigError, DuckLakeOrchError
 from ducklake_orch.host_partitions.metadata_keys import table_address
 from ducklake_orch.lake import DuckLake
 from ducklake_orch.results import Snapshot, Table
+
+# Limit of pending keys per asset. A cursor is a text in one row of the instance's database, so it must stay small.
+_LIMIT = 200
 
 
 def ducklake_snapshot_sensor(
@@ -58,10 +62,10 @@ def ducklake_snapshot_sensor(
         found: DuckLake = getattr(context.resources, lake).lake()
         if not (latest := found.snapshots(1)):
             return dg.SkipReason(f"The lake `{found.config.name}` does not exist yet: the first write creates it.")
-        newest, before = latest[0].snapshot_id, Cursor.read(context.cursor)
+        newest, before = latest[0].snapshot_id, _Cursor.read(context.cursor)
         if before is None or newest < before.snapshot:
             # A lake that was created anew has lower snapshot ids: the sensor begins with it again.
-            context.update_cursor(str(Cursor(newest)))
+            context.update_cursor(str(_Cursor(newest)))
             return dg.SkipReason(f"It begins at snapshot {newest}.")
         seen = before.snapshot
         if newest == seen and not before.pending:
@@ -73,7 +77,7 @@ def ducklake_snapshot_sensor(
         events = [
             event for spec in specs for event in changes.of_asset(spec, table_named(spec.key, spec.metadata, schema))
         ]
-        cursor = str(Cursor(newest, changes.pending))
+        cursor = str(_Cursor(newest, changes.pending))
         if not events:
             context.update_cursor(cursor)
             return dg.SkipReason(f"Snapshots {seen + 1} to {newest} are of Dagster, or of other tables.")
@@ -86,6 +90,36 @@ def ducklake_snapshot_sensor(
         return dg.SensorResult(run_requests=requests, cursor=cursor)
 
     return look
+
+
+@dataclass(frozen=True)
+class _Cursor:
+    """The last snapshot that a sensor has seen, and the changes that it could not report yet.
+
+    Attributes:
+        snapshot: The last snapshot that the sensor has seen.
+        pending: By asset, keys that have no partition yet, each with the snapshot that changed its rows.
+    """
+
+    snapshot: int
+    pending: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, text: str | None) -> Self | None:
+        """Parse a cursor; None if there is none yet."""
+        if text is None:
+            return None
+        said = json.loads(text)
+        return cls(said) if isinstance(said, int) else cls(said["snapshot"], said["pending"])
+
+    def __str__(self) -> str:
+        pending = {asset: dict(keys) for asset, keys in self.pending.items() if keys}
+        return json.dumps({"snapshot": self.snapshot, "pending": pending}) if pending else str(self.snapshot)
+
+
+def _bounded(keys: Mapping[str, int]) -> dict[str, int]:
+    """Return at most `_LIMIT` pending keys, the most recently changed ones."""
+    return dict(sorted(keys.items(), key=lambda pair: (-pair[1], pair[0]))[:_LIMIT])
 
 
 class _Changes:
@@ -152,9 +186,9 @@ class _Changes:
             return {None: newest} if unknown else {}  # listing the keys of all partitions can be slow
         there = set(definition.get_partition_keys(dynamic_partitions_store=self._context.instance))
         later = {key: snapshot for key, snapshot in keys.items() if key not in there and may_become(definition, key)}
-        self.pending[asset] = bounded(later)
-        if len(later) > LIMIT:
-            self._context.log.warning(f"`{asset}`: of {len(later)} keys without a partition, {LIMIT} are remembered.")
+        self.pending[asset] = _bounded(later)
+        if len(later) > _LIMIT:
+            self._context.log.warning(f"`{asset}`: of {len(later)} keys without a partition, {_LIMIT} are remembered.")
         found: dict[str | None, int] = {None: newest} if unknown else {}
         return found | {key: keys[key] for key in sorted(there & keys.keys())}
 

@@ -10,14 +10,14 @@ from pydantic import BaseModel, Field
 from ducklake_orch.config import lake
 from ducklake_orch.config.arguments import refuse_unknown
 from ducklake_orch.config.catalogs import CATALOGS
-from ducklake_orch.config.model import is_secret
+from ducklake_orch.config.model import Model, is_secret
 from ducklake_orch.config.storages import STORAGES
 from ducklake_orch.errors import ConfigError
 
 # The launchpad shows this text in place of a secret. A run launched with it would connect with it as the password.
 HIDDEN = "********"
-_MODELS = (*CATALOGS.types.values(), *STORAGES.types.values(), lake.RetryPolicy, lake.PoolPolicy)
-_BY_NAME: Mapping[str, type[BaseModel]] = {model.__name__: model for model in _MODELS}
+_MODELS: list[type[Model]] = [*CATALOGS.types.values(), *STORAGES.types.values(), lake.RetryPolicy, lake.PoolPolicy]
+_BY_NAME = {model.__name__: model for model in _MODELS}
 
 
 class Strict(BaseModel):
@@ -50,7 +50,7 @@ class Part(Strict, dg.Config):
         return given(self)
 
 
-def describe(model: type[BaseModel], core: type[BaseModel]) -> None:
+def describe(model: type[BaseModel], core: type[Model]) -> None:
     """Give the fields of a Dagster model the descriptions of the `ducklake_orch` model, and hide its secrets."""
     for name, field in model.model_fields.items():
         if (known := core.model_fields.get(name)) is not None:

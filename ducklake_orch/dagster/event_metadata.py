@@ -1,11 +1,13 @@
-"""Builds the metadata of events about writes."""
+"""Builds the metadata of events about writes, and failures that are not retried."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from ducklake_orch.engine.quoting import TableName, folded
+from ducklake_orch.errors import DuckLakeOrchError
 from ducklake_orch.host_partitions import PartitionColumn, Slice, condition
 from ducklake_orch.host_partitions.metadata_keys import told_of
 from ducklake_orch.results import Column, WriteResult
@@ -95,3 +97,28 @@ def as_table(head: Sequence[str], lines: Iterable[Sequence[Any]]) -> dg.Markdown
 def _cell(value: Any) -> str:
     text = "" if value is None else str(value)
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")[:200]
+
+
+@contextmanager
+def failures(what: str, details: Mapping[str, Any]) -> Iterator[None]:
+    """Turn errors that are not retryable into a `dg.Failure` that no retry policy repeats.
+
+    Args:
+        what: The failed work, for the message.
+        details: Further metadata of the event. They are read at the time of the error, so callers can add some later.
+    """
+    failure: dg.Failure | None = None
+    try:
+        yield
+    except DuckLakeOrchError as error:
+        if error.retryable:
+            raise
+        shown: dict[str, Any] = {
+            "ducklake/error": type(error).__name__,
+            "ducklake/message": dg.MetadataValue.md(str(error)),
+        }
+        shown |= {f"ducklake/{name}": value for name, value in details.items()}
+        failure = dg.Failure(f"{what}: {error}", metadata=shown, allow_retries=False)
+        failure.__cause__ = error
+    if failure is not None:
+        raise failure

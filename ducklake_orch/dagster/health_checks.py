@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 import dagster as dg
 
 from ducklake_orch.dagster.check_results import LAKE_METRICS, TABLE_METRICS, figures_of
+from ducklake_orch.dagster.event_metadata import failures
 from ducklake_orch.dagster.table_names import Assets, specs_of, table_named
-from ducklake_orch.dagster.terminal_failure import failures
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.errors import ObjectNotFoundError
 from ducklake_orch.lake import DuckLake
@@ -48,8 +48,7 @@ def build_health_checks(
     @dg.multi_asset_check(name=f"{lake}_health", specs=checks, required_resource_keys={lake}, can_subset=True)
     def healthy(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         with failures("The health of the lake was not looked at", {}):
-            found: DuckLake = getattr(context.resources, lake).lake()
-            found.ensure_exists()
+            found: DuckLake = getattr(context.resources, lake).existing_lake()
             health = found.health()
             for key, metrics in _chosen(context).items():
                 selection = Selection()

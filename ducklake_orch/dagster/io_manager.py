@@ -9,15 +9,13 @@ from pydantic import Field
 
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.dagster import event_metadata
-from ducklake_orch.dagster.asset_settings import refuse_misspelt, snapshot_of
 from ducklake_orch.dagster.configuration import Strict
-from ducklake_orch.dagster.context_partitions import slice_of
-from ducklake_orch.dagster.input_frames import nothing, wanted_kind
+from ducklake_orch.dagster.event_metadata import failures
+from ducklake_orch.dagster.io_context import nothing, refuse_misspelt, slice_of, snapshot_of, wanted_kind
 from ducklake_orch.dagster.output_run import commit_info, has_step, idempotency_key
 from ducklake_orch.dagster.resource import LakeResource
 from ducklake_orch.dagster.table_names import at_run_time, definition_of, described, described_input, table_of
 from ducklake_orch.dagster.table_owners import refuse_other_owners
-from ducklake_orch.dagster.terminal_failure import failures
 from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.quoting import TableName, folded, literal
 from ducklake_orch.errors import ConfigError, DataError, ObjectNotFoundError, SnapshotChangedError

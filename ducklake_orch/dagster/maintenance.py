@@ -12,11 +12,11 @@ from pydantic import Field
 from ducklake_orch.config.maintenance import OPERATIONS, MaintenancePolicy, read_policy
 from ducklake_orch.dagster.check_results import figures_of, of_operation
 from ducklake_orch.dagster.configuration import Strict
+from ducklake_orch.dagster.event_metadata import failures
 from ducklake_orch.dagster.health_checks import CONSISTENT, consistency_check
 from ducklake_orch.dagster.maintenance_metadata import plan_metadata, report_metadata, step_check
 from ducklake_orch.dagster.op_outputs import KEPT, drop_op_outputs, refuse_below_floor
 from ducklake_orch.dagster.resource import LakeResource
-from ducklake_orch.dagster.terminal_failure import failures
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.lake import DuckLake
 from ducklake_orch.maintenance.selection import Selection
@@ -140,8 +140,7 @@ class _Upkeep:
         def operate(context: dg.AssetExecutionContext, config: MaintenanceConfig) -> dg.MaterializeResult:  # type: ignore[type-arg]
             resource = self._resource(context)
             with failures(f"`{operation}` of the lake was not done", {}):
-                lake, dropped = resource.lake(), None
-                lake.ensure_exists()
+                lake, dropped = resource.existing_lake(), None
                 if operation == "expire" and self.op_outputs is not None and not config.dry_run:
                     dropped = drop_op_outputs(lake, self.op_outputs)
                 report = lake.maintain(
@@ -189,8 +188,7 @@ class _Upkeep:
         @dg.op(name=f"{self.name}_maintenance_plan_op", out=dg.Out(dg.Nothing), required_resource_keys={self.lake})
         def plan(context: dg.OpExecutionContext, config: MaintenanceConfig) -> None:
             with failures("The maintenance of the lake was not planned", {}):
-                lake = self._resource(context).lake()
-                lake.ensure_exists()
+                lake = self._resource(context).existing_lake()
                 selection = self._selection(config)
                 found = lake.plan_maintenance(self._policy(lake, config), operations, **selection)
             for step in found.operations:

@@ -9,12 +9,13 @@ import json
 import re
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
 from ducklake_orch.catalog.commit import last_commits
 from ducklake_orch.config.units import in_words
+from ducklake_orch.dagster.output_run import known
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.errors import ConfigError, MaintenanceFloorError
 from ducklake_orch.results import CommitInfo
@@ -34,8 +35,8 @@ def output_name(context: dg.OutputContext) -> str:
     The first part is readable. The second part distinguishes runs, steps, outputs and mapping keys. The third part is a
     checksum of the others, which proves that this function created the name.
     """
-    run, step = _known(context, "run_id"), _known(context, "step_key")
-    if run is None and _known(context, "step_context") is not None:
+    run, step = known(context, "run_id"), known(context, "step_key")
+    if run is None and known(context, "step_context") is not None:
         raise ConfigError(
             f"Output `{context.name}` of step `{step}`: the run that produced it is not known.",
             remedy="Run its step again.",
@@ -93,11 +94,3 @@ def _is_output_name(table: str) -> bool:
 
 def _checksum(name: str) -> str:
     return hashlib.sha256(f"ducklake-orch op output {name}".encode()).hexdigest()[:8]
-
-
-def _known(context: dg.OutputContext, name: str) -> Any:
-    """Return an attribute of a context; None if the context of a unit test does not have it."""
-    try:
-        return getattr(context, name)
-    except dg.DagsterInvariantViolationError:
-        return None

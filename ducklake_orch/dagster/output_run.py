@@ -35,10 +35,10 @@ def asset_of(key: str) -> str:
 def commit_info(context: dg.OutputContext, what: str, part: Slice | None) -> CommitInfo:
     """Return the commit message and extra that name the run."""
     about: dict[str, Any] = {
-        "run_id": _known(context, "run_id"),
-        "job": _known(context, "job_name"),
-        "step": _known(context, "step_key"),
-        "output": _known(context, "name"),
+        "run_id": known(context, "run_id"),
+        "job": known(context, "job_name"),
+        "step": known(context, "step_key"),
+        "output": known(context, "name"),
         "version": dagster_version.__version__,
     }
     if context.has_asset_key:
@@ -75,14 +75,14 @@ def beginning(run: Any, instance: Any, step: str) -> str:
 
 def has_step(context: dg.OutputContext) -> bool:
     """Return whether a context belongs to a step. The context of a unit test does not."""
-    return _known(context, "step_context") is not None
+    return known(context, "step_context") is not None
 
 
 def _dagster_run(context: dg.OutputContext) -> Any:
     return context.step_context.dagster_run if has_step(context) else None
 
 
-def _known(context: dg.OutputContext, name: str) -> Any:
+def known(context: dg.OutputContext, name: str) -> Any:
     """Return an attribute of a context; None if the context of a unit test does not have it."""
     try:
         return getattr(context, name)

@@ -27,7 +27,6 @@ from ducklake_orch.dagster.configuration import (
     describe,
     given,
 )
-from ducklake_orch.dagster.resource_spark import session_of
 from ducklake_orch.dagster.step_run import Step
 from ducklake_orch.engine.quoting import table_name
 from ducklake_orch.errors import ConfigError
@@ -39,6 +38,45 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+class SparkConfig(Strict, dg.ConfigurableResource):  # type: ignore[type-arg]  # the resource provides itself
+    """A Spark session to start if none runs in this process. The session is shared, and Dagster never stops it."""
+
+    master: str | None = Field(default=None, description="Where Spark runs: `local[*]`, or a cluster's address.")
+    remote: str | None = Field(default=None, description="The server of Spark Connect, `sc://host:port`.")
+    conf: dict[str, Any] | None = Field(default=None, description="Settings of the session.")
+
+    @property
+    def spark_session(self) -> "SparkSession":
+        """The session."""
+        if self.master is not None and self.remote is not None:
+            raise ConfigError("`master` and `remote` both say where Spark runs.", remedy="Give one of them.")
+        from ducklake_orch.spark import local_session
+
+        if self.remote is None:
+            return local_session("dagster", master=self.master or "local[*]", conf=self.conf)
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder.remote(self.remote)
+        for name, value in (self.conf or {}).items():
+            builder = builder.config(name, value)
+        return builder.getOrCreate()
+
+
+def _session_of(source: Any) -> "SparkSession":
+    """Return the session of the resource that is given as `spark=`; without one, the running or a new local one."""
+    if source is None:
+        from ducklake_orch.spark import local_session
+
+        return local_session("dagster")
+    session = getattr(source, "spark_session", None)
+    if session is None:
+        raise ConfigError(
+            f"`spark` = {type(source).__name__} has no `spark_session`.",
+            remedy="Give a SparkConfig, dagster-pyspark's PySparkResource or LazyPySparkResource.",
+        )
+    return session  # type: ignore[no-any-return]  # resources of other packages are untyped
+
+
 class LakeResource(Strict, dg.ConfigurableResource, SQLClient):  # type: ignore[type-arg]  # the resource provides itself
     """The base of lake resources: what a lake can do in Dagster, whatever its configuration comes from."""
 
@@ -48,10 +86,16 @@ class LakeResource(Strict, dg.ConfigurableResource, SQLClient):  # type: ignore[
         """Return the lake. Its values are checked here, because the environment is known at run time only."""
         raise NotImplementedError
 
+    def existing_lake(self) -> DuckLake:
+        """Return the lake. Create it first if it does not exist and its configuration allows that."""
+        lake = self.lake()
+        lake.ensure_exists()
+        return lake
+
     @property
     def spark_session(self) -> "SparkSession":
         """The Spark session: the one of `spark`, else the running one, else a new local one."""
-        return session_of(self.spark)
+        return _session_of(self.spark)
 
     @contextmanager
     def connect(
