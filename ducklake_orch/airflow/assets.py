@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.openlineage.facet import Dataset
 
 SCHEME = "ducklake"
-_TOLD = ("table", "mode", "snapshot_id", "previous_snapshot_id", "rows_written", "rows_removed", "bytes_written")
+_FIGURES = ("table", "mode", "snapshot_id", "previous_snapshot_id", "rows_written", "rows_removed", "bytes_written")
 _KEYS, _COUNT = f"{SCHEME}/partition_keys", f"{SCHEME}/partition_count"
 # An event lists at most this many partitions.
 _LISTED = 100
@@ -76,7 +76,7 @@ def report(context: Mapping[str, Any], outlets: list[Any], written: Mapping[str,
         return
     for outlet in _assets_of(outlets, written):
         event = events[outlet]
-        event.extra = dict(event.extra or {}) | {f"{SCHEME}/{name}": written[name] for name in _TOLD}
+        event.extra = dict(event.extra or {}) | {f"{SCHEME}/{name}": written[name] for name in _FIGURES}
         event.extra |= {_KEYS: keys[:_LISTED], _COUNT: len(keys)}
         # Airflow has partitions of assets since 3.3.
         if keys and hasattr(event, "add_partitions"):
@@ -113,7 +113,7 @@ def triggering_keys(what: str, context: Mapping[str, Any]) -> list[str]:
                 raise ConfigError(
                     f"{what}: its run was triggered by a write of {event.asset.uri} that names "
                     + (f"only {len(keys)} of its {count} partitions." if keys else "no partitions."),
-                    remedy='Start it with a partition key, or give the task `partition_key="…"`.',
+                    remedy='Start the run with a partition key, or give the task `partition_key="…"`.',
                 )
             found |= {str(key) for key in keys}
     return sorted(found)

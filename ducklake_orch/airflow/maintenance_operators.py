@@ -72,13 +72,13 @@ class DuckLakeMaintenanceOperator(LakeOperator):
             plan = lake.plan_maintenance(self._policy(lake.config.maintenance), **chosen, spark=session)
             log.info("%s", plan)
             if self.plan_only:
-                return _told(plan.to_dict() | {"dry_run": True})
+                return _result(plan.to_dict() | {"dry_run": True})
             report = lake.maintain(plan, spark=session)
             log.info("%s", report)
             if any(_KILLED.match(step.reason) for step in report.operations if step.status == "stopped"):
-                raise SystemExit(f"task `{self.task_id}` was asked to end, and did after the step that ran")
+                raise SystemExit(f"task `{self.task_id}` was asked to end, and ended after the running step")
             report.raise_for_error()
-            return _told(report.to_dict())
+            return _result(report.to_dict())
 
     def _policy(self, own: MaintenancePolicy) -> MaintenancePolicy:
         policy = read_policy(self.policy, own)
@@ -221,9 +221,9 @@ class DuckLakeHealthOperator(LakeOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Read the health, and compare the grade."""
-        with self.working("The lake's health is not known"):
+        with self.working("The lake's health is unknown"):
             if self.fail_at is not None and self.fail_at not in GRADES[1:]:
-                raise ConfigError(f"`fail_at` = {self.fail_at!r} is no grade.", remedy=nearest(self.fail_at, GRADES))
+                raise ConfigError(f"`fail_at` = {self.fail_at!r} is not a grade.", remedy=nearest(self.fail_at, GRADES))
             report = self.hook.health()
         log.info("%s", report)
         if self.fail_at is not None and GRADES.index(report.grade) >= GRADES.index(self.fail_at):
@@ -242,7 +242,7 @@ def _given(model: Any) -> dict[str, Any]:
     return {name: getattr(model, name) for name in model.model_fields_set}
 
 
-def _told(report: Mapping[str, Any]) -> dict[str, Any]:
+def _result(report: Mapping[str, Any]) -> dict[str, Any]:
     """Return a plan or report without file paths and snapshot ids, with skipped steps last."""
     steps = [
         {name: value for name, value in step.items() if name not in ("paths", "snapshot_ids")}

@@ -67,8 +67,8 @@ class Work:
         """Return the key of this attempt's next write to a table. Every attempt has the same keys in the same order."""
         _writes[self.attempt, table] += 1
         ordinal = _writes[self.attempt, table]
-        whole = (self.dag_id, self.run_id, self.task_id, self.map_index, table, ordinal)
-        return bounded_key(f"airflow:{self.dag_id[:80]}:{self.task_id[:80]}", *whole)
+        identity = (self.dag_id, self.run_id, self.task_id, self.map_index, table, ordinal)
+        return bounded_key(f"airflow:{self.dag_id[:80]}:{self.task_id[:80]}", *identity)
 
     def commit_info(self, what: str, partitions: list[str] | None = None) -> CommitInfo:
         """Return the commit message and extra of a snapshot that the task writes."""
@@ -116,7 +116,7 @@ def retry_policy() -> Any:
     transient, terminal = "ducklake_orch.errors.TransientError", "ducklake_orch.errors.TerminalError"
     return ExceptionRetryPolicy(
         rules=[
-            RetryRule(exception=transient, action=RetryAction.RETRY, retry_delay=_SOON, reason="it can pass"),
-            RetryRule(exception=terminal, action=RetryAction.FAIL, reason="another attempt ends the same way"),
+            RetryRule(exception=transient, action=RetryAction.RETRY, retry_delay=_SOON, reason="transient error"),
+            RetryRule(exception=terminal, action=RetryAction.FAIL, reason="terminal error"),
         ]
     )

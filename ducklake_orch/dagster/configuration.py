@@ -62,22 +62,22 @@ def given(model: dg.Config, *skipped: str) -> dict[str, Any]:
     """Return the fields of a model that have a value."""
     names = [name for name in type(model).model_fields if name not in skipped]
     found = {name: value for name in names if (value := getattr(model, name)) is not None}
-    return {name: _known(name, value) for name, value in found.items()}
+    return {name: _resolved(name, value) for name, value in found.items()}
 
 
-def _known(place: str, value: Any) -> Any:
+def _resolved(field: str, value: Any) -> Any:
     if isinstance(value, Part):
         return value.fields()
     if isinstance(value, Mapping) and set(value) == {"env"}:
         # Dagster resolves variables only in fields whose type it knows, not inside a `dict[str, Any]`.
-        if (found := os.environ.get(value["env"])) is None:
-            raise ConfigError(f"`{place}`: the environment variable `{value['env']}` is not set.")
-        return found
+        if (text := os.environ.get(value["env"])) is None:
+            raise ConfigError(f"`{field}`: the environment variable `{value['env']}` is not set.")
+        return text
     if isinstance(value, Mapping):
-        return {key: _known(f"{place}.{key}", item) for key, item in value.items()}
+        return {key: _resolved(f"{field}.{key}", item) for key, item in value.items()}
     if value == HIDDEN:
         raise ConfigError(
-            f"`{place}` is {HIDDEN}, which a form shows in place of a secret.",
+            f"`{field}` is {HIDDEN}, which a form shows in place of a secret.",
             remedy="Write the secret as an EnvVar, in run config as {env: NAME}.",
         )
     return value

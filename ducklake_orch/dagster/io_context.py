@@ -15,7 +15,7 @@ from ducklake_orch.host_partitions.frame_kinds import as_kind, kind_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-OF_OUTPUTS = (
+OUTPUT_SETTINGS = (
     "comment",
     "merge_keys",
     "partition_by",
@@ -29,11 +29,11 @@ OF_OUTPUTS = (
     "where",
     "write_mode",
 )
-OF_INPUTS = ("columns", "snapshot")
+INPUT_SETTINGS = ("columns", "snapshot")
 # An input without an upstream output names its table itself.
-_NAMES = ("schema", "table")
+_TABLE_SETTINGS = ("schema", "table")
 _PREFIX = "ducklake/"
-_ALIKE = 0.8
+_SIMILARITY = 0.8
 
 
 def slice_of(context: dg.OutputContext | dg.InputContext) -> Slice | None:
@@ -43,7 +43,7 @@ def slice_of(context: dg.OutputContext | dg.InputContext) -> Slice | None:
     definition, keys = context.asset_partitions_def, context.asset_partition_keys
     if not isinstance(definition, dg.MultiPartitionsDefinition):
         return Slice.of(_key(definition, key) for key in keys)
-    dimensions = {partitions_def.name: partitions_def.partitions_def for partitions_def in definition.partitions_defs}
+    dimensions = {dimension.name: dimension.partitions_def for dimension in definition.partitions_defs}
     cells = [
         {name: _key(dimensions[name], text) for name, text in split_multi_key(key, dimensions).items()} for key in keys
     ]
@@ -75,7 +75,7 @@ def wanted_kind(context: dg.InputContext) -> str:
     return kind
 
 
-def nothing(kind: str, session: "Callable[[], SparkSession]") -> Any:
+def empty_frame(kind: str, session: "Callable[[], SparkSession]") -> Any:
     """Return a frame without columns, for a table that does not exist yet."""
     import pyarrow as pa
 
@@ -100,29 +100,29 @@ def refuse_misspelt(what: str, given: Iterable[str], *, of_input: bool = False) 
     Raises:
         ConfigError: Names the first refused one and the nearest setting.
     """
-    known: Sequence[str] = (*OF_INPUTS, *_NAMES) if of_input else OF_OUTPUTS
+    known: Sequence[str] = (*INPUT_SETTINGS, *_TABLE_SETTINGS) if of_input else OUTPUT_SETTINGS
     for name in given:
         if name in known:
             continue
         word = name.removeprefix(_PREFIX)
-        if name.startswith(_PREFIX) or _is_nearly(word, known) or (of_input and word in OF_OUTPUTS):
+        if name.startswith(_PREFIX) or _is_nearly(word, known) or (of_input and word in OUTPUT_SETTINGS):
             remedy = nearest(word, known)
-            raise ConfigError(f"{what}: the metadata have `{name}`, which is no setting.", remedy=remedy)
+            raise ConfigError(f"{what}: `{name}` in the metadata is not a setting.", remedy=remedy)
 
 
 def _is_nearly(name: str, known: Iterable[str]) -> bool:
     """Return whether a name is a misspelt setting. Names of one word are often the user's own, so they pass."""
-    long = [one for one in known if "_" in one or one in OF_INPUTS]
-    return bool(difflib.get_close_matches(name.lower().replace("-", "_"), long, n=1, cutoff=_ALIKE))
+    candidates = [setting for setting in known if "_" in setting or setting in INPUT_SETTINGS]
+    return bool(difflib.get_close_matches(name.lower().replace("-", "_"), candidates, n=1, cutoff=_SIMILARITY))
 
 
-def snapshot_of(said: Mapping[str, Any]) -> int | None:
+def snapshot_of(metadata: Mapping[str, Any]) -> int | None:
     """Return the snapshot that an input reads; None for the latest.
 
     Raises:
         ConfigError: If it is not a number.
     """
-    snapshot = said.get("snapshot")
+    snapshot = metadata.get("snapshot")
     if snapshot is None or (isinstance(snapshot, int) and not isinstance(snapshot, bool)):
         return snapshot
     raise ConfigError(f"`snapshot` = {snapshot!r} is not a snapshot id.", remedy="Give a number.")

@@ -20,11 +20,11 @@ def idempotency_key(context: dg.OutputContext, part: Slice | None) -> str | None
     """
     if not has_step(context):
         return None
-    run = beginning(_dagster_run(context), context.step_context.instance, context.step_key)
+    run = first_run(_dagster_run(context), context.step_context.instance, context.step_key)
     what = context.asset_key.to_user_string() if context.has_asset_key else context.step_key
     partitions = part.texts if part else []
-    begin = f"{ASSET_KEY}{run}" if context.has_asset_key else f"dagster:{run}"
-    return bounded_key(f"{begin}:{what[:100]}", what, context.name, context.mapping_key, partitions)
+    prefix = f"{ASSET_KEY}{run}" if context.has_asset_key else f"dagster:{run}"
+    return bounded_key(f"{prefix}:{what[:100]}", what, context.name, context.mapping_key, partitions)
 
 
 def asset_of(key: str) -> str:
@@ -56,7 +56,7 @@ def code_location(run: Any) -> dict[str, str]:
     return {} if origin is None else {"code_location": origin.repository_origin.code_location_origin.location_name}
 
 
-def beginning(run: Any, instance: Any, step: str) -> str:
+def first_run(run: Any, instance: Any, step: str) -> str:
     """Return the run in which the work of a step began. Re-executions continue that work until the step has succeeded.
 
     Args:

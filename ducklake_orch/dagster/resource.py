@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 class SparkConfig(Strict, dg.ConfigurableResource):  # type: ignore[type-arg]  # the resource provides itself
     """A Spark session to start if none runs in this process. The session is shared, and Dagster never stops it."""
 
-    master: str | None = Field(default=None, description="Where Spark runs: `local[*]`, or a cluster's address.")
-    remote: str | None = Field(default=None, description="The server of Spark Connect, `sc://host:port`.")
-    conf: dict[str, Any] | None = Field(default=None, description="Settings of the session.")
+    master: str | None = Field(default=None, description="Spark master: `local[*]`, or a cluster's address.")
+    remote: str | None = Field(default=None, description="Address of a Spark Connect server: `sc://host:port`.")
+    conf: dict[str, Any] | None = Field(default=None, description="Spark settings of the session.")
 
     @property
     def spark_session(self) -> "SparkSession":
         """The session."""
         if self.master is not None and self.remote is not None:
-            raise ConfigError("`master` and `remote` both say where Spark runs.", remedy="Give one of them.")
+            raise ConfigError("`master` and `remote` are both given.", remedy="Give one of them.")
         from ducklake_orch.spark import local_session
 
         if self.remote is None:
@@ -198,9 +198,9 @@ describe(DuckLakeResource, LakeConfig)
 class DuckLakeFileResource(LakeResource):
     """A lake that is configured in a TOML file. The file, its `${…}` and `DUCKLAKE_…` are read at run time."""
 
-    path: str = Field(default="ducklake.toml", description="The file.")
-    profile: str | None = Field(default=None, description="The profile of the file.")
-    lake_name: str | None = Field(default=None, alias="lake", description="The lake's name, where there are several.")
+    path: str = Field(default="ducklake.toml", description="Path of the TOML file.")
+    profile: str | None = Field(default=None, description="Profile in the file.")
+    lake_name: str | None = Field(default=None, alias="lake", description="Name of the lake, if the file has several.")
 
     def lake(self) -> DuckLake:
         """Return the lake."""

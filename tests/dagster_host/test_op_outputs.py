@@ -139,7 +139,7 @@ def test_a_named_table_that_several_steps_replace_is_refused(dynamic: bool, io_m
     failures = [event for event in result.all_events if event.is_step_failure]
     assert failures
     for event in failures:
-        assert "a table of its own" in str(event.step_failure_data.user_failure_data)
+        assert "gets its own table" in str(event.step_failure_data.user_failure_data)
 
 
 @dg.op
