@@ -72,7 +72,7 @@ def test_it_observes_tables_that_others_changed(
     assert "no snapshot after" in watching.skipped()
     dg.materialize([orders], resources={"io_manager": io_manager}, instance=instance)
     lake.write(pa.table({"id": [1]}), "another", mode="append")
-    assert "of Dagster" in watching.skipped()
+    assert "from Dagster" in watching.skipped()
 
     lake.write(pa.table({"id": [1]}), "sales.raw", mode="append", commit=CommitInfo(author="ann"))
     found = watching.tick()
@@ -229,4 +229,4 @@ def test_a_lake_made_anew_and_history_that_expired(resource: DuckLakeResource, i
 
 
 def test_a_sensor_needs_assets() -> None:
-    refused(ConfigError, lambda: ducklake_snapshot_sensor([]), "no assets", "others write")
+    refused(ConfigError, lambda: ducklake_snapshot_sensor([]), "no assets", "written outside Dagster")
