@@ -1,4 +1,4 @@
-"""Every night: what is to be done for the lake, doing it, and how it is then."""
+"""Nightly maintenance of the lake: plan, operations, health."""
 
 from ducklake_orch.airflow import build_maintenance_dag
 

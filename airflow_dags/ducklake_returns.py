@@ -1,6 +1,6 @@
-"""What customers send back, counted whenever somebody writes `raw.returns`: Spark, SQL, or another orchestrator.
+"""Returns by day, counted after each write to `raw.returns` by Spark, SQL or another orchestrator.
 
-Nobody tells Airflow of such a write. The triggerer looks for new snapshots, and the asset's event starts a run.
+Airflow is not notified of such writes. The triggerer detects new snapshots, and the asset's event starts a run.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ with DAG("ducklake_returns", schedule=[returns], catchup=False, tags=["ducklake"
         """Returns of each day."""
         hook = DuckLakeHook()
         if not hook.lake().exists(TABLE):
-            raise AirflowSkipException(f"there is no table {TABLE} yet: write one with `day` and `order_id`")
+            raise AirflowSkipException(f"table {TABLE} does not exist yet: create it with columns `day` and `order_id`")
         return hook.get_df(f"SELECT day, count(*) AS returns FROM {TABLE} GROUP BY day")
 
     by_day()

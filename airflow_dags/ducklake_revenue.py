@@ -1,6 +1,6 @@
-"""Revenue of a day, once its orders have changed: a run for each partition that somebody has written.
+"""Revenue of a day, updated when its orders change: one run for each written partition.
 
-Before Airflow 3.2 a run is for all partitions that were written since the last one: the events name them.
+Before Airflow 3.2, one run covers all partitions written since the previous run, which the events name.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ with DAG("ducklake_revenue", schedule=schedule, catchup=False, tags=["ducklake"]
         """Revenue by region."""
         hook = DuckLakeHook()
         if not hook.lake().exists("sales.orders"):
-            raise AirflowSkipException("there are no orders yet: run ducklake_orders")
+            raise AirflowSkipException("sales.orders does not exist yet: run ducklake_orders")
         days = ", ".join(f"DATE {literal(day)}" for day in partition_keys)
         return revenue(hook.lake().read("sales.orders", spark, where=f"day IN ({days})"))
 

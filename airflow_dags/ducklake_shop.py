@@ -1,4 +1,4 @@
-"""The orders of a shop, as Spark makes them: what the DAGs beside this file have in common."""
+"""The Spark code that the example DAGs share: a shop's orders, cleaned orders, and revenue."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ ORDERS_OF_A_DAY = 1000
 
 
 def delivered_orders(spark: "SparkSession", day: str) -> "DataFrame":
-    """Return the orders of a day as the shop delivers them: some twice, some without an amount."""
+    """Return the orders of a day as delivered: some twice, some without an amount."""
     from pyspark.sql import functions as f
 
     start = datetime.fromisoformat(day).replace(tzinfo=UTC)
@@ -30,7 +30,7 @@ def delivered_orders(spark: "SparkSession", day: str) -> "DataFrame":
 
 
 def clean_orders(raw: "DataFrame") -> "DataFrame":
-    """Return orders, each once, without those that have no amount."""
+    """Return orders without duplicates and without those that have no amount."""
     from pyspark.sql import functions as f
 
     complete = raw.where("amount IS NOT NULL").dropDuplicates(["order_id"])

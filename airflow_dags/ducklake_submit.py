@@ -1,7 +1,6 @@
-"""A write that runs in a Spark cluster of its own, as `spark-submit` of this package's entry module.
+"""A write in a separate Spark cluster, by `spark-submit` of ducklake-orch's entry module.
 
-The parameter `master` says where: `spark://host:7077`. Without one there is nothing to submit to, and the task is
-skipped.
+The parameter `master` names the cluster: `spark://host:7077`. Without it, the task is skipped.
 """
 
 import os
@@ -36,11 +35,11 @@ with DAG(
         if spec is None or spec.origin is None or spark is None or spark.origin is None:
             raise AirflowSkipException("PySpark is not installed")
         hook = DuckLakeHook()
-        # The lake is in the environment, for everybody can read a command line; of another lake nothing is left there.
+        # The environment passes the lake, as any user can read a command line. Variables of other lakes are left out.
         others = {name: value for name, value in os.environ.items() if not name.startswith("DUCKLAKE_")}
         environment = others | hook.lake().environment() | {"PYSPARK_PYTHON": sys.executable}
         program = str(Path(spark.origin).parent / "bin" / "spark-submit")
-        # The same key for each attempt, so that an append would be done once.
+        # All attempts share this key, so that even an append is written once.
         work = ["--idempotency-key", hook.idempotency_key(TABLE), "--author", "airflow"]
         work += ["--message", f"task {ti.dag_id}.{ti.task_id}, run {run_id}"]
         command = [program, "--master", params["master"], spec.origin, TABLE, "--mode", "overwrite", "--sql", QUERY]

@@ -1,1 +1,1 @@
-"""A code location: the orders of a shop, from raw to revenue, on Spark and in a lake that keeps itself in shape."""
+"""A code location: a shop's orders, from raw data to revenue, on Spark, in a lake with scheduled maintenance."""

@@ -1,4 +1,4 @@
-"""What Dagster loads: the pipeline, its lake, checks, schedules, a sensor, and the maintenance of the lake."""
+"""The definitions that Dagster loads: the pipeline, its lake, checks, schedules, a sensor, and maintenance."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ defs = dg.Definitions.merge(
         schedules=[dg.build_schedule_from_partitioned_job(orders_of_a_day, hour_of_day=2)],
         sensors=[ducklake_snapshot_sensor([raw_orders])],
         resources={"lake": lake, "io_manager": DuckLakeIOManager(lake=lake)},
-        # One process, one Spark: a process for each step would start one each.
+        # One process has one Spark session. With a process for each step, each would start its own.
         executor=dg.in_process_executor,
     ),
     build_maintenance_definitions("lake"),

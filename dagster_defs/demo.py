@@ -1,6 +1,6 @@
-"""`make demo`: a week of the pipeline, orders that come late, customers by merge, maintenance; and what it led to.
+"""`make demo`: runs a week of the pipeline with late orders, merged customers and maintenance, and prints the results.
 
-Every run is one of Dagster, in its event log: `make dagster` shows them afterwards.
+Every run is a Dagster run in the event log, so `make dagster` shows it afterwards.
 """
 
 import os
@@ -20,7 +20,7 @@ from ducklake_orch.spark import local_session
 
 WEEK = [f"2025-01-{day:02}" for day in range(1, 8)]
 LATE = WEEK[2]
-_DONE = ("files_in", "files_out", "rows", "snapshots", "bytes_freed")
+_FIGURES = ("files_in", "files_out", "rows", "snapshots", "bytes_freed")
 _REVENUE = """SELECT region, sum(orders)::BIGINT AS orders, sum(revenue) AS revenue, count(*) AS days
 FROM sales.daily_revenue GROUP BY region ORDER BY revenue DESC"""
 _TRAVEL = """SELECT (SELECT count(*) FROM sales.orders AT (VERSION => {before})) AS before,
@@ -28,10 +28,10 @@ _TRAVEL = """SELECT (SELECT count(*) FROM sales.orders AT (VERSION => {before}))
 
 
 class Story:
-    """Runs jobs, and tells in a line what each wrote.
+    """Runs jobs, and prints a line for each write.
 
     Args:
-        instance: Whose event log gets the runs.
+        instance: The Dagster instance whose event log records the runs.
     """
 
     def __init__(self, instance: dg.DagsterInstance) -> None:
@@ -40,11 +40,11 @@ class Story:
         self._start = time.monotonic()
 
     def title(self, text: str) -> None:
-        """Begin a part."""
+        """Print a heading."""
         self._console.print(f"\n[bold]{text}[/bold]")
 
     def run(self, job: str, about: str, *, partition: str | None = None, last: str | None = None, **ops: Any) -> None:
-        """Run a job, for one partition or for those up to the last."""
+        """Run a job for one partition, or for a range of partitions up to `last`."""
         ends = {"dagster/asset_partition_range_start": partition, "dagster/asset_partition_range_end": last}
         began = time.monotonic()
         result = defs.resolve_job_def(job).execute_in_process(
@@ -63,70 +63,72 @@ class Story:
                 self._console.print(f"  [yellow]{check.severity.value.lower()}[/yellow]  {name}")
 
     def show(self, rows: list[dict[str, Any]]) -> None:
-        """Show the rows of a query."""
+        """Print the rows of a query."""
         table = Table(*rows[0])
         for row in rows:
             table.add_row(*map(str, row.values()))
         self._console.print(table)
 
     def end(self) -> None:
-        """Say how long it took, and what to look at."""
+        """Print the duration and the next commands to try."""
         self._console.print(
-            f"\n{time.monotonic() - self._start:.0f} s in all. Go on: [bold]make dagster[/bold] shows these runs;\n"
-            "[bold].venv/bin/ducklake-orch report --config dagster_defs/ducklake.toml --html shop.html[/bold] the lake."
+            f"\n{time.monotonic() - self._start:.0f} s in total. [bold]make dagster[/bold] shows these runs, and\n"
+            "[bold].venv/bin/ducklake-orch report --config dagster_defs/ducklake.toml --html shop.html[/bold]\n"
+            "shows the lake."
         )
 
 
 def _lines(result: dg.ExecuteInProcessResult) -> Iterator[str]:
-    """Say what became of each asset of a run."""
+    """Return a line for each asset that a run materialized."""
     for event in result.get_asset_materialization_events():
-        told = {name: value.value for name, value in event.step_materialization_data.materialization.metadata.items()}
+        materialization = event.step_materialization_data.materialization
+        metadata = {name: value.value for name, value in materialization.metadata.items()}
         name = event.asset_key.to_user_string() if event.asset_key else ""
-        if "ducklake/status" in told:
-            figures = ((told.get(f"ducklake/{one}"), one.replace("_", " ")) for one in _DONE)
-            did = ", ".join(f"{count} {what}" for count, what in figures if count)
-            if did:
-                yield f"{name.rpartition('/')[2]}: {did}"
+        if "ducklake/status" in metadata:
+            figures = ((metadata.get(f"ducklake/{figure}"), figure.replace("_", " ")) for figure in _FIGURES)
+            summary = ", ".join(f"{count} {what}" for count, what in figures if count)
+            if summary:
+                yield f"{name.rpartition('/')[2]}: {summary}"
         else:
-            yield f"{name}: {told['ducklake/rows_written']} rows, snapshot {told['ducklake/snapshot_id']}"
+            yield f"{name}: {metadata['ducklake/rows_written']} rows, snapshot {metadata['ducklake/snapshot_id']}"
 
 
 def tell(story: Story, shop: DuckLake) -> None:
     """Run the pipeline from the first order to maintenance."""
-    story.title("A week of orders: a run replaces exactly the rows of its day")
+    story.title("A week of orders: each run replaces exactly the rows of its day")
     for day in WEEK:
         story.run("orders_of_a_day", day, partition=day)
-    story.title("Customers, by merge; the revenue of the week, a run for each region")
+    story.title("Customers by merge, and the revenue of the week with one run for each region")
     story.run("customers", "customers")
     for region in REGIONS:
         story.run("revenue", region, partition=f"{WEEK[0]}|{region}", last=f"{WEEK[-1]}|{region}")
     story.show(shop.execute(_REVENUE).raise_for_error().rows)
     before = shop.snapshots(limit=1)[0].snapshot_id
-    story.title(f"300 orders of {LATE} come late: that day is run again")
+    story.title(f"300 orders of {LATE} arrive late: the run of that day is repeated")
     story.run("orders_of_a_day", LATE, partition=LATE, raw__orders={"config": {"late": 300}})
     story.run("customers", "customers")
     for region in REGIONS:
         story.run("revenue", region, partition=f"{LATE}|{region}")
     story.show(shop.execute(_TRAVEL.format(before=before)).raise_for_error().rows)
-    story.title("A till writes by itself all day: small files, and rows that stay in the catalog")
+    story.title("A till writes all day outside Dagster: small files, and rows inlined in the catalog")
     for hour in range(24):
         sold = pa.table({"hour": [hour], "sum": [hour * 3.5]})
         shop.write(sold, "tills.sales", mode="append", idempotency_key=f"hour {hour} of run {before}")
         shop.execute(f"INSERT INTO tills.sales VALUES ({hour}, 1.0)").raise_for_error()
     story.show([_state(shop)])
-    story.title("Maintenance, as it runs at night")
+    story.title("Nightly maintenance")
     story.run("lake_maintenance", "lake_maintenance")
     story.show([_state(shop)])
 
 
 def _state(shop: DuckLake) -> dict[str, Any]:
-    """Say how the table of the till is, and the lake."""
+    """Return the health grade and the figures of the till's table."""
     (till,) = (table for table in shop.health().tables if table.table == "tills.sales")
     return {"tills.sales": till.grade} | {name: till.metrics[name] for name in ("files", "inlined_rows", "rows")}
 
 
 def main() -> None:
-    """Tell the story, in the event log of DAGSTER_HOME where there is one."""
+    """Run the demo, with the event log of DAGSTER_HOME if it is set."""
     with dg.DagsterInstance.get() if os.environ.get("DAGSTER_HOME") else dg.DagsterInstance.ephemeral() as instance:
         story = Story(instance)
         session = local_session("ducklake-orch demo", master="local[2]", conf={"spark.sql.shuffle.partitions": 2})

@@ -13,7 +13,7 @@ KINDS = {"ducklake", "pyspark"}
 
 
 class Delivery(dg.Config):
-    """What the shop delivers for a day."""
+    """The number of orders that the shop delivers for a day."""
 
     orders: int = 1000
     late: int = 0
@@ -22,11 +22,11 @@ class Delivery(dg.Config):
 @dg.asset(
     key=["raw", "orders"],
     partitions_def=DAYS,
-    metadata={"partition_expr": "ordered_at", "comment": "Orders as the shop delivers them: some twice, some empty."},
+    metadata={"partition_expr": "ordered_at", "comment": "Orders as delivered: some twice, some without amount."},
     kinds=KINDS,
 )
 def raw_orders(context: dg.AssetExecutionContext, config: Delivery, lake: DuckLakeFileResource) -> DataFrame:
-    """Orders of a day as the shop delivers them; those that come late are in a later delivery of the same day."""
+    """Orders of a day as delivered. Late orders are in a later delivery for the same day."""
     day = context.partition_time_window.start
     first = day.toordinal() * 100_000
     ids = lake.spark_session.range(first, first + config.orders + config.late)
@@ -46,11 +46,11 @@ def raw_orders(context: dg.AssetExecutionContext, config: Delivery, lake: DuckLa
     key=["sales", "orders"],
     ins={"raw": dg.AssetIn(["raw", "orders"])},
     partitions_def=DAYS,
-    metadata={"partition_expr": "day", "comment": "Orders, each once."},
+    metadata={"partition_expr": "day", "comment": "Orders without duplicates."},
     kinds=KINDS,
 )
 def orders(raw: DataFrame) -> DataFrame:
-    """Orders, each once, without those that have no amount."""
+    """Orders without duplicates and without those that have no amount."""
     complete = raw.where("amount IS NOT NULL").dropDuplicates(["order_id"])
     return complete.withColumn("day", f.to_date("ordered_at"))
 
@@ -58,11 +58,11 @@ def orders(raw: DataFrame) -> DataFrame:
 @dg.asset(
     key=["sales", "customers"],
     ins={"orders": dg.AssetIn(["sales", "orders"])},
-    metadata={"write_mode": "merge", "merge_keys": ["customer_id"], "comment": "Who ordered, when, and how much."},
+    metadata={"write_mode": "merge", "merge_keys": ["customer_id"], "comment": "Orders and revenue by customer."},
     kinds=KINDS,
 )
 def customers(orders: DataFrame) -> DataFrame:
-    """A row for each customer, brought up to date."""
+    """One row for each customer, updated by merge."""
     return orders.groupBy("customer_id").agg(
         f.min("day").alias("first_day"),
         f.max("day").alias("last_day"),
@@ -80,12 +80,12 @@ def customers(orders: DataFrame) -> DataFrame:
 )
 def daily_revenue(context: dg.AssetExecutionContext, orders: DataFrame) -> DataFrame:
     """Revenue of a day in a region."""
-    found = {key.split("|")[1] for key in context.partition_keys}
+    regions = {key.split("|")[1] for key in context.partition_keys}
     totals = (f.count("*").alias("orders"), f.sum("amount").alias("revenue"))
-    return orders.where(f.col("region").isin(*found)).groupBy("day", "region").agg(*totals)
+    return orders.where(f.col("region").isin(*regions)).groupBy("day", "region").agg(*totals)
 
 
-@dg.asset_check(asset=orders, description="No order is there twice, and none without an amount.")
+@dg.asset_check(asset=orders, description="No order is a duplicate or lacks an amount.")
 def orders_are_clean(lake: DuckLakeFileResource) -> dg.AssetCheckResult:
     """Check the whole table in SQL."""
     query = "SELECT count(*) - count(DISTINCT order_id) AS twice, count(*) - count(amount) AS empty FROM sales.orders"

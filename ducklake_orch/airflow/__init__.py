@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         DuckLakeRewriteOperator,
     )
     from ducklake_orch.airflow.sensors import DuckLakePartitionSensor, DuckLakeSnapshotSensor
-    from ducklake_orch.airflow.task_retries import retry_policy
+    from ducklake_orch.airflow.task_run import retry_policy
     from ducklake_orch.airflow.triggers import DuckLakeSnapshotTrigger
     from ducklake_orch.airflow.write_operator import DuckLakeWriteOperator
 
@@ -47,7 +47,7 @@ _WHERE = {
     "ducklake_asset": "assets",
     "maintenance_task_group": "maintenance_dag",
     "read_reference": "frame_references",
-    "retry_policy": "task_retries",
+    "retry_policy": "task_run",
 }
 
 __all__ = [

@@ -9,7 +9,7 @@ from typing import Any
 from airflow.sdk import BaseOperator
 
 from ducklake_orch.airflow.hook import DEFAULT_CONN_ID, DuckLakeHook
-from ducklake_orch.airflow.task_retries import failures, retry_policy
+from ducklake_orch.airflow.task_run import failures, retry_policy
 from ducklake_orch.airflow.task_spark import TaskSpark
 from ducklake_orch.config.arguments import refuse_unknown
 
@@ -18,8 +18,8 @@ def _known_to(operator: type) -> set[str]:
     """Return the arguments of an operator and of its base classes."""
     known = {
         name
-        for one in operator.__mro__
-        for name in inspect.signature(vars(one).get("__init__", object.__init__)).parameters
+        for base in operator.__mro__
+        for name in inspect.signature(vars(base).get("__init__", object.__init__)).parameters
     }
     return known - {"self", "args", "kwargs"}
 

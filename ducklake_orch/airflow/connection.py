@@ -19,7 +19,7 @@ from ducklake_orch.lake import DuckLake
 
 # The fields that every Airflow connection has, mapped to the fields of a server catalog.
 _STANDARD = {"host": "host", "port": "port", "login": "user", "password": "password", "schema": "database"}
-_OWN = ("catalog_conn_id", "storage_conn_id", "spark_conn_id", "config_file", "profile", "lake")
+_SOURCES = ("catalog_conn_id", "storage_conn_id", "spark_conn_id", "config_file", "profile", "lake")
 _SPARK = ("spark_master", "spark_remote", "spark_conf")
 # Fields of a lake that hold tables or lists. A form has them as JSON text.
 _TABLES = ("attach_options", "options", "settings", "extensions", "retry", "pool", "maintenance")
@@ -66,25 +66,25 @@ def read_connection(connection: Connection, find: Find) -> Connected:
             remedy="Give the id of a connection of type `ducklake`.",
         )
     extra = _extra(connection)
-    own = {name: extra.pop(name) for name in _OWN if name in extra}
-    spark = _spark(connection.conn_id, extra, own, find)
-    from_file = "config_file" in own
+    sources = {name: extra.pop(name) for name in _SOURCES if name in extra}
+    spark = _spark(connection.conn_id, extra, sources, find)
+    from_file = "config_file" in sources
     catalog, storage = extra.pop("catalog", {}), extra.pop("storage", {})
     standard = {field: value for name, field in _STANDARD.items() if (value := getattr(connection, name))}
-    referred = catalog_fields(find(own["catalog_conn_id"])) if "catalog_conn_id" in own else {}
+    referred = catalog_fields(find(sources["catalog_conn_id"])) if "catalog_conn_id" in sources else {}
     catalog = _over(_over(referred, standard), catalog)
     if standard and not from_file:
         catalog.setdefault("type", "postgres")
-    if "storage_conn_id" in own:
-        storage = _over(storage_fields(find(own["storage_conn_id"])), storage)
+    if "storage_conn_id" in sources:
+        storage = _over(storage_fields(find(sources["storage_conn_id"])), storage)
     if catalog:
         extra["catalog"] = catalog
     if storage:
         extra["storage"] = storage
     if not from_file:
-        _refuse_without_file(connection.conn_id, own, extra)
+        _refuse_without_file(connection.conn_id, sources, extra)
         return Connected(DuckLake(LakeConfig(**({"name": connection.conn_id} | extra))), spark)
-    lake = DuckLake.from_toml(own["config_file"], profile=own.get("profile"), lake=own.get("lake"), **extra)
+    lake = DuckLake.from_toml(sources["config_file"], profile=sources.get("profile"), lake=sources.get("lake"), **extra)
     return Connected(lake, spark)
 
 
@@ -105,7 +105,7 @@ def _extra(connection: Connection) -> Fields:
     """Return the extra without the empty fields of a form, and with `a__b` as key `b` of the table `a`."""
     given = _json(f"The extra of connection `{connection.conn_id}`", connection.extra or "{}")
     if not isinstance(given, dict):
-        raise ConfigError(f"The extra of connection `{connection.conn_id}` is no JSON object.")
+        raise ConfigError(f"The extra of connection `{connection.conn_id}` is not a JSON object.")
     extra: Fields = {name: value for name, value in given.items() if value not in (None, "", {})}
     for name in (*_TABLES, "spark_conf"):
         if isinstance(extra.get(name), str):
@@ -113,9 +113,9 @@ def _extra(connection: Connection) -> Fields:
     for name, family in (("catalog", CATALOGS), ("storage", STORAGES)):
         table = _table(connection.conn_id, family, extra.pop(name, {}))
         prefix = f"{name}__"
-        beside = {key.removeprefix(prefix): extra.pop(key) for key in list(extra) if key.startswith(prefix)}
-        if whole := _over(table, beside):
-            extra[name] = whole
+        prefixed = {key.removeprefix(prefix): extra.pop(key) for key in list(extra) if key.startswith(prefix)}
+        if fields := _over(table, prefixed):
+            extra[name] = fields
     return extra
 
 
@@ -148,34 +148,34 @@ def _json(place: str, text: str) -> Any:
     except json.JSONDecodeError as error:
         # The message leaves the text out, because it can hold secrets.
         why = f"{error.msg}, line {error.lineno}, column {error.colno}"
-    raise ConfigError(f"{place} is no JSON: {why}.")
+    raise ConfigError(f"{place} is not valid JSON: {why}.")
 
 
-def _spark(conn_id: str, extra: Fields, own: Fields, find: Find) -> SparkSettings:
+def _spark(conn_id: str, extra: Fields, sources: Fields, find: Find) -> SparkSettings:
     given = {name.removeprefix("spark_"): extra.pop(name) for name in _SPARK if name in extra}
-    if "spark_conn_id" in own:
-        given = spark_settings(find(own["spark_conn_id"])) | given
+    if "spark_conn_id" in sources:
+        given = spark_settings(find(sources["spark_conn_id"])) | given
     settings = SparkSettings(**given)
     if settings.master is not None and settings.remote is not None:
         raise ConfigError(
-            f"Connection `{conn_id}` has `spark_master` and `spark_remote`: both say where Spark runs.",
+            f"Connection `{conn_id}` has both `spark_master` and `spark_remote`.",
             remedy="Give one of them.",
         )
     if not isinstance(settings.conf, Mapping):
-        raise ConfigError(f"`spark_conf` of connection `{conn_id}` is no JSON object.")
+        raise ConfigError(f"`spark_conf` of connection `{conn_id}` is not a JSON object.")
     return settings
 
 
-def _refuse_without_file(conn_id: str, own: Fields, fields: Fields) -> None:
+def _refuse_without_file(conn_id: str, sources: Fields, fields: Fields) -> None:
     for name in ("profile", "lake"):
-        if name in own:
-            raise ConfigError(f"Connection `{conn_id}` has `{name}` and no `config_file` that it could be in.")
-    known: dict[str, Any] = LakeConfig.model_fields | dict.fromkeys([*_OWN, *_SPARK])
+        if name in sources:
+            raise ConfigError(f"Connection `{conn_id}` has `{name}` but no `config_file`.")
+    known: dict[str, Any] = LakeConfig.model_fields | dict.fromkeys([*_SOURCES, *_SPARK])
     for name in fields:
         if name not in known:
             raise ConfigError(f"Connection `{conn_id}`: unknown key `{name}`.", remedy=nearest(name, known))
     if "catalog" not in fields:
         raise ConfigError(
-            f"Connection `{conn_id}` does not say where the lake's catalog is.",
+            f"Connection `{conn_id}` does not name the lake's catalog.",
             remedy="Give host and schema, `catalog`, `catalog_conn_id` or `config_file`.",
         )

@@ -35,7 +35,7 @@ _AZURE_EXTRA = {
     "shared_access_key": "account_key",
 }
 # Login methods that DuckDB does not support.
-_AZURE_OTHERS = (
+_AZURE_UNSUPPORTED = (
     "sas_token",
     "client_secret_auth_config",
     "managed_identity_client_id",
@@ -48,7 +48,7 @@ def catalog_fields(connection: Connection) -> Fields:
     """Return the fields of a catalog from a connection to a database."""
     kind = _CATALOGS.get(_type(connection))
     if kind is None:
-        raise _wrong(connection, "catalog_conn_id", _CATALOGS)
+        raise _wrong_type(connection, "catalog_conn_id", _CATALOGS)
     names = {"host": "host", "port": "port", "login": "user", "password": "password", "schema": "database"}
     fields = {field: value for name, field in names.items() if (value := getattr(connection, name))}
     return {"type": kind} | _catalog_extra(connection, kind) | fields
@@ -58,7 +58,7 @@ def storage_fields(connection: Connection) -> Fields:
     """Return the credentials and the endpoint of a storage from a connection to a cloud. It has no bucket."""
     readers = {"aws": _aws, "google_cloud_platform": _google, "wasb": _azure}
     if _type(connection) not in readers:
-        raise _wrong(connection, "storage_conn_id", readers)
+        raise _wrong_type(connection, "storage_conn_id", readers)
     return readers[_type(connection)](connection)
 
 
@@ -68,13 +68,13 @@ def spark_settings(connection: Connection) -> Fields:
     if kind == "spark":
         return {"master": f"{host}:{connection.port}" if connection.port else host}
     if kind != "spark_connect":
-        raise _wrong(connection, "spark_conn_id", ("spark", "spark_connect"))
-    place = host.removeprefix("sc://")
+        raise _wrong_type(connection, "spark_conn_id", ("spark", "spark_connect"))
+    host = host.removeprefix("sc://")
     options = {"user_id": connection.login, "token": connection.password}
     options |= {"use_ssl": "true" if _extra(connection).get("use_ssl") else None}
-    said = "".join(f";{name}={quote(str(value), safe='')}" for name, value in options.items() if value)
+    suffix = "".join(f";{name}={quote(str(value), safe='')}" for name, value in options.items() if value)
     port = f":{connection.port}" if connection.port else ""
-    return {"remote": f"sc://{place}{port}" + (f"/{said}" if said else "")}
+    return {"remote": f"sc://{host}{port}" + (f"/{suffix}" if suffix else "")}
 
 
 def _catalog_extra(connection: Connection, kind: str) -> Fields:
@@ -87,9 +87,8 @@ def _catalog_extra(connection: Connection, kind: str) -> Fields:
         fields |= {"parameters": parameters} if parameters else {}
     elif "ssl_mode" in fields:
         fields["ssl_mode"] = str(fields["ssl_mode"]).lower()
-    _refuse(
-        connection, [one for one in extra if one not in {*known, *_CLIENT_ONLY[kind], *fields.get("parameters", ())}]
-    )
+    supported = {*known, *_CLIENT_ONLY[kind], *fields.get("parameters", ())}
+    _refuse(connection, [name for name in extra if name not in supported])
     return fields
 
 
@@ -97,8 +96,8 @@ def _refuse(connection: Connection, names: Iterable[str]) -> None:
     for name in names:
         if _extra(connection)[name]:
             raise ConfigError(
-                f"Connection `{connection.conn_id}` has `{name}` in its extra, which a lake cannot take over.",
-                remedy="Refer to a connection without it, or write what is meant into the lake's own connection.",
+                f"Connection `{connection.conn_id}` has `{name}` in its extra, which a lake does not support.",
+                remedy="Refer to a connection without it, or set the values in the lake's own connection.",
             )
 
 
@@ -117,13 +116,14 @@ def _google(connection: Connection) -> Fields:
     if any(name.endswith(("key_path", "keyfile_dict", "key_secret_name")) for name in _extra(connection)):
         raise ConfigError(
             f"Connection `{connection.conn_id}` has the key of a service account, which DuckDB cannot use.",
-            remedy="Make an HMAC key of that account, and put it into login and password.",
+            remedy="Create an HMAC key for that account, and store it in login and password.",
         )
     return {"type": "gcs", "provider": "credential_chain"}
 
 
 def _azure(connection: Connection) -> Fields:
-    _refuse(connection, [one for one in _extra(connection) if one.removeprefix("extra__wasb__") in _AZURE_OTHERS])
+    extra = _extra(connection)
+    _refuse(connection, [name for name in extra if name.removeprefix("extra__wasb__") in _AZURE_UNSUPPORTED])
     fields: Fields = {"type": "azure"} | _renamed(connection, _AZURE_EXTRA)
     if "connection_string" in fields:
         return fields
@@ -140,7 +140,7 @@ def _azure(connection: Connection) -> Fields:
 
 def _renamed(connection: Connection, names: dict[str, str]) -> Fields:
     extra = _extra(connection)
-    return {ours: extra[theirs] for theirs, ours in names.items() if extra.get(theirs)}
+    return {field: extra[name] for name, field in names.items() if extra.get(name)}
 
 
 def _extra(connection: Connection) -> Fields:
@@ -149,7 +149,7 @@ def _extra(connection: Connection) -> Fields:
     except json.JSONDecodeError:
         found = None
     if not isinstance(found, dict):
-        raise ConfigError(f"The extra of connection `{connection.conn_id}` is no JSON object.")
+        raise ConfigError(f"The extra of connection `{connection.conn_id}` is not a JSON object.")
     return found
 
 
@@ -157,7 +157,7 @@ def _type(connection: Connection) -> str:
     return str(connection.conn_type or "")
 
 
-def _wrong(connection: Connection, field: str, known: Any) -> ConfigError:
+def _wrong_type(connection: Connection, field: str, known: Any) -> ConfigError:
     return ConfigError(
         f"`{field}` = `{connection.conn_id}` is a connection of type `{connection.conn_type}`.",
         remedy=nearest(_type(connection), known),

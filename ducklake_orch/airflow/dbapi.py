@@ -43,7 +43,7 @@ class HookConnection:
         # The open transaction: `_write` if it writes, `_reads` if it only reads.
         self._write: Write | None = None
         self._reads = False
-        self._turn = ExitStack()
+        self._lock = ExitStack()
 
     def cursor(self) -> "HookCursor":
         """Return a cursor. All cursors share this connection and its transaction."""
@@ -56,7 +56,7 @@ class HookConnection:
         if write is None and not reads:
             return
         failure: DuckLakeOrchError | None = None
-        with self._turn.pop_all():
+        with self._lock.pop_all():
             try:
                 self._session.con.execute("COMMIT")
             except duckdb.Error as error:
@@ -69,7 +69,7 @@ class HookConnection:
 
     def rollback(self) -> None:
         """Roll back the open transaction, if any."""
-        with self._turn.pop_all():
+        with self._lock.pop_all():
             if self._write is not None or self._reads:
                 roll_back(self._session)
             self._write, self._reads = None, False
@@ -91,7 +91,7 @@ class HookConnection:
         rows = Rows(self._session, [], [])
         try:
             for command in split(self._session.con.unwrap(), sql):
-                rows = self._one(command, _those_of(command, parameters))
+                rows = self._dispatch(command, _parameters_of(command, parameters))
         except (duckdb.Error, DuckLakeOrchError) as error:
             failure = classify(error, self._config, "The statement failed")
             secrets_in(sql).clean(failure)
@@ -99,7 +99,7 @@ class HookConnection:
             raise failure  # outside the handler: the engine's error may show a secret
         return rows
 
-    def _one(self, command: Command, parameters: Parameters) -> "Rows":
+    def _dispatch(self, command: Command, parameters: Parameters) -> "Rows":
         session = self._session
         session.dirty = session.dirty or command.reaches_outside
         if command.kind == "maintenance":
@@ -111,10 +111,10 @@ class HookConnection:
         elif command.transaction == "rollback":
             self.rollback()
         else:
-            return self._within(command, parameters)
+            return self._run_in_transaction(command, parameters)
         return Rows(session, [], [])
 
-    def _within(self, command: Command, parameters: Parameters) -> "Rows":
+    def _run_in_transaction(self, command: Command, parameters: Parameters) -> "Rows":
         """Run a statement in the open transaction, else in a new one or, with `autocommit`, on its own."""
         session, writing = self._session, command.writes and self._session.pin.writable
         is_open = self._write is not None or self._reads
@@ -140,7 +140,7 @@ class HookConnection:
             self._reads = True
             return
         write = Write("a transaction", self._info, marked=marked)
-        self._turn.enter_context(session.queue(write.purpose))
+        self._lock.enter_context(session.queue(write.purpose))
         session.con.execute("BEGIN")
         self._write = write
         write.before = current_snapshot(session)
@@ -152,8 +152,8 @@ class HookConnection:
         """Run a maintenance call under the lock, within the retention floors and outside a transaction."""
         if self._write is not None:
             raise UnsupportedStatementError(
-                "Maintenance needs a transaction of its own, and one is open here.",
-                remedy="Run it alone, or with `autocommit=True`; DuckLakeMaintenanceOperator plans it, too.",
+                "Maintenance needs its own transaction, but a transaction is open.",
+                remedy="Run it alone or with `autocommit=True`, or use DuckLakeMaintenanceOperator.",
             )
         self.rollback()
         session = self._session
@@ -172,7 +172,7 @@ class HookConnection:
         return Rows(self._session, con.description or [])
 
 
-def _those_of(command: Command, parameters: Parameters) -> Parameters:
+def _parameters_of(command: Command, parameters: Parameters) -> Parameters:
     if not command.parameter_names or parameters is None:
         return None
     if isinstance(parameters, Mapping):
@@ -209,8 +209,8 @@ class Rows:
         if self._rows is None:
             found = self._session.con.fetchall() if count is None else self._session.con.fetchmany(count)
             return list(found)
-        cut = len(self._rows) if count is None else count
-        found, self._rows = self._rows[:cut], self._rows[cut:]
+        end = len(self._rows) if count is None else count
+        found, self._rows = self._rows[:end], self._rows[end:]
         return found
 
 

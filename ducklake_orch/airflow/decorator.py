@@ -57,13 +57,13 @@ class DuckLakeDecoratedOperator(DecoratedOperator, TableWriter):
 
     def _kind(self, name: str) -> str:
         """Return the kind of frame that a parameter takes."""
-        said = self.read if isinstance(self.read, str) else (self.read or {}).get(name)
-        if said is not None:
-            check_kind(said, "`read`")
-            return said
+        kind = self.read if isinstance(self.read, str) else (self.read or {}).get(name)
+        if kind is not None:
+            check_kind(kind, "`read`")
+            return kind
         annotation = self._annotation(name)
         # The kind of a list of frames is that of its elements.
-        return next((kind for one in (annotation, *get_args(annotation)) if (kind := kind_of(one))), "arrow")
+        return next((kind for hint in (annotation, *get_args(annotation)) if (kind := kind_of(hint))), "arrow")
 
     def _annotation(self, name: str) -> Any:
         """Return the annotation of a parameter. Under `from __future__ import annotations` it is a text to evaluate."""
@@ -76,8 +76,9 @@ class DuckLakeDecoratedOperator(DecoratedOperator, TableWriter):
             return eval(annotation, known)  # noqa: S307 - the code of the DAG's author, as Python itself would run it
         except Exception as error:  # a name that is imported only for type checkers can raise anything
             failure = ConfigError(
-                f"Task `{self.task_id}`: what `{name}: {annotation}` is cannot be found out: {error}.",
-                remedy=f'Say it: @task.ducklake(…, read={{"{name}": "pandas"}}), say; or import it at run time.',
+                f"Task `{self.task_id}`: the annotation `{name}: {annotation}` cannot be resolved: {error}.",
+                remedy=f'Name the kind, for example @task.ducklake(…, read={{"{name}": "pandas"}}), or import the type'
+                " at run time.",
             )
         raise failure
 
@@ -88,7 +89,7 @@ def _with_given(function: Callable[..., Any]) -> Callable[..., Any]:
     given = [name for name in signature.parameters if name in GIVEN]
     if not given:
         return function
-    others = [one for name, one in signature.parameters.items() if name not in GIVEN]
+    others = [parameter for name, parameter in signature.parameters.items() if name not in GIVEN]
     names = [other.name for other in others]
 
     @functools.wraps(function)

@@ -34,7 +34,9 @@ def read_reference(reference: Mapping[str, Any], kind: str = "arrow", *, spark: 
         spark: The session of the task; by default the hook's.
     """
     if not is_reference(reference):
-        raise ConfigError("This is no reference to rows of a lake.", remedy="Give what a task of a lake returned.")
+        raise ConfigError(
+            "The value is not a reference to rows of a lake.", remedy="Pass the result of a ducklake-orch task."
+        )
     check_kind(kind, "`read`")
     hook = DuckLakeHook(ducklake_conn_id=str(reference["ducklake_conn_id"]))
     table, snapshot = str(reference["table"]), int(reference["snapshot_id"])
@@ -48,7 +50,7 @@ def read_reference(reference: Mapping[str, Any], kind: str = "arrow", *, spark: 
         return read_as(hook.lake(), kind, table, session, where=where, snapshot=snapshot)
     except SnapshotNotFoundError:
         failure = SnapshotNotFoundError(
-            f"Snapshot {snapshot}, as of which `{table}` was handed on, has expired.",
+            f"Snapshot {snapshot}, the snapshot of a reference to `{table}`, has expired.",
             remedy="Clear the task that wrote it, or keep snapshots for longer.",
         )
     raise failure
@@ -59,7 +61,7 @@ def _added(lake: DuckLake, kind: str, table: str, session: "Callable[[], SparkSe
     names = {folded(column.name) for column in lake.table(table).schema()}
     if taken := names & set(OWN_COLUMNS):
         raise ConfigError(
-            f"`{table}` has a column `{min(taken)}`: which rows a task has added to it cannot be read.",
+            f"`{table}` has a column `{min(taken)}`, as the change feed has, so the added rows cannot be read.",
             remedy="Rename the column, or read the table in the next task: DuckLakeHook().read(…).",
         )
     if kind == "spark":

@@ -64,15 +64,21 @@ class DuckLakeHook(DbApiHook):
     @cached_property
     def connected(self) -> Connected:
         """The lake and Spark settings of the connection. Reading them masks their secrets in logs."""
-        found = read_connection(self._find(self.get_conn_id()), self._find)
-        for secret in secrets_of(found):
+        connected = read_connection(self._find(self.get_conn_id()), self._find)
+        for secret in secrets_of(connected):
             for form in spellings(secret):
                 mask_secret(form)
-        return found
+        return connected
 
     def lake(self) -> DuckLake:
         """Return the lake."""
         return self.connected.lake
+
+    def existing_lake(self) -> DuckLake:
+        """Return the lake. Create it first if it does not exist and its configuration allows that."""
+        lake = self.lake()
+        lake.ensure_exists()
+        return lake
 
     def spark(self) -> "SparkSession":
         """Return the running Spark session, else a new one for the connection, which the caller must stop."""
@@ -126,7 +132,9 @@ class DuckLakeHook(DbApiHook):
         """
         work = Work.running()
         if work is None:
-            raise ConfigError("No task runs here whose key it could be.", remedy="Ask for it in a task.")
+            raise ConfigError(
+                "No task is running, so there is no idempotency key.", remedy="Call `idempotency_key` in a task."
+            )
         return work.idempotency_key(str(table_name(table)))
 
     def execute(self, commands: str | Sequence[str], **more: Any) -> ExecuteResult:
@@ -136,15 +144,11 @@ class DuckLakeHook(DbApiHook):
 
     def maintain(self, policy: Any = None, **more: Any) -> "MaintenanceReport":
         """Maintain the lake, as `DuckLake.maintain` does."""
-        lake = self.lake()
-        lake.ensure_exists()
-        return lake.maintain(policy, **more)
+        return self.existing_lake().maintain(policy, **more)
 
     def health(self, policy: Any = None) -> "HealthReport":
         """Return the health of the lake and of its tables."""
-        lake = self.lake()
-        lake.ensure_exists()
-        return lake.health(policy)
+        return self.existing_lake().health(policy)
 
     def snapshots(self, limit: int | None = None) -> list[Snapshot]:
         """List the lake's snapshots, newest first."""
@@ -158,7 +162,7 @@ class DuckLakeHook(DbApiHook):
             return True, f"Lake `{lake.config.name}` is at snapshot {latest[0].snapshot_id if latest else 0}."
         except LakeNotFoundError as error:
             if self.lake().config.create_if_missing:
-                return True, f"{error.message} It is created by the first write."
+                return True, f"{error.message} The first write creates it."
             return False, str(error)
         except DuckLakeOrchError as error:
             return False, str(error)
@@ -190,10 +194,10 @@ class DuckLakeHook(DbApiHook):
             replace: Refused if true, because a lake has no keys.
             **ignored: Arguments of other hooks (`executemany`, `fast_executemany`, `autocommit`), which have no effect.
         """
-        known = ("table", "rows", "target_fields", "commit_every", "replace", *_OF_OTHER_HOOKS)
+        known = ("table", "rows", "target_fields", "commit_every", "replace", *_OTHER_HOOKS_ARGUMENTS)
         refuse_unknown("`insert_rows`", ignored, known)
         if replace:
-            raise ConfigError("DuckLake keeps no keys that rows could replace each other by.", remedy=_MERGE)
+            raise ConfigError("DuckLake has no keys, so `replace` cannot match rows.", remedy=_MERGE)
         fields = f" ({', '.join(identifier(name) for name in target_fields)})" if target_fields else ""
         insert = f"INSERT INTO {table_name(table).sql(self.lake().config.alias)}{fields} VALUES "
         pending: list[str] = []
@@ -238,8 +242,8 @@ class DuckLakeHook(DbApiHook):
         from airflow.providers.openlineage.sqlparser import DatabaseInfo
 
         columns = ["table_schema", "table_name", "column_name", "ordinal_position", "data_type"]
-        place = self.get_conn_id().lower()
-        return DatabaseInfo(scheme=SCHEME, authority=place, database=None, information_schema_columns=columns)
+        authority = self.get_conn_id().lower()
+        return DatabaseInfo(scheme=SCHEME, authority=authority, database=None, information_schema_columns=columns)
 
     def get_openlineage_database_dialect(self, _: Any) -> str:
         """Return the dialect of the SQL."""
@@ -271,8 +275,8 @@ class DuckLakeHook(DbApiHook):
 
     def _find(self, conn_id: str) -> "Connection":
         try:
-            found: Connection = self.get_connection(conn_id)
-            return found
+            connection: Connection = self.get_connection(conn_id)
+            return connection
         except (AirflowNotFoundException, ImportError) as error:
             # Outside a task, Airflow 3.1 raises an ImportError for SUPERVISOR_COMMS, which only a worker has.
             if isinstance(error, ImportError) and "SUPERVISOR_COMMS" not in str(error):
@@ -284,7 +288,7 @@ class DuckLakeHook(DbApiHook):
         raise failure
 
 
-_OF_OTHER_HOOKS = ("executemany", "fast_executemany", "autocommit")
+_OTHER_HOOKS_ARGUMENTS = ("executemany", "fast_executemany", "autocommit")
 _MERGE = "Write mode `merge` with `keys=…`, or MERGE INTO in SQL, keeps rows unique."
 
 

@@ -21,7 +21,7 @@ class Change:
     snapshot_id: int
     snapshot_time: datetime
 
-    def told(self, **more: Any) -> dict[str, Any]:
+    def payload(self, **more: Any) -> dict[str, Any]:
         """Return the change as the payload of an event or a sensor."""
         when = self.snapshot_time.isoformat()
         return {"schema_version": 1, "snapshot_id": self.snapshot_id, "snapshot_time": when, **more}
@@ -34,23 +34,23 @@ def latest_change(lake: DuckLake, table: str | None) -> Change | None:
     """
     try:
         if table is None:
-            found = [snapshot for snapshot in lake.snapshots(limit=1) if snapshot.snapshot_id > 0]
+            changes = [snapshot for snapshot in lake.snapshots(limit=1) if snapshot.snapshot_id > 0]
         else:
-            found = lake.table(table).history(limit=1, rows=True)
-            if not found:
+            changes = lake.table(table).history(limit=1, rows=True)
+            if not changes:
                 return _before_history(lake, table)
     except ObjectNotFoundError:
         return None
-    return Change(found[0].snapshot_id, found[0].snapshot_time) if found else None
+    return Change(changes[0].snapshot_id, changes[0].snapshot_time) if changes else None
 
 
 def _before_history(lake: DuckLake, table: str) -> Change | None:
     """Return the latest change of a table whose snapshots have expired, judged by its files; None without rows."""
-    there = lake.table(table)
-    if not there.count():
+    handle = lake.table(table)
+    if not handle.count():
         return None
     oldest = lake.snapshots()[-1]
-    newest = max((file.snapshot for file in there.files()), default=oldest.snapshot_id)
+    newest = max((file.snapshot for file in handle.files()), default=oldest.snapshot_id)
     return Change(min(newest, oldest.snapshot_id), oldest.snapshot_time)
 
 
@@ -63,5 +63,5 @@ def is_newer(change: Change | None, after: int | None, since: datetime | None) -
 
 def previous_start(context: Mapping[str, Any]) -> datetime | None:
     """Return the start time of this DAG's last successful run."""
-    found = context.get("prev_start_date_success")
-    return found if isinstance(found, datetime) else None
+    start = context.get("prev_start_date_success")
+    return start if isinstance(start, datetime) else None

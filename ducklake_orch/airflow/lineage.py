@@ -39,7 +39,7 @@ def lineage(hook: "DuckLakeHook", inputs: Iterable[str], written: Mapping[str, A
         facets=_schema(hook, str(written["table"])),
         outputFacets={"outputStatistics": facet},
     )
-    return OperatorLineage(inputs=[_dataset(hook, one) for one in sorted(set(inputs))], outputs=[output])
+    return OperatorLineage(inputs=[_dataset(hook, table) for table in sorted(set(inputs))], outputs=[output])
 
 
 def _dataset(hook: "DuckLakeHook", table: str) -> Any:

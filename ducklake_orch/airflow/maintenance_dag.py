@@ -48,7 +48,7 @@ def maintenance_task_group(
     ]
     with TaskGroup(group_id) as group:
         plan = DuckLakeMaintenanceOperator(task_id="plan", plan_only=True, operations=ordered, **chosen, **common)
-        steps = [DuckLakeMaintenanceOperator(task_id=one, operations=[one], **chosen, **common) for one in ordered]
+        steps = [DuckLakeMaintenanceOperator(task_id=name, operations=[name], **chosen, **common) for name in ordered]
         health = DuckLakeHealthOperator(task_id="health", fail_at=fail_at, **common)
         chain(plan, *steps, health)
     return group

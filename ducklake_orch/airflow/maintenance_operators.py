@@ -1,5 +1,6 @@
 """Operators that maintain a lake: one for all operations, one for each operation, and one for its health."""
 
+import inspect
 import logging
 import re
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,8 @@ from ducklake_orch.maintenance.health_report import GRADES
 log = logging.getLogger("ducklake_orch")
 # A result holds at most this many steps. The log has all of them.
 _LISTED = 200
+Text = str | None
+Number = int | str | None
 _KILLED = re.compile(r"SIG\w+ came|interrupted")
 
 
@@ -63,20 +66,19 @@ class DuckLakeMaintenanceOperator(LakeOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan the maintenance, and run the plan."""
         with self.working("Maintenance failed"), TaskSpark(lambda: self.hook.connected.spark) as spark:
-            lake = self.hook.lake()
-            lake.ensure_exists()
+            lake = self.hook.existing_lake()
             session = spark.session() if self.engine in ("auto", "spark") else None
             chosen = {"operations": self.operations, "schemas": self.schemas, "tables": self.tables}
             plan = lake.plan_maintenance(self._policy(lake.config.maintenance), **chosen, spark=session)
             log.info("%s", plan)
             if self.plan_only:
-                return _told(plan.to_dict() | {"dry_run": True})
+                return _result(plan.to_dict() | {"dry_run": True})
             report = lake.maintain(plan, spark=session)
             log.info("%s", report)
             if any(_KILLED.match(step.reason) for step in report.operations if step.status == "stopped"):
-                raise SystemExit(f"task `{self.task_id}` was asked to end, and did after the step that ran")
+                raise SystemExit(f"task `{self.task_id}` was asked to end, and ended after the running step")
             report.raise_for_error()
-            return _told(report.to_dict())
+            return _result(report.to_dict())
 
     def _policy(self, own: MaintenancePolicy) -> MaintenancePolicy:
         policy = read_policy(self.policy, own)
@@ -88,23 +90,35 @@ class DuckLakeMaintenanceOperator(LakeOperator):
 class OneOperation(DuckLakeMaintenanceOperator):
     """Runs one operation. Arguments that are not given come from the lake's policy.
 
+    The arguments of a subclass are settings of its operation in the policy, and are template fields.
+
     Args:
         **kwargs: `schemas`, `tables`, `plan_only`, `engine` as in `DuckLakeMaintenanceOperator`, and arguments of every
             operator.
     """
 
     operation: ClassVar[str]
-    settings: ClassVar[tuple[str, ...]]
+    settings: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, operation: str | None = None, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if operation is not None:
+            cls.operation = operation
+            cls.settings = tuple(inspect.signature(cls.__init__).parameters)[1:-1]  # without `self` and `**kwargs`
+            cls.template_fields = (*DuckLakeMaintenanceOperator.template_fields, *cls.settings)
 
     def __init__(self, **kwargs: Any) -> None:
+        values = {name: kwargs.pop(name, None) for name in self.settings}
         super().__init__(**kwargs, operations=[self.operation])
+        for name, value in values.items():
+            setattr(self, name, value)
 
     def _policy(self, own: MaintenancePolicy) -> MaintenancePolicy:
         given = {name: value for name in self.settings if (value := getattr(self, name)) is not None}
         return with_parts(super()._policy(own), {self.operation: given})
 
 
-class DuckLakeFlushOperator(OneOperation):
+class DuckLakeFlushOperator(OneOperation, operation="flush"):
     """Writes inlined rows to files.
 
     Args:
@@ -113,17 +127,11 @@ class DuckLakeFlushOperator(OneOperation):
         **kwargs: Arguments of `OneOperation`.
     """
 
-    operation = "flush"
-    settings = ("min_rows", "min_age")
-    template_fields = (*OneOperation.template_fields, *settings)
-
-    def __init__(self, *, min_rows: int | str | None = None, min_age: str | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.min_rows = min_rows
-        self.min_age = min_age
+    def __init__(self, *, min_rows: Number = None, min_age: Text = None, **kwargs: Any) -> None:
+        super().__init__(min_rows=min_rows, min_age=min_age, **kwargs)
 
 
-class DuckLakeRewriteOperator(OneOperation):
+class DuckLakeRewriteOperator(OneOperation, operation="rewrite"):
     """Rewrites files that have many deleted rows.
 
     Args:
@@ -131,16 +139,11 @@ class DuckLakeRewriteOperator(OneOperation):
         **kwargs: Arguments of `OneOperation`.
     """
 
-    operation = "rewrite"
-    settings = ("delete_threshold",)
-    template_fields = (*OneOperation.template_fields, *settings)
-
     def __init__(self, *, delete_threshold: float | str | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.delete_threshold = delete_threshold
+        super().__init__(delete_threshold=delete_threshold, **kwargs)
 
 
-class DuckLakeMergeFilesOperator(OneOperation):
+class DuckLakeMergeFilesOperator(OneOperation, operation="merge"):
     """Merges small files.
 
     Args:
@@ -150,25 +153,19 @@ class DuckLakeMergeFilesOperator(OneOperation):
         **kwargs: Arguments of `OneOperation`.
     """
 
-    operation = "merge"
-    settings = ("min_files", "target_file_size", "max_files_per_run")
-    template_fields = (*OneOperation.template_fields, *settings)
-
     def __init__(
         self,
         *,
-        min_files: int | str | None = None,
-        target_file_size: int | str | None = None,
-        max_files_per_run: int | str | None = None,
+        min_files: Number = None,
+        target_file_size: Number = None,
+        max_files_per_run: Number = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        self.min_files = min_files
-        self.target_file_size = target_file_size
-        self.max_files_per_run = max_files_per_run
+        sizes = {"target_file_size": target_file_size, "max_files_per_run": max_files_per_run}
+        super().__init__(min_files=min_files, **sizes, **kwargs)
 
 
-class DuckLakeExpireOperator(OneOperation):
+class DuckLakeExpireOperator(OneOperation, operation="expire"):
     """Expires old snapshots.
 
     Args:
@@ -178,25 +175,13 @@ class DuckLakeExpireOperator(OneOperation):
         **kwargs: Arguments of `OneOperation`.
     """
 
-    operation = "expire"
-    settings = ("older_than", "retain_last", "keep")
-    template_fields = (*OneOperation.template_fields, *settings)
-
     def __init__(
-        self,
-        *,
-        older_than: str | None = None,
-        retain_last: int | str | None = None,
-        keep: Sequence[str] | None = None,
-        **kwargs: Any,
+        self, *, older_than: Text = None, retain_last: Number = None, keep: Sequence[str] | None = None, **kwargs: Any
     ) -> None:
-        super().__init__(**kwargs)
-        self.older_than = older_than
-        self.retain_last = retain_last
-        self.keep = keep
+        super().__init__(older_than=older_than, retain_last=retain_last, keep=keep, **kwargs)
 
 
-class DuckLakeCleanupOperator(OneOperation):
+class DuckLakeCleanupOperator(OneOperation, operation="cleanup"):
     """Deletes files that no snapshot needs any more.
 
     Args:
@@ -204,16 +189,11 @@ class DuckLakeCleanupOperator(OneOperation):
         **kwargs: Arguments of `OneOperation`.
     """
 
-    operation = "cleanup"
-    settings = ("older_than",)
-    template_fields = (*OneOperation.template_fields, *settings)
-
-    def __init__(self, *, older_than: str | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.older_than = older_than
+    def __init__(self, *, older_than: Text = None, **kwargs: Any) -> None:
+        super().__init__(older_than=older_than, **kwargs)
 
 
-class DuckLakeOrphansOperator(OneOperation):
+class DuckLakeOrphansOperator(OneOperation, operation="orphans"):
     """Finds orphaned files, which the catalog does not know.
 
     Args:
@@ -223,22 +203,8 @@ class DuckLakeOrphansOperator(OneOperation):
         **kwargs: Arguments of `OneOperation`.
     """
 
-    operation = "orphans"
-    settings = ("action", "unknown", "older_than")
-    template_fields = (*OneOperation.template_fields, *settings)
-
-    def __init__(
-        self,
-        *,
-        action: str | None = None,
-        unknown: str | None = None,
-        older_than: str | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.action = action
-        self.unknown = unknown
-        self.older_than = older_than
+    def __init__(self, *, action: Text = None, unknown: Text = None, older_than: Text = None, **kwargs: Any) -> None:
+        super().__init__(action=action, unknown=unknown, older_than=older_than, **kwargs)
 
 
 class DuckLakeHealthOperator(LakeOperator):
@@ -255,9 +221,9 @@ class DuckLakeHealthOperator(LakeOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Read the health, and compare the grade."""
-        with self.working("The lake's health is not known"):
+        with self.working("The lake's health is unknown"):
             if self.fail_at is not None and self.fail_at not in GRADES[1:]:
-                raise ConfigError(f"`fail_at` = {self.fail_at!r} is no grade.", remedy=nearest(self.fail_at, GRADES))
+                raise ConfigError(f"`fail_at` = {self.fail_at!r} is not a grade.", remedy=nearest(self.fail_at, GRADES))
             report = self.hook.health()
         log.info("%s", report)
         if self.fail_at is not None and GRADES.index(report.grade) >= GRADES.index(self.fail_at):
@@ -276,7 +242,7 @@ def _given(model: Any) -> dict[str, Any]:
     return {name: getattr(model, name) for name in model.model_fields_set}
 
 
-def _told(report: Mapping[str, Any]) -> dict[str, Any]:
+def _result(report: Mapping[str, Any]) -> dict[str, Any]:
     """Return a plan or report without file paths and snapshot ids, with skipped steps last."""
     steps = [
         {name: value for name, value in step.items() if name not in ("paths", "snapshot_ids")}

@@ -9,7 +9,7 @@ from ducklake_orch.engine.quoting import folded
 from ducklake_orch.engine.scripts import Command, split
 
 Target = tuple[str, str]
-_UNDERSTOOD = ("INSERT", "WITH", "FROM", "UPDATE", "DELETE", "MERGE", "TRUNCATE", "DROP", "CREATE")
+_PARSED_STATEMENTS = ("INSERT", "WITH", "FROM", "UPDATE", "DELETE", "MERGE", "TRUNCATE", "DROP", "CREATE")
 
 
 def digest(commands: str | Sequence[str], parameters: Any) -> str:
@@ -32,8 +32,8 @@ def replace_what_they_wrote(commands: str | Sequence[str]) -> bool:
     They do if they insert only into tables that earlier commands emptied (in part or in whole) or created anew.
     """
     emptied: set[Target] = set()
-    found = _parsed(commands)
-    return bool(found) and all(command.kind == "query" or _replaces(command.sql, emptied) for command in found)
+    parsed = _parsed(commands)
+    return bool(parsed) and all(command.kind == "query" or _replaces(command.sql, emptied) for command in parsed)
 
 
 def _parsed(commands: str | Sequence[str]) -> list[Command]:
@@ -52,7 +52,7 @@ def _replaces(sql: str, emptied: set[Target]) -> bool:
     import sqlglot
     from sqlglot import exp
 
-    if not sql.upper().startswith(_UNDERSTOOD):
+    if not sql.upper().startswith(_PARSED_STATEMENTS):
         return False
     try:
         parsed = sqlglot.parse_one(sql, dialect="duckdb")
@@ -77,9 +77,9 @@ def _replaces(sql: str, emptied: set[Target]) -> bool:
             emptied |= targets
             return bool(parsed.args.get("exists"))
         case exp.Create():
-            if anew := covered or bool(parsed.args.get("replace")):
+            if is_new := covered or bool(parsed.args.get("replace")):
                 emptied |= targets
-            return anew or bool(parsed.args.get("exists"))
+            return is_new or bool(parsed.args.get("exists"))
     return False
 
 
@@ -88,7 +88,7 @@ def _targets(parsed: Any) -> set[Target]:
     from sqlglot import exp
 
     given = parsed.args.get("tables") or ([parsed.this] if parsed.args.get("this") else parsed.expressions)
-    tables = [one.this if isinstance(one, exp.Schema) else one for one in given]
+    tables = [table.this if isinstance(table, exp.Schema) else table for table in given]
     return {
         (folded(table.db or "main"), folded(table.name))
         for table in tables

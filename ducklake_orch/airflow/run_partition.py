@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from ducklake_orch.airflow.asset_events import triggering_keys
+from ducklake_orch.airflow.assets import triggering_keys
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.host_partitions import Key, PartitionColumn, Slice, Window, split_multi_key
 from ducklake_orch.host_partitions.key_columns import Kind
@@ -48,11 +48,11 @@ class Partitioning:
             ConfigError: If there is no key, or no column for it.
         """
         given = _listed(keys)
-        _refuse_nothing(what, keys, given)
+        _refuse_empty(what, keys, given)
         if self.expr is None:
             if given:
                 raise ConfigError(
-                    f"{what} has the partition key {keys!r}, and does not say which column holds it.",
+                    f"{what} has the partition key {keys!r}, but does not name the column that holds it.",
                     remedy='Add partition_expr="<column>".',
                 )
             return None
@@ -65,7 +65,7 @@ class Partitioning:
             found = [self._key(text) for text in given] if given else [self._key_of_run(what, context)]
             return Slice.of(found)
         if not given:
-            raise ConfigError(f"{what} has several dimensions, and its run has no partition key.", remedy=_GIVE)
+            raise ConfigError(f"{what} has several dimensions, but its run has no partition key.", remedy=_GIVE)
         names = list(self.expr)
         cells = [{name: self._key(part) for name, part in split_multi_key(text, names).items()} for text in given]
         return Slice.of_many(names, cells)
@@ -78,8 +78,8 @@ class Partitioning:
             for cell in part.cells:
                 if cell[position].window is None and is_moment(cell[position].text):
                     raise ConfigError(
-                        f"{what}: the partition key {cell[position].text!r} does not tell how long it lasts.",
-                        remedy='Say it: partition_window="day", say.',
+                        f"{what}: the partition key {cell[position].text!r} is a time of unknown length.",
+                        remedy='Set its length, for example partition_window="day".',
                     )
 
     def _key(self, text: str) -> Key:
@@ -107,11 +107,11 @@ class Partitioning:
         try:
             return ZoneInfo(str(self.timezone))
         except (ZoneInfoNotFoundError, ValueError):
-            failure = ConfigError(f"`partition_timezone` = {self.timezone!r} is no time zone.")
+            failure = ConfigError(f"`partition_timezone` = {self.timezone!r} is not a time zone.")
         raise failure
 
 
-_GIVE = 'Start it with one, or give the task `partition_key="…"`.'
+_GIVE = 'Start the run with a partition key, or give the task `partition_key="…"`.'
 
 
 def given_keys(keys: Keys, is_given: bool) -> Keys:
@@ -119,12 +119,12 @@ def given_keys(keys: Keys, is_given: bool) -> Keys:
     return "" if is_given and keys is None else keys
 
 
-def _refuse_nothing(what: str, keys: Keys, given: list[str]) -> None:
+def _refuse_empty(what: str, keys: Keys, given: list[str]) -> None:
     """Refuse the text that a template renders without a value, and an empty list of keys."""
     if keys is not None and (not given or any(key.strip() in ("", "None") for key in given)):
         raise ConfigError(
-            f"{what}: `partition_key` has become {keys!r}, which names no partition.",
-            remedy="Mend the template or the task that gives it; leave `partition_key` out for the run's own.",
+            f"{what}: `partition_key` is {keys!r}, which names no partition.",
+            remedy="Fix the template or the task that provides it, or omit `partition_key` to use that of the run.",
         )
 
 

@@ -10,7 +10,7 @@ from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
 from ducklake_orch.airflow.hook import DEFAULT_CONN_ID, DuckLakeHook
 from ducklake_orch.airflow.latest_change import is_newer, latest_change, previous_start
 from ducklake_orch.airflow.run_partition import Keys, Partitioning, given_keys
-from ducklake_orch.airflow.task_retries import failures
+from ducklake_orch.airflow.task_run import failures
 from ducklake_orch.airflow.triggers import DuckLakeSnapshotTrigger
 from ducklake_orch.engine.quoting import table_name
 from ducklake_orch.errors import ConfigError, ObjectNotFoundError, TransientError
@@ -118,7 +118,7 @@ class DuckLakeSnapshotSensor(LakeSensor):
         change = latest_change(self.hook.lake(), self.table)
         if not is_newer(change, *self._since(context)):
             return None
-        return change.told(ducklake_conn_id=self.ducklake_conn_id, table=self.table) if change else None
+        return change.payload(ducklake_conn_id=self.ducklake_conn_id, table=self.table) if change else None
 
     def trigger(self, context: Context) -> DuckLakeSnapshotTrigger:
         """Return a trigger that fires for a change."""
@@ -127,18 +127,18 @@ class DuckLakeSnapshotSensor(LakeSensor):
         return _trigger(self, self.table, 0 if since is None and after is None else after, since)
 
     def _since(self, context: Context) -> tuple[int | None, datetime | None]:
-        said = self.since
-        if said in (None, "", "None"):
+        since = self.since
+        if since in (None, "", "None"):
             return None, previous_start(context)
-        if isinstance(said, int) or str(said).isdigit():
-            return int(str(said)), None
+        if isinstance(since, int) or str(since).isdigit():
+            return int(str(since)), None
         try:
-            time = datetime.fromisoformat(str(said))
+            time = datetime.fromisoformat(str(since))
         except ValueError:
             time = None
         if time is None or time.tzinfo is None:
             raise ConfigError(
-                f"`since` = {said!r} is neither the id of a snapshot nor a time with its zone.",
+                f"`since` = {since!r} is neither a snapshot id nor a time with a zone.",
                 remedy="Write 42, or 2024-05-20T06:00:00+00:00.",
             )
         return None, time
@@ -198,10 +198,10 @@ class DuckLakePartitionSensor(LakeSensor):
         if where is None or change is None:
             return None
         count = f"SELECT count(*) AS n FROM {table_name(self.table).sql(lake.config.alias)} WHERE {where}"
-        found = lake.execute(count, read_only=True).raise_for_error()
-        rows = int(found.rows[0]["n"])
+        result = lake.execute(count, read_only=True).raise_for_error()
+        rows = int(result.rows[0]["n"])
         about = {"ducklake_conn_id": self.ducklake_conn_id, "table": self.table, "partition_keys": keys}
-        return change.told(rows=rows, **about) if rows >= int(self.min_rows) else None
+        return change.payload(rows=rows, **about) if rows >= int(self.min_rows) else None
 
     def trigger(self, context: Context) -> DuckLakeSnapshotTrigger:
         """Return a trigger that fires for the next change of the table after the last check."""

@@ -64,20 +64,20 @@ def _from_numpy(value: Any) -> Any:
     if value.dtype.kind not in "mM":
         return value.tolist()
     if value.ndim:
-        return [_from_numpy(one) for one in value]
+        return [_from_numpy(item) for item in value]
     if _is_nan(value):
         return None
     if value.dtype.kind == "M":
         return str(value).replace("T", " ")  # Python's datetime has no nanoseconds
     whole = value.astype("timedelta64[us]")
     if whole != value:
-        raise DataError(f"{value!r} is finer than a microsecond, and no lake holds that.", remedy="Round it.")
+        raise DataError(f"{value!r} is finer than a microsecond, which a lake cannot store.", remedy="Round it.")
     return whole.item()
 
 
 def _interval(value: timedelta) -> str:
     if getattr(value, "nanoseconds", 0):  # pandas' Timedelta
-        raise DataError(f"{value!r} is finer than a microsecond, and no lake holds that.", remedy="Round it.")
+        raise DataError(f"{value!r} is finer than a microsecond, which a lake cannot store.", remedy="Round it.")
     return f"to_microseconds({value // _MICROSECOND})"
 
 

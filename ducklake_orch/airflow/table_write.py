@@ -78,11 +78,11 @@ class Writing:
     ) -> tuple[Any, str, list[str] | None]:
         """Return the frame, the condition of the partitions, and the partitioning of a new table."""
         data, types = typed(data)
-        there = _stored_types(hook, table)
-        known = {folded(name) for name in there}
-        types = there | {name: kind for name, kind in types.items() if folded(name) not in known}
+        stored = _stored_types(hook, table)
+        known = {folded(name) for name in stored}
+        types = stored | {name: kind for name, kind in types.items() if folded(name) not in known}
         columns = self.columns(f"Task `{work.task_id}`", part, types)
-        return data, condition(part, columns), None if there else partition_transforms(part, columns)
+        return data, condition(part, columns), None if stored else partition_transforms(part, columns)
 
     def _replaced(self, mode: str, part: str, work: Work) -> str:
         """Return the condition of the replaced rows: those of the partitions that also match `where`, if given."""
@@ -91,8 +91,8 @@ class Writing:
             return part
         if mode != "replace_where":
             raise ConfigError(
-                f"Task `{work.task_id}` has `where` = {given!r}, and replaces all rows of its partitions.",
-                remedy='Add mode="replace_where": then it replaces only those that match.',
+                f"Task `{work.task_id}` has `where` = {given!r}, but replaces all rows of its partitions.",
+                remedy='Add mode="replace_where" to replace only the rows that match.',
             )
         return f"({part}) AND ({given}\n)"  # a condition can end with a comment
 

@@ -1,15 +1,22 @@
-"""The running task: the idempotency keys that its attempts share, and the commit messages of its snapshots."""
+"""The running task: the idempotency keys of its attempts, the commit messages of its snapshots, and its retries."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Self
 
+from airflow.providers.common.compat.sdk import AirflowFailException
+
+from ducklake_orch.errors import DuckLakeOrchError
 from ducklake_orch.host_partitions.metadata_keys import bounded_key
 from ducklake_orch.results import CommitInfo
 
 # How many times an attempt has written to each table in this process.
 _writes: Counter[tuple[str, str]] = Counter()
+# Conflicts and locks pass within seconds. Airflow's default delay is five minutes.
+_SOON = timedelta(seconds=15)
 
 
 @dataclass(frozen=True)
@@ -60,8 +67,8 @@ class Work:
         """Return the key of this attempt's next write to a table. Every attempt has the same keys in the same order."""
         _writes[self.attempt, table] += 1
         ordinal = _writes[self.attempt, table]
-        whole = (self.dag_id, self.run_id, self.task_id, self.map_index, table, ordinal)
-        return bounded_key(f"airflow:{self.dag_id[:80]}:{self.task_id[:80]}", *whole)
+        identity = (self.dag_id, self.run_id, self.task_id, self.map_index, table, ordinal)
+        return bounded_key(f"airflow:{self.dag_id[:80]}:{self.task_id[:80]}", *identity)
 
     def commit_info(self, what: str, partitions: list[str] | None = None) -> CommitInfo:
         """Return the commit message and extra of a snapshot that the task writes."""
@@ -75,3 +82,41 @@ class Work:
         if partitions:
             about |= {"partitions": partitions[:100], "partition_count": len(partitions)}
         return CommitInfo(author="airflow", message=f"{what}, run {self.run_id}", extra={"airflow": about})
+
+
+@contextmanager
+def failures(what: str) -> Iterator[None]:
+    """Turn errors that are not retryable into one that Airflow does not retry.
+
+    Args:
+        what: The failed work, for the message.
+    """
+    failure: AirflowFailException | None = None
+    try:
+        yield
+    except DuckLakeOrchError as error:
+        if error.retryable:
+            raise
+        failure = AirflowFailException(f"{what}: {error}")
+        failure.__cause__ = error
+    if failure is not None:
+        raise failure
+
+
+def retry_policy() -> Any:
+    """Return the policy that retries transient errors soon and fails at once for terminal ones.
+
+    Pass it as `retry_policy=` to custom tasks; ducklake-orch's operators have it. It applies within their `retries`.
+    Before Airflow 3.3 there are no such policies, and the function returns None.
+    """
+    try:
+        from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule
+    except ImportError:
+        return None
+    transient, terminal = "ducklake_orch.errors.TransientError", "ducklake_orch.errors.TerminalError"
+    return ExceptionRetryPolicy(
+        rules=[
+            RetryRule(exception=transient, action=RetryAction.RETRY, retry_delay=_SOON, reason="transient error"),
+            RetryRule(exception=terminal, action=RetryAction.FAIL, reason="terminal error"),
+        ]
+    )

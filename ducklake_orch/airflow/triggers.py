@@ -62,7 +62,7 @@ class DuckLakeSnapshotTrigger(BaseEventTrigger):
             change = await self._look()
             if change is not None and is_newer(change, mark, since):
                 about = {"ducklake_conn_id": self.ducklake_conn_id, "table": self.table}
-                yield TriggerEvent(change.told(previous_snapshot_id=mark, **about))
+                yield TriggerEvent(change.payload(previous_snapshot_id=mark, **about))
                 # Stored only after the event: an event that is sent twice is better than a lost one.
                 mark, since = change.snapshot_id, None
                 await self._store(mark)
@@ -84,8 +84,8 @@ class DuckLakeSnapshotTrigger(BaseEventTrigger):
 
     async def _stored(self) -> int | None:
         store = getattr(self, "asset_state_store", None)
-        found = await store.aget(self._mark_name) if store is not None else None
-        return int(found) if isinstance(found, int | str) else None
+        stored = await store.aget(self._mark_name) if store is not None else None
+        return int(stored) if isinstance(stored, int | str) else None
 
     async def _store(self, mark: int) -> None:
         if (store := getattr(self, "asset_state_store", None)) is not None:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Context
 
-from ducklake_orch.airflow.asset_events import report
-from ducklake_orch.airflow.assets import ducklake_asset
+from ducklake_orch.airflow.assets import ducklake_asset, report
 from ducklake_orch.airflow.base_operator import LakeOperator
 from ducklake_orch.airflow.hook import DEFAULT_CONN_ID
 from ducklake_orch.airflow.lineage import lineage
@@ -147,7 +146,7 @@ class TableWriter(LakeOperator):
         key = context.get("partition_key")
         if key and self.partition_expr is None and self.mode is None:
             raise ConfigError(
-                f"The run has the partition key {key!r}, and task `{self.task_id}` does not say which column holds it.",
+                f"The run has the partition key {key!r}, but task `{self.task_id}` does not name its column.",
                 remedy='Add partition_expr="<column>", or mode="overwrite" to replace all rows of the table.',
             )
 
@@ -219,7 +218,7 @@ class DuckLakeWriteOperator(TableWriter):
         work, hook = Work.of(context), self.hook
         with self.working(f"Files were not added to `{self.table}`"):
             if self.mode not in (None, "append"):
-                raise ConfigError(f"Files are added, and `mode` is {self.mode!r}.", remedy="Leave `mode` out.")
+                raise ConfigError(f"Files are always appended, but `mode` is {self.mode!r}.", remedy="Omit `mode`.")
             result = hook.lake().add_files(
                 self.table,
                 files,

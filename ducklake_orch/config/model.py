@@ -64,10 +64,11 @@ def explain(model: type[BaseModel], error: ValidationError) -> ConfigError:
 
 def _shown(model: type[BaseModel], loc: list[str], value: Any) -> str:
     field = model.model_fields.get(loc[0])
-    if field is None or _is_secret(field.annotation) or not isinstance(value, str | int | float | bool):
+    if field is None or is_secret(field.annotation) or not isinstance(value, str | int | float | bool):
         return ""
     return f" = {redact_url(repr(value))}"
 
 
-def _is_secret(annotation: Any) -> bool:
-    return annotation is SecretStr or any(_is_secret(arg) for arg in get_args(annotation))
+def is_secret(annotation: Any) -> bool:
+    """Return whether a field of this type holds secrets."""
+    return annotation is SecretStr or any(is_secret(arg) for arg in get_args(annotation))

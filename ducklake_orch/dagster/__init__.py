@@ -10,33 +10,31 @@ except ImportError as error:
 from dagster_shared.libraries import DagsterLibraryRegistry
 
 from ducklake_orch import __version__
-from ducklake_orch.dagster.catalogs import (
-    DuckDBCatalog,
-    MotherDuckCatalog,
-    MySQLCatalog,
-    PostgresCatalog,
-    SQLiteCatalog,
-    UrlCatalog,
-)
 from ducklake_orch.dagster.change_sensor import ducklake_snapshot_sensor
 from ducklake_orch.dagster.components import DuckLakeMaintenanceComponent
+from ducklake_orch.dagster.configuration import (
+    AzureStorage,
+    DefaultStorage,
+    DuckDBCatalog,
+    GCSStorage,
+    LocalStorage,
+    MotherDuckCatalog,
+    MySQLCatalog,
+    PoolPolicy,
+    PostgresCatalog,
+    R2Storage,
+    RetryPolicy,
+    S3Storage,
+    SQLiteCatalog,
+    UrlCatalog,
+    UrlStorage,
+)
 from ducklake_orch.dagster.health_checks import build_health_checks
 from ducklake_orch.dagster.io_manager import DuckLakeIOManager
 from ducklake_orch.dagster.maintenance import MaintenanceConfig, build_maintenance_definitions
 from ducklake_orch.dagster.op_outputs import drop_op_outputs
-from ducklake_orch.dagster.policies import PoolPolicy, RetryPolicy
-from ducklake_orch.dagster.resource import DuckLakeFileResource, DuckLakeResource
-from ducklake_orch.dagster.resource_spark import SparkConfig
+from ducklake_orch.dagster.resource import DuckLakeFileResource, DuckLakeResource, SparkConfig
 from ducklake_orch.dagster.step_run import pipes_extras
-from ducklake_orch.dagster.storages import (
-    AzureStorage,
-    DefaultStorage,
-    GCSStorage,
-    LocalStorage,
-    R2Storage,
-    S3Storage,
-    UrlStorage,
-)
 from ducklake_orch.dagster.table_names import with_table_names
 from ducklake_orch.dagster.table_owners import refuse_shared_tables
 

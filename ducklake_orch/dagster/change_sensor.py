@@ -1,19 +1,23 @@
 """A sensor that reports changes in a lake that no Dagster run wrote."""
 
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import dagster as dg
 
 from ducklake_orch.catalog.metadata import changes_rows, parse_tokens, quoted_path
 from ducklake_orch.dagster.outside_changes import changed_keys, may_become
-from ducklake_orch.dagster.sensor_cursor import LIMIT, Cursor, bounded
 from ducklake_orch.dagster.table_names import Assets, plain_metadata, specs_of, table_named
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.errors import ConfigError, DuckLakeOrchError
 from ducklake_orch.host_partitions.metadata_keys import table_address
 from ducklake_orch.lake import DuckLake
 from ducklake_orch.results import Snapshot, Table
+
+# Limit of pending keys per asset. A cursor is a text in one row of the instance's database, so it must stay small.
+_LIMIT = 200
 
 
 def ducklake_snapshot_sensor(
@@ -44,7 +48,9 @@ def ducklake_snapshot_sensor(
     """
     specs = specs_of(assets)
     if not specs:
-        raise ConfigError("The sensor has no assets.", remedy="Give it those whose tables others write.")
+        raise ConfigError(
+            "The sensor has no assets.", remedy="Pass the assets whose tables are written outside Dagster."
+        )
 
     @dg.sensor(
         name=name,
@@ -52,40 +58,70 @@ def ducklake_snapshot_sensor(
         required_resource_keys={lake},
         minimum_interval_seconds=minimum_interval_seconds,
         default_status=default_status,
-        description=f"Changes in the lake `{lake}` by others than Dagster.",
+        description=f"Changes in the lake `{lake}` from outside Dagster.",
     )
-    def look(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        found: DuckLake = getattr(context.resources, lake).lake()
-        if not (latest := found.snapshots(1)):
-            return dg.SkipReason(f"The lake `{found.config.name}` does not exist yet: the first write creates it.")
-        newest, before = latest[0].snapshot_id, Cursor.read(context.cursor)
+    def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        opened: DuckLake = getattr(context.resources, lake).lake()
+        if not (latest := opened.snapshots(1)):
+            return dg.SkipReason(f"The lake `{opened.config.name}` does not exist yet: the first write creates it.")
+        newest, before = latest[0].snapshot_id, _Cursor.read(context.cursor)
         if before is None or newest < before.snapshot:
             # A lake that was created anew has lower snapshot ids: the sensor begins with it again.
-            context.update_cursor(str(Cursor(newest)))
-            return dg.SkipReason(f"It begins at snapshot {newest}.")
+            context.update_cursor(str(_Cursor(newest)))
+            return dg.SkipReason(f"The sensor starts at snapshot {newest}.")
         seen = before.snapshot
         if newest == seen and not before.pending:
-            return dg.SkipReason(f"Snapshot {newest} has been seen.")
+            return dg.SkipReason(f"There is no snapshot after {newest}.")
         # Snapshot ids have no gaps except for expired ones, so the difference bounds the number.
-        recent = found.snapshots(newest - seen) if newest > seen else []
+        recent = opened.snapshots(newest - seen) if newest > seen else []
         foreign = [snapshot for snapshot in recent if snapshot.snapshot_id > seen and not _is_known(snapshot)]
-        changes = _Changes(context, found, found.tables(), foreign, before.pending)
+        changes = _Changes(context, opened, opened.tables(), foreign, before.pending)
         events = [
             event for spec in specs for event in changes.of_asset(spec, table_named(spec.key, spec.metadata, schema))
         ]
-        cursor = str(Cursor(newest, changes.pending))
+        cursor = str(_Cursor(newest, changes.pending))
         if not events:
             context.update_cursor(cursor)
-            return dg.SkipReason(f"Snapshots {seen + 1} to {newest} are of Dagster, or of other tables.")
+            return dg.SkipReason(f"Snapshots {seen + 1} to {newest} are from Dagster runs or change other tables.")
         if job is None:
             return dg.SensorResult(asset_events=events, cursor=cursor)
         partitioned = {spec.key for spec in specs if spec.partitions_def is not None}
         requests = [_request(name, event) for event in events if event.partition or event.asset_key not in partitioned]
         if len(requests) < len(events):
-            context.log.warning("Of which partitions some changes are is not known: no run is asked for.")
+            context.log.warning("The partitions of some changes are unknown, so no run is requested for them.")
         return dg.SensorResult(run_requests=requests, cursor=cursor)
 
-    return look
+    return evaluate
+
+
+@dataclass(frozen=True)
+class _Cursor:
+    """The last snapshot that a sensor has seen, and the changes that it could not report yet.
+
+    Attributes:
+        snapshot: The last snapshot that the sensor has seen.
+        pending: By asset, keys that have no partition yet, each with the snapshot that changed its rows.
+    """
+
+    snapshot: int
+    pending: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, text: str | None) -> Self | None:
+        """Parse a cursor; None if there is none yet."""
+        if text is None:
+            return None
+        state = json.loads(text)
+        return cls(state) if isinstance(state, int) else cls(state["snapshot"], state["pending"])
+
+    def __str__(self) -> str:
+        pending = {asset: dict(keys) for asset, keys in self.pending.items() if keys}
+        return json.dumps({"snapshot": self.snapshot, "pending": pending}) if pending else str(self.snapshot)
+
+
+def _bounded(keys: Mapping[str, int]) -> dict[str, int]:
+    """Return at most `_LIMIT` pending keys, the most recently changed ones."""
+    return dict(sorted(keys.items(), key=lambda pair: (-pair[1], pair[0]))[:_LIMIT])
 
 
 class _Changes:
@@ -119,17 +155,18 @@ class _Changes:
 
     def of_asset(self, spec: dg.AssetSpec, name: TableName) -> Iterator[dg.AssetObservation]:
         """Return one observation for each changed partition, or one for the asset."""
-        table = next((one for one in self._tables if name.names(one.schema, one.table)), None)
-        changed = [one for one in self._foreign if table is not None and _changes(one, table)]
-        said: dict[str, Any] = {"dagster/table_name": table_address(self._lake, name)}
+        table = next((known for known in self._tables if name.names(known.schema, known.table)), None)
+        changed = [snapshot for snapshot in self._foreign if table is not None and _changes(snapshot, table)]
+        metadata: dict[str, Any] = {"dagster/table_name": table_address(self._lake, name)}
         if changed:
-            said["ducklake/snapshots"] = len(changed)
-            said["ducklake/author"] = ", ".join(sorted({one.author for one in changed if one.author})) or "unknown"
+            authors = {snapshot.author for snapshot in changed if snapshot.author}
+            metadata["ducklake/snapshots"] = len(changed)
+            metadata["ducklake/author"] = ", ".join(sorted(authors)) or "unknown"
         for key, snapshot in self._keys(spec, name, changed).items():
             yield dg.AssetObservation(
                 spec.key,
                 partition=key,
-                metadata={**said, "ducklake/snapshot_id": snapshot},
+                metadata={**metadata, "ducklake/snapshot_id": snapshot},
                 tags={"dagster/data_version": str(snapshot)},
             )
 
@@ -147,16 +184,16 @@ class _Changes:
                 if error.retryable:
                     raise
                 unknown = True
-                self._context.log.warning(f"`{asset}` changed; which of its partitions did is not known: {error}")
+                self._context.log.warning(f"`{asset}` changed, but its changed partitions are unknown: {error}")
         if not keys:
             return {None: newest} if unknown else {}  # listing the keys of all partitions can be slow
-        there = set(definition.get_partition_keys(dynamic_partitions_store=self._context.instance))
-        later = {key: snapshot for key, snapshot in keys.items() if key not in there and may_become(definition, key)}
-        self.pending[asset] = bounded(later)
-        if len(later) > LIMIT:
-            self._context.log.warning(f"`{asset}`: of {len(later)} keys without a partition, {LIMIT} are remembered.")
-        found: dict[str | None, int] = {None: newest} if unknown else {}
-        return found | {key: keys[key] for key in sorted(there & keys.keys())}
+        existing = set(definition.get_partition_keys(dynamic_partitions_store=self._context.instance))
+        later = {key: snapshot for key, snapshot in keys.items() if key not in existing and may_become(definition, key)}
+        self.pending[asset] = _bounded(later)
+        if len(later) > _LIMIT:
+            self._context.log.warning(f"`{asset}`: {_LIMIT} of {len(later)} keys without a partition are remembered.")
+        whole: dict[str | None, int] = {None: newest} if unknown else {}
+        return whole | {key: keys[key] for key in sorted(existing & keys.keys())}
 
     def _changed_keys(
         self, spec: dg.AssetSpec, definition: dg.PartitionsDefinition, name: TableName, changed: Sequence[Snapshot]
@@ -165,7 +202,7 @@ class _Changes:
         snapshots = [snapshot.snapshot_id for snapshot in changed]
         keys = changed_keys(self._lake, str(name), what, definition, expression, snapshots)
         if keys.left_out:
-            self._context.log.warning(f"{what}: {keys.left_out} values of changed rows can be no partition's key.")
+            self._context.log.warning(f"{what}: {keys.left_out} values of changed rows cannot be partition keys.")
         return keys.found
 
 
@@ -186,7 +223,7 @@ def _is_known(snapshot: Snapshot) -> bool:
 
 def _changes(snapshot: Snapshot, table: Table) -> bool:
     """Return whether a snapshot changed rows of a table or created it."""
-    made = quoted_path(table.schema, table.table).lower()
+    path = quoted_path(table.schema, table.table).lower()
     tokens = parse_tokens(",".join(snapshot.changes))
-    is_new = any(token.kind == "created_table" and (token.name or "").lower() == made for token in tokens)
+    is_new = any(token.kind == "created_table" and (token.name or "").lower() == path for token in tokens)
     return is_new or changes_rows(snapshot.changes, table.table_id)

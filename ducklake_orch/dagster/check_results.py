@@ -37,30 +37,31 @@ class Figures:
     def check(self, name: str | None = None, asset: dg.AssetKey | None = None) -> dg.AssetCheckResult:
         """Return the figure as the result of a check. A warning fails the check, too, with severity WARN."""
         bad = any(finding.grade == "bad" for _, finding in self.findings)
-        said: dict[str, Any] = {"ducklake/value": float(self.values[0][1])} if self.values else {}
+        metadata: dict[str, Any] = {"ducklake/value": float(self.values[0][1])} if self.values else {}
         if self.findings:
-            said["ducklake/threshold"] = float(self.findings[0][1].threshold)
-            said["ducklake/remedy"] = self.findings[0][1].remedy
-            said["ducklake/where"] = ", ".join(table or "the lake" for table, _ in self.findings[:20])
+            metadata["ducklake/threshold"] = float(self.findings[0][1].threshold)
+            metadata["ducklake/remedy"] = self.findings[0][1].remedy
+            metadata["ducklake/where"] = ", ".join(table or "the lake" for table, _ in self.findings[:20])
+        shown = [f"{table}: {finding}".removeprefix(": ") for table, finding in self.findings[:3]]
         return dg.AssetCheckResult(
             passed=not self.findings,
             check_name=name or self.metric,
             asset_key=asset,
             severity=dg.AssetCheckSeverity.ERROR if bad else dg.AssetCheckSeverity.WARN,
-            description="; ".join(f"{table}: {one}".removeprefix(": ") for table, one in self.findings[:3]) or None,
-            metadata=said,
+            description="; ".join(shown) or None,
+            metadata=metadata,
         )
 
 
 def figures_of(health: HealthReport, metric: str, selection: Selection) -> Figures:
     """Return a figure of the lake or, for a figure of tables, of the selected tables."""
     if metric in LAKE_METRICS:
-        places = [("", health.lake.metrics, health.lake.findings)]
+        graded = [("", health.lake.metrics, health.lake.findings)]
     else:
-        meant = [table for table in health.tables if selection.wants_table(table_name(table.table))]
-        places = [(table_health.table, table_health.metrics, table_health.findings) for table_health in meant]
-    values = [(name, float(metrics[metric])) for name, metrics, _ in places if metrics.get(metric) is not None]
-    findings = [(name, finding) for name, _, found in places for finding in found if finding.metric == metric]
+        selected = [table for table in health.tables if selection.wants_table(table_name(table.table))]
+        graded = [(table_health.table, table_health.metrics, table_health.findings) for table_health in selected]
+    values = [(name, float(metrics[metric])) for name, metrics, _ in graded if metrics.get(metric) is not None]
+    findings = [(name, finding) for name, _, found in graded for finding in found if finding.metric == metric]
     return Figures(
         metric,
         sorted(values, key=lambda pair: -pair[1]),

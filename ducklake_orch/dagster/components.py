@@ -24,7 +24,7 @@ class MaintenanceScaffolder(dg.Scaffolder):
             file.write_text(_TOML)
 
 
-_TOML = """# The variables DUCKLAKE_CATALOG and DUCKLAKE_STORAGE go before what stands here.
+_TOML = """# The environment variables DUCKLAKE_CATALOG and DUCKLAKE_STORAGE override this file.
 [lakes.lake]
 catalog = "sqlite:///lake.sqlite"
 storage = "./files"
@@ -34,27 +34,30 @@ create_if_missing = true
 
 @dg.scaffold_with(MaintenanceScaffolder)
 class DuckLakeMaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
-    """Keeps a DuckLake lake in shape: assets for flush, rewrite, merge, expire, cleanup and orphans, and a schedule."""
+    """Maintains a DuckLake lake: assets for flush, rewrite, merge, expire, cleanup and orphans, and a schedule."""
 
     lake: str = Field(default="lake", description="Key of the lake's resource.")
     file: str | None = Field(
-        default=None, description="A TOML file beside this one, or elsewhere, that makes the resource, too."
+        default=None,
+        description="TOML file that defines the lake's resource, relative to the component's folder.",
     )
-    profile: str | None = Field(default=None, description="Profile of the file.")
-    lake_name: str | None = Field(default=None, description="Name of the lake in the file, where there are several.")
-    name: str | None = Field(default=None, description="What the names begin with; by default the resource's key.")
-    operations: list[str] = Field(default=list(OPERATIONS), description="Which operations.")
-    schemas: list[str] | None = Field(default=None, description="Only tables in these, by name or pattern.")
+    profile: str | None = Field(default=None, description="Profile in the file.")
+    lake_name: str | None = Field(default=None, description="Name of the lake in the file, if the file has several.")
+    name: str | None = Field(default=None, description="Prefix of the names; by default the resource's key.")
+    operations: list[str] = Field(default=list(OPERATIONS), description="Operations to run.")
+    schemas: list[str] | None = Field(default=None, description="Only tables in these schemas, by name or pattern.")
     tables: list[str] | None = Field(default=None, description="Only these tables, by name or pattern.")
-    policy: dict[str, Any] | None = Field(default=None, description="What may be done; by default the lake's own.")
-    cron_schedule: str | None = Field(default=None, description="When; by default between three and four.")
-    execution_timezone: str = Field(default="UTC", description="Zone of the schedule.")
+    policy: dict[str, Any] | None = Field(
+        default=None, description="Fields of the policy; by default the lake's policy."
+    )
+    cron_schedule: str | None = Field(default=None, description="Cron schedule; by default between 3:00 and 4:00.")
+    execution_timezone: str = Field(default="UTC", description="Time zone of the schedule.")
     pool: str | None = Field(default=None, description="Pool of the assets.")
-    fresh_within_hours: float | None = Field(default=36, description="How old the last run of an asset may be.")
+    fresh_within_hours: float | None = Field(default=36, description="Maximum age of an asset's last run.")
     op_outputs_older_than_days: float | None = Field(
         default=KEPT.days, description="Age from which `expire` drops the tables of op outputs."
     )
-    spark: bool = Field(default=False, description="Give the resource's Spark session to what is large.")
+    spark: bool = Field(default=False, description="Use the resource's Spark session for large operations.")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Return the definitions; see `build_maintenance_definitions`."""
@@ -80,5 +83,5 @@ class DuckLakeMaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
             return {}
         path = str(context.path / self.file)
         given = {"profile": self.profile, "lake": self.lake_name}
-        some = {name: value for name, value in given.items() if value is not None}
-        return {self.lake: DuckLakeFileResource(path=path, **some)}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        return {self.lake: DuckLakeFileResource(path=path, **chosen)}

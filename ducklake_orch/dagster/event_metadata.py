@@ -1,11 +1,13 @@
-"""Builds the metadata of events about writes."""
+"""Builds the metadata of events about writes, and failures that are not retried."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from ducklake_orch.engine.quoting import TableName, folded
+from ducklake_orch.errors import DuckLakeOrchError
 from ducklake_orch.host_partitions import PartitionColumn, Slice, condition
 from ducklake_orch.host_partitions.metadata_keys import result_metadata
 from ducklake_orch.results import Column, WriteResult
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from ducklake_orch.lake import DuckLake
 
 # One query counts the rows of this many partitions.
-_AT_ONCE = 200
+_BATCH = 200
 # Column lineage is known to the user only, who gives it in the metadata of the asset.
 LINEAGE = "dagster/column_lineage"
 
@@ -45,16 +47,16 @@ def rows_per_partition(
     lake: "DuckLake", table: TableName, snapshot: int, part: Slice, columns: Mapping[str, PartitionColumn]
 ) -> dict[str, int]:
     """Count the rows of each partition at a snapshot."""
-    each = list(part.each())
+    partitions = list(part.each())
     counts: dict[str, int] = {}
     with lake.connect(read_only=True, snapshot=snapshot) as con:
-        for first in range(0, len(each), _AT_ONCE):
-            some = each[first : first + _AT_ONCE]
-            filters = ", ".join(f"count(*) FILTER (WHERE {condition(one, columns)})" for _, one in some)
-            together = Slice(part.dimensions, frozenset(cell for _, one in some for cell in one.cells))
+        for first in range(0, len(partitions), _BATCH):
+            batch = partitions[first : first + _BATCH]
+            filters = ", ".join(f"count(*) FILTER (WHERE {condition(partition, columns)})" for _, partition in batch)
+            together = Slice(part.dimensions, frozenset(cell for _, partition in batch for cell in partition.cells))
             query = f"SELECT {filters} FROM {table.sql(lake.config.alias)} WHERE {condition(together, columns)}"
-            found = con.execute(query).fetchall()[0]
-            counts |= dict(zip((key for key, _ in some), found, strict=True))
+            row = con.execute(query).fetchall()[0]
+            counts |= dict(zip((key for key, _ in batch), row, strict=True))
     return counts
 
 
@@ -63,9 +65,9 @@ def preview(
 ) -> dg.MarkdownMetadataValue:
     """Return up to `rows` rows as a table in Markdown."""
     with lake.connect(read_only=True, snapshot=snapshot) as con:
-        found = con.execute(f"SELECT * FROM {table.sql(lake.config.alias)} WHERE {where or 'true'} LIMIT {int(rows)}")
-        names = [column[0] for column in found.description or []]
-        return as_table(names, found.fetchall())
+        result = con.execute(f"SELECT * FROM {table.sql(lake.config.alias)} WHERE {where or 'true'} LIMIT {int(rows)}")
+        names = [column[0] for column in result.description or []]
+        return as_table(names, result.fetchall())
 
 
 def difference(data: Mapping[str, str], table: Mapping[str, str]) -> dg.MarkdownMetadataValue:
@@ -76,12 +78,12 @@ def difference(data: Mapping[str, str], table: Mapping[str, str]) -> dg.Markdown
         table: Types of the table's columns by name.
     """
     given = {folded(name): kind for name, kind in data.items()}
-    there = {folded(name): kind for name, kind in table.items()}
+    stored = {folded(name): kind for name, kind in table.items()}
     names = {folded(name): name for name in (*data, *table)}
     lines = [
-        (name, given.get(key, "not there"), there.get(key, "not there"))
+        (name, given.get(key, "missing"), stored.get(key, "missing"))
         for key, name in names.items()
-        if given.get(key) != there.get(key)
+        if given.get(key) != stored.get(key)
     ]
     return as_table(["column", "in the data", "in the table"], lines)
 
@@ -95,3 +97,28 @@ def as_table(head: Sequence[str], lines: Iterable[Sequence[Any]]) -> dg.Markdown
 def _cell(value: Any) -> str:
     text = "" if value is None else str(value)
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")[:200]
+
+
+@contextmanager
+def failures(what: str, details: Mapping[str, Any]) -> Iterator[None]:
+    """Turn errors that are not retryable into a `dg.Failure` that no retry policy repeats.
+
+    Args:
+        what: The failed work, for the message.
+        details: Further metadata of the event. They are read at the time of the error, so callers can add some later.
+    """
+    failure: dg.Failure | None = None
+    try:
+        yield
+    except DuckLakeOrchError as error:
+        if error.retryable:
+            raise
+        shown: dict[str, Any] = {
+            "ducklake/error": type(error).__name__,
+            "ducklake/message": dg.MetadataValue.md(str(error)),
+        }
+        shown |= {f"ducklake/{name}": value for name, value in details.items()}
+        failure = dg.Failure(f"{what}: {error}", metadata=shown, allow_retries=False)
+        failure.__cause__ = error
+    if failure is not None:
+        raise failure

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 import dagster as dg
 
 from ducklake_orch.dagster.check_results import LAKE_METRICS, TABLE_METRICS, figures_of
+from ducklake_orch.dagster.event_metadata import failures
 from ducklake_orch.dagster.table_names import Assets, specs_of, table_named
-from ducklake_orch.dagster.terminal_failure import failures
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.errors import ObjectNotFoundError
 from ducklake_orch.lake import DuckLake
@@ -40,21 +40,20 @@ def build_health_checks(
     """
     specs = specs_of(assets)
     tables = {spec.key: table_named(spec.key, spec.metadata, schema) for spec in specs}
-    itself = dg.AssetKey([lake, "health"])
+    lake_asset = dg.AssetKey([lake, "health"])
     checks = [dg.AssetCheckSpec(metric, asset=key) for key in tables for metric in TABLE_METRICS]
-    checks += [dg.AssetCheckSpec(metric, asset=itself) for metric in LAKE_METRICS]
+    checks += [dg.AssetCheckSpec(metric, asset=lake_asset) for metric in LAKE_METRICS]
 
     # `can_subset`: a job that selects some assets runs only their checks.
     @dg.multi_asset_check(name=f"{lake}_health", specs=checks, required_resource_keys={lake}, can_subset=True)
     def healthy(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        with failures("The health of the lake was not looked at", {}):
-            found: DuckLake = getattr(context.resources, lake).lake()
-            found.ensure_exists()
-            health = found.health()
-            for key, metrics in _chosen(context).items():
+        with failures("The health of the lake was not checked", {}):
+            opened: DuckLake = getattr(context.resources, lake).existing_lake()
+            health = opened.health()
+            for key, metrics in _selected_checks(context).items():
                 selection = Selection()
                 if key in tables:
-                    _refuse_missing(found, tables[key])
+                    _refuse_missing(opened, tables[key])
                     selection = Selection(tables=[str(tables[key])])
                 for metric in metrics:
                     yield figures_of(health, metric, selection).check(metric, key)
@@ -67,7 +66,7 @@ def build_health_checks(
     def consistent(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         with failures("The lake was not checked", {}):
             report = getattr(context.resources, lake).lake().fsck()
-        for key in _chosen(context):
+        for key in _selected_checks(context):
             # A finding without a table concerns all tables.
             yield consistency_check(
                 [finding for finding in report.findings if finding.table in (None, str(tables[key]))], key
@@ -78,27 +77,27 @@ def build_health_checks(
 
 def consistency_check(findings: Sequence[Finding], asset: dg.AssetKey | None = None) -> dg.AssetCheckResult:
     """Return the findings of fsck as the result of a check. Findings of severity `info` pass."""
-    wrong = [finding for finding in findings if finding.severity != "info"]
-    error = any(finding.severity == "error" for finding in wrong)
-    shown = [f"- {finding}\n  - {finding.effect}\n  - {finding.remedy}" for finding in wrong[:_SHOWN]]
+    problems = [finding for finding in findings if finding.severity != "info"]
+    error = any(finding.severity == "error" for finding in problems)
+    shown = [f"- {finding}\n  - {finding.effect}\n  - {finding.remedy}" for finding in problems[:_SHOWN]]
     return dg.AssetCheckResult(
-        passed=not wrong,
+        passed=not problems,
         check_name=CONSISTENT,
         asset_key=asset,
         severity=dg.AssetCheckSeverity.ERROR if error else dg.AssetCheckSeverity.WARN,
         metadata={
-            "ducklake/findings": len(wrong),
+            "ducklake/findings": len(problems),
             **({"ducklake/report": dg.MetadataValue.md("\n".join(shown))} if shown else {}),
         },
     )
 
 
-def _chosen(context: dg.AssetCheckExecutionContext) -> dict[dg.AssetKey, list[str]]:
+def _selected_checks(context: dg.AssetCheckExecutionContext) -> dict[dg.AssetKey, list[str]]:
     """Return the selected checks of a run, by asset."""
-    found: dict[dg.AssetKey, list[str]] = {}
+    selected: dict[dg.AssetKey, list[str]] = {}
     for key in sorted(context.selected_asset_check_keys):
-        found.setdefault(key.asset_key, []).append(key.name)
-    return found
+        selected.setdefault(key.asset_key, []).append(key.name)
+    return selected
 
 
 def _refuse_missing(lake: DuckLake, table: TableName) -> None:

@@ -9,15 +9,13 @@ from pydantic import Field
 
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.dagster import event_metadata
-from ducklake_orch.dagster.asset_settings import refuse_misspelt, snapshot_of
 from ducklake_orch.dagster.configuration import Strict
-from ducklake_orch.dagster.context_partitions import slice_of
-from ducklake_orch.dagster.input_frames import nothing, wanted_kind
+from ducklake_orch.dagster.event_metadata import failures
+from ducklake_orch.dagster.io_context import empty_frame, refuse_misspelt, slice_of, snapshot_of, wanted_kind
 from ducklake_orch.dagster.output_run import commit_info, has_step, idempotency_key
 from ducklake_orch.dagster.resource import LakeResource
 from ducklake_orch.dagster.table_names import at_run_time, definition_of, described, described_input, table_of
 from ducklake_orch.dagster.table_owners import refuse_other_owners
-from ducklake_orch.dagster.terminal_failure import failures
 from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.quoting import TableName, folded, literal
 from ducklake_orch.errors import ConfigError, DataError, ObjectNotFoundError, SnapshotChangedError
@@ -31,7 +29,13 @@ if TYPE_CHECKING:
 
 WRITE_MODES = ("overwrite", "append", "merge", "overwrite_partitions", "replace_where", "error", "ignore")
 _REPLACE_WHERE = '"write_mode": "replace_where"'
-_BESIDE_MODE = {"merge_keys": "keys", "schema_evolution": "schema_evolution", "sort_by": "sort_by"}
+# Settings that are arguments of `DuckLake.write`, mapped to their names there.
+_WRITE_OPTIONS = {
+    "merge_keys": "keys",
+    "partition_by": "partition_by",
+    "schema_evolution": "schema_evolution",
+    "sort_by": "sort_by",
+}
 
 
 class DuckLakeIOManager(Strict, dg.ConfigurableIOManagerFactory):  # type: ignore[type-arg]  # of LakeIOManager
@@ -76,16 +80,17 @@ class LakeIOManager(dg.IOManager):
         with failures(f"{what} was not written to `{table}`", details):
             if obj is None:
                 raise ConfigError(
-                    f"{what} returned None.", remedy="Return a frame; annotate what stores nothing with `-> None`."
+                    f"{what} returned None.",
+                    remedy="Return a frame, or annotate an asset that stores nothing with `-> None`.",
                 )
-            lake, said = self._resource.lake(), at_run_time(context)
-            refuse_misspelt(what, said)
-            unowned_at = refuse_other_owners(context, lake, table, said, self._schema)
-            output = _Output(context, lake, table, part, said, details)
+            lake, settings = self._resource.lake(), at_run_time(context)
+            refuse_misspelt(what, settings)
+            unowned_at = refuse_other_owners(context, lake, table, settings, self._schema)
+            output = _Output(context, lake, table, part, settings, details)
             try:
                 result = output.write(obj, unowned_at)
             except SnapshotChangedError:  # another asset wrote (refused below), or another run of this asset
-                refuse_other_owners(context, lake, table, said, self._schema)
+                refuse_other_owners(context, lake, table, settings, self._schema)
                 result = output.write(obj)
             output.comment()
             output.report(result)
@@ -93,8 +98,8 @@ class LakeIOManager(dg.IOManager):
     def load_input(self, context: dg.InputContext) -> Any:
         """Read an input: the partitions that are mapped to it, or the whole table."""
         upstream = context.upstream_output
-        said = definition_of(upstream if upstream is not None else context)
-        table, part = table_of(context, said, self._schema), slice_of(context)
+        settings = definition_of(upstream if upstream is not None else context)
+        table, part = table_of(context, settings, self._schema), slice_of(context)
         what = described(context) if context.has_asset_key else described_input(context)
         with failures(f"{described_input(context)} was not read from `{table}`", {"table": str(table)}):
             kind, lake = wanted_kind(context), self._resource.lake()
@@ -102,23 +107,23 @@ class LakeIOManager(dg.IOManager):
             refuse_misspelt(described_input(context), given, of_input=True)
             columns, snapshot = given.get("columns"), snapshot_of(given)
             try:
-                where = _where(lake, what, table, part, said)
+                where = _where(lake, what, table, part, settings)
                 return read_as(lake, kind, str(table), self._session, columns=columns, where=where, snapshot=snapshot)
             except ObjectNotFoundError:
                 if part is None or part.cells or lake.exists(str(table)):
                     raise
-                return nothing(kind, self._session)  # the first partition of an asset that depends on itself
+                return empty_frame(kind, self._session)  # the first partition of an asset that depends on itself
 
     def _session(self) -> "SparkSession":
         """Return the Spark session. Callers ask only when they need one, so that none is started in vain."""
         return self._resource.spark_session
 
 
-def _where(lake: DuckLake, what: str, table: TableName, part: Slice | None, said: Mapping[str, Any]) -> str | None:
+def _where(lake: DuckLake, what: str, table: TableName, part: Slice | None, settings: Mapping[str, Any]) -> str | None:
     if part is None:
         return None
     types = {column.name: column.type for column in lake.table(str(table)).schema()}
-    return condition(part, partition_columns(what, part.dimensions, said.get("partition_expr"), types))
+    return condition(part, partition_columns(what, part.dimensions, settings.get("partition_expr"), types))
 
 
 @dataclass
@@ -129,24 +134,23 @@ class _Output:
     lake: DuckLake
     table: TableName
     part: Slice | None
-    said: Mapping[str, Any]
+    settings: Mapping[str, Any]
     details: dict[str, Any]
     columns: Mapping[str, PartitionColumn] | None = None
 
     def write(self, data: Any, expect_snapshot: int | None = None) -> WriteResult:
         """Write the frame. Refuse it if the rows that it replaces have changed since `expect_snapshot`."""
-        mode, more = self._mode(), {name: self.said[key] for key, name in _BESIDE_MODE.items() if key in self.said}
-        if "partition_by" in self.said:
-            more["partition_by"] = self.said["partition_by"]
+        mode = self._mode()
+        options = {name: self.settings[key] for key, name in _WRITE_OPTIONS.items() if key in self.settings}
         data, types = typed(data)
         if self.part is not None:
-            there = self._stored_types()
-            known = {folded(name) for name in there}
-            both = there | {name: kind for name, kind in types.items() if folded(name) not in known}
+            stored = self._stored_types()
+            known = {folded(name) for name in stored}
+            all_types = stored | {name: kind for name, kind in types.items() if folded(name) not in known}
             what = described(self.context)
-            self.columns = partition_columns(what, self.part.dimensions, self.said.get("partition_expr"), both)
-            if not there:
-                more.setdefault("partition_by", partition_transforms(self.part, self.columns))
+            self.columns = partition_columns(what, self.part.dimensions, self.settings.get("partition_expr"), all_types)
+            if not stored:
+                options.setdefault("partition_by", partition_transforms(self.part, self.columns))
         where = self._replaced(mode)
         try:
             return self.lake.write(
@@ -157,7 +161,7 @@ class _Output:
                 expect_snapshot=expect_snapshot,
                 idempotency_key=idempotency_key(self.context, self.part),
                 commit=self._commit(),
-                **more,
+                **options,
             )
         except DataError:
             self.details["schema_difference"] = event_metadata.difference(types, self._stored_types())
@@ -168,25 +172,25 @@ class _Output:
 
     def comment(self) -> None:
         """Set the table's comment, in a snapshot of its own, unless the table already has it."""
-        if (comment := self.said.get("comment")) is not None:
-            there = next(table for table in self.lake.tables() if self.table.names(table.schema, table.table))
-            if there.comment != comment and not dialect_of(self.lake.config).stores_comments:
-                self.context.log.warning("The engine stores no comments in this catalog: `comment` is left out.")
-            elif there.comment != comment:
+        if (comment := self.settings.get("comment")) is not None:
+            stored = next(table for table in self.lake.tables() if self.table.names(table.schema, table.table))
+            if stored.comment != comment and not dialect_of(self.lake.config).stores_comments:
+                self.context.log.warning("The engine cannot store comments in this catalog, so `comment` is ignored.")
+            elif stored.comment != comment:
                 sql = f"COMMENT ON TABLE {self.table.sql(self.lake.config.alias)} IS {literal(comment)}"
                 self.lake.execute(sql, commit=self._commit()).raise_for_error()
 
     def report(self, result: WriteResult) -> None:
         """Add the figures of the write to the event log."""
-        found = event_metadata.write_metadata(self.lake, self.table, result)
-        if (lineage := self.said.get(event_metadata.LINEAGE)) is not None:
-            found[event_metadata.LINEAGE] = lineage
+        metadata = event_metadata.write_metadata(self.lake, self.table, result)
+        if (lineage := self.settings.get(event_metadata.LINEAGE)) is not None:
+            metadata[event_metadata.LINEAGE] = lineage
         where = None
         if self.part is not None and self.columns is not None:
             where = condition(self.part, self.columns)
             counts = self._counts(result, self.part, self.columns)
             if len(counts) == 1:
-                found["dagster/partition_row_count"] = next(iter(counts.values()))
+                metadata["dagster/partition_row_count"] = next(iter(counts.values()))
             elif has_step(self.context):
                 for key, rows in counts.items():
                     self.context.step_context.add_asset_metadata(
@@ -195,23 +199,23 @@ class _Output:
                         partition_key=key,
                     )
         else:
-            found["dagster/row_count"] = self.lake.table(str(self.table)).count(snapshot=result.snapshot_id)
-        if shown := self.said.get("preview"):
-            found["ducklake/preview"] = event_metadata.preview(
+            metadata["dagster/row_count"] = self.lake.table(str(self.table)).count(snapshot=result.snapshot_id)
+        if shown := self.settings.get("preview"):
+            metadata["ducklake/preview"] = event_metadata.preview(
                 self.lake, self.table, result.snapshot_id, where, 5 if shown is True else int(shown)
             )
-        self.context.add_output_metadata(found)
+        self.context.add_output_metadata(metadata)
 
     def _mode(self) -> str:
-        mode = str(self.said.get("write_mode", "overwrite"))
+        mode = str(self.settings.get("write_mode", "overwrite"))
         if mode not in WRITE_MODES:
             raise ConfigError(f"`write_mode` = {mode!r} is unknown.", remedy=nearest(mode, WRITE_MODES))
         return mode
 
     def _replaced(self, mode: str) -> str | None:
         """Return the condition of the rows that the output replaces; None if the write mode alone decides."""
-        where = self.said.get("where")
-        if where is not None and "write_mode" not in self.said:
+        where = self.settings.get("where")
+        if where is not None and "write_mode" not in self.settings:
             raise ConfigError("`where` alone replaces nothing.", remedy="Add this to the metadata: " + _REPLACE_WHERE)
         if mode not in ("overwrite", "replace_where"):
             return None
@@ -221,7 +225,7 @@ class _Output:
         if where is None and partitions is not None:
             return partitions
         if not isinstance(where, str):
-            raise ConfigError("`write_mode` = 'replace_where' needs `where`.", remedy="Say it in the metadata, too.")
+            raise ConfigError("`write_mode` = 'replace_where' needs `where`.", remedy="Add `where` to the metadata.")
         return where if partitions is None else f"({partitions}) AND ({where}\n)"  # a condition can end with a comment
 
     def _stored_types(self) -> dict[str, str]:
@@ -231,7 +235,7 @@ class _Output:
             return {}
 
     def _counts(self, result: WriteResult, part: Slice, columns: Mapping[str, PartitionColumn]) -> dict[str, int]:
-        is_whole = result.mode == "replace_where" and self.said.get("where") is None
+        is_whole = result.mode == "replace_where" and self.settings.get("where") is None
         if len(part.cells) == 1 and is_whole and not result.replayed:
             return {part.texts[0]: result.rows_written}
         return event_metadata.rows_per_partition(self.lake, self.table, result.snapshot_id, part, columns)

@@ -12,11 +12,11 @@ from pydantic import Field
 from ducklake_orch.config.maintenance import OPERATIONS, MaintenancePolicy, read_policy
 from ducklake_orch.dagster.check_results import figures_of, of_operation
 from ducklake_orch.dagster.configuration import Strict
+from ducklake_orch.dagster.event_metadata import failures
 from ducklake_orch.dagster.health_checks import CONSISTENT, consistency_check
 from ducklake_orch.dagster.maintenance_metadata import plan_metadata, report_metadata, step_check
 from ducklake_orch.dagster.op_outputs import KEPT, drop_op_outputs, refuse_below_floor
 from ducklake_orch.dagster.resource import LakeResource
-from ducklake_orch.dagster.terminal_failure import failures
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.lake import DuckLake
 from ducklake_orch.maintenance.selection import Selection
@@ -29,8 +29,8 @@ class MaintenanceConfig(Strict, dg.Config):
     """What a run of maintenance does differently from its definitions."""
 
     dry_run: bool = Field(default=False, description="Change nothing; the report is the plan.")
-    policy: dict[str, Any] = Field(default={}, description="Fields of the policy that are different, this time.")
-    schemas: list[str] | None = Field(default=None, description="Only tables in these, by name or pattern.")
+    policy: dict[str, Any] = Field(default={}, description="Fields of the policy to override in this run.")
+    schemas: list[str] | None = Field(default=None, description="Only tables in these schemas, by name or pattern.")
     tables: list[str] | None = Field(default=None, description="Only these tables, by name or pattern.")
 
 
@@ -82,15 +82,15 @@ def build_maintenance_definitions(
     name = name or lake
     if op_outputs_older_than is not None:
         refuse_below_floor(op_outputs_older_than)
-    upkeep = _Upkeep(lake, name, policy, schemas, tables, spark, op_outputs_older_than)
-    pool, fresh = pool or f"{name}_maintenance", None
+    maintenance = _LakeMaintenance(lake, name, policy, schemas, tables, spark, op_outputs_older_than)
+    options: dict[str, Any] = {"pool": pool or f"{name}_maintenance", "retry_policy": retry_policy}
     if fresh_within is not None:
-        fresh = dg.FreshnessPolicy.time_window(fail_window=fresh_within)
+        options["freshness_policy"] = dg.FreshnessPolicy.time_window(fail_window=fresh_within)
     assets: list[dg.AssetsDefinition] = []
     for operation in chosen:
-        before = [assets[-1].key] if assets else []
-        assets.append(upkeep.asset(operation, before, pool=pool, retry_policy=retry_policy, freshness_policy=fresh))
-    job = dg.define_asset_job(f"{name}_maintenance", dg.AssetSelection.assets(*assets), description=upkeep.about)
+        deps = [assets[-1].key] if assets else []
+        assets.append(maintenance.asset(operation, deps, **options))
+    job = dg.define_asset_job(f"{name}_maintenance", dg.AssetSelection.assets(*assets), description=maintenance.about)
     minute = zlib.crc32(name.encode()) % 60  # spreads the start times of several lakes
     schedule = dg.ScheduleDefinition(
         name=f"{name}_maintenance",
@@ -101,14 +101,14 @@ def build_maintenance_definitions(
     )
     return dg.Definitions(
         assets=assets,
-        asset_checks=[upkeep.consistency(chosen[-1])],
-        jobs=[job, upkeep.plan_job(chosen)],
+        asset_checks=[maintenance.consistency(chosen[-1])],
+        jobs=[job, maintenance.plan_job(chosen)],
         schedules=[schedule],
     )
 
 
 @dataclass(frozen=True)
-class _Upkeep:
+class _LakeMaintenance:
     """What the assets and the plan job of one lake share."""
 
     lake: str
@@ -125,23 +125,22 @@ class _Upkeep:
     @property
     def about(self) -> str:
         """The beginning of descriptions: which lake and tables are maintained."""
-        some = [*(self.tables or ()), *(f"{schema}.*" for schema in self.schemas or ())]
-        return f"Maintenance of the lake `{self.lake}`" + (f": {', '.join(some)}." if some else ".")
+        parts = [*(self.tables or ()), *(f"{schema}.*" for schema in self.schemas or ())]
+        return f"Maintenance of the lake `{self.lake}`" + (f": {', '.join(parts)}." if parts else ".")
 
     def key(self, operation: str) -> dg.AssetKey:
         """Return the key of an operation's asset."""
         return dg.AssetKey([self.name, "maintenance", operation])
 
-    def asset(self, operation: str, before: Sequence[dg.AssetKey], **options: Any) -> dg.AssetsDefinition:
+    def asset(self, operation: str, deps: Sequence[dg.AssetKey], **options: Any) -> dg.AssetsDefinition:
         """Return the asset of an operation."""
         checks = [STEPS, *of_operation(operation)]
 
         # A parametrized `MaterializeResult[...]` would make Dagster expect a frame, so the parameter is left out.
         def operate(context: dg.AssetExecutionContext, config: MaintenanceConfig) -> dg.MaterializeResult:  # type: ignore[type-arg]
             resource = self._resource(context)
-            with failures(f"`{operation}` of the lake was not done", {}):
-                lake, dropped = resource.lake(), None
-                lake.ensure_exists()
+            with failures(f"Operation `{operation}` failed", {}):
+                lake, dropped = resource.existing_lake(), None
                 if operation == "expire" and self.op_outputs is not None and not config.dry_run:
                     dropped = drop_op_outputs(lake, self.op_outputs)
                 report = lake.maintain(
@@ -155,14 +154,14 @@ class _Upkeep:
                 health = lake.health(self._policy(lake, config))
             selection = Selection(**self._selection(config))
             grades = [figures_of(health, metric, selection).check() for metric in of_operation(operation)]
-            about = report_metadata(report, health)
+            metadata = report_metadata(report, health)
             if dropped is not None:
-                about["ducklake/op_outputs_dropped"] = len(dropped)
-            return dg.MaterializeResult(metadata=about, check_results=[step_check(STEPS, report), *grades])
+                metadata["ducklake/op_outputs_dropped"] = len(dropped)
+            return dg.MaterializeResult(metadata=metadata, check_results=[step_check(STEPS, report), *grades])
 
         decorate = dg.asset(
             key=self.key(operation),
-            deps=list(before),
+            deps=list(deps),
             description=f"{self.about} See `{operation}` in its policy.",
             group_name=f"{self.name}_maintenance",
             kinds={"ducklake"},
@@ -170,8 +169,8 @@ class _Upkeep:
             check_specs=[dg.AssetCheckSpec(check, asset=self.key(operation)) for check in checks],
             **options,
         )
-        made: dg.AssetsDefinition = decorate(operate)
-        return made
+        asset: dg.AssetsDefinition = decorate(operate)
+        return asset
 
     def consistency(self, operation: str) -> dg.AssetChecksDefinition:
         """Return the fsck check, which runs after the last operation."""
@@ -189,30 +188,29 @@ class _Upkeep:
         @dg.op(name=f"{self.name}_maintenance_plan_op", out=dg.Out(dg.Nothing), required_resource_keys={self.lake})
         def plan(context: dg.OpExecutionContext, config: MaintenanceConfig) -> None:
             with failures("The maintenance of the lake was not planned", {}):
-                lake = self._resource(context).lake()
-                lake.ensure_exists()
+                lake = self._resource(context).existing_lake()
                 selection = self._selection(config)
-                found = lake.plan_maintenance(self._policy(lake, config), operations, **selection)
-            for step in found.operations:
+                made_plan = lake.plan_maintenance(self._policy(lake, config), operations, **selection)
+            for step in made_plan.operations:
                 context.log.info(str(step))
             for operation in operations:
-                planned = plan_metadata(found, operation)
+                planned = plan_metadata(made_plan, operation)
                 context.log_event(dg.AssetObservation(self.key(operation), metadata=planned))
 
-        @dg.job(name=f"{self.name}_maintenance_plan", description=f"{self.about} Only the plan; changes nothing.")
+        @dg.job(name=f"{self.name}_maintenance_plan", description=f"{self.about} Plans only; changes nothing.")
         def planning() -> None:
             plan()
 
         return planning
 
     def _resource(self, context: Any) -> LakeResource:
-        found = getattr(context.resources, self.lake)
-        if not isinstance(found, LakeResource):
+        resource = getattr(context.resources, self.lake)
+        if not isinstance(resource, LakeResource):
             raise ConfigError(
-                f"The resource `{self.lake}` is a {type(found).__name__}.",
-                remedy="Give a DuckLakeResource or a DuckLakeFileResource.",
+                f"The resource `{self.lake}` is a {type(resource).__name__}.",
+                remedy="Use a DuckLakeResource or a DuckLakeFileResource.",
             )
-        return found
+        return resource
 
     def _selection(self, config: MaintenanceConfig) -> dict[str, Any]:
         return {"schemas": config.schemas or self.schemas, "tables": config.tables or self.tables}
@@ -222,12 +220,12 @@ class _Upkeep:
         base = read_policy(self.policy, lake.config.maintenance)
         if not config.policy:
             return base
-        return MaintenancePolicy(**_laid_over(base.model_dump(mode="json", exclude_unset=True), config.policy))
+        return MaintenancePolicy(**_overridden(base.model_dump(mode="json", exclude_unset=True), config.policy))
 
 
-def _laid_over(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    both = dict(base)
+def _overridden(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
     for name, value in over.items():
-        under = both.get(name)
-        both[name] = _laid_over(under, value) if isinstance(under, Mapping) and isinstance(value, Mapping) else value
-    return both
+        lower = merged.get(name)
+        merged[name] = _overridden(lower, value) if isinstance(lower, Mapping) and isinstance(value, Mapping) else value
+    return merged

@@ -16,7 +16,7 @@ _LAKE = ("files", "bytes", "rows", "inlined_rows", "deleted_rows", "snapshot_cou
 
 def report_metadata(report: MaintenanceReport, health: HealthReport) -> dict[str, Any]:
     """Return what a maintenance run did, and the health of the lake after it."""
-    found: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         "ducklake/status": report.status,
         "ducklake/run_id": report.run_id,
         "ducklake/dry_run": report.dry_run,
@@ -24,26 +24,24 @@ def report_metadata(report: MaintenanceReport, health: HealthReport) -> dict[str
         "ducklake/seconds": round(report.duration_s, 3),
         "ducklake/grade": health.grade,
     }
-    found |= {f"ducklake/{name}": value for name, value in report.totals.items()}
+    metadata |= {f"ducklake/{name}": value for name, value in report.totals.items()}
     metrics = health.lake.metrics
-    found |= {f"ducklake/lake_{name}": metrics[name] for name in _LAKE if metrics.get(name) is not None}
-    return found | _said(
-        report.warnings, [operation for operation in report.operations if operation.status != "skipped"]
-    )
+    metadata |= {f"ducklake/lake_{name}": metrics[name] for name in _LAKE if metrics.get(name) is not None}
+    return metadata | _step_metadata(report.warnings, [step for step in report.operations if step.status != "skipped"])
 
 
 def plan_metadata(plan: MaintenancePlan, operation: str) -> dict[str, Any]:
     """Return the plan of an operation."""
     steps = [step for step in plan.operations if step.operation == operation]
-    found: dict[str, Any] = {"ducklake/planned": True, "ducklake/snapshot_id": plan.snapshot}
-    found |= {f"ducklake/{name}": value for name, value in add_up(steps).items()}
-    return found | _said(plan.warnings, [step for step in steps if step.action == "run"])
+    metadata: dict[str, Any] = {"ducklake/planned": True, "ducklake/snapshot_id": plan.snapshot}
+    metadata |= {f"ducklake/{name}": value for name, value in add_up(steps).items()}
+    return metadata | _step_metadata(plan.warnings, [step for step in steps if step.action == "run"])
 
 
 def step_check(name: str, report: MaintenanceReport) -> dg.AssetCheckResult:
     """Return the check that every step of a run succeeded."""
-    failed = [operation for operation in report.operations if operation.error is not None]
-    stopped = [operation for operation in report.operations if operation.status == "stopped"]
+    failed = [step for step in report.operations if step.error is not None]
+    stopped = [step for step in report.operations if step.status == "stopped"]
     return dg.AssetCheckResult(
         passed=not failed and not stopped,
         check_name=name,
@@ -51,18 +49,18 @@ def step_check(name: str, report: MaintenanceReport) -> dg.AssetCheckResult:
         metadata={
             "ducklake/failed": len(failed),
             "ducklake/stopped": len(stopped),
-            **_said((), [*failed, *stopped]),
+            **_step_metadata((), [*failed, *stopped]),
         },
     )
 
 
-def _said(warnings: Sequence[str], steps: Sequence[PlannedStep]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _step_metadata(warnings: Sequence[str], steps: Sequence[PlannedStep]) -> dict[str, Any]:
+    metadata: dict[str, Any] = {}
     if warnings:
-        found["ducklake/warnings"] = dg.MetadataValue.md("\n".join(f"- {warning}" for warning in warnings))
+        metadata["ducklake/warnings"] = dg.MetadataValue.md("\n".join(f"- {warning}" for warning in warnings))
     if steps:
-        found["ducklake/report"] = dg.MetadataValue.table([_record(step) for step in steps[:_LISTED]])
-    return found
+        metadata["ducklake/report"] = dg.MetadataValue.table([_record(step) for step in steps[:_LISTED]])
+    return metadata
 
 
 def _record(step: PlannedStep) -> dg.TableRecord:

@@ -9,12 +9,13 @@ import json
 import re
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
 from ducklake_orch.catalog.commit import last_commits
 from ducklake_orch.config.units import in_words
+from ducklake_orch.dagster.output_run import known
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.errors import ConfigError, MaintenanceFloorError
 from ducklake_orch.results import CommitInfo
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 SCHEMA = "dagster_outputs"
 KEPT = timedelta(days=30)
 _FLOOR = timedelta(days=1)
-_NAME = re.compile(r"(?P<given>[a-z0-9_]+_[0-9a-f]{24})_(?P<check>[0-9a-f]{8})")
+_NAME = re.compile(r"(?P<name>[a-z0-9_]+_[0-9a-f]{24})_(?P<check>[0-9a-f]{8})")
 
 
 def output_name(context: dg.OutputContext) -> str:
@@ -34,15 +35,15 @@ def output_name(context: dg.OutputContext) -> str:
     The first part is readable. The second part distinguishes runs, steps, outputs and mapping keys. The third part is a
     checksum of the others, which proves that this function created the name.
     """
-    run, step = _known(context, "run_id"), _known(context, "step_key")
-    if run is None and _known(context, "step_context") is not None:
+    run, step = known(context, "run_id"), known(context, "step_key")
+    if run is None and known(context, "step_context") is not None:
         raise ConfigError(
             f"Output `{context.name}` of step `{step}`: the run that produced it is not known.",
             remedy="Run its step again.",
         )
     readable = re.sub("[^a-z0-9]+", "_", f"{step}_{context.name}".lower())[:60].strip("_")
-    whole = json.dumps([run, step, context.name, context.mapping_key])
-    given = f"{readable}_{hashlib.sha256(whole.encode()).hexdigest()[:24]}"
+    identity = json.dumps([run, step, context.name, context.mapping_key])
+    given = f"{readable}_{hashlib.sha256(identity.encode()).hexdigest()[:24]}"
     return f"{given}_{_checksum(given)}"
 
 
@@ -67,13 +68,13 @@ def drop_op_outputs(lake: "DuckLake", older_than: timedelta = KEPT) -> list[str]
     before = time.time() - older_than.total_seconds()
     old = [table for table in named if table.table_id in written and written[table.table_id].committed_at < before]
     names = [str(TableName(table.schema, table.table)) for table in old]
-    about = CommitInfo(
+    commit = CommitInfo(
         author="dagster",
         message=f"op outputs older than {in_words(older_than)}",
         extra={"maintenance": {"operation": "op_outputs"}},
     )
     for name in names:
-        lake.drop_table(name, if_exists=True, commit=about)
+        lake.drop_table(name, if_exists=True, commit=commit)
     return names
 
 
@@ -81,23 +82,15 @@ def refuse_below_floor(older_than: timedelta) -> None:
     """Refuse an age below which a run could still be reading an output."""
     if older_than < _FLOOR:
         raise MaintenanceFloorError(
-            f"Op outputs of the last {in_words(older_than)} may be of a run that is not over.",
-            remedy=f"Keep them for {in_words(_FLOOR)} at least.",
+            f"A run that has not ended may still read op outputs of the last {in_words(older_than)}.",
+            remedy=f"Keep them for at least {in_words(_FLOOR)}.",
         )
 
 
 def _is_output_name(table: str) -> bool:
-    found = _NAME.fullmatch(table)
-    return found is not None and _checksum(found["given"]) == found["check"]
+    match = _NAME.fullmatch(table)
+    return match is not None and _checksum(match["name"]) == match["check"]
 
 
 def _checksum(name: str) -> str:
     return hashlib.sha256(f"ducklake-orch op output {name}".encode()).hexdigest()[:8]
-
-
-def _known(context: dg.OutputContext, name: str) -> Any:
-    """Return an attribute of a context; None if the context of a unit test does not have it."""
-    try:
-        return getattr(context, name)
-    except dg.DagsterInvariantViolationError:
-        return None

@@ -20,11 +20,11 @@ def idempotency_key(context: dg.OutputContext, part: Slice | None) -> str | None
     """
     if not has_step(context):
         return None
-    run = beginning(_dagster_run(context), context.step_context.instance, context.step_key)
+    run = first_run(_dagster_run(context), context.step_context.instance, context.step_key)
     what = context.asset_key.to_user_string() if context.has_asset_key else context.step_key
     partitions = part.texts if part else []
-    begin = f"{ASSET_KEY}{run}" if context.has_asset_key else f"dagster:{run}"
-    return bounded_key(f"{begin}:{what[:100]}", what, context.name, context.mapping_key, partitions)
+    prefix = f"{ASSET_KEY}{run}" if context.has_asset_key else f"dagster:{run}"
+    return bounded_key(f"{prefix}:{what[:100]}", what, context.name, context.mapping_key, partitions)
 
 
 def asset_of(key: str) -> str:
@@ -35,10 +35,10 @@ def asset_of(key: str) -> str:
 def commit_info(context: dg.OutputContext, what: str, part: Slice | None) -> CommitInfo:
     """Return the commit message and extra that name the run."""
     about: dict[str, Any] = {
-        "run_id": _known(context, "run_id"),
-        "job": _known(context, "job_name"),
-        "step": _known(context, "step_key"),
-        "output": _known(context, "name"),
+        "run_id": known(context, "run_id"),
+        "job": known(context, "job_name"),
+        "step": known(context, "step_key"),
+        "output": known(context, "name"),
         "version": dagster_version.__version__,
     }
     if context.has_asset_key:
@@ -56,7 +56,7 @@ def code_location(run: Any) -> dict[str, str]:
     return {} if origin is None else {"code_location": origin.repository_origin.code_location_origin.location_name}
 
 
-def beginning(run: Any, instance: Any, step: str) -> str:
+def first_run(run: Any, instance: Any, step: str) -> str:
     """Return the run in which the work of a step began. Re-executions continue that work until the step has succeeded.
 
     Args:
@@ -75,14 +75,14 @@ def beginning(run: Any, instance: Any, step: str) -> str:
 
 def has_step(context: dg.OutputContext) -> bool:
     """Return whether a context belongs to a step. The context of a unit test does not."""
-    return _known(context, "step_context") is not None
+    return known(context, "step_context") is not None
 
 
 def _dagster_run(context: dg.OutputContext) -> Any:
     return context.step_context.dagster_run if has_step(context) else None
 
 
-def _known(context: dg.OutputContext, name: str) -> Any:
+def known(context: dg.OutputContext, name: str) -> Any:
     """Return an attribute of a context; None if the context of a unit test does not have it."""
     try:
         return getattr(context, name)

@@ -61,8 +61,8 @@ def changed_keys(
         changes = con.from_arrow(rows)
         types = dict(zip(changes.columns, map(str, changes.types), strict=True))
         columns = partition_columns(what, list(dimensions), partition_expr, types)
-        found = changes.project(", ".join(_moments(column) for column in columns.values())).distinct().fetchall()
-    keys = [_key(dimensions, columns, values) for values in found]
+        rows_of_keys = changes.project(", ".join(_moments(column) for column in columns.values())).distinct().fetchall()
+    keys = [_key(dimensions, columns, values) for values in rows_of_keys]
     return Keys(frozenset(key for key in keys if key is not None), keys.count(None))
 
 
@@ -88,7 +88,7 @@ def _may_be(definition: dg.PartitionsDefinition, text: str) -> bool:
 
 def _dimensions(definition: dg.PartitionsDefinition) -> dict[str, dg.PartitionsDefinition]:
     if isinstance(definition, dg.MultiPartitionsDefinition):
-        return {partitions_def.name: partitions_def.partitions_def for partitions_def in definition.partitions_defs}
+        return {dimension.name: dimension.partitions_def for dimension in definition.partitions_defs}
     return {ONLY: definition}
 
 

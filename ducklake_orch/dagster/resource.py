@@ -16,12 +16,18 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.maintenance import MaintenancePolicy
 from ducklake_orch.config.storages import STORAGES
 from ducklake_orch.config.tables import Family, UrlModel
-from ducklake_orch.dagster.catalogs import AnyCatalog
-from ducklake_orch.dagster.configuration import Part, Strict, given
-from ducklake_orch.dagster.policies import PoolPolicy, RetryPolicy
-from ducklake_orch.dagster.resource_spark import session_of
+from ducklake_orch.dagster.configuration import (
+    AnyCatalog,
+    AnyStorage,
+    DefaultStorage,
+    Part,
+    PoolPolicy,
+    RetryPolicy,
+    Strict,
+    describe,
+    given,
+)
 from ducklake_orch.dagster.step_run import Step
-from ducklake_orch.dagster.storages import AnyStorage, DefaultStorage
 from ducklake_orch.engine.quoting import table_name
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.lake import DuckLake
@@ -30,6 +36,45 @@ from ducklake_orch.results import CommitInfo, ExecuteResult, WriteResult
 if TYPE_CHECKING:
     import duckdb
     from pyspark.sql import SparkSession
+
+
+class SparkConfig(Strict, dg.ConfigurableResource):  # type: ignore[type-arg]  # the resource provides itself
+    """A Spark session to start if none runs in this process. The session is shared, and Dagster never stops it."""
+
+    master: str | None = Field(default=None, description="Spark master: `local[*]`, or a cluster's address.")
+    remote: str | None = Field(default=None, description="Address of a Spark Connect server: `sc://host:port`.")
+    conf: dict[str, Any] | None = Field(default=None, description="Spark settings of the session.")
+
+    @property
+    def spark_session(self) -> "SparkSession":
+        """The session."""
+        if self.master is not None and self.remote is not None:
+            raise ConfigError("`master` and `remote` are both given.", remedy="Give one of them.")
+        from ducklake_orch.spark import local_session
+
+        if self.remote is None:
+            return local_session("dagster", master=self.master or "local[*]", conf=self.conf)
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder.remote(self.remote)
+        for name, value in (self.conf or {}).items():
+            builder = builder.config(name, value)
+        return builder.getOrCreate()
+
+
+def _session_of(source: Any) -> "SparkSession":
+    """Return the session of the resource that is given as `spark=`; without one, the running or a new local one."""
+    if source is None:
+        from ducklake_orch.spark import local_session
+
+        return local_session("dagster")
+    session = getattr(source, "spark_session", None)
+    if session is None:
+        raise ConfigError(
+            f"`spark` = {type(source).__name__} has no `spark_session`.",
+            remedy="Give a SparkConfig, dagster-pyspark's PySparkResource or LazyPySparkResource.",
+        )
+    return session  # type: ignore[no-any-return]  # resources of other packages are untyped
 
 
 class LakeResource(Strict, dg.ConfigurableResource, SQLClient):  # type: ignore[type-arg]  # the resource provides itself
@@ -41,10 +86,16 @@ class LakeResource(Strict, dg.ConfigurableResource, SQLClient):  # type: ignore[
         """Return the lake. Its values are checked here, because the environment is known at run time only."""
         raise NotImplementedError
 
+    def existing_lake(self) -> DuckLake:
+        """Return the lake. Create it first if it does not exist and its configuration allows that."""
+        lake = self.lake()
+        lake.ensure_exists()
+        return lake
+
     @property
     def spark_session(self) -> "SparkSession":
         """The Spark session: the one of `spark`, else the running one, else a new local one."""
-        return session_of(self.spark)
+        return _session_of(self.spark)
 
     @contextmanager
     def connect(
@@ -95,41 +146,33 @@ class DuckLakeResource(LakeResource):
     already known), a URL, or a mapping as in run config: `{"sqlite": {"path": "lake.sqlite"}}`.
     """
 
-    name: str = Field(description="Display name; default of alias and file names.")
+    name: str
     catalog: AnyCatalog = Field(discriminator="type", description="Catalog database.")
     storage: AnyStorage = Field(discriminator="type", description="Data files.")
-    alias: str | None = Field(default=None, description="SQL name of the attached lake; default is made from the name.")
-    create_if_missing: bool | None = Field(default=None, description="Create the lake when it is not there.")
-    metadata_schema: str | None = Field(
-        default=None, description="Schema that holds the lake's tables in a Postgres database."
-    )
-    read_only: bool | None = Field(default=None, description="Refuse every write.")
-    snapshot: int | None = Field(default=None, description="Read the lake as of this snapshot.")
-    as_of: str | None = Field(default=None, description="Read the lake as of this time (with its zone).")
-    encrypted: bool | None = Field(default=None, description="Encrypt data files when the lake is created.")
-    data_inlining_row_limit: int | None = Field(default=None, description="Inserts up to this size are inlined.")
-    override_data_path: bool | None = Field(default=None, description="Use this storage though the lake names another.")
-    automatic_migration: bool | None = Field(default=None, description="Bring an older catalog format up to date.")
-    attach_options: dict[str, Any] | None = Field(
-        default=None, description="Further options of ATTACH; META_* ones go to the catalog."
-    )
-    options: dict[str, Any] | None = Field(
-        default=None, description="Persisted options the lake should have; checked, written by apply_options()."
-    )
-    settings: dict[str, Any] | None = Field(default=None, description="DuckDB settings for every connection.")
-    extensions: list[str] | None = Field(default=None, description="Further DuckDB extensions to load.")
-    memory_limit: str | None = Field(default=None, description="Memory of the engine in this process: `2GB` say.")
-    threads: int | None = Field(default=None, description="Threads of the engine in this process.")
-    temp_directory: str | None = Field(default=None, description="Where the engine spills to.")
-    max_temp_directory_size: str | None = Field(default=None, description="How much the engine may spill.")
-    task_memory_limit: str | None = Field(default=None, description="Memory of the engine in one Spark task.")
-    lock_timeout: str | None = Field(default=None, description="How long a write waits for its turn.")
-    keep_keys: str | None = Field(default=None, description="How long idempotency keys are remembered.")
-    retry: RetryPolicy | None = Field(default=None, description="What happens after transient failures.")
-    pool: PoolPolicy | None = Field(default=None, description="Connections kept to a server catalog.")
-    maintenance: dict[str, Any] | None = Field(
-        default=None, description="How the lake is kept in shape, and when it is healthy: a policy's fields."
-    )
+    alias: str | None = None
+    create_if_missing: bool | None = None
+    metadata_schema: str | None = None
+    read_only: bool | None = None
+    snapshot: int | None = None
+    as_of: str | None = None
+    encrypted: bool | None = None
+    data_inlining_row_limit: int | None = None
+    override_data_path: bool | None = None
+    automatic_migration: bool | None = None
+    attach_options: dict[str, Any] | None = None
+    options: dict[str, Any] | None = None
+    settings: dict[str, Any] | None = None
+    extensions: list[str] | None = None
+    memory_limit: str | None = None
+    threads: int | None = None
+    temp_directory: str | None = None
+    max_temp_directory_size: str | None = None
+    task_memory_limit: str | None = None
+    lock_timeout: str | None = None
+    keep_keys: str | None = None
+    retry: RetryPolicy | None = None
+    pool: PoolPolicy | None = None
+    maintenance: dict[str, Any] | None = None
 
     def __init__(self, **data: Any) -> None:
         data = dict(data)
@@ -149,12 +192,15 @@ class DuckLakeResource(LakeResource):
         return DuckLake(LakeConfig(**fields))
 
 
+describe(DuckLakeResource, LakeConfig)
+
+
 class DuckLakeFileResource(LakeResource):
     """A lake that is configured in a TOML file. The file, its `${…}` and `DUCKLAKE_…` are read at run time."""
 
-    path: str = Field(default="ducklake.toml", description="The file.")
-    profile: str | None = Field(default=None, description="The profile of the file.")
-    lake_name: str | None = Field(default=None, alias="lake", description="The lake's name, where there are several.")
+    path: str = Field(default="ducklake.toml", description="Path of the TOML file.")
+    profile: str | None = Field(default=None, description="Profile in the file.")
+    lake_name: str | None = Field(default=None, alias="lake", description="Name of the lake, if the file has several.")
 
     def lake(self) -> DuckLake:
         """Return the lake."""

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import dagster as dg
 from dagster import version as dagster_version
 
-from ducklake_orch.dagster.output_run import beginning, code_location
+from ducklake_orch.dagster.output_run import code_location, first_run
 from ducklake_orch.host_partitions.metadata_keys import bounded_key
 from ducklake_orch.results import CommitInfo
 
@@ -43,14 +43,14 @@ class Step:
     @property
     def began_in(self) -> str:
         """The run in which the work of the step began."""
-        return beginning(self.context.run, self.context.instance, self.key)
+        return first_run(self.context.run, self.context.instance, self.key)
 
     def idempotency_key(self, table: str) -> str:
         """Return the key of this attempt's next write to a table. Every attempt has the same keys in the same order."""
         counts = _writes.setdefault(self.context, Counter())
         counts[table] += 1
-        whole = (self.key, table, self._partitions, counts[table])
-        return bounded_key(f"dagster:{self.began_in}:{self.key[:100]}", *whole)
+        identity = (self.key, table, self._partitions, counts[table])
+        return bounded_key(f"dagster:{self.began_in}:{self.key[:100]}", *identity)
 
     def commit_info(self, what: str) -> CommitInfo:
         """Return the commit message and extra of a snapshot that the step writes."""

@@ -101,23 +101,23 @@ def refuse_two_keys(assets: Iterable[tuple[dg.AssetKey, Mapping[str, Any]]], sch
         assets: The keys of the assets, each with the metadata of its definition.
         schema: Schema of assets whose key names none.
     """
-    found: dict[tuple[str, ...], dict[dg.AssetKey, bool]] = {}
+    assets_of: dict[tuple[str, ...], dict[dg.AssetKey, bool]] = {}
     tables: dict[tuple[str, ...], TableName] = {}
     for key, metadata in assets:
         table = table_named(key, metadata, schema)
         name = tuple(map(folded, table))
-        found.setdefault(name, {})[key] = replaces(plain_metadata(metadata))
+        assets_of.setdefault(name, {})[key] = replaces(plain_metadata(metadata))
         tables[name] = table
-    for name, alike in found.items():
-        if len(alike) > 1 and any(alike.values()):
-            raise shared(tables[name], sorted(key.to_user_string() for key in alike))
+    for name, replacing in assets_of.items():
+        if len(replacing) > 1 and any(replacing.values()):
+            raise shared(tables[name], sorted(key.to_user_string() for key in replacing))
 
 
 def shared(table: TableName, names: list[str]) -> ConfigError:
     """Return the error for assets that are the same table; if one of them is about to write, it is the first name."""
     shown = " and ".join(f"`{name}`" for name in names)
     return ConfigError(
-        f"The assets {shown} are one table, `{table}`: each would replace the rows of the other.",
+        f"The assets {shown} store the same table, `{table}`: each would replace the rows of the other.",
         remedy='Give one of them a table of its own: metadata={"schema": "…"} or {"table": "…"}. If it was renamed, add'
         f' metadata={{"renamed_from": "{names[-1]}"}} for its next run. If all of them add rows, give each'
         ' {"write_mode": "append"}.',

@@ -39,7 +39,7 @@ def refuse_shared_tables(definitions: dg.Definitions) -> dg.Definitions:
 
 
 def refuse_other_owners(
-    context: dg.OutputContext, lake: DuckLake, table: TableName, said: Mapping[str, Any], schema: str
+    context: dg.OutputContext, lake: DuckLake, table: TableName, metadata: Mapping[str, Any], schema: str
 ) -> int | None:
     """Refuse an output whose table belongs to another asset or op, before anything is written.
 
@@ -49,7 +49,7 @@ def refuse_other_owners(
         context: The output.
         lake: The lake.
         table: The table of the output.
-        said: The metadata of its definition and of its run.
+        metadata: The metadata of its definition and of its run.
         schema: Schema of assets whose key names none.
 
     Returns:
@@ -59,32 +59,32 @@ def refuse_other_owners(
     if not has_step(context):
         return None
     if not context.has_asset_key:
-        if said.get("table") and replaces(said):
+        if metadata.get("table") and replaces(metadata):
             _refuse_other_steps(context, table)
         return None
     for graph in _graphs(context):
         if graph.has(context.asset_key):
             refuse_two_keys(_stored_by(graph, graph.get(context.asset_key).io_manager_key, table, schema), schema)
-    if not replaces(said):
+    if not replaces(metadata):
         return None
-    mine, earlier = context.asset_key.to_user_string(), said.get("renamed_from") or []
-    known = [name[:100] for name in (mine, *([earlier] if isinstance(earlier, str) else earlier))]
+    own, earlier = context.asset_key.to_user_string(), metadata.get("renamed_from") or []
+    known = [name[:100] for name in (own, *([earlier] if isinstance(earlier, str) else earlier))]
     if (last := _last_asset(lake, table)) is None:
         at = next((snapshot.snapshot_id for snapshot in lake.snapshots(1)), 0)
         if (last := _last_asset(lake, table)) is None:
             return at
     if last not in known:
-        raise shared(table, [mine, last])
+        raise shared(table, [own, last])
     return None
 
 
 def _last_asset(lake: DuckLake, table: TableName) -> str | None:
     """Return the last asset that wrote a table, cut to 100 characters."""
     try:
-        there = next(one.table_id for one in lake.tables() if table.names(one.schema, one.table))
+        table_id = next(known.table_id for known in lake.tables() if table.names(known.schema, known.table))
     except (StopIteration, LakeNotFoundError):
         return None
-    last = last_commits(lake.reading(), [there], ASSET_KEY).get(there)
+    last = last_commits(lake.reading(), [table_id], ASSET_KEY).get(table_id)
     return None if last is None else asset_of(last.key)
 
 
@@ -117,17 +117,17 @@ def _refuse_other_steps(context: dg.OutputContext, table: TableName) -> None:
         for key, other in step.execution_plan.step_dict_by_key.items()
         for output in other.step_outputs
         if output.properties.asset_key is None
-        and str(_said(step.job_def, other, output.name).get("table") or "").lower() == table.table.lower()
+        and str(_output_metadata(step.job_def, other, output.name).get("table") or "").lower() == table.table.lower()
     ]
     mapped = context.mapping_key is not None or "[" in (context.step_key or "")
     if mapped or len(same) > 1:
         raise ConfigError(
-            f"Output `{context.name}` of step `{context.step_key}` replaces the table `{table}`, as other steps of the"
-            " run do.",
-            remedy="Leave `table` out of its metadata: each output gets a table of its own. Or say"
+            f"Output `{context.name}` of step `{context.step_key}` replaces the table `{table}`, which other"
+            " steps of the run replace, too.",
+            remedy="Remove `table` from its metadata, so that each output gets its own table, or set"
             ' {"write_mode": "append"}.',
         )
 
 
-def _said(job: Any, step: Any, output: str) -> Mapping[str, Any]:
+def _output_metadata(job: Any, step: Any, output: str) -> Mapping[str, Any]:
     return plain_metadata(job.get_node(step.node_handle).definition.output_def_named(output).metadata or {})

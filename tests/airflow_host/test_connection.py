@@ -192,11 +192,11 @@ def test_a_missing_reference_is_named(connect: Connect) -> None:
         ({"extra": {"catalog": 5}}, "The catalog of connection `ducklake_default` is a int."),
         ({"extra": {"catalog": {"type": "oracle"}}}, "A catalog has the unknown type `oracle`"),
         ({"extra": {"catalog": {"type": "sqlite", "path": "/x", "pth": 1}}}, "unknown key `pth`. Did you mean `path`?"),
-        ({"extra": {"storage": "/data"}}, "does not say where the lake's catalog is"),
-        ({"extra": {"catalog": SQLITE, "profile": "dev"}}, "`profile` and no `config_file`"),
+        ({"extra": {"storage": "/data"}}, "does not name the lake's catalog"),
+        ({"extra": {"catalog": SQLITE, "profile": "dev"}}, "`profile` but no `config_file`"),
         (
             {"extra": {"catalog": SQLITE, "spark_master": "local", "spark_remote": "sc://x"}},
-            "both say where Spark runs",
+            "both `spark_master` and `spark_remote`",
         ),
     ],
 )
@@ -205,7 +205,7 @@ def test_what_is_wrong_is_named(connect: Connect, fields: dict[str, Any], said: 
 
 
 @pytest.mark.parametrize(
-    ("extra", "said"), [("{'a': 1", "is no JSON: Expecting property name"), ("[1]", "is no JSON object")]
+    ("extra", "said"), [("{'a': 1", "is not valid JSON: Expecting property name"), ("[1]", "is not a JSON object")]
 )
 def test_an_extra_that_cannot_be_read_is_refused_without_showing_it(extra: str, said: str) -> None:
     connection = Connection(conn_id="lake", conn_type="ducklake", extra=extra)
@@ -289,7 +289,7 @@ def test_airflow_finds_the_provider_and_the_fields_of_its_form() -> None:
 def test_every_field_of_the_form_means_something(connect: Connect) -> None:
     from ducklake_orch.airflow import connection
 
-    known = {*LakeConfig.model_fields, *connection._OWN, *connection._SPARK}
+    known = {*LakeConfig.model_fields, *connection._SOURCES, *connection._SPARK}
     for name in get_provider_info()["connection-types"][0]["conn-fields"]:
         table, _, key = name.partition("__")
         fields = {"catalog": PostgresCatalog.model_fields, "storage": S3Storage.model_fields}.get(table, {})
@@ -299,7 +299,7 @@ def test_every_field_of_the_form_means_something(connect: Connect) -> None:
 def test_the_test_of_a_connection_makes_no_lake(conn_id: str, tmp_path: Path) -> None:
     works, message = DuckLakeHook().test_connection()
     assert works
-    assert "created by the first write" in message
+    assert "The first write creates it." in message
     assert list(tmp_path.iterdir()) == []
     DuckLakeHook().run("CREATE TABLE t (a INTEGER)")
     assert DuckLakeHook().test_connection() == (True, "Lake `ducklake_default` is at snapshot 1.")

@@ -102,7 +102,7 @@ def test_what_an_operation_is_not_told_is_as_the_lake_says(connect: Connect, con
         (DuckLakeMaintenanceOperator(task_id="one", operations=["vacuum"]), "vacuum"),
         (DuckLakeMaintenanceOperator(task_id="one", policy={"mrge": {}}), "Did you mean `merge`?"),
         (DuckLakeMaintenanceOperator(task_id="one", tables=["nowhere"]), "nowhere"),
-        (DuckLakeHealthOperator(task_id="one", fail_at="worse"), "is no grade"),
+        (DuckLakeHealthOperator(task_id="one", fail_at="worse"), "is not a grade"),
     ],
 )
 def test_what_makes_no_sense_is_refused_for_good(

@@ -150,7 +150,7 @@ def test_several_dimensions_are_sorted_by_their_names(conn_id: str) -> None:
         ({"partition_expr": "at"}, {"partition_key": "2024-01-01T00:00:00"}, 'partition_window="day"'),
         ({"partition_expr": "at"}, dict.fromkeys(CRON, datetime(2024, 1, 1, 5, tzinfo=UTC)), 'partition_window="day"'),
         ({"partition_expr": "at", "partition_window": "dy"}, {"partition_key": "x"}, "Did you mean `day`?"),
-        ({"partition_expr": "at", "partition_timezone": "Mars"}, {"partition_key": "x"}, "is no time zone"),
+        ({"partition_expr": "at", "partition_timezone": "Mars"}, {"partition_key": "x"}, "is not a time zone"),
         ({"mode": "apend"}, {}, "Did you mean `append`?"),
         ({"mode": "replace_where"}, {}, "where"),
     ],
@@ -167,10 +167,10 @@ def test_what_makes_no_sense_is_refused_for_good(
 @pytest.mark.parametrize("key", ["", " ", "None", [], ["2024-01-01", "None"]])
 def test_a_key_that_renders_to_nothing_is_refused(conn_id: str, key: Any) -> None:
     operator = write(day("2024-01-01", 1), partition_expr="day", partition_key=key)
-    with pytest.raises(AirflowFailException, match="leave `partition_key` out"):
+    with pytest.raises(AirflowFailException, match="omit `partition_key`"):
         execute(operator, partition_key="2024-01-01")
     sensor = DuckLakePartitionSensor(task_id="wait", table="t", partition_expr="day", partition_key=key)
-    with pytest.raises(AirflowFailException, match="leave `partition_key` out"):
+    with pytest.raises(AirflowFailException, match="omit `partition_key`"):
         execute(sensor, partition_key="2024-01-01")
 
 

@@ -122,7 +122,7 @@ def test_rows_can_be_told_by_a_condition(conn_id: str) -> None:
     ("sensor", "said"),
     [
         (DuckLakeSnapshotSensor(task_id="a", table="t", since="yesterday"), "`since` = 'yesterday'"),
-        (DuckLakeSnapshotSensor(task_id="a", table="t", since="2024-01-01"), "a time with its zone"),
+        (DuckLakeSnapshotSensor(task_id="a", table="t", since="2024-01-01"), "a time with a zone"),
         (DuckLakePartitionSensor(task_id="a", table="sales.orders", partition_expr="nope", partition_key="x"), "nope"),
         (DuckLakePartitionSensor(task_id="a", table="sales.orders", where="n >"), "syntax error"),
         (DuckLakePartitionSensor(task_id="a", table="a.b.c"), "is not the name of a table"),

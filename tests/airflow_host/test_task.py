@@ -178,5 +178,5 @@ def test_functions_get_a_session_and_it_ends_with_the_task(conn_id: str) -> None
 
 
 def test_what_is_no_reference_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no reference"):
+    with pytest.raises(ConfigError, match="not a reference"):
         read_reference({"table": "t"})

@@ -266,7 +266,7 @@ def test_what_somebody_must_mend_is_not_tried_again(io_manager: DuckLakeIOManage
     assert "more" in failure.user_failure_data.description
     said = failure.user_failure_data.metadata
     assert said["ducklake/table"].value == "main.orders"
-    assert said["ducklake/schema_difference"].value.splitlines()[2:] == ["| more | BIGINT | not there |"]
+    assert said["ducklake/schema_difference"].value.splitlines()[2:] == ["| more | BIGINT | missing |"]
     assert rows(resource, "orders") == TWO.to_pylist()
 
 

@@ -42,7 +42,7 @@ def test_two_keys_of_one_table_are_refused_when_definitions_load(
     for resources in ({"io_manager": DuckLakeIOManager(lake=resource)},):
         with pytest.raises(ConfigError, match=f"`{first}` and `{second}`|`{second}` and `{first}`"):
             refuse_shared_tables(dg.Definitions(assets=assets, resources=resources))
-    with pytest.raises(ConfigError, match="are one table"):
+    with pytest.raises(ConfigError, match="store the same table"):
         with_table_names(assets, alias="lake")
 
 
@@ -54,7 +54,7 @@ def test_two_keys_of_one_table_are_refused_in_a_run_before_either_writes(
     result = dg.materialize(assets, resources={"io_manager": io_manager}, raise_on_error=False)
     failures = [event.step_failure_data for event in result.all_events if event.is_step_failure]
     assert len(failures) == 2
-    assert all("are one table" in str(failure.user_failure_data) for failure in failures)
+    assert all("store the same table" in str(failure.user_failure_data) for failure in failures)
     assert resource.lake().tables() == []
 
 
@@ -68,7 +68,7 @@ def test_a_table_is_not_taken_from_the_asset_that_wrote_it_last(
     assert run(asset("eu/sales/orders")).success
     assert run(asset("eu/sales/orders")).success
     failure = failure_of(run(asset("us/sales/orders", TWO))).user_failure_data.description
-    assert "`us/sales/orders` and `eu/sales/orders` are one table" in failure
+    assert "`us/sales/orders` and `eu/sales/orders` store the same table" in failure
     assert 'metadata={"renamed_from": "eu/sales/orders"}' in failure
     assert ids(resource, "sales.orders") == [1]
     # A rename is said once.
@@ -97,7 +97,7 @@ def test_the_first_writes_of_a_table_do_not_replace_each_other(
         assert result.success
         assert ids(resource, "sales.orders") == [1]
     else:
-        assert "are one table" in failure_of(result).user_failure_data.description
+        assert "store the same table" in failure_of(result).user_failure_data.description
         assert ids(resource, "sales.orders") == [2]
     assert resource.lake().fsck(deep=True, storage=True).findings == []
 

@@ -56,7 +56,7 @@ class Watch:
 def watch(assets: Any, resource: DuckLakeResource, instance: dg.DagsterInstance, **options: Any) -> Watch:
     resource.lake().ensure_exists()
     watching = Watch(ducklake_snapshot_sensor(assets, **options), resource, instance)
-    assert "begins at snapshot" in watching.skipped()
+    assert "starts at snapshot" in watching.skipped()
     return watching
 
 
@@ -69,10 +69,10 @@ def test_it_observes_tables_that_others_changed(
 
     lake = resource.lake()
     watching = watch([orders, dg.AssetSpec(["sales", "x"], metadata={"table": "raw"})], resource, instance)
-    assert "has been seen" in watching.skipped()
+    assert "no snapshot after" in watching.skipped()
     dg.materialize([orders], resources={"io_manager": io_manager}, instance=instance)
     lake.write(pa.table({"id": [1]}), "another", mode="append")
-    assert "of Dagster" in watching.skipped()
+    assert "from Dagster" in watching.skipped()
 
     lake.write(pa.table({"id": [1]}), "sales.raw", mode="append", commit=CommitInfo(author="ann"))
     found = watching.tick()
@@ -92,7 +92,7 @@ def test_it_observes_tables_that_others_changed(
         lake.write(pa.table({"id": [n]}), "orders", mode="append")
     assert watching.observed() == [("orders", None)]
     lake.maintain(operations=["flush", "merge"]).raise_for_error()
-    assert "of Dagster, or of other tables" in watching.skipped()
+    assert "from Dagster runs or change other tables" in watching.skipped()
 
 
 @pytest.mark.parametrize("kind", ["date", "timestamp", "instant", "text"])
@@ -174,7 +174,7 @@ def test_changes_of_a_partition_that_is_not_there_yet_are_told_when_it_is(
         (["c"], "8"),
     ]
     assert found.asset_events[0].metadata["ducklake/snapshot_id"].value == written
-    assert "has been seen" in watching.skipped()
+    assert "no snapshot after" in watching.skipped()
     assert watching.cursor == str(lake.snapshots(1)[0].snapshot_id)
 
 
@@ -211,7 +211,7 @@ def test_rows_that_are_of_no_partition_stop_nothing(resource: DuckLakeResource, 
     resource.lake().write(rows, "t", mode="append")
     resource.lake().write(rows, "u", mode="append")
     assert watching.observed() == [("u", None), ("t", "2024-01-02|eu")]
-    assert "has been seen" in watching.skipped()
+    assert "no snapshot after" in watching.skipped()
 
 
 def test_a_lake_made_anew_and_history_that_expired(resource: DuckLakeResource, instance: dg.DagsterInstance) -> None:
@@ -224,9 +224,9 @@ def test_a_lake_made_anew_and_history_that_expired(resource: DuckLakeResource, i
     lake.maintain(now, operations=["expire"]).raise_for_error()
     assert watching.observed() == [("t", None)]  # which of its partitions, nobody knows any more
     watching.cursor = "1000"
-    assert "begins at snapshot" in watching.skipped()
+    assert "starts at snapshot" in watching.skipped()
     assert watching.cursor == str(lake.snapshots(1)[0].snapshot_id)
 
 
 def test_a_sensor_needs_assets() -> None:
-    refused(ConfigError, lambda: ducklake_snapshot_sensor([]), "no assets", "others write")
+    refused(ConfigError, lambda: ducklake_snapshot_sensor([]), "no assets", "written outside Dagster")

@@ -58,7 +58,7 @@ def test_misspelt_metadata_of_an_output_are_refused_before_it_is_written(
 
     result = dg.materialize([orders], resources={"io_manager": io_manager}, raise_on_error=False)
     description = failure_of(result).user_failure_data.description
-    assert f"`{name}`, which is no setting" in description
+    assert f"`{name}` in the metadata is not a setting" in description
     assert right in description
     assert not resource.lake().exists("orders")
 
@@ -89,7 +89,7 @@ def test_an_input_reads_the_snapshot_that_it_names(io_manager: DuckLakeIOManager
     for wrong, right in (
         ({"snapshots": first}, "snapshot"),
         ({"ducklake/snapshot": first}, "snapshot"),
-        ({"where": "id = 1"}, "no setting"),
+        ({"where": "id = 1"}, "not a setting"),
         ({"snapshot": "first"}, "no"),
     ):
         assert right in read(wrong)

@@ -13,7 +13,7 @@ from ducklake_orch.engine.dialects import dialect_of
 
 PACKAGE = Path(ducklake_orch.__file__).parent
 # Dagster's copies of the configuration models are models themselves.
-MODELS = (PACKAGE / "config", PACKAGE / "engine" / "dialects", PACKAGE / "dagster" / "catalogs.py")
+MODELS = (PACKAGE / "config", PACKAGE / "engine" / "dialects", PACKAGE / "dagster" / "configuration.py")
 CLASSES = {one.__name__ for one in CATALOGS.types.values()} | {"FileCatalog", "ServerCatalog"}
 ALLOWED = """
 def shown(config):
