@@ -27,8 +27,8 @@ def lake(tmp_path: Path) -> DuckLake:
     return local_lake(tmp_path)
 
 
-class TestTheCommit:
-    def test_files_without_rows_are_left_out_and_named(
+class TestCommit:
+    def test_empty_files_are_skipped_and_named(
         self, lake: DuckLake, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         make(lake, "a BIGINT")
@@ -40,7 +40,7 @@ class TestTheCommit:
         result = lake.add_files("t", empty)
         assert (result.snapshot_id, result.files_added) == (before, 0)
 
-    def test_a_key_that_is_committed_is_not_added_again(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_a_retried_call_with_the_same_key_adds_no_file_twice(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "a BIGINT")
         path = write(tmp_path / "f.parquet", {"a": [1]})
         for copy in (False, True):
@@ -49,16 +49,16 @@ class TestTheCommit:
             assert (again.replayed, again.snapshot_id, again.rows_written) == (True, first.snapshot_id, 0)
         assert rows(lake, "FROM t") == [(1,)]
 
-    def test_a_table_that_is_not_there_is_named(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_a_missing_table_is_named_in_the_error(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "a BIGINT")
         refused(errors.ObjectNotFoundError, lambda: lake.add_files("tt", tmp_path / "f.parquet"), "`main.tt`", "main.t")
 
-    def test_encrypted_lakes_are_refused_before_anything_is_read(self, tmp_path: Path) -> None:
+    def test_encrypted_lakes_are_refused_before_any_file_is_read(self, tmp_path: Path) -> None:
         lake = DuckLake.local(tmp_path / "lake", encrypted=True)
         make(lake, "a BIGINT")
         refused(errors.UnsupportedStatementError, lambda: lake.add_files("t", tmp_path / "gone.parquet"), "encrypted")
 
-    def test_the_snapshot_tells_who_and_what(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_the_snapshot_records_author_and_message(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "a BIGINT")
         path = write(tmp_path / "f.parquet", {"a": [1, 2]})
         result = lake.add_files("t", path, commit=CommitInfo(author="me", message="initial load"))
@@ -67,7 +67,7 @@ class TestTheCommit:
         assert newest.changes == [f"inserted_into_table:{table_id(lake)}"]
         assert result.to_dict()["mode"] == "add_files"
 
-    def test_rows_can_be_changed_by_the_engine_afterwards(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_the_engine_can_change_added_rows(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, NESTED_TYPES)
         lake.add_files("t", write(tmp_path / "f.parquet", NESTED))
         lake.execute(
@@ -86,7 +86,7 @@ class TestTheCommit:
 
 
 @backends()
-def test_files_are_added_and_copied_everywhere(make_lake: MakeLake) -> None:
+def test_files_are_added_and_copied_on_every_backend(make_lake: MakeLake) -> None:
     lake = make_lake(data_inlining_row_limit=0)
     make(lake, "id BIGINT, s VARCHAR, l BIGINT[]", partition_by="s")
     root = f"{lake.config.data_path}landing"

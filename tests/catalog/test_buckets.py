@@ -33,7 +33,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize("kind", VALUES)
-def test_rows_that_were_filtered_lie_in_their_buckets(tmp_path: Path, kind: str) -> None:
+def test_filtered_rows_are_written_to_their_buckets(tmp_path: Path, kind: str) -> None:
     lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
     value = VALUES[kind]
     lake.execute(
@@ -59,7 +59,7 @@ def test_rows_that_were_filtered_lie_in_their_buckets(tmp_path: Path, kind: str)
 
 
 @pytest.mark.parametrize("kind", ["TIMESTAMP_S", "TIMESTAMP_MS"])
-def test_a_repair_leaves_a_right_bucket_as_it_is(tmp_path: Path, kind: str) -> None:
+def test_a_repair_keeps_a_correct_bucket(tmp_path: Path, kind: str) -> None:
     """A file stores such a timestamp in other units, whose bucket is different."""
     lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
     key = "ALTER TABLE t SET PARTITIONED BY (bucket(1000, v))"

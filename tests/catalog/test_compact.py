@@ -35,7 +35,7 @@ def rewrite(lake: DuckLake) -> Compaction:
 
 @catalogs(sql_writes=True, quick=[SQLITE, POSTGRES])
 @pytest.mark.parametrize("way", ["merge", "rewrite", "both"])
-def test_every_state_and_the_change_feed_stay(backend: Backend, make_lake: MakeLake, way: str) -> None:
+def test_a_compaction_keeps_every_state_and_the_change_feed(backend: Backend, make_lake: MakeLake, way: str) -> None:
     rng = random.Random(f"compact {backend} {way}")
     lake = make_lake()
     run(lake, "CREATE TABLE t (k BIGINT, v VARCHAR)")
@@ -68,7 +68,7 @@ def test_every_state_and_the_change_feed_stay(backend: Backend, make_lake: MakeL
 
 
 @catalogs()
-def test_our_own_writes_are_compacted_on_every_catalog(lake: DuckLake) -> None:
+def test_our_writes_are_compacted_on_every_catalog(lake: DuckLake) -> None:
     for number in range(6):
         lake.write(rows_of(*((number * 10 + k, "a") for k in range(10))), "t", mode="append")
     lake.delete("t", "k IN (2, 12, 13)")
@@ -95,7 +95,7 @@ def test_our_own_writes_are_compacted_on_every_catalog(lake: DuckLake) -> None:
 
 
 @catalogs(sql_writes=True, quick=[SQLITE])
-def test_deletions_that_are_in_the_catalog_are_folded(make_lake: MakeLake) -> None:
+def test_a_rewrite_applies_inlined_deletions(make_lake: MakeLake) -> None:
     lake = make_lake()
     run(lake, "CREATE TABLE t (k BIGINT, v VARCHAR)")
     for number in range(3):
@@ -110,7 +110,7 @@ def test_deletions_that_are_in_the_catalog_are_folded(make_lake: MakeLake) -> No
 
 
 @catalogs(quick=[SQLITE])
-def test_what_no_snapshot_sees_any_more_is_left_out(lake: DuckLake) -> None:
+def test_rows_that_no_snapshot_sees_are_dropped(lake: DuckLake) -> None:
     lake.write(rows_of(*((k, "a") for k in range(10))), "t", mode="append")
     lake.delete("t", "k < 3")
     lake.write(rows_of((50, "b")), "t", mode="append")
@@ -122,7 +122,7 @@ def test_what_no_snapshot_sees_any_more_is_left_out(lake: DuckLake) -> None:
 
 
 @catalogs(sql_writes=True, quick=[SQLITE])
-def test_files_are_merged_within_a_schema_and_rewritten_across(make_lake: MakeLake) -> None:
+def test_files_are_merged_within_a_schema_version_and_rewritten_across_versions(make_lake: MakeLake) -> None:
     lake = make_lake(data_inlining_row_limit=0)
     insert = "INSERT INTO t SELECT {} FROM range(20)"
     run(lake, "CREATE TABLE t (k BIGINT, path VARCHAR)", insert.format("range, 'a'"), insert.format("range, 'b'"))
@@ -142,7 +142,7 @@ def test_files_are_merged_within_a_schema_and_rewritten_across(make_lake: MakeLa
 
 
 @catalogs(quick=[SQLITE])
-def test_partitions_are_compacted_each_for_itself_in_its_own_folder(lake: DuckLake, tmp_path: Path) -> None:
+def test_each_partition_is_compacted_in_its_own_folder(lake: DuckLake, tmp_path: Path) -> None:
     keys = ["a b", "é/=%", "", None]
     data = pa.table({"p": keys * 10, "k": list(range(40))})
     for _ in range(2):
@@ -185,7 +185,7 @@ def digests(lake: DuckLake, to: int) -> list[Any]:
 @on_sqlite
 @pytest.mark.parametrize(("way", "memory"), [("merge", "64MB"), ("rewrite", "48MB")])
 @pytest.mark.parametrize("sort_by", [None, ["k"]], ids=["unsorted", "sorted"])
-def test_what_the_memory_does_not_hold_is_compacted_in_parts(
+def test_bins_larger_than_memory_are_compacted_in_parts(
     lake: DuckLake, way: Way, memory: str, sort_by: list[str] | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in range(6):
@@ -208,7 +208,7 @@ def test_what_the_memory_does_not_hold_is_compacted_in_parts(
 
 
 @on_sqlite
-def test_without_memory_for_a_single_file_nothing_is_lost(lake: DuckLake) -> None:
+def test_a_compaction_without_enough_memory_for_one_file_changes_nothing(lake: DuckLake) -> None:
     for number in range(2):
         lake.write(wide_rows(number * 30_000, 30_000), "t", mode="append")
     tight = lake.config.model_copy(update={"memory_limit": "16MB", "threads": 1})
@@ -220,7 +220,9 @@ def test_without_memory_for_a_single_file_nothing_is_lost(lake: DuckLake) -> Non
 
 @catalogs(quick=[SQLITE, MYSQL])
 @pytest.mark.parametrize("way", ["merge", "rewrite"])
-def test_what_others_do_meanwhile_is_not_lost(lake: DuckLake, monkeypatch: pytest.MonkeyPatch, way: Way) -> None:
+def test_concurrent_commits_are_not_lost_by_a_compaction(
+    lake: DuckLake, monkeypatch: pytest.MonkeyPatch, way: Way
+) -> None:
     data = pa.table({"p": [1] * 9 + [2] * 9, "k": [*range(10, 19), *range(20, 29)]})
     for _ in range(2):
         lake.write(data, "t", mode="append", partition_by=["p"])
@@ -250,7 +252,7 @@ def test_what_others_do_meanwhile_is_not_lost(lake: DuckLake, monkeypatch: pytes
 
 
 @on_sqlite
-def test_a_bin_whose_files_are_gone_is_left_alone(lake: DuckLake) -> None:
+def test_a_bin_with_retired_files_is_skipped(lake: DuckLake) -> None:
     for number in range(3):
         lake.write(rows_of((number, "a")), "t", mode="append")
     planned = merges(lake)
@@ -264,7 +266,7 @@ def test_a_bin_whose_files_are_gone_is_left_alone(lake: DuckLake) -> None:
 
 @catalogs(quick=[SQLITE])
 @pytest.mark.parametrize("way", ["merge", "rewrite"])
-def test_a_compaction_that_is_killed_anywhere_happens_whole_or_not_at_all(lake: DuckLake, way: Way) -> None:
+def test_a_compaction_killed_at_any_statement_is_atomic(lake: DuckLake, way: Way) -> None:
     for number in range(3):
         lake.write(rows_of(*((number * 10 + k, "a") for k in range(10))), "t", mode="append")
     lake.delete("t", "k IN (3, 13)")
@@ -278,7 +280,7 @@ def test_a_compaction_that_is_killed_anywhere_happens_whole_or_not_at_all(lake: 
 
 
 @on_sqlite
-def test_an_encrypted_lake_is_left_alone(make_lake: MakeLake) -> None:
+def test_an_encrypted_lake_is_not_compacted(make_lake: MakeLake) -> None:
     lake = make_lake(encrypted=True, data_inlining_row_limit=0, extensions=["httpfs"])
     run(lake, "CREATE TABLE t (k BIGINT)", "INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)")
     (step,) = lake.plan_maintenance({"merge": {"min_files": 2, "engine": "duckdb"}}, ["merge"]).operations
@@ -300,7 +302,7 @@ def test_an_encrypted_lake_is_left_alone(make_lake: MakeLake) -> None:
     ],
 )
 @pytest.mark.parametrize("way", ["merge", "rewrite"])
-def test_files_that_are_not_as_the_catalog_says_are_left_alone(lake: DuckLake, spoil: str, way: Way) -> None:
+def test_files_that_contradict_the_catalog_are_not_compacted(lake: DuckLake, spoil: str, way: Way) -> None:
     for number in range(3):
         lake.write(rows_of(*((number * 10 + k, "a") for k in range(10))), "t", mode="append")
     lake.delete("t", "k IN (3, 13)")

@@ -14,7 +14,7 @@ from tests.support.lakes import MakeLake
 
 @pytest.mark.timeout(1200)
 @catalogs(quick=[SQLITE])
-def test_every_reader_sees_what_the_model_holds(
+def test_every_reader_matches_the_model(
     make_lake: MakeLake, backend: Backend, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _differ(make_lake, backend, capsys, many=2, steps=60, looks=1, whole=False)
@@ -23,7 +23,7 @@ def test_every_reader_sees_what_the_model_holds(
 @pytest.mark.full
 @pytest.mark.timeout(7200)
 @catalogs()
-def test_every_reader_sees_what_the_model_holds_after_many_steps(
+def test_every_reader_matches_the_model_after_many_steps(
     make_lake: MakeLake, backend: Backend, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _differ(make_lake, backend, capsys, many=5, steps=300, looks=2, whole=True)
@@ -33,7 +33,7 @@ def test_every_reader_sees_what_the_model_holds_after_many_steps(
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("inlining", ["default", "another program"])
 @catalogs(quick=[SQLITE])
-def test_every_reader_sees_what_the_model_holds_where_rows_are_inlined_and_steps_meet(
+def test_every_reader_matches_the_model_with_inlined_rows_and_concurrent_steps(
     make_lake: MakeLake,
     backend: Backend,
     capsys: pytest.CaptureFixture[str],
@@ -47,7 +47,7 @@ def test_every_reader_sees_what_the_model_holds_where_rows_are_inlined_and_steps
 @pytest.mark.timeout(14400)
 @pytest.mark.parametrize("inlining", ["default", "another program"])
 @catalogs()
-def test_every_reader_sees_what_the_model_holds_where_rows_are_inlined_and_many_steps_meet(
+def test_every_reader_matches_the_model_with_many_concurrent_steps(
     make_lake: MakeLake,
     backend: Backend,
     capsys: pytest.CaptureFixture[str],

@@ -54,7 +54,7 @@ def log_of(lake: DuckLake) -> Path:
     return lake.config.catalog.path.with_name(lake.config.catalog.path.name + "-wal")  # type: ignore[union-attr]
 
 
-def test_a_disk_that_is_full_for_the_catalog_leaves_it_as_it_was(sqlite_lake: DuckLake) -> None:
+def test_a_full_disk_during_the_commit_leaves_the_catalog_unchanged(sqlite_lake: DuckLake) -> None:
     many = pa.table({f"c{n}": ["x" * 200] for n in range(200)} | {"v": [2]})  # many statistics: a long WAL
     write: dict[str, Any] = {"mode": "append", "schema_evolution": "add", "idempotency_key": "once"}
     with sqlite3.connect(sqlite_lake.config.catalog.path) as held:  # type: ignore[union-attr]
@@ -71,7 +71,7 @@ def test_a_disk_that_is_full_for_the_catalog_leaves_it_as_it_was(sqlite_lake: Du
     assert sqlite_lake.fsck(deep=True).findings == []
 
 
-def test_a_disk_that_is_full_for_the_data_leaves_no_file(sqlite_lake: DuckLake) -> None:
+def test_a_full_disk_during_the_data_write_leaves_no_file(sqlite_lake: DuckLake) -> None:
     large = pa.table({"v": pa.array(range(1_000_000), pa.int64())})
     said = in_a_child_that_may_write(200_000, lambda: sqlite_lake.write(large, "t", mode="overwrite"))
     assert said != "nothing"
@@ -105,7 +105,7 @@ def somebody_reads(lake: DuckLake, journal: str, seconds: float) -> Iterator[Non
         assert reader.stdout.readline() == before != ""
 
 
-def test_a_reader_in_the_catalog_stops_no_commit(sqlite_lake: DuckLake) -> None:
+def test_a_reader_does_not_block_a_commit_in_wal_mode(sqlite_lake: DuckLake) -> None:
     with somebody_reads(sqlite_lake, "WAL", 2):
         started = time.monotonic()
         sqlite_lake.write(OLD, "t", mode="append")
@@ -113,7 +113,7 @@ def test_a_reader_in_the_catalog_stops_no_commit(sqlite_lake: DuckLake) -> None:
     assert rows(sqlite_lake, "FROM t") == [(1,), (1,)]
 
 
-def test_a_reader_without_a_write_ahead_log_is_waited_for(sqlite_lake: DuckLake) -> None:
+def test_a_commit_without_wal_waits_for_a_reader(sqlite_lake: DuckLake) -> None:
     with somebody_reads(sqlite_lake, "DELETE", 1):
         started = time.monotonic()
         sqlite_lake.write(OLD, "t", mode="append")
@@ -123,7 +123,7 @@ def test_a_reader_without_a_write_ahead_log_is_waited_for(sqlite_lake: DuckLake)
 
 
 @catalogs()
-def test_input_that_breaks_off_leaves_nothing(lake: DuckLake) -> None:
+def test_aborted_input_leaves_no_rows_and_no_file(lake: DuckLake) -> None:
     lake.write(OLD, "t", mode="append")
 
     def batches() -> Iterator[pa.RecordBatch]:

@@ -132,7 +132,7 @@ def feed(lake: DuckLake, name: str) -> list[str]:
 
 
 @catalogs(quick=[SQLITE, POSTGRES])
-def test_a_flush_moves_rows_of_every_type_by_every_key_and_changes_nothing(lake: DuckLake, backend: Backend) -> None:
+def test_a_flush_into_partitions_of_every_key_changes_no_rows(lake: DuckLake, backend: Backend) -> None:
     tables = Tables(lake)
     tables.fill(backend)
     last = lake.snapshots(limit=1)[0].snapshot_id

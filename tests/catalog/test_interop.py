@@ -182,7 +182,7 @@ def frame(schema: Any, rows: Sequence[Row]) -> Any:
 
 
 @shared_catalogs
-def test_flat_and_nested_rows_of_the_sdk(shared: Shared) -> None:
+def test_flat_and_nested_rows_of_the_sdk_are_read(shared: Shared) -> None:
     with shared.sdk() as peer:
         for name, types, schema, rows in (
             ("flat", FLAT_TYPES, FLAT, FLAT_ROWS),
@@ -204,7 +204,7 @@ def test_flat_and_nested_rows_of_the_sdk(shared: Shared) -> None:
 
 
 @shared_catalogs
-def test_partitions_of_the_sdk(shared: Shared) -> None:
+def test_partitions_of_the_sdk_are_read_and_replaced(shared: Shared) -> None:
     with shared.sdk() as peer:
         table = peer.create_table("t", schema=FLAT_TYPES)
         keys = [ducklake.PartitionColumn("s"), ducklake.PartitionColumn("d", transform="year")]
@@ -224,7 +224,7 @@ def test_partitions_of_the_sdk(shared: Shared) -> None:
 
 
 @shared_catalogs
-def test_buckets_of_the_sdk(shared: Shared) -> None:
+def test_buckets_of_the_sdk_are_read_and_pruned(shared: Shared) -> None:
     with shared.sdk() as peer:
         table = peer.create_table("t", schema=FLAT_TYPES)
         keys = [ducklake.PartitionColumn("s", transform="bucket", num_buckets=4)]
@@ -237,7 +237,7 @@ def test_buckets_of_the_sdk(shared: Shared) -> None:
 
 
 @shared_catalogs
-def test_columns_that_the_sdk_changed(shared: Shared) -> None:
+def test_columns_altered_by_the_sdk_are_read(shared: Shared) -> None:
     with shared.sdk() as peer:
         table = peer.create_table("t", schema={"id": ducklake.Int32(), "s": ducklake.Varchar()})
         table.sink_polars(frame({"id": pl.Int32, "s": pl.String}, [(1, "a")]).lazy())
@@ -251,7 +251,7 @@ def test_columns_that_the_sdk_changed(shared: Shared) -> None:
 
 
 @shared_catalogs
-def test_inlined_rows_of_the_sdk(shared: Shared) -> None:
+def test_inlined_rows_of_the_sdk_are_read(shared: Shared) -> None:
     rows: list[Row] = [FLAT_ROWS[0], (6, "z", date(2020, 1, 1), 0.25, Decimal("7.00"))]
     with shared.sdk() as peer:
         table = peer.create_table("t", schema=FLAT_TYPES)
@@ -269,7 +269,7 @@ def test_inlined_rows_of_the_sdk(shared: Shared) -> None:
 
 
 @catalogs(shared=True, pooled=False)
-def test_inlined_nulls_of_the_sdk_are_texts_that_the_extension_does_not_read(shared: Shared) -> None:
+def test_the_extension_cannot_read_inlined_nulls_of_the_sdk(shared: Shared) -> None:
     with shared.sdk() as peer:
         table = peer.create_table("t", schema={"f": ducklake.Float64()})
         table.set_metadata(data_inlining_row_limit=10)
@@ -305,7 +305,7 @@ def samples(kind: Type) -> list[Value]:
 
 
 @shared_catalogs
-def test_rows_of_every_type_that_peers_know(shared: Shared, oracle: Oracle) -> None:
+def test_peers_read_rows_of_every_supported_type(shared: Shared, oracle: Oracle) -> None:
     columns: list[tuple[str, Type]] = [("id", Scalar("BIGINT"))]
     columns += [(f"c{n}", kind) for n, kind in enumerate(SAMPLES) if sql_type(kind) in KNOWN]
     assert len(columns) == 1 + len(KNOWN)
@@ -320,7 +320,7 @@ def test_rows_of_every_type_that_peers_know(shared: Shared, oracle: Oracle) -> N
 
 
 @limits
-def test_maps(shared: Shared) -> None:
+def test_peers_read_maps(shared: Shared) -> None:
     data = pa.table({"id": [1, 2], "m": pa.array([[("k", 1), ("it's", None)], None], pa.map_(pa.string(), pa.int32()))})
     shared.lake.write(data, "t", mode="append")
     assert shared.sdk_rows("t") == shared.ours("t")
@@ -331,7 +331,7 @@ def test_maps(shared: Shared) -> None:
 
 
 @limits
-def test_types_that_peers_do_not_know(shared: Shared, oracle: Oracle) -> None:
+def test_peers_refuse_unsupported_types(shared: Shared, oracle: Oracle) -> None:
     for n, (kind, messages) in enumerate(UNKNOWN.items()):
         name = f"t{n}"
         shared.lake.execute(f"CREATE TABLE {name} (id BIGINT, v {kind})").raise_for_error()
@@ -346,7 +346,7 @@ def test_types_that_peers_do_not_know(shared: Shared, oracle: Oracle) -> None:
 
 
 @shared_catalogs
-def test_replaced_and_evolved_tables_of_ours(shared: Shared) -> None:
+def test_peers_read_our_replaced_and_evolved_tables(shared: Shared) -> None:
     lake = shared.lake
     lake.write(frame(FLAT, FLAT_ROWS), "s.t", mode="append", partition_by=["s", "year(d)"], sort_by=["id desc"])
     shared.assert_rows("s.t", FLAT_ROWS)
@@ -370,7 +370,7 @@ def test_replaced_and_evolved_tables_of_ours(shared: Shared) -> None:
 
 
 @shared_catalogs
-def test_the_sdk_adds_to_tables_of_ours(shared: Shared) -> None:
+def test_the_sdk_appends_to_our_tables(shared: Shared) -> None:
     # It takes the whole text of a sort key as a column name.
     data = frame(FLAT, FLAT_ROWS)
     shared.lake.write(data, "t", mode="append", partition_by=["bucket(3, s)"], sort_by=["id desc"])

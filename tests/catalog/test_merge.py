@@ -48,7 +48,7 @@ MERGES: dict[str, tuple[dict[str, Any], Pairs]] = {
 
 @pytest.mark.parametrize("merge", MERGES)
 @catalogs(quick=[SQLITE])
-def test_each_row_becomes_what_was_asked_for(lake: DuckLake, merge: str) -> None:
+def test_every_merge_clause_changes_the_expected_rows(lake: DuckLake, merge: str) -> None:
     arguments, after = MERGES[merge]
     before = {1: "one", 2: "two", 3: "three"}
     lake.write(of(before), "t", mode="append")
@@ -64,7 +64,7 @@ def test_each_row_becomes_what_was_asked_for(lake: DuckLake, merge: str) -> None
 
 
 @catalogs()
-def test_rows_spread_over_files_are_merged_without_writing_the_files_anew(lake: DuckLake) -> None:
+def test_merging_rows_spread_over_files_rewrites_no_file(lake: DuckLake) -> None:
     for start in (0, 100, 200):
         lake.write(numbers(start, start + 100), "t", mode="append")
     history = RowHistory(lake, "t", pairs(0, 300))
@@ -101,7 +101,7 @@ def test_files_without_a_possible_match_are_not_read(lake: DuckLake) -> None:
 
 
 @catalogs(sql_writes=True, quick=[SQLITE, POSTGRES])
-def test_rows_and_deletions_in_the_catalog_take_part(make_lake: MakeLake) -> None:
+def test_a_merge_includes_inlined_rows_and_deletions(make_lake: MakeLake) -> None:
     lake = make_lake(data_inlining_row_limit=10)
     lake.write(numbers(0, 30), "t", mode="append")
     lake.execute(["INSERT INTO t VALUES (100, 'a'), (101, 'it''s'), (102, NULL)", "DELETE FROM t WHERE id IN (3, 102)"])
@@ -123,7 +123,7 @@ def test_rows_and_deletions_in_the_catalog_take_part(make_lake: MakeLake) -> Non
 
 
 @catalogs()
-def test_a_table_that_is_not_there_is_made(lake: DuckLake) -> None:
+def test_a_merge_creates_a_missing_table(lake: DuckLake) -> None:
     data = pa.table({"day": [date(2024, 1, 1), date(2024, 1, 2)], "n": [1, 2]})
     result = lake.write(data, "s.t", mode="merge", keys=["n"], partition_by=["day"])
     assert (result.mode, result.rows_written, result.files_added) == ("merge", 2, 2)
@@ -132,7 +132,7 @@ def test_a_table_that_is_not_there_is_made(lake: DuckLake) -> None:
 
 
 @catalogs(quick=[SQLITE])
-def test_a_table_that_is_made_has_the_types_of_the_data(lake: DuckLake) -> None:
+def test_a_table_created_by_a_merge_has_the_types_of_the_data(lake: DuckLake) -> None:
     kinds = "uuid() AS u, 1::HUGEINT AS h, '[1]'::JSON AS j, [{'a': 1}] AS s, NULL::TIMESTAMPTZ AS z, NULL AS n"
     data = duckdb.connect().sql(f"SELECT 1 AS id, {kinds}")
     lake.write(data, "appended", mode="append")
@@ -144,7 +144,7 @@ def test_a_table_that_is_made_has_the_types_of_the_data(lake: DuckLake) -> None:
 
 
 @catalogs()
-def test_columns_that_the_data_lack_stay_and_new_ones_come(lake: DuckLake) -> None:
+def test_a_merge_keeps_missing_columns_and_adds_new_ones(lake: DuckLake) -> None:
     lake.create_table("t", {"id": "INTEGER", "kept": "VARCHAR", "v": "INTEGER"})
     types = pa.schema([("id", pa.int32()), ("kept", pa.string()), ("v", pa.int32())])
     lake.write(pa.table({"id": [1, 2], "kept": ["a", "b"], "v": [1, 2]}).cast(types), "t", mode="append")
@@ -158,7 +158,7 @@ def test_columns_that_the_data_lack_stay_and_new_ones_come(lake: DuckLake) -> No
 
 
 @catalogs(quick=[SQLITE])
-def test_a_key_that_is_null_is_refused_or_a_value_like_others(lake: DuckLake) -> None:
+def test_null_keys_are_refused_or_matched(lake: DuckLake) -> None:
     lake.write(of({1: "one", None: "none"}), "t", mode="append")
     with pytest.raises(errors.DataError, match="no value for a key"):
         lake.write(of({None: "new"}), "t", mode="merge", keys=["id"])
@@ -167,7 +167,7 @@ def test_a_key_that_is_null_is_refused_or_a_value_like_others(lake: DuckLake) ->
 
 
 @catalogs(quick=[SQLITE])
-def test_data_that_can_be_read_once_are_read_once(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_use_data_are_read_once(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.write(numbers(0, 40), "t", mode="append")
     if lake.config.catalog.type != "duckdb":
         once_at(monkeypatch, "files.written", lambda: lake.delete("t", "id = 1"))
@@ -177,9 +177,7 @@ def test_data_that_can_be_read_once_are_read_once(lake: DuckLake, monkeypatch: p
 
 
 @catalogs(shared=True, quick=[SQLITE, POSTGRES])
-def test_two_merges_of_the_same_keys_at_once_do_not_double_them(
-    lake: DuckLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_concurrent_merges_of_the_same_keys_duplicate_no_row(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither existing rows nor rows that both merges insert are duplicated."""
     lake.write(numbers(0, 20), "t", mode="append")
     add: dict[str, Any] = {"when_matched": {"name": "target.name || source.name"}}
@@ -209,7 +207,7 @@ def test_two_merges_of_the_same_keys_at_once_do_not_double_them(
 
 
 @catalogs(quick=[SQLITE])
-def test_a_merge_under_a_key_that_would_undo_or_add_to_itself_is_done_once(
+def test_a_merge_that_is_not_repeatable_is_replayed_under_its_key(
     lake: DuckLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake.write(of({1: "a", 2: "b", 3: "c"}), "t", mode="append")
@@ -234,7 +232,7 @@ def test_a_merge_under_a_key_that_would_undo_or_add_to_itself_is_done_once(
 
 
 @catalogs(quick=[SQLITE])
-def test_a_merge_under_a_key_is_done_again(lake: DuckLake) -> None:
+def test_a_repeatable_merge_runs_again_under_its_key(lake: DuckLake) -> None:
     lake.write(numbers(0, 20), "t", mode="append")
     for text in ("a", "b"):
         result = lake.write(of({1: text}), "t", mode="merge", keys=["id"], idempotency_key="k")
@@ -270,7 +268,7 @@ def test_a_merge_under_a_key_is_done_again(lake: DuckLake) -> None:
         (of({1: "x"}), {"keys": ["id"], "mode": "append"}, errors.ConfigError, "belongs to `merge`"),
     ],
 )
-def test_what_cannot_be_merged_is_refused(
+def test_invalid_merges_are_refused(
     tmp_path: Path, data: pa.Table, arguments: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     lake = DuckLake.local(tmp_path / "lake")
@@ -281,7 +279,7 @@ def test_what_cannot_be_merged_is_refused(
 
 
 @catalogs(quick=[SQLITE, POSTGRES])
-def test_what_a_rival_with_the_same_key_has_done_first_leaves_no_file(
+def test_a_merge_replayed_after_a_concurrent_equal_key_leaves_no_file(
     lake: DuckLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake.write(of({1: "one"}), "t", mode="append")

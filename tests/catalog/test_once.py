@@ -60,7 +60,7 @@ def behind(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("late", ["lost", "late", "never"])
-def test_a_commit_whose_answer_is_lost_or_late_is_not_done_twice(behind: Behind, late: str) -> None:
+def test_a_commit_with_a_lost_or_late_answer_takes_effect_once(behind: Behind, late: str) -> None:
     match late:
         case "lost":
             behind.proxy.lose_answer_to(b"COMMIT")
@@ -74,7 +74,7 @@ def test_a_commit_whose_answer_is_lost_or_late_is_not_done_twice(behind: Behind,
     nothing_left_over(behind.direct)
 
 
-def test_files_of_a_write_whose_fate_is_unknown_are_kept(
+def test_files_of_a_write_with_an_unknown_outcome_are_kept(
     behind: Behind, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     once = DuckLake(behind.proxied.config.model_copy(update={"retry": RetryPolicy(max_attempts=2, max_seconds=2)}))
@@ -92,7 +92,7 @@ def test_files_of_a_write_whose_fate_is_unknown_are_kept(
 
 
 @pytest.mark.parametrize("statement", [1, 3, 6])
-def test_a_connection_killed_within_the_commit_is_made_anew(
+def test_a_commit_reconnects_after_a_killed_connection(
     behind: Behind, statement: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def drop() -> None:
@@ -106,7 +106,7 @@ def test_a_connection_killed_within_the_commit_is_made_anew(
 
 
 @catalogs()
-def test_a_failure_within_the_commit_leaves_no_file(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_commit_leaves_no_file(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.write(ROW, "t", mode="append")
 
     def fail() -> None:
@@ -120,7 +120,7 @@ def test_a_failure_within_the_commit_leaves_no_file(lake: DuckLake, monkeypatch:
 
 
 @catalogs()
-def test_of_many_with_the_same_key_one_writes(make_lake: MakeLake) -> None:
+def test_concurrent_writes_with_the_same_key_write_once(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.write(ROW.slice(0, 0), "t", mode="append")
     results = in_threads(6, lambda n: lake.write(ROW, "t", mode="append", idempotency_key="same"))
@@ -131,7 +131,7 @@ def test_of_many_with_the_same_key_one_writes(make_lake: MakeLake) -> None:
 
 
 @catalogs()
-def test_first_writers_of_the_same_new_table_and_columns_all_pass(make_lake: MakeLake) -> None:
+def test_concurrent_first_writes_of_one_table_and_its_columns_all_succeed(make_lake: MakeLake) -> None:
     lake = make_lake()
     first = in_threads(8, lambda n: lake.write(pa.table({"i": [n]}), "odd name.t", mode="append"))
     assert len({result.snapshot_id for result in first}) == 8
@@ -164,7 +164,7 @@ def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
 
 
 @catalogs(shared=True)
-def test_a_writer_that_is_still_copying_holds_nothing(make_lake: MakeLake) -> None:
+def test_a_writer_holds_no_lock_while_it_writes_files(make_lake: MakeLake) -> None:
     lake, other = make_lake(), make_lake(lock_timeout="1s")
     lake.write(ROW, "t", mode="append")
     asleep, wake = threading.Event(), threading.Event()
@@ -204,7 +204,9 @@ def test_without_the_queue_a_write_does_not_wait(make_lake: MakeLake, monkeypatc
 
 
 @catalogs()
-def test_without_the_look_for_its_key_an_append_is_doubled(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_idempotency_check_a_retried_append_writes_twice(
+    lake: DuckLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lake.write(ROW, "t", mode="append", idempotency_key="k")
     lake.write(ROW, "t", mode="append", idempotency_key="k")
     assert rows(lake, "FROM t") == [(1,)]
@@ -216,7 +218,7 @@ def test_without_the_look_for_its_key_an_append_is_doubled(lake: DuckLake, monke
 
 @pytest.mark.parametrize("guarded", [True, False])
 @catalogs(shared=False)
-def test_without_its_token_a_flush_brings_replaced_rows_back(
+def test_without_the_inlined_delete_token_a_flush_restores_replaced_rows(
     lake: DuckLake, guarded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A flush runs while rows are replaced. On servers, row locks stop it in any case."""

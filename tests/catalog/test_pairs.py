@@ -61,7 +61,7 @@ def check_second_of_ours(lake: DuckLake, first: Operation, second: Operation, pa
 
 @pytest.mark.parametrize("first", OURS, ids=str)
 @catalogs()
-def test_ours_after_ours(lake: DuckLake, first: Operation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_write_after_our_write(lake: DuckLake, first: Operation, monkeypatch: pytest.MonkeyPatch) -> None:
     for second in OURS:
         check_second_of_ours(lake, first, second, monkeypatch)
     assert lake.fsck().findings == []
@@ -69,7 +69,7 @@ def test_ours_after_ours(lake: DuckLake, first: Operation, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("first", THEIRS, ids=str)
 @catalogs(sql_writes=True, quick=[SQLITE])
-def test_ours_after_the_engines(lake: DuckLake, first: Operation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_write_after_the_engines_write(lake: DuckLake, first: Operation, monkeypatch: pytest.MonkeyPatch) -> None:
     for second in OURS:
         check_second_of_ours(lake, first, second, monkeypatch)
     assert lake.fsck().findings == []
@@ -88,7 +88,7 @@ def commit(con: duckdb.DuckDBPyConnection) -> bool:
 
 @pytest.mark.parametrize("first", OURS, ids=str)
 @catalogs(sql_writes=True, shared=True, quick=[POSTGRES])
-def test_the_engines_after_ours(lake: DuckLake, first: Operation) -> None:
+def test_the_engines_write_after_our_write(lake: DuckLake, first: Operation) -> None:
     """An engine transaction on an unguarded connection begins before our commit and commits after it.
 
     The engine decides whether it commits. In both cases, no row is lost, duplicated or restored.

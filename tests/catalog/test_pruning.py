@@ -253,12 +253,12 @@ CONDITIONS = st.recursive(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(where=CONDITIONS)
-def test_no_row_is_lost_and_no_file_is_taken_for_more_than_it_is(laid: Laid, where: str) -> None:
+def test_pruning_excludes_no_matching_row_and_overstates_no_file(laid: Laid, where: str) -> None:
     laid.check(where)
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_the_first_rows_of_an_order_are_in_the_files_that_are_kept(laid: Laid, seed: int) -> None:
+def test_order_by_with_a_limit_keeps_the_files_of_the_first_rows(laid: Laid, seed: int) -> None:
     pick = random.Random(seed)
     key, limit = pick.choice([name for name in POOLS if "." not in name]), pick.choice([1, 5, 60])
     order = " ".join([key, pick.choice(["", "ASC", "DESC"]), pick.choice(["NULLS FIRST", "NULLS LAST"])])

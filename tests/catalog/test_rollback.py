@@ -40,7 +40,7 @@ def check_past(lake: DuckLake, states: dict[int, State]) -> None:
 
 @catalogs(sql_writes=True)
 @pytest.mark.parametrize("limit", [0, 10], ids=["files", "inlined"])
-def test_every_state_comes_back_with_its_row_ids(backend: Backend, make_lake: MakeLake, limit: int) -> None:
+def test_a_rollback_restores_every_state_with_its_row_ids(backend: Backend, make_lake: MakeLake, limit: int) -> None:
     rng = random.Random(f"back {backend} {limit}")
     lake = make_lake(data_inlining_row_limit=limit)
     run(lake, "CREATE TABLE t (k BIGINT, v VARCHAR)")
@@ -72,7 +72,7 @@ def test_every_state_comes_back_with_its_row_ids(backend: Backend, make_lake: Ma
 
 
 @catalogs()
-def test_our_own_writes_come_back_on_every_catalog(lake: DuckLake) -> None:
+def test_a_rollback_restores_our_writes_on_every_catalog(lake: DuckLake) -> None:
     lake.write(rows_of((1, "a"), (2, "b")), "t", mode="append")
     then = latest(lake)
     lake.write(rows_of((3, "c")), "t", mode="append")
@@ -92,7 +92,7 @@ def test_our_own_writes_come_back_on_every_catalog(lake: DuckLake) -> None:
 
 
 @on_sqlite
-def test_files_that_are_as_they_were_stay(lake: DuckLake) -> None:
+def test_a_rollback_keeps_unchanged_files(lake: DuckLake) -> None:
     lake.write(rows_of((1, "a")), "t", mode="append")
     then = latest(lake)
     lake.write(rows_of((2, "b")), "t", mode="append")
@@ -105,7 +105,7 @@ def test_files_that_are_as_they_were_stay(lake: DuckLake) -> None:
 
 
 @on_sqlite
-def test_what_was_only_moved_makes_no_snapshot(make_lake: MakeLake) -> None:
+def test_a_rollback_of_a_rewrite_commits_no_snapshot(make_lake: MakeLake) -> None:
     lake = make_lake(data_inlining_row_limit=0)
     run(lake, "CREATE TABLE t (k INTEGER)", "INSERT INTO t SELECT range FROM range(50)", "DELETE FROM t WHERE k < 20")
     then = latest(lake)
@@ -115,7 +115,7 @@ def test_what_was_only_moved_makes_no_snapshot(make_lake: MakeLake) -> None:
 
 
 @catalogs(sql_writes=True, quick=[SQLITE])
-def test_expiry_and_cleanup_after_a_rollback_leave_its_files_alone(make_lake: MakeLake) -> None:
+def test_expiry_and_cleanup_after_a_rollback_keep_its_files(make_lake: MakeLake) -> None:
     lake = make_lake(data_inlining_row_limit=0)
     run(lake, "CREATE TABLE t (k INTEGER)", "INSERT INTO t SELECT range FROM range(50)")
     then = latest(lake)
@@ -152,7 +152,7 @@ def test_a_rollback_that_copies_no_rows_keeps_its_own_delete_files(make_lake: Ma
 
 @catalogs(sql_writes=True)
 @pytest.mark.parametrize("limit", [0, 10], ids=["files", "inlined"])
-def test_rows_come_back_in_the_columns_and_partitions_of_today(make_lake: MakeLake, limit: int) -> None:
+def test_restored_rows_have_the_current_columns_and_partitions(make_lake: MakeLake, limit: int) -> None:
     lake = make_lake(data_inlining_row_limit=limit)
     run(lake, "CREATE TABLE t (k INTEGER, v VARCHAR, old INTEGER)")
     run(lake, "INSERT INTO t VALUES (1, 'a', 5), (2, NULL, 6), (3, 'c', 7)", "DELETE FROM t WHERE k = 3")
@@ -173,7 +173,7 @@ def test_rows_come_back_in_the_columns_and_partitions_of_today(make_lake: MakeLa
 
 
 @on_sqlite
-def test_partitions_of_every_kind_take_rows_back(make_lake: MakeLake) -> None:
+def test_rows_are_restored_into_partitions_of_several_transforms(make_lake: MakeLake) -> None:
     lake = make_lake(data_inlining_row_limit=0)
     run(lake, "CREATE TABLE t (k INTEGER, day DATE, s STRUCT(a INTEGER))")
     run(lake, "INSERT INTO t SELECT range, DATE '2025-01-01' + range::INTEGER, {'a': range} FROM range(60)")
@@ -186,7 +186,7 @@ def test_partitions_of_every_kind_take_rows_back(make_lake: MakeLake) -> None:
 
 
 @on_sqlite
-def test_null_in_a_column_that_takes_none_any_more_is_named(make_lake: MakeLake) -> None:
+def test_restoring_a_null_into_a_not_null_column_is_refused(make_lake: MakeLake) -> None:
     lake = make_lake(data_inlining_row_limit=0)
     run(lake, "CREATE TABLE t (k INTEGER)", "INSERT INTO t VALUES (NULL)")
     then = latest(lake)
@@ -200,7 +200,7 @@ def test_null_in_a_column_that_takes_none_any_more_is_named(make_lake: MakeLake)
 
 
 @catalogs()
-def test_what_others_do_meanwhile_is_planned_anew(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rollback_is_replanned_after_a_concurrent_write(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.write(rows_of((1, "a")), "t", mode="append")
     then = latest(lake)
     lake.write(rows_of((2, "b")), "t", mode="overwrite")
@@ -221,7 +221,7 @@ def test_what_others_do_meanwhile_is_planned_anew(lake: DuckLake, monkeypatch: p
 
 
 @on_sqlite
-def test_writes_to_other_tables_are_not_in_the_way(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_writes_to_other_tables_do_not_conflict(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.write(rows_of((1, "a")), "t", mode="append")
     then = latest(lake)
     lake.write(rows_of((2, "b")), "t", mode="overwrite")
@@ -239,7 +239,7 @@ def test_writes_to_other_tables_are_not_in_the_way(lake: DuckLake, monkeypatch: 
 
 
 @on_sqlite
-def test_snapshots_that_have_no_such_rows_are_refused(lake: DuckLake) -> None:
+def test_snapshots_without_the_table_are_refused(lake: DuckLake) -> None:
     lake.execute("SELECT 1").raise_for_error()  # this creates the lake
     start = latest(lake)
     lake.write(rows_of((1, "a")), "t", mode="append")
@@ -262,7 +262,7 @@ def test_snapshots_that_have_no_such_rows_are_refused(lake: DuckLake) -> None:
 
 
 @on_sqlite
-def test_a_read_only_lake_only_says_what_would_be(make_lake: MakeLake) -> None:
+def test_a_read_only_lake_allows_only_a_dry_run(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.write(rows_of((1, "a")), "t", mode="append")
     then = latest(lake)
@@ -274,7 +274,7 @@ def test_a_read_only_lake_only_says_what_would_be(make_lake: MakeLake) -> None:
 
 
 @on_sqlite
-def test_a_renamed_table_goes_back_under_its_new_name(lake: DuckLake) -> None:
+def test_a_renamed_table_is_rolled_back_under_its_new_name(lake: DuckLake) -> None:
     lake.write(rows_of((1, "a")), "before", mode="append")
     then = latest(lake)
     lake.write(rows_of((2, "b")), "before", mode="overwrite")
@@ -284,7 +284,7 @@ def test_a_renamed_table_goes_back_under_its_new_name(lake: DuckLake) -> None:
 
 
 @on_sqlite
-def test_variants_that_look_alike_are_not_the_same(make_lake: MakeLake) -> None:
+def test_variants_of_different_types_with_equal_text_are_different(make_lake: MakeLake) -> None:
     """The change feed distinguishes them, too. A change that it omits would never reach its consumers."""
     lake = make_lake(data_inlining_row_limit=0)
     run(lake, "CREATE TABLE t (i INTEGER, v VARIANT)")

@@ -81,12 +81,12 @@ _GOING = ("delete", "update_preimage")
 
 
 @catalogs(quick=[SQLITE, POSTGRES])
-def test_rows_that_share_files_change_side_by_side(make_lake: MakeLake) -> None:
+def test_concurrent_changes_of_rows_in_shared_files_lose_no_row(make_lake: MakeLake) -> None:
     soak(make_lake("lake"), 30)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
 @catalogs()
-def test_rows_that_share_files_change_side_by_side_for_minutes(make_lake: MakeLake) -> None:
+def test_concurrent_changes_of_rows_in_shared_files_lose_no_row_for_minutes(make_lake: MakeLake) -> None:
     soak(make_lake("lake"), 300)

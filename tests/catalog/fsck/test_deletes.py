@@ -35,7 +35,7 @@ def history(lake: DuckLake) -> list[Any]:
     indirect=True,
     ids=str,
 )
-def test_two_deletes_of_one_file_at_once_bring_rows_back_until_they_are_put_together(make_lake: MakeLake) -> None:
+def test_two_concurrent_delete_files_restore_rows_until_they_are_merged(make_lake: MakeLake) -> None:
     lake = make_lake(data_inlining_row_limit=0)
     lake.execute(["CREATE TABLE t AS SELECT range AS i FROM range(100)", "DELETE FROM t WHERE i < 10"])
     with two_connections(lake) as (one, other):
@@ -55,7 +55,7 @@ def test_two_deletes_of_one_file_at_once_bring_rows_back_until_they_are_put_toge
 
 @concurrently
 @pytest.mark.parametrize("first", ["small", "large"])
-def test_a_row_deleted_in_the_catalog_and_in_a_file_makes_others_come_back(make_lake: MakeLake, first: str) -> None:
+def test_a_row_deleted_inline_and_in_a_file_restores_other_rows(make_lake: MakeLake, first: str) -> None:
     lake = make_lake()
     lake.execute("CREATE TABLE t AS SELECT range AS i FROM range(100)").raise_for_error()
     with two_connections(lake) as (small, large):
@@ -79,7 +79,7 @@ def test_a_row_deleted_in_the_catalog_and_in_a_file_makes_others_come_back(make_
     ],
     ids=["in the catalog and in a file", "in two files"],
 )
-def test_rows_that_stay_are_not_lost_with_a_file_of_which_rows_were_deleted_twice(
+def test_a_delete_keeps_the_remaining_rows_of_a_file_with_double_deletions(
     make_lake: MakeLake, before: str, rests: tuple[str, str], gone: set[int]
 ) -> None:
     """The catalog says of such a file that fewer rows are left than there are."""
@@ -102,7 +102,9 @@ def test_rows_that_stay_are_not_lost_with_a_file_of_which_rows_were_deleted_twic
         ("CALL ducklake_rewrite_data_files('lake', 't', delete_threshold => 0.1)", "delete-on-ended-file"),
     ],
 )
-def test_a_small_delete_beside_a_compaction_is_lost(make_lake: MakeLake, compaction: str, code: str) -> None:
+def test_an_inlined_delete_concurrent_with_a_compaction_is_lost(
+    make_lake: MakeLake, compaction: str, code: str
+) -> None:
     lake = make_lake()
     lake.execute(
         [
@@ -120,7 +122,7 @@ def test_a_small_delete_beside_a_compaction_is_lost(make_lake: MakeLake, compact
     assert (finding.code, finding.table, finding.repairable) == (code, "main.t", False)
 
 
-def test_expiry_leaves_deletes_of_files_that_are_gone_behind_and_that_is_no_finding(own: DuckLake) -> None:
+def test_inlined_deletions_of_expired_files_have_no_finding(own: DuckLake) -> None:
     own.execute(
         [
             "CREATE TABLE t AS SELECT range AS i FROM range(100)",
@@ -136,7 +138,7 @@ def test_expiry_leaves_deletes_of_files_that_are_gone_behind_and_that_is_no_find
         assert con.execute("SELECT count(*) FROM ducklake_inlined_delete_1").fetchone() == (1,)
 
 
-def test_a_flush_after_a_rewrite_falsifies_earlier_snapshots_until_it_is_mended(own: DuckLake) -> None:
+def test_a_flush_after_a_rewrite_corrupts_history_until_it_is_repaired(own: DuckLake) -> None:
     own.execute(
         [
             "CREATE TABLE t AS SELECT range AS i FROM range(200)",
@@ -154,14 +156,14 @@ def test_a_flush_after_a_rewrite_falsifies_earlier_snapshots_until_it_is_mended(
     assert history(own)[:4] == before
 
 
-def test_a_file_that_ended_with_its_delete_file_still_open_is_what_the_engine_does(own: DuckLake) -> None:
+def test_a_live_delete_file_of_an_ended_data_file_has_no_finding(own: DuckLake) -> None:
     sql = ["CREATE TABLE t AS SELECT range AS i FROM range(50)", "DELETE FROM t WHERE i < 30", "DELETE FROM t"]
     own.execute(sql).raise_for_error()
     assert own.fsck(deep=True, storage=True).findings == []
 
 
-class TestByHand:
-    def test_a_delete_file_without_its_data_file(self, lake: DuckLake) -> None:
+class TestManualDamage:
+    def test_a_delete_file_without_its_data_file_is_removed(self, lake: DuckLake) -> None:
         path = path_of(lake, 2, "delete")
         damage(lake, "UPDATE ducklake_delete_file SET data_file_id = 77")
         report = lake.fsck(repair=True)
@@ -169,22 +171,22 @@ class TestByHand:
         # What it deleted is back, which no repair can help.
         assert found(report) == [("deletion-without-delete-file", "main.t", None)]
 
-    def test_a_delete_file_of_another_table_deletes_nothing(self, lake: DuckLake) -> None:
+    def test_a_delete_file_of_another_table_is_found(self, lake: DuckLake) -> None:
         damage(lake, "UPDATE ducklake_delete_file SET table_id = 2")
         assert ("delete-of-other-table", "main.t", path_of(lake, 0)) in found(lake.fsck())
         assert value(lake, "SELECT len(list(i)) FROM t WHERE i < 20") == 20
 
-    def test_more_deletes_than_rows_make_the_count_wrong(self, lake: DuckLake) -> None:
+    def test_more_deletes_than_rows_are_found(self, lake: DuckLake) -> None:
         damage(lake, "UPDATE ducklake_delete_file SET delete_count = 60")
         assert found(lake.fsck()) == [("more-deletes-than-rows", "main.t", path_of(lake, 0))]
         assert value(lake, "SELECT count(*) FROM t") < value(lake, "SELECT len(list(i)) FROM t")
 
-    def test_a_delete_in_the_catalog_of_a_row_that_the_file_does_not_have(self, lake: DuckLake) -> None:
+    def test_an_inlined_delete_of_a_position_beyond_the_file_is_found(self, lake: DuckLake) -> None:
         damage(lake, "INSERT INTO ducklake_inlined_delete_1 VALUES (1, 70, 5)")
         assert found(lake.fsck()) == [("deleted-position-out-of-range", "main.t", path_of(lake, 1))]
         assert value(lake, "SELECT count(*) FROM t") < value(lake, "SELECT len(list(i)) FROM t")
 
-    def test_a_row_that_is_deleted_twice_in_the_catalog_is_counted_twice(self, lake: DuckLake) -> None:
+    def test_a_duplicate_inlined_delete_is_counted_twice_until_it_is_repaired(self, lake: DuckLake) -> None:
         damage(lake, "INSERT INTO ducklake_inlined_delete_1 VALUES (1, 0, 7), (1, 0, 5)")
         assert value(lake, "SELECT count(*) FROM t") < value(lake, "SELECT len(list(i)) FROM t")
         assert repaired(lake) == [("deleted-twice-in-catalog", "main.t", path_of(lake, 1))]

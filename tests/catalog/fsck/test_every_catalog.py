@@ -77,7 +77,7 @@ LITTLE_LIFE = [
 
 
 @catalogs(sql_writes=True, quick=[SQLITE, POSTGRES])
-def test_a_lake_that_lived_is_whole_before_and_after_expiry(make_lake: MakeLake) -> None:
+def test_a_lake_with_a_long_history_has_no_findings_before_and_after_expiry(make_lake: MakeLake) -> None:
     lake = make_lake()
     for part in (LIFE, EXPIRY):
         lake.execute(part, force=True).raise_for_error()
@@ -89,7 +89,7 @@ def test_a_lake_that_lived_is_whole_before_and_after_expiry(make_lake: MakeLake)
 
 
 @catalogs(sql_writes=False)
-def test_so_is_one_on_a_catalog_where_the_engine_can_do_little(make_lake: MakeLake) -> None:
+def test_a_lake_on_a_catalog_with_limited_sql_has_no_findings(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.execute(LITTLE_LIFE, force=True).raise_for_error()
     report = lake.fsck(deep=True, storage=True)
@@ -98,7 +98,7 @@ def test_so_is_one_on_a_catalog_where_the_engine_can_do_little(make_lake: MakeLa
 
 
 @catalogs(quick=[POSTGRES, MYSQL])
-def test_so_is_one_that_this_package_wrote(make_lake: MakeLake) -> None:
+def test_a_lake_written_by_ducklake_orch_has_no_findings(make_lake: MakeLake) -> None:
     lake = make_lake()
 
     def rows(first: int, last: int) -> pa.Table:
@@ -118,7 +118,7 @@ def test_so_is_one_that_this_package_wrote(make_lake: MakeLake) -> None:
 
 
 @catalogs()
-def test_damage_is_found_and_mended_in_one_snapshot(make_lake: MakeLake, backend: Backend) -> None:
+def test_damage_is_found_and_repaired_in_one_snapshot(make_lake: MakeLake, backend: Backend) -> None:
     lake = make_lake()
     lake.execute(
         [
@@ -183,7 +183,7 @@ def numbers(first: int, last: int) -> pa.Table:
 
 
 @catalogs()
-def test_what_no_repair_can_mend_is_found(make_lake: MakeLake, backend: Backend) -> None:
+def test_damage_without_a_repair_is_found(make_lake: MakeLake, backend: Backend) -> None:
     lake = make_lake()
     for table in ("ended", "undeleted", "narrowed", "hung"):
         lake.write(numbers(0, 100), table, mode="append")
@@ -223,7 +223,7 @@ def test_what_no_repair_can_mend_is_found(make_lake: MakeLake, backend: Backend)
 
 
 @catalogs()
-def test_a_repair_takes_nothing_from_files_that_were_swapped(make_lake: MakeLake) -> None:
+def test_nothing_is_repaired_from_swapped_files(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.write(numbers(1000, 1100), "t", mode="append")
     lake.write(numbers(2000, 2060), "t", mode="append")
@@ -244,7 +244,7 @@ def test_a_repair_takes_nothing_from_files_that_were_swapped(make_lake: MakeLake
 
 
 @pytest.mark.parametrize("backend", [Backend(POSTGRES, LOCAL)], indirect=True, ids=str)
-def test_lakes_that_share_a_database_are_told_apart(make_lake: MakeLake) -> None:
+def test_lakes_that_share_a_database_are_checked_separately(make_lake: MakeLake) -> None:
     one, other = make_lake(metadata_schema="one"), make_lake(metadata_schema="other")
     for lake in (one, other):
         lake.execute("CREATE TABLE t AS SELECT 1 AS i").raise_for_error()
@@ -254,7 +254,7 @@ def test_lakes_that_share_a_database_are_told_apart(make_lake: MakeLake) -> None
 
 
 @catalogs(sql_writes=True)
-def test_a_table_altered_without_a_place_for_its_inlined_rows_gets_one(make_lake: MakeLake) -> None:
+def test_a_missing_inlined_table_after_an_alter_is_created(make_lake: MakeLake) -> None:
     inlines, alters = make_lake(data_inlining_row_limit=10), make_lake(data_inlining_row_limit=0)
     inlines.execute(["CREATE TABLE t (a INTEGER, b INTEGER)", "INSERT INTO t VALUES (1, 1)"]).raise_for_error()
     alters.execute("ALTER TABLE t RENAME COLUMN b TO c").raise_for_error()
@@ -267,7 +267,7 @@ def test_a_table_altered_without_a_place_for_its_inlined_rows_gets_one(make_lake
 
 
 @catalogs(sql_writes=True)
-def test_rows_that_were_put_where_former_columns_are_have_lost_values(make_lake: MakeLake) -> None:
+def test_rows_inlined_into_a_table_of_former_columns_are_found(make_lake: MakeLake) -> None:
     inlines, alters = make_lake(data_inlining_row_limit=10), make_lake(data_inlining_row_limit=0)
     inlines.execute(["CREATE TABLE t (a INTEGER, b INTEGER)", "INSERT INTO t VALUES (1, 1)"]).raise_for_error()
     alters.execute(["ALTER TABLE t DROP COLUMN b", "ALTER TABLE t ADD COLUMN d INTEGER"]).raise_for_error()

@@ -24,7 +24,7 @@ def numbers(own: DuckLake) -> DuckLake:
     return own
 
 
-def test_stray_files_are_listed_with_the_write_that_left_them(numbers: DuckLake) -> None:
+def test_stray_files_are_listed_with_their_writer(numbers: DuckLake) -> None:
     mine, nobodys = numbers.snapshots()[0].extra["ducklake_orch"]["write_id"], "0" * 32
     strays = {
         "ducklake-01a1ff14-33e6-739d-870e-4f3a6811dead.parquet": "written by the engine",
@@ -48,7 +48,7 @@ def test_stray_files_are_listed_with_the_write_that_left_them(numbers: DuckLake)
     assert all((folder / name).exists() for name in strays)
 
 
-def test_files_that_are_no_data_or_that_the_catalog_is_about_to_delete_are_no_strays(numbers: DuckLake) -> None:
+def test_other_formats_and_scheduled_files_are_not_stray_files(numbers: DuckLake) -> None:
     assert numbers.config.data_path is not None
     Path(numbers.config.data_path, "README.txt").write_text("hello")
     numbers.execute(
@@ -66,7 +66,7 @@ def test_files_that_are_no_data_or_that_the_catalog_is_about_to_delete_are_no_st
 
 
 @pytest.mark.parametrize("host", ["", "localhost"])
-def test_files_below_a_path_that_is_a_url_are_neither_missing_nor_stray(tmp_path: Path, host: str) -> None:
+def test_files_of_a_data_path_with_a_url_are_neither_missing_nor_stray(tmp_path: Path, host: str) -> None:
     files, catalog = tmp_path / "a b%20é", tmp_path / "lake.sqlite"
     with duckdb.connect() as con:
         for name in ("ducklake", "sqlite_scanner"):
@@ -80,7 +80,7 @@ def test_files_below_a_path_that_is_a_url_are_neither_missing_nor_stray(tmp_path
     assert plan_orphans(lake.config, datetime.now(UTC) + timedelta(days=1)) == Orphans()
 
 
-def test_a_storage_that_cannot_be_reached_is_an_error_and_no_finding(tmp_path: Path) -> None:
+def test_an_unreachable_storage_raises_an_error(tmp_path: Path) -> None:
     s3 = {"type": "s3", "bucket": "b", "endpoint": "http://127.0.0.1:1", "region": "us-east-1", "access_key_id": "k"}
     secret = {"secret_access_key": "canary"}
     lake = DuckLake.local(tmp_path / "lake", storage=s3 | secret, settings={"http_retries": 0})

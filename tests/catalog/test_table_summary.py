@@ -61,7 +61,7 @@ def test_files_partitions_and_rows_are_listed(made: DuckLake) -> None:
 
 
 @catalogs()
-def test_statistics_add_up(made: DuckLake) -> None:
+def test_table_statistics_summarize_the_files(made: DuckLake) -> None:
     found = made.table("t").stats()
     assert (found.table, found.rows, found.files, found.deletes, found.inlined_rows) == ("main.t", 100, 4, 0, 0)
     columns = {column.name: column for column in found.columns}
@@ -79,7 +79,7 @@ def test_statistics_add_up(made: DuckLake) -> None:
 
 
 @catalogs(sql_writes=True)
-def test_rows_deleted_and_inlined_are_counted(lake: DuckLake) -> None:
+def test_counts_include_deleted_and_inlined_rows(lake: DuckLake) -> None:
     lake.execute(
         [
             "CREATE TABLE t AS SELECT range AS i FROM range(50)",
@@ -98,7 +98,7 @@ def test_rows_deleted_and_inlined_are_counted(lake: DuckLake) -> None:
 
 
 @catalogs(sql_writes=True)
-def test_keys_of_earlier_layouts_keep_their_names(make_lake: MakeLake) -> None:
+def test_partition_keys_of_earlier_specs_keep_their_names(make_lake: MakeLake) -> None:
     lake = make_lake(data_inlining_row_limit=0)
     lake.execute(
         [
@@ -119,7 +119,7 @@ def test_keys_of_earlier_layouts_keep_their_names(make_lake: MakeLake) -> None:
 
 
 @catalogs()
-def test_what_is_not_there_is_named(lake: DuckLake) -> None:
+def test_missing_tables_and_snapshots_are_named(lake: DuckLake) -> None:
     lake.execute("CREATE TABLE orders (id INTEGER)").raise_for_error()
     with pytest.raises(errors.ObjectNotFoundError) as raised:
         lake.table("ordres").count()
@@ -132,7 +132,7 @@ def test_what_is_not_there_is_named(lake: DuckLake) -> None:
         lake.table("orders").files(where="id = ")
 
 
-def test_types_are_told_as_the_engine_prints_them(tmp_path: Path) -> None:
+def test_column_types_equal_those_of_describe(tmp_path: Path) -> None:
     lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
     columns = ", ".join(f"c{n} {kind}{' NOT NULL' if n == 3 else ''}" for n, kind in enumerate(TYPES))
     lake.execute([f"CREATE TABLE t ({columns})", "COMMENT ON COLUMN t.c1 IS 'one'"]).raise_for_error()

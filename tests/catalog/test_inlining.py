@@ -31,7 +31,7 @@ def flush(lake: DuckLake) -> None:
 
 
 @everywhere
-def test_few_rows_are_in_no_file_and_both_read_them(lake: DuckLake) -> None:
+def test_small_appends_are_inlined_and_both_engines_read_them(lake: DuckLake) -> None:
     lake.write(numbers(1, 2), "t", mode="append", inline="auto")
     done = lake.write(numbers(3), "t", mode="append", inline="auto")
     assert (done.rows_written, done.files_added, done.bytes_written) == (1, 0, 0)
@@ -46,7 +46,7 @@ def test_few_rows_are_in_no_file_and_both_read_them(lake: DuckLake) -> None:
 
 
 @everywhere
-def test_the_engine_changes_and_flushes_them(lake: DuckLake) -> None:
+def test_the_engine_changes_and_flushes_inlined_rows(lake: DuckLake) -> None:
     lake.write(numbers(1, 2, 3), "t", mode="append", inline="auto")
     lake.execute(["DELETE FROM t WHERE i = 2", "INSERT INTO t VALUES (4)", "UPDATE t SET i = 5 WHERE i = 3"])
     lake.write(numbers(6), "t", mode="append", inline="auto")
@@ -61,7 +61,7 @@ def test_the_engine_changes_and_flushes_them(lake: DuckLake) -> None:
 
 @everywhere
 @pytest.mark.parametrize("made_by", ["engine", "us"])
-def test_the_limit_is_the_engines_own(lake: DuckLake, made_by: str) -> None:
+def test_the_inlining_limit_of_the_engine_applies(lake: DuckLake, made_by: str) -> None:
     lake.execute("CREATE TABLE t (i BIGINT)").raise_for_error()
     lake.execute(f"CALL {lake.config.alias}.set_option('data_inlining_row_limit', 7, table_name => 't')")
     for count in (6, 7, 8):
@@ -75,13 +75,13 @@ def test_the_limit_is_the_engines_own(lake: DuckLake, made_by: str) -> None:
 
 
 @everywhere
-def test_nothing_is_inlined_unless_it_is_asked_for(lake: DuckLake) -> None:
+def test_rows_are_inlined_only_on_request(lake: DuckLake) -> None:
     assert lake.write(numbers(1), "t", mode="append").files_added == 1
     refused(errors.ConfigError, lambda: lake.write(numbers(1), "t", mode="append", inline="always"), "`inline`")
 
 
 @everywhere
-def test_every_type_comes_back_as_it_was(lake: DuckLake) -> None:
+def test_inlined_values_of_every_type_are_unchanged(lake: DuckLake) -> None:
     kinds = {
         "BOOLEAN": "true",
         "TINYINT": "-128",
@@ -117,7 +117,7 @@ def test_every_type_comes_back_as_it_was(lake: DuckLake) -> None:
 
 
 @everywhere
-def test_slices_are_replaced_in_the_catalog_too(lake: DuckLake) -> None:
+def test_partitions_of_inlined_rows_are_replaced(lake: DuckLake) -> None:
     def days(*values: tuple[int, int]) -> pa.Table:
         return pa.table({"day": [date(2024, 1, day) for day, _ in values], "i": [i for _, i in values]})
 
@@ -142,7 +142,7 @@ def test_slices_are_replaced_in_the_catalog_too(lake: DuckLake) -> None:
 
 
 @everywhere
-def test_columns_are_added_and_rows_come_back_after_more_alters(lake: DuckLake) -> None:
+def test_inlined_rows_survive_added_and_renamed_columns(lake: DuckLake) -> None:
     lake.write(numbers(1), "t", mode="append", inline="auto")
     wider = pa.table({"i": [2], "s": ["x"]})
     lake.write(wider, "t", mode="append", schema_evolution="add", inline="auto")
@@ -156,7 +156,7 @@ def test_columns_are_added_and_rows_come_back_after_more_alters(lake: DuckLake) 
 
 
 @pytest.mark.parametrize("backend", [Backend(SQLITE, LOCAL), Backend(POSTGRES, LOCAL)], ids=str, indirect=True)
-def test_an_engine_that_was_open_before_sees_rows_in_a_new_place(make_lake: MakeLake, backend: Backend) -> None:
+def test_an_open_connection_sees_rows_in_a_new_inlined_table(make_lake: MakeLake, backend: Backend) -> None:
     lake, options = make_lake(data_inlining_row_limit=0), {"threads": 1}
     lake.write(numbers(1), "t", mode="append")
     other = DuckLake(lake.config.model_copy(update={"settings": options, "data_inlining_row_limit": 5}))
@@ -169,7 +169,7 @@ def test_an_engine_that_was_open_before_sees_rows_in_a_new_place(make_lake: Make
 
 
 @everywhere
-def test_a_null_where_none_is_taken_is_an_error(lake: DuckLake) -> None:
+def test_a_null_in_a_not_null_column_is_refused(lake: DuckLake) -> None:
     lake.execute("CREATE TABLE t (i BIGINT NOT NULL)").raise_for_error()
     with pytest.raises(errors.DataError, match="takes no NULL"):
         lake.write(pa.table({"i": pa.array([None], pa.int64())}), "t", mode="append", inline="auto")
@@ -177,12 +177,12 @@ def test_a_null_where_none_is_taken_is_an_error(lake: DuckLake) -> None:
 
 
 @pytest.mark.parametrize("backend", [Backend(MYSQL, LOCAL)], ids=str, indirect=True)
-def test_mysql_gets_a_file(lake: DuckLake) -> None:
+def test_mysql_writes_a_file_instead_of_inlining(lake: DuckLake) -> None:
     assert lake.write(numbers(1), "t", mode="append", inline="auto").files_added == 1
 
 
 @everywhere
-def test_what_would_not_come_back_whole_goes_to_a_file(lake: DuckLake) -> None:
+def test_values_that_the_catalog_cannot_store_exactly_are_written_to_a_file(lake: DuckLake) -> None:
     nested = pa.table({"s": [{"a": "it's"}]})
     assert lake.write(nested, "n", mode="append", inline="auto").files_added == 1
     text = pa.table({"k": ["a"]})
@@ -190,7 +190,7 @@ def test_what_would_not_come_back_whole_goes_to_a_file(lake: DuckLake) -> None:
 
 
 @everywhere
-def test_the_same_key_inlines_once(lake: DuckLake) -> None:
+def test_a_retried_append_inlines_no_row_twice(lake: DuckLake) -> None:
     for _ in range(2):
         done = lake.write(numbers(1), "t", mode="append", idempotency_key="k", inline="auto")
     assert done.replayed

@@ -56,7 +56,7 @@ def clear_away(lake: DuckLake) -> None:
 
 
 @catalogs()
-def test_a_write_that_is_over_soon_notes_nothing(lake: DuckLake) -> None:
+def test_a_short_write_registers_no_pin(lake: DuckLake) -> None:
     lake.write(rows(1, 2), "t", mode="append")
     lake.delete("t", "a = 1")
     with planning(lake.config, "Looking") as metadata:
@@ -64,7 +64,9 @@ def test_a_write_that_is_over_soon_notes_nothing(lake: DuckLake) -> None:
 
 
 @catalogs()
-def test_what_a_running_write_needs_stays_until_it_ends(lake: DuckLake, noted_at_once: Callable[[], None]) -> None:
+def test_snapshots_and_files_of_a_running_write_are_kept_until_it_ends(
+    lake: DuckLake, noted_at_once: Callable[[], None]
+) -> None:
     for number in range(3):
         lake.write(rows(number), "t", mode="overwrite")
     first = lake.table("t").files(snapshot=1)[0].path
@@ -95,7 +97,7 @@ def test_what_a_running_write_needs_stays_until_it_ends(lake: DuckLake, noted_at
 
 
 @catalogs(quick=[SQLITE, POSTGRES, DUCKDB])
-def test_files_that_are_just_being_written_are_no_orphans(lake: DuckLake, noted_at_once: Callable[[], None]) -> None:
+def test_files_of_a_running_append_are_not_orphans(lake: DuckLake, noted_at_once: Callable[[], None]) -> None:
     lake.write(rows(1), "t", mode="append")
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -121,7 +123,7 @@ VERBS: dict[str, Callable[[DuckLake], object]] = {
 
 @pytest.mark.parametrize("verb", VERBS)
 @catalogs(quick=[SQLITE])
-def test_files_that_are_just_being_read_stay(
+def test_maintenance_keeps_files_that_a_running_verb_reads(
     lake: DuckLake, verb: str, noted_at_once: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake.write(rows(*range(100)), "t", mode="append")
@@ -143,7 +145,7 @@ def test_files_that_are_just_being_read_stay(
 
 
 @catalogs(quick=[SQLITE])
-def test_files_that_are_just_being_compacted_stay(
+def test_maintenance_keeps_files_that_a_running_compaction_reads(
     lake: DuckLake, noted_at_once: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(5):
@@ -178,7 +180,7 @@ class _alone:
 
 
 @catalogs(quick=[SQLITE, POSTGRES])
-def test_the_note_of_a_writer_that_was_killed_lapses(
+def test_the_pin_of_a_killed_writer_expires(
     make_lake: MakeLake, noted_at_once: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = make_lake()
@@ -210,7 +212,7 @@ def test_the_note_of_a_writer_that_was_killed_lapses(
 
 
 @catalogs(quick=[SQLITE])
-def test_a_note_is_renewed_while_the_write_runs(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pin_is_renewed_while_the_write_runs(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.write(rows(1), "t", mode="append")
     monkeypatch.setattr(active_writes, "_BRIEF_S", 0.0)
     with pinned(lake.config, Write("writing"), 1):
@@ -226,7 +228,7 @@ def test_a_note_is_renewed_while_the_write_runs(lake: DuckLake, monkeypatch: pyt
 
 
 @catalogs(quick=[SQLITE])
-def test_a_write_that_goes_from_process_to_process_is_noted_from_its_plan_on(lake: DuckLake) -> None:
+def test_a_write_across_processes_is_pinned_from_its_plan_on(lake: DuckLake) -> None:
     lake.write(rows(1), "t", mode="append")
     request = WriteRequest(table_name("t"), "append")
     data = ArrowRows(rows(2))
@@ -241,7 +243,7 @@ def test_a_write_that_goes_from_process_to_process_is_noted_from_its_plan_on(lak
 
 
 @catalogs(quick=[SQLITE])
-def test_a_write_goes_on_when_it_cannot_be_noted(
+def test_a_write_continues_if_it_cannot_be_pinned(
     lake: DuckLake, noted_at_once: Callable[[], None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def locked(*_: Any) -> None:
@@ -253,7 +255,7 @@ def test_a_write_goes_on_when_it_cannot_be_noted(
     assert "somebody holds the queue" in caplog.text
 
 
-def test_a_forked_child_knows_nothing_of_the_writes_of_its_parent(tmp_path: Path) -> None:
+def test_a_forked_child_does_not_inherit_the_pins_of_its_parent(tmp_path: Path) -> None:
     lake = DuckLake.local(tmp_path / "l")
     with pinned(lake.config, Write("writing"), 0):
         child = os.fork()

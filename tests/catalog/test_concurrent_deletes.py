@@ -20,7 +20,7 @@ def commits(con: duckdb.DuckDBPyConnection) -> bool:
 @pytest.mark.parametrize("before", ["nothing", "an engine's delete", "a delete of ours", "an inlined delete"])
 @pytest.mark.parametrize("limit", [0, 10])
 @pytest.mark.parametrize("backend", [Backend(POSTGRES, LOCAL)], indirect=True, ids=str)
-def test_an_engine_that_deletes_from_the_same_file_has_to_try_again(
+def test_a_concurrent_engine_delete_on_the_same_file_must_be_retried(
     make_lake: MakeLake, before: str, limit: int
 ) -> None:
     lake = make_lake(data_inlining_row_limit=0)
