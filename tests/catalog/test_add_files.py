@@ -96,8 +96,8 @@ def test_files_are_added_and_copied_on_every_backend(make_lake: MakeLake) -> Non
         for n in range(3):
             sql = f"SELECT range AS id, 'part {n % 2}' AS s, [range, NULL] AS l FROM range({n + 1})"
             con.execute(f"COPY ({sql}) TO {literal(f'{root}/file {n}.parquet')} (FORMAT parquet)")
-    looked = lake.add_files("t", f"{root}/*.parquet", copy=True, dry_run=True)
-    assert (looked.files_added, looked.rows_written, looked.snapshot_id) == (3, 6, lake.snapshots(1)[0].snapshot_id)
+    planned = lake.add_files("t", f"{root}/*.parquet", copy=True, dry_run=True)
+    assert (planned.files_added, planned.rows_written, planned.snapshot_id) == (3, 6, lake.snapshots(1)[0].snapshot_id)
     assert not lake.table("t").files()
     result = lake.add_files("t", [f"{root}/file 0.parquet", f"{root}/./file 1.parquet"])
     assert (result.files_added, result.rows_written) == (2, 3)
@@ -107,8 +107,8 @@ def test_files_are_added_and_copied_on_every_backend(make_lake: MakeLake) -> Non
     expected += [(1, "part 0", [1, None]), (1, "part 1", [1, None]), (2, "part 0", [2, None])]
     assert rows(lake, "FROM t ORDER BY id, s") == expected
     assert rows(lake, "SELECT id FROM t WHERE s = 'part 1' ORDER BY id") == [(0,), (1,)]
-    for looking in (True, False):
-        again = partial(lake.add_files, "t", f"{root}/file 0.parquet", dry_run=looking)
+    for dry_run in (True, False):
+        again = partial(lake.add_files, "t", f"{root}/file 0.parquet", dry_run=dry_run)
         refused(errors.DuplicateFileError, again, "file 0.parquet")
     orphans = rows(lake, "CALL ducklake_delete_orphaned_files('lake', cleanup_all => true, dry_run => true)")
     assert orphans == [(f"{root}/file 2.parquet",)]

@@ -131,7 +131,7 @@ class TestAgainstTheEngine:
         elif kind.startswith("decimal"):
             assert [Decimal(text) for text in ours[4:]] == [Decimal(text) for text in theirs[4:]]
         elif kind == "timestamp" and ours[4:] != theirs[4:]:
-            assert all(text[:26].startswith(one) for one, text in zip(ours[4:], theirs[4:], strict=True))
+            assert all(text[:26].startswith(bound) for bound, text in zip(ours[4:], theirs[4:], strict=True))
         elif kind != "blob":
             assert ours[4:] == theirs[4:]
 

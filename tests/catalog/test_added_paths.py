@@ -28,7 +28,7 @@ def lake(tmp_path: Path) -> DuckLake:
 
 
 class TestDuplicateFiles:
-    def add_twice(self, lake: DuckLake, first: Any, second: Any, *words: str, **options: Any) -> None:
+    def check_second_add_refused(self, lake: DuckLake, first: Any, second: Any, *words: str, **options: Any) -> None:
         lake.add_files("t", first)
         refused(errors.DuplicateFileError, lambda: lake.add_files("t", second, **options), *words)
         assert rows(lake, "SELECT count(*) FROM t") == [(1,)]
@@ -36,7 +36,7 @@ class TestDuplicateFiles:
     def test_a_file_is_added_once(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "a BIGINT")
         path = write(tmp_path / "it's f.parquet", {"a": [1]})
-        self.add_twice(lake, path, path, path, "table `main.t` has it")
+        self.check_second_add_refused(lake, path, path, path, "table `main.t` has it")
         # A copy would also duplicate the rows.
         refused(errors.DuplicateFileError, lambda: lake.add_files("t", path, copy=True), path)
 
@@ -47,7 +47,7 @@ class TestDuplicateFiles:
         path = write(tmp_path / "real" / "f.parquet", {"a": [1]})
         (tmp_path / "link").symlink_to(tmp_path / "real")
         monkeypatch.chdir(tmp_path)
-        self.add_twice(lake, path, "real//./f.parquet", path)
+        self.check_second_add_refused(lake, path, "real//./f.parquet", path)
         for other in (
             "link/f.parquet",
             f"file://{path}",
@@ -185,10 +185,10 @@ class TestCopies:
         columns = {"s": ["a b/é"], "ts": [dt.datetime(2024, 3, 6)], "n": pa.nulls(1, pa.string())}
         path = write(tmp_path / "f.parquet", columns)
         result = lake.add_files("t", path, copy=True)
-        theirs, ours = [Path(one) for (one,) in catalog(lake, "SELECT path FROM ducklake_data_file ORDER BY 1 DESC")]
+        theirs, ours = [Path(path) for (path,) in catalog(lake, "SELECT path FROM ducklake_data_file ORDER BY 1 DESC")]
         assert {theirs.parent, ours.parent} == {theirs.parent}
         write_id = lake.snapshots()[0].extra["ducklake_orch"]["write_id"]
-        assert sum(f"ducklake-{write_id}-" in one.name for one in (theirs, ours)) == 1
+        assert sum(f"ducklake-{write_id}-" in path.name for path in (theirs, ours)) == 1
         assert result.partitions[0].values["s"] == "a b/é"
         copies = list((tmp_path / "lake.files" / "main" / "t").rglob(f"ducklake-{write_id}-*.parquet"))
         assert [copy.read_bytes() for copy in copies] == [Path(path).read_bytes()]
@@ -214,7 +214,7 @@ class TestCopies:
         parents = {Path(path).parent for (path,) in catalog(lake, "SELECT path FROM ducklake_data_file")}
         assert parents == {Path("day=6/it%27s=a")}
         assert rows(lake, "FROM t ORDER BY x") == [(ts, "a", 1), (ts, "a", 2)]
-        assert [(one["it's"], one["x"]) for one in lake.read("t").to_pylist()] == [("a", 1), ("a", 2)]
+        assert [(row["it's"], row["x"]) for row in lake.read("t").to_pylist()] == [("a", 1), ("a", 2)]
         assert lake.fsck(storage=True).findings == []
 
     @pytest.mark.parametrize("dry_run", [True, False])
@@ -274,7 +274,7 @@ class TestValuesInPaths:
 
         def both_read(expected: Rows) -> None:
             assert rows(lake, "FROM t ORDER BY n") == expected
-            assert [(one["n"], one["x"]) for one in lake.read("t").sort_by("n").to_pylist()] == expected
+            assert [(row["n"], row["x"]) for row in lake.read("t").sort_by("n").to_pylist()] == expected
 
         both_read([(0, value), (1, value)])
         lake.update("t", {"n": "n + 5"}, where="n = 1")

@@ -94,10 +94,16 @@ class TestTypes:
     def test_nulls_in_not_null_columns_are_refused(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "need INTEGER NOT NULL, s STRUCT(x INTEGER) NOT NULL")
         number, struct = pa.array([1, None], pa.int32()), pa.array([{"x": 1}, None], pa.struct([("x", pa.int32())]))
-        some = write(tmp_path / "some.parquet", {"need": number, "s": struct}, write_statistics=False)
-        refused(errors.DataError, lambda: lake.add_files("t", some), some, "`need`: 1 rows are NULL", "`s`: 1 rows")
-        none = {"need": number.drop_null(), "s": pa.array([{"x": None}], struct.type)}
-        assert lake.add_files("t", write(tmp_path / "none.parquet", none)).rows_written == 1
+        with_nulls = write(tmp_path / "some.parquet", {"need": number, "s": struct}, write_statistics=False)
+        refused(
+            errors.DataError,
+            lambda: lake.add_files("t", with_nulls),
+            with_nulls,
+            "`need`: 1 rows are NULL",
+            "`s`: 1 rows",
+        )
+        without_nulls = {"need": number.drop_null(), "s": pa.array([{"x": None}], struct.type)}
+        assert lake.add_files("t", write(tmp_path / "none.parquet", without_nulls)).rows_written == 1
 
     def test_two_columns_whose_names_differ_in_case_are_refused(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "a BIGINT")

@@ -48,13 +48,13 @@ def test_filtered_rows_are_written_to_their_buckets(tmp_path: Path, kind: str) -
     with lake.connect() as con:
         source = con.sql(f"SELECT n, {value} AS v, 2 AS changed, [n] AS l FROM range({ROWS}) r(n) WHERE n % 2 = 0")
         lake.write(source, "t", mode="merge", keys=["n"])
-    left = [n for n in range(ROWS) if n % 2 == 0 or n % 5 != 2]
+    remaining = [n for n in range(ROWS) if n % 2 == 0 or n % 5 != 2]
     with lake.connect() as con:
-        assert con.execute("SELECT list(n ORDER BY n) FROM t").fetchone() == (left,)
-        for n in left:  # the engine's hash of a single constant is correct
-            (one,) = con.execute(f"SELECT CAST({value} AS VARCHAR) FROM (SELECT {n} AS n)").fetchall()[0]
-            found = con.execute(f"SELECT n FROM t WHERE v = CAST({literal(one)} AS {kind})").fetchall()
-            assert found == [(n,)], (n, one)
+        assert con.execute("SELECT list(n ORDER BY n) FROM t").fetchone() == (remaining,)
+        for n in remaining:  # the engine's hash of a single constant is correct
+            (text,) = con.execute(f"SELECT CAST({value} AS VARCHAR) FROM (SELECT {n} AS n)").fetchall()[0]
+            found = con.execute(f"SELECT n FROM t WHERE v = CAST({literal(text)} AS {kind})").fetchall()
+            assert found == [(n,)], (n, text)
     assert lake.fsck(deep=True).findings == []
 
 

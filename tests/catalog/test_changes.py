@@ -65,7 +65,7 @@ def test_the_feed_of_every_range_equals_the_difference_of_its_states(
     assert feed(lake) == wanted
     for _ in range(6):
         low, high = sorted(rng.choices(range(first, latest(lake) + 1), k=2))
-        assert feed(lake, low, high) == [one for one in wanted if low <= one[0] <= high]
+        assert feed(lake, low, high) == [change for change in wanted if low <= change[0] <= high]
     assert not lake.fsck(deep=True, storage=True).counts
 
 
@@ -75,7 +75,7 @@ def test_the_feed_reports_ducklake_orch_writes_on_every_catalog(lake: DuckLake) 
     lake.write(rows_of((3, "c")), "t", mode="append", idempotency_key="two")
     lake.write(rows_of((4, "d")), "t", mode="overwrite", commit=CommitInfo(author="zoë"))
     found = lake.changes("t").to_pylist()
-    assert [(one["change_type"], one["k"], one["author"], one["idempotency_key"]) for one in found] == [
+    assert [(change["change_type"], change["k"], change["author"], change["idempotency_key"]) for change in found] == [
         ("insert", 1, "ann", "one"),
         ("insert", 2, "ann", "one"),
         ("insert", 3, None, "two"),
@@ -85,8 +85,8 @@ def test_the_feed_reports_ducklake_orch_writes_on_every_catalog(lake: DuckLake) 
         ("insert", 4, "zoë", None),
     ]
     times = {snapshot.snapshot_id: snapshot.snapshot_time for snapshot in lake.snapshots()}
-    assert all(one["snapshot_time"] == times[one["snapshot_id"]] for one in found)
-    assert [one["rowid"] for one in found] == [0, 1, 2, 0, 1, 2, 3]
+    assert all(change["snapshot_time"] == times[change["snapshot_id"]] for change in found)
+    assert [change["rowid"] for change in found] == [0, 1, 2, 0, 1, 2, 3]
 
 
 # --- schema ----------------------------------------------------------------------------------------------------------
@@ -163,8 +163,8 @@ def test_ranges_by_time_include_both_ends(lake: DuckLake) -> None:
         lake.write(rows_of((n, None)), "t", mode="append")
     times = {snapshot.snapshot_id: snapshot.snapshot_time for snapshot in lake.snapshots()}
     first, second, third = sorted(at for at in times if at > 0)
-    assert [one[0] for one in feed(lake, from_time=times[second])] == [second, third]
-    assert [one[0] for one in feed(lake, to_time=times[second].isoformat())] == [first, second]
+    assert [change[0] for change in feed(lake, from_time=times[second])] == [second, third]
+    assert [change[0] for change in feed(lake, to_time=times[second].isoformat())] == [first, second]
     assert feed(lake, from_time=datetime(2100, 1, 1, tzinfo=UTC)) == []
     assert feed(lake, third + 1) == []
     with pytest.raises(SnapshotNotFoundError):
@@ -206,5 +206,5 @@ def test_a_range_with_expired_snapshots_raises_an_error(lake: DuckLake) -> None:
         lake.changes("t", last - 2)
     with pytest.raises(HistoryExpiredError, match="has expired"):
         lake.changes("t", None, last - 3)
-    assert Counter(one[0] for one in feed(lake)) == {last - 1: 2, last: 2}
+    assert Counter(change[0] for change in feed(lake)) == {last - 1: 2, last: 2}
     assert feed(lake) == feed(lake, last - 1, last)

@@ -74,8 +74,8 @@ def test_cleanup_keeps_recently_scheduled_files(lake: DuckLake) -> None:
     assert clean_up(lake.config, now - minutes) == plan(lake, now - minutes) == Cleanup()
     assert plan(lake, now + minutes).files == 3
     assert scheduled(lake) == 3
-    some = plan(lake).paths[:1]
-    assert clean_up(lake.config, LATER, only=some).paths == some
+    first = plan(lake).paths[:1]
+    assert clean_up(lake.config, LATER, only=first).paths == first
     assert scheduled(lake) == 2
 
 
@@ -126,7 +126,7 @@ def test_cleanup_keeps_a_live_file_with_an_unusual_name(lake: DuckLake, name: st
     assert clean_up(lake.config, LATER).in_use == (odd,)
     with working_connection(lake.config) as con:
         listed = con.execute(f"SELECT file FROM glob({literal(f'{lake.config.data_path}**')})").fetchall()
-    assert [one for (one,) in listed if unquote(one) == unquote(odd)] != []
+    assert [path for (path,) in listed if unquote(path) == unquote(odd)] != []
     assert lake.execute("FROM t").rows == [{"a": 3}]
 
 

@@ -61,7 +61,7 @@ def steps(table: Table) -> Iterator[str]:
     assert sorted(kinds) == sorted([*both, ("insert", 60), ("delete", 11), ("insert", 11)])
     images = changed.filter(pc.equal(changed["change_type"], "update_preimage")).select(["id", *known])
     place = [names.index(name) for name in known]
-    assert as_rows(images) == {n: tuple(then[n][one] for one in place) for n in (8, 9, 46, 47)}
+    assert as_rows(images) == {n: tuple(then[n][column] for column in place) for n in (8, 9, 46, 47)}
     if len(known) < len(names):
         assert "columns=" in refused(errors.ConfigError, lambda: lake.changes("t", from_snapshot=before + 1))
     lake.rollback("t", to_snapshot=before)
@@ -87,12 +87,12 @@ def steps(table: Table) -> Iterator[str]:
     yield "after maintenance"
 
 
-def go(table: Table) -> None:
-    for what in steps(table):
+def check_every_step(table: Table) -> None:
+    for description in steps(table):
         try:
             table.check()
         except AssertionError as error:
-            raise AssertionError(f"after {what}") from error
+            raise AssertionError(f"after {description}") from error
     assert table.lake.fsck(deep=True, storage=True).findings == []
 
 
@@ -104,14 +104,14 @@ def test_every_verb_supports_columns_with_internal_names(
     names = distinct([case(name) for name in (NAMES if value is text else NAMES[::12] + ALIASES)])
     kind = "VARCHAR" if value is text else f"STRUCT({', '.join(f'{one} VARCHAR' for one in nested('', ''))})"
     make_table(make_lake, names, kind)
-    go(Table(make_lake(), names, value))
+    check_every_step(Table(make_lake(), names, value))
 
 
 @catalogs()
 def test_every_verb_supports_internal_column_names_on_every_catalog(make_lake: MakeLake) -> None:
     names = distinct([name.title() for name in (*NAMES[::16], *ALIASES, *RESERVED, *OWN_COLUMNS)])
     make_table(make_lake, names, "VARCHAR")
-    go(Table(make_lake(), names, text))
+    check_every_step(Table(make_lake(), names, text))
 
 
 def make_table(make_lake: MakeLake, names: Sequence[str], kind: str) -> None:
@@ -131,7 +131,7 @@ def test_every_verb_supports_internal_column_names_with_inlined_rows(
     lake.write(Table(lake, names, text).arrow({0: 0}).slice(0, 0), "t", mode="error")
     assert lake.write(Table(lake, names, text).arrow({0: 0}), "t", mode="append", inline="auto").files_added == 0
     lake.truncate("t")
-    go(Table(lake, names, text))
+    check_every_step(Table(lake, names, text))
 
 
 @pytest.mark.parametrize("name", ["_ducklake_internal_ROW_ID", "_ducklake_internal_snapshot_id", SNAPSHOT_ID.upper()])

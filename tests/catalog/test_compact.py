@@ -40,7 +40,7 @@ def test_a_compaction_keeps_every_state_and_the_change_feed(backend: Backend, ma
     lake = make_lake()
     run(lake, "CREATE TABLE t (k BIGINT, v VARCHAR)")
     # The engine's own time travel is wrong after a rewrite, so there would be nothing to compare with.
-    steps = [one for one in COMMON + UPDATES if "rewrite" not in one]
+    steps = [statement for statement in COMMON + UPDATES if "rewrite" not in statement]
     for round_ in range(2):
         for number in range(5):
             step(lake, rng.choice(steps), (round_ * 8 + number) * 20, rng.randrange(5))
@@ -76,16 +76,16 @@ def test_our_writes_are_compacted_on_every_catalog(lake: DuckLake) -> None:
     past, before = Past(lake), dump(lake)
     planned = merges(lake)
     assert dump(lake) == before
-    (one,) = planned
-    done = compact(lake.config, "merge", [one], commit=CommitInfo(author="night", message="merge"))
-    assert (done.files_in, done.rows_in, done.bytes_in) == (len(one.files), one.rows, one.bytes)
-    assert (done.bins, done.files_out, done.delete_files_in, done.delete_files_out) == (1, 1, one.delete_files, 1)
+    (bin_,) = planned
+    done = compact(lake.config, "merge", [bin_], commit=CommitInfo(author="night", message="merge"))
+    assert (done.files_in, done.rows_in, done.bytes_in) == (len(bin_.files), bin_.rows, bin_.bytes)
+    assert (done.bins, done.files_out, done.delete_files_in, done.delete_files_out) == (1, 1, bin_.delete_files, 1)
     assert (lake.snapshots(limit=1)[0].author, done.snapshot_id) == ("night", latest(lake))
     past.check()
     assert merges(lake) == []
-    (one,) = rewrites(lake)
-    done = compact(lake.config, "rewrite", [one])
-    assert (done.files_in, done.rows_in, done.rows_out, done.files_out) == (1, one.rows, one.rows - one.deleted, 1)
+    (bin_,) = rewrites(lake)
+    done = compact(lake.config, "rewrite", [bin_])
+    assert (done.files_in, done.rows_in, done.rows_out, done.files_out) == (1, bin_.rows, bin_.rows - bin_.deleted, 1)
     past.check()
     assert rewrites(lake) == []
     lake.delete("t", "k = 0")
@@ -133,11 +133,11 @@ def test_files_are_merged_within_a_schema_version_and_rewritten_across_versions(
     run(lake, "DELETE FROM t WHERE rowid IN (3, 44, 85, 102)")
     past = Past(lake)
     planned = merges(lake)
-    assert [len(one.files) for one in planned] == [2, 2, 2]
+    assert [len(bin_.files) for bin_ in planned] == [2, 2, 2]
     assert compact(lake.config, "merge", planned).files_out == 3
     past.check()
-    (one,) = rewrites(lake)
-    assert compact(lake.config, "rewrite", [one]).files_out == 1
+    (bin_,) = rewrites(lake)
+    assert compact(lake.config, "rewrite", [bin_]).files_out == 1
     past.check()
 
 
@@ -154,7 +154,7 @@ def test_each_partition_is_compacted_in_its_own_folder(lake: DuckLake, tmp_path:
     lake.delete("t", "k IN (0, 2)")
     past = Past(lake)
     planned = merges(lake)
-    assert sorted(len(one.files) for one in planned) == [2, 2, 2, 3]
+    assert sorted(len(bin_.files) for bin_ in planned) == [2, 2, 2, 3]
     folders = {str(Path(file.path).parent) for file in lake.table("t").files() if file.path != odd}
     assert compact(lake.config, "merge", planned).files_out == 4
     past.check()
@@ -287,9 +287,9 @@ def test_an_encrypted_lake_is_not_compacted(make_lake: MakeLake) -> None:
     assert (step.action, "encrypted" in step.reason) == ("skip", True)
     (step,) = lake.plan_maintenance({"merge": {"min_files": 2}}, ["merge"]).operations
     assert (step.action, step.engine) == ("run", "extension")
-    one = Bin(table_name("t"), 1, 1, None, (), (0, 1), rows=2, deleted=0, bytes=1, delete_files=0)
+    bin_ = Bin(table_name("t"), 1, 1, None, (), (0, 1), rows=2, deleted=0, bytes=1, delete_files=0)
     with pytest.raises(UnsupportedStatementError, match="encrypted"):
-        compact(lake.config, "merge", [one])
+        compact(lake.config, "merge", [bin_])
 
 
 @on_sqlite

@@ -33,13 +33,13 @@ def test_delete_writes_delete_files_retires_files_or_rewrites_them(lake: DuckLak
         ("id BETWEEN 100 AND 200", (0, 1)),  # a whole file
     ]
     for where, files in steps:
-        gone = {
+        deleted = {
             row[0]
             for row in duckdb.sql(
                 f"SELECT id FROM (SELECT range AS id, 'n' || (range % 7) AS name FROM range(200)) WHERE {where}"
             ).fetchall()
         }
-        kept = [row for row in history.now if row[0] not in gone]
+        kept = [row for row in history.now if row[0] not in deleted]
         result = lake.delete("t", where)
         assert (result.mode, result.rows_removed, result.rows_written) == ("delete", len(history.now) - len(kept), 0)
         assert (result.files_added, result.files_removed) == files
@@ -59,7 +59,7 @@ def test_deletes_by_ducklake_orch_and_the_engine_interleave(make_lake: MakeLake,
     lake.write(numbers(0, 100), "t", mode="append")
     history = RowHistory(lake, "t", pairs(0, 100))
 
-    def gone(*ids: int) -> None:
+    def expect_deleted(*ids: int) -> None:
         history.now = [row for row in history.now if row[0] not in ids]
         history.keep()
 
@@ -67,28 +67,28 @@ def test_deletes_by_ducklake_orch_and_the_engine_interleave(make_lake: MakeLake,
         lake.execute(list(statements), force=True).raise_for_error()
 
     engine("DELETE FROM t WHERE id < 12")
-    gone(*range(12))
+    expect_deleted(*range(12))
     engine("DELETE FROM t WHERE id = 50")
-    gone(50)
+    expect_deleted(50)
     lake.delete("t", "id IN (51, 52)")
-    gone(51, 52)
+    expect_deleted(51, 52)
     engine("DELETE FROM t WHERE id = 53")
-    gone(53)
+    expect_deleted(53)
     lake.delete("t", "id = 54")
-    gone(54)
+    expect_deleted(54)
     engine("INSERT INTO t VALUES (200, 'n'), (201, 'n')")
     history.now += [(200, "n"), (201, "n")]
     history.keep()
     assert lake.delete("t", "id = 200 OR id = 55").rows_removed == 2
-    gone(200, 55)
+    expect_deleted(200, 55)
     engine("DELETE FROM t WHERE id = 56", "CALL ducklake_flush_inlined_data('lake')")
-    gone(56)
+    expect_deleted(56)
     lake.delete("t", "id = 57")
-    gone(57)
+    expect_deleted(57)
     engine("CALL ducklake_rewrite_data_files('lake', 't', delete_threshold => 0.05)")
     history.keep()
     lake.delete("t", "id = 60")
-    gone(60)
+    expect_deleted(60)
     history.check()
     engine("CALL ducklake_flush_inlined_data('lake')", "CALL ducklake_merge_adjacent_files('lake')")
     history.keep()
@@ -318,15 +318,15 @@ def test_an_earlier_engine_transaction_conflicts_with_a_committed_delete(lake: D
     """The engine's DELETE, in a file or in the catalog, is on a data file that has a delete file already."""
     lake.write(numbers(0, 100), "t", mode="append")
     lake.delete("t", "id < 3")
-    for theirs, ours in (("id = 50", "id = 51"), ("id BETWEEN 20 AND 35", "id = 60")):
+    for engine_where, our_where in (("id = 50", "id = 51"), ("id BETWEEN 20 AND 35", "id = 60")):
         history = RowHistory(lake, "t", rows(lake, "FROM t"))
         with lake.connect() as con:
             con.execute("BEGIN")
-            con.execute(f"DELETE FROM t WHERE {theirs}")
-            lake.delete("t", ours)
+            con.execute(f"DELETE FROM t WHERE {engine_where}")
+            lake.delete("t", our_where)
             with pytest.raises(duckdb.Error, match=r"conflict|locked"):
                 con.execute("COMMIT")
-        history.now = [row for row in history.now if row[0] != int(ours.rpartition(" ")[2])]
+        history.now = [row for row in history.now if row[0] != int(our_where.rpartition(" ")[2])]
         history.keep()
         history.check()
 

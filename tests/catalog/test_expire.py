@@ -102,7 +102,7 @@ def test_expiry_leaves_the_same_catalog_rows_as_the_engines_expiry(lake: DuckLak
 @catalogs()
 def test_expiry_keeps_the_rows_of_every_retained_snapshot(lake: DuckLake) -> None:
     rng = random.Random(3)
-    then: dict[int, list[int]] = {}
+    states: dict[int, list[int]] = {}
     for number in range(12):
         match number % 4:
             case 0:
@@ -113,17 +113,17 @@ def test_expiry_keeps_the_rows_of_every_retained_snapshot(lake: DuckLake) -> Non
                 lake.delete("t", f"a % 5 = {number % 5}")
             case 3:
                 lake.write(rows(number), "t", mode="overwrite")
-        then[newest(lake)] = sorted(lake.read("t").column("a").to_pylist())
+        states[newest(lake)] = sorted(lake.read("t").column("a").to_pylist())
     for _ in range(2):
-        some = rng.sample(ids(lake)[:-1], 4)
-        done = expire(lake.config, Retention(LATER), only=some)
-        assert set(done.snapshots) == set(some)
-        for at in set(ids(lake)) & then.keys():
-            assert sorted(lake.read("t", snapshot=at).column("a").to_pylist()) == then[at]
+        chosen = rng.sample(ids(lake)[:-1], 4)
+        done = expire(lake.config, Retention(LATER), only=chosen)
+        assert set(done.snapshots) == set(chosen)
+        for at in set(ids(lake)) & states.keys():
+            assert sorted(lake.read("t", snapshot=at).column("a").to_pylist()) == states[at]
         assert lake.fsck().counts == {}
     expire(lake.config, Retention(LATER))
     assert ids(lake) == [newest(lake)]
-    assert sorted(lake.read("t").column("a").to_pylist()) == then[newest(lake)]
+    assert sorted(lake.read("t").column("a").to_pylist()) == states[newest(lake)]
     assert lake.fsck(deep=True, storage=True).counts == {}
 
 
@@ -150,9 +150,9 @@ def test_expiry_removes_a_dropped_table_with_its_inlined_rows(lake: DuckLake) ->
     lake.write(rows(1), "other", mode="append")
     done = expire(lake.config, Retention(LATER))
     assert len(done.tables) == 1
-    left = dump(lake)
-    assert [row["table_id"] for row in left["ducklake_table"].to_pylist()] == [done.tables[0] + 1]
-    assert not [name for name in left if name.startswith(f"ducklake_inlined_data_{done.tables[0]}_")]
+    catalog = dump(lake)
+    assert [row["table_id"] for row in catalog["ducklake_table"].to_pylist()] == [done.tables[0] + 1]
+    assert not [name for name in catalog if name.startswith(f"ducklake_inlined_data_{done.tables[0]}_")]
     assert lake.fsck().counts == {}
 
 

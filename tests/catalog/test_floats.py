@@ -32,8 +32,8 @@ def _written(lake: DuckLake, table: str, rows: Rows, _: Path) -> None:
 
 def _added(lake: DuckLake, table: str, rows: Rows, folder: Path) -> None:
     folder.mkdir()
-    for n, one in enumerate(rows.files):
-        pq.write_table(one, folder / f"{n}.parquet")
+    for n, table in enumerate(rows.files):
+        pq.write_table(table, folder / f"{n}.parquet")
     lake.add_files(table, sorted(map(str, folder.iterdir())))
 
 
@@ -75,7 +75,7 @@ def _bits(value: float) -> str:
     return "nan" if math.isnan(value) else value.hex()
 
 
-@pytest.mark.parametrize("writer", WRITERS, ids=lambda one: one.__name__[1:])
+@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.__name__[1:])
 def test_conditions_on_special_floats_read_the_matching_rows(tmp_path: Path, writer: Writer) -> None:
     lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=200 if writer is _inlined else 0)
     rows = _table(lake, writer, tmp_path)
@@ -89,7 +89,7 @@ def test_conditions_on_special_floats_read_the_matching_rows(tmp_path: Path, wri
 
 
 @catalogs(quick=[SQLITE, POSTGRES])
-@pytest.mark.parametrize("writer", [_written, _added], ids=lambda one: one.__name__[1:])
+@pytest.mark.parametrize("writer", [_written, _added], ids=lambda writer: writer.__name__[1:])
 def test_conditions_on_special_floats_change_the_matching_rows(
     make_lake: MakeLake, writer: Writer, tmp_path: Path
 ) -> None:
@@ -166,8 +166,8 @@ def test_positive_and_negative_zero_share_one_partition(make_lake: MakeLake, kin
 def test_both_zeros_are_found_in_their_different_buckets(tmp_path: Path, kind: str) -> None:
     lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
     rows = f"INSERT INTO t SELECT n, x::{kind} FROM (VALUES (1, '-0.0'), (2, '0.0'), (3, 'nan'), (4, '-nan')) v(n, x)"
-    made = lake.execute([f"CREATE TABLE t (n INTEGER, x {kind})", "ALTER TABLE t SET PARTITIONED BY (bucket(8, x))"])
-    made.raise_for_error()
+    created = lake.execute([f"CREATE TABLE t (n INTEGER, x {kind})", "ALTER TABLE t SET PARTITIONED BY (bucket(8, x))"])
+    created.raise_for_error()
     lake.execute([rows]).raise_for_error()
     for where in ("x = -0.0", "x = 'nan'"):
         assert lake.read("t", where=where).num_rows == lake.delete("t", where).rows_removed == 2, where

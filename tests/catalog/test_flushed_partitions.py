@@ -67,8 +67,8 @@ def key_sql(key: str) -> str:
 
 
 def row(kinds: list[str], number: int, side: int | None) -> str:
-    some = VALUES if NESTED[0] in kinds else VALUES | ON_MYSQL
-    values = ["NULL" if side is None else f"({some[kind][side]})::{kind}" for kind in kinds]
+    samples = VALUES if NESTED[0] in kinds else VALUES | ON_MYSQL
+    values = ["NULL" if side is None else f"({samples[kind][side]})::{kind}" for kind in kinds]
     return f"({number}, {', '.join(values)})"
 
 
@@ -122,7 +122,7 @@ class Tables:
                     f"(SELECT count(*) FROM {name} WHERE {identifier(column)} = ({v})::{kind})" for v in VALUES[kind]
                 )
                 queries.append(f"SELECT {', '.join(counts)}")
-        return [repr(one) for query in queries for one in sorted(map(repr, con.execute(query).fetchall()))]
+        return [repr(row) for query in queries for row in sorted(map(repr, con.execute(query).fetchall()))]
 
 
 def feed(lake: DuckLake, name: str) -> list[str]:

@@ -108,10 +108,10 @@ class TestSameStatisticsAsTheEngine:
         lake.execute([f"CREATE TABLE t ({', '.join(columns)})", f"INSERT INTO t VALUES {values}"]).raise_for_error()
         files, expected = written_by_the_engine(lake)
         (found,) = stats_of(lake, files)
-        assert {name: one.stats for name, one in found.items()} == expected
-        bound = {name for name, one in expected.items() if one.min_value is not None}
+        assert {name: leaf.stats for name, leaf in found.items()} == expected
+        bound = {name for name, leaf in expected.items() if leaf.min_value is not None}
         assert len(bound) == len(VALUES) + 2 - 2  # structs and maps have two columns; 128 bits no bounds
-        assert {name for name, one in found.items() if one.exact} == bound
+        assert {name for name, leaf in found.items() if leaf.exact} == bound
 
     def test_row_group_bounds_are_merged_by_value_not_by_text(self, lake: DuckLake) -> None:
         kinds = {
@@ -130,7 +130,7 @@ class TestSameStatisticsAsTheEngine:
         lake.execute(f"CREATE TABLE t AS SELECT {select} FROM range(10000)").raise_for_error()
         files, expected = written_by_the_engine(lake)
         (found,) = stats_of(lake, files)
-        assert {name: one.stats for name, one in found.items()} == expected
+        assert {name: leaf.stats for name, leaf in found.items()} == expected
         assert (expected["i"].min_value, expected["i"].max_value) == ("-6000", "3999")
 
     def test_float_statistics_without_a_nan_count_equal_the_engines(self, lake: DuckLake) -> None:
@@ -152,8 +152,8 @@ class TestSameStatisticsAsTheEngine:
         lake.execute(f"CREATE TABLE t AS SELECT {select}").raise_for_error()
         files, expected = written_by_the_engine(lake)
         (found,) = stats_of(lake, files)
-        assert {name: one.stats for name, one in found.items()} == expected
-        assert {name: one.exact for name, one in found.items()} == {
+        assert {name: leaf.stats for name, leaf in found.items()} == expected
+        assert {name: leaf.exact for name, leaf in found.items()} == {
             "ascii": False,
             "tilde": False,
             "edge": True,
@@ -199,7 +199,7 @@ class TestFilesOfOtherWriters:
             }
         )
         found = self.write(lake, table, "f DOUBLE, ns TIMESTAMP, small BIGINT, dec DECIMAL(9,2)")
-        bounds = {name: (one.stats.min_value, one.stats.max_value) for name, one in found.items()}
+        bounds = {name: (leaf.stats.min_value, leaf.stats.max_value) for name, leaf in found.items()}
         assert bounds == {
             # The FLOAT 0.1 is not equal to the DOUBLE 0.1.
             "f": ("0.10000000149011612", "0.20000000298023224"),
@@ -239,14 +239,14 @@ class TestReadingFooters:
         paths = [tmp_path / f"{n}.parquet" for n in range(300)]
         for n, path in enumerate(paths):
             pq.write_table(pa.table({"i": [n]}), path)
-        assert [one["i"].stats.min_value for one in stats_of(lake, paths)] == [str(n) for n in range(300)]
+        assert [columns["i"].stats.min_value for columns in stats_of(lake, paths)] == [str(n) for n in range(300)]
 
     def test_a_path_with_glob_characters_is_read_literally(self, lake: DuckLake, tmp_path: Path) -> None:
         lake.execute("CREATE TABLE t (i BIGINT)").raise_for_error()
         path = tmp_path / "we[i]rd *{0}? it's é.parquet"
         pq.write_table(pa.table({"i": [1]}), path)
         pq.write_table(pa.table({"i": [2]}), tmp_path / "weird anything0x it's é.parquet")
-        assert [one["i"].stats.min_value for one in stats_of(lake, [path])] == ["1"]
+        assert [columns["i"].stats.min_value for columns in stats_of(lake, [path])] == ["1"]
 
     def test_files_with_different_columns_are_returned_separately(self, lake: DuckLake, tmp_path: Path) -> None:
         for n, column in enumerate(("a", "b", "a")):

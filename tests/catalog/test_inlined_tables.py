@@ -54,8 +54,8 @@ def test_our_inlined_table_has_the_columns_of_the_engines(lake: DuckLake) -> Non
     with lake.reading() as session:
         con = session.instance.root.cursor()
         metadata = Metadata(con, lake.config)
-        places = metadata.table(table_name("t"), metadata.latest().snapshot_id).inlined
-        by_engine, ours = (con.execute(f"DESCRIBE {metadata.table_sql(place.name)}").fetchall() for place in places)
+        tables = metadata.table(table_name("t"), metadata.latest().snapshot_id).inlined
+        by_engine, ours = (con.execute(f"DESCRIBE {metadata.table_sql(table.name)}").fetchall() for table in tables)
     assert ours[:-1] == by_engine
 
 
@@ -120,8 +120,8 @@ def test_an_inlined_table_left_by_a_killed_process_does_not_block_writes(lake: D
     for table in "tu":
         lake.execute(f"CREATE TABLE {table} (i INTEGER)").raise_for_error()
         lake.write(empty, table, mode="append")  # DuckDB caches the server's tables here
-        left = empty.append_column("left", pa.array([], pa.int64()))
-        assert dies_at("commit.before", lambda: lake.write(left, table, mode="append", schema_evolution="add"))  # noqa: B023
+        with_column = empty.append_column("left", pa.array([], pa.int64()))
+        assert dies_at("commit.before", lambda: lake.write(with_column, table, mode="append", schema_evolution="add"))  # noqa: B023
         if table == "t":
             lake.write(empty.append_column("s", pa.array([], pa.string())), "t", mode="append", schema_evolution="add")
         else:

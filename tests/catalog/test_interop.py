@@ -311,7 +311,8 @@ def test_peers_read_rows_of_every_supported_type(shared: Shared, oracle: Oracle)
     assert len(columns) == 1 + len(KNOWN)
     values = [samples(kind) for _, kind in columns[1:]]
     rows = [
-        (str(n), *(some[n] if n < len(some) else None for some in values)) for n in range(max(map(len, values)) + 1)
+        (str(n), *(column_values[n] if n < len(column_values) else None for column_values in values))
+        for n in range(max(map(len, values)) + 1)
     ]
     shared.lake.write(oracle.arrow(columns, rows[:3]), "t", mode="append")
     shared.lake.write(oracle.arrow(columns, rows[3:]), "t", mode="append")

@@ -32,7 +32,7 @@ ROW = pa.table({"i": [1]})
 
 
 @dataclass
-class Behind:
+class ProxiedLake:
     """A lake with an empty table `t (i)`, reached directly and through a proxy."""
 
     direct: DuckLake
@@ -45,7 +45,7 @@ class Behind:
 
 
 @pytest.fixture(params=[PostgresServer, MariaDBServer], ids=["postgres", "mysql"])
-def behind(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> Iterator[Behind]:
+def proxied_lake(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> Iterator[ProxiedLake]:
     server = servers.get(request.param)
     database = f"once_{uuid4().hex[:8]}"
     server.create_database(database)
@@ -56,53 +56,55 @@ def behind(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> 
         through = url.replace(f":{server.port}/", f":{proxy.port}/")
         proxied = DuckLake.from_url("lake", catalog=through, storage=str(tmp_path / "files"))
         proxied.tables()
-        yield Behind(direct, proxied, proxy)
+        yield ProxiedLake(direct, proxied, proxy)
 
 
 @pytest.mark.parametrize("late", ["lost", "late", "never"])
-def test_a_commit_with_a_lost_or_late_answer_takes_effect_once(behind: Behind, late: str) -> None:
+def test_a_commit_with_a_lost_or_late_answer_takes_effect_once(proxied_lake: ProxiedLake, late: str) -> None:
     match late:
         case "lost":
-            behind.proxy.lose_answer_to(b"COMMIT")
+            proxied_lake.proxy.lose_answer_to(b"COMMIT")
         case "late":
-            behind.proxy.deliver_late(b"COMMIT", 0.7)
+            proxied_lake.proxy.deliver_late(b"COMMIT", 0.7)
         case "never":
-            behind.proxy.deliver_late(b"COMMIT", None)
-    result = behind.proxied.write(ROW, "t", mode="append")
-    assert behind.rows == [(1,)]
-    assert behind.direct.snapshots()[0].snapshot_id == result.snapshot_id
-    nothing_left_over(behind.direct)
+            proxied_lake.proxy.deliver_late(b"COMMIT", None)
+    result = proxied_lake.proxied.write(ROW, "t", mode="append")
+    assert proxied_lake.rows == [(1,)]
+    assert proxied_lake.direct.snapshots()[0].snapshot_id == result.snapshot_id
+    nothing_left_over(proxied_lake.direct)
 
 
 def test_files_of_a_write_with_an_unknown_outcome_are_kept(
-    behind: Behind, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    proxied_lake: ProxiedLake, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    once = DuckLake(behind.proxied.config.model_copy(update={"retry": RetryPolicy(max_attempts=2, max_seconds=2)}))
+    lake = DuckLake(
+        proxied_lake.proxied.config.model_copy(update={"retry": RetryPolicy(max_attempts=2, max_seconds=2)})
+    )
 
-    once_at(monkeypatch, "commit.before", lambda: behind.proxy.lose_answer_to(b"COMMIT", stay_down=True))
+    once_at(monkeypatch, "commit.before", lambda: proxied_lake.proxy.lose_answer_to(b"COMMIT", stay_down=True))
     with pytest.raises(errors.UnknownOutcomeError):
-        once.write(ROW, "t", mode="append", idempotency_key="k")
+        lake.write(ROW, "t", mode="append", idempotency_key="k")
     assert "are kept" in caplog.text
     monkeypatch.undo()
-    behind.proxy.restore()
-    assert behind.rows == [(1,)]
-    assert once.write(ROW, "t", mode="append", idempotency_key="k").replayed
-    assert behind.rows == [(1,)]
-    nothing_left_over(behind.direct)
+    proxied_lake.proxy.restore()
+    assert proxied_lake.rows == [(1,)]
+    assert lake.write(ROW, "t", mode="append", idempotency_key="k").replayed
+    assert proxied_lake.rows == [(1,)]
+    nothing_left_over(proxied_lake.direct)
 
 
 @pytest.mark.parametrize("statement", [1, 3, 6])
 def test_a_commit_reconnects_after_a_killed_connection(
-    behind: Behind, statement: int, monkeypatch: pytest.MonkeyPatch
+    proxied_lake: ProxiedLake, statement: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def drop() -> None:
-        behind.proxy.cut()
-        behind.proxy.restore()
+        proxied_lake.proxy.cut()
+        proxied_lake.proxy.restore()
 
     once_at(monkeypatch, f"statement.{statement}", drop)
-    behind.proxied.write(ROW, "t", mode="append")
-    assert behind.rows == [(1,)]
-    nothing_left_over(behind.direct)
+    proxied_lake.proxied.write(ROW, "t", mode="append")
+    assert proxied_lake.rows == [(1,)]
+    nothing_left_over(proxied_lake.direct)
 
 
 @catalogs()

@@ -59,7 +59,9 @@ def test_orphaned_files_are_found_and_deleted(lake: DuckLake) -> None:
     unknown = {stray(lake, "other.parquet"), stray(lake, ODD), stray(lake, "x.puffin")}
     unknown.add(stray(lake, f"ducklake-{uuid4()}.parquet"))  # the form of the extension
     unknown.add(stray(lake, f"ducklake-{WRITE_ID}-{uuid4()}.parquet"))  # the form of earlier versions
-    own = {stray(lake, f"ducklake-{WRITE_ID}-{mark(lake)}-{uuid4()}{one}") for one in (".parquet", "-delete.parquet")}
+    own = {
+        stray(lake, f"ducklake-{WRITE_ID}-{mark(lake)}-{uuid4()}{suffix}") for suffix in (".parquet", "-delete.parquet")
+    }
     own.add(stray(lake, f"ducklake-{WRITE_ID}-{mark(lake)}.driver"))  # of a Spark driver that was killed
     write_id = lake.snapshots()[0].extra["ducklake_orch"]["write_id"]
     own.add(stray(lake, f"ducklake-{write_id}-{uuid4()}.parquet"))

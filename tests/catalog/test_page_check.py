@@ -13,9 +13,9 @@ WIDE = {"a": list(range(5000)), "b": [f"text {n}" for n in range(5000)]}
 
 @pytest.fixture
 def lake(tmp_path: Path) -> DuckLake:
-    made = local_lake(tmp_path)
-    make(made, "a BIGINT, b VARCHAR")
-    return made
+    created = local_lake(tmp_path)
+    make(created, "a BIGINT, b VARCHAR")
+    return created
 
 
 def broken(path: Path) -> str:

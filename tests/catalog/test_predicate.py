@@ -114,10 +114,10 @@ def test_invalid_sort_keys_are_refused(con: duckdb.DuckDBPyConnection, order: st
 
 
 def test_long_conditions_are_parsed(con: duckdb.DuckDBPyConnection) -> None:
-    some = ", ".join(map(str, range(5000)))
+    numbers = ", ".join(map(str, range(5000)))
     either = " OR ".join(f"id = {n}" for n in range(900))
     nested = "(" * 90 + "done" + ")" * 90 + " AND NOT (done)" * 50
-    for where in (f"id IN ({some})", either, nested, "NOT " * 150 + "done"):
+    for where in (f"id IN ({numbers})", either, nested, "NOT " * 150 + "done"):
         assert parse_predicate(con, where, COLUMNS).columns
 
 

@@ -51,13 +51,13 @@ def test_a_read_of_a_sqlite_lake_is_retried_after_concurrent_commits(
     real, reads = arrow_reader._table, count(1)
     writers = ThreadPoolExecutor()
 
-    def beside(*given: Any) -> pa.Table:
+    def read_during_an_append(*given: Any) -> pa.Table:
         rows = real(*given)
         if next(reads) <= 3:
             writers.submit(lake.write, ROWS, "t", mode="append").result()
         return rows
 
-    monkeypatch.setattr(arrow_reader, "_table", beside)
+    monkeypatch.setattr(arrow_reader, "_table", read_during_an_append)
     with writers:
         assert lake.read("t", snapshot=1) == ROWS
     # The fourth read holds the lock, so writers wait.

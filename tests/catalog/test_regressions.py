@@ -227,9 +227,9 @@ def test_mode_error_with_a_committed_key_is_replayed(lake: DuckLake) -> None:
     ],
 )
 def test_arguments_of_the_wrong_type_are_named(lake: DuckLake, arguments: dict[str, Any], named: str) -> None:
-    given = {"table": "t", "mode": "append"} | arguments
+    all_arguments = {"table": "t", "mode": "append"} | arguments
     with pytest.raises(errors.ConfigError, match=named):
-        lake.write(query("SELECT 1 AS region"), **given)
+        lake.write(query("SELECT 1 AS region"), **all_arguments)
 
 
 @pytest.mark.parametrize("where", ["rgion = 'eu'", "", "region =", "sum(1) > 0"])

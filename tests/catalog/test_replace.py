@@ -70,7 +70,7 @@ KEYS: list[tuple[str, pa.DataType, list[Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("transform", "kind", "values"), KEYS, ids=lambda one: str(one)[:20])
+@pytest.mark.parametrize(("transform", "kind", "values"), KEYS, ids=lambda key: str(key)[:20])
 @catalogs(quick=[SQLITE])
 def test_a_partition_of_every_transform_is_replaced_alone(
     lake: DuckLake, transform: str, kind: pa.DataType, values: list[Any]
@@ -140,8 +140,8 @@ def test_replace_where_retires_files_that_match_completely(lake: DuckLake) -> No
     result = lake.write(new, "t", mode="replace_where", where="day >= '2024-01-02' AND day < DATE '2024-02-01' -- Feb")
     assert (result.rows_removed, result.rows_written) == (1, 1)
     assert rows(lake, "SELECT v FROM t ORDER BY v") == [(1,), (3,), (20,)]
-    gone = lake.write(new.slice(0, 0), "t", mode="replace_where", where="day IS NULL")
-    assert (gone.rows_removed, gone.rows_written) == (1, 0)
+    deleted = lake.write(new.slice(0, 0), "t", mode="replace_where", where="day IS NULL")
+    assert (deleted.rows_removed, deleted.rows_written) == (1, 0)
 
 
 @catalogs()
@@ -160,12 +160,12 @@ def test_replace_where_replaces_rows_that_share_files_with_kept_rows(lake: DuckL
         con = duckdb.connect()
         con.execute("CREATE TABLE t (id BIGINT, name VARCHAR)")
         con.executemany("INSERT INTO t VALUES (?, ?)", history.now)
-        gone = con.execute(f"DELETE FROM t WHERE {where}").fetchall()[0][0]
+        deleted = con.execute(f"DELETE FROM t WHERE {where}").fetchall()[0][0]
         data = pa.table(
             {"id": pa.array([n for n, _ in new], pa.int64()), "name": pa.array([n for _, n in new], pa.string())}
         )
         result = lake.write(data, "t", mode="replace_where", where=where)
-        assert (result.rows_removed, result.rows_written) == (gone, len(new))
+        assert (result.rows_removed, result.rows_written) == (deleted, len(new))
         assert (result.files_added, result.files_removed) == files
         history.now = [*con.execute("FROM t").fetchall(), *new]
         history.keep()

@@ -68,8 +68,8 @@ def _fed(lake: DuckLake, start: int) -> Model:
     """Return the rows that result from applying the change feed to an empty table."""
     rows: Model = {}
     changes = lake.changes("t", start).sort_by([("snapshot_id", "ascending")]).to_pylist()
-    for change in sorted(changes, key=lambda one: (one["snapshot_id"], one["change_type"] not in _GOING)):
-        if change["change_type"] in _GOING:
+    for change in sorted(changes, key=lambda change: (change["snapshot_id"], change["change_type"] not in _REMOVALS)):
+        if change["change_type"] in _REMOVALS:
             assert rows.pop(change["id"]) == change["v"], change
         else:
             assert change["id"] not in rows, change
@@ -77,7 +77,7 @@ def _fed(lake: DuckLake, start: int) -> Model:
     return rows
 
 
-_GOING = ("delete", "update_preimage")
+_REMOVALS = ("delete", "update_preimage")
 
 
 @catalogs(quick=[SQLITE, POSTGRES])

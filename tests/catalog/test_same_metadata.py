@@ -146,9 +146,9 @@ FLAT_ROWS = [
 
 @catalogs()
 def test_creating_tables_leaves_the_same_metadata(pair: Pair) -> None:
-    made = ["CREATE SCHEMA a", create(TYPED, "a.typed")]
+    statements = ["CREATE SCHEMA a", create(TYPED, "a.typed")]
     differences = (nulls_nobody_counted, no_filters_beside_blobs)
-    pair.write(TYPED, TYPED_ROWS, *differences, table="a.typed", first=made)
+    pair.write(TYPED, TYPED_ROWS, *differences, table="a.typed", first=statements)
     pair.write(TYPED, NULLS, *differences, table="a.nulls", first=[create(TYPED, "a.nulls")])
     layout = ["ALTER TABLE t SET PARTITIONED BY (s, bucket(3, i))", 'ALTER TABLE t SET SORTED BY (d DESC, "i" % 2, ts)']
     pair.write(
@@ -240,9 +240,13 @@ def test_added_struct_fields_leave_the_same_metadata(pair: Pair) -> None:
 @catalogs(sql_writes=True)
 def test_replacements_leave_the_same_metadata(pair: Pair) -> None:
     pair.both(create(FLAT), "ALTER TABLE t SET PARTITIONED BY (s)", insert(FLAT, FLAT_ROWS))
-    some, one, everything = "DELETE FROM t WHERE s IN ('a', 'it''s')", "DELETE FROM t WHERE s = 'a'", "DELETE FROM t"
-    pair.write(FLAT, FLAT_ROWS[:2], first=[some], mode="overwrite_partitions")
-    pair.write(FLAT, FLAT_ROWS[:1], first=[one], mode="replace_where", where="s = 'a'")
+    two_partitions, one_partition, everything = (
+        "DELETE FROM t WHERE s IN ('a', 'it''s')",
+        "DELETE FROM t WHERE s = 'a'",
+        "DELETE FROM t",
+    )
+    pair.write(FLAT, FLAT_ROWS[:2], first=[two_partitions], mode="overwrite_partitions")
+    pair.write(FLAT, FLAT_ROWS[:1], first=[one_partition], mode="replace_where", where="s = 'a'")
     pair.write(FLAT, FLAT_ROWS[2:], first=[everything], mode="overwrite")
     differences = (both_tokens_of_a_replacement, next_file_id_moves)
     pair.write(FLAT, [], *differences, first=[everything], mode="overwrite")
@@ -256,21 +260,21 @@ def test_replacements_of_files_with_deletions_leave_the_same_metadata(pair: Pair
 
 @catalogs(sql_writes=True, quick=[SQLITE, POSTGRES])
 def test_writes_to_tables_with_inlined_rows_leave_the_same_metadata(inlining_pair: Pair) -> None:
-    pair, many = inlining_pair, FLAT_ROWS * 3
+    pair, large = inlining_pair, FLAT_ROWS * 3
     pair.both(create(FLAT), insert(FLAT, FLAT_ROWS))
-    wider, rows = [*FLAT, ("n", Scalar("VARCHAR"))], [(*row, "x") for row in many]
+    wider, rows = [*FLAT, ("n", Scalar("VARCHAR"))], [(*row, "x") for row in large]
     pair.write(wider, rows, first=["ALTER TABLE t ADD COLUMN n VARCHAR"], schema_evolution="add")
     pair.both(insert(FLAT, FLAT_ROWS))
     pair.write(wider, rows, first=["DELETE FROM t"], mode="overwrite")
-    pair.write(FLAT, many, table="new", first=[create(FLAT, "new")])
+    pair.write(FLAT, large, table="new", first=[create(FLAT, "new")])
 
 
 @catalogs(sql_writes=True, quick=[SQLITE])
 def test_added_files_leave_the_same_metadata(pair: Pair, tmp_path: Path) -> None:
     # Parquet stores these as other types, and the extension refuses such files for them.
-    others = [Scalar(name) for name in ("HUGEINT", "UHUGEINT", "TIME WITH TIME ZONE")]
-    columns = [(name, kind) for name, kind in TYPED if kind not in others]
-    rows = [[cell for cell, one in zip(row, TYPED, strict=True) if one in columns] for row in TYPED_ROWS]
+    unsupported = [Scalar(name) for name in ("HUGEINT", "UHUGEINT", "TIME WITH TIME ZONE")]
+    columns = [(name, kind) for name, kind in TYPED if kind not in unsupported]
+    rows = [[cell for cell, column in zip(row, TYPED, strict=True) if column in columns] for row in TYPED_ROWS]
     pair.both(create(columns))
     names = ", ".join(identifier(name) for name, _ in columns)
     select = f"FROM (VALUES {values(columns, rows)}) AS v({names})"

@@ -329,7 +329,7 @@ def test_files_that_cannot_match_the_condition_are_pruned(lake: DuckLake) -> Non
             ("id = 17", 3, 0),  # of 12 files whose bounds fit, those in its bucket
         ]:
             judged = classify(metadata, table, at, where)
-            assert (len(judged), sum(one for _, one in judged)) == (kept, whole), where
+            assert (len(judged), sum(matches_all for _, matches_all in judged)) == (kept, whole), where
 
 
 @catalogs()

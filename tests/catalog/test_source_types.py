@@ -59,7 +59,7 @@ def stored(lake: DuckLake, table: str = "t") -> tuple[list[str], list[Any]]:
 def relation(kind: str, values: list[str]) -> Any:
     con = duckdb.connect()
     con.execute("SET TimeZone = 'UTC'")
-    rows = " UNION ALL ".join(f"SELECT {n} AS n, CAST({one} AS {kind}) AS x" for n, one in enumerate(values))
+    rows = " UNION ALL ".join(f"SELECT {n} AS n, CAST({value} AS {kind}) AS x" for n, value in enumerate(values))
     return con.sql(f"FROM ({rows}) UNION ALL SELECT {len(values)}, NULL")
 
 
@@ -159,7 +159,7 @@ ARROW_KEPT: list[tuple[Any, str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("column", "kind", "text"), ARROW_KEPT, ids=lambda one: str(getattr(one, "type", "")))
+@pytest.mark.parametrize(("column", "kind", "text"), ARROW_KEPT, ids=lambda column: str(getattr(column, "type", "")))
 def test_values_of_every_arrow_type_are_stored_unchanged(column: Any, kind: str, text: str, lake: DuckLake) -> None:
     lake.write(pa.table({"n": [1], "x": column}), "t", mode="overwrite")
     assert stored(lake) == ([kind], [text])
@@ -181,7 +181,7 @@ ARROW_CUT = [
 ]
 
 
-@pytest.mark.parametrize("column", ARROW_CUT, ids=lambda one: str(one.type))
+@pytest.mark.parametrize("column", ARROW_CUT, ids=lambda column: str(column.type))
 def test_arrow_values_that_would_be_truncated_are_refused_by_name(column: Any, lake: DuckLake) -> None:
     with pytest.raises(DataError, match="`x`"):
         lake.write(pa.table({"n": [1], "x": column}), "t", mode="append")

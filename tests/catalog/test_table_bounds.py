@@ -64,5 +64,7 @@ def test_table_bounds_of_one_file_equal_those_of_several(kind: str) -> None:
         ):
             stats = ColumnStats(10, values, nulls, low, high, nan)
             file = NewFile("f.parquet", 5, 100, 10, stats={1: stats})
-            one, two = ([file], [file, file])
-            assert summarize(con, {1: leaf}, one, file_stats(one)) == summarize(con, {1: leaf}, two, file_stats(two))
+            single, pair = ([file], [file, file])
+            assert summarize(con, {1: leaf}, single, file_stats(single)) == summarize(
+                con, {1: leaf}, pair, file_stats(pair)
+            )

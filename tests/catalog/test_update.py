@@ -30,9 +30,9 @@ def test_updated_rows_keep_their_row_ids(lake: DuckLake) -> None:
         ({"name": "'all ' || id"}, None, lambda row: (row[0], f"all {row[0]}")),
     ):
         after = [change(row) for row in history.now]
-        hit = sum(one != other for one, other in zip(history.now, after, strict=True))
+        changed = sum(old != new for old, new in zip(history.now, after, strict=True))
         result = lake.update("t", set_, where)
-        assert (result.mode, result.rows_removed, result.rows_written) == ("update", hit, hit)
+        assert (result.mode, result.rows_removed, result.rows_written) == ("update", changed, changed)
         history.now = after
         history.keep()
         assert row_ids(lake, "t") == before
@@ -64,15 +64,15 @@ def test_updates_by_ducklake_orch_and_the_engine_interleave(make_lake: MakeLake,
             history.now = [(id_, name) for id_, name in rows(lake, "FROM t")]
             history.keep()
 
-    def update(where: str, hit: set[int]) -> None:
+    def update(where: str, changed: set[int]) -> None:
         snapshot = lake.update("t", {"name": "upper(name) || id"}, where).snapshot_id
-        history.now = [(i, f"{name.upper()}{i}" if i in hit else name) for i, name in history.now]
+        history.now = [(i, f"{name.upper()}{i}" if i in changed else name) for i, name in history.now]
         history.keep()
         feed = f"ducklake_table_changes('lake', 'main', 't', {snapshot}, {snapshot})"
         # Unchanged rows of a rewritten file have two equal images in the engine's feed, as after its own rewrite.
         same = f"SELECT id FROM {feed} GROUP BY id HAVING count(DISTINCT name) = 1"
         images = rows(lake, f"SELECT change_type, id FROM {feed} WHERE id NOT IN ({same})")
-        assert sorted(images) == sorted((f"update_{one}image", i) for one in ("pre", "post") for i in hit)
+        assert sorted(images) == sorted((f"update_{image}image", i) for image in ("pre", "post") for i in changed)
 
     engine("INSERT INTO t VALUES (100, 'a'), (101, 'it''s')", "DELETE FROM t WHERE id = 5")
     update("id IN (4, 5, 6, 101)", {4, 6, 101})
@@ -137,10 +137,10 @@ def test_a_concurrent_engine_update_of_an_inlined_row_is_not_lost(
     """The row keeps its id and its table. Only the begin snapshot distinguishes the two versions."""
     lake = make_lake(data_inlining_row_limit=10)
     lake.execute(["CREATE TABLE t (id INT, n INT)", "INSERT INTO t VALUES (1, 0), (2, 0)"]).raise_for_error()
-    one = pa.table({"id": pa.array([1], pa.int32())})
+    row = pa.table({"id": pa.array([1], pa.int32())})
     changes: tuple[Callable[[], WriteResult], ...] = (
         lambda: lake.update("t", {"n": "n + 1"}, "id = 1"),
-        lambda: lake.write(one, "t", mode="merge", keys=["id"], when_matched={"n": "target.n + 1"}),
+        lambda: lake.write(row, "t", mode="merge", keys=["id"], when_matched={"n": "target.n + 1"}),
     )
     for change in changes:
         lake.execute(["DELETE FROM t", "INSERT INTO t VALUES (1, 0), (2, 0)"]).raise_for_error()

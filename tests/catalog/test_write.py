@@ -107,10 +107,10 @@ def test_a_replacing_write_runs_again_and_records_its_key(lake: DuckLake) -> Non
 @catalogs()
 def test_a_replay_warns_if_its_rows_were_removed_since(lake: DuckLake, caplog: pytest.LogCaptureFixture) -> None:
     lake.write(ORDERS, "t", mode="append", idempotency_key="k")
-    gone = lake.write(ORDERS.slice(0, 0), "t", mode="overwrite")
+    emptied = lake.write(ORDERS.slice(0, 0), "t", mode="overwrite")
     again = lake.write(ORDERS, "t", mode="append", idempotency_key="k")
     assert again.replayed
-    assert f"snapshot {gone.snapshot_id} has removed rows since" in caplog.text
+    assert f"snapshot {emptied.snapshot_id} has removed rows since" in caplog.text
 
 
 @catalogs()
@@ -210,7 +210,7 @@ def test_every_source_of_an_arrow_stream_can_be_written(tmp_path: Path) -> None:
     frame = pd.DataFrame({"id": [0, 7]})
     lake.write(frame[frame["id"] > 0], "t", mode="append")  # its index is not a column
     lake.write(pd.DataFrame({"id": [8]}, index=pd.Index([1], name="n")), "t", mode="append")
-    assert rows(lake, "FROM t ORDER BY id") == [(one,) for one in range(1, 9)]
+    assert rows(lake, "FROM t ORDER BY id") == [(id_,) for id_ in range(1, 9)]
 
 
 @catalogs()

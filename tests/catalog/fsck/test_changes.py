@@ -30,7 +30,7 @@ def test_a_live_file_that_was_ended_is_found(numbers: DuckLake) -> None:
     damage(numbers, "UPDATE ducklake_data_file SET end_snapshot = 4 WHERE data_file_id = 0")
     assert value(numbers, "SELECT count(*) FROM t") == 101
     assert ("ended-without-change", "main.t", path_of(numbers, 0)) in found(numbers.fsck())
-    (finding,) = [one for one in numbers.fsck().findings if one.code == "ended-without-change"]
+    (finding,) = [finding for finding in numbers.fsck().findings if finding.code == "ended-without-change"]
     assert (finding.severity, finding.repairable) == ("error", False)
     assert finding.detail == "data file ends with snapshot 4, which says of its table only: inlined_insert"
 

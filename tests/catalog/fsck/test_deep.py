@@ -56,7 +56,7 @@ class TestUnreadableFiles:
         numbers.truncate("t")
         Path(path).unlink()
         Path(deletes).unlink()
-        assert [one[0] for one in deep(numbers)] == ["missing-file", "missing-old-file"]
+        assert [finding[0] for finding in deep(numbers)] == ["missing-file", "missing-old-file"]
         assert {finding.severity for finding in numbers.fsck(storage=True).findings} == {"error"}
         assert value(numbers, "SELECT count(*) FROM t") == 0
         assert "No such file" in refused(numbers, "SELECT sum(i) FROM t AT (VERSION => 2)")
@@ -144,7 +144,11 @@ class TestFieldIds:
         assert deep(own) == []
         for narrow, wide in (("int32", "int64"), ("float32", "float64"), ("decimal(9,2)", "decimal(18,2)")):
             damage(own, f"UPDATE ducklake_column SET column_type = '{narrow}' WHERE column_type = '{wide}'")
-        found = [(one.code, one.detail) for one in own.fsck(deep=True).findings if one.code.startswith("column")]
+        found = [
+            (finding.code, finding.detail)
+            for finding in own.fsck(deep=True).findings
+            if finding.code.startswith("column")
+        ]
         assert found == [
             ("column-narrower-than-file", "column d is decimal(9,2), the file has DECIMAL(18,2)"),
             ("column-narrower-than-file", "column i is int32, the file has BIGINT"),
@@ -203,7 +207,7 @@ class TestRowIdsAndHistory:
         last = meta(numbers, "SELECT max(data_file_id) FROM ducklake_data_file")
         damage(numbers, f"UPDATE ducklake_data_file SET row_id_start = 0 WHERE data_file_id = {last}")
         assert numbers.fsck().findings == []  # the catalog cannot tell whether the file holds its own row ids
-        assert [one[0] for one in deep(numbers)] == ["row-ids-overlap"]
+        assert [finding[0] for finding in deep(numbers)] == ["row-ids-overlap"]
 
 
 VALUES = [
@@ -228,7 +232,7 @@ class TestStatisticsOfFiles:
             damage(own, f"UPDATE ducklake_{table}_column_stats SET max_value = min_value")
         leaves = meta(own, "SELECT count(*) FROM ducklake_file_column_stats")
         assert leaves == 11
-        codes = [one[0] for one in repaired(own, deep=True)]
+        codes = [finding[0] for finding in repaired(own, deep=True)]
         assert codes == ["file-bounds-exclude-values"] * leaves + ["table-bounds-exclude-values"] * leaves
 
     def test_wrong_bounds_hide_rows_until_they_are_repaired(self, numbers: DuckLake) -> None:
@@ -240,7 +244,7 @@ class TestStatisticsOfFiles:
     def test_a_wrong_value_count_hides_rows_until_it_is_repaired(self, numbers: DuckLake) -> None:
         damage(numbers, "UPDATE ducklake_file_column_stats SET value_count = 0")
         assert value(numbers, "SELECT count(*) FROM t WHERE i > 60") == 0
-        assert {one[0] for one in repaired(numbers, deep=True)} == {"file-bounds-exclude-values"}
+        assert {finding[0] for finding in repaired(numbers, deep=True)} == {"file-bounds-exclude-values"}
         assert value(numbers, "SELECT count(*) FROM t WHERE i > 60") == 39
 
     def test_unrecorded_nulls_and_nan_are_repaired(self, own: DuckLake) -> None:
@@ -248,7 +252,7 @@ class TestStatisticsOfFiles:
         own.execute(f"CREATE TABLE t AS {sql}").raise_for_error()
         damage(own, "UPDATE ducklake_file_column_stats SET null_count = 0, contains_nan = 0")
         assert value(own, "SELECT count(*) FROM t WHERE d > 100") == 0
-        assert {one[0] for one in repaired(own, deep=True)} == {"file-hides-nulls", "file-hides-nan"}
+        assert {finding[0] for finding in repaired(own, deep=True)} == {"file-hides-nulls", "file-hides-nan"}
         assert meta(own, "SELECT null_count FROM ducklake_file_column_stats WHERE column_id = 1") == 1
         assert value(own, "SELECT count(*) FROM t WHERE d > 100") == 1
 
@@ -287,7 +291,7 @@ class TestPartitions:
         for n, (_, wrong) in enumerate(keys):
             where = f"WHERE data_file_id = {n}"
             damage(own, f"UPDATE ducklake_file_partition_value SET partition_value = {wrong} {where}")
-        assert {one[:2] for one in repaired(own, deep=True)} == {
+        assert {finding[:2] for finding in repaired(own, deep=True)} == {
             ("wrong-partition-value", f"main.t{n}") for n in range(len(keys))
         }
         with own.connect_metadata() as con:
@@ -386,11 +390,11 @@ class TestSwappedFiles:
 
     @pytest.mark.parametrize("counts", [(100, 60), (100, 100)], ids=["other size", "same size"])
     def test_nothing_is_repaired_from_swapped_data_files(self, own: DuckLake, counts: tuple[int, int]) -> None:
-        one, other = (
+        first, second = (
             f"SELECT {n} + range AS i, 'v' || range AS s FROM range({count})"
             for n, count in zip((1000, 2000), counts, strict=True)
         )
-        own.execute([f"CREATE TABLE t AS {one}", f"INSERT INTO t {other}"]).raise_for_error()
+        own.execute([f"CREATE TABLE t AS {first}", f"INSERT INTO t {second}"]).raise_for_error()
         paths = [Path(path_of(own, n)) for n in (0, 1)]
         contents = [path.read_bytes() for path in paths]
         for path, content in zip(paths, reversed(contents), strict=True):
@@ -417,11 +421,11 @@ class TestSwappedFiles:
         assert report.repaired == []
 
     def test_nothing_is_repaired_from_swapped_delete_files(self, numbers: DuckLake) -> None:
-        more = [
+        statements = [
             "INSERT INTO t SELECT range + 1000, 'v' || range FROM range(100)",
             "DELETE FROM t WHERE i BETWEEN 1030 AND 1099",
         ]
-        numbers.execute(more).raise_for_error()
+        numbers.execute(statements).raise_for_error()
         last = meta(numbers, "SELECT max(delete_file_id) FROM ducklake_delete_file")
         paths = [Path(path_of(numbers, n, "delete")) for n in (1, last)]
         contents = [path.read_bytes() for path in paths]
@@ -445,10 +449,10 @@ class TestSwappedFiles:
             "UPDATE ducklake_snapshot SET next_file_id = 8 WHERE snapshot_id = (SELECT max(snapshot_id)"
             " FROM ducklake_snapshot)",
         )
-        (seen,) = [one for one in numbers.fsck().findings if one.code == "two-live-delete-files"]
-        assert seen.repairable  # as far as the catalog alone tells
+        (finding,) = [finding for finding in numbers.fsck().findings if finding.code == "two-live-delete-files"]
+        assert finding.repairable  # as far as the catalog alone tells
         report = numbers.fsck(repair=True)
-        finding = next(one for one in report.findings if one.code == "two-live-delete-files")
+        finding = next(finding for finding in report.findings if finding.code == "two-live-delete-files")
         assert (finding.repairable, report.repaired) == (False, [])
 
 
@@ -459,4 +463,4 @@ def test_flushed_nulls_of_timetz_and_interval_have_no_finding(own: DuckLake) -> 
     assert deep(own) == []
     assert value(own, "SELECT i FROM t WHERE c IS NULL AND v IS NULL") == 1
     damage(own, "UPDATE ducklake_file_column_stats SET value_count = 2 WHERE column_id = 1")
-    assert [one[0] for one in deep(own)] == ["file-hides-nulls"]
+    assert [finding[0] for finding in deep(own)] == ["file-hides-nulls"]

@@ -17,8 +17,8 @@ concurrently = pytest.mark.parametrize("backend", [Backend(DUCKDB, LOCAL)], indi
 
 @contextmanager
 def two_connections(lake: DuckLake) -> Iterator[tuple[Any, Any]]:
-    with lake.connect() as one:
-        yield one, one.cursor()
+    with lake.connect() as first:
+        yield first, first.cursor()
 
 
 def history(lake: DuckLake) -> list[Any]:
@@ -38,14 +38,14 @@ def history(lake: DuckLake) -> list[Any]:
 def test_two_concurrent_delete_files_restore_rows_until_they_are_merged(make_lake: MakeLake) -> None:
     lake = make_lake(data_inlining_row_limit=0)
     lake.execute(["CREATE TABLE t AS SELECT range AS i FROM range(100)", "DELETE FROM t WHERE i < 10"])
-    with two_connections(lake) as (one, other):
-        for con, rest in ((one, "i BETWEEN 20 AND 29"), (other, "i BETWEEN 40 AND 59")):
+    with two_connections(lake) as (first, second):
+        for con, rest in ((first, "i BETWEEN 20 AND 29"), (second, "i BETWEEN 40 AND 59")):
             con.execute("BEGIN")
             con.execute(f"DELETE FROM t WHERE {rest}")
-        one.execute("COMMIT")
-        other.execute("COMMIT")
+        first.execute("COMMIT")
+        second.execute("COMMIT")
     assert value(lake, "SELECT len(list(i)) FROM t") > 100
-    assert [one[:2] for one in repaired(lake, deep=True)] == [("two-live-delete-files", "main.t")]
+    assert [finding[:2] for finding in repaired(lake, deep=True)] == [("two-live-delete-files", "main.t")]
     left = [i for i in range(100) if not (i < 10 or 20 <= i < 30 or 40 <= i < 60)]
     assert [i for (i,) in rows(lake, "FROM t ORDER BY i")] == left
     assert [count for count, _ in history(lake)][:2] == [100, 90]
@@ -65,7 +65,7 @@ def test_a_row_deleted_inline_and_in_a_file_restores_other_rows(make_lake: MakeL
             con.execute("COMMIT")
     assert (value(lake, "SELECT count(*) FROM t"), value(lake, "SELECT len(list(i)) FROM t")) == (78, 94)
     assert lake.fsck().findings == []  # the catalog does not know the positions in files
-    assert [one[:2] for one in repaired(lake, deep=True)] == [("deleted-twice", "main.t")]
+    assert [finding[:2] for finding in repaired(lake, deep=True)] == [("deleted-twice", "main.t")]
     assert (value(lake, "SELECT count(*) FROM t"), value(lake, "SELECT len(list(i)) FROM t")) == (80, 80)
     assert history(lake)[1] == ((98, 4899) if first == "small" else (80, 4360))
 
@@ -85,11 +85,11 @@ def test_a_delete_keeps_the_remaining_rows_of_a_file_with_double_deletions(
     """The catalog says of such a file that fewer rows are left than there are."""
     lake = make_lake(data_inlining_row_limit=10)
     lake.execute(["CREATE TABLE t AS SELECT range AS i FROM range(100)", f"DELETE FROM t WHERE {before}"])
-    with two_connections(lake) as (one, other):
-        for con, rest in zip((one, other), rests, strict=True):
+    with two_connections(lake) as (first, second):
+        for con, rest in zip((first, second), rests, strict=True):
             con.execute(f"BEGIN; DELETE FROM t WHERE {rest}")
-        one.execute("COMMIT")
-        other.execute("COMMIT")
+        first.execute("COMMIT")
+        second.execute("COMMIT")
     assert lake.delete("t", f"i BETWEEN {len(gone)} AND 97").rows_removed == 98 - len(gone)
     assert sorted(i for (i,) in rows(lake, "FROM t")) == [98, 99]
 
@@ -113,11 +113,11 @@ def test_an_inlined_delete_concurrent_with_a_compaction_is_lost(
             *(["INSERT INTO t SELECT range + 100 FROM range(100)"] if "merge" in compaction else []),
         ]
     ).raise_for_error()
-    with two_connections(lake) as (one, other):
-        one.execute("BEGIN; DELETE FROM t WHERE i = 7")
-        other.execute(compaction)
-        one.execute("COMMIT")
-        assert one.execute("SELECT len(list(i)) FROM t WHERE i = 7").fetchone() == (1,)
+    with two_connections(lake) as (first, second):
+        first.execute("BEGIN; DELETE FROM t WHERE i = 7")
+        second.execute(compaction)
+        first.execute("COMMIT")
+        assert first.execute("SELECT len(list(i)) FROM t WHERE i = 7").fetchone() == (1,)
     (finding,) = lake.fsck().findings
     assert (finding.code, finding.table, finding.repairable) == (code, "main.t", False)
 

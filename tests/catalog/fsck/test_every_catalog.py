@@ -245,12 +245,12 @@ def test_nothing_is_repaired_from_swapped_files(make_lake: MakeLake) -> None:
 
 @pytest.mark.parametrize("backend", [Backend(POSTGRES, LOCAL)], indirect=True, ids=str)
 def test_lakes_that_share_a_database_are_checked_separately(make_lake: MakeLake) -> None:
-    one, other = make_lake(metadata_schema="one"), make_lake(metadata_schema="other")
-    for lake in (one, other):
+    first, second = make_lake(metadata_schema="one"), make_lake(metadata_schema="other")
+    for lake in (first, second):
         lake.execute("CREATE TABLE t AS SELECT 1 AS i").raise_for_error()
-    damage(one, "UPDATE one.ducklake_table_stats SET next_row_id = 0")
-    assert other.fsck(deep=True).findings == []
-    assert repaired(one) == [("next-row-id-behind", "main.t", None)]
+    damage(first, "UPDATE one.ducklake_table_stats SET next_row_id = 0")
+    assert second.fsck(deep=True).findings == []
+    assert repaired(first) == [("next-row-id-behind", "main.t", None)]
 
 
 @catalogs(sql_writes=True)

@@ -107,7 +107,7 @@ def test_an_append_with_an_unknown_change_token_is_repaired(numbers: DuckLake) -
 
 def test_an_append_without_recorded_changes_is_found(numbers: DuckLake) -> None:
     append(numbers, token=None)
-    assert [one[0] for one in found(numbers.fsck(deep=True))] == ["snapshot-without-changes"]
+    assert [finding[0] for finding in found(numbers.fsck(deep=True))] == ["snapshot-without-changes"]
 
 
 def test_an_append_without_row_ids_is_found(numbers: DuckLake) -> None:

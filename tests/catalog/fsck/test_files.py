@@ -76,7 +76,7 @@ class TestUnusualPaths:
             odd = f"'{own.config.data_path}{folder}/' || path"
             damage(own, f"UPDATE ducklake_data_file SET path = {odd}, path_is_relative = 0 WHERE data_file_id = {n}")
         assert sorted(path for (path,) in rows(own, ORPHANS)) == plain
-        assert {one[:2] for one in repaired(own)} == {("odd-path", "main.t")}
+        assert {finding[:2] for finding in repaired(own)} == {("odd-path", "main.t")}
         assert rows(own, ORPHANS) == []
         assert [path_of(own, n) for n in range(len(folders))] == plain
         assert value(own, "SELECT sum(i) FROM t") == 5 * 1225
@@ -100,7 +100,7 @@ class TestUnusualPaths:
             "UPDATE ducklake_data_file SET path = 's3a://bucket/lake/main/t/' || path, path_is_relative = 0"
             " WHERE data_file_id = 0",
         )
-        assert [one[:2] for one in found(lake.fsck())] == [("odd-path", "main.t")]
+        assert [finding[:2] for finding in found(lake.fsck())] == [("odd-path", "main.t")]
 
     def test_unusual_paths_outside_the_data_path_have_no_finding(self, own: DuckLake, tmp_path: Path) -> None:
         file = parquet(tmp_path / "out[1] it is" / "a*.parquet", "SELECT range AS i FROM range(50)")
@@ -115,7 +115,7 @@ class TestUnusualPaths:
 class TestFileOwnership:
     def test_a_live_file_of_a_dropped_table_is_ended(self, lake: DuckLake) -> None:
         damage(lake, "UPDATE ducklake_data_file SET end_snapshot = NULL WHERE data_file_id = 6")
-        assert [one[:2] for one in repaired(lake)] == [("file-of-dropped-table", "main.gone")]
+        assert [finding[:2] for finding in repaired(lake)] == [("file-of-dropped-table", "main.gone")]
         assert meta(lake, "SELECT end_snapshot FROM ducklake_data_file WHERE data_file_id = 6") == 11
 
     def test_a_file_of_an_unknown_table_is_found(self, lake: DuckLake) -> None:
@@ -167,7 +167,7 @@ class TestPartitionsAndMappings:
 
     def test_an_unknown_partition_spec_is_found(self, lake: DuckLake) -> None:
         damage(lake, "UPDATE ducklake_data_file SET partition_id = 77 WHERE data_file_id = 4")
-        assert [one[:2] for one in found(lake.fsck())] == [
+        assert [finding[:2] for finding in found(lake.fsck())] == [
             ("unknown-partition-spec", "main.p"),
             ("partition-values-do-not-fit", "main.p"),
         ]

@@ -50,7 +50,7 @@ DAMAGES = [
 @pytest.mark.parametrize(("code", "statement", "table"), DAMAGES, ids=[f"{d[0]}-{n}" for n, d in enumerate(DAMAGES)])
 def test_each_inconsistency_is_the_only_finding(lake: DuckLake, code: str, statement: str, table: str | None) -> None:
     damage(lake, statement)
-    assert [(one[0], one[1]) for one in found(lake.fsck())] == [(code, table)]
+    assert [(finding[0], finding[1]) for finding in found(lake.fsck())] == [(code, table)]
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_open_connections_miss_a_file_added_without_a_new_file_id(lake: DuckLake
             "UPDATE ducklake_data_file SET begin_snapshot = 15 WHERE data_file_id = 7",
             "UPDATE ducklake_table_column_stats SET max_value = '9999' WHERE table_id = 6",
         )
-    assert [one[:2] for one in repaired(lake)] == [("next-file-id-not-bumped", "other.u")]
+    assert [finding[:2] for finding in repaired(lake)] == [("next-file-id-not-bumped", "other.u")]
 
 
 def test_open_connections_miss_a_rename_without_a_new_schema_version(
@@ -150,9 +150,9 @@ def test_rows_of_an_uncommitted_snapshot_are_found_and_not_repaired(
         "INSERT INTO ducklake_snapshot_changes VALUES (99, '', NULL, NULL, NULL)",
     )
     report = lake.fsck(repair=True)
-    assert {one.code for one in report.findings} == {"not-committed", "changes-without-snapshot"}
+    assert {finding.code for finding in report.findings} == {"not-committed", "changes-without-snapshot"}
     assert (report.repaired, report.repair_snapshot) == ([], None)
-    (finding,) = [one for one in report.findings if one.code == "not-committed"]
+    (finding,) = [finding for finding in report.findings if finding.code == "not-committed"]
     assert (finding.table, finding.file) == ("other.u", report.findings[-1].file)
     assert value(lake, "SELECT count(*) FROM other.u") == 0
     rows(lake, MANY)

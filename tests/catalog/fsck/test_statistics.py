@@ -88,7 +88,7 @@ class TestTableBounds:
             insert.format(3),
         )
         assert value(own, "SELECT count(*) FROM t WHERE i = 1") == 0
-        assert [one[:2] for one in repaired(own)] == [("table-bounds-too-narrow", "main.t")]
+        assert [finding[:2] for finding in repaired(own)] == [("table-bounds-too-narrow", "main.t")]
         assert value(own, "SELECT count(*) FROM t WHERE i = 1") == rows_each
 
     def test_bounds_dropped_after_a_type_promotion_are_repaired_before_an_insert(self, own: DuckLake) -> None:
@@ -122,7 +122,7 @@ class TestTableBounds:
         ]
         rows(own, "INSERT INTO t SELECT 200, 'z' FROM range(50)")
         assert value(own, "SELECT count(*) FROM t WHERE s = 'n'") == 0
-        assert [one[0] for one in repaired(own, deep=True)] == [
+        assert [finding[0] for finding in repaired(own, deep=True)] == [
             "table-bounds-too-narrow",
             "table-bounds-exclude-values",
         ]

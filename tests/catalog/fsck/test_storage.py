@@ -116,7 +116,7 @@ def test_object_stores_are_listed_and_read(make_lake: MakeLake) -> None:
     if isinstance(lake.config.storage, S3Storage):
         fresh = make_lake(settings={"threads": 1})  # which has nothing of the files in memory
         assert "No magic bytes" in refused_sql(fresh, "SELECT sum(i) FROM t")
-    assert {one[0] for one in repaired(lake, deep=True)} == {"wrong-file-size"}
+    assert {finding[0] for finding in repaired(lake, deep=True)} == {"wrong-file-size"}
     assert value(lake, "SELECT sum(i) FROM t") == 2 * 1225 - 2 * 190
     with lake.connect() as con:
         stray = f"{lake.config.data_path}main/t/part-0.parquet"
