@@ -43,7 +43,7 @@ def reasons(lake: DuckLake) -> dict[str, str]:
 
 @pytest.fixture
 def pinned_at_once(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Treat a new write as a long one, and return the periodic check of the watching thread."""
+    """Pin every write immediately; return the periodic check of the watching thread."""
     monkeypatch.setattr(active_writes, "_BRIEF_S", 0.0)
     return lambda: active_writes._WATCH.look()
 
@@ -156,7 +156,11 @@ def test_maintenance_keeps_files_that_a_running_compaction_reads(
         if next(times, False):
             pinned_at_once()
             lake.write(rows(7), "t", mode="overwrite")
-            for operation in ("expire", "cleanup", "orphans"):  # by another process that does not know of the run
+            for operation in (
+                "expire",
+                "cleanup",
+                "orphans",
+            ):  # as by another process that does not see the running maintenance
                 monkeypatch.setattr("ducklake_orch.maintenance.run_plan.only_runner", _NoLock)
                 lake.maintain(ALL_OF_IT, [operation]).raise_for_error()
         return real(self, jobs, write_id)
@@ -204,7 +208,7 @@ def test_the_pin_of_a_killed_writer_expires(
     assert not pins(lake).writes
     lake.maintain(ALL_OF_IT).raise_for_error()
     assert len(list(folder.iterdir())) == 1
-    with pinned(lake.config, Write("another"), 1):  # its note replaces the lapsed one
+    with pinned(lake.config, Write("another"), 1):  # its pin replaces the expired one
         pinned_at_once()
         with lake.connect_metadata() as con:
             assert con.execute(f"SELECT count(*), max(purpose::VARCHAR) FROM {TABLE.name}").fetchall()[0][0] == 1
@@ -250,12 +254,12 @@ def test_a_write_continues_if_it_cannot_be_pinned(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def locked(*_: Any) -> None:
-        raise LakeLockedError("somebody holds the queue")
+        raise LakeLockedError("another process holds the queue")
 
     monkeypatch.setattr(type(TABLE), "write", locked)
     with pinned(lake.config, Write("writing"), 0):
         pinned_at_once()
-    assert "somebody holds the queue" in caplog.text
+    assert "another process holds the queue" in caplog.text
 
 
 def test_a_forked_child_does_not_inherit_the_pins_of_its_parent(tmp_path: Path) -> None:

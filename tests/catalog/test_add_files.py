@@ -1,4 +1,4 @@
-"""Tests of `lake.add_files`: it commits one snapshot, once, on every catalog and storage."""
+"""`lake.add_files` commits one snapshot, once, on every catalog and storage."""
 
 from functools import partial
 from pathlib import Path

@@ -125,8 +125,8 @@ def make_table(make_lake: MakeLake, names: Sequence[str], kind: str) -> None:
 def test_every_verb_supports_internal_column_names_with_inlined_rows(
     make_lake: MakeLake, case: Callable[[str], str]
 ) -> None:
-    unfit = {*RESERVED, "rowid", "ctid", "xmin", "tableoid"}
-    names = distinct([case(name) for name in NAMES if name not in unfit and len(name) < 64])
+    excluded = {*RESERVED, "rowid", "ctid", "xmin", "tableoid"}
+    names = distinct([case(name) for name in NAMES if name not in excluded and len(name) < 64])
     lake = make_lake()
     lake.write(Table(lake, names, text).arrow({0: 0}).slice(0, 0), "t", mode="error")
     assert lake.write(Table(lake, names, text).arrow({0: 0}), "t", mode="append", inline="auto").files_added == 0

@@ -17,7 +17,7 @@ def commits(con: duckdb.DuckDBPyConnection) -> bool:
         return "conflict" not in str(error).lower()
 
 
-@pytest.mark.parametrize("before", ["nothing", "an engine's delete", "a delete of ours", "an inlined delete"])
+@pytest.mark.parametrize("before", ["nothing", "the engine's delete", "our delete", "an inlined delete"])
 @pytest.mark.parametrize("limit", [0, 10])
 @pytest.mark.parametrize("backend", [Backend(POSTGRES, LOCAL)], indirect=True, ids=str)
 def test_a_concurrent_engine_delete_on_the_same_file_must_be_retried(
@@ -26,9 +26,9 @@ def test_a_concurrent_engine_delete_on_the_same_file_must_be_retried(
     lake = make_lake(data_inlining_row_limit=0)
     lake.execute(["CREATE TABLE t (i INT)", "INSERT INTO t SELECT range FROM range(100)"]).raise_for_error()
     match before:
-        case "an engine's delete":
+        case "the engine's delete":
             lake.execute("DELETE FROM t WHERE i = 1").raise_for_error()
-        case "a delete of ours":
+        case "our delete":
             lake.delete("t", "i = 1")
         case "an inlined delete":
             make_lake(data_inlining_row_limit=10).execute("DELETE FROM t WHERE i = 1").raise_for_error()

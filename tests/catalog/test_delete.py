@@ -29,7 +29,7 @@ def test_delete_writes_delete_files_retires_files_or_rewrites_them(lake: DuckLak
     steps = [
         ("id < 10 AND name <> 'n3'", (0, 0)),  # a delete file
         ("id = 3 OR id = 150", (0, 0)),  # a delete file that replaces the previous one
-        ("id % 2 = 0 AND id < 100", (1, 1)),  # more than 30 % are deleted then: the file is rewritten
+        ("id % 2 = 0 AND id < 100", (1, 1)),  # more than 30 % of the rows are deleted in total: the file is rewritten
         ("id BETWEEN 100 AND 200", (0, 1)),  # a whole file
     ]
     for where, files in steps:
@@ -266,7 +266,7 @@ def test_concurrent_deletes_on_different_files_do_not_conflict(lake: DuckLake, m
     assert sorted(rows(lake, feed)) == [(first, 150), (result.snapshot_id, 50)]
 
 
-RIVALS: dict[str, tuple[Callable[[DuckLake], Any], Callable[[list[Any]], list[Any]], int]] = {
+CONCURRENT_COMMITS: dict[str, tuple[Callable[[DuckLake], Any], Callable[[list[Any]], list[Any]], int]] = {
     "delete in the same file": (
         lambda lake: lake.delete("t", "id = 1"),
         lambda now: [row for row in now if row[0] != 1],
@@ -295,20 +295,20 @@ RIVALS: dict[str, tuple[Callable[[DuckLake], Any], Callable[[list[Any]], list[An
 }
 
 
-@pytest.mark.parametrize("rival", RIVALS)
+@pytest.mark.parametrize("concurrent", CONCURRENT_COMMITS)
 @catalogs(shared=True, quick=[SQLITE, POSTGRES])
 def test_a_delete_is_replanned_only_after_a_conflicting_concurrent_commit(
-    lake: DuckLake, rival: str, monkeypatch: pytest.MonkeyPatch
+    lake: DuckLake, concurrent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work, then, attempts = RIVALS[rival]
-    if rival in ("merge of files", "other columns") and lake.config.catalog.type == "mysql":
+    commit, change_rows, attempts = CONCURRENT_COMMITS[concurrent]
+    if concurrent in ("merge of files", "other columns") and lake.config.catalog.type == "mysql":
         pytest.skip("the engine cannot do that there")
     lake.write(numbers(0, 40), "t", mode="append")
     lake.write(numbers(40, 80), "t", mode="append")
-    once_at(monkeypatch, "files.written", lambda: work(lake))
+    once_at(monkeypatch, "files.written", lambda: commit(lake))
     result = lake.delete("t", "id IN (0, 50)")
     assert result.attempts == attempts
-    wanted = then([row for row in pairs(0, 80) if row[0] not in (0, 50)])
+    wanted = change_rows([row for row in pairs(0, 80) if row[0] not in (0, 50)])
     assert sorted(rows(lake, "FROM t")) == sorted(wanted)
     assert lake.fsck(deep=True, storage=True).counts == {}
 

@@ -113,4 +113,4 @@ def _run_steps(
     with capsys.disabled():
         print(coverage.report())
     # A short run fills only some cells; the coverage is printed.
-    assert not (whole and coverage.missing()), f"nothing has tried {coverage.missing()}"
+    assert not (whole and coverage.missing()), f"no step covered {coverage.missing()}"

@@ -36,7 +36,7 @@ def in_a_child_with_file_limit(limit: int, work: Callable[[], object]) -> str:
     if child == 0:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write then fails as on a full disk
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-        error_name = "nothing"
+        error_name = "no error"
         try:
             work()
         except BaseException as error:
@@ -50,7 +50,7 @@ def in_a_child_with_file_limit(limit: int, work: Callable[[], object]) -> str:
     return error_name
 
 
-def log_of(lake: DuckLake) -> Path:
+def wal_of(lake: DuckLake) -> Path:
     return lake.config.catalog.path.with_name(lake.config.catalog.path.name + "-wal")  # type: ignore[union-attr]
 
 
@@ -59,10 +59,10 @@ def test_a_full_disk_during_the_commit_leaves_the_catalog_unchanged(sqlite_lake:
     write: dict[str, Any] = {"mode": "append", "schema_evolution": "add", "idempotency_key": "once"}
     with sqlite3.connect(sqlite_lake.config.catalog.path) as reader:  # type: ignore[union-attr]
         reader.execute("SELECT count(*) FROM ducklake_snapshot").fetchall()  # keeps the WAL
-        limit = max(log_of(sqlite_lake).stat().st_size, 100_000)
+        limit = max(wal_of(sqlite_lake).stat().st_size, 100_000)
         error_name = in_a_child_with_file_limit(limit, lambda: sqlite_lake.write(wide, "t", **write))
     reader.close()
-    assert error_name not in ("nothing", "KilledError"), error_name
+    assert error_name not in ("no error", "KilledError"), error_name
     assert rows(sqlite_lake, "SELECT v FROM t") == [(1,)]
     assert sqlite_lake.fsck(deep=True).findings == []
     sqlite_lake.write(wide, "t", **write)
@@ -74,7 +74,7 @@ def test_a_full_disk_during_the_commit_leaves_the_catalog_unchanged(sqlite_lake:
 def test_a_full_disk_during_the_data_write_leaves_no_file(sqlite_lake: DuckLake) -> None:
     large = pa.table({"v": pa.array(range(1_000_000), pa.int64())})
     error_name = in_a_child_with_file_limit(200_000, lambda: sqlite_lake.write(large, "t", mode="overwrite"))
-    assert error_name != "nothing"
+    assert error_name != "no error"
     assert rows(sqlite_lake, "FROM t") == [(1,)]
     nothing_left_over(sqlite_lake)
 

@@ -54,7 +54,7 @@ def _table(lake: DuckLake, writer: Writer, folder: Path, name: str = "t") -> Row
 
 def _numbers(table: pa.Table) -> set[int]:
     found = Counter(table.column("n").to_pylist())
-    assert set(found.values()) <= {1}, "rows came twice"
+    assert set(found.values()) <= {1}, "rows are duplicated"
     return set(found)
 
 
@@ -62,7 +62,7 @@ def _left(lake: DuckLake, table: str = "t") -> dict[int, float]:
     """Return all rows that plain DuckDB reads without a condition."""
     with lake.connect() as con:
         found = con.execute(f"SELECT n, x FROM {table}").fetchall()
-    assert len(dict(found)) == len(found), "rows came twice"
+    assert len(dict(found)) == len(found), "rows are duplicated"
     return dict(found)
 
 

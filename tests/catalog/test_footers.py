@@ -60,7 +60,7 @@ def lake(tmp_path: Path) -> DuckLake:
 
 
 @contextmanager
-def looking_at(lake: DuckLake, name: str = "t") -> Iterator[tuple[duckdb.DuckDBPyConnection, TableDef]]:
+def opened_table(lake: DuckLake, name: str = "t") -> Iterator[tuple[duckdb.DuckDBPyConnection, TableDef]]:
     with open_session(lake.config) as session, closing(session.instance.root.cursor()) as con:
         tables = Metadata(con, lake.config)
         yield con, tables.table(table_name(name), tables.latest().snapshot_id)
@@ -68,7 +68,7 @@ def looking_at(lake: DuckLake, name: str = "t") -> Iterator[tuple[duckdb.DuckDBP
 
 def stats_of(lake: DuckLake, paths: Sequence[Path | str]) -> list[dict[str, LeafStats]]:
     """Return the statistics of files with the columns of table `t`, by column name."""
-    with looking_at(lake) as (con, table):
+    with opened_table(lake) as (con, table):
         names = {leaf.column_id: leaf.name for leaf in table.leaves().values()}
         return [
             {names[column_id]: stats for column_id, stats in by_id.items()}
@@ -87,7 +87,7 @@ def pairs(
 
 
 def written_by_the_engine(lake: DuckLake) -> tuple[list[str], dict[str, ColumnStats]]:
-    with looking_at(lake) as (con, table):
+    with opened_table(lake) as (con, table):
         names = {leaf.column_id: leaf.name for leaf in table.leaves().values()}
         rows = con.execute(f"""
             SELECT column_id, column_size_bytes, value_count, null_count, min_value, max_value, contains_nan::BOOLEAN,
@@ -252,7 +252,7 @@ class TestReadingFooters:
         for n, column in enumerate(("a", "b", "a")):
             pq.write_table(pa.table({column: [n]}), tmp_path / f"{n}.parquet")
         lake.execute("CREATE TABLE t (i BIGINT)").raise_for_error()
-        with looking_at(lake) as (con, _):
+        with opened_table(lake) as (con, _):
             shapes = [
                 ([column.name for column in shape.columns], [Path(file.path).stem for file in shape.files])
                 for shape in read_footers(con, lake.config, [f"{tmp_path}/{n}.parquet" for n in range(3)])
@@ -291,5 +291,5 @@ class TestReadingFooters:
         pq.write_table(pa.table({"i": [1]}), tmp_path / "f.parquet")
         lake.execute("CREATE TABLE t (i BIGINT)").raise_for_error()
         stats_of(lake, [tmp_path / "f.parquet"])
-        with looking_at(lake) as (con, _):
+        with opened_table(lake) as (con, _):
             assert con.execute("SELECT count(*) FROM duckdb_tables() WHERE temporary").fetchone() == (0,)

@@ -1,4 +1,4 @@
-"""Tables of inlined rows: after our ALTER, the engine finds one for the new columns, created as it creates its own."""
+"""Tables of inlined rows: after our ALTER, the engine finds one for the new columns that equals its own."""
 
 from typing import Any
 
@@ -41,7 +41,11 @@ def test_rows_inlined_into_our_table_are_flushed_completely_after_an_alter(lake:
     lake.write(pa.table({"i": [2], "more": ["x"]}), "t", mode="append", schema_evolution="add")
     alter = ["ALTER TABLE t RENAME i TO j", "ALTER TABLE t RENAME j TO i"]
     flush = f"CALL ducklake_flush_inlined_data('{lake.config.alias}')"
-    for statement in ("INSERT INTO t VALUES (3, 'y')", *alter, flush):  # a session knows its own changes
+    for statement in (
+        "INSERT INTO t VALUES (3, 'y')",
+        *alter,
+        flush,
+    ):  # separate sessions, because a session knows its own changes
         lake.execute(statement).raise_for_error()
     assert rows(lake, "FROM t ORDER BY i") == [(1, None), (2, "x"), (3, "y")]
 

@@ -101,10 +101,10 @@ class Shared:
         return found - {"odd-data-path"}  # lakes of the sdk have a `file://` URL as data path
 
 
-# Its partition folders have other names than the extension's, which cannot merge a partition in two folders.
+# The sdk's partition folders have other names than the extension's, which cannot merge a partition in two folders.
 SCATTERED = ["scattered-partition"]
 # The message for columns that older files hold in another type.
-GROWN = r"Int32.*Int64"
+PROMOTED = r"Int32.*Int64"
 NEW_FIELD = "structs have different number of fields"
 
 
@@ -244,10 +244,10 @@ def test_columns_altered_by_the_sdk_are_read(shared: Shared) -> None:
         table.add_column(ducklake.Column("n", ducklake.Int16()))
         table.update_column_dtype("id", ducklake.Int64())
         table.rename_column("s", "text")
-    shared.assert_rows("t", [(1, "a", None)], no_polars=GROWN)
+    shared.assert_rows("t", [(1, "a", None)], no_polars=PROMOTED)
     wider = {"id": pl.Int64, "text": pl.String, "n": pl.Int16}
     shared.lake.write(frame(wider, [(2**40, "b", 7)]), "t", mode="append")
-    shared.assert_rows("t", [(1, "a", None), (2**40, "b", 7)], no_polars=GROWN, findings=[])
+    shared.assert_rows("t", [(1, "a", None), (2**40, "b", 7)], no_polars=PROMOTED, findings=[])
 
 
 @shared_catalogs
@@ -367,12 +367,12 @@ def test_peers_read_our_replaced_and_evolved_tables(shared: Shared) -> None:
     shared.assert_rows("s.t", rows, no_polars=NEW_FIELD)
     grown = (*FLAT_ROWS[0], 2**40, {"a": 2, "b": "x"})
     lake.write(deeper.with_columns(n=pl.lit(2**40)), "s.t", mode="append", schema_evolution="promote")
-    shared.assert_rows("s.t", [*rows, grown], no_polars=f"{GROWN}|{NEW_FIELD}", findings=[])
+    shared.assert_rows("s.t", [*rows, grown], no_polars=f"{PROMOTED}|{NEW_FIELD}", findings=[])
 
 
 @shared_catalogs
 def test_the_sdk_appends_to_our_tables(shared: Shared) -> None:
-    # It takes the whole text of a sort key as a column name.
+    # The sdk takes the whole text of a sort key as a column name.
     data = frame(FLAT, FLAT_ROWS)
     shared.lake.write(data, "t", mode="append", partition_by=["bucket(3, s)"], sort_by=["id desc"])
     with shared.sdk() as peer:

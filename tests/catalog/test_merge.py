@@ -26,19 +26,19 @@ def table_of(values: Pairs) -> pa.Table:
 
 MERGES: dict[str, tuple[dict[str, Any], Pairs]] = {
     "upsert": ({}, {1: "one", 2: "Two", 3: "three", 4: "Four"}),
-    "only new ones": ({"when_matched": "keep"}, {1: "one", 2: "two", 3: "three", 4: "Four"}),
-    "only old ones": ({"when_not_matched": "ignore"}, {1: "one", 2: "Two", 3: "three"}),
-    "matching ones go": ({"when_matched": "delete", "when_not_matched": "ignore"}, {1: "one", 3: "three"}),
-    "the same as the data": ({"when_not_matched_by_source": "delete"}, {2: "Two", 4: "Four"}),
+    "insert only": ({"when_matched": "keep"}, {1: "one", 2: "two", 3: "three", 4: "Four"}),
+    "update only": ({"when_not_matched": "ignore"}, {1: "one", 2: "Two", 3: "three"}),
+    "delete matching rows": ({"when_matched": "delete", "when_not_matched": "ignore"}, {1: "one", 3: "three"}),
+    "delete rows missing from the data": ({"when_not_matched_by_source": "delete"}, {2: "Two", 4: "Four"}),
     "expressions": (
         {"when_matched": {"NAME": "target.name || ' ' || source.id"}},
         {1: "one", 2: "two 2", 3: "three", 4: "Four"},
     ),
-    "some stay": (
+    "matched_condition": (
         {"matched_condition": "source.name < target.name AND target.id > 2"},
         {1: "one", 2: "two", 3: "three", 4: "Four"},
     ),
-    "some go": ({"delete_condition": "source.name = 'Two'"}, {1: "one", 3: "three", 4: "Four"}),
+    "delete_condition": ({"delete_condition": "source.name = 'Two'"}, {1: "one", 3: "three", 4: "Four"}),
     "neither condition": (
         {"delete_condition": "NULL::BOOLEAN", "matched_condition": "NULL::BOOLEAN"},
         {1: "one", 2: "two", 3: "three", 4: "Four"},

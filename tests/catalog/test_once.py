@@ -197,7 +197,7 @@ def test_a_writer_holds_no_lock_while_it_writes_files(make_lake: MakeLake) -> No
 def test_without_the_queue_a_write_does_not_wait(make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake, waiting = make_lake(), make_lake(lock_timeout="0.2s")
     lake.write(ROW, "t", mode="append")
-    with sessions.open_session(lake.config) as session, session.queue("somebody's turn"):
+    with sessions.open_session(lake.config) as session, session.queue("another writer"):
         with pytest.raises(errors.LakeLockedError, match="wait"):
             waiting.write(ROW, "t", mode="append")
         monkeypatch.setattr(sessions, "catalog_queue", lambda *_: NoQueue())

@@ -1,4 +1,4 @@
-"""`lake.add_files` refuses links, and files with an intact footer and broken pages."""
+"""`lake.add_files` refuses symbolic links, and files with an intact footer and broken pages."""
 
 from pathlib import Path
 

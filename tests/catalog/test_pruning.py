@@ -87,9 +87,11 @@ class Laid:
         truth = self.con.execute(sql).fetchall()
         self.con.execute("RESET disabled_optimizers")
         for file, matching, rows in truth:
-            assert matching == 0 or file in judged, f"{where} leaves out file {file}, which has {matching} rows of it"
+            assert matching == 0 or file in judged, f"{where} excludes file {file} with {matching} matching rows"
             whole = judged.get(file, False)
-            assert not whole or matching == rows, f"{where} takes file {file} whole, {matching} of {rows} rows match"
+            assert not whole or matching == rows, (
+                f"{where} matches file {file} completely, but only {matching} of {rows} rows match"
+            )
         return len(judged), sum(judged.values())
 
 

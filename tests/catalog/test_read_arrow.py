@@ -32,7 +32,7 @@ def test_read_returns_the_current_rows_or_those_of_a_snapshot(lake: DuckLake) ->
 
 
 @catalogs(quick=[SQLITE], shared=True)
-@pytest.mark.parametrize("at", [None, 1], ids=["now", "then"])
+@pytest.mark.parametrize("at", [None, 1], ids=["current", "snapshot"])
 def test_planning_a_read_sees_one_consistent_state(lake: DuckLake, at: int | None) -> None:
     lake.write(ROWS, "t", mode="append")
     with lake.reading(at, entering=False) as session, reading(session, "Looking") as metadata:
@@ -51,8 +51,8 @@ def test_a_read_of_a_sqlite_lake_is_retried_after_concurrent_commits(
     real, reads = arrow_reader._table, count(1)
     writers = ThreadPoolExecutor()
 
-    def read_during_an_append(*given: Any) -> pa.Table:
-        rows = real(*given)
+    def read_during_an_append(*arguments: Any) -> pa.Table:
+        rows = real(*arguments)
         if next(reads) <= 3:
             writers.submit(lake.write, ROWS, "t", mode="append").result()
         return rows

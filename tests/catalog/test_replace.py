@@ -197,11 +197,11 @@ def test_a_flush_after_a_replacement_keeps_history(lake: DuckLake, mode: str) ->
 def test_replace_where_includes_concurrent_deletes_and_appends(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.write(pa.table({"id": range(40)}), "t", mode="append")
 
-    def overtake() -> None:
+    def commit_first() -> None:
         lake.delete("t", "id = 1 OR id = 30")
         lake.write(pa.table({"id": [2, 100]}), "t", mode="append")
 
-    once_at(monkeypatch, "rows.found", overtake)
+    once_at(monkeypatch, "rows.found", commit_first)
     result = lake.write(pa.table({"id": [0]}), "t", mode="replace_where", where="id < 3")
     assert (result.rows_removed, result.attempts) == (3, 1)
     assert sorted(rows(lake, "FROM t")) == [(n,) for n in (0, *range(3, 30), *range(31, 40), 100)]

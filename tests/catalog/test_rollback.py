@@ -206,11 +206,11 @@ def test_a_rollback_is_replanned_after_a_concurrent_write(lake: DuckLake, monkey
     lake.write(rows_of((2, "b")), "t", mode="overwrite")
     times = []
 
-    def write_after_a_concurrent_append(*given: Any) -> Any:
+    def write_after_a_concurrent_append(*arguments: Any) -> Any:
         times.append(1)
         if len(times) == 1:
             lake.write(rows_of((3, "c")), "t", mode="append")
-        return real(*given)
+        return real(*arguments)
 
     real = write_known_rows
     monkeypatch.setattr(rollback, "write_known_rows", write_after_a_concurrent_append)
@@ -226,9 +226,9 @@ def test_concurrent_writes_to_other_tables_do_not_conflict(lake: DuckLake, monke
     restored = latest(lake)
     lake.write(rows_of((2, "b")), "t", mode="overwrite")
 
-    def write_after_an_append_to_another_table(*given: Any) -> Any:
+    def write_after_an_append_to_another_table(*arguments: Any) -> Any:
         lake.write(rows_of((3, "c")), "other", mode="append")
-        return real(*given)
+        return real(*arguments)
 
     real = write_known_rows
     monkeypatch.setattr(rollback, "write_known_rows", write_after_an_append_to_another_table)

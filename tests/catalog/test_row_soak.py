@@ -60,11 +60,11 @@ def soak(lake: DuckLake, seconds: float, seed: int = 1) -> None:
     assert rows_by_id(lake.read("t")) == rows
     assert {row["id"]: row["v"] for row in lake.execute("FROM t", max_rows=None).rows} == rows
     assert lake.table("t").count() == len(rows)
-    assert _fed(lake, start) == rows
+    assert _rows_from_feed(lake, start) == rows
     assert lake.fsck(deep=True, storage=True).findings == []
 
 
-def _fed(lake: DuckLake, start: int) -> Model:
+def _rows_from_feed(lake: DuckLake, start: int) -> Model:
     """Return the rows that result from applying the change feed to an empty table."""
     rows: Model = {}
     changes = lake.changes("t", start).sort_by([("snapshot_id", "ascending")]).to_pylist()

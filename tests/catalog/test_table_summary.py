@@ -138,19 +138,19 @@ def test_column_types_equal_those_of_describe(tmp_path: Path) -> None:
     lake.execute([f"CREATE TABLE t ({columns})", "COMMENT ON COLUMN t.c1 IS 'one'"]).raise_for_error()
     later = ["ALTER TABLE t ALTER c2 SET DEFAULT 7", "ALTER TABLE t SET PARTITIONED BY (year(c18), c15)"]
     lake.execute(later).raise_for_error()
-    columns = lake.table("T").schema()
+    schema = lake.table("T").schema()
     described = lake.execute("DESCRIBE t", max_rows=None).raise_for_error().rows
-    assert [(column.name, column.type) for column in columns] == [
+    assert [(column.name, column.type) for column in schema] == [
         (row["column_name"], row["column_type"]) for row in described
     ]
-    assert [(column.comment, column.default, column.nullable) for column in columns[1:4]] == [
+    assert [(column.comment, column.default, column.nullable) for column in schema[1:4]] == [
         ("one", None, True),
         (None, "7", True),
         (None, None, False),
     ]
-    assert {column.name: column.partition for column in columns if column.partition} == {
+    assert {column.name: column.partition for column in schema if column.partition} == {
         "c18": "year",
         "c15": "identity",
     }
-    assert len(lake.table("t").schema(snapshot=1)) == len(columns)
+    assert len(lake.table("t").schema(snapshot=1)) == len(schema)
     assert [column.partition for column in lake.table("t").schema(snapshot=1) if column.partition] == []

@@ -44,7 +44,7 @@ def test_a_file_with_only_deleted_rows_is_not_updated(make_lake: MakeLake) -> No
     lake = make_lake()
     for number in (1, 2):
         lake.write(numbers(number, number + 1), "t", mode="append", inline="never")
-    lake.execute("DELETE FROM t WHERE id = 1").raise_for_error()  # an inlined deletion: the file stays
+    lake.execute("DELETE FROM t WHERE id = 1").raise_for_error()  # an inlined deletion, so the file stays live
     done = lake.update("t", {"name": "'x'"}, "id = 1")
     assert (done.rows_removed, done.rows_written, done.snapshot_id) == (0, 0, done.previous_snapshot_id)
     assert lake.fsck(deep=True, storage=True).findings == []

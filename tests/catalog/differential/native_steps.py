@@ -123,7 +123,7 @@ def _replace(
         result = _write(world, table, rows if given is None else given, set(), **arguments)
     except errors.SnapshotChangedError:
         # In the catalog, the engine's flush of deletions looks like a deletion of rows.
-        if "expect_snapshot" not in arguments or f"meanwhile: flush on `{table.name}`" not in world.log[-2]:
+        if "expect_snapshot" not in arguments or f"concurrently: flush on `{table.name}`" not in world.log[-2]:
             raise
         raise Refused from None
     assert (result.rows_removed, result.rows_written) == (len(replaced), len(rows))

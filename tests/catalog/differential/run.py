@@ -152,23 +152,23 @@ class Run:
             return
         busy, self._working = self._working, None
         # A second maintenance run is refused while the first one is active.
-        kept_out = "lake.maintain" if "lake.maintain" in self._doing else None
+        excluded = "lake.maintain" if "lake.maintain" in self._doing else None
         table = self._model.tables[self._world.rng.choice(sorted(self._model.tables))]
         steps = _REARRANGING if table.name == busy else _ELSEWHERE
         possible = [
             step
             for step in steps
-            if step.name != kept_out
+            if step.name != excluded
             and (step.on_mysql or self._world.catalog.sql_writes)
             and step.possible(self._world, table)
         ]
         step = self._world.rng.choice(possible)
-        self._world.log.append(f"    --- meanwhile: {step.name} on `{table.name}`")
+        self._world.log.append(f"    --- concurrently: {step.name} on `{table.name}`")
         try:
             step.run(self._world, table)
         except Refused:
             self._world.log.append("    (refused)")
-        self._coverage.steps[f"{step.name}, meanwhile"] += 1
+        self._coverage.steps[f"{step.name}, concurrently"] += 1
 
     def _event(self, step: Step, table: Table, seen: Collection[str], wrote: Collection[str] = ()) -> Event:
         ddl = self._world.ddl[table.name] | ({step.name} if step.axis == "ddl" else set())

@@ -1,4 +1,4 @@
-"""What `changes_made` says, against what begins and ends with each snapshot."""
+"""Compares `changes_made` of each snapshot with the files and rows that begin and end at it."""
 
 from pathlib import Path
 

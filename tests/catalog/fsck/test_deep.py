@@ -1,4 +1,4 @@
-"""What the catalog says about files, against the files."""
+"""Deep checks: compares the catalog with the content of the files."""
 
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,13 @@ def deep(lake: DuckLake) -> list[tuple[str, str | None, str | None]]:
 
 
 def write(path: str, sql: str, field_ids: str | None = None) -> None:
-    """Write a Parquet file; a catalog that knew another file under that name is told its size."""
+    """Write a Parquet file."""
     ids = f", FIELD_IDS {field_ids}" if field_ids else ""
     duckdb.connect().execute(f"COPY ({sql}) TO '{path}' (FORMAT parquet{ids})")
 
 
 def replace(lake: DuckLake, file_id: int, sql: str, field_ids: str | None, kind: str = "data", table: str = "t") -> str:
-    """Put another content into a file of the lake."""
+    """Replace the content of a file of the lake, and update its size in the catalog."""
     path = path_of(lake, file_id, kind, table)
     write(path, sql, field_ids)
     size, footer = (
@@ -154,7 +154,7 @@ class TestFieldIds:
             ("column-narrower-than-file", "column i is int32, the file has BIGINT"),
             ("column-narrower-than-file", "column x is float32, the file has DOUBLE"),
         ]
-        # What their bounds tell is told without reading files: of the other two, all values fit.
+        # Bounds alone prove the finding without reading files. The values of the other two columns fit.
         (finding,) = own.fsck().findings
         detail = "column i is int32, values go from 3000000000 to 3000000049"
         assert (finding.code, finding.severity, finding.detail) == ("bounds-beyond-type", "error", detail)
@@ -300,7 +300,7 @@ class TestPartitions:
     def test_a_wrong_bucket_hides_rows_until_it_is_repaired(self, own: DuckLake, tmp_path: Path) -> None:
         (tmp_path / "bucket=3").mkdir()
         path = f"{tmp_path}/bucket=3/f.parquet"
-        with own.connect() as con:  # only here is there the function that makes the buckets
+        with own.connect() as con:  # plain DuckDB lacks the hash function of buckets
             bucket = "(murmur3_32(range::INTEGER) & 2147483647) % 4"
             ((first,),) = con.execute(f"SELECT min(range) FROM range(100) WHERE {bucket} = 2").fetchall()
             rows_of_bucket = f"SELECT range::INTEGER AS i FROM range(100) WHERE {bucket} = 2"
@@ -338,12 +338,12 @@ IDS = "{file_path: 2147483646, pos: 2147483645}"
 class TestDeleteFiles:
     @pytest.fixture
     def positions(self, numbers: DuckLake) -> Any:
-        def put(sql: str, path: str | None = None) -> str:
+        def write_positions(sql: str, path: str | None = None) -> str:
             named = path or path_of(numbers, 0)
             content = f"SELECT '{named}' AS file_path, pos::BIGINT AS pos FROM ({sql}) q(pos)"
             return replace(numbers, 1, content, IDS, "delete")
 
-        return put
+        return write_positions
 
     def test_positions_beyond_the_data_file_are_found(self, numbers: DuckLake, positions: Any) -> None:
         path = positions("SELECT range + 85 FROM range(20)")
@@ -375,7 +375,7 @@ class TestDeleteFiles:
             numbers,
             "UPDATE ducklake_delete_file SET data_file_id = (SELECT max(data_file_id) FROM ducklake_data_file)",
         )
-        assert value(numbers, "SELECT count(*) FROM t WHERE i < 20") == 20  # which are deleted
+        assert value(numbers, "SELECT count(*) FROM t WHERE i < 20") == 20  # the deleted rows
         (finding,) = numbers.fsck(deep=True).findings
         assert (finding.code, finding.severity) == ("delete-file-of-other-data-file", "error")
         assert finding.file == path_of(numbers, 1, "delete")
@@ -386,7 +386,7 @@ class TestDeleteFiles:
 
 
 class TestSwappedFiles:
-    """A restore that mixes up names: what a file says of itself is then true of another one."""
+    """After a restore under swapped names, the content of a file describes another one."""
 
     @pytest.mark.parametrize("counts", [(100, 60), (100, 100)], ids=["other size", "same size"])
     def test_nothing_is_repaired_from_swapped_data_files(self, own: DuckLake, counts: tuple[int, int]) -> None:
@@ -450,7 +450,7 @@ class TestSwappedFiles:
             " FROM ducklake_snapshot)",
         )
         (finding,) = [finding for finding in numbers.fsck().findings if finding.code == "two-live-delete-files"]
-        assert finding.repairable  # as far as the catalog alone tells
+        assert finding.repairable  # according to the catalog alone
         report = numbers.fsck(repair=True)
         finding = next(finding for finding in report.findings if finding.code == "two-live-delete-files")
         assert (finding.repairable, report.repaired) == (False, [])

@@ -1,4 +1,4 @@
-"""Deletes: the corruptions that the engine makes when two of its transactions meet, and how they are mended."""
+"""Delete files and inlined deletions: corruption by concurrent transactions of the engine, and its repair."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from tests.catalog.fsck.damage import damage, found, path_of, repaired, rows, va
 from tests.support.backends import DUCKDB, LOCAL, POSTGRES, Backend
 from tests.support.lakes import MakeLake
 
-# A catalog on which two transactions of one process can be open at once.
+# A catalog that allows two concurrent transactions of one process.
 concurrently = pytest.mark.parametrize("backend", [Backend(DUCKDB, LOCAL)], indirect=True, ids=str)
 
 
@@ -22,7 +22,7 @@ def two_connections(lake: DuckLake) -> Iterator[tuple[Any, Any]]:
 
 
 def history(lake: DuckLake) -> list[Any]:
-    """Sum and count of `t` at every snapshot."""
+    """Return count and sum of `t` at every snapshot."""
     last = value(lake, "SELECT max(snapshot_id) FROM ducklake_snapshots('lake')")
     counted = "SELECT len(list(i)), sum(i) FROM t AT (VERSION => {})"
     with lake.connect() as con:
@@ -39,15 +39,15 @@ def test_two_concurrent_delete_files_restore_rows_until_they_are_merged(make_lak
     lake = make_lake(data_inlining_row_limit=0)
     lake.execute(["CREATE TABLE t AS SELECT range AS i FROM range(100)", "DELETE FROM t WHERE i < 10"])
     with two_connections(lake) as (first, second):
-        for con, rest in ((first, "i BETWEEN 20 AND 29"), (second, "i BETWEEN 40 AND 59")):
+        for con, condition in ((first, "i BETWEEN 20 AND 29"), (second, "i BETWEEN 40 AND 59")):
             con.execute("BEGIN")
-            con.execute(f"DELETE FROM t WHERE {rest}")
+            con.execute(f"DELETE FROM t WHERE {condition}")
         first.execute("COMMIT")
         second.execute("COMMIT")
     assert value(lake, "SELECT len(list(i)) FROM t") > 100
     assert [finding[:2] for finding in repaired(lake, deep=True)] == [("two-live-delete-files", "main.t")]
-    left = [i for i in range(100) if not (i < 10 or 20 <= i < 30 or 40 <= i < 60)]
-    assert [i for (i,) in rows(lake, "FROM t ORDER BY i")] == left
+    remaining = [i for i in range(100) if not (i < 10 or 20 <= i < 30 or 40 <= i < 60)]
+    assert [i for (i,) in rows(lake, "FROM t ORDER BY i")] == remaining
     assert [count for count, _ in history(lake)][:2] == [100, 90]
     lake.execute(["DELETE FROM t WHERE i < 20", "CALL ducklake_rewrite_data_files('lake')"]).raise_for_error()
     assert value(lake, "SELECT len(list(i)) FROM t") == 50
@@ -72,25 +72,25 @@ def test_a_row_deleted_inline_and_in_a_file_restores_other_rows(make_lake: MakeL
 
 @concurrently
 @pytest.mark.parametrize(
-    ("before", "rests", "gone"),
+    ("before", "conditions", "deleted"),
     [
         ("false", ("i < 5", "i < 20"), set(range(20))),
         ("i < 20", ("i BETWEEN 20 AND 30", "i BETWEEN 31 AND 41"), set(range(42))),
     ],
-    ids=["in the catalog and in a file", "in two files"],
+    ids=["inlined and in a file", "in two files"],
 )
 def test_a_delete_keeps_the_remaining_rows_of_a_file_with_double_deletions(
-    make_lake: MakeLake, before: str, rests: tuple[str, str], gone: set[int]
+    make_lake: MakeLake, before: str, conditions: tuple[str, str], deleted: set[int]
 ) -> None:
-    """The catalog says of such a file that fewer rows are left than there are."""
+    """The catalog counts too few remaining rows for such a file."""
     lake = make_lake(data_inlining_row_limit=10)
     lake.execute(["CREATE TABLE t AS SELECT range AS i FROM range(100)", f"DELETE FROM t WHERE {before}"])
     with two_connections(lake) as (first, second):
-        for con, rest in zip((first, second), rests, strict=True):
-            con.execute(f"BEGIN; DELETE FROM t WHERE {rest}")
+        for con, condition in zip((first, second), conditions, strict=True):
+            con.execute(f"BEGIN; DELETE FROM t WHERE {condition}")
         first.execute("COMMIT")
         second.execute("COMMIT")
-    assert lake.delete("t", f"i BETWEEN {len(gone)} AND 97").rows_removed == 98 - len(gone)
+    assert lake.delete("t", f"i BETWEEN {len(deleted)} AND 97").rows_removed == 98 - len(deleted)
     assert sorted(i for (i,) in rows(lake, "FROM t")) == [98, 99]
 
 
@@ -168,7 +168,7 @@ class TestManualDamage:
         damage(lake, "UPDATE ducklake_delete_file SET data_file_id = 77")
         report = lake.fsck(repair=True)
         assert [(finding.code, finding.file) for finding in report.repaired] == [("delete-without-data-file", path)]
-        # What it deleted is back, which no repair can help.
+        # Its deleted rows are restored, which has no repair.
         assert found(report) == [("deletion-without-delete-file", "main.t", None)]
 
     def test_a_delete_file_of_another_table_is_found(self, lake: DuckLake) -> None:

@@ -1,4 +1,4 @@
-"""On every catalog: a lake that lived is whole, and damage is found and mended."""
+"""On every catalog, a lake with a long history has no findings, and damage is found and repaired."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ ROW = (
     " TIMESTAMPTZ '2024-01-01' + range * INTERVAL 1 DAY, range / 4"
 )
 NULLS = "1, NULL, NULL, NULL, NULL, NULL"
-LIFE = [
+HISTORY = [
     "CREATE SCHEMA sales",
     f"CREATE TABLE sales.t ({COLUMNS})",
     f"INSERT INTO sales.t SELECT {ROW} FROM range(5)",
@@ -60,8 +60,8 @@ EXPIRY = [
     "CALL ducklake_expire_snapshots('lake', older_than => now())",
     "CALL ducklake_cleanup_old_files('lake', cleanup_all => true)",
 ]
-# What the engine can do on MySQL: one INSERT into each table, no nested columns beside inlining, no comments.
-LITTLE_LIFE = [
+# The statements that the engine supports on MySQL: one INSERT per table, no nested columns with inlining, no comments.
+MYSQL_HISTORY = [
     "CREATE TABLE t AS SELECT range AS i, 'it''s ' || range AS s FROM range(100)",
     "DELETE FROM t WHERE i = 7",
     "DELETE FROM t WHERE i < 30",
@@ -79,7 +79,7 @@ LITTLE_LIFE = [
 @catalogs(sql_writes=True, quick=[SQLITE, POSTGRES])
 def test_a_lake_with_a_long_history_has_no_findings_before_and_after_expiry(make_lake: MakeLake) -> None:
     lake = make_lake()
-    for part in (LIFE, EXPIRY):
+    for part in (HISTORY, EXPIRY):
         lake.execute(part, force=True).raise_for_error()
         report = lake.fsck(deep=True, storage=True)
         assert report.findings == [], str(report)
@@ -91,7 +91,7 @@ def test_a_lake_with_a_long_history_has_no_findings_before_and_after_expiry(make
 @catalogs(sql_writes=False)
 def test_a_lake_on_a_catalog_with_limited_sql_has_no_findings(make_lake: MakeLake) -> None:
     lake = make_lake()
-    lake.execute(LITTLE_LIFE, force=True).raise_for_error()
+    lake.execute(MYSQL_HISTORY, force=True).raise_for_error()
     report = lake.fsck(deep=True, storage=True)
     assert report.findings == [], str(report)
     assert report.checked["files_read"] > 3
@@ -204,7 +204,7 @@ def test_damage_without_a_repair_is_found(make_lake: MakeLake, backend: Backend)
         f"UPDATE ducklake_column SET column_type = 'int32' WHERE table_id = {ids['narrowed']} AND column_name = 'i'",
         f"UPDATE ducklake_delete_file SET data_file_id = {last} WHERE data_file_id = {first}",
     )
-    # What plain DuckDB says meanwhile.
+    # The results of plain DuckDB on the damaged lake.
     assert value(lake, "SELECT count(*) FROM ended") == 0
     assert value(lake, "SELECT count(*) FROM undeleted WHERE i < 20") == 20
     assert value(lake, "SELECT count(*) FROM hung WHERE i < 20") == 20

@@ -1,4 +1,4 @@
-"""Programs that write the metadata themselves, and the mistakes that they can make in an append."""
+"""Appends by programs that write the metadata directly, with one mistake each."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from tests.catalog.fsck.damage import damage, found, meta, refused, repaired, ro
 
 
 def append(lake: DuckLake, **mistakes: Any) -> str:
-    """Append 1000 to 1099 to `t`, by hand and rightly, except for the mistakes."""
+    """Append 1000 to 1099 to `t` by changing the metadata, correctly except for the given mistakes."""
     path = Path(f"{lake.config.data_path}main/t/external.parquet")
     ids = mistakes.get("field_ids", ", FIELD_IDS {i: 1}")
     duckdb.connect().execute(
@@ -42,7 +42,7 @@ def append(lake: DuckLake, **mistakes: Any) -> str:
         damage(lake, "UPDATE ducklake_table_column_stats SET max_value = '1099'")
     if (token := mistakes.get("token", "inserted_into_table:1")) is not None:
         last = "SELECT max(snapshot_id) FROM ducklake_snapshot"
-        damage(lake, f"INSERT INTO ducklake_snapshot_changes VALUES (({last}), '{token}', 'somebody', NULL, NULL)")
+        damage(lake, f"INSERT INTO ducklake_snapshot_changes VALUES (({last}), '{token}', 'external', NULL, NULL)")
     return str(path)
 
 
@@ -64,9 +64,7 @@ def test_a_correct_external_append_has_no_findings(numbers: DuckLake) -> None:
 
 
 def test_an_append_without_a_new_file_id_is_repaired(numbers: DuckLake) -> None:
-    damage(
-        numbers, "UPDATE ducklake_snapshot SET next_file_id = 5 WHERE snapshot_id = 2"
-    )  # so that there is a free number
+    damage(numbers, "UPDATE ducklake_snapshot SET next_file_id = 5 WHERE snapshot_id = 2")  # leaves a free file id
     with numbers.connect() as con:
         assert con.execute("SELECT count(*) FROM t WHERE i >= 1000").fetchone() == (0,)
         path = append(numbers, files=0)
@@ -102,7 +100,7 @@ def test_an_append_with_an_unknown_change_token_is_repaired(numbers: DuckLake) -
     append(numbers, token="appended:1")
     assert refused(numbers, "FROM ducklake_snapshots('lake')")
     assert repaired(numbers) == [("unknown-change-token", None, None)]
-    assert meta(numbers, "SELECT author FROM ducklake_snapshot_changes WHERE author IS NOT NULL") == "somebody"
+    assert meta(numbers, "SELECT author FROM ducklake_snapshot_changes WHERE author IS NOT NULL") == "external"
 
 
 def test_an_append_without_recorded_changes_is_found(numbers: DuckLake) -> None:

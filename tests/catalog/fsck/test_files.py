@@ -1,4 +1,4 @@
-"""Data files: one path in two places, paths that clean-up misreads, files that belong to nobody."""
+"""Data files: duplicate paths, paths that cleanup misreads, and files without a table."""
 
 from pathlib import Path
 
@@ -220,7 +220,7 @@ class TestPartitionsAndMappings:
         file = parquet(tmp_path / "elsewhere" / "p=1" / "f.parquet", "SELECT range AS i, 1 AS p FROM range(50)")
         assert own.fsck().findings == []
         own.execute(f"CALL ducklake_add_data_files('lake', 't', '{file}')").raise_for_error()
-        assert own.fsck().findings == []  # the folder's end is the same, and that is enough for the engine
+        assert own.fsck().findings == []  # the engine compares only the end of the folder
         stranger = parquet(tmp_path / "elsewhere" / "p=%31" / "f.parquet", "SELECT range AS i, 1 AS p FROM range(50)")
         own.execute(f"CALL ducklake_add_data_files('lake', 't', '{stranger}')").raise_for_error()
         assert found(own.fsck()) == [("scattered-partition", "main.t", stranger)]

@@ -1,4 +1,4 @@
-"""Inlined rows: the tables that hold them, and the registry."""
+"""Tables of inlined rows, and their registry."""
 
 from ducklake_orch import DuckLake
 from tests.catalog.fsck.damage import damage, found, refused, value

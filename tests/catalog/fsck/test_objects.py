@@ -1,4 +1,4 @@
-"""Schemas, tables, columns, layouts, options: every state in which a name does not mean one thing."""
+"""Schemas, tables, columns, partition specs and options: every state in which a name is ambiguous or dangling."""
 
 import pytest
 

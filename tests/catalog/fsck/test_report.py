@@ -1,4 +1,4 @@
-"""The report: bounded, readable, JSON-ready; and every code has its line in the documentation and its test."""
+"""The report is bounded, readable and JSON-serializable. Every code is documented and tested."""
 
 import json
 import re

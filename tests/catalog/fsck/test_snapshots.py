@@ -1,4 +1,4 @@
-"""Counters, changes and snapshot ids: what the next commit stumbles over."""
+"""Counters, changes and snapshot ids: damage that makes the next commit fail."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ NEW_SNAPSHOT = (
     " FROM ducklake_snapshot WHERE snapshot_id = 14",
     "INSERT INTO ducklake_snapshot_changes VALUES (15, 'altered_table:1,inserted_into_table:6', NULL, NULL, NULL)",
 )
-MANY = "INSERT INTO t SELECT range, 'x', 0 FROM range(20)"
+INSERT_INTO_FILES = "INSERT INTO t SELECT range, 'x', 0 FROM range(20)"
 
 
 def test_an_unknown_format_version_is_the_only_finding(lake: DuckLake) -> None:
@@ -44,9 +44,9 @@ def test_changes_of_a_future_snapshot_fail_its_commit_until_they_are_removed(
     lake: DuckLake,
 ) -> None:
     damage(lake, "INSERT INTO ducklake_snapshot_changes VALUES (15, 'inserted_into_table:1', NULL, NULL, NULL)")
-    assert "ducklake_snapshot_changes" in refused(lake, MANY)
+    assert "ducklake_snapshot_changes" in refused(lake, INSERT_INTO_FILES)
     assert repaired(lake) == [("changes-without-snapshot", None, None)]
-    rows(lake, MANY)
+    rows(lake, INSERT_INTO_FILES)
 
 
 UNREADABLE = [
@@ -72,16 +72,16 @@ def test_changes_that_the_engine_cannot_read_are_removed(lake: DuckLake) -> None
         damage(lake, f"UPDATE ducklake_snapshot_changes SET changes_made = '{changes}' WHERE snapshot_id = {snapshot}")
     report = lake.fsck(repair=True)
     assert [finding.code for finding in report.repaired] == ["unknown-change-token"] * len(UNREADABLE)
-    # What these snapshots did, nothing tells any more.
+    # The changes of these snapshots are lost.
     assert {finding.code for finding in report.findings} <= {"begun-without-change", "ended-without-change"}
     assert value(lake, "SELECT count(*) FROM ducklake_snapshots('lake')") == 16
 
 
 def test_a_repair_keeps_the_readable_change_tokens(lake: DuckLake) -> None:
-    left = 'created_table:"a,b"."it""s:1",inserted_into_table:1'
-    damage(lake, f"UPDATE ducklake_snapshot_changes SET changes_made = 'new:1,{left},more:2' WHERE snapshot_id = 3")
+    readable = 'created_table:"a,b"."it""s:1",inserted_into_table:1'
+    damage(lake, f"UPDATE ducklake_snapshot_changes SET changes_made = 'new:1,{readable},more:2' WHERE snapshot_id = 3")
     assert repaired(lake) == [("unknown-change-token", None, None)]
-    assert meta(lake, "SELECT changes_made FROM ducklake_snapshot_changes WHERE snapshot_id = 3") == left
+    assert meta(lake, "SELECT changes_made FROM ducklake_snapshot_changes WHERE snapshot_id = 3") == readable
 
 
 def test_readable_changes_have_no_finding_of_their_own(lake: DuckLake) -> None:
@@ -89,16 +89,16 @@ def test_readable_changes_have_no_finding_of_their_own(lake: DuckLake) -> None:
     for snapshot, changes in enumerate(readable):
         damage(lake, f"UPDATE ducklake_snapshot_changes SET changes_made = {changes} WHERE snapshot_id = {snapshot}")
     assert value(lake, "SELECT count(*) FROM ducklake_snapshots('lake')") == 15
-    # They are readable, though they do not say what these snapshots did.
+    # They are readable, but do not describe the changes of these snapshots.
     assert set(lake.fsck().counts) == {"begun-without-change"}
 
 
 def test_an_outdated_next_file_id_fails_every_commit_until_it_is_raised(lake: DuckLake) -> None:
     damage(lake, "UPDATE ducklake_snapshot SET next_file_id = 7 WHERE snapshot_id = 14")
     damage(lake, "UPDATE ducklake_snapshot SET next_file_id = 7 WHERE snapshot_id = 13")
-    assert "ducklake_data_file" in refused(lake, MANY)
+    assert "ducklake_data_file" in refused(lake, INSERT_INTO_FILES)
     assert ("next-file-id-behind", None, None) in repaired(lake)
-    assert len(rows(lake, MANY)) == 1
+    assert len(rows(lake, INSERT_INTO_FILES)) == 1
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_rows_of_an_uncommitted_snapshot_are_found_and_not_repaired(
     (finding,) = [finding for finding in report.findings if finding.code == "not-committed"]
     assert (finding.table, finding.file) == ("other.u", report.findings[-1].file)
     assert value(lake, "SELECT count(*) FROM other.u") == 0
-    rows(lake, MANY)
+    rows(lake, INSERT_INTO_FILES)
     assert value(lake, "SELECT count(*) FROM other.u") == 50
 
 

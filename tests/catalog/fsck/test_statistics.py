@@ -1,4 +1,4 @@
-"""Statistics: what the engine believes without looking, and the states in which it is wrong."""
+"""Statistics that the engine trusts, and the states in which they are wrong."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ class TestTableCounts:
     def test_a_record_count_that_is_too_low_is_repaired(self, own: DuckLake) -> None:
         own.execute(["CREATE TABLE t AS SELECT range AS i FROM range(100)", "DELETE FROM t WHERE i >= 50"])
         damage(own, "UPDATE ducklake_table_stats SET record_count = 50")
-        assert own.fsck().findings == []  # just as after a rewrite; only the bounds would tell
+        assert own.fsck().findings == []  # as after a rewrite; only the bounds show the difference
         assert value(own, "SELECT max(i) FROM t") == 99
         damage(own, "UPDATE ducklake_table_stats SET record_count = 49")
         assert repaired(own) == [("record-count-behind", "main.t", None)]
@@ -82,7 +82,7 @@ class TestTableBounds:
             own,
             "CREATE TABLE t (i INTEGER)",
             insert.format(1),
-            "FROM t",  # now it keeps the old statistics in memory
+            "FROM t",  # caches the old statistics
             "ALTER TABLE t ALTER i TYPE BIGINT",
             insert.format(2),
             insert.format(3),
@@ -132,7 +132,7 @@ class TestTableBounds:
         own.execute(
             [
                 "CREATE TABLE t (s VARCHAR)",
-                "INSERT INTO t SELECT repeat('é', 300) FROM range(50)",  # too long for the engine to keep as a bound
+                "INSERT INTO t SELECT repeat('é', 300) FROM range(50)",  # too long for a bound of the engine
                 "INSERT INTO t SELECT 'a' FROM range(50)",
             ]
         ).raise_for_error()
@@ -193,7 +193,7 @@ BOUNDS = [
 ]
 
 
-# What a type just holds, what it does not, and the type that holds both.
+# For each type: a value at its limit, a value beyond it, and a type that holds both.
 LIMITS = {
     "int8": ("-128", "128", "SMALLINT"),
     "uint8": ("255", "-1", "SMALLINT"),

@@ -1,4 +1,4 @@
-"""What stands in the storage beside what the catalog knows of."""
+"""Stray and missing files in the storage."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,14 +25,14 @@ def numbers(own: DuckLake) -> DuckLake:
 
 
 def test_stray_files_are_listed_with_their_writer(numbers: DuckLake) -> None:
-    mine, nobodys = numbers.snapshots()[0].extra["ducklake_orch"]["write_id"], "0" * 32
+    write_id, unknown_id = numbers.snapshots()[0].extra["ducklake_orch"]["write_id"], "0" * 32
     strays = {
         "ducklake-01a1ff14-33e6-739d-870e-4f3a6811dead.parquet": "written by the engine",
         "ducklake-01a1ff14-33e6-739d-870e-4f3a6811dead-delete.parquet": "written by the engine",
         "part-00000.snappy.parquet": "written by another program",
         "some.puffin": "written by another program",
-        f"ducklake-{nobodys}-01a1ff14.parquet": f"of write {nobodys}, of which there is no snapshot",
-        f"ducklake-{mine}-01a1ff14.parquet": f"of write {mine}, which became snapshot 1 without it",
+        f"ducklake-{unknown_id}-01a1ff14.parquet": f"of write {unknown_id}, of which there is no snapshot",
+        f"ducklake-{write_id}-01a1ff14.parquet": f"of write {write_id}, which became snapshot 1 without it",
     }
     folder = Path(path_of(numbers, 0)).parent
     for name in strays:
@@ -114,7 +114,7 @@ def test_object_stores_are_listed_and_read(make_lake: MakeLake) -> None:
     assert (report.checked["files_read"], report.checked["objects_listed"]) == (4, 4)
     damage(lake, "UPDATE ducklake_data_file SET file_size_bytes = file_size_bytes - 1")
     if isinstance(lake.config.storage, S3Storage):
-        fresh = make_lake(settings={"threads": 1})  # which has nothing of the files in memory
+        fresh = make_lake(settings={"threads": 1})  # has no cached files
         assert "No magic bytes" in refused_sql(fresh, "SELECT sum(i) FROM t")
     assert {finding[0] for finding in repaired(lake, deep=True)} == {"wrong-file-size"}
     assert value(lake, "SELECT sum(i) FROM t") == 2 * 1225 - 2 * 190
