@@ -205,8 +205,8 @@ class Checker:
         """Return whether a new connection of the engine reads the past snapshot correctly."""
         if self._open is None or at == self._model.snapshot:
             return False
-        with _LongLived(self._lake, self.faults) as anew:
-            return is_right(anew)
+        with _LongLived(self._lake, self.faults) as engine:
+            return is_right(engine)
 
 
 @dataclass

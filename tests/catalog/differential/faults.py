@@ -8,7 +8,7 @@ The plan reader is always asked. The test avoids some faults:
   INSERT sets bounds of its own rows only. fsck repairs the lake after every write of the engine.
 - F10: a connection that has cached a table's statistics before SET DATA TYPE drops the column's bounds at its next
   INSERT, and the INSERT after that sets bounds of its own rows only. A native write after each SET DATA TYPE makes the
-  connection read the statistics anew.
+  connection reload the statistics.
 - F13: an INSERT or a flush whose first file has only NULLs in a column drops the column's bounds in the same way. Too
   narrow bounds do not only hide rows: a sort packs values by them, so a rewrite of a sorted table turns -1 into 255.
 - F11: Postgres stores inlined texts as bytes, and a flush restores deleted rows whose partition keys are texts that
