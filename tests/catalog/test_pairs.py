@@ -100,7 +100,7 @@ def test_the_engines_write_after_our_write(lake: DuckLake, first: Operation) -> 
 
 
 def aborts(first: Operation, second: Operation) -> bool:
-    """Return whether the engine's transaction must abort because of our write: the second table in docs/concurrency.md."""
+    """Return whether the engine's transaction must abort after our commit: the second table in docs/concurrency.md."""
     if second.kind == "drop":
         return False
     if first.kind == "layout" or second.name == "flush":
