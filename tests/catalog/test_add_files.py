@@ -1,4 +1,4 @@
-"""Tests of `lake.add_files`: it commits one snapshot, once, on every catalog and storage."""
+"""`lake.add_files` commits one snapshot, once, on every catalog and storage."""
 
 from functools import partial
 from pathlib import Path
@@ -27,8 +27,8 @@ def lake(tmp_path: Path) -> DuckLake:
     return local_lake(tmp_path)
 
 
-class TestTheCommit:
-    def test_files_without_rows_are_left_out_and_named(
+class TestCommit:
+    def test_empty_files_are_skipped_and_named(
         self, lake: DuckLake, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         make(lake, "a BIGINT")
@@ -40,7 +40,7 @@ class TestTheCommit:
         result = lake.add_files("t", empty)
         assert (result.snapshot_id, result.files_added) == (before, 0)
 
-    def test_a_key_that_is_committed_is_not_added_again(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_a_retried_call_with_the_same_key_adds_no_file_twice(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "a BIGINT")
         path = write(tmp_path / "f.parquet", {"a": [1]})
         for copy in (False, True):
@@ -49,16 +49,16 @@ class TestTheCommit:
             assert (again.replayed, again.snapshot_id, again.rows_written) == (True, first.snapshot_id, 0)
         assert rows(lake, "FROM t") == [(1,)]
 
-    def test_a_table_that_is_not_there_is_named(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_a_missing_table_is_named_in_the_error(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "a BIGINT")
         refused(errors.ObjectNotFoundError, lambda: lake.add_files("tt", tmp_path / "f.parquet"), "`main.tt`", "main.t")
 
-    def test_encrypted_lakes_are_refused_before_anything_is_read(self, tmp_path: Path) -> None:
+    def test_encrypted_lakes_are_refused_before_any_file_is_read(self, tmp_path: Path) -> None:
         lake = DuckLake.local(tmp_path / "lake", encrypted=True)
         make(lake, "a BIGINT")
         refused(errors.UnsupportedStatementError, lambda: lake.add_files("t", tmp_path / "gone.parquet"), "encrypted")
 
-    def test_the_snapshot_tells_who_and_what(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_the_snapshot_records_author_and_message(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "a BIGINT")
         path = write(tmp_path / "f.parquet", {"a": [1, 2]})
         result = lake.add_files("t", path, commit=CommitInfo(author="me", message="initial load"))
@@ -67,7 +67,7 @@ class TestTheCommit:
         assert newest.changes == [f"inserted_into_table:{table_id(lake)}"]
         assert result.to_dict()["mode"] == "add_files"
 
-    def test_rows_can_be_changed_by_the_engine_afterwards(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_the_engine_can_change_added_rows(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, NESTED_TYPES)
         lake.add_files("t", write(tmp_path / "f.parquet", NESTED))
         lake.execute(
@@ -86,7 +86,7 @@ class TestTheCommit:
 
 
 @backends()
-def test_files_are_added_and_copied_everywhere(make_lake: MakeLake) -> None:
+def test_files_are_added_and_copied_on_every_backend(make_lake: MakeLake) -> None:
     lake = make_lake(data_inlining_row_limit=0)
     make(lake, "id BIGINT, s VARCHAR, l BIGINT[]", partition_by="s")
     root = f"{lake.config.data_path}landing"
@@ -96,8 +96,8 @@ def test_files_are_added_and_copied_everywhere(make_lake: MakeLake) -> None:
         for n in range(3):
             sql = f"SELECT range AS id, 'part {n % 2}' AS s, [range, NULL] AS l FROM range({n + 1})"
             con.execute(f"COPY ({sql}) TO {literal(f'{root}/file {n}.parquet')} (FORMAT parquet)")
-    looked = lake.add_files("t", f"{root}/*.parquet", copy=True, dry_run=True)
-    assert (looked.files_added, looked.rows_written, looked.snapshot_id) == (3, 6, lake.snapshots(1)[0].snapshot_id)
+    planned = lake.add_files("t", f"{root}/*.parquet", copy=True, dry_run=True)
+    assert (planned.files_added, planned.rows_written, planned.snapshot_id) == (3, 6, lake.snapshots(1)[0].snapshot_id)
     assert not lake.table("t").files()
     result = lake.add_files("t", [f"{root}/file 0.parquet", f"{root}/./file 1.parquet"])
     assert (result.files_added, result.rows_written) == (2, 3)
@@ -107,8 +107,8 @@ def test_files_are_added_and_copied_everywhere(make_lake: MakeLake) -> None:
     expected += [(1, "part 0", [1, None]), (1, "part 1", [1, None]), (2, "part 0", [2, None])]
     assert rows(lake, "FROM t ORDER BY id, s") == expected
     assert rows(lake, "SELECT id FROM t WHERE s = 'part 1' ORDER BY id") == [(0,), (1,)]
-    for looking in (True, False):
-        again = partial(lake.add_files, "t", f"{root}/file 0.parquet", dry_run=looking)
+    for dry_run in (True, False):
+        again = partial(lake.add_files, "t", f"{root}/file 0.parquet", dry_run=dry_run)
         refused(errors.DuplicateFileError, again, "file 0.parquet")
     orphans = rows(lake, "CALL ducklake_delete_orphaned_files('lake', cleanup_all => true, dry_run => true)")
     assert orphans == [(f"{root}/file 2.parquet",)]

@@ -101,7 +101,7 @@ class TestAgainstTheEngine:
     """`lake.add_files` adds a file to one table, and the engine adds the same file to a twin table."""
 
     @pytest.mark.parametrize("writer", WRITERS)
-    def test_rows_names_and_statistics_are_the_same(self, lake: DuckLake, tmp_path: Path, writer: str) -> None:
+    def test_rows_name_mapping_and_statistics_are_the_same(self, lake: DuckLake, tmp_path: Path, writer: str) -> None:
         columns, write_file = WRITERS[writer]
         for name in ("t", "twin"):
             make(lake, columns, name=name)
@@ -131,11 +131,11 @@ class TestAgainstTheEngine:
         elif kind.startswith("decimal"):
             assert [Decimal(text) for text in ours[4:]] == [Decimal(text) for text in theirs[4:]]
         elif kind == "timestamp" and ours[4:] != theirs[4:]:
-            assert all(text[:26].startswith(one) for one, text in zip(ours[4:], theirs[4:], strict=True))
+            assert all(text[:26].startswith(bound) for bound, text in zip(ours[4:], theirs[4:], strict=True))
         elif kind != "blob":
             assert ours[4:] == theirs[4:]
 
-    def test_columns_that_are_only_in_the_path(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_columns_that_only_the_path_holds_are_the_same(self, lake: DuckLake, tmp_path: Path) -> None:
         folder = "day=2024-01-02/s=a%20b%2Fc/n=__HIVE_DEFAULT_PARTITION__/other=1/flag=true"
         for name in ("t", "twin"):
             make(lake, "i BIGINT, s VARCHAR, n INTEGER, day DATE, flag BOOLEAN", name=name)
@@ -150,7 +150,7 @@ class TestAgainstTheEngine:
         assert ours[:4] == theirs[:4]
         assert ours[4] == (5, 0, 2, 0, "1", "1")  # the bounds of the flag as the engine's INSERT writes them
 
-    def test_partition_values_are_those_of_an_insert(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_partition_values_are_the_same_as_after_an_insert(self, lake: DuckLake, tmp_path: Path) -> None:
         values = {
             "b BOOLEAN": "true",
             "i INTEGER": "-5",
@@ -186,7 +186,7 @@ def edited(path: Path, *changes: tuple[bytes, bytes]) -> str:
     return str(path)
 
 
-class TestOldLists:
+class TestLegacyLists:
     def plain(self, path: Path) -> Path:
         lists = pa.array([[1, 2], [], None], pa.list_(pa.field("element", pa.int64(), nullable=False)))
         write(path, {"l": lists}, store_schema=False, compression="none")
@@ -197,7 +197,7 @@ class TestOldLists:
         assert rows(lake, "FROM t") == [([1, 2],), ([],), (None,)]
         assert [(stat[0], *stat[4:]) for stat in stats(lake)] == [(2, "1", "2")]
 
-    def test_a_list_of_two_levels(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_a_two_level_list_is_read(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "l BIGINT[]")
         make(lake, "l BIGINT[]", name="twin")
         for name in ("t", "twin"):
@@ -213,7 +213,7 @@ class TestOldLists:
         self.check(lake, str(tmp_path / "t.parquet"))
         assert mapped(lake) == mapped(lake, "twin") == [("l", 1, None, False), ("array", 2, 1, False)]
 
-    def test_a_list_whose_inner_group_has_another_name(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_a_list_with_another_name_of_its_inner_group_is_read(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "l BIGINT[]")
         changes = [
             (b"\x35\x04\x18\x04list", b"\x35\x04\x18\x04bags"),
@@ -235,7 +235,7 @@ class TestFieldIds:
     )
     ROW = (1, "x", [1], {"k": 1}, {"d": 1})
 
-    def test_ids_that_are_the_tables_make_names_superfluous(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_matching_field_ids_need_no_name_mapping(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, self.COLUMNS)
         lake.add_files("t", self.with_ids(lake, tmp_path / "f.parquet", self.RIGHT))
         assert mapped(lake) is None
@@ -255,7 +255,7 @@ class TestFieldIds:
             "{a: 1, b: 2, l: {__duckdb_field_id: 3, element: 4}, m: {__duckdb_field_id: 5, key: 6, value: 7}, s: 8}",
         ],
     )
-    def test_others_are_not_trusted(self, lake: DuckLake, tmp_path: Path, ids: str) -> None:
+    def test_incomplete_or_wrong_field_ids_are_ignored(self, lake: DuckLake, tmp_path: Path, ids: str) -> None:
         make(lake, self.COLUMNS)
         lake.add_files("t", self.with_ids(lake, tmp_path / "f.parquet", ids))
         assert mapped(lake) is not None
@@ -263,7 +263,7 @@ class TestFieldIds:
         lake.execute("ALTER TABLE t RENAME COLUMN a TO z").raise_for_error()
         assert rows(lake, "SELECT z, b, s.d FROM t") == [(1, "x", 1)]
 
-    def test_a_name_that_contradicts_them_counts_more(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_a_column_name_that_contradicts_its_field_id_is_refused(self, lake: DuckLake, tmp_path: Path) -> None:
         # Column ids of every table start at 1, so another table's file has the same ids.
         make(lake, "first BIGINT, second VARCHAR")
         path = copy_out(
@@ -274,7 +274,7 @@ class TestFieldIds:
         )
         refused(errors.DataError, lambda: lake.add_files("t", path), "`other`", "`first`")
 
-    def test_ids_serve_beside_columns_that_the_file_lacks(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_field_ids_are_used_if_the_file_lacks_columns(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "a BIGINT, b VARCHAR, c STRUCT(d BIGINT, e BIGINT)")
         sql = "SELECT 1::BIGINT AS a, {d: 2::BIGINT} AS c"
         path = copy_out(lake, sql, tmp_path / "f.parquet", ", FIELD_IDS {a: 1, c: {__duckdb_field_id: 3, d: 4}}")
@@ -282,7 +282,7 @@ class TestFieldIds:
         assert mapped(lake) is None
         assert rows(lake, "FROM t") == [(1, None, {"d": 2, "e": None})]
 
-    def test_ids_serve_where_the_file_has_narrower_types(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_field_ids_are_used_if_the_file_has_narrower_types(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "a BIGINT, f DOUBLE, ts TIMESTAMP, l BIGINT[], m MAP(VARCHAR, DECIMAL(9,2))")
         sql = "SELECT 1::INTEGER AS a, 0.1::FLOAT AS f, '2024-01-01 00:00:00.123456789'::TIMESTAMP_NS AS ts"
         sql += ", [1::UTINYINT] AS l, map {'k': 1.5::DECIMAL(5,1)} AS m"
@@ -293,9 +293,7 @@ class TestFieldIds:
         (row,) = rows(lake, "FROM t WHERE a = 1 AND f = 0.1::FLOAT::DOUBLE AND ts = '2024-01-01 00:00:00.123456'")
         assert row == (1, pytest.approx(0.1), moment, [1], {"k": Decimal("1.50")})
 
-    def test_an_extra_column_without_id_would_make_the_engine_count_positions(
-        self, lake: DuckLake, tmp_path: Path
-    ) -> None:
+    def test_an_extra_column_without_a_field_id_is_matched_by_name(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "a BIGINT, b BIGINT")
         sql = "SELECT 9::BIGINT AS extra, 2::BIGINT AS b, 1::BIGINT AS a"
         path = copy_out(lake, sql, tmp_path / "f.parquet", ", FIELD_IDS {a: 1, b: 2}")

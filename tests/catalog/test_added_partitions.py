@@ -28,7 +28,7 @@ def lake(tmp_path: Path) -> DuckLake:
 class TestPartitions:
     DAY = dt.datetime(2024, 3, 5, 7)
 
-    def test_the_value_comes_from_the_rows_wherever_the_file_lies(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_partition_values_come_from_the_rows_not_from_the_folder(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "region VARCHAR, ts TIMESTAMP", partition_by="region, year(ts), month(ts), day(ts), hour(ts)")
         times = [self.DAY, self.DAY + dt.timedelta(minutes=59)]
         lake.add_files("t", write(tmp_path / "f.parquet", {"region": ["eu", "eu"], "ts": times}))
@@ -56,7 +56,7 @@ class TestPartitions:
         path = write(tmp_path / "f.parquet", {"ts": times}, write_statistics=statistics)
         refused(errors.PartitionMismatchError, lambda: lake.add_files("t", path), path, "several partitions", *values)
 
-    def test_a_transform_that_bounds_cannot_prove_is_read(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_rows_are_read_if_bounds_cannot_prove_the_partition_value(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "ts TIMESTAMP", partition_by="month(ts)")
         march = [dt.datetime(2023, 3, 1), dt.datetime(2024, 3, 31)]
         lake.add_files("t", write(tmp_path / "only march.parquet", {"ts": march}))
@@ -64,7 +64,7 @@ class TestPartitions:
         path = write(tmp_path / "july too.parquet", {"ts": [*march, dt.datetime(2023, 7, 1)]})
         refused(errors.PartitionMismatchError, lambda: lake.add_files("t", path), "`3` and `7`")
 
-    def test_nulls_are_a_partition_of_their_own(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_nulls_have_their_own_partition(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "s VARCHAR, x BIGINT", partition_by="s, bucket(4, s)")
         nulls = pa.nulls(2, pa.string())
         lake.add_files("t", write(tmp_path / "nulls.parquet", {"s": nulls, "x": [1, 2]}))
@@ -84,7 +84,7 @@ class TestPartitions:
             ("i BIGINT", "i", {"i": [7, 7]}, "7", {"write_statistics": False}),
         ],
     )
-    def test_where_statistics_do_not_tell_the_column_is_read(
+    def test_the_column_is_read_if_statistics_cannot_prove_the_value(
         self, lake: DuckLake, tmp_path: Path, columns: str, key: str, table: Any, value: Any, options: Any
     ) -> None:
         make(lake, columns, partition_by=key)
@@ -97,13 +97,13 @@ class TestPartitions:
         lake.add_files("t", write(tmp_path / "f.parquet", table, **options))
         assert partitions(lake) == [([value],)]
 
-    def test_long_texts_that_begin_alike_are_not_taken_for_one(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_long_texts_with_a_common_prefix_are_different_values(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "s VARCHAR", partition_by="s")
         sql = "SELECT repeat('x', 300) || i AS s FROM range(2) t(i)"
         path = copy_out(lake, sql, tmp_path / "f.parquet")
         refused(errors.PartitionMismatchError, lambda: lake.add_files("t", path), path)
 
-    def test_a_moment_in_infinity_has_no_year(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_an_infinite_timestamp_has_no_year(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "ts TIMESTAMP", partition_by="year(ts)")
         make(lake, "ts TIMESTAMP", partition_by="year(ts)", name="twin")
         endless = "SELECT TIMESTAMP 'infinity' AS ts"
@@ -115,7 +115,7 @@ class TestPartitions:
         path = copy_out(lake, f"{endless} UNION ALL SELECT TIMESTAMP '2024-01-01'", tmp_path / "mixed.parquet")
         refused(errors.PartitionMismatchError, lambda: lake.add_files("t", path), "`2024` and NULL")
 
-    def test_instants_are_placed_in_utc(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_timestamps_with_time_zone_are_partitioned_in_utc(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "ts TIMESTAMPTZ", partition_by="year(ts), day(ts)")
         times = pa.array(
             [dt.datetime(2024, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=9)))], pa.timestamp("us", "Asia/Tokyo")
@@ -138,13 +138,13 @@ class TestPartitions:
         path = write(tmp_path / folder / "f.parquet", {"region": ["eu"], "ts": [self.DAY]})
         refused(errors.PartitionMismatchError, lambda: lake.add_files("t", path), path, "its path says", says, has)
 
-    def test_a_path_that_agrees_may_spell_it_differently(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_a_path_may_write_an_equal_value_differently(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "s VARCHAR, ts TIMESTAMP, d DOUBLE", partition_by="s, month(ts), d")
         table = {"s": ["a b"], "ts": [self.DAY], "d": [1.0]}
         lake.add_files("t", write(tmp_path / "S=a b/month=03/d=1/f.parquet", table))
         assert partitions(lake) == [(["a b", "3", "1.0"],)]
 
-    def test_a_key_that_is_only_in_the_path_has_its_value_there(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_a_key_missing_from_the_file_gets_its_value_from_the_path(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "region VARCHAR, ts DATE, x BIGINT", partition_by="region, year(ts)")
         write(tmp_path / "Region=a%2Fb" / "ts=2024-05-06" / "f.parquet", {"x": [1, 2]})
         lake.add_files("t", f"{tmp_path}/**/*.parquet")
@@ -159,14 +159,12 @@ class TestPartitions:
             ("s=null", ["NULL or the text", "__HIVE_DEFAULT_PARTITION__"]),
         ],
     )
-    def test_a_path_that_says_nothing_clear_is_refused(
-        self, lake: DuckLake, tmp_path: Path, folder: str, words: list[str]
-    ) -> None:
+    def test_an_ambiguous_path_is_refused(self, lake: DuckLake, tmp_path: Path, folder: str, words: list[str]) -> None:
         make(lake, "n INTEGER, s VARCHAR, x BIGINT")
         path = write(tmp_path / folder / "f.parquet", {"x": [1]})
         refused(errors.DataError, lambda: lake.add_files("t", path, allow_missing=True), path, *words)
 
-    def test_a_missing_key_is_in_the_partition_of_its_default(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_a_missing_key_uses_the_partition_of_its_default(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "x BIGINT")
         lake.execute(
             [

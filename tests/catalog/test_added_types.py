@@ -49,7 +49,7 @@ MISFITS: list[tuple[str, pa.Array, str]] = [
 
 
 class TestTypes:
-    def test_what_could_lose_something_is_refused_with_advice(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_lossy_types_are_refused_with_advice(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, ", ".join(f"c{n} {kind}" for n, (kind, _, _) in enumerate(MISFITS)))
         path = write(tmp_path / "f.parquet", {f"c{n}": values for n, (_, values, _) in enumerate(MISFITS)})
         text = refused(errors.DataError, lambda: lake.add_files("t", path), path)
@@ -59,13 +59,13 @@ class TestTypes:
             assert advice in line
         assert rows(lake, "FROM t") == []
 
-    def test_int96_does_not_become_an_instant(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_int96_is_refused_for_a_timestamp_with_time_zone(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "c TIMESTAMPTZ")
         values = pa.array([0], pa.timestamp("us", "UTC"))
         path = write(tmp_path / "f.parquet", {"c": values}, use_deprecated_int96_timestamps=True)
         refused(errors.DataError, lambda: lake.add_files("t", path), "INT96", "outputTimestampType")
 
-    def test_all_misfits_of_all_files_are_in_one_report(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_one_error_lists_the_misfits_of_all_files(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "a INTEGER, s STRUCT(x INTEGER, l VARCHAR[]), m MAP(VARCHAR, DATE), need INTEGER NOT NULL")
         write(tmp_path / "good.parquet", {"need": pa.array([1], pa.int32())})
         bad = {
@@ -91,13 +91,19 @@ class TestTypes:
         )
         assert "good.parquet" not in text
 
-    def test_nulls_where_the_table_allows_none_are_refused(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_nulls_in_not_null_columns_are_refused(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "need INTEGER NOT NULL, s STRUCT(x INTEGER) NOT NULL")
         number, struct = pa.array([1, None], pa.int32()), pa.array([{"x": 1}, None], pa.struct([("x", pa.int32())]))
-        some = write(tmp_path / "some.parquet", {"need": number, "s": struct}, write_statistics=False)
-        refused(errors.DataError, lambda: lake.add_files("t", some), some, "`need`: 1 rows are NULL", "`s`: 1 rows")
-        none = {"need": number.drop_null(), "s": pa.array([{"x": None}], struct.type)}
-        assert lake.add_files("t", write(tmp_path / "none.parquet", none)).rows_written == 1
+        with_nulls = write(tmp_path / "some.parquet", {"need": number, "s": struct}, write_statistics=False)
+        refused(
+            errors.DataError,
+            lambda: lake.add_files("t", with_nulls),
+            with_nulls,
+            "`need`: 1 rows are NULL",
+            "`s`: 1 rows",
+        )
+        without_nulls = {"need": number.drop_null(), "s": pa.array([{"x": None}], struct.type)}
+        assert lake.add_files("t", write(tmp_path / "none.parquet", without_nulls)).rows_written == 1
 
     def test_two_columns_whose_names_differ_in_case_are_refused(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "a BIGINT")
@@ -106,7 +112,7 @@ class TestTypes:
 
 
 class TestMissingAndExtraColumns:
-    def test_they_are_reported_with_the_option_that_allows_them(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_the_error_names_the_option_that_allows_the_columns(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "a BIGINT, b BIGINT, s STRUCT(x BIGINT, y BIGINT)")
         path = write(tmp_path / "f.parquet", {"a": [1], "s": [{"x": 1}], "c": [1]})
 

@@ -33,7 +33,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize("kind", VALUES)
-def test_rows_that_were_filtered_lie_in_their_buckets(tmp_path: Path, kind: str) -> None:
+def test_filtered_rows_are_written_to_their_buckets(tmp_path: Path, kind: str) -> None:
     lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
     value = VALUES[kind]
     lake.execute(
@@ -48,18 +48,18 @@ def test_rows_that_were_filtered_lie_in_their_buckets(tmp_path: Path, kind: str)
     with lake.connect() as con:
         source = con.sql(f"SELECT n, {value} AS v, 2 AS changed, [n] AS l FROM range({ROWS}) r(n) WHERE n % 2 = 0")
         lake.write(source, "t", mode="merge", keys=["n"])
-    left = [n for n in range(ROWS) if n % 2 == 0 or n % 5 != 2]
+    remaining = [n for n in range(ROWS) if n % 2 == 0 or n % 5 != 2]
     with lake.connect() as con:
-        assert con.execute("SELECT list(n ORDER BY n) FROM t").fetchone() == (left,)
-        for n in left:  # the engine's hash of a single constant is correct
-            (one,) = con.execute(f"SELECT CAST({value} AS VARCHAR) FROM (SELECT {n} AS n)").fetchall()[0]
-            found = con.execute(f"SELECT n FROM t WHERE v = CAST({literal(one)} AS {kind})").fetchall()
-            assert found == [(n,)], (n, one)
+        assert con.execute("SELECT list(n ORDER BY n) FROM t").fetchone() == (remaining,)
+        for n in remaining:  # the engine's hash of a single constant is correct
+            (text,) = con.execute(f"SELECT CAST({value} AS VARCHAR) FROM (SELECT {n} AS n)").fetchall()[0]
+            found = con.execute(f"SELECT n FROM t WHERE v = CAST({literal(text)} AS {kind})").fetchall()
+            assert found == [(n,)], (n, text)
     assert lake.fsck(deep=True).findings == []
 
 
 @pytest.mark.parametrize("kind", ["TIMESTAMP_S", "TIMESTAMP_MS"])
-def test_a_repair_leaves_a_right_bucket_as_it_is(tmp_path: Path, kind: str) -> None:
+def test_a_repair_keeps_a_correct_bucket(tmp_path: Path, kind: str) -> None:
     """A file stores such a timestamp in other units, whose bucket is different."""
     lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
     key = "ALTER TABLE t SET PARTITIONED BY (bucket(1000, v))"

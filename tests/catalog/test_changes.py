@@ -50,7 +50,7 @@ def difference(at: int, before: State, after: State) -> list[Change]:
 @pytest.mark.parametrize(
     ("limit", "more"), [(0, UPDATES), (10, UPDATES), (10, MERGES)], ids=["files", "inlined", "merged"]
 )
-def test_every_range_equals_the_difference_of_states(
+def test_the_feed_of_every_range_equals_the_difference_of_its_states(
     backend: Backend, make_lake: MakeLake, limit: int, more: list[str]
 ) -> None:
     rng = random.Random(f"{backend} {limit} {len(more)}")
@@ -65,17 +65,17 @@ def test_every_range_equals_the_difference_of_states(
     assert feed(lake) == wanted
     for _ in range(6):
         low, high = sorted(rng.choices(range(first, latest(lake) + 1), k=2))
-        assert feed(lake, low, high) == [one for one in wanted if low <= one[0] <= high]
+        assert feed(lake, low, high) == [change for change in wanted if low <= change[0] <= high]
     assert not lake.fsck(deep=True, storage=True).counts
 
 
 @catalogs()
-def test_our_own_writes_on_every_catalog(lake: DuckLake) -> None:
+def test_the_feed_reports_ducklake_orch_writes_on_every_catalog(lake: DuckLake) -> None:
     lake.write(rows_of((1, "a"), (2, "b")), "t", mode="append", commit=CommitInfo(author="ann"), idempotency_key="one")
     lake.write(rows_of((3, "c")), "t", mode="append", idempotency_key="two")
     lake.write(rows_of((4, "d")), "t", mode="overwrite", commit=CommitInfo(author="zoë"))
     found = lake.changes("t").to_pylist()
-    assert [(one["change_type"], one["k"], one["author"], one["idempotency_key"]) for one in found] == [
+    assert [(change["change_type"], change["k"], change["author"], change["idempotency_key"]) for change in found] == [
         ("insert", 1, "ann", "one"),
         ("insert", 2, "ann", "one"),
         ("insert", 3, None, "two"),
@@ -85,8 +85,8 @@ def test_our_own_writes_on_every_catalog(lake: DuckLake) -> None:
         ("insert", 4, "zoë", None),
     ]
     times = {snapshot.snapshot_id: snapshot.snapshot_time for snapshot in lake.snapshots()}
-    assert all(one["snapshot_time"] == times[one["snapshot_id"]] for one in found)
-    assert [one["rowid"] for one in found] == [0, 1, 2, 0, 1, 2, 3]
+    assert all(change["snapshot_time"] == times[change["snapshot_id"]] for change in found)
+    assert [change["rowid"] for change in found] == [0, 1, 2, 0, 1, 2, 3]
 
 
 # --- schema ----------------------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ def test_our_own_writes_on_every_catalog(lake: DuckLake) -> None:
 
 @catalogs(sql_writes=True)
 @pytest.mark.parametrize("limit", [0, 10])
-def test_columns_are_those_at_the_end_of_the_range(make_lake: MakeLake, limit: int) -> None:
+def test_the_feed_has_the_columns_at_the_end_of_the_range(make_lake: MakeLake, limit: int) -> None:
     lake = make_lake(data_inlining_row_limit=limit)
     run(lake, "CREATE TABLE t (k INTEGER, v VARCHAR, old INTEGER)", "INSERT INTO t VALUES (1, 'a', 5), (2, 'b', 6)")
     begin = latest(lake)
@@ -118,7 +118,7 @@ def test_columns_are_those_at_the_end_of_the_range(make_lake: MakeLake, limit: i
 
 
 @on_sqlite
-def test_chosen_columns_come_of_every_change(lake: DuckLake) -> None:
+def test_selected_columns_are_returned_for_every_change(lake: DuckLake) -> None:
     run(lake, "CREATE TABLE t (a INTEGER, b INTEGER)", "INSERT INTO t VALUES (1, 1)", "UPDATE t SET b = 2")
     assert kinds(feed(lake, columns=["A"])) == [("insert", 1), ("update_preimage", 1), ("update_postimage", 1)]
     with pytest.raises(ObjectNotFoundError, match="no column `c`"):
@@ -126,7 +126,7 @@ def test_chosen_columns_come_of_every_change(lake: DuckLake) -> None:
 
 
 @on_sqlite
-def test_columns_may_be_called_like_anything_the_feed_uses_itself(lake: DuckLake) -> None:
+def test_columns_may_have_the_internal_names_of_the_feed(lake: DuckLake) -> None:
     names = ["pos", "gone", "began", "ended", "path", "file_path", "came", "same"]
     lake.write(pa.table({name: list(range(20)) for name in names}), "t", mode="append")
     lake.delete("t", "pos = 3")
@@ -134,7 +134,7 @@ def test_columns_may_be_called_like_anything_the_feed_uses_itself(lake: DuckLake
 
 
 @on_sqlite
-def test_a_column_with_a_name_of_the_feed_is_refused(lake: DuckLake) -> None:
+def test_a_column_with_the_name_of_a_feed_column_is_refused(lake: DuckLake) -> None:
     run(lake, "CREATE TABLE t (a INTEGER, Author VARCHAR)", "INSERT INTO t VALUES (1, 'x')")
     with pytest.raises(ConfigError, match="column `Author`"):
         lake.changes("t")
@@ -142,7 +142,7 @@ def test_a_column_with_a_name_of_the_feed_is_refused(lake: DuckLake) -> None:
 
 
 @on_sqlite
-def test_nested_values_and_files_of_others(make_lake: MakeLake, tmp_path: Any) -> None:
+def test_the_feed_reports_nested_values_and_added_files(make_lake: MakeLake, tmp_path: Any) -> None:
     lake = make_lake(data_inlining_row_limit=0)
     run(lake, "CREATE TABLE t (k INTEGER, s STRUCT(a INTEGER, b VARCHAR[]))")
     with lake.connect() as con:
@@ -163,8 +163,8 @@ def test_ranges_by_time_include_both_ends(lake: DuckLake) -> None:
         lake.write(rows_of((n, None)), "t", mode="append")
     times = {snapshot.snapshot_id: snapshot.snapshot_time for snapshot in lake.snapshots()}
     first, second, third = sorted(at for at in times if at > 0)
-    assert [one[0] for one in feed(lake, from_time=times[second])] == [second, third]
-    assert [one[0] for one in feed(lake, to_time=times[second].isoformat())] == [first, second]
+    assert [change[0] for change in feed(lake, from_time=times[second])] == [second, third]
+    assert [change[0] for change in feed(lake, to_time=times[second].isoformat())] == [first, second]
     assert feed(lake, from_time=datetime(2100, 1, 1, tzinfo=UTC)) == []
     assert feed(lake, third + 1) == []
     with pytest.raises(SnapshotNotFoundError):
@@ -172,7 +172,7 @@ def test_ranges_by_time_include_both_ends(lake: DuckLake) -> None:
 
 
 @on_sqlite
-def test_ranges_that_cannot_be_are_refused(lake: DuckLake) -> None:
+def test_invalid_ranges_are_refused(lake: DuckLake) -> None:
     lake.write(rows_of((1, None)), "t", mode="append")
     with pytest.raises(ConfigError, match="is after"):
         lake.changes("t", 2, 1)
@@ -187,7 +187,7 @@ def test_ranges_that_cannot_be_are_refused(lake: DuckLake) -> None:
 
 
 @on_sqlite
-def test_a_table_that_was_made_anew_has_changes_of_its_own_only(lake: DuckLake) -> None:
+def test_the_feed_of_a_recreated_table_excludes_the_dropped_table(lake: DuckLake) -> None:
     lake.write(rows_of((1, "old")), "t", mode="append")
     there = latest(lake)
     lake.drop_table("t")
@@ -197,7 +197,7 @@ def test_a_table_that_was_made_anew_has_changes_of_its_own_only(lake: DuckLake) 
 
 
 @catalogs(sql_writes=True, quick=[SQLITE])
-def test_expired_history_is_an_error_and_not_a_gap(lake: DuckLake) -> None:
+def test_a_range_with_expired_snapshots_raises_an_error(lake: DuckLake) -> None:
     for n in range(5):
         lake.write(rows_of((n, None)), "t", mode="overwrite")
     last = latest(lake)
@@ -206,5 +206,5 @@ def test_expired_history_is_an_error_and_not_a_gap(lake: DuckLake) -> None:
         lake.changes("t", last - 2)
     with pytest.raises(HistoryExpiredError, match="has expired"):
         lake.changes("t", None, last - 3)
-    assert Counter(one[0] for one in feed(lake)) == {last - 1: 2, last: 2}
+    assert Counter(change[0] for change in feed(lake)) == {last - 1: 2, last: 2}
     assert feed(lake) == feed(lake, last - 1, last)

@@ -54,7 +54,7 @@ def values(lake: DuckLake) -> list[int]:
 
 
 @backends()
-def test_what_was_scheduled_goes_and_the_rest_stays(lake: DuckLake) -> None:
+def test_cleanup_deletes_scheduled_files_and_no_others(lake: DuckLake) -> None:
     with_old_files(lake)
     before = dump(lake)
     planned = plan(lake)
@@ -68,19 +68,19 @@ def test_what_was_scheduled_goes_and_the_rest_stays(lake: DuckLake) -> None:
 
 
 @catalogs()
-def test_what_was_scheduled_just_now_stays(lake: DuckLake) -> None:
+def test_cleanup_keeps_recently_scheduled_files(lake: DuckLake) -> None:
     with_old_files(lake)
     now, minutes = datetime.now(UTC), timedelta(minutes=2)
     assert clean_up(lake.config, now - minutes) == plan(lake, now - minutes) == Cleanup()
     assert plan(lake, now + minutes).files == 3
     assert scheduled(lake) == 3
-    some = plan(lake).paths[:1]
-    assert clean_up(lake.config, LATER, only=some).paths == some
+    first = plan(lake).paths[:1]
+    assert clean_up(lake.config, LATER, only=first).paths == first
     assert scheduled(lake) == 2
 
 
 @catalogs()
-def test_a_file_that_a_table_has_is_never_deleted(lake: DuckLake) -> None:
+def test_cleanup_never_deletes_a_live_file(lake: DuckLake) -> None:
     with_old_files(lake)
     file = lake.table("t").files()[0].path
     odd = file.replace("/main/", "/main/../main//")
@@ -98,7 +98,7 @@ def test_a_file_that_a_table_has_is_never_deleted(lake: DuckLake) -> None:
 
 @pytest.mark.parametrize("backend", [pytest.param(odd_name, id=str(odd_name)) for odd_name in ODD_NAMES], indirect=True)
 @pytest.mark.parametrize("name", ["a\\b.parquet", "p%20q.parquet", "it's.parquet", 'a "b" é.parquet'])
-def test_a_file_that_a_table_has_stays_whatever_its_name(lake: DuckLake, name: str) -> None:
+def test_cleanup_keeps_a_live_file_with_an_unusual_name(lake: DuckLake, name: str) -> None:
     with_old_files(lake)
     file = lake.table("t").files()[0].path
     odd = f"{file.rpartition('/')[0]}/{name}"
@@ -126,12 +126,12 @@ def test_a_file_that_a_table_has_stays_whatever_its_name(lake: DuckLake, name: s
     assert clean_up(lake.config, LATER).in_use == (odd,)
     with working_connection(lake.config) as con:
         listed = con.execute(f"SELECT file FROM glob({literal(f'{lake.config.data_path}**')})").fetchall()
-    assert [one for (one,) in listed if unquote(one) == unquote(odd)] != []
+    assert [path for (path,) in listed if unquote(path) == unquote(odd)] != []
     assert lake.execute("FROM t").rows == [{"a": 3}]
 
 
 @catalogs()
-def test_a_clean_up_that_died_is_finished_by_the_next(lake: DuckLake) -> None:
+def test_a_cleanup_that_was_killed_is_completed_by_the_next(lake: DuckLake) -> None:
     with_old_files(lake)
     paths = plan(lake).paths
     for point in ("files.deleted", "commit.before"):
@@ -158,7 +158,7 @@ def test_a_file_that_cannot_be_deleted_stays_scheduled(lake: DuckLake) -> None:
 
 
 @pytest.mark.parametrize("backend", [pytest.param(Backend(POSTGRES, S3_MEMORY), id="s3")], indirect=True)
-def test_where_s3_refuses_half_of_the_deletions_the_other_half_goes(make_lake: MakeLake, servers: Servers) -> None:
+def test_cleanup_deletes_the_objects_that_s3_does_not_refuse(make_lake: MakeLake, servers: Servers) -> None:
     lake = make_lake()
     with_old_files(lake, 12)
     paths = plan(lake).paths
@@ -176,7 +176,7 @@ def test_where_s3_refuses_half_of_the_deletions_the_other_half_goes(make_lake: M
 
 
 @pytest.mark.parametrize("backend", [pytest.param(Backend(POSTGRES, S3_MEMORY), id="s3")], indirect=True)
-def test_objects_are_deleted_a_thousand_at_once(lake: DuckLake, servers: Servers) -> None:
+def test_objects_are_deleted_in_batches_of_a_thousand(lake: DuckLake, servers: Servers) -> None:
     storage, client = lake.config.storage, servers.get(MotoS3)._client
     root = f"{lake.config.data_path}a b/"
     keys = [f"{root}{number}%20.parquet".removeprefix(f"s3://{storage.bucket}/") for number in range(1200)]  # type: ignore[union-attr]
@@ -188,7 +188,7 @@ def test_objects_are_deleted_a_thousand_at_once(lake: DuckLake, servers: Servers
 
 
 @on_sqlite
-def test_a_lake_that_is_only_read_is_not_cleaned_up(lake: DuckLake, make_lake: MakeLake) -> None:
+def test_a_read_only_lake_refuses_cleanup(lake: DuckLake, make_lake: MakeLake) -> None:
     with_old_files(lake)
     with pytest.raises(ReadOnlyError):
         clean_up(make_lake(read_only=True, create_if_missing=False).config, LATER)

@@ -61,7 +61,7 @@ def steps(table: Table) -> Iterator[str]:
     assert sorted(kinds) == sorted([*both, ("insert", 60), ("delete", 11), ("insert", 11)])
     images = changed.filter(pc.equal(changed["change_type"], "update_preimage")).select(["id", *known])
     place = [names.index(name) for name in known]
-    assert as_rows(images) == {n: tuple(then[n][one] for one in place) for n in (8, 9, 46, 47)}
+    assert as_rows(images) == {n: tuple(then[n][column] for column in place) for n in (8, 9, 46, 47)}
     if len(known) < len(names):
         assert "columns=" in refused(errors.ConfigError, lambda: lake.changes("t", from_snapshot=before + 1))
     lake.rollback("t", to_snapshot=before)
@@ -87,31 +87,31 @@ def steps(table: Table) -> Iterator[str]:
     yield "after maintenance"
 
 
-def go(table: Table) -> None:
-    for what in steps(table):
+def check_every_step(table: Table) -> None:
+    for description in steps(table):
         try:
             table.check()
         except AssertionError as error:
-            raise AssertionError(f"after {what}") from error
+            raise AssertionError(f"after {description}") from error
     assert table.lake.fsck(deep=True, storage=True).findings == []
 
 
 @pytest.mark.parametrize(("case", "value"), [(str.lower, text), (str.upper, nested)])
 @catalogs(quick=[SQLITE])
-def test_columns_called_like_internal_ones_go_through_every_verb(
+def test_every_verb_supports_columns_with_internal_names(
     make_lake: MakeLake, case: Callable[[str], str], value: Value
 ) -> None:
     names = distinct([case(name) for name in (NAMES if value is text else NAMES[::12] + ALIASES)])
     kind = "VARCHAR" if value is text else f"STRUCT({', '.join(f'{one} VARCHAR' for one in nested('', ''))})"
     make_table(make_lake, names, kind)
-    go(Table(make_lake(), names, value))
+    check_every_step(Table(make_lake(), names, value))
 
 
 @catalogs()
-def test_some_of_them_do_on_every_catalog(make_lake: MakeLake) -> None:
+def test_every_verb_supports_internal_column_names_on_every_catalog(make_lake: MakeLake) -> None:
     names = distinct([name.title() for name in (*NAMES[::16], *ALIASES, *RESERVED, *OWN_COLUMNS)])
     make_table(make_lake, names, "VARCHAR")
-    go(Table(make_lake(), names, text))
+    check_every_step(Table(make_lake(), names, text))
 
 
 def make_table(make_lake: MakeLake, names: Sequence[str], kind: str) -> None:
@@ -122,18 +122,20 @@ def make_table(make_lake: MakeLake, names: Sequence[str], kind: str) -> None:
 
 @pytest.mark.parametrize("case", [str.lower, str.upper])
 @catalogs(quick=[SQLITE], sql_writes=True)
-def test_few_rows_of_such_columns_go_through_every_verb(make_lake: MakeLake, case: Callable[[str], str]) -> None:
-    unfit = {*RESERVED, "rowid", "ctid", "xmin", "tableoid"}
-    names = distinct([case(name) for name in NAMES if name not in unfit and len(name) < 64])
+def test_every_verb_supports_internal_column_names_with_inlined_rows(
+    make_lake: MakeLake, case: Callable[[str], str]
+) -> None:
+    excluded = {*RESERVED, "rowid", "ctid", "xmin", "tableoid"}
+    names = distinct([case(name) for name in NAMES if name not in excluded and len(name) < 64])
     lake = make_lake()
     lake.write(Table(lake, names, text).arrow({0: 0}).slice(0, 0), "t", mode="error")
     assert lake.write(Table(lake, names, text).arrow({0: 0}), "t", mode="append", inline="auto").files_added == 0
     lake.truncate("t")
-    go(Table(lake, names, text))
+    check_every_step(Table(lake, names, text))
 
 
 @pytest.mark.parametrize("name", ["_ducklake_internal_ROW_ID", "_ducklake_internal_snapshot_id", SNAPSHOT_ID.upper()])
-def test_a_name_that_makes_the_engine_break_the_table_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_column_name_that_corrupts_the_engines_files_is_refused(tmp_path: Path, name: str) -> None:
     lake, data = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0), pa.table({"id": [1], name: ["a"]})
     refused(errors.DataError, lambda: lake.write(data, "new", mode="append"), name, "Rename")
     lake.write(pa.table({"id": [0]}), "t", mode="append")
@@ -151,7 +153,7 @@ def test_a_name_that_makes_the_engine_break_the_table_is_refused(tmp_path: Path,
         (SNAPSHOT_ID, ["CALL ducklake_merge_adjacent_files('lake', 't')"], "FROM t AT (VERSION => 2)"),
     ],
 )
-def test_the_engine_still_breaks_tables_with_such_a_column(
+def test_the_engine_corrupts_tables_with_such_a_column_name(
     tmp_path: Path, name: str, commands: list[str], query: str
 ) -> None:
     lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
@@ -164,7 +166,7 @@ def test_the_engine_still_breaks_tables_with_such_a_column(
 
 @pytest.mark.parametrize("name", ["row_id", "Begin_Snapshot", "END_SNAPSHOT"])
 @catalogs()
-def test_what_the_engine_refuses_while_it_inlines_is_refused(make_lake: MakeLake, name: str) -> None:
+def test_a_column_name_that_the_engine_refuses_to_inline_is_refused(make_lake: MakeLake, name: str) -> None:
     lake, data = make_lake(), pa.table({"id": [1], name: ["a"]})
     word = "data_inlining_row_limit"
     create = f"CREATE TABLE t (id INTEGER, {identifier(name)} VARCHAR)"
@@ -186,7 +188,7 @@ def test_what_the_engine_refuses_while_it_inlines_is_refused(make_lake: MakeLake
 
 
 @catalogs(sql_writes=True)
-def test_rows_that_sqlite_would_confuse_by_their_rowid(lake: DuckLake) -> None:
+def test_sqlite_columns_named_rowid_do_not_corrupt_row_lookups(lake: DuckLake) -> None:
     lake.execute("CREATE TABLE t (id BIGINT, RowId BIGINT); INSERT INTO t VALUES (1, 1), (2, 1), (3, NULL), (4, 3)")
     lake.delete("t", "id = 2")
     lake.update("t", {"rowid": "7"}, "id = 3")
@@ -200,7 +202,7 @@ def test_rows_that_sqlite_would_confuse_by_their_rowid(lake: DuckLake) -> None:
 
 @pytest.mark.parametrize("name", ["file_row_number", "FILENAME", "rowid", "_metadata", "year", "a=b/c", "É", " ", "t"])
 @catalogs(quick=[SQLITE])
-def test_partition_keys_called_like_internal_names(lake: DuckLake, name: str) -> None:
+def test_partition_keys_may_have_internal_names(lake: DuckLake, name: str) -> None:
     quoted = identifier(name)
     data = pa.table({"id": range(6), name: ["x", "x", "y", "y", "z", None], "é": [1, 1, 2, 2, 3, 3]})
     lake.write(data, "t", mode="append", partition_by=[quoted, f"bucket(2, {quoted})"])
@@ -217,7 +219,7 @@ def test_partition_keys_called_like_internal_names(lake: DuckLake, name: str) ->
 
 
 @catalogs(quick=[SQLITE])
-def test_names_that_no_column_can_have_are_refused(lake: DuckLake) -> None:
+def test_invalid_column_names_are_refused(lake: DuckLake) -> None:
     for name in ("", "__duckdb_field_id"):
         refused(errors.DataError, partial(lake.write, pa.table({"id": [1], name: [2]}), "t", mode="append"))
     fields = pa.array([{"__DuckDB_field_id": 2}])

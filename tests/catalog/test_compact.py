@@ -35,12 +35,12 @@ def rewrite(lake: DuckLake) -> Compaction:
 
 @catalogs(sql_writes=True, quick=[SQLITE, POSTGRES])
 @pytest.mark.parametrize("way", ["merge", "rewrite", "both"])
-def test_every_state_and_the_change_feed_stay(backend: Backend, make_lake: MakeLake, way: str) -> None:
+def test_a_compaction_keeps_every_state_and_the_change_feed(backend: Backend, make_lake: MakeLake, way: str) -> None:
     rng = random.Random(f"compact {backend} {way}")
     lake = make_lake()
     run(lake, "CREATE TABLE t (k BIGINT, v VARCHAR)")
     # The engine's own time travel is wrong after a rewrite, so there would be nothing to compare with.
-    steps = [one for one in COMMON + UPDATES if "rewrite" not in one]
+    steps = [statement for statement in COMMON + UPDATES if "rewrite" not in statement]
     for round_ in range(2):
         for number in range(5):
             step(lake, rng.choice(steps), (round_ * 8 + number) * 20, rng.randrange(5))
@@ -68,7 +68,7 @@ def test_every_state_and_the_change_feed_stay(backend: Backend, make_lake: MakeL
 
 
 @catalogs()
-def test_our_own_writes_are_compacted_on_every_catalog(lake: DuckLake) -> None:
+def test_our_writes_are_compacted_on_every_catalog(lake: DuckLake) -> None:
     for number in range(6):
         lake.write(rows_of(*((number * 10 + k, "a") for k in range(10))), "t", mode="append")
     lake.delete("t", "k IN (2, 12, 13)")
@@ -76,16 +76,16 @@ def test_our_own_writes_are_compacted_on_every_catalog(lake: DuckLake) -> None:
     past, before = Past(lake), dump(lake)
     planned = merges(lake)
     assert dump(lake) == before
-    (one,) = planned
-    done = compact(lake.config, "merge", [one], commit=CommitInfo(author="night", message="merge"))
-    assert (done.files_in, done.rows_in, done.bytes_in) == (len(one.files), one.rows, one.bytes)
-    assert (done.bins, done.files_out, done.delete_files_in, done.delete_files_out) == (1, 1, one.delete_files, 1)
+    (bin_,) = planned
+    done = compact(lake.config, "merge", [bin_], commit=CommitInfo(author="night", message="merge"))
+    assert (done.files_in, done.rows_in, done.bytes_in) == (len(bin_.files), bin_.rows, bin_.bytes)
+    assert (done.bins, done.files_out, done.delete_files_in, done.delete_files_out) == (1, 1, bin_.delete_files, 1)
     assert (lake.snapshots(limit=1)[0].author, done.snapshot_id) == ("night", latest(lake))
     past.check()
     assert merges(lake) == []
-    (one,) = rewrites(lake)
-    done = compact(lake.config, "rewrite", [one])
-    assert (done.files_in, done.rows_in, done.rows_out, done.files_out) == (1, one.rows, one.rows - one.deleted, 1)
+    (bin_,) = rewrites(lake)
+    done = compact(lake.config, "rewrite", [bin_])
+    assert (done.files_in, done.rows_in, done.rows_out, done.files_out) == (1, bin_.rows, bin_.rows - bin_.deleted, 1)
     past.check()
     assert rewrites(lake) == []
     lake.delete("t", "k = 0")
@@ -95,7 +95,7 @@ def test_our_own_writes_are_compacted_on_every_catalog(lake: DuckLake) -> None:
 
 
 @catalogs(sql_writes=True, quick=[SQLITE])
-def test_deletions_that_are_in_the_catalog_are_folded(make_lake: MakeLake) -> None:
+def test_a_rewrite_applies_inlined_deletions(make_lake: MakeLake) -> None:
     lake = make_lake()
     run(lake, "CREATE TABLE t (k BIGINT, v VARCHAR)")
     for number in range(3):
@@ -110,7 +110,7 @@ def test_deletions_that_are_in_the_catalog_are_folded(make_lake: MakeLake) -> No
 
 
 @catalogs(quick=[SQLITE])
-def test_what_no_snapshot_sees_any_more_is_left_out(lake: DuckLake) -> None:
+def test_rows_that_no_snapshot_sees_are_dropped(lake: DuckLake) -> None:
     lake.write(rows_of(*((k, "a") for k in range(10))), "t", mode="append")
     lake.delete("t", "k < 3")
     lake.write(rows_of((50, "b")), "t", mode="append")
@@ -122,7 +122,7 @@ def test_what_no_snapshot_sees_any_more_is_left_out(lake: DuckLake) -> None:
 
 
 @catalogs(sql_writes=True, quick=[SQLITE])
-def test_files_are_merged_within_a_schema_and_rewritten_across(make_lake: MakeLake) -> None:
+def test_files_are_merged_within_a_schema_version_and_rewritten_across_versions(make_lake: MakeLake) -> None:
     lake = make_lake(data_inlining_row_limit=0)
     insert = "INSERT INTO t SELECT {} FROM range(20)"
     run(lake, "CREATE TABLE t (k BIGINT, path VARCHAR)", insert.format("range, 'a'"), insert.format("range, 'b'"))
@@ -133,16 +133,16 @@ def test_files_are_merged_within_a_schema_and_rewritten_across(make_lake: MakeLa
     run(lake, "DELETE FROM t WHERE rowid IN (3, 44, 85, 102)")
     past = Past(lake)
     planned = merges(lake)
-    assert [len(one.files) for one in planned] == [2, 2, 2]
+    assert [len(bin_.files) for bin_ in planned] == [2, 2, 2]
     assert compact(lake.config, "merge", planned).files_out == 3
     past.check()
-    (one,) = rewrites(lake)
-    assert compact(lake.config, "rewrite", [one]).files_out == 1
+    (bin_,) = rewrites(lake)
+    assert compact(lake.config, "rewrite", [bin_]).files_out == 1
     past.check()
 
 
 @catalogs(quick=[SQLITE])
-def test_partitions_are_compacted_each_for_itself_in_its_own_folder(lake: DuckLake, tmp_path: Path) -> None:
+def test_each_partition_is_compacted_in_its_own_folder(lake: DuckLake, tmp_path: Path) -> None:
     keys = ["a b", "é/=%", "", None]
     data = pa.table({"p": keys * 10, "k": list(range(40))})
     for _ in range(2):
@@ -154,7 +154,7 @@ def test_partitions_are_compacted_each_for_itself_in_its_own_folder(lake: DuckLa
     lake.delete("t", "k IN (0, 2)")
     past = Past(lake)
     planned = merges(lake)
-    assert sorted(len(one.files) for one in planned) == [2, 2, 2, 3]
+    assert sorted(len(bin_.files) for bin_ in planned) == [2, 2, 2, 3]
     folders = {str(Path(file.path).parent) for file in lake.table("t").files() if file.path != odd}
     assert compact(lake.config, "merge", planned).files_out == 4
     past.check()
@@ -185,7 +185,7 @@ def digests(lake: DuckLake, to: int) -> list[Any]:
 @on_sqlite
 @pytest.mark.parametrize(("way", "memory"), [("merge", "64MB"), ("rewrite", "48MB")])
 @pytest.mark.parametrize("sort_by", [None, ["k"]], ids=["unsorted", "sorted"])
-def test_what_the_memory_does_not_hold_is_compacted_in_parts(
+def test_bins_larger_than_memory_are_compacted_in_parts(
     lake: DuckLake, way: Way, memory: str, sort_by: list[str] | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in range(6):
@@ -208,7 +208,7 @@ def test_what_the_memory_does_not_hold_is_compacted_in_parts(
 
 
 @on_sqlite
-def test_without_memory_for_a_single_file_nothing_is_lost(lake: DuckLake) -> None:
+def test_a_compaction_without_enough_memory_for_one_file_changes_nothing(lake: DuckLake) -> None:
     for number in range(2):
         lake.write(wide_rows(number * 30_000, 30_000), "t", mode="append")
     tight = lake.config.model_copy(update={"memory_limit": "16MB", "threads": 1})
@@ -220,7 +220,9 @@ def test_without_memory_for_a_single_file_nothing_is_lost(lake: DuckLake) -> Non
 
 @catalogs(quick=[SQLITE, MYSQL])
 @pytest.mark.parametrize("way", ["merge", "rewrite"])
-def test_what_others_do_meanwhile_is_not_lost(lake: DuckLake, monkeypatch: pytest.MonkeyPatch, way: Way) -> None:
+def test_concurrent_commits_are_not_lost_by_a_compaction(
+    lake: DuckLake, monkeypatch: pytest.MonkeyPatch, way: Way
+) -> None:
     data = pa.table({"p": [1] * 9 + [2] * 9, "k": [*range(10, 19), *range(20, 29)]})
     for _ in range(2):
         lake.write(data, "t", mode="append", partition_by=["p"])
@@ -250,7 +252,7 @@ def test_what_others_do_meanwhile_is_not_lost(lake: DuckLake, monkeypatch: pytes
 
 
 @on_sqlite
-def test_a_bin_whose_files_are_gone_is_left_alone(lake: DuckLake) -> None:
+def test_a_bin_with_retired_files_is_skipped(lake: DuckLake) -> None:
     for number in range(3):
         lake.write(rows_of((number, "a")), "t", mode="append")
     planned = merges(lake)
@@ -264,7 +266,7 @@ def test_a_bin_whose_files_are_gone_is_left_alone(lake: DuckLake) -> None:
 
 @catalogs(quick=[SQLITE])
 @pytest.mark.parametrize("way", ["merge", "rewrite"])
-def test_a_compaction_that_is_killed_anywhere_happens_whole_or_not_at_all(lake: DuckLake, way: Way) -> None:
+def test_a_compaction_killed_at_any_statement_is_atomic(lake: DuckLake, way: Way) -> None:
     for number in range(3):
         lake.write(rows_of(*((number * 10 + k, "a") for k in range(10))), "t", mode="append")
     lake.delete("t", "k IN (3, 13)")
@@ -278,16 +280,16 @@ def test_a_compaction_that_is_killed_anywhere_happens_whole_or_not_at_all(lake: 
 
 
 @on_sqlite
-def test_an_encrypted_lake_is_left_alone(make_lake: MakeLake) -> None:
+def test_an_encrypted_lake_is_not_compacted(make_lake: MakeLake) -> None:
     lake = make_lake(encrypted=True, data_inlining_row_limit=0, extensions=["httpfs"])
     run(lake, "CREATE TABLE t (k BIGINT)", "INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)")
     (step,) = lake.plan_maintenance({"merge": {"min_files": 2, "engine": "duckdb"}}, ["merge"]).operations
     assert (step.action, "encrypted" in step.reason) == ("skip", True)
     (step,) = lake.plan_maintenance({"merge": {"min_files": 2}}, ["merge"]).operations
     assert (step.action, step.engine) == ("run", "extension")
-    one = Bin(table_name("t"), 1, 1, None, (), (0, 1), rows=2, deleted=0, bytes=1, delete_files=0)
+    bin_ = Bin(table_name("t"), 1, 1, None, (), (0, 1), rows=2, deleted=0, bytes=1, delete_files=0)
     with pytest.raises(UnsupportedStatementError, match="encrypted"):
-        compact(lake.config, "merge", [one])
+        compact(lake.config, "merge", [bin_])
 
 
 @on_sqlite
@@ -300,7 +302,7 @@ def test_an_encrypted_lake_is_left_alone(make_lake: MakeLake) -> None:
     ],
 )
 @pytest.mark.parametrize("way", ["merge", "rewrite"])
-def test_files_that_are_not_as_the_catalog_says_are_left_alone(lake: DuckLake, spoil: str, way: Way) -> None:
+def test_files_that_contradict_the_catalog_are_not_compacted(lake: DuckLake, spoil: str, way: Way) -> None:
     for number in range(3):
         lake.write(rows_of(*((number * 10 + k, "a") for k in range(10))), "t", mode="append")
     lake.delete("t", "k IN (3, 13)")

@@ -15,7 +15,7 @@ POINTS = ["files.written", "commit.before", "commit.after", *(f"statement.{n}" f
 
 
 @catalogs()
-def test_an_append_killed_at_any_statement_is_there_once_after_its_retry(lake: DuckLake) -> None:
+def test_an_append_killed_at_any_statement_writes_once_after_a_retry(lake: DuckLake) -> None:
     lake.write(OLD, "t", mode="append", partition_by=["p"])
     died = 0
     for number, point in enumerate(POINTS):
@@ -40,7 +40,7 @@ def test_an_append_killed_at_any_statement_is_there_once_after_its_retry(lake: D
 
 
 @catalogs(quick=[SQLITE])
-def test_a_replacement_killed_at_any_statement_happens_whole_or_not_at_all(lake: DuckLake) -> None:
+def test_a_replacement_killed_at_any_statement_is_atomic(lake: DuckLake) -> None:
     lake.write(OLD, "t", mode="append", partition_by=["p"])
     died = 0
     for number, point in enumerate(POINTS):
@@ -63,7 +63,7 @@ def test_a_replacement_killed_at_any_statement_happens_whole_or_not_at_all(lake:
 
 
 @catalogs(quick=[SQLITE])
-def test_a_table_is_made_whole_or_not_at_all(lake: DuckLake) -> None:
+def test_a_table_creation_killed_at_any_statement_is_atomic(lake: DuckLake) -> None:
     lake.execute("CREATE SCHEMA other").raise_for_error()
     died = 0
     for number, point in enumerate(POINTS):
@@ -83,7 +83,7 @@ def test_a_table_is_made_whole_or_not_at_all(lake: DuckLake) -> None:
 
 
 @catalogs(sql_writes=True, quick=[SQLITE])
-def test_a_change_of_rows_killed_at_any_statement_happens_whole_or_not_at_all(lake: DuckLake) -> None:
+def test_an_update_killed_at_any_statement_is_atomic(lake: DuckLake) -> None:
     """Rows are inlined, and in a file with deletions in a delete file and in the catalog."""
     lake.write(pa.table({"i": range(200), "v": [0] * 200}), "t", mode="append")
     died = 0

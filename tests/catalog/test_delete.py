@@ -21,7 +21,7 @@ from tests.support.stored_tables import files_of, rows
 
 
 @catalogs()
-def test_rows_go_one_by_one_by_file_and_by_rewriting_what_is_left(lake: DuckLake) -> None:
+def test_delete_writes_delete_files_retires_files_or_rewrites_them(lake: DuckLake) -> None:
     lake.write(numbers(0, 100), "t", mode="append")
     lake.write(numbers(100, 200), "t", mode="append")
     history = RowHistory(lake, "t", pairs(0, 200))
@@ -29,17 +29,17 @@ def test_rows_go_one_by_one_by_file_and_by_rewriting_what_is_left(lake: DuckLake
     steps = [
         ("id < 10 AND name <> 'n3'", (0, 0)),  # a delete file
         ("id = 3 OR id = 150", (0, 0)),  # a delete file that replaces the previous one
-        ("id % 2 = 0 AND id < 100", (1, 1)),  # more than 30 % are deleted then: the file is rewritten
+        ("id % 2 = 0 AND id < 100", (1, 1)),  # more than 30 % of the rows are deleted in total: the file is rewritten
         ("id BETWEEN 100 AND 200", (0, 1)),  # a whole file
     ]
     for where, files in steps:
-        gone = {
+        deleted = {
             row[0]
             for row in duckdb.sql(
                 f"SELECT id FROM (SELECT range AS id, 'n' || (range % 7) AS name FROM range(200)) WHERE {where}"
             ).fetchall()
         }
-        kept = [row for row in history.now if row[0] not in gone]
+        kept = [row for row in history.now if row[0] not in deleted]
         result = lake.delete("t", where)
         assert (result.mode, result.rows_removed, result.rows_written) == ("delete", len(history.now) - len(kept), 0)
         assert (result.files_added, result.files_removed) == files
@@ -53,13 +53,13 @@ def test_rows_go_one_by_one_by_file_and_by_rewriting_what_is_left(lake: DuckLake
 
 @catalogs(sql_writes=True, quick=[SQLITE, POSTGRES])
 @pytest.mark.parametrize("inlining", [0, 10])
-def test_it_goes_on_where_the_engine_left_off_and_the_other_way_round(make_lake: MakeLake, inlining: int) -> None:
+def test_deletes_by_ducklake_orch_and_the_engine_interleave(make_lake: MakeLake, inlining: int) -> None:
     """Mix deletions in files and in the catalog, by us and by the engine, and then run the engine's maintenance."""
     lake = make_lake(data_inlining_row_limit=inlining)
     lake.write(numbers(0, 100), "t", mode="append")
     history = RowHistory(lake, "t", pairs(0, 100))
 
-    def gone(*ids: int) -> None:
+    def expect_deleted(*ids: int) -> None:
         history.now = [row for row in history.now if row[0] not in ids]
         history.keep()
 
@@ -67,28 +67,28 @@ def test_it_goes_on_where_the_engine_left_off_and_the_other_way_round(make_lake:
         lake.execute(list(statements), force=True).raise_for_error()
 
     engine("DELETE FROM t WHERE id < 12")
-    gone(*range(12))
+    expect_deleted(*range(12))
     engine("DELETE FROM t WHERE id = 50")
-    gone(50)
+    expect_deleted(50)
     lake.delete("t", "id IN (51, 52)")
-    gone(51, 52)
+    expect_deleted(51, 52)
     engine("DELETE FROM t WHERE id = 53")
-    gone(53)
+    expect_deleted(53)
     lake.delete("t", "id = 54")
-    gone(54)
+    expect_deleted(54)
     engine("INSERT INTO t VALUES (200, 'n'), (201, 'n')")
     history.now += [(200, "n"), (201, "n")]
     history.keep()
     assert lake.delete("t", "id = 200 OR id = 55").rows_removed == 2
-    gone(200, 55)
+    expect_deleted(200, 55)
     engine("DELETE FROM t WHERE id = 56", "CALL ducklake_flush_inlined_data('lake')")
-    gone(56)
+    expect_deleted(56)
     lake.delete("t", "id = 57")
-    gone(57)
+    expect_deleted(57)
     engine("CALL ducklake_rewrite_data_files('lake', 't', delete_threshold => 0.05)")
     history.keep()
     lake.delete("t", "id = 60")
-    gone(60)
+    expect_deleted(60)
     history.check()
     engine("CALL ducklake_flush_inlined_data('lake')", "CALL ducklake_merge_adjacent_files('lake')")
     history.keep()
@@ -96,7 +96,7 @@ def test_it_goes_on_where_the_engine_left_off_and_the_other_way_round(make_lake:
 
 
 @catalogs(sql_writes=True, quick=[SQLITE])
-def test_what_the_engine_says_has_changed_is_what_was_deleted(lake: DuckLake) -> None:
+def test_the_engines_change_feed_lists_the_deleted_rows(lake: DuckLake) -> None:
     lake.write(numbers(0, 100), "t", mode="append")
     first = lake.delete("t", "id < 3").snapshot_id
     second = lake.delete("t", "id IN (50, 51)").snapshot_id
@@ -108,7 +108,7 @@ def test_what_the_engine_says_has_changed_is_what_was_deleted(lake: DuckLake) ->
 
 
 @catalogs(sql_writes=True, quick=[SQLITE])
-def test_it_finds_rows_whatever_the_columns_were_when_they_were_written(make_lake: MakeLake) -> None:
+def test_delete_matches_rows_written_under_earlier_schemas(make_lake: MakeLake) -> None:
     lake = make_lake(data_inlining_row_limit=0)
     lake.create_table("t", {"id": "INTEGER", "old": "VARCHAR", "gone": "INTEGER"})
     lake.write(
@@ -138,7 +138,7 @@ def test_it_finds_rows_whatever_the_columns_were_when_they_were_written(make_lak
 
 
 @catalogs(quick=[SQLITE])
-def test_it_finds_rows_in_files_of_others(lake: DuckLake, tmp_path: Path) -> None:
+def test_delete_matches_rows_of_added_files(lake: DuckLake, tmp_path: Path) -> None:
     """The columns of these files have no field ids, and only the path holds their partition key."""
     duckdb.sql(
         f"COPY (SELECT range AS ID, range % 2 AS p FROM range(20)) TO '{tmp_path}/x' (FORMAT parquet, PARTITION_BY (p))"
@@ -176,7 +176,7 @@ VALUES: dict[str, tuple[str, list[Any], list[str]]] = {
 
 @pytest.mark.parametrize("kind", VALUES)
 @catalogs(quick=[SQLITE])
-def test_conditions_on_every_kind_of_value_mean_what_they_mean_to_duckdb(make_lake: MakeLake, kind: str) -> None:
+def test_conditions_on_every_type_have_the_meaning_of_duckdb(make_lake: MakeLake, kind: str) -> None:
     lake = make_lake(data_inlining_row_limit=0)
     sql_type, values, conditions = VALUES[kind]
     lake.create_table("t", {"n": "BIGINT", "v": sql_type})
@@ -187,7 +187,7 @@ def test_conditions_on_every_kind_of_value_mean_what_they_mean_to_duckdb(make_la
 
 
 @catalogs()
-def test_what_hits_nothing_makes_no_snapshot(lake: DuckLake) -> None:
+def test_a_delete_without_matches_commits_no_snapshot(lake: DuckLake) -> None:
     lake.write(numbers(0, 10), "t", mode="append")
     result = lake.delete("t", "id > 100 OR name = 'nobody'", idempotency_key="k")
     assert (result.rows_removed, result.snapshot_id, result.previous_snapshot_id) == (0, 1, 1)
@@ -197,7 +197,7 @@ def test_what_hits_nothing_makes_no_snapshot(lake: DuckLake) -> None:
 
 
 @catalogs()
-def test_a_key_is_kept_and_the_work_done_again(lake: DuckLake) -> None:
+def test_a_delete_with_a_committed_key_runs_again(lake: DuckLake) -> None:
     lake.write(numbers(0, 10), "t", mode="append")
     first = lake.delete("t", "id < 2", idempotency_key="k", commit=CommitInfo(author="me", message="why"))
     lake.write(numbers(0, 2), "t", mode="append")
@@ -226,7 +226,7 @@ def test_a_key_is_kept_and_the_work_done_again(lake: DuckLake) -> None:
         ("", errors.ConfigError, "truncate"),
     ],
 )
-def test_conditions_that_cannot_be_are_refused(tmp_path: Path, where: str, error: type[Exception], words: str) -> None:
+def test_invalid_conditions_are_refused(tmp_path: Path, where: str, error: type[Exception], words: str) -> None:
     lake = DuckLake.local(tmp_path / "lake")
     lake.write(numbers(0, 3), "t", mode="append")
     with pytest.raises(error, match=words):
@@ -239,7 +239,7 @@ def test_conditions_that_cannot_be_are_refused(tmp_path: Path, where: str, error
 
 
 @catalogs(quick=[SQLITE])
-def test_what_has_changed_since_it_was_read_is_not_deleted(lake: DuckLake) -> None:
+def test_expect_snapshot_refuses_a_delete_of_changed_rows(lake: DuckLake) -> None:
     lake.write(numbers(0, 10), "t", mode="append")
     read = newest(lake)
     lake.write(numbers(100, 110), "t", mode="append")
@@ -249,7 +249,7 @@ def test_what_has_changed_since_it_was_read_is_not_deleted(lake: DuckLake) -> No
 
 
 @catalogs(shared=True, quick=[SQLITE, POSTGRES])
-def test_deletes_on_different_files_pass_side_by_side(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_deletes_on_different_files_do_not_conflict(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The delete file of the later delete names the snapshot that it committed, not the one that it planned."""
     lake.write(numbers(0, 100), "t", mode="append")
     lake.write(numbers(100, 200), "t", mode="append")
@@ -266,7 +266,7 @@ def test_deletes_on_different_files_pass_side_by_side(lake: DuckLake, monkeypatc
     assert sorted(rows(lake, feed)) == [(first, 150), (result.snapshot_id, 50)]
 
 
-RIVALS: dict[str, tuple[Callable[[DuckLake], Any], Callable[[list[Any]], list[Any]], int]] = {
+CONCURRENT_COMMITS: dict[str, tuple[Callable[[DuckLake], Any], Callable[[list[Any]], list[Any]], int]] = {
     "delete in the same file": (
         lambda lake: lake.delete("t", "id = 1"),
         lambda now: [row for row in now if row[0] != 1],
@@ -295,44 +295,44 @@ RIVALS: dict[str, tuple[Callable[[DuckLake], Any], Callable[[list[Any]], list[An
 }
 
 
-@pytest.mark.parametrize("rival", RIVALS)
+@pytest.mark.parametrize("concurrent", CONCURRENT_COMMITS)
 @catalogs(shared=True, quick=[SQLITE, POSTGRES])
-def test_what_comes_in_between_is_seen_and_planned_anew_only_where_it_matters(
-    lake: DuckLake, rival: str, monkeypatch: pytest.MonkeyPatch
+def test_a_delete_is_replanned_only_after_a_conflicting_concurrent_commit(
+    lake: DuckLake, concurrent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work, then, attempts = RIVALS[rival]
-    if rival in ("merge of files", "other columns") and lake.config.catalog.type == "mysql":
+    commit, change_rows, attempts = CONCURRENT_COMMITS[concurrent]
+    if concurrent in ("merge of files", "other columns") and lake.config.catalog.type == "mysql":
         pytest.skip("the engine cannot do that there")
     lake.write(numbers(0, 40), "t", mode="append")
     lake.write(numbers(40, 80), "t", mode="append")
-    once_at(monkeypatch, "files.written", lambda: work(lake))
+    once_at(monkeypatch, "files.written", lambda: commit(lake))
     result = lake.delete("t", "id IN (0, 50)")
     assert result.attempts == attempts
-    wanted = then([row for row in pairs(0, 80) if row[0] not in (0, 50)])
+    wanted = change_rows([row for row in pairs(0, 80) if row[0] not in (0, 50)])
     assert sorted(rows(lake, "FROM t")) == sorted(wanted)
     assert lake.fsck(deep=True, storage=True).counts == {}
 
 
 @catalogs(shared=True, sql_writes=True, quick=[SQLITE, POSTGRES])
-def test_an_engine_that_began_before_a_delete_does_not_undo_it(lake: DuckLake) -> None:
+def test_an_earlier_engine_transaction_conflicts_with_a_committed_delete(lake: DuckLake) -> None:
     """The engine's DELETE, in a file or in the catalog, is on a data file that has a delete file already."""
     lake.write(numbers(0, 100), "t", mode="append")
     lake.delete("t", "id < 3")
-    for theirs, ours in (("id = 50", "id = 51"), ("id BETWEEN 20 AND 35", "id = 60")):
+    for engine_where, our_where in (("id = 50", "id = 51"), ("id BETWEEN 20 AND 35", "id = 60")):
         history = RowHistory(lake, "t", rows(lake, "FROM t"))
         with lake.connect() as con:
             con.execute("BEGIN")
-            con.execute(f"DELETE FROM t WHERE {theirs}")
-            lake.delete("t", ours)
+            con.execute(f"DELETE FROM t WHERE {engine_where}")
+            lake.delete("t", our_where)
             with pytest.raises(duckdb.Error, match=r"conflict|locked"):
                 con.execute("COMMIT")
-        history.now = [row for row in history.now if row[0] != int(ours.rpartition(" ")[2])]
+        history.now = [row for row in history.now if row[0] != int(our_where.rpartition(" ")[2])]
         history.keep()
         history.check()
 
 
 @catalogs(shared=True, quick=[SQLITE, POSTGRES])
-def test_many_who_delete_at_once_all_succeed(lake: DuckLake) -> None:
+def test_concurrent_deletes_on_one_file_all_succeed(lake: DuckLake) -> None:
     lake.write(numbers(0, 100), "t", mode="append")
     failed: list[BaseException] = []
 
@@ -353,7 +353,7 @@ def test_many_who_delete_at_once_all_succeed(lake: DuckLake) -> None:
 
 
 @pytest.mark.parametrize("backend", [Backend(POSTGRES, LOCAL)], indirect=True)
-def test_one_connection_to_the_server_is_enough(make_lake: MakeLake) -> None:
+def test_every_row_verb_works_with_a_pool_of_one_connection(make_lake: MakeLake) -> None:
     lake = make_lake(pool={"size": 1, "wait": "1s"})
     lake.write(numbers(0, 10), "t", mode="append")
     lake.delete("t", "id = 1")
@@ -364,7 +364,7 @@ def test_one_connection_to_the_server_is_enough(make_lake: MakeLake) -> None:
 
 
 @pytest.mark.parametrize("backend", [Backend(POSTGRES, S3_MEMORY)], indirect=True)
-def test_files_in_a_bucket_lose_rows_too(lake: DuckLake) -> None:
+def test_delete_works_on_files_in_an_object_store(lake: DuckLake) -> None:
     lake.write(numbers(0, 100), "t", mode="append")
     lake.delete("t", "id = 7")
     lake.delete("t", "id BETWEEN 0 AND 60")

@@ -14,40 +14,40 @@ from tests.support.lakes import MakeLake
 
 @pytest.mark.timeout(1200)
 @catalogs(quick=[SQLITE])
-def test_every_reader_sees_what_the_model_holds(
+def test_every_reader_matches_the_model(
     make_lake: MakeLake, backend: Backend, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _differ(make_lake, backend, capsys, many=2, steps=60, looks=1, whole=False)
+    _run_steps(make_lake, backend, capsys, many=2, steps=60, looks=1, whole=False)
 
 
 @pytest.mark.full
 @pytest.mark.timeout(7200)
 @catalogs()
-def test_every_reader_sees_what_the_model_holds_after_many_steps(
+def test_every_reader_matches_the_model_after_many_steps(
     make_lake: MakeLake, backend: Backend, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _differ(make_lake, backend, capsys, many=5, steps=300, looks=2, whole=True)
+    _run_steps(make_lake, backend, capsys, many=5, steps=300, looks=2, whole=True)
 
 
 @pytest.mark.full
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("inlining", ["default", "another program"])
 @catalogs(quick=[SQLITE])
-def test_every_reader_sees_what_the_model_holds_where_rows_are_inlined_and_steps_meet(
+def test_every_reader_matches_the_model_with_inlined_rows_and_concurrent_steps(
     make_lake: MakeLake,
     backend: Backend,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     inlining: str,
 ) -> None:
-    _meet(make_lake, backend, capsys, monkeypatch, inlining, many=1, steps=40, looks=1)
+    _run_concurrent_steps(make_lake, backend, capsys, monkeypatch, inlining, many=1, steps=40, looks=1)
 
 
 @pytest.mark.full
 @pytest.mark.timeout(14400)
 @pytest.mark.parametrize("inlining", ["default", "another program"])
 @catalogs()
-def test_every_reader_sees_what_the_model_holds_where_rows_are_inlined_and_many_steps_meet(
+def test_every_reader_matches_the_model_with_many_concurrent_steps(
     make_lake: MakeLake,
     backend: Backend,
     capsys: pytest.CaptureFixture[str],
@@ -55,10 +55,10 @@ def test_every_reader_sees_what_the_model_holds_where_rows_are_inlined_and_many_
     inlining: str,
 ) -> None:
     steps = {"many": 5, "steps": 300} if backend.catalog in (SQLITE, POSTGRES) else {"many": 2, "steps": 100}
-    _meet(make_lake, backend, capsys, monkeypatch, inlining, looks=2, **steps)
+    _run_concurrent_steps(make_lake, backend, capsys, monkeypatch, inlining, looks=2, **steps)
 
 
-def _meet(
+def _run_concurrent_steps(
     make_lake: MakeLake,
     backend: Backend,
     capsys: pytest.CaptureFixture[str],
@@ -77,7 +77,7 @@ def _meet(
         lake = make_lake(f"seed_{seed}", settings={"threads": 1}, **ours)
         run = Run(lake, scene, seed, coverage, nests=True)
         if inlining == "another program":
-            run.let_in(make_lake(f"seed_{seed}", settings={"threads": 1}, data_inlining_row_limit=10))
+            run.add_program(make_lake(f"seed_{seed}", settings={"threads": 1}, data_inlining_row_limit=10))
         for point in BETWEEN:
             monkeypatch.setitem(actions, point, run.between)
         started = time.monotonic()
@@ -88,7 +88,7 @@ def _meet(
         print(coverage.report())
 
 
-def _differ(
+def _run_steps(
     make_lake: MakeLake,
     backend: Backend,
     capsys: pytest.CaptureFixture[str],
@@ -113,4 +113,4 @@ def _differ(
     with capsys.disabled():
         print(coverage.report())
     # A short run fills only some cells; the coverage is printed.
-    assert not (whole and coverage.missing()), f"nothing has tried {coverage.missing()}"
+    assert not (whole and coverage.missing()), f"no step covered {coverage.missing()}"

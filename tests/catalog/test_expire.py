@@ -80,7 +80,7 @@ def ids(lake: DuckLake) -> list[int]:
 
 
 @catalogs(sql_writes=True)
-def test_the_catalog_is_as_the_engines_own_expiry_leaves_it(lake: DuckLake) -> None:
+def test_expiry_leaves_the_same_catalog_rows_as_the_engines_expiry(lake: DuckLake) -> None:
     run(lake, *STEPS)
     before, last = dump(lake), newest(lake)
     rng = random.Random(7)
@@ -100,9 +100,9 @@ def test_the_catalog_is_as_the_engines_own_expiry_leaves_it(lake: DuckLake) -> N
 
 
 @catalogs()
-def test_every_snapshot_that_stays_is_as_it_was(lake: DuckLake) -> None:
+def test_expiry_keeps_the_rows_of_every_retained_snapshot(lake: DuckLake) -> None:
     rng = random.Random(3)
-    then: dict[int, list[int]] = {}
+    states: dict[int, list[int]] = {}
     for number in range(12):
         match number % 4:
             case 0:
@@ -113,22 +113,22 @@ def test_every_snapshot_that_stays_is_as_it_was(lake: DuckLake) -> None:
                 lake.delete("t", f"a % 5 = {number % 5}")
             case 3:
                 lake.write(rows(number), "t", mode="overwrite")
-        then[newest(lake)] = sorted(lake.read("t").column("a").to_pylist())
+        states[newest(lake)] = sorted(lake.read("t").column("a").to_pylist())
     for _ in range(2):
-        some = rng.sample(ids(lake)[:-1], 4)
-        done = expire(lake.config, Retention(LATER), only=some)
-        assert set(done.snapshots) == set(some)
-        for at in set(ids(lake)) & then.keys():
-            assert sorted(lake.read("t", snapshot=at).column("a").to_pylist()) == then[at]
+        chosen = rng.sample(ids(lake)[:-1], 4)
+        done = expire(lake.config, Retention(LATER), only=chosen)
+        assert set(done.snapshots) == set(chosen)
+        for at in set(ids(lake)) & states.keys():
+            assert sorted(lake.read("t", snapshot=at).column("a").to_pylist()) == states[at]
         assert lake.fsck().counts == {}
     expire(lake.config, Retention(LATER))
     assert ids(lake) == [newest(lake)]
-    assert sorted(lake.read("t").column("a").to_pylist()) == then[newest(lake)]
+    assert sorted(lake.read("t").column("a").to_pylist()) == states[newest(lake)]
     assert lake.fsck(deep=True, storage=True).counts == {}
 
 
 @catalogs()
-def test_a_plan_says_what_goes_and_changes_nothing(lake: DuckLake) -> None:
+def test_an_expiry_plan_lists_the_snapshots_and_changes_nothing(lake: DuckLake) -> None:
     for number in range(3):
         lake.write(rows(*range(number, number + 5)), "t", mode="overwrite")
     lake.delete("t", "a = 3")
@@ -144,20 +144,20 @@ def test_a_plan_says_what_goes_and_changes_nothing(lake: DuckLake) -> None:
 
 
 @catalogs()
-def test_a_dropped_table_is_forgotten_with_its_inlined_rows(lake: DuckLake) -> None:
+def test_expiry_removes_a_dropped_table_with_its_inlined_rows(lake: DuckLake) -> None:
     lake.write(rows(1, 2), "t", mode="append", inline="auto")
     lake.drop_table("t")
     lake.write(rows(1), "other", mode="append")
     done = expire(lake.config, Retention(LATER))
     assert len(done.tables) == 1
-    left = dump(lake)
-    assert [row["table_id"] for row in left["ducklake_table"].to_pylist()] == [done.tables[0] + 1]
-    assert not [name for name in left if name.startswith(f"ducklake_inlined_data_{done.tables[0]}_")]
+    catalog = dump(lake)
+    assert [row["table_id"] for row in catalog["ducklake_table"].to_pylist()] == [done.tables[0] + 1]
+    assert not [name for name in catalog if name.startswith(f"ducklake_inlined_data_{done.tables[0]}_")]
     assert lake.fsck().counts == {}
 
 
 @catalogs(quick=[SQLITE])
-def test_which_snapshots_stay(lake: DuckLake) -> None:
+def test_the_retention_policy_selects_the_retained_snapshots(lake: DuckLake) -> None:
     for number, (author, message) in enumerate([("ann", "release 1"), ("bob", None), ("bob", "x"), (None, None)]):
         lake.write(rows(number), "t", mode="append", commit=CommitInfo(author=author, message=message))
     assert ids(lake) == [0, 1, 2, 3, 4]
@@ -176,7 +176,7 @@ def test_which_snapshots_stay(lake: DuckLake) -> None:
 
 
 @catalogs()
-def test_the_age_of_a_snapshot_is_what_the_clock_says(lake: DuckLake) -> None:
+def test_the_age_of_a_snapshot_is_counted_from_its_commit_time(lake: DuckLake) -> None:
     lake.write(rows(1), "t", mode="append")
     now, minutes = datetime.now(UTC), timedelta(minutes=2)
     assert plan(lake, Retention(now - minutes)).snapshots == ()
@@ -184,7 +184,7 @@ def test_the_age_of_a_snapshot_is_what_the_clock_says(lake: DuckLake) -> None:
 
 
 @catalogs(quick=[SQLITE])
-def test_what_a_plan_did_not_show_stays(lake: DuckLake) -> None:
+def test_only_planned_snapshots_expire(lake: DuckLake) -> None:
     lake.write(rows(1), "t", mode="append")
     planned = plan(lake, Retention(LATER))
     lake.write(rows(2), "t", mode="append")
@@ -193,7 +193,7 @@ def test_what_a_plan_did_not_show_stays(lake: DuckLake) -> None:
 
 
 @catalogs(quick=[SQLITE, MYSQL])
-def test_an_expiry_that_is_killed_anywhere_is_finished_by_the_next(lake: DuckLake) -> None:
+def test_an_expiry_killed_at_any_statement_is_completed_by_the_next(lake: DuckLake) -> None:
     for number in range(4):
         lake.write(rows(number), "t", mode="overwrite")
     lake.write(rows(1), "gone", mode="append", inline="auto")
@@ -212,7 +212,7 @@ def test_an_expiry_that_is_killed_anywhere_is_finished_by_the_next(lake: DuckLak
 
 
 @catalogs(quick=[SQLITE])
-def test_a_lake_that_is_only_read_expires_nothing(lake: DuckLake, make_lake: MakeLake) -> None:
+def test_a_read_only_lake_refuses_expiry(lake: DuckLake, make_lake: MakeLake) -> None:
     lake.write(rows(1), "t", mode="append")
     with pytest.raises(ReadOnlyError):
         expire(make_lake(read_only=True, create_if_missing=False).config, Retention(LATER))

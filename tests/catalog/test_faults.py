@@ -29,52 +29,52 @@ def sqlite_lake(tmp_path: Path) -> DuckLake:
     return lake
 
 
-def in_a_child_that_may_write(limit: int, work: Callable[[], object]) -> str:
+def in_a_child_with_file_limit(limit: int, work: Callable[[], object]) -> str:
     """Run work in a child process with a file size limit; return the name of the error that it raised."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write then fails as on a full disk
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-        said = "nothing"
+        error_name = "no error"
         try:
             work()
         except BaseException as error:
-            said = type(error).__name__
-        os.write(write, said.encode())
+            error_name = type(error).__name__
+        os.write(write, error_name.encode())
         os._exit(0)
     os.close(write)
     with open(read) as answer:
-        said = answer.read()
+        error_name = answer.read()
     os.waitpid(child, 0)
-    return said
+    return error_name
 
 
-def log_of(lake: DuckLake) -> Path:
+def wal_of(lake: DuckLake) -> Path:
     return lake.config.catalog.path.with_name(lake.config.catalog.path.name + "-wal")  # type: ignore[union-attr]
 
 
-def test_a_disk_that_is_full_for_the_catalog_leaves_it_as_it_was(sqlite_lake: DuckLake) -> None:
-    many = pa.table({f"c{n}": ["x" * 200] for n in range(200)} | {"v": [2]})  # many statistics: a long WAL
+def test_a_full_disk_during_the_commit_leaves_the_catalog_unchanged(sqlite_lake: DuckLake) -> None:
+    wide = pa.table({f"c{n}": ["x" * 200] for n in range(200)} | {"v": [2]})  # many statistics: a long WAL
     write: dict[str, Any] = {"mode": "append", "schema_evolution": "add", "idempotency_key": "once"}
-    with sqlite3.connect(sqlite_lake.config.catalog.path) as held:  # type: ignore[union-attr]
-        held.execute("SELECT count(*) FROM ducklake_snapshot").fetchall()  # keeps the WAL
-        limit = max(log_of(sqlite_lake).stat().st_size, 100_000)
-        said = in_a_child_that_may_write(limit, lambda: sqlite_lake.write(many, "t", **write))
-    held.close()
-    assert said not in ("nothing", "KilledError"), said
+    with sqlite3.connect(sqlite_lake.config.catalog.path) as reader:  # type: ignore[union-attr]
+        reader.execute("SELECT count(*) FROM ducklake_snapshot").fetchall()  # keeps the WAL
+        limit = max(wal_of(sqlite_lake).stat().st_size, 100_000)
+        error_name = in_a_child_with_file_limit(limit, lambda: sqlite_lake.write(wide, "t", **write))
+    reader.close()
+    assert error_name not in ("no error", "KilledError"), error_name
     assert rows(sqlite_lake, "SELECT v FROM t") == [(1,)]
     assert sqlite_lake.fsck(deep=True).findings == []
-    sqlite_lake.write(many, "t", **write)
-    sqlite_lake.write(many, "t", **write)
+    sqlite_lake.write(wide, "t", **write)
+    sqlite_lake.write(wide, "t", **write)
     assert rows(sqlite_lake, "SELECT v FROM t ORDER BY v") == [(1,), (2,)]
     assert sqlite_lake.fsck(deep=True).findings == []
 
 
-def test_a_disk_that_is_full_for_the_data_leaves_no_file(sqlite_lake: DuckLake) -> None:
+def test_a_full_disk_during_the_data_write_leaves_no_file(sqlite_lake: DuckLake) -> None:
     large = pa.table({"v": pa.array(range(1_000_000), pa.int64())})
-    said = in_a_child_that_may_write(200_000, lambda: sqlite_lake.write(large, "t", mode="overwrite"))
-    assert said != "nothing"
+    error_name = in_a_child_with_file_limit(200_000, lambda: sqlite_lake.write(large, "t", mode="overwrite"))
+    assert error_name != "no error"
     assert rows(sqlite_lake, "FROM t") == [(1,)]
     nothing_left_over(sqlite_lake)
 
@@ -93,7 +93,7 @@ reader.execute("ROLLBACK")
 
 
 @contextmanager
-def somebody_reads(lake: DuckLake, journal: str, seconds: float) -> Iterator[None]:
+def open_reader(lake: DuckLake, journal: str, seconds: float) -> Iterator[None]:
     """Keep a transaction open that reads the catalog, for some seconds of a `with` block."""
     path = str(lake.config.catalog.path)  # type: ignore[union-attr]
     with subprocess.Popen(
@@ -105,16 +105,16 @@ def somebody_reads(lake: DuckLake, journal: str, seconds: float) -> Iterator[Non
         assert reader.stdout.readline() == before != ""
 
 
-def test_a_reader_in_the_catalog_stops_no_commit(sqlite_lake: DuckLake) -> None:
-    with somebody_reads(sqlite_lake, "WAL", 2):
+def test_a_reader_does_not_block_a_commit_in_wal_mode(sqlite_lake: DuckLake) -> None:
+    with open_reader(sqlite_lake, "WAL", 2):
         started = time.monotonic()
         sqlite_lake.write(OLD, "t", mode="append")
         assert time.monotonic() - started < 2
     assert rows(sqlite_lake, "FROM t") == [(1,), (1,)]
 
 
-def test_a_reader_without_a_write_ahead_log_is_waited_for(sqlite_lake: DuckLake) -> None:
-    with somebody_reads(sqlite_lake, "DELETE", 1):
+def test_a_commit_without_wal_waits_for_a_reader(sqlite_lake: DuckLake) -> None:
+    with open_reader(sqlite_lake, "DELETE", 1):
         started = time.monotonic()
         sqlite_lake.write(OLD, "t", mode="append")
         assert time.monotonic() - started > 0.5
@@ -123,7 +123,7 @@ def test_a_reader_without_a_write_ahead_log_is_waited_for(sqlite_lake: DuckLake)
 
 
 @catalogs()
-def test_input_that_breaks_off_leaves_nothing(lake: DuckLake) -> None:
+def test_aborted_input_leaves_no_rows_and_no_file(lake: DuckLake) -> None:
     lake.write(OLD, "t", mode="append")
 
     def batches() -> Iterator[pa.RecordBatch]:

@@ -32,8 +32,8 @@ def _written(lake: DuckLake, table: str, rows: Rows, _: Path) -> None:
 
 def _added(lake: DuckLake, table: str, rows: Rows, folder: Path) -> None:
     folder.mkdir()
-    for n, one in enumerate(rows.files):
-        pq.write_table(one, folder / f"{n}.parquet")
+    for n, table in enumerate(rows.files):
+        pq.write_table(table, folder / f"{n}.parquet")
     lake.add_files(table, sorted(map(str, folder.iterdir())))
 
 
@@ -54,7 +54,7 @@ def _table(lake: DuckLake, writer: Writer, folder: Path, name: str = "t") -> Row
 
 def _numbers(table: pa.Table) -> set[int]:
     found = Counter(table.column("n").to_pylist())
-    assert set(found.values()) <= {1}, "rows came twice"
+    assert set(found.values()) <= {1}, "rows are duplicated"
     return set(found)
 
 
@@ -62,7 +62,7 @@ def _left(lake: DuckLake, table: str = "t") -> dict[int, float]:
     """Return all rows that plain DuckDB reads without a condition."""
     with lake.connect() as con:
         found = con.execute(f"SELECT n, x FROM {table}").fetchall()
-    assert len(dict(found)) == len(found), "rows came twice"
+    assert len(dict(found)) == len(found), "rows are duplicated"
     return dict(found)
 
 
@@ -75,8 +75,8 @@ def _bits(value: float) -> str:
     return "nan" if math.isnan(value) else value.hex()
 
 
-@pytest.mark.parametrize("writer", WRITERS, ids=lambda one: one.__name__[1:])
-def test_rows_are_read_and_found_by_what_they_hold(tmp_path: Path, writer: Writer) -> None:
+@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.__name__[1:])
+def test_conditions_on_special_floats_read_the_matching_rows(tmp_path: Path, writer: Writer) -> None:
     lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=200 if writer is _inlined else 0)
     rows = _table(lake, writer, tmp_path)
     for n, place in enumerate(PLACES):
@@ -89,8 +89,10 @@ def test_rows_are_read_and_found_by_what_they_hold(tmp_path: Path, writer: Write
 
 
 @catalogs(quick=[SQLITE, POSTGRES])
-@pytest.mark.parametrize("writer", [_written, _added], ids=lambda one: one.__name__[1:])
-def test_rows_change_by_what_they_hold(make_lake: MakeLake, writer: Writer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("writer", [_written, _added], ids=lambda writer: writer.__name__[1:])
+def test_conditions_on_special_floats_change_the_matching_rows(
+    make_lake: MakeLake, writer: Writer, tmp_path: Path
+) -> None:
     lake = make_lake(data_inlining_row_limit=0)
     rows = _table(lake, writer, tmp_path)
     now = dict(rows.values)
@@ -123,7 +125,7 @@ def test_rows_change_by_what_they_hold(make_lake: MakeLake, writer: Writer, tmp_
 
 
 @catalogs(quick=[SQLITE, POSTGRES])
-def test_keys_are_the_same_where_the_numbers_are(make_lake: MakeLake, tmp_path: Path) -> None:
+def test_merge_keys_match_equal_floats(make_lake: MakeLake, tmp_path: Path) -> None:
     lake = make_lake(data_inlining_row_limit=0)
     for key, kind in (("x", pa.float64()), ("f", pa.float32())):
         for n, writer in enumerate((_written, _added)):
@@ -141,7 +143,7 @@ def test_keys_are_the_same_where_the_numbers_are(make_lake: MakeLake, tmp_path: 
 
 @catalogs(quick=[SQLITE])
 @pytest.mark.parametrize("kind", ["FLOAT", "DOUBLE"])
-def test_a_partition_of_zeros_is_one_whatever_their_sign(make_lake: MakeLake, kind: str) -> None:
+def test_positive_and_negative_zero_share_one_partition(make_lake: MakeLake, kind: str) -> None:
     lake = make_lake(data_inlining_row_limit=0)
     lake.execute([f"CREATE TABLE t (n INTEGER, x {kind})", "ALTER TABLE t SET PARTITIONED BY (x)"]).raise_for_error()
 
@@ -161,11 +163,11 @@ def test_a_partition_of_zeros_is_one_whatever_their_sign(make_lake: MakeLake, ki
 
 
 @pytest.mark.parametrize("kind", ["FLOAT", "DOUBLE"])
-def test_a_number_is_found_in_whichever_bucket_its_sign_put_it(tmp_path: Path, kind: str) -> None:
+def test_both_zeros_are_found_in_their_different_buckets(tmp_path: Path, kind: str) -> None:
     lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
     rows = f"INSERT INTO t SELECT n, x::{kind} FROM (VALUES (1, '-0.0'), (2, '0.0'), (3, 'nan'), (4, '-nan')) v(n, x)"
-    made = lake.execute([f"CREATE TABLE t (n INTEGER, x {kind})", "ALTER TABLE t SET PARTITIONED BY (bucket(8, x))"])
-    made.raise_for_error()
+    created = lake.execute([f"CREATE TABLE t (n INTEGER, x {kind})", "ALTER TABLE t SET PARTITIONED BY (bucket(8, x))"])
+    created.raise_for_error()
     lake.execute([rows]).raise_for_error()
     for where in ("x = -0.0", "x = 'nan'"):
         assert lake.read("t", where=where).num_rows == lake.delete("t", where).rows_removed == 2, where

@@ -67,8 +67,8 @@ def key_sql(key: str) -> str:
 
 
 def row(kinds: list[str], number: int, side: int | None) -> str:
-    some = VALUES if NESTED[0] in kinds else VALUES | ON_MYSQL
-    values = ["NULL" if side is None else f"({some[kind][side]})::{kind}" for kind in kinds]
+    samples = VALUES if NESTED[0] in kinds else VALUES | ON_MYSQL
+    values = ["NULL" if side is None else f"({samples[kind][side]})::{kind}" for kind in kinds]
     return f"({number}, {', '.join(values)})"
 
 
@@ -104,15 +104,15 @@ class Tables:
             in_one_transaction(con, [f"DELETE FROM {name} WHERE n IN (2, 5)" for name in self.names])
             in_one_transaction(con, [f"UPDATE {name} SET n = 6 WHERE n = 3" for name in self.names])
 
-    def seen(self, last: int) -> dict[str, Any]:
+    def read_all(self, last: int) -> dict[str, Any]:
         """Return the rows of every snapshot, of the feed, and of a condition on each value of a key."""
         with self._lake.connect() as con:
             con.execute("BEGIN")
-            found = {f"{name} {key}": self._seen(con, name, key, last) for name, key in self.names.items()}
+            found = {f"{name} {key}": self._rows_of(con, name, key, last) for name, key in self.names.items()}
             con.execute("COMMIT")
         return found
 
-    def _seen(self, con: Any, name: str, key: str, last: int) -> list[str]:
+    def _rows_of(self, con: Any, name: str, key: str, last: int) -> list[str]:
         sql = [f"SELECT {at} AS v, rowid, * FROM {name} AT (VERSION => {at})" for at in range(2, last + 1)]
         feed = f"ducklake_table_changes('{self._lake.config.alias}', 'main', '{name}', 0, {last})"
         queries = [" UNION ALL ".join(sql), f"FROM {feed}"]
@@ -122,7 +122,7 @@ class Tables:
                     f"(SELECT count(*) FROM {name} WHERE {identifier(column)} = ({v})::{kind})" for v in VALUES[kind]
                 )
                 queries.append(f"SELECT {', '.join(counts)}")
-        return [repr(one) for query in queries for one in sorted(map(repr, con.execute(query).fetchall()))]
+        return [repr(row) for query in queries for row in sorted(map(repr, con.execute(query).fetchall()))]
 
 
 def feed(lake: DuckLake, name: str) -> list[str]:
@@ -132,15 +132,15 @@ def feed(lake: DuckLake, name: str) -> list[str]:
 
 
 @catalogs(quick=[SQLITE, POSTGRES])
-def test_a_flush_moves_rows_of_every_type_by_every_key_and_changes_nothing(lake: DuckLake, backend: Backend) -> None:
+def test_a_flush_into_partitions_of_every_key_changes_no_rows(lake: DuckLake, backend: Backend) -> None:
     tables = Tables(lake)
     tables.fill(backend)
     last = lake.snapshots(limit=1)[0].snapshot_id
-    before = tables.seen(last)
+    before = tables.read_all(last)
     ours = {name: feed(lake, name) for name in list(tables.names)[::8]}
     report = lake.maintain(operations=["flush"]).raise_for_error()
     assert {step.status for step in report.operations} == {"done"}
-    after = tables.seen(last)
+    after = tables.read_all(last)
     assert {key: rows for key, rows in after.items() if rows != before[key]} == {}
     assert {name: feed(lake, name) for name in ours} == ours
     assert {step.action for step in lake.plan_maintenance(operations=["flush"]).operations} == {"skip"}

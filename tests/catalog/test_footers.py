@@ -60,7 +60,7 @@ def lake(tmp_path: Path) -> DuckLake:
 
 
 @contextmanager
-def looking_at(lake: DuckLake, name: str = "t") -> Iterator[tuple[duckdb.DuckDBPyConnection, TableDef]]:
+def opened_table(lake: DuckLake, name: str = "t") -> Iterator[tuple[duckdb.DuckDBPyConnection, TableDef]]:
     with open_session(lake.config) as session, closing(session.instance.root.cursor()) as con:
         tables = Metadata(con, lake.config)
         yield con, tables.table(table_name(name), tables.latest().snapshot_id)
@@ -68,7 +68,7 @@ def looking_at(lake: DuckLake, name: str = "t") -> Iterator[tuple[duckdb.DuckDBP
 
 def stats_of(lake: DuckLake, paths: Sequence[Path | str]) -> list[dict[str, LeafStats]]:
     """Return the statistics of files with the columns of table `t`, by column name."""
-    with looking_at(lake) as (con, table):
+    with opened_table(lake) as (con, table):
         names = {leaf.column_id: leaf.name for leaf in table.leaves().values()}
         return [
             {names[column_id]: stats for column_id, stats in by_id.items()}
@@ -87,7 +87,7 @@ def pairs(
 
 
 def written_by_the_engine(lake: DuckLake) -> tuple[list[str], dict[str, ColumnStats]]:
-    with looking_at(lake) as (con, table):
+    with opened_table(lake) as (con, table):
         names = {leaf.column_id: leaf.name for leaf in table.leaves().values()}
         rows = con.execute(f"""
             SELECT column_id, column_size_bytes, value_count, null_count, min_value, max_value, contains_nan::BOOLEAN,
@@ -97,10 +97,10 @@ def written_by_the_engine(lake: DuckLake) -> tuple[list[str], dict[str, ColumnSt
     return files, {names[row[0]]: ColumnStats(*row[1:]) for row in rows}
 
 
-class TestAgainstTheEngine:
+class TestSameStatisticsAsTheEngine:
     """The engine writes a file and its statistics. The file's footer gives the same statistics."""
 
-    def test_every_type(self, lake: DuckLake) -> None:
+    def test_statistics_of_every_type_equal_the_engines(self, lake: DuckLake) -> None:
         columns = [f"c{n} {kind}" for n, kind in enumerate(VALUES)]
         rows = ["(" + ", ".join(values[n] for values in VALUES.values()) + ")" for n in (0, 1)]
         nulls = "(" + ", ".join("NULL" for _ in VALUES) + ")"
@@ -108,12 +108,12 @@ class TestAgainstTheEngine:
         lake.execute([f"CREATE TABLE t ({', '.join(columns)})", f"INSERT INTO t VALUES {values}"]).raise_for_error()
         files, expected = written_by_the_engine(lake)
         (found,) = stats_of(lake, files)
-        assert {name: one.stats for name, one in found.items()} == expected
-        bound = {name for name, one in expected.items() if one.min_value is not None}
+        assert {name: leaf.stats for name, leaf in found.items()} == expected
+        bound = {name for name, leaf in expected.items() if leaf.min_value is not None}
         assert len(bound) == len(VALUES) + 2 - 2  # structs and maps have two columns; 128 bits no bounds
-        assert {name for name, one in found.items() if one.exact} == bound
+        assert {name for name, leaf in found.items() if leaf.exact} == bound
 
-    def test_row_groups_are_summed_up_by_value_and_not_by_text(self, lake: DuckLake) -> None:
+    def test_row_group_bounds_are_merged_by_value_not_by_text(self, lake: DuckLake) -> None:
         kinds = {
             "i": "range - 6000",
             "d": "(range / 7)::DECIMAL(12,3)",
@@ -130,10 +130,10 @@ class TestAgainstTheEngine:
         lake.execute(f"CREATE TABLE t AS SELECT {select} FROM range(10000)").raise_for_error()
         files, expected = written_by_the_engine(lake)
         (found,) = stats_of(lake, files)
-        assert {name: one.stats for name, one in found.items()} == expected
+        assert {name: leaf.stats for name, leaf in found.items()} == expected
         assert (expected["i"].min_value, expected["i"].max_value) == ("-6000", "3999")
 
-    def test_floats_without_the_engines_own_count_of_nan(self, lake: DuckLake) -> None:
+    def test_float_statistics_without_a_nan_count_equal_the_engines(self, lake: DuckLake) -> None:
         lake.execute(["CREATE TABLE t (f FLOAT, d DOUBLE)", "INSERT INTO t VALUES (0.1, 9.5), (1.5, 10.25)"])
         files, expected = written_by_the_engine(lake)
         (found,) = stats_of(lake, files)
@@ -141,7 +141,7 @@ class TestAgainstTheEngine:
             assert (found[name].stats.min_value, found[name].stats.max_value) == (low, high)
             assert (expected[name].contains_nan, found[name].stats.contains_nan) == (False, None)
 
-    def test_long_values_are_cut_the_same_way(self, lake: DuckLake) -> None:
+    def test_bounds_of_long_values_are_truncated_as_the_engine_does(self, lake: DuckLake) -> None:
         values = {
             "ascii": "repeat('a', 300)",
             "tilde": "repeat('~', 300)",
@@ -152,15 +152,15 @@ class TestAgainstTheEngine:
         lake.execute(f"CREATE TABLE t AS SELECT {select}").raise_for_error()
         files, expected = written_by_the_engine(lake)
         (found,) = stats_of(lake, files)
-        assert {name: one.stats for name, one in found.items()} == expected
-        assert {name: one.exact for name, one in found.items()} == {
+        assert {name: leaf.stats for name, leaf in found.items()} == expected
+        assert {name: leaf.exact for name, leaf in found.items()} == {
             "ascii": False,
             "tilde": False,
             "edge": True,
             "blob": True,
         }
 
-    def test_geometries_have_a_box_and_kinds(self, lake: DuckLake) -> None:
+    def test_geometries_have_a_bounding_box_and_geometry_types(self, lake: DuckLake) -> None:
         points = "('POINT(1.5 2)'), ('POINT Z(0.25 3 7)'), ('LINESTRING(0.5 3, 4 5)')"
         lake.execute(["CREATE TABLE t (g GEOMETRY)", f"INSERT INTO t VALUES {points}"]).raise_for_error()
         files, expected = written_by_the_engine(lake)
@@ -168,7 +168,7 @@ class TestAgainstTheEngine:
         assert json.loads(str(found["g"].stats.extra)) == json.loads(str(expected["g"].extra))
 
 
-class TestFilesOfOthers:
+class TestFilesOfOtherWriters:
     def write(self, lake: DuckLake, table: pa.Table, columns: str, **options: object) -> dict[str, LeafStats]:
         lake.execute(f"CREATE TABLE t ({columns})").raise_for_error()
         path = Path(str(lake.config.data_path)) / "other.parquet"
@@ -176,7 +176,7 @@ class TestFilesOfOthers:
         (found,) = stats_of(lake, [path])
         return found
 
-    def test_nan_is_not_looked_for(self, lake: DuckLake) -> None:
+    def test_nan_is_unknown(self, lake: DuckLake) -> None:
         table = pa.table({"d": [1.0, float("nan")], "all_nan": [float("nan")] * 2, "endless": [1.0, float("inf")]})
         found = self.write(lake, table, "d DOUBLE, all_nan DOUBLE, endless DOUBLE")
         assert found["d"].stats.contains_nan is None
@@ -199,7 +199,7 @@ class TestFilesOfOthers:
             }
         )
         found = self.write(lake, table, "f DOUBLE, ns TIMESTAMP, small BIGINT, dec DECIMAL(9,2)")
-        bounds = {name: (one.stats.min_value, one.stats.max_value) for name, one in found.items()}
+        bounds = {name: (leaf.stats.min_value, leaf.stats.max_value) for name, leaf in found.items()}
         assert bounds == {
             # The FLOAT 0.1 is not equal to the DOUBLE 0.1.
             "f": ("0.10000000149011612", "0.20000000298023224"),
@@ -222,7 +222,7 @@ class TestFilesOfOthers:
         assert (found["i"].stats.min_value, found["i"].stats.max_value) == ("5", "5")
         assert (found["i"].stats.value_count, found["i"].stats.null_count) == (1, 3)
 
-    def test_without_statistics_nothing_is_known(self, lake: DuckLake) -> None:
+    def test_statistics_that_a_file_lacks_are_unknown(self, lake: DuckLake) -> None:
         found = self.write(lake, pa.table({"i": [1, 2]}), "i BIGINT", write_statistics=False)
         stats = found["i"].stats
         assert (stats.value_count, stats.null_count, stats.min_value, stats.max_value) == (None, None, None, None)
@@ -233,33 +233,33 @@ class TestFilesOfOthers:
         assert (found["s"].stats.min_value, found["s"].stats.max_value) == ("é" * 128, None)
 
 
-class TestReading:
-    def test_more_files_than_fit_at_once(self, lake: DuckLake, tmp_path: Path) -> None:
+class TestReadingFooters:
+    def test_footers_are_read_in_several_batches(self, lake: DuckLake, tmp_path: Path) -> None:
         lake.execute("CREATE TABLE t (i BIGINT)").raise_for_error()
         paths = [tmp_path / f"{n}.parquet" for n in range(300)]
         for n, path in enumerate(paths):
             pq.write_table(pa.table({"i": [n]}), path)
-        assert [one["i"].stats.min_value for one in stats_of(lake, paths)] == [str(n) for n in range(300)]
+        assert [columns["i"].stats.min_value for columns in stats_of(lake, paths)] == [str(n) for n in range(300)]
 
-    def test_a_path_means_itself_whatever_is_in_it(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_a_path_with_glob_characters_is_read_literally(self, lake: DuckLake, tmp_path: Path) -> None:
         lake.execute("CREATE TABLE t (i BIGINT)").raise_for_error()
         path = tmp_path / "we[i]rd *{0}? it's é.parquet"
         pq.write_table(pa.table({"i": [1]}), path)
         pq.write_table(pa.table({"i": [2]}), tmp_path / "weird anything0x it's é.parquet")
-        assert [one["i"].stats.min_value for one in stats_of(lake, [path])] == ["1"]
+        assert [columns["i"].stats.min_value for columns in stats_of(lake, [path])] == ["1"]
 
-    def test_files_with_other_columns_come_separately(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_files_with_different_columns_are_returned_separately(self, lake: DuckLake, tmp_path: Path) -> None:
         for n, column in enumerate(("a", "b", "a")):
             pq.write_table(pa.table({column: [n]}), tmp_path / f"{n}.parquet")
         lake.execute("CREATE TABLE t (i BIGINT)").raise_for_error()
-        with looking_at(lake) as (con, _):
+        with opened_table(lake) as (con, _):
             shapes = [
                 ([column.name for column in shape.columns], [Path(file.path).stem for file in shape.files])
                 for shape in read_footers(con, lake.config, [f"{tmp_path}/{n}.parquet" for n in range(3)])
             ]
         assert shapes == [(["a"], ["0", "2"]), (["b"], ["1"])]
 
-    def test_all_bad_files_are_named_with_what_is_wrong(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_every_unreadable_file_is_named_with_its_error(self, lake: DuckLake, tmp_path: Path) -> None:
         good = tmp_path / "good.parquet"
         pq.write_table(pa.table({"i": [1]}), good)
         content = good.read_bytes()
@@ -287,9 +287,9 @@ class TestReading:
         lake.execute("CREATE TABLE t (i BIGINT)").raise_for_error()
         refused(errors.FileNotUsableError, lambda: stats_of(lake, [path]), str(path), "encrypted")
 
-    def test_nothing_stays_behind_in_the_connection(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_reading_footers_leaves_no_objects_in_the_connection(self, lake: DuckLake, tmp_path: Path) -> None:
         pq.write_table(pa.table({"i": [1]}), tmp_path / "f.parquet")
         lake.execute("CREATE TABLE t (i BIGINT)").raise_for_error()
         stats_of(lake, [tmp_path / "f.parquet"])
-        with looking_at(lake) as (con, _):
+        with opened_table(lake) as (con, _):
             assert con.execute("SELECT count(*) FROM duckdb_tables() WHERE temporary").fetchone() == (0,)

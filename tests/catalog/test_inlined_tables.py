@@ -1,4 +1,4 @@
-"""Tables of inlined rows: after our ALTER, the engine finds one for the new columns, created as it creates its own."""
+"""Tables of inlined rows: after our ALTER, the engine finds one for the new columns that equals its own."""
 
 from typing import Any
 
@@ -36,26 +36,30 @@ def test_the_engine_inlines_rows_after_columns_were_added_and_promoted(lake: Duc
 
 
 @catalogs(sql_writes=True)
-def test_rows_inlined_into_a_table_of_ours_are_flushed_whole_after_an_alter(lake: DuckLake) -> None:
+def test_rows_inlined_into_our_table_are_flushed_completely_after_an_alter(lake: DuckLake) -> None:
     lake.write(pa.table({"i": [1]}), "t", mode="append")
     lake.write(pa.table({"i": [2], "more": ["x"]}), "t", mode="append", schema_evolution="add")
     alter = ["ALTER TABLE t RENAME i TO j", "ALTER TABLE t RENAME j TO i"]
     flush = f"CALL ducklake_flush_inlined_data('{lake.config.alias}')"
-    for statement in ("INSERT INTO t VALUES (3, 'y')", *alter, flush):  # a session knows its own changes
+    for statement in (
+        "INSERT INTO t VALUES (3, 'y')",
+        *alter,
+        flush,
+    ):  # separate sessions, because a session knows its own changes
         lake.execute(statement).raise_for_error()
     assert rows(lake, "FROM t ORDER BY i") == [(1, None), (2, "x"), (3, "y")]
 
 
 @catalogs(sql_writes=True)
-def test_its_columns_are_those_that_the_engine_would_give_it(lake: DuckLake) -> None:
+def test_our_inlined_table_has_the_columns_of_the_engines(lake: DuckLake) -> None:
     columns = ", ".join(f"{identifier(f'c {n}')} {kind}" for n, kind in enumerate(TYPES))
     lake.execute([f"CREATE TABLE t ({columns})", "INSERT INTO t DEFAULT VALUES"]).raise_for_error()
     lake.write(pa.table({"more": ["x"]}), "t", mode="append", schema_evolution="add")
     with lake.reading() as session:
         con = session.instance.root.cursor()
         metadata = Metadata(con, lake.config)
-        places = metadata.table(table_name("t"), metadata.latest().snapshot_id).inlined
-        by_engine, ours = (con.execute(f"DESCRIBE {metadata.table_sql(place.name)}").fetchall() for place in places)
+        tables = metadata.table(table_name("t"), metadata.latest().snapshot_id).inlined
+        by_engine, ours = (con.execute(f"DESCRIBE {metadata.table_sql(table.name)}").fetchall() for table in tables)
     assert ours[:-1] == by_engine
 
 
@@ -78,7 +82,7 @@ VALUES = {
 
 
 @catalogs()
-def test_a_table_that_got_columns_while_empty_keeps_the_first_row_that_the_engine_inserts(lake: DuckLake) -> None:
+def test_an_empty_table_with_added_columns_keeps_the_first_inserted_row(lake: DuckLake) -> None:
     typed = [f"CAST({value} AS {kind})" for kind, value in VALUES.items()]
     columns = ", ".join(f"c{n} {kind}" for n, kind in enumerate(VALUES))
     lake.execute(f"CREATE TABLE t ({columns})").raise_for_error()
@@ -94,7 +98,7 @@ def test_a_table_that_got_columns_while_empty_keeps_the_first_row_that_the_engin
 
 
 @catalogs(quick=[SQLITE], sql_writes=True)
-def test_more_columns_than_the_catalog_has_are_written(lake: DuckLake) -> None:
+def test_tables_may_have_more_columns_than_a_catalog_table(lake: DuckLake) -> None:
     wide = pa.table({f"c{n}": [n] for n in range(2100 if lake.config.catalog.type == "sqlite" else 1700)})
     lake.write(wide, "new", mode="append")
     lake.write(wide.select(["c0"]), "old", mode="append")
@@ -104,7 +108,7 @@ def test_more_columns_than_the_catalog_has_are_written(lake: DuckLake) -> None:
 
 
 @catalogs(sql_writes=False)
-def test_columns_that_mysql_cannot_have_are_added(lake: DuckLake) -> None:
+def test_columns_with_names_that_mysql_refuses_are_added(lake: DuckLake) -> None:
     for number, names in enumerate((["x" * 65], ["a`b"], ["a\\b"], ["ends "], ["\N{GRINNING FACE}"], ["É", "é"])):
         lake.execute(f"CREATE TABLE t{number} (i INTEGER)").raise_for_error()
         new = pa.table({"i": pa.array([1], pa.int32())} | {name: ["x"] for name in names})
@@ -115,13 +119,13 @@ def test_columns_that_mysql_cannot_have_are_added(lake: DuckLake) -> None:
 
 
 @catalogs(sql_writes=False)
-def test_a_place_that_a_dead_process_has_left_is_in_nobodys_way(lake: DuckLake) -> None:
+def test_an_inlined_table_left_by_a_killed_process_does_not_block_writes(lake: DuckLake) -> None:
     empty = pa.table({"i": pa.array([], pa.int32())})
     for table in "tu":
         lake.execute(f"CREATE TABLE {table} (i INTEGER)").raise_for_error()
         lake.write(empty, table, mode="append")  # DuckDB caches the server's tables here
-        left = empty.append_column("left", pa.array([], pa.int64()))
-        assert dies_at("commit.before", lambda: lake.write(left, table, mode="append", schema_evolution="add"))  # noqa: B023
+        with_column = empty.append_column("left", pa.array([], pa.int64()))
+        assert dies_at("commit.before", lambda: lake.write(with_column, table, mode="append", schema_evolution="add"))  # noqa: B023
         if table == "t":
             lake.write(empty.append_column("s", pa.array([], pa.string())), "t", mode="append", schema_evolution="add")
         else:
@@ -133,7 +137,7 @@ def test_a_place_that_a_dead_process_has_left_is_in_nobodys_way(lake: DuckLake) 
 
 
 @catalogs(sql_writes=True)
-def test_several_partitions_are_replaced_whose_rows_are_inlined(lake: DuckLake) -> None:
+def test_overwrite_partitions_replaces_several_inlined_partitions(lake: DuckLake) -> None:
     create = "CREATE TABLE t (p INTEGER, q BOOLEAN)"
     inserted = "INSERT INTO t VALUES (1, true), (1, false), (2, NULL), (NULL, true)"
     lake.execute([create, "ALTER TABLE t SET PARTITIONED BY (p, q)", inserted]).raise_for_error()

@@ -101,10 +101,10 @@ class Shared:
         return found - {"odd-data-path"}  # lakes of the sdk have a `file://` URL as data path
 
 
-# Its partition folders have other names than the extension's, which cannot merge a partition in two folders.
+# The sdk's partition folders have other names than the extension's, which cannot merge a partition in two folders.
 SCATTERED = ["scattered-partition"]
 # The message for columns that older files hold in another type.
-GROWN = r"Int32.*Int64"
+PROMOTED = r"Int32.*Int64"
 NEW_FIELD = "structs have different number of fields"
 
 
@@ -182,7 +182,7 @@ def frame(schema: Any, rows: Sequence[Row]) -> Any:
 
 
 @shared_catalogs
-def test_flat_and_nested_rows_of_the_sdk(shared: Shared) -> None:
+def test_flat_and_nested_rows_of_the_sdk_are_read(shared: Shared) -> None:
     with shared.sdk() as peer:
         for name, types, schema, rows in (
             ("flat", FLAT_TYPES, FLAT, FLAT_ROWS),
@@ -204,7 +204,7 @@ def test_flat_and_nested_rows_of_the_sdk(shared: Shared) -> None:
 
 
 @shared_catalogs
-def test_partitions_of_the_sdk(shared: Shared) -> None:
+def test_partitions_of_the_sdk_are_read_and_replaced(shared: Shared) -> None:
     with shared.sdk() as peer:
         table = peer.create_table("t", schema=FLAT_TYPES)
         keys = [ducklake.PartitionColumn("s"), ducklake.PartitionColumn("d", transform="year")]
@@ -224,7 +224,7 @@ def test_partitions_of_the_sdk(shared: Shared) -> None:
 
 
 @shared_catalogs
-def test_buckets_of_the_sdk(shared: Shared) -> None:
+def test_buckets_of_the_sdk_are_read_and_pruned(shared: Shared) -> None:
     with shared.sdk() as peer:
         table = peer.create_table("t", schema=FLAT_TYPES)
         keys = [ducklake.PartitionColumn("s", transform="bucket", num_buckets=4)]
@@ -237,21 +237,21 @@ def test_buckets_of_the_sdk(shared: Shared) -> None:
 
 
 @shared_catalogs
-def test_columns_that_the_sdk_changed(shared: Shared) -> None:
+def test_columns_altered_by_the_sdk_are_read(shared: Shared) -> None:
     with shared.sdk() as peer:
         table = peer.create_table("t", schema={"id": ducklake.Int32(), "s": ducklake.Varchar()})
         table.sink_polars(frame({"id": pl.Int32, "s": pl.String}, [(1, "a")]).lazy())
         table.add_column(ducklake.Column("n", ducklake.Int16()))
         table.update_column_dtype("id", ducklake.Int64())
         table.rename_column("s", "text")
-    shared.assert_rows("t", [(1, "a", None)], no_polars=GROWN)
+    shared.assert_rows("t", [(1, "a", None)], no_polars=PROMOTED)
     wider = {"id": pl.Int64, "text": pl.String, "n": pl.Int16}
     shared.lake.write(frame(wider, [(2**40, "b", 7)]), "t", mode="append")
-    shared.assert_rows("t", [(1, "a", None), (2**40, "b", 7)], no_polars=GROWN, findings=[])
+    shared.assert_rows("t", [(1, "a", None), (2**40, "b", 7)], no_polars=PROMOTED, findings=[])
 
 
 @shared_catalogs
-def test_inlined_rows_of_the_sdk(shared: Shared) -> None:
+def test_inlined_rows_of_the_sdk_are_read(shared: Shared) -> None:
     rows: list[Row] = [FLAT_ROWS[0], (6, "z", date(2020, 1, 1), 0.25, Decimal("7.00"))]
     with shared.sdk() as peer:
         table = peer.create_table("t", schema=FLAT_TYPES)
@@ -269,7 +269,7 @@ def test_inlined_rows_of_the_sdk(shared: Shared) -> None:
 
 
 @catalogs(shared=True, pooled=False)
-def test_inlined_nulls_of_the_sdk_are_texts_that_the_extension_does_not_read(shared: Shared) -> None:
+def test_the_extension_cannot_read_inlined_nulls_of_the_sdk(shared: Shared) -> None:
     with shared.sdk() as peer:
         table = peer.create_table("t", schema={"f": ducklake.Float64()})
         table.set_metadata(data_inlining_row_limit=10)
@@ -305,13 +305,14 @@ def samples(kind: Type) -> list[Value]:
 
 
 @shared_catalogs
-def test_rows_of_every_type_that_peers_know(shared: Shared, oracle: Oracle) -> None:
+def test_peers_read_rows_of_every_supported_type(shared: Shared, oracle: Oracle) -> None:
     columns: list[tuple[str, Type]] = [("id", Scalar("BIGINT"))]
     columns += [(f"c{n}", kind) for n, kind in enumerate(SAMPLES) if sql_type(kind) in KNOWN]
     assert len(columns) == 1 + len(KNOWN)
     values = [samples(kind) for _, kind in columns[1:]]
     rows = [
-        (str(n), *(some[n] if n < len(some) else None for some in values)) for n in range(max(map(len, values)) + 1)
+        (str(n), *(column_values[n] if n < len(column_values) else None for column_values in values))
+        for n in range(max(map(len, values)) + 1)
     ]
     shared.lake.write(oracle.arrow(columns, rows[:3]), "t", mode="append")
     shared.lake.write(oracle.arrow(columns, rows[3:]), "t", mode="append")
@@ -320,7 +321,7 @@ def test_rows_of_every_type_that_peers_know(shared: Shared, oracle: Oracle) -> N
 
 
 @limits
-def test_maps(shared: Shared) -> None:
+def test_peers_read_maps(shared: Shared) -> None:
     data = pa.table({"id": [1, 2], "m": pa.array([[("k", 1), ("it's", None)], None], pa.map_(pa.string(), pa.int32()))})
     shared.lake.write(data, "t", mode="append")
     assert shared.sdk_rows("t") == shared.ours("t")
@@ -331,7 +332,7 @@ def test_maps(shared: Shared) -> None:
 
 
 @limits
-def test_types_that_peers_do_not_know(shared: Shared, oracle: Oracle) -> None:
+def test_peers_refuse_unsupported_types(shared: Shared, oracle: Oracle) -> None:
     for n, (kind, messages) in enumerate(UNKNOWN.items()):
         name = f"t{n}"
         shared.lake.execute(f"CREATE TABLE {name} (id BIGINT, v {kind})").raise_for_error()
@@ -346,7 +347,7 @@ def test_types_that_peers_do_not_know(shared: Shared, oracle: Oracle) -> None:
 
 
 @shared_catalogs
-def test_replaced_and_evolved_tables_of_ours(shared: Shared) -> None:
+def test_peers_read_our_replaced_and_evolved_tables(shared: Shared) -> None:
     lake = shared.lake
     lake.write(frame(FLAT, FLAT_ROWS), "s.t", mode="append", partition_by=["s", "year(d)"], sort_by=["id desc"])
     shared.assert_rows("s.t", FLAT_ROWS)
@@ -366,12 +367,12 @@ def test_replaced_and_evolved_tables_of_ours(shared: Shared) -> None:
     shared.assert_rows("s.t", rows, no_polars=NEW_FIELD)
     grown = (*FLAT_ROWS[0], 2**40, {"a": 2, "b": "x"})
     lake.write(deeper.with_columns(n=pl.lit(2**40)), "s.t", mode="append", schema_evolution="promote")
-    shared.assert_rows("s.t", [*rows, grown], no_polars=f"{GROWN}|{NEW_FIELD}", findings=[])
+    shared.assert_rows("s.t", [*rows, grown], no_polars=f"{PROMOTED}|{NEW_FIELD}", findings=[])
 
 
 @shared_catalogs
-def test_the_sdk_adds_to_tables_of_ours(shared: Shared) -> None:
-    # It takes the whole text of a sort key as a column name.
+def test_the_sdk_appends_to_our_tables(shared: Shared) -> None:
+    # The sdk takes the whole text of a sort key as a column name.
     data = frame(FLAT, FLAT_ROWS)
     shared.lake.write(data, "t", mode="append", partition_by=["bucket(3, s)"], sort_by=["id desc"])
     with shared.sdk() as peer:

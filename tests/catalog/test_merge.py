@@ -20,25 +20,25 @@ from tests.support.stored_tables import files_of, rows
 Pairs = dict[Any, Any]
 
 
-def of(values: Pairs) -> pa.Table:
+def table_of(values: Pairs) -> pa.Table:
     return pa.table({"id": pa.array(list(values), pa.int64()), "name": pa.array(list(values.values()), pa.string())})
 
 
 MERGES: dict[str, tuple[dict[str, Any], Pairs]] = {
     "upsert": ({}, {1: "one", 2: "Two", 3: "three", 4: "Four"}),
-    "only new ones": ({"when_matched": "keep"}, {1: "one", 2: "two", 3: "three", 4: "Four"}),
-    "only old ones": ({"when_not_matched": "ignore"}, {1: "one", 2: "Two", 3: "three"}),
-    "matching ones go": ({"when_matched": "delete", "when_not_matched": "ignore"}, {1: "one", 3: "three"}),
-    "the same as the data": ({"when_not_matched_by_source": "delete"}, {2: "Two", 4: "Four"}),
+    "insert only": ({"when_matched": "keep"}, {1: "one", 2: "two", 3: "three", 4: "Four"}),
+    "update only": ({"when_not_matched": "ignore"}, {1: "one", 2: "Two", 3: "three"}),
+    "delete matching rows": ({"when_matched": "delete", "when_not_matched": "ignore"}, {1: "one", 3: "three"}),
+    "delete rows missing from the data": ({"when_not_matched_by_source": "delete"}, {2: "Two", 4: "Four"}),
     "expressions": (
         {"when_matched": {"NAME": "target.name || ' ' || source.id"}},
         {1: "one", 2: "two 2", 3: "three", 4: "Four"},
     ),
-    "some stay": (
+    "matched_condition": (
         {"matched_condition": "source.name < target.name AND target.id > 2"},
         {1: "one", 2: "two", 3: "three", 4: "Four"},
     ),
-    "some go": ({"delete_condition": "source.name = 'Two'"}, {1: "one", 3: "three", 4: "Four"}),
+    "delete_condition": ({"delete_condition": "source.name = 'Two'"}, {1: "one", 3: "three", 4: "Four"}),
     "neither condition": (
         {"delete_condition": "NULL::BOOLEAN", "matched_condition": "NULL::BOOLEAN"},
         {1: "one", 2: "two", 3: "three", 4: "Four"},
@@ -48,13 +48,13 @@ MERGES: dict[str, tuple[dict[str, Any], Pairs]] = {
 
 @pytest.mark.parametrize("merge", MERGES)
 @catalogs(quick=[SQLITE])
-def test_each_row_becomes_what_was_asked_for(lake: DuckLake, merge: str) -> None:
+def test_every_merge_clause_changes_the_expected_rows(lake: DuckLake, merge: str) -> None:
     arguments, after = MERGES[merge]
     before = {1: "one", 2: "two", 3: "three"}
-    lake.write(of(before), "t", mode="append")
+    lake.write(table_of(before), "t", mode="append")
     history = RowHistory(lake, "t", list(before.items()))
     ids = row_ids(lake, "t")
-    result = lake.write(of({2: "Two", 4: "Four"}), "t", mode="merge", keys=["id"], **arguments)
+    result = lake.write(table_of({2: "Two", 4: "Four"}), "t", mode="merge", keys=["id"], **arguments)
     history.now = list(after.items())
     history.keep()
     now = row_ids(lake, "t")
@@ -64,17 +64,17 @@ def test_each_row_becomes_what_was_asked_for(lake: DuckLake, merge: str) -> None
 
 
 @catalogs()
-def test_rows_spread_over_files_are_merged_without_writing_the_files_anew(lake: DuckLake) -> None:
+def test_merging_rows_spread_over_files_rewrites_no_file(lake: DuckLake) -> None:
     for start in (0, 100, 200):
         lake.write(numbers(start, start + 100), "t", mode="append")
     history = RowHistory(lake, "t", pairs(0, 300))
     ids = row_ids(lake, "t")
     data = {n: f"new {n}" for n in (5, 150, 250, 999)}
-    result = lake.write(of(data), "t", mode="merge", keys=["id"])
+    result = lake.write(table_of(data), "t", mode="merge", keys=["id"])
     assert (result.rows_removed, result.rows_written, result.files_removed) == (3, 4, 0)
     history.now = [(n, data.get(n, name)) for n, name in history.now] + [(999, "new 999")]
     history.keep()
-    same = lake.write(of({700: "x"}), "t", mode="merge", keys=["id"], when_not_matched="ignore")
+    same = lake.write(table_of({700: "x"}), "t", mode="merge", keys=["id"], when_not_matched="ignore")
     assert (same.snapshot_id, same.rows_written, same.rows_removed) == (result.snapshot_id, 0, 0)
     now = row_ids(lake, "t")
     assert {key: now[key] for key in ids} == ids
@@ -91,8 +91,8 @@ def test_files_without_a_possible_match_are_not_read(lake: DuckLake) -> None:
     file = Path(lake.config.data_path) / first
     content = file.read_bytes()
     file.unlink()
-    lake.write(of(dict.fromkeys((150, 300), "few")), "t", mode="merge", keys=["id"])
-    lake.write(of(dict.fromkeys(range(160, 500), "many")), "t", mode="merge", keys=["id"])
+    lake.write(table_of(dict.fromkeys((150, 300), "few")), "t", mode="merge", keys=["id"])
+    lake.write(table_of(dict.fromkeys(range(160, 500), "many")), "t", mode="merge", keys=["id"])
     file.write_bytes(content)
     assert rows(lake, "SELECT name, count(*) FROM t WHERE length(name) > 2 GROUP BY 1 ORDER BY 1") == [
         ("few", 1),
@@ -101,7 +101,7 @@ def test_files_without_a_possible_match_are_not_read(lake: DuckLake) -> None:
 
 
 @catalogs(sql_writes=True, quick=[SQLITE, POSTGRES])
-def test_rows_and_deletions_in_the_catalog_take_part(make_lake: MakeLake) -> None:
+def test_a_merge_includes_inlined_rows_and_deletions(make_lake: MakeLake) -> None:
     lake = make_lake(data_inlining_row_limit=10)
     lake.write(numbers(0, 30), "t", mode="append")
     lake.execute(["INSERT INTO t VALUES (100, 'a'), (101, 'it''s'), (102, NULL)", "DELETE FROM t WHERE id IN (3, 102)"])
@@ -109,7 +109,7 @@ def test_rows_and_deletions_in_the_catalog_take_part(make_lake: MakeLake) -> Non
     ids = row_ids(lake, "t")
     data = {3: "again", 4: "four", 101: "x", 102: "y"}
     result = lake.write(
-        of(data), "t", mode="merge", keys=["id"], when_matched={"name": "concat(target.name, '+', source.name)"}
+        table_of(data), "t", mode="merge", keys=["id"], when_matched={"name": "concat(target.name, '+', source.name)"}
     )
     assert (result.rows_removed, result.rows_written) == (2, 4)
     changed = {4: "n4+four", 101: "it's+x"}
@@ -123,7 +123,7 @@ def test_rows_and_deletions_in_the_catalog_take_part(make_lake: MakeLake) -> Non
 
 
 @catalogs()
-def test_a_table_that_is_not_there_is_made(lake: DuckLake) -> None:
+def test_a_merge_creates_a_missing_table(lake: DuckLake) -> None:
     data = pa.table({"day": [date(2024, 1, 1), date(2024, 1, 2)], "n": [1, 2]})
     result = lake.write(data, "s.t", mode="merge", keys=["n"], partition_by=["day"])
     assert (result.mode, result.rows_written, result.files_added) == ("merge", 2, 2)
@@ -132,19 +132,19 @@ def test_a_table_that_is_not_there_is_made(lake: DuckLake) -> None:
 
 
 @catalogs(quick=[SQLITE])
-def test_a_table_that_is_made_has_the_types_of_the_data(lake: DuckLake) -> None:
+def test_a_table_created_by_a_merge_has_the_types_of_the_data(lake: DuckLake) -> None:
     kinds = "uuid() AS u, 1::HUGEINT AS h, '[1]'::JSON AS j, [{'a': 1}] AS s, NULL::TIMESTAMPTZ AS z, NULL AS n"
     data = duckdb.connect().sql(f"SELECT 1 AS id, {kinds}")
     lake.write(data, "appended", mode="append")
     lake.write(data, "merged", mode="merge", keys=["id"])
     columns = [[(column.name, column.type) for column in lake.table(name).schema()] for name in ("appended", "merged")]
     assert columns[0] == columns[1]
-    lake.write(of({1: "a"}), "empty", mode="merge", keys=["id"], when_not_matched="ignore")
+    lake.write(table_of({1: "a"}), "empty", mode="merge", keys=["id"], when_not_matched="ignore")
     assert rows(lake, "FROM empty") == []
 
 
 @catalogs()
-def test_columns_that_the_data_lack_stay_and_new_ones_come(lake: DuckLake) -> None:
+def test_a_merge_keeps_missing_columns_and_adds_new_ones(lake: DuckLake) -> None:
     lake.create_table("t", {"id": "INTEGER", "kept": "VARCHAR", "v": "INTEGER"})
     types = pa.schema([("id", pa.int32()), ("kept", pa.string()), ("v", pa.int32())])
     lake.write(pa.table({"id": [1, 2], "kept": ["a", "b"], "v": [1, 2]}).cast(types), "t", mode="append")
@@ -158,42 +158,42 @@ def test_columns_that_the_data_lack_stay_and_new_ones_come(lake: DuckLake) -> No
 
 
 @catalogs(quick=[SQLITE])
-def test_a_key_that_is_null_is_refused_or_a_value_like_others(lake: DuckLake) -> None:
-    lake.write(of({1: "one", None: "none"}), "t", mode="append")
+def test_null_keys_are_refused_or_matched(lake: DuckLake) -> None:
+    lake.write(table_of({1: "one", None: "none"}), "t", mode="append")
     with pytest.raises(errors.DataError, match="NULL in a key column"):
-        lake.write(of({None: "new"}), "t", mode="merge", keys=["id"])
-    lake.write(of({None: "new", 2: "two"}), "t", mode="merge", keys=["id"], null_keys="match")
+        lake.write(table_of({None: "new"}), "t", mode="merge", keys=["id"])
+    lake.write(table_of({None: "new", 2: "two"}), "t", mode="merge", keys=["id"], null_keys="match")
     assert sorted(rows(lake, "FROM t"), key=str) == [(1, "one"), (2, "two"), (None, "new")]
 
 
 @catalogs(quick=[SQLITE])
-def test_data_that_can_be_read_once_are_read_once(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_use_data_are_read_once(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.write(numbers(0, 40), "t", mode="append")
     if lake.config.catalog.type != "duckdb":
         once_at(monkeypatch, "files.written", lambda: lake.delete("t", "id = 1"))
-    result = lake.write(of({1: "x", 2: "x"}).to_reader(), "t", mode="merge", keys=["id"])
+    result = lake.write(table_of({1: "x", 2: "x"}).to_reader(), "t", mode="merge", keys=["id"])
     assert result.rows_written == 2
     assert rows(lake, "SELECT id FROM t WHERE name = 'x' ORDER BY 1") == [(1,), (2,)]
 
 
 @catalogs(shared=True, quick=[SQLITE, POSTGRES])
-def test_two_merges_of_the_same_keys_at_once_do_not_double_them(
-    lake: DuckLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_concurrent_merges_of_the_same_keys_duplicate_no_row(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither existing rows nor rows that both merges insert are duplicated."""
     lake.write(numbers(0, 20), "t", mode="append")
     add: dict[str, Any] = {"when_matched": {"name": "target.name || source.name"}}
     once_at(
-        monkeypatch, "files.written", lambda: lake.write(of({1: "A", 50: "A"}), "t", mode="merge", keys=["id"], **add)
+        monkeypatch,
+        "files.written",
+        lambda: lake.write(table_of({1: "A", 50: "A"}), "t", mode="merge", keys=["id"], **add),
     )
-    result = lake.write(of({1: "B", 50: "B"}), "t", mode="merge", keys=["id"], **add)
+    result = lake.write(table_of({1: "B", 50: "B"}), "t", mode="merge", keys=["id"], **add)
     assert result.attempts == 2
     assert sorted(rows(lake, "FROM t WHERE id IN (1, 50)")) == [(1, "n1AB"), (50, "AB")]
     failed: list[BaseException] = []
 
     def work(letter: str) -> None:
         try:
-            lake.write(of(dict.fromkeys(range(60, 64), letter)), "t", mode="merge", keys=["id"], **add)
+            lake.write(table_of(dict.fromkeys(range(60, 64), letter)), "t", mode="merge", keys=["id"], **add)
         except BaseException as error:
             failed.append(error)
 
@@ -209,23 +209,27 @@ def test_two_merges_of_the_same_keys_at_once_do_not_double_them(
 
 
 @catalogs(quick=[SQLITE])
-def test_a_merge_under_a_key_that_would_undo_or_add_to_itself_is_done_once(
+def test_a_merge_that_is_not_repeatable_is_replayed_under_its_key(
     lake: DuckLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake.write(of({1: "a", 2: "b", 3: "c"}), "t", mode="append")
+    lake.write(table_of({1: "a", 2: "b", 3: "c"}), "t", mode="append")
     for arguments, after in (
         ({"delete_condition": "source.name = 'gone'"}, {2: "b", 3: "c"}),
         ({"when_matched": "delete"}, {1: "gone", 2: "b", 3: "c"}),
         ({"when_matched": {"name": "target.name || '!'"}}, {1: "gone!", 2: "b", 3: "c"}),
     ):
-        how: dict[str, Any] = {"mode": "merge", "keys": ["id"], "idempotency_key": str(arguments)} | arguments
-        results = [lake.write(of({1: "gone"}), "t", **how) for _ in range(2)]
+        options: dict[str, Any] = {
+            "mode": "merge",
+            "keys": ["id"],
+            "idempotency_key": str(arguments),
+        } | arguments
+        results = [lake.write(table_of({1: "gone"}), "t", **options) for _ in range(2)]
         assert [result.replayed for result in results] == [False, True]
         assert dict(rows(lake, "FROM t")) == after
 
     def write() -> Any:
         merge: dict[str, Any] = {"keys": ["id"], "when_matched": {"name": "target.name || '?'"}}
-        batch: Any = of({1: "x"})
+        batch: Any = table_of({1: "x"})
         return lake.stream_writer("t", "merge", query="q", **merge)(batch, 7)
 
     once_at(monkeypatch, "files.written", write)  # a driver that was wrongly considered dead
@@ -234,43 +238,48 @@ def test_a_merge_under_a_key_that_would_undo_or_add_to_itself_is_done_once(
 
 
 @catalogs(quick=[SQLITE])
-def test_a_merge_under_a_key_is_done_again(lake: DuckLake) -> None:
+def test_a_repeatable_merge_runs_again_under_its_key(lake: DuckLake) -> None:
     lake.write(numbers(0, 20), "t", mode="append")
     for text in ("a", "b"):
-        result = lake.write(of({1: text}), "t", mode="merge", keys=["id"], idempotency_key="k")
+        result = lake.write(table_of({1: text}), "t", mode="merge", keys=["id"], idempotency_key="k")
         assert (result.replayed, result.rows_written) == (False, 1)
     read = newest(lake)
     lake.delete("t", "id = 1")
     with pytest.raises(errors.SnapshotChangedError):
-        lake.write(of({1: "c"}), "t", mode="merge", keys=["id"], expect_snapshot=read)
+        lake.write(table_of({1: "c"}), "t", mode="merge", keys=["id"], expect_snapshot=read)
 
 
 @pytest.mark.parametrize(
     ("data", "arguments", "error", "words"),
     [
-        (of({1: "x"}), {}, errors.ConfigError, "needs the key columns"),
-        (of({1: "x"}), {"keys": "id"}, errors.ConfigError, "not a list of names"),
-        (of({1: "x"}), {"keys": ["id", "ID"]}, errors.ConfigError, "twice"),
-        (of({1: "x"}), {"keys": ["idd"]}, errors.DataError, "Did you mean `id`"),
+        (table_of({1: "x"}), {}, errors.ConfigError, "needs the key columns"),
+        (table_of({1: "x"}), {"keys": "id"}, errors.ConfigError, "not a list of names"),
+        (table_of({1: "x"}), {"keys": ["id", "ID"]}, errors.ConfigError, "twice"),
+        (table_of({1: "x"}), {"keys": ["idd"]}, errors.DataError, "Did you mean `id`"),
         (pa.table({"id": [1], "k": [1]}), {"keys": ["k"]}, errors.ObjectNotFoundError, "no column `k`"),
         (pa.table({"id": [1, 1], "name": ["a", "b"]}), {"keys": ["id"]}, errors.DataError, "2 rows .* id = 1"),
         (pa.table({"id": ["a"]}), {"keys": ["id"]}, errors.DataError, "`id` is VARCHAR"),
-        (of({1: "x"}), {"keys": ["id"], "when_matched": "updated"}, errors.ConfigError, "Did you mean `update`"),
+        (table_of({1: "x"}), {"keys": ["id"], "when_matched": "updated"}, errors.ConfigError, "Did you mean `update`"),
         (
-            of({1: "x"}),
+            table_of({1: "x"}),
             {"keys": ["id"], "when_matched": {"nme": "1"}},
             errors.ObjectNotFoundError,
             "Did you mean `name`",
         ),
-        (of({1: "x"}), {"keys": ["id"], "when_matched": {"name": "id"}}, errors.ObjectNotFoundError, "no column `id`"),
-        (of({1: "x"}), {"keys": ["id"], "matched_condition": "source.nope"}, errors.StatementError, "nope"),
-        (of({1: "x"}), {"keys": ["id"], "delete_condition": "source.id"}, errors.StatementError, "no condition"),
-        (of({1: "x"}), {"keys": ["id"], "where": "id = 1"}, errors.ConfigError, "cannot be combined"),
-        (of({1: "x"}), {"keys": ["id"], "engine": "native"}, errors.ConfigError, "is unknown"),
-        (of({1: "x"}), {"keys": ["id"], "mode": "append"}, errors.ConfigError, "argument of mode `merge`"),
+        (
+            table_of({1: "x"}),
+            {"keys": ["id"], "when_matched": {"name": "id"}},
+            errors.ObjectNotFoundError,
+            "no column `id`",
+        ),
+        (table_of({1: "x"}), {"keys": ["id"], "matched_condition": "source.nope"}, errors.StatementError, "nope"),
+        (table_of({1: "x"}), {"keys": ["id"], "delete_condition": "source.id"}, errors.StatementError, "no condition"),
+        (table_of({1: "x"}), {"keys": ["id"], "where": "id = 1"}, errors.ConfigError, "cannot be combined"),
+        (table_of({1: "x"}), {"keys": ["id"], "engine": "native"}, errors.ConfigError, "is unknown"),
+        (table_of({1: "x"}), {"keys": ["id"], "mode": "append"}, errors.ConfigError, "argument of mode `merge`"),
     ],
 )
-def test_what_cannot_be_merged_is_refused(
+def test_invalid_merges_are_refused(
     tmp_path: Path, data: pa.Table, arguments: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     lake = DuckLake.local(tmp_path / "lake")
@@ -281,13 +290,13 @@ def test_what_cannot_be_merged_is_refused(
 
 
 @catalogs(quick=[SQLITE, POSTGRES])
-def test_what_a_rival_with_the_same_key_has_done_first_leaves_no_file(
+def test_a_merge_replayed_after_a_concurrent_equal_key_leaves_no_file(
     lake: DuckLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake.write(of({1: "one"}), "t", mode="append")
-    how: dict[str, Any] = {"mode": "merge", "keys": ["id"], "idempotency_key": "k"}
-    how["when_matched"] = {"name": "target.name || source.name"}  # an expression that is not idempotent
-    once_at(monkeypatch, "files.written", lambda: lake.write(of({2: "two"}), "t", **how))
-    assert lake.write(of({2: "two"}), "t", **how).replayed
+    lake.write(table_of({1: "one"}), "t", mode="append")
+    merge: dict[str, Any] = {"mode": "merge", "keys": ["id"], "idempotency_key": "k"}
+    merge["when_matched"] = {"name": "target.name || source.name"}  # an expression that is not idempotent
+    once_at(monkeypatch, "files.written", lambda: lake.write(table_of({2: "two"}), "t", **merge))
+    assert lake.write(table_of({2: "two"}), "t", **merge).replayed
     assert dict(rows(lake, "FROM t")) == {1: "one", 2: "two"}
     assert lake.fsck(deep=True, storage=True).findings == []

@@ -34,7 +34,7 @@ ROW = pa.table({"i": [1]})
 
 
 @dataclass
-class Behind:
+class ProxiedLake:
     """A lake with an empty table `t (i)`, reached directly and through a proxy."""
 
     direct: DuckLake
@@ -47,7 +47,7 @@ class Behind:
 
 
 @pytest.fixture(params=[PostgresServer, MariaDBServer], ids=["postgres", "mysql"])
-def behind(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> Iterator[Behind]:
+def proxied_lake(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> Iterator[ProxiedLake]:
     server = servers.get(request.param)
     database = f"once_{uuid4().hex[:8]}"
     server.create_database(database)
@@ -58,57 +58,59 @@ def behind(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> 
         through = url.replace(f":{server.port}/", f":{proxy.port}/")
         proxied = DuckLake.from_url("lake", catalog=through, storage=str(tmp_path / "files"))
         proxied.tables()
-        yield Behind(direct, proxied, proxy)
+        yield ProxiedLake(direct, proxied, proxy)
 
 
 @pytest.mark.parametrize("late", ["lost", "late", "never"])
-def test_a_commit_whose_answer_is_lost_or_late_is_not_done_twice(behind: Behind, late: str) -> None:
+def test_a_commit_with_a_lost_or_late_answer_takes_effect_once(proxied_lake: ProxiedLake, late: str) -> None:
     match late:
         case "lost":
-            behind.proxy.lose_answer_to(b"COMMIT")
+            proxied_lake.proxy.lose_answer_to(b"COMMIT")
         case "late":
-            behind.proxy.deliver_late(b"COMMIT", 0.7)
+            proxied_lake.proxy.deliver_late(b"COMMIT", 0.7)
         case "never":
-            behind.proxy.deliver_late(b"COMMIT", None)
-    result = behind.proxied.write(ROW, "t", mode="append")
-    assert behind.rows == [(1,)]
-    assert behind.direct.snapshots()[0].snapshot_id == result.snapshot_id
-    nothing_left_over(behind.direct)
+            proxied_lake.proxy.deliver_late(b"COMMIT", None)
+    result = proxied_lake.proxied.write(ROW, "t", mode="append")
+    assert proxied_lake.rows == [(1,)]
+    assert proxied_lake.direct.snapshots()[0].snapshot_id == result.snapshot_id
+    nothing_left_over(proxied_lake.direct)
 
 
-def test_files_of_a_write_whose_fate_is_unknown_are_kept(
-    behind: Behind, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+def test_files_of_a_write_with_an_unknown_outcome_are_kept(
+    proxied_lake: ProxiedLake, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    once = DuckLake(behind.proxied.config.model_copy(update={"retry": RetryPolicy(max_attempts=2, max_seconds=2)}))
+    lake = DuckLake(
+        proxied_lake.proxied.config.model_copy(update={"retry": RetryPolicy(max_attempts=2, max_seconds=2)})
+    )
 
-    once_at(monkeypatch, "commit.before", lambda: behind.proxy.lose_answer_to(b"COMMIT", stay_down=True))
+    once_at(monkeypatch, "commit.before", lambda: proxied_lake.proxy.lose_answer_to(b"COMMIT", stay_down=True))
     with pytest.raises(errors.UnknownOutcomeError):
-        once.write(ROW, "t", mode="append", idempotency_key="k")
+        lake.write(ROW, "t", mode="append", idempotency_key="k")
     assert "are kept" in caplog.text
     monkeypatch.undo()
-    behind.proxy.restore()
-    assert behind.rows == [(1,)]
-    assert once.write(ROW, "t", mode="append", idempotency_key="k").replayed
-    assert behind.rows == [(1,)]
-    nothing_left_over(behind.direct)
+    proxied_lake.proxy.restore()
+    assert proxied_lake.rows == [(1,)]
+    assert lake.write(ROW, "t", mode="append", idempotency_key="k").replayed
+    assert proxied_lake.rows == [(1,)]
+    nothing_left_over(proxied_lake.direct)
 
 
 @pytest.mark.parametrize("statement", [1, 3, 6])
-def test_a_connection_killed_within_the_commit_is_made_anew(
-    behind: Behind, statement: int, monkeypatch: pytest.MonkeyPatch
+def test_a_commit_reconnects_after_a_killed_connection(
+    proxied_lake: ProxiedLake, statement: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def drop() -> None:
-        behind.proxy.cut()
-        behind.proxy.restore()
+        proxied_lake.proxy.cut()
+        proxied_lake.proxy.restore()
 
     once_at(monkeypatch, f"statement.{statement}", drop)
-    behind.proxied.write(ROW, "t", mode="append")
-    assert behind.rows == [(1,)]
-    nothing_left_over(behind.direct)
+    proxied_lake.proxied.write(ROW, "t", mode="append")
+    assert proxied_lake.rows == [(1,)]
+    nothing_left_over(proxied_lake.direct)
 
 
 @catalogs()
-def test_a_failure_within_the_commit_leaves_no_file(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_commit_leaves_no_file(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.write(ROW, "t", mode="append")
 
     def fail() -> None:
@@ -122,7 +124,7 @@ def test_a_failure_within_the_commit_leaves_no_file(lake: DuckLake, monkeypatch:
 
 
 @catalogs()
-def test_of_many_with_the_same_key_one_writes(make_lake: MakeLake) -> None:
+def test_concurrent_writes_with_the_same_key_write_once(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.write(ROW.slice(0, 0), "t", mode="append")
     results = in_threads(6, lambda n: lake.write(ROW, "t", mode="append", idempotency_key="same"))
@@ -133,7 +135,7 @@ def test_of_many_with_the_same_key_one_writes(make_lake: MakeLake) -> None:
 
 
 @catalogs()
-def test_first_writers_of_the_same_new_table_and_columns_all_pass(make_lake: MakeLake) -> None:
+def test_concurrent_first_writes_of_one_table_and_its_columns_all_succeed(make_lake: MakeLake) -> None:
     lake = make_lake()
     first = in_threads(8, lambda n: lake.write(pa.table({"i": [n]}), "odd name.t", mode="append"))
     assert len({result.snapshot_id for result in first}) == 8
@@ -166,7 +168,7 @@ def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
 
 
 @catalogs(shared=True)
-def test_a_writer_that_is_still_copying_holds_nothing(make_lake: MakeLake) -> None:
+def test_a_writer_holds_no_lock_while_it_writes_files(make_lake: MakeLake) -> None:
     lake, other = make_lake(), make_lake(lock_timeout="1s")
     lake.write(ROW, "t", mode="append")
     asleep, wake = threading.Event(), threading.Event()
@@ -197,7 +199,7 @@ def test_a_writer_that_is_still_copying_holds_nothing(make_lake: MakeLake) -> No
 def test_without_the_queue_a_write_does_not_wait(make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake, waiting = make_lake(), make_lake(lock_timeout="0.2s")
     lake.write(ROW, "t", mode="append")
-    with sessions.open_session(lake.config) as session, session.queue("somebody's turn"):
+    with sessions.open_session(lake.config) as session, session.queue("another writer"):
         with pytest.raises(errors.LakeLockedError, match="wait"):
             waiting.write(ROW, "t", mode="append")
         monkeypatch.setattr(sessions, "catalog_queue", lambda *_: NoQueue())
@@ -206,7 +208,9 @@ def test_without_the_queue_a_write_does_not_wait(make_lake: MakeLake, monkeypatc
 
 
 @catalogs()
-def test_without_the_look_for_its_key_an_append_is_doubled(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_idempotency_check_a_retried_append_writes_twice(
+    lake: DuckLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lake.write(ROW, "t", mode="append", idempotency_key="k")
     lake.write(ROW, "t", mode="append", idempotency_key="k")
     assert rows(lake, "FROM t") == [(1,)]
@@ -218,7 +222,7 @@ def test_without_the_look_for_its_key_an_append_is_doubled(lake: DuckLake, monke
 
 @pytest.mark.parametrize("guarded", [True, False])
 @catalogs(shared=False)
-def test_without_its_token_a_flush_brings_replaced_rows_back(
+def test_without_the_inlined_delete_token_a_flush_restores_replaced_rows(
     lake: DuckLake, guarded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A flush runs while rows are replaced. On servers, row locks stop it in any case."""

@@ -50,7 +50,7 @@ def stray(lake: DuckLake, name: str, table: str = "t") -> str:
 
 
 @backends()
-def test_files_that_nobody_knows_are_found_and_deleted(lake: DuckLake) -> None:
+def test_orphaned_files_are_found_and_deleted(lake: DuckLake) -> None:
     lake.write(rows(1, 2, 3), "t", mode="append")
     lake.delete("t", "a = 2")
     lake.write(rows(4), "t", mode="append")
@@ -59,7 +59,9 @@ def test_files_that_nobody_knows_are_found_and_deleted(lake: DuckLake) -> None:
     unknown = {stray(lake, "other.parquet"), stray(lake, ODD), stray(lake, "x.puffin")}
     unknown.add(stray(lake, f"ducklake-{uuid4()}.parquet"))  # the form of the extension
     unknown.add(stray(lake, f"ducklake-{WRITE_ID}-{uuid4()}.parquet"))  # the form of earlier versions
-    own = {stray(lake, f"ducklake-{WRITE_ID}-{mark(lake)}-{uuid4()}{one}") for one in (".parquet", "-delete.parquet")}
+    own = {
+        stray(lake, f"ducklake-{WRITE_ID}-{mark(lake)}-{uuid4()}{suffix}") for suffix in (".parquet", "-delete.parquet")
+    }
     own.add(stray(lake, f"ducklake-{WRITE_ID}-{mark(lake)}.driver"))  # of a Spark driver that was killed
     write_id = lake.snapshots()[0].extra["ducklake_orch"]["write_id"]
     own.add(stray(lake, f"ducklake-{write_id}-{uuid4()}.parquet"))
@@ -115,7 +117,7 @@ def below(storage: Any) -> Any:
 
 
 @catalogs(quick=[SQLITE])
-def test_files_of_running_writes_are_spared(lake: DuckLake) -> None:
+def test_files_of_running_writes_are_kept(lake: DuckLake) -> None:
     lake.write(rows(1), "t", mode="append")
     own = mark(lake)
     running = stray(lake, f"ducklake-{WRITE_ID}-{own}-1.parquet")
@@ -132,7 +134,7 @@ def test_files_of_running_writes_are_spared(lake: DuckLake) -> None:
 
 
 @catalogs(quick=[SQLITE])
-def test_a_file_that_a_table_has_by_another_name_is_no_orphan(lake: DuckLake) -> None:
+def test_a_live_file_under_another_path_is_not_an_orphan(lake: DuckLake) -> None:
     lake.write(rows(1), "t", mode="append")
     file = lake.table("t").files()[0].path
     link = Path(lake.config.data_path or "", "linked")
@@ -145,7 +147,7 @@ def test_a_file_that_a_table_has_by_another_name_is_no_orphan(lake: DuckLake) ->
 
 
 @on_sqlite
-def test_no_more_goes_than_a_plan_has_shown(lake: DuckLake) -> None:
+def test_only_planned_orphans_are_deleted(lake: DuckLake) -> None:
     lake.write(rows(1), "t", mode="append")
     first = stray(lake, f"ducklake-{WRITE_ID}-{mark(lake)}-1.parquet")
     second = stray(lake, "one.parquet")
@@ -159,7 +161,7 @@ def test_no_more_goes_than_a_plan_has_shown(lake: DuckLake) -> None:
 
 
 @on_sqlite
-def test_the_age_is_that_of_the_file(lake: DuckLake) -> None:
+def test_the_age_of_an_orphan_is_its_modification_time(lake: DuckLake) -> None:
     lake.write(rows(1), "t", mode="append")
     old = stray(lake, f"ducklake-{WRITE_ID}-{mark(lake)}-old.parquet")
     stray(lake, "young.parquet")
@@ -169,7 +171,7 @@ def test_the_age_is_that_of_the_file(lake: DuckLake) -> None:
 
 
 @on_sqlite
-def test_of_a_lake_that_is_only_read_nothing_is_deleted(lake: DuckLake, make_lake: MakeLake) -> None:
+def test_a_read_only_lake_refuses_to_delete_orphans(lake: DuckLake, make_lake: MakeLake) -> None:
     lake.write(rows(1), "t", mode="append")
     with pytest.raises(ReadOnlyError):
         delete_orphans(make_lake(read_only=True, create_if_missing=False).config, LATER)

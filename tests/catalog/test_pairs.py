@@ -41,7 +41,7 @@ def start(lake: DuckLake) -> None:
     make_table(lake, with_engine=lake.config.catalog.type != "mysql")
 
 
-def check_second_of_ours(lake: DuckLake, first: Operation, second: Operation, patch: pytest.MonkeyPatch) -> None:
+def check_our_second_write(lake: DuckLake, first: Operation, second: Operation, patch: pytest.MonkeyPatch) -> None:
     start(lake)
     once_at(patch, "files.written", lambda: first.run(lake))
     if first.kind == "drop":
@@ -51,27 +51,27 @@ def check_second_of_ours(lake: DuckLake, first: Operation, second: Operation, pa
     result = second.run(lake)
     assert "files.written" not in actions
     if first.name == "SET PARTITIONED BY" and second.name == "overwrite_partitions":
-        # After the new plan, it replaces a partition of the new keys, which is empty.
+        # After replanning, the write replaces an empty partition of the new spec.
         second = replace(second, then=plus({"p": "x", "v": 12}))
     assert rows_of(lake) == full_rows(lake, second.then(first.then(list(START)))), (first, second)
-    # Its files still fit, or the write was planned anew and wrote them again.
+    # The written files still fit, or the write was replanned and wrote new ones.
     assert result.attempts == (2 if first.kind == "layout" and first is not second else 1), (first, second)
     assert read_plan(lake, "t") == sorted((tuple(row.values()) for row in lake.execute("FROM t").rows), key=repr)
 
 
 @pytest.mark.parametrize("first", OURS, ids=str)
 @catalogs()
-def test_ours_after_ours(lake: DuckLake, first: Operation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_write_after_our_write(lake: DuckLake, first: Operation, monkeypatch: pytest.MonkeyPatch) -> None:
     for second in OURS:
-        check_second_of_ours(lake, first, second, monkeypatch)
+        check_our_second_write(lake, first, second, monkeypatch)
     assert lake.fsck().findings == []
 
 
 @pytest.mark.parametrize("first", THEIRS, ids=str)
 @catalogs(sql_writes=True, quick=[SQLITE])
-def test_ours_after_the_engines(lake: DuckLake, first: Operation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_write_after_the_engines_write(lake: DuckLake, first: Operation, monkeypatch: pytest.MonkeyPatch) -> None:
     for second in OURS:
-        check_second_of_ours(lake, first, second, monkeypatch)
+        check_our_second_write(lake, first, second, monkeypatch)
     assert lake.fsck().findings == []
 
 
@@ -88,19 +88,19 @@ def commit(con: duckdb.DuckDBPyConnection) -> bool:
 
 @pytest.mark.parametrize("first", OURS, ids=str)
 @catalogs(sql_writes=True, shared=True, quick=[POSTGRES])
-def test_the_engines_after_ours(lake: DuckLake, first: Operation) -> None:
+def test_the_engines_write_after_our_write(lake: DuckLake, first: Operation) -> None:
     """An engine transaction on an unguarded connection begins before our commit and commits after it.
 
     The engine decides whether it commits. In both cases, no row is lost, duplicated or restored.
     """
     for second in THEIRS:
         if second.name not in ENGINE_ALONE:
-            check_second_of_theirs(lake, first, second)
+            check_second_engine_write(lake, first, second)
     assert lake.fsck().findings == []
 
 
 def aborts(first: Operation, second: Operation) -> bool:
-    """Return whether the engine's transaction must abort because of ours: the second table in docs/concurrency.md."""
+    """Return whether the engine's transaction must abort after our commit: the second table in docs/concurrency.md."""
     if second.kind == "drop":
         return False
     if first.kind == "layout" or second.name == "flush":
@@ -110,7 +110,7 @@ def aborts(first: Operation, second: Operation) -> bool:
     return first.name != "append" or not second.name.startswith("INSERT")
 
 
-def check_second_of_theirs(lake: DuckLake, first: Operation, second: Operation) -> None:
+def check_second_engine_write(lake: DuckLake, first: Operation, second: Operation) -> None:
     start(lake)
     with lake.connect() as con, ThreadPoolExecutor(1) as pool:
         con.execute("BEGIN")
@@ -121,7 +121,7 @@ def check_second_of_theirs(lake: DuckLake, first: Operation, second: Operation) 
             ours.result(timeout=5)
             orders = [(first, second)]
         except TimeoutError:
-            # It waits for inlined rows that the other transaction has locked, and then commits after it.
+            # Our write waits for inlined rows that the other transaction has locked, and then commits after it.
             orders = [(second, first), (first, second)]
         refused = commit(con)
         ours.result(timeout=60)

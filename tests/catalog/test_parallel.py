@@ -56,11 +56,11 @@ def check(lake: DuckLake, workers: int, times: int) -> None:
 
 
 @catalogs()
-def test_parallel_replacements_all_pass(lake: DuckLake) -> None:
+def test_parallel_replacements_all_succeed(lake: DuckLake) -> None:
     check(lake, 3, 3)
 
 
 @pytest.mark.soak
 @catalogs()
-def test_many_parallel_replacements_all_pass(lake: DuckLake) -> None:
+def test_many_parallel_replacements_all_succeed(lake: DuckLake) -> None:
     check(lake, 8, 20)

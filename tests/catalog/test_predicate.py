@@ -41,9 +41,7 @@ def con() -> Iterator[duckdb.DuckDBPyConnection]:
         ("CASE WHEN done THEN id = 1 ELSE region IS NULL END", ["id", "region", "done"]),
     ],
 )
-def test_a_condition_tells_which_columns_it_uses(
-    con: duckdb.DuckDBPyConnection, where: str, columns: list[str]
-) -> None:
+def test_the_columns_of_a_condition_are_listed(con: duckdb.DuckDBPyConnection, where: str, columns: list[str]) -> None:
     predicate = parse_predicate(con, where, COLUMNS)
     assert [column.name for column in predicate.columns] == columns
 
@@ -77,7 +75,7 @@ def test_a_condition_tells_which_columns_it_uses(
         ('"inner".b = 1', 'Could not find key "b"'),
     ],
 )
-def test_what_is_no_condition_on_single_rows_is_refused(
+def test_expressions_that_are_not_row_conditions_are_refused(
     con: duckdb.DuckDBPyConnection, where: str, message: str
 ) -> None:
     with pytest.raises(StatementError) as raised:
@@ -86,7 +84,7 @@ def test_what_is_no_condition_on_single_rows_is_refused(
     assert raised.value.remedy is not None
 
 
-def test_a_column_that_is_not_there_is_named_with_the_nearest(con: duckdb.DuckDBPyConnection) -> None:
+def test_a_missing_column_is_named_with_the_closest_match(con: duckdb.DuckDBPyConnection) -> None:
     with pytest.raises(ObjectNotFoundError) as raised:
         parse_predicate(con, "done AND regoin = 'eu'", COLUMNS)
     assert "no column `regoin`" in raised.value.message
@@ -102,32 +100,34 @@ def test_a_column_that_is_not_there_is_named_with_the_nearest(con: duckdb.DuckDB
         ("id NULLS LAST", False, "last"),
     ],
 )
-def test_an_order_is_one_key(con: duckdb.DuckDBPyConnection, order: str, descending: bool, nulls: str | None) -> None:
+def test_order_by_parses_one_sort_key(
+    con: duckdb.DuckDBPyConnection, order: str, descending: bool, nulls: str | None
+) -> None:
     key = parse_order(con, order, COLUMNS)
     assert (key.descending, key.nulls, [column.name for column in key.columns]) == (descending, nulls, ["id"])
 
 
 @pytest.mark.parametrize("order", ["id, region", "id LIMIT 1", "", "id = ("])
-def test_what_is_no_key_of_an_order_is_refused(con: duckdb.DuckDBPyConnection, order: str) -> None:
+def test_invalid_sort_keys_are_refused(con: duckdb.DuckDBPyConnection, order: str) -> None:
     with pytest.raises(StatementError):
         parse_order(con, order, COLUMNS)
 
 
-def test_long_conditions_are_read(con: duckdb.DuckDBPyConnection) -> None:
-    some = ", ".join(map(str, range(5000)))
+def test_long_conditions_are_parsed(con: duckdb.DuckDBPyConnection) -> None:
+    numbers = ", ".join(map(str, range(5000)))
     either = " OR ".join(f"id = {n}" for n in range(900))
     nested = "(" * 90 + "done" + ")" * 90 + " AND NOT (done)" * 50
-    for where in (f"id IN ({some})", either, nested, "NOT " * 150 + "done"):
+    for where in (f"id IN ({numbers})", either, nested, "NOT " * 150 + "done"):
         assert parse_predicate(con, where, COLUMNS).columns
 
 
-def test_what_is_nested_too_deeply_is_refused_in_words(con: duckdb.DuckDBPyConnection) -> None:
+def test_a_condition_nested_too_deeply_is_refused_with_an_explanation(con: duckdb.DuckDBPyConnection) -> None:
     for where in ("NOT " * 300 + "done", f"id = {' + '.join(['1'] * 300)}", f"id = {' + '.join(['1'] * 3000)}"):
         with pytest.raises(StatementError, match=r"nested too deeply|[Mm]ax expression depth"):
             parse_predicate(con, where, COLUMNS)
 
 
-def test_what_sql_writes_without_brackets_is_named_as_a_function(con: duckdb.DuckDBPyConnection) -> None:
+def test_functions_without_parentheses_are_named_in_the_error(con: duckdb.DuckDBPyConnection) -> None:
     with pytest.raises(ObjectNotFoundError) as caught:
         parse_predicate(con, '"a b" = current_date', COLUMNS)
     assert caught.value.remedy == "Write `today()`."

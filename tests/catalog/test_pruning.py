@@ -87,9 +87,11 @@ class Laid:
         truth = self.con.execute(sql).fetchall()
         self.con.execute("RESET disabled_optimizers")
         for file, matching, rows in truth:
-            assert matching == 0 or file in judged, f"{where} leaves out file {file}, which has {matching} rows of it"
+            assert matching == 0 or file in judged, f"{where} excludes file {file} with {matching} matching rows"
             whole = judged.get(file, False)
-            assert not whole or matching == rows, f"{where} takes file {file} whole, {matching} of {rows} rows match"
+            assert not whole or matching == rows, (
+                f"{where} matches file {file} completely, but only {matching} of {rows} rows match"
+            )
         return len(judged), sum(judged.values())
 
 
@@ -125,7 +127,7 @@ def make_laid(folder: Path) -> DuckLake:
                 rows = [row(n + 5 * k + m * (1 + k), missing=k == 2) for m in range(4)]
                 late = ", late" if n >= len(LAYOUTS) // 2 else ""
                 names = ", ".join([*COLUMNS, "s", "l", "pf", "pd"])
-                values = ", ".join(f"({', '.join(one)}{', 3' if late else ''})" for one in rows)
+                values = ", ".join(f"({', '.join(values_of_row)}{', 3' if late else ''})" for values_of_row in rows)
                 con.execute(f"INSERT INTO t ({names}{late}) VALUES {values}")
     with lake.connect_metadata(read_only=False) as con:
         # Partition values must prove without statistics, and files of other writers may have no NaN information.
@@ -191,9 +193,9 @@ def sets(draw: st.DrawFn) -> str:
     name = draw(st.sampled_from(list(POOLS)))
     if draw(st.booleans()):
         return f"{name} {draw(YES_OR_NO)}BETWEEN {draw(constants(name))} AND {draw(constants(name))}"
-    some = draw(st.lists(constants(name), min_size=1, max_size=4))
-    some *= draw(st.sampled_from([1, 1, 1, 30]))  # a long list takes another code path
-    return f"{name} {draw(YES_OR_NO)}IN ({', '.join(some)})"
+    items = draw(st.lists(constants(name), min_size=1, max_size=4))
+    items *= draw(st.sampled_from([1, 1, 1, 30]))  # a long list takes another code path
+    return f"{name} {draw(YES_OR_NO)}IN ({', '.join(items)})"
 
 
 @st.composite
@@ -218,7 +220,7 @@ def parts(draw: st.DrawFn) -> str:
     day = draw(st.sampled_from(["2023-12-31", "2024-01-01", "2024-02-01", "2024-02-29"]))
     number = draw(st.sampled_from([1969, 2023, 2024, 2025, 1, 2, 3, 12, 29, 31, 0, 13, 23]))
     units = [f"{unit}({name})", f"extract({unit} FROM {name})"] if POOLS[name][0] != "DATE" or unit != "hour" else []
-    found = [f"{whole} {draw(SIGNS)} DATE {literal(day)}", *(f"{one} {draw(SIGNS)} {number}" for one in units)]
+    found = [f"{whole} {draw(SIGNS)} DATE {literal(day)}", *(f"{unit} {draw(SIGNS)} {number}" for unit in units)]
     return draw(st.sampled_from([*found, f"{whole} IS {draw(YES_OR_NO)}NULL"]))
 
 
@@ -239,8 +241,8 @@ ATOMS = st.one_of(comparisons(), comparisons(), sets(), nulls(), prefixes(), par
 CONDITIONS = st.recursive(
     ATOMS,
     lambda inner: st.one_of(
-        inner.map(lambda one: f"NOT ({one})"),
-        st.tuples(inner, st.sampled_from(["AND", "OR"]), inner).map(lambda one: f"({' '.join(one)})"),
+        inner.map(lambda condition: f"NOT ({condition})"),
+        st.tuples(inner, st.sampled_from(["AND", "OR"]), inner).map(lambda words: f"({' '.join(words)})"),
     ),
     max_leaves=5,
 )
@@ -253,12 +255,12 @@ CONDITIONS = st.recursive(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(where=CONDITIONS)
-def test_no_row_is_lost_and_no_file_is_taken_for_more_than_it_is(laid: Laid, where: str) -> None:
+def test_pruning_excludes_no_matching_row_and_overstates_no_file(laid: Laid, where: str) -> None:
     laid.check(where)
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_the_first_rows_of_an_order_are_in_the_files_that_are_kept(laid: Laid, seed: int) -> None:
+def test_order_by_with_a_limit_keeps_the_files_of_the_first_rows(laid: Laid, seed: int) -> None:
     pick = random.Random(seed)
     key, limit = pick.choice([name for name in POOLS if "." not in name]), pick.choice([1, 5, 60])
     order = " ".join([key, pick.choice(["", "ASC", "DESC"]), pick.choice(["NULLS FIRST", "NULLS LAST"])])

@@ -22,7 +22,7 @@ ROWS = pa.table({"k": range(1000), "v": [f"v{n}" for n in range(1000)]})
 
 
 @catalogs()
-def test_a_table_is_read_as_it_was_written_now_and_then(lake: DuckLake) -> None:
+def test_read_returns_the_current_rows_or_those_of_a_snapshot(lake: DuckLake) -> None:
     first = lake.write(ROWS, "s.t", mode="append")
     lake.write(ROWS.slice(0, 5), "s.t", mode="overwrite")
     assert lake.read("s.t").sort_by("k") == ROWS.slice(0, 5)
@@ -32,8 +32,8 @@ def test_a_table_is_read_as_it_was_written_now_and_then(lake: DuckLake) -> None:
 
 
 @catalogs(quick=[SQLITE], shared=True)
-@pytest.mark.parametrize("at", [None, 1], ids=["now", "then"])
-def test_what_is_planned_is_the_state_of_one_moment(lake: DuckLake, at: int | None) -> None:
+@pytest.mark.parametrize("at", [None, 1], ids=["current", "snapshot"])
+def test_planning_a_read_sees_one_consistent_state(lake: DuckLake, at: int | None) -> None:
     lake.write(ROWS, "t", mode="append")
     with lake.reading(at, entering=False) as session, reading(session, "Looking") as metadata:
         files = f"SELECT count(*) FROM {metadata.table_sql('ducklake_data_file')} WHERE end_snapshot IS NULL"
@@ -44,27 +44,27 @@ def test_what_is_planned_is_the_state_of_one_moment(lake: DuckLake, at: int | No
 
 
 @catalogs(quick=[SQLITE, POSTGRES], shared=True)
-def test_a_table_is_read_again_where_others_committed_beside_it(
+def test_a_read_of_a_sqlite_lake_is_retried_after_concurrent_commits(
     lake: DuckLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake.write(ROWS, "t", mode="append")
     real, reads = arrow_reader._table, count(1)
     writers = ThreadPoolExecutor()
 
-    def beside(*given: Any) -> pa.Table:
-        rows = real(*given)
+    def read_during_an_append(*arguments: Any) -> pa.Table:
+        rows = real(*arguments)
         if next(reads) <= 3:
             writers.submit(lake.write, ROWS, "t", mode="append").result()
         return rows
 
-    monkeypatch.setattr(arrow_reader, "_table", beside)
+    monkeypatch.setattr(arrow_reader, "_table", read_during_an_append)
     with writers:
         assert lake.read("t", snapshot=1) == ROWS
     # The fourth read holds the lock, so writers wait.
     assert next(reads) == (5 if lake.config.catalog.type == "sqlite" else 2)
 
 
-def test_blobs_are_found_whoever_wrote_them(tmp_path: Path) -> None:
+def test_blobs_written_by_either_engine_match_a_condition(tmp_path: Path) -> None:
     lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
     engine = "SELECT '\\x00\\xFF'::BLOB AS b, i AS n FROM range(50) t(i)"
     lake.execute([f"CREATE TABLE theirs AS {engine}", "CREATE TABLE ours (b BLOB, n BIGINT)"])
@@ -82,7 +82,7 @@ def test_blobs_are_found_whoever_wrote_them(tmp_path: Path) -> None:
 
 
 @catalogs()
-def test_a_stream_holds_one_connection_until_its_end_or_until_it_is_closed(lake: DuckLake) -> None:
+def test_a_stream_leases_one_connection_until_it_ends_or_is_closed(lake: DuckLake) -> None:
     lake.write(ROWS, "t", mode="append")
 
     def leased() -> int:
@@ -103,7 +103,7 @@ def test_a_stream_holds_one_connection_until_its_end_or_until_it_is_closed(lake:
     lake.write(ROWS, "t", mode="append")
 
 
-def test_a_stream_of_nothing_has_its_schema(tmp_path: Path) -> None:
+def test_a_stream_of_an_empty_table_has_its_schema(tmp_path: Path) -> None:
     lake = DuckLake.local(tmp_path / "lake")
     lake.create_table("t", {"k": "INTEGER", "s": "STRUCT(a DATE)"})
     stream = lake.read_batches("t")
@@ -111,7 +111,7 @@ def test_a_stream_of_nothing_has_its_schema(tmp_path: Path) -> None:
     assert stream.read_all().num_rows == 0
 
 
-def test_a_file_that_is_gone_is_an_error_of_ours(tmp_path: Path) -> None:
+def test_reading_a_missing_file_raises_a_storage_error(tmp_path: Path) -> None:
     lake = DuckLake.local(tmp_path / "lake")
     lake.write(ROWS, "t", mode="append")
     for path in tmp_path.rglob("*.parquet"):
@@ -123,7 +123,7 @@ def test_a_file_that_is_gone_is_an_error_of_ours(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
-def test_a_stream_of_a_sqlite_lake_ends_with_an_error_when_its_rows_were_moved_meanwhile(make_lake: MakeLake) -> None:
+def test_a_sqlite_stream_fails_if_its_inlined_rows_are_flushed_concurrently(make_lake: MakeLake) -> None:
     lake = make_lake(data_inlining_row_limit=10)
     lake.write(ROWS, "t", mode="append")
     lake.execute("INSERT INTO t VALUES (1000, 'inlined')").raise_for_error()
@@ -139,7 +139,7 @@ def test_a_stream_of_a_sqlite_lake_ends_with_an_error_when_its_rows_were_moved_m
 
 
 @pytest.mark.parametrize("backend", [pytest.param(Backend(SQLITE, LOCAL), id="sqlite")], indirect=True)
-def test_a_stream_of_a_sqlite_lake_ends_with_an_error_when_what_it_would_know_that_from_has_expired(
+def test_a_sqlite_stream_fails_if_the_snapshot_of_a_concurrent_flush_expires(
     make_lake: MakeLake,
 ) -> None:
     lake = make_lake(data_inlining_row_limit=10)

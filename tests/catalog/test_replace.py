@@ -19,7 +19,7 @@ DAYS = pa.table({"day": [date(2024, 1, 1), date(2024, 1, 2), None], "v": [1, 2, 
 
 
 @catalogs()
-def test_partitions_that_the_data_have_rows_for_are_replaced(lake: DuckLake) -> None:
+def test_overwrite_partitions_replaces_the_partitions_of_the_new_rows(lake: DuckLake) -> None:
     lake.write(DAYS, "t", mode="append", partition_by=["day"])
     lake.write(DAYS, "t", mode="append")
     new = pa.table({"day": [date(2024, 1, 2), None], "v": [20, 30]})
@@ -34,7 +34,7 @@ def test_partitions_that_the_data_have_rows_for_are_replaced(lake: DuckLake) -> 
 
 
 @catalogs(sql_writes=True)
-def test_rows_that_are_inlined_or_deleted_are_counted_and_replaced_too(lake: DuckLake) -> None:
+def test_overwrite_partitions_replaces_inlined_rows_and_counts_deleted_rows(lake: DuckLake) -> None:
     """The engine creates a table of inlined rows under a schema version that altered nothing."""
     lake.write(pa.table({"p": ["x", "y"], "v": [1, 2]}), "t", mode="append", partition_by=["p"])
     lake.execute(["INSERT INTO t VALUES ('x', 3), ('y', 4)", "DELETE FROM t WHERE v = 1"]).raise_for_error()
@@ -70,9 +70,9 @@ KEYS: list[tuple[str, pa.DataType, list[Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("transform", "kind", "values"), KEYS, ids=lambda one: str(one)[:20])
+@pytest.mark.parametrize(("transform", "kind", "values"), KEYS, ids=lambda key: str(key)[:20])
 @catalogs(quick=[SQLITE])
-def test_every_kind_of_partition_is_replaced_by_itself(
+def test_a_partition_of_every_transform_is_replaced_alone(
     lake: DuckLake, transform: str, kind: pa.DataType, values: list[Any]
 ) -> None:
     """Partitions of the engine are retired like ours, and the rows of other partitions stay."""
@@ -91,7 +91,7 @@ def test_every_kind_of_partition_is_replaced_by_itself(
 
 
 @catalogs()
-def test_keys_of_every_mixture_are_laid_out_as_the_engine_does(lake: DuckLake) -> None:
+def test_mixed_partition_keys_use_the_same_folders_as_the_engine(lake: DuckLake) -> None:
     """Keys mix columns and transforms, two transforms of one column, and a transform with the name of a column."""
     data = pa.table({"ts": [datetime(2024, 1, 2, 3)], "day": [7], "p": ["a b"]})
     mixed = ["year(ts)", "p", "day(ts)", "bucket(4, day)"]
@@ -108,7 +108,7 @@ def test_keys_of_every_mixture_are_laid_out_as_the_engine_does(lake: DuckLake) -
 
 
 @catalogs()
-def test_files_of_an_older_layout_go_whole_or_row_by_row(lake: DuckLake) -> None:
+def test_files_of_an_earlier_partition_spec_are_retired_or_rewritten(lake: DuckLake) -> None:
     one_day = [pa.table({"day": [day] * 2, "v": [1, 2]}) for day in (date(2024, 1, 1), date(2024, 1, 2))]
     for data in one_day:
         lake.write(data, "t", mode="append")
@@ -125,7 +125,7 @@ def test_files_of_an_older_layout_go_whole_or_row_by_row(lake: DuckLake) -> None
 
 
 @catalogs()
-def test_tables_without_partitions_have_none_to_replace(lake: DuckLake) -> None:
+def test_overwrite_partitions_refuses_a_table_without_partitions(lake: DuckLake) -> None:
     lake.write(DAYS, "t", mode="append")
     lake.write(DAYS, "u", mode="append", partition_by=["bucket(4, v)"])
     for table in ("t", "u"):
@@ -134,18 +134,18 @@ def test_tables_without_partitions_have_none_to_replace(lake: DuckLake) -> None:
 
 
 @catalogs()
-def test_what_matches_is_replaced_by_whole_files(lake: DuckLake) -> None:
+def test_replace_where_retires_files_that_match_completely(lake: DuckLake) -> None:
     lake.write(DAYS, "t", mode="append", partition_by=["day"])
     new = pa.table({"day": [date(2024, 1, 2)], "v": [20]})
     result = lake.write(new, "t", mode="replace_where", where="day >= '2024-01-02' AND day < DATE '2024-02-01' -- Feb")
     assert (result.rows_removed, result.rows_written) == (1, 1)
     assert rows(lake, "SELECT v FROM t ORDER BY v") == [(1,), (3,), (20,)]
-    gone = lake.write(new.slice(0, 0), "t", mode="replace_where", where="day IS NULL")
-    assert (gone.rows_removed, gone.rows_written) == (1, 0)
+    deleted = lake.write(new.slice(0, 0), "t", mode="replace_where", where="day IS NULL")
+    assert (deleted.rows_removed, deleted.rows_written) == (1, 0)
 
 
 @catalogs()
-def test_what_matches_is_replaced_where_it_shares_files_with_others(lake: DuckLake) -> None:
+def test_replace_where_replaces_rows_that_share_files_with_kept_rows(lake: DuckLake) -> None:
     """Some rows get a delete file, other files are rewritten; the new rows are in the same snapshot."""
     first = [(n, f"n{n % 5}") for n in range(40)]
     lake.write(pa.table({"id": [n for n, _ in first], "name": [name for _, name in first]}), "t", mode="append")
@@ -160,12 +160,12 @@ def test_what_matches_is_replaced_where_it_shares_files_with_others(lake: DuckLa
         con = duckdb.connect()
         con.execute("CREATE TABLE t (id BIGINT, name VARCHAR)")
         con.executemany("INSERT INTO t VALUES (?, ?)", history.now)
-        gone = con.execute(f"DELETE FROM t WHERE {where}").fetchall()[0][0]
+        deleted = con.execute(f"DELETE FROM t WHERE {where}").fetchall()[0][0]
         data = pa.table(
             {"id": pa.array([n for n, _ in new], pa.int64()), "name": pa.array([n for _, n in new], pa.string())}
         )
         result = lake.write(data, "t", mode="replace_where", where=where)
-        assert (result.rows_removed, result.rows_written) == (gone, len(new))
+        assert (result.rows_removed, result.rows_written) == (deleted, len(new))
         assert (result.files_added, result.files_removed) == files
         history.now = [*con.execute("FROM t").fetchall(), *new]
         history.keep()
@@ -176,7 +176,7 @@ def test_what_matches_is_replaced_where_it_shares_files_with_others(lake: DuckLa
 
 @catalogs(sql_writes=True, quick=[SQLITE])
 @pytest.mark.parametrize("mode", ["overwrite", "overwrite_partitions", "replace_where"])
-def test_a_flush_afterwards_leaves_history_as_it_was(lake: DuckLake, mode: str) -> None:
+def test_a_flush_after_a_replacement_keeps_history(lake: DuckLake, mode: str) -> None:
     """The files have deletions both in a delete file and in the catalog."""
     lake.write(pa.table({"id": range(40), "p": [1] * 40}), "t", mode="append", partition_by=["p"])
     history = RowHistory(lake, "t", [(n, 1) for n in range(40)])
@@ -194,16 +194,14 @@ def test_a_flush_afterwards_leaves_history_as_it_was(lake: DuckLake, mode: str) 
 
 
 @catalogs(shared=True)
-def test_what_is_replaced_is_looked_for_again_where_somebody_came_first(
-    lake: DuckLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replace_where_includes_concurrent_deletes_and_appends(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.write(pa.table({"id": range(40)}), "t", mode="append")
 
-    def overtake() -> None:
+    def commit_first() -> None:
         lake.delete("t", "id = 1 OR id = 30")
         lake.write(pa.table({"id": [2, 100]}), "t", mode="append")
 
-    once_at(monkeypatch, "rows.found", overtake)
+    once_at(monkeypatch, "rows.found", commit_first)
     result = lake.write(pa.table({"id": [0]}), "t", mode="replace_where", where="id < 3")
     assert (result.rows_removed, result.attempts) == (3, 1)
     assert sorted(rows(lake, "FROM t")) == [(n,) for n in (0, *range(3, 30), *range(31, 40), 100)]
@@ -211,7 +209,7 @@ def test_what_is_replaced_is_looked_for_again_where_somebody_came_first(
 
 
 @catalogs()
-def test_rows_outside_the_predicate_stop_the_write_or_are_dropped(lake: DuckLake) -> None:
+def test_rows_outside_the_predicate_are_refused_or_dropped(lake: DuckLake) -> None:
     lake.write(DAYS, "t", mode="append", partition_by=["day"])
     before = files_of(lake)
     where = "day = '2024-01-01'"
@@ -225,7 +223,7 @@ def test_rows_outside_the_predicate_stop_the_write_or_are_dropped(lake: DuckLake
 
 
 @catalogs(sql_writes=True)
-def test_a_write_can_insist_on_what_it_has_read(lake: DuckLake) -> None:
+def test_expect_snapshot_refuses_a_replacement_of_changed_rows(lake: DuckLake) -> None:
     lake.write(DAYS, "t", mode="append", partition_by=["day"])
     read = lake.write(DAYS, "t", mode="append").snapshot_id
     other, mine = DAYS.slice(0, 1), DAYS.slice(1, 1)

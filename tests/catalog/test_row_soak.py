@@ -60,16 +60,16 @@ def soak(lake: DuckLake, seconds: float, seed: int = 1) -> None:
     assert rows_by_id(lake.read("t")) == rows
     assert {row["id"]: row["v"] for row in lake.execute("FROM t", max_rows=None).rows} == rows
     assert lake.table("t").count() == len(rows)
-    assert _fed(lake, start) == rows
+    assert _rows_from_feed(lake, start) == rows
     assert lake.fsck(deep=True, storage=True).findings == []
 
 
-def _fed(lake: DuckLake, start: int) -> Model:
+def _rows_from_feed(lake: DuckLake, start: int) -> Model:
     """Return the rows that result from applying the change feed to an empty table."""
     rows: Model = {}
     changes = lake.changes("t", start).sort_by([("snapshot_id", "ascending")]).to_pylist()
-    for change in sorted(changes, key=lambda one: (one["snapshot_id"], one["change_type"] not in _GOING)):
-        if change["change_type"] in _GOING:
+    for change in sorted(changes, key=lambda change: (change["snapshot_id"], change["change_type"] not in _REMOVALS)):
+        if change["change_type"] in _REMOVALS:
             assert rows.pop(change["id"]) == change["v"], change
         else:
             assert change["id"] not in rows, change
@@ -77,16 +77,16 @@ def _fed(lake: DuckLake, start: int) -> Model:
     return rows
 
 
-_GOING = ("delete", "update_preimage")
+_REMOVALS = ("delete", "update_preimage")
 
 
 @catalogs(quick=[SQLITE, POSTGRES])
-def test_rows_that_share_files_change_side_by_side(make_lake: MakeLake) -> None:
+def test_concurrent_changes_of_rows_in_shared_files_lose_no_row(make_lake: MakeLake) -> None:
     soak(make_lake("lake"), 30)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
 @catalogs()
-def test_rows_that_share_files_change_side_by_side_for_minutes(make_lake: MakeLake) -> None:
+def test_concurrent_changes_of_rows_in_shared_files_lose_no_row_for_minutes(make_lake: MakeLake) -> None:
     soak(make_lake("lake"), 300)

@@ -147,10 +147,10 @@ FLAT_ROWS = [
 
 
 @catalogs()
-def test_first_rows(pair: Pair) -> None:
-    made = ["CREATE SCHEMA a", create(TYPED, "a.typed")]
+def test_creating_tables_leaves_the_same_metadata(pair: Pair) -> None:
+    statements = ["CREATE SCHEMA a", create(TYPED, "a.typed")]
     differences = (nulls_nobody_counted, no_filters_beside_blobs)
-    pair.write(TYPED, TYPED_ROWS, *differences, table="a.typed", first=made)
+    pair.write(TYPED, TYPED_ROWS, *differences, table="a.typed", first=statements)
     pair.write(TYPED, NULLS, *differences, table="a.nulls", first=[create(TYPED, "a.nulls")])
     layout = ["ALTER TABLE t SET PARTITIONED BY (s, bucket(3, i))", 'ALTER TABLE t SET SORTED BY (d DESC, "i" % 2, ts)']
     pair.write(
@@ -165,27 +165,27 @@ def test_first_rows(pair: Pair) -> None:
 
 
 @catalogs(quick=[SQLITE])
-def test_first_rows_of_tables_with_odd_names(pair: Pair) -> None:
+def test_creating_tables_with_unusual_names_leaves_the_same_metadata(pair: Pair) -> None:
     table = '"a b"."it\'s"'
     make = ['CREATE SCHEMA "a b"', create(FLAT, table)]
     pair.write(FLAT, FLAT_ROWS, folders_from_odd_names, table=table, first=make)
 
 
 @catalogs(sql_writes=True)
-def test_more_rows(pair: Pair) -> None:
+def test_appends_leave_the_same_metadata(pair: Pair) -> None:
     pair.both(create(TYPED), insert(TYPED, TYPED_ROWS[:3]))
     for rows in (NULLS, TYPED_ROWS[2:4], TYPED_ROWS):
         pair.write(TYPED, rows, nulls_nobody_counted, *([no_filters_beside_blobs] if rows is TYPED_ROWS else []))
 
 
 @catalogs(sql_writes=True, quick=[SQLITE])
-def test_more_rows_where_there_were_no_bounds(pair: Pair) -> None:
+def test_appends_to_columns_without_bounds_leave_the_same_metadata(pair: Pair) -> None:
     pair.both(create(TYPED), insert(TYPED, NULLS))
     pair.write(TYPED, TYPED_ROWS, table_without_bounds, nulls_nobody_counted, no_filters_beside_blobs)
 
 
 @catalogs(sql_writes=True, quick=[SQLITE])
-def test_nan_and_numbers(make_lake: MakeLake, oracle: Oracle) -> None:
+def test_appends_with_nan_leave_the_same_metadata(make_lake: MakeLake, oracle: Oracle) -> None:
     columns = [("f", Scalar("FLOAT")), ("d", Scalar("DOUBLE"))]
     pair = files_only(make_lake, oracle, "nan first")
     pair.write(columns, [("nan", "nan")], first=[create(columns)])
@@ -198,7 +198,7 @@ def test_nan_and_numbers(make_lake: MakeLake, oracle: Oracle) -> None:
 
 @catalogs(sql_writes=True, quick=[SQLITE])
 @pytest.mark.parametrize("kind", ["one type", "struct", "list"])
-def test_variants(pair: Pair, kind: str) -> None:
+def test_appends_of_variants_leave_the_same_metadata(pair: Pair, kind: str) -> None:
     columns = [("va", Scalar("VARIANT")), ("i", Scalar("INTEGER"))]
     samples = SAMPLES[Scalar("VARIANT")]
     inside = {"one type": samples[:2], "struct": samples[4:5], "list": samples[5:6]}[kind]
@@ -209,7 +209,7 @@ def test_variants(pair: Pair, kind: str) -> None:
 
 
 @catalogs(sql_writes=True, quick=[SQLITE, POSTGRES])
-def test_layouts(pair: Pair) -> None:
+def test_partitioned_tables_have_the_same_metadata(pair: Pair) -> None:
     for n, spec in enumerate(["s", "year(d), month(ts)", "bucket(3, s)", "i, hour(ts)"]):
         pair.both(create(FLAT, f"t{n}"), f"ALTER TABLE t{n} SET PARTITIONED BY ({spec})")
         pair.write(FLAT, FLAT_ROWS, table=f"t{n}")
@@ -219,7 +219,7 @@ def test_layouts(pair: Pair) -> None:
 
 
 @catalogs(sql_writes=True, quick=[SQLITE, POSTGRES])
-def test_new_columns(pair: Pair) -> None:
+def test_added_columns_leave_the_same_metadata(pair: Pair) -> None:
     pair.both(create(FLAT), insert(FLAT, FLAT_ROWS))
     wider = [*FLAT, ("n", Scalar("VARCHAR")), ("m", ListOf(Scalar("INTEGER")))]
     rows = [(*row, "x", ("1", None)) for row in FLAT_ROWS]
@@ -231,7 +231,7 @@ def test_new_columns(pair: Pair) -> None:
 
 
 @catalogs(sql_writes=True, quick=[SQLITE])
-def test_new_fields_of_structs(pair: Pair) -> None:
+def test_added_struct_fields_leave_the_same_metadata(pair: Pair) -> None:
     narrow = [("s", StructOf((("a", Scalar("INTEGER")),)))]
     wide = [("s", StructOf((("a", Scalar("INTEGER")), ("b", Scalar("VARCHAR")))))]
     pair.both(create(narrow), insert(narrow, [(("1",),)]))
@@ -240,39 +240,43 @@ def test_new_fields_of_structs(pair: Pair) -> None:
 
 
 @catalogs(sql_writes=True)
-def test_replacements(pair: Pair) -> None:
+def test_replacements_leave_the_same_metadata(pair: Pair) -> None:
     pair.both(create(FLAT), "ALTER TABLE t SET PARTITIONED BY (s)", insert(FLAT, FLAT_ROWS))
-    some, one, everything = "DELETE FROM t WHERE s IN ('a', 'it''s')", "DELETE FROM t WHERE s = 'a'", "DELETE FROM t"
-    pair.write(FLAT, FLAT_ROWS[:2], first=[some], mode="overwrite_partitions")
-    pair.write(FLAT, FLAT_ROWS[:1], first=[one], mode="replace_where", where="s = 'a'")
+    two_partitions, one_partition, everything = (
+        "DELETE FROM t WHERE s IN ('a', 'it''s')",
+        "DELETE FROM t WHERE s = 'a'",
+        "DELETE FROM t",
+    )
+    pair.write(FLAT, FLAT_ROWS[:2], first=[two_partitions], mode="overwrite_partitions")
+    pair.write(FLAT, FLAT_ROWS[:1], first=[one_partition], mode="replace_where", where="s = 'a'")
     pair.write(FLAT, FLAT_ROWS[2:], first=[everything], mode="overwrite")
     differences = (both_tokens_of_a_replacement, next_file_id_moves)
     pair.write(FLAT, [], *differences, first=[everything], mode="overwrite")
 
 
 @catalogs(sql_writes=True, quick=[SQLITE])
-def test_replacements_of_rows_with_deletes(pair: Pair) -> None:
+def test_replacements_of_files_with_deletions_leave_the_same_metadata(pair: Pair) -> None:
     pair.both(create(FLAT), insert(FLAT, FLAT_ROWS), "DELETE FROM t WHERE i < 2")
     pair.write(FLAT, FLAT_ROWS, delete_files_end_with_their_file, first=["DELETE FROM t"], mode="overwrite")
 
 
 @catalogs(sql_writes=True, quick=[SQLITE, POSTGRES])
-def test_beside_inlined_rows(inlining_pair: Pair) -> None:
-    pair, many = inlining_pair, FLAT_ROWS * 3
+def test_writes_to_tables_with_inlined_rows_leave_the_same_metadata(inlining_pair: Pair) -> None:
+    pair, large = inlining_pair, FLAT_ROWS * 3
     pair.both(create(FLAT), insert(FLAT, FLAT_ROWS))
-    wider, rows = [*FLAT, ("n", Scalar("VARCHAR"))], [(*row, "x") for row in many]
+    wider, rows = [*FLAT, ("n", Scalar("VARCHAR"))], [(*row, "x") for row in large]
     pair.write(wider, rows, first=["ALTER TABLE t ADD COLUMN n VARCHAR"], schema_evolution="add")
     pair.both(insert(FLAT, FLAT_ROWS))
     pair.write(wider, rows, first=["DELETE FROM t"], mode="overwrite")
-    pair.write(FLAT, many, table="new", first=[create(FLAT, "new")])
+    pair.write(FLAT, large, table="new", first=[create(FLAT, "new")])
 
 
 @catalogs(sql_writes=True, quick=[SQLITE])
-def test_files_of_others(pair: Pair, tmp_path: Path) -> None:
+def test_added_files_leave_the_same_metadata(pair: Pair, tmp_path: Path) -> None:
     # Parquet stores these as other types, and the extension refuses such files for them.
-    others = [Scalar(name) for name in ("HUGEINT", "UHUGEINT", "TIME WITH TIME ZONE")]
-    columns = [(name, kind) for name, kind in TYPED if kind not in others]
-    rows = [[cell for cell, one in zip(row, TYPED, strict=True) if one in columns] for row in TYPED_ROWS]
+    unsupported = [Scalar(name) for name in ("HUGEINT", "UHUGEINT", "TIME WITH TIME ZONE")]
+    columns = [(name, kind) for name, kind in TYPED if kind not in unsupported]
+    rows = [[cell for cell, column in zip(row, TYPED, strict=True) if column in columns] for row in TYPED_ROWS]
     pair.both(create(columns))
     names = ", ".join(identifier(name) for name, _ in columns)
     select = f"FROM (VALUES {values(columns, rows)}) AS v({names})"

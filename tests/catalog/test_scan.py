@@ -72,7 +72,7 @@ ALTERATIONS = [
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.full) for n in range(2, 6))])
 @catalogs(sql_writes=True)
-def test_rows_are_the_engines_at_every_snapshot_of_a_busy_table(lake: DuckLake, seed: int) -> None:
+def test_a_scan_plan_reads_the_same_rows_as_the_engine_at_every_snapshot(lake: DuckLake, seed: int) -> None:
     pick, alterations = random.Random(seed), list(ALTERATIONS)
     lake.execute(["CREATE TABLE t (k INTEGER, v VARCHAR)", STEPS[0].format(n=0)]).raise_for_error()
     for step in range(1, 21):
@@ -102,7 +102,7 @@ NESTED_STEPS = [
 
 
 @catalogs(sql_writes=True)
-def test_nested_columns_are_read_as_they_are_now_whenever_they_were_written(lake: DuckLake) -> None:
+def test_nested_columns_of_earlier_schemas_are_read_under_the_current_schema(lake: DuckLake) -> None:
     shape = (
         "i INTEGER, s STRUCT(a INTEGER, b STRUCT(c DATE, d VARCHAR)[]), l INTEGER[], m MAP(VARCHAR, STRUCT(q INTEGER))"
     )
@@ -111,7 +111,7 @@ def test_nested_columns_are_read_as_they_are_now_whenever_they_were_written(lake
 
 
 @catalogs(sql_writes=True)
-def test_a_merged_file_is_read_as_it_was_before_the_merge(make_lake: MakeLake) -> None:
+def test_time_travel_before_a_merge_reads_the_merged_file_correctly(make_lake: MakeLake) -> None:
     lake = make_lake(data_inlining_row_limit=0)
     lake.execute("CREATE TABLE t (i INTEGER)").raise_for_error()
     for n in range(4):
@@ -128,7 +128,7 @@ def test_a_merged_file_is_read_as_it_was_before_the_merge(make_lake: MakeLake) -
 
 
 @catalogs(sql_writes=True)
-def test_flushed_deletions_of_several_snapshots_come_one_after_the_other(lake: DuckLake) -> None:
+def test_a_flushed_delete_file_applies_each_deletion_from_its_own_snapshot(lake: DuckLake) -> None:
     lake.execute(
         [
             "CREATE TABLE t AS SELECT range AS i FROM range(6)",
@@ -145,7 +145,7 @@ def test_flushed_deletions_of_several_snapshots_come_one_after_the_other(lake: D
 
 
 @catalogs(sql_writes=True)
-def test_all_delete_files_of_a_broken_lake_count(make_lake: MakeLake) -> None:
+def test_two_live_delete_files_of_a_data_file_both_apply(make_lake: MakeLake) -> None:
     lake = make_lake(data_inlining_row_limit=0)
     lake.execute(["CREATE TABLE t AS SELECT range AS i FROM range(20)", "DELETE FROM t WHERE i < 3"]).raise_for_error()
     before = plan(lake).files[0].deletes[0]
@@ -201,7 +201,7 @@ MORE = {
 
 
 @catalogs()
-def test_inlined_rows_of_every_type_come_out_as_the_engine_reads_them(lake: DuckLake, backend: Backend) -> None:
+def test_inlined_rows_of_every_type_equal_those_that_the_engine_reads(lake: DuckLake, backend: Backend) -> None:
     kinds = SIMPLE | (MORE if backend.catalog.sql_writes else {})
     columns = ", ".join(f"{name} {kind}" for name, (kind, _) in kinds.items())
     values = ", ".join(value for _, value in kinds.values())
@@ -213,7 +213,7 @@ def test_inlined_rows_of_every_type_come_out_as_the_engine_reads_them(lake: Duck
 
 
 @catalogs(sql_writes=True)
-def test_inlined_rows_of_earlier_schemas_get_names_types_and_defaults_of_now(lake: DuckLake) -> None:
+def test_inlined_rows_of_earlier_schemas_get_current_names_types_and_defaults(lake: DuckLake) -> None:
     lake.execute(
         [
             "CREATE TABLE t (i INTEGER, old VARCHAR, dropped INTEGER)",
@@ -231,7 +231,7 @@ def test_inlined_rows_of_earlier_schemas_get_names_types_and_defaults_of_now(lak
 
 
 @catalogs(shared=True)
-def test_deletions_are_seen_that_another_session_inlined_first(make_lake: MakeLake) -> None:
+def test_a_plan_sees_the_first_inlined_deletions_of_another_session(make_lake: MakeLake) -> None:
     """The first such delete creates the table of inlined deletions. MySQL's client does not notice a new table."""
     lake, other = make_lake(), make_lake(alias="elsewhere")
     lake.execute("CREATE TABLE t AS SELECT range AS i FROM range(50)").raise_for_error()
@@ -249,7 +249,7 @@ def test_deletions_are_seen_that_another_session_inlined_first(make_lake: MakeLa
 
 
 @catalogs()
-def test_a_plan_is_made_inside_a_transaction_that_has_written(lake: DuckLake) -> None:
+def test_a_plan_inside_a_transaction_sees_its_own_writes(lake: DuckLake) -> None:
     lake.execute("CREATE TABLE t AS SELECT range AS i FROM range(50)").raise_for_error()
     with opened(lake) as metadata:
         metadata.con.execute("BEGIN")
@@ -266,7 +266,7 @@ def test_a_plan_is_made_inside_a_transaction_that_has_written(lake: DuckLake) ->
 
 
 @catalogs(sql_writes=True)
-def test_files_without_field_ids_are_read_by_their_mapping(lake: DuckLake, tmp_path: Any) -> None:
+def test_files_without_field_ids_are_read_by_their_name_mapping(lake: DuckLake, tmp_path: Any) -> None:
     folder = tmp_path / "foreign"
     with lake.connect() as con:
         con.execute("CREATE TABLE t (i INTEGER, s STRUCT(a INTEGER, b VARCHAR), l VARCHAR[], p VARCHAR, n INTEGER)")
@@ -300,7 +300,7 @@ def test_encrypted_files_are_read(tmp_path: Any) -> None:
 
 
 @catalogs()
-def test_files_that_cannot_match_are_left_out(lake: DuckLake) -> None:
+def test_files_that_cannot_match_the_condition_are_pruned(lake: DuckLake) -> None:
     lake.execute("CREATE TABLE t (id INTEGER, region VARCHAR, ts TIMESTAMP, price DOUBLE)").raise_for_error()
     lake.execute("ALTER TABLE t SET PARTITIONED BY (region, year(ts), month(ts), bucket(4, id))").raise_for_error()
     lake.execute("""
@@ -329,11 +329,11 @@ def test_files_that_cannot_match_are_left_out(lake: DuckLake) -> None:
             ("id = 17", 3, 0),  # of 12 files whose bounds fit, those in its bucket
         ]:
             judged = classify(metadata, table, at, where)
-            assert (len(judged), sum(one for _, one in judged)) == (kept, whole), where
+            assert (len(judged), sum(matches_all for _, matches_all in judged)) == (kept, whole), where
 
 
 @catalogs()
-def test_an_order_with_a_limit_leaves_out_files_that_come_too_late(make_lake: MakeLake) -> None:
+def test_order_by_with_a_limit_prunes_files_beyond_the_limit(make_lake: MakeLake) -> None:
     lake = make_lake(data_inlining_row_limit=0)
     lake.execute("CREATE TABLE t (part INTEGER, n INTEGER, text VARCHAR)").raise_for_error()
     lake.execute("ALTER TABLE t SET PARTITIONED BY (part)").raise_for_error()
@@ -363,7 +363,7 @@ def test_an_order_with_a_limit_leaves_out_files_that_come_too_late(make_lake: Ma
 
 
 @catalogs()
-def test_a_plan_holds_what_is_needed_and_no_more(lake: DuckLake) -> None:
+def test_a_plan_lists_only_the_needed_columns(lake: DuckLake) -> None:
     lake.execute("CREATE TABLE t AS SELECT 1 AS a, 2 AS b, 3 AS c, 4 AS d FROM range(20)").raise_for_error()
     found = plan(lake, columns=["C", "a"], where="b > 0", order_by=["d"], limit=1)
     assert [column.name for column in found.columns] == ["c", "a"]

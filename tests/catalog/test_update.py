@@ -19,7 +19,7 @@ from tests.support.stored_tables import rows
 
 
 @catalogs(quick=[SQLITE, POSTGRES])
-def test_rows_change_and_keep_their_ids(lake: DuckLake) -> None:
+def test_updated_rows_keep_their_row_ids(lake: DuckLake) -> None:
     lake.write(numbers(0, 100), "t", mode="append", partition_by=["name"])
     history = RowHistory(lake, "t", pairs(0, 100))
     before = row_ids(lake, "t")
@@ -30,9 +30,9 @@ def test_rows_change_and_keep_their_ids(lake: DuckLake) -> None:
         ({"name": "'all ' || id"}, None, lambda row: (row[0], f"all {row[0]}")),
     ):
         after = [change(row) for row in history.now]
-        hit = sum(one != other for one, other in zip(history.now, after, strict=True))
+        changed = sum(old != new for old, new in zip(history.now, after, strict=True))
         result = lake.update("t", set_, where)
-        assert (result.mode, result.rows_removed, result.rows_written) == ("update", hit, hit)
+        assert (result.mode, result.rows_removed, result.rows_written) == ("update", changed, changed)
         history.now = after
         history.keep()
         assert row_ids(lake, "t") == before
@@ -40,11 +40,11 @@ def test_rows_change_and_keep_their_ids(lake: DuckLake) -> None:
 
 
 @catalogs(sql_writes=True)
-def test_a_file_whose_rows_have_gone_before_has_none_to_change(make_lake: MakeLake) -> None:
+def test_a_file_with_only_deleted_rows_is_not_updated(make_lake: MakeLake) -> None:
     lake = make_lake()
     for number in (1, 2):
         lake.write(numbers(number, number + 1), "t", mode="append", inline="never")
-    lake.execute("DELETE FROM t WHERE id = 1").raise_for_error()  # an inlined deletion: the file stays
+    lake.execute("DELETE FROM t WHERE id = 1").raise_for_error()  # an inlined deletion, so the file stays live
     done = lake.update("t", {"name": "'x'"}, "id = 1")
     assert (done.rows_removed, done.rows_written, done.snapshot_id) == (0, 0, done.previous_snapshot_id)
     assert lake.fsck(deep=True, storage=True).findings == []
@@ -52,7 +52,7 @@ def test_a_file_whose_rows_have_gone_before_has_none_to_change(make_lake: MakeLa
 
 @catalogs(sql_writes=True, quick=[SQLITE, POSTGRES])
 @pytest.mark.parametrize("inlining", [0, 10])
-def test_rows_change_beside_changes_of_the_engine(make_lake: MakeLake, inlining: int) -> None:
+def test_updates_by_ducklake_orch_and_the_engine_interleave(make_lake: MakeLake, inlining: int) -> None:
     """Rows and deletions are also inlined, and the engine's change feed shows the updates."""
     lake = make_lake(data_inlining_row_limit=inlining)
     lake.write(numbers(0, 40), "t", mode="append")
@@ -64,15 +64,15 @@ def test_rows_change_beside_changes_of_the_engine(make_lake: MakeLake, inlining:
             history.now = [(id_, name) for id_, name in rows(lake, "FROM t")]
             history.keep()
 
-    def update(where: str, hit: set[int]) -> None:
+    def update(where: str, changed: set[int]) -> None:
         snapshot = lake.update("t", {"name": "upper(name) || id"}, where).snapshot_id
-        history.now = [(i, f"{name.upper()}{i}" if i in hit else name) for i, name in history.now]
+        history.now = [(i, f"{name.upper()}{i}" if i in changed else name) for i, name in history.now]
         history.keep()
         feed = f"ducklake_table_changes('lake', 'main', 't', {snapshot}, {snapshot})"
         # Unchanged rows of a rewritten file have two equal images in the engine's feed, as after its own rewrite.
         same = f"SELECT id FROM {feed} GROUP BY id HAVING count(DISTINCT name) = 1"
         images = rows(lake, f"SELECT change_type, id FROM {feed} WHERE id NOT IN ({same})")
-        assert sorted(images) == sorted((f"update_{one}image", i) for one in ("pre", "post") for i in hit)
+        assert sorted(images) == sorted((f"update_{image}image", i) for image in ("pre", "post") for i in changed)
 
     engine("INSERT INTO t VALUES (100, 'a'), (101, 'it''s')", "DELETE FROM t WHERE id = 5")
     update("id IN (4, 5, 6, 101)", {4, 6, 101})
@@ -111,7 +111,7 @@ def test_values_are_cast_as_duckdb_assigns_them(make_lake: MakeLake) -> None:
 
 
 @catalogs()
-def test_moments_are_the_same_for_all_rows_of_an_update(lake: DuckLake) -> None:
+def test_now_is_the_same_for_all_rows_of_an_update(lake: DuckLake) -> None:
     lake.write(pa.table({"id": range(3), "ts": pa.array([None] * 3, pa.timestamp("us", "UTC"))}), "t", mode="append")
     lake.write(pa.table({"id": range(3), "ts": pa.array([None] * 3, pa.timestamp("us", "UTC"))}), "t", mode="append")
     lake.update("t", {"ts": "now()"}, "id < 2")
@@ -119,7 +119,7 @@ def test_moments_are_the_same_for_all_rows_of_an_update(lake: DuckLake) -> None:
 
 
 @catalogs()
-def test_work_under_a_key_that_would_change_values_twice_is_done_once(lake: DuckLake) -> None:
+def test_an_update_that_is_not_repeatable_is_replayed_under_its_key(lake: DuckLake) -> None:
     lake.write(pa.table({"id": [1, 2]}), "t", mode="append")
     first = lake.update("t", {"id": "id + 10"}, idempotency_key="k")
     again = lake.update("t", {"id": "id + 10"}, idempotency_key="k")
@@ -131,16 +131,16 @@ def test_work_under_a_key_that_would_change_values_twice_is_done_once(lake: Duck
 
 
 @catalogs(sql_writes=True, quick=[SQLITE, POSTGRES])
-def test_a_row_that_the_engine_changes_in_the_catalog_meanwhile_changes_twice(
+def test_a_concurrent_engine_update_of_an_inlined_row_is_not_lost(
     make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The row keeps its id and its table. Only the begin snapshot distinguishes the two versions."""
     lake = make_lake(data_inlining_row_limit=10)
     lake.execute(["CREATE TABLE t (id INT, n INT)", "INSERT INTO t VALUES (1, 0), (2, 0)"]).raise_for_error()
-    one = pa.table({"id": pa.array([1], pa.int32())})
+    row = pa.table({"id": pa.array([1], pa.int32())})
     changes: tuple[Callable[[], WriteResult], ...] = (
         lambda: lake.update("t", {"n": "n + 1"}, "id = 1"),
-        lambda: lake.write(one, "t", mode="merge", keys=["id"], when_matched={"n": "target.n + 1"}),
+        lambda: lake.write(row, "t", mode="merge", keys=["id"], when_matched={"n": "target.n + 1"}),
     )
     for change in changes:
         lake.execute(["DELETE FROM t", "INSERT INTO t VALUES (1, 0), (2, 0)"]).raise_for_error()
@@ -152,7 +152,7 @@ def test_a_row_that_the_engine_changes_in_the_catalog_meanwhile_changes_twice(
 
 
 @catalogs(sql_writes=True, quick=[SQLITE])
-def test_times_inside_lists_of_the_catalog_keep_their_zones(make_lake: MakeLake) -> None:
+def test_inlined_lists_of_times_keep_their_time_zones(make_lake: MakeLake) -> None:
     lake = make_lake(data_inlining_row_limit=10)
     statements = ["CREATE TABLE t (id INT, times TIMETZ[])", "INSERT INTO t VALUES (1, ['12:00:00+01'::TIMETZ])"]
     lake.execute(statements).raise_for_error()
@@ -161,7 +161,7 @@ def test_times_inside_lists_of_the_catalog_keep_their_zones(make_lake: MakeLake)
 
 
 @catalogs(quick=[SQLITE])
-def test_rows_that_match_no_more_have_changed_since_the_snapshot_that_is_expected(lake: DuckLake) -> None:
+def test_expect_snapshot_refuses_changes_of_rows_that_no_longer_match(lake: DuckLake) -> None:
     lake.write(numbers(0, 10), "t", mode="append")
     read = newest(lake)
     lake.update("t", {"name": "'x'"}, "id = 3")
@@ -179,9 +179,7 @@ def test_rows_that_match_no_more_have_changed_since_the_snapshot_that_is_expecte
 
 
 @catalogs(shared=True, quick=[SQLITE, POSTGRES])
-def test_a_row_that_somebody_else_changes_meanwhile_changes_twice(
-    lake: DuckLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_concurrent_updates_of_one_row_both_apply(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.write(pa.table({"id": range(40), "n": [0] * 40}), "t", mode="append")
     once_at(monkeypatch, "files.written", lambda: lake.update("t", {"n": "n + 1"}, "id IN (1, 2)"))
     assert lake.update("t", {"n": "n + 1"}, "id IN (2, 3)").attempts == 2
@@ -204,7 +202,7 @@ def test_a_row_that_somebody_else_changes_meanwhile_changes_twice(
         ({"id": "1"}, " ", errors.ConfigError, "update all rows"),
     ],
 )
-def test_what_cannot_be_set_is_refused(
+def test_invalid_updates_are_refused(
     tmp_path: Path, set_: dict[str, str], where: str | None, error: type[Exception], words: str
 ) -> None:
     lake = DuckLake.local(tmp_path / "lake")

@@ -14,7 +14,7 @@ ORDERS = pa.table({"id": [1, 2, 3], "region": ["eu", "us", "eu"], "amount": [1.5
 
 
 @backends()
-def test_a_table_and_its_schema_are_made_in_the_snapshot_of_the_first_rows(lake: DuckLake) -> None:
+def test_the_first_write_creates_table_and_schema_in_one_snapshot(lake: DuckLake) -> None:
     result = lake.write(ORDERS, "sales.orders", mode="append", commit=CommitInfo(author="me", message="first"))
     assert (result.snapshot_id, result.previous_snapshot_id) == (1, 0)
     assert (result.rows_written, result.files_added, result.rows_removed) == (3, 1, 0)
@@ -26,7 +26,7 @@ def test_a_table_and_its_schema_are_made_in_the_snapshot_of_the_first_rows(lake:
 
 
 @catalogs()
-def test_append_adds_by_name_and_fills_what_is_missing_with_defaults(lake: DuckLake) -> None:
+def test_append_matches_columns_by_name_and_fills_missing_ones_with_defaults(lake: DuckLake) -> None:
     lake.execute("CREATE TABLE t (a INTEGER, b VARCHAR DEFAULT 'x', c DOUBLE DEFAULT 1 + 1, d DATE)").raise_for_error()
     lake.write(pa.table({"D": [None], "a": pa.array([7], pa.int16())}), "t", mode="append")
     lake.write(
@@ -40,7 +40,7 @@ def test_append_adds_by_name_and_fills_what_is_missing_with_defaults(lake: DuckL
 
 
 @catalogs()
-def test_overwrite_replaces_all_rows_and_history_stays(lake: DuckLake) -> None:
+def test_overwrite_replaces_all_rows_and_keeps_history(lake: DuckLake) -> None:
     lake.write(ORDERS, "t", mode="append", partition_by=["region"])
     result = lake.write(ORDERS.slice(0, 1), "t", mode="overwrite")
     assert (result.rows_removed, result.files_removed, result.rows_written) == (3, 2, 1)
@@ -53,7 +53,7 @@ def test_overwrite_replaces_all_rows_and_history_stays(lake: DuckLake) -> None:
 
 
 @catalogs(sql_writes=True)
-def test_overwrite_takes_inlined_rows_and_deleted_rows_along(lake: DuckLake) -> None:
+def test_overwrite_retires_inlined_rows_and_deletions(lake: DuckLake) -> None:
     lake.write(ORDERS, "t", mode="append")
     lake.execute(["INSERT INTO t VALUES (9, 'us', 0)", "DELETE FROM t WHERE id = 1"])
     result = lake.write(ORDERS.slice(2, 1), "t", mode="overwrite")
@@ -64,7 +64,7 @@ def test_overwrite_takes_inlined_rows_and_deleted_rows_along(lake: DuckLake) -> 
 
 
 @catalogs()
-def test_error_and_ignore_are_for_new_tables(lake: DuckLake) -> None:
+def test_modes_error_and_ignore_keep_an_existing_table(lake: DuckLake) -> None:
     lake.write(ORDERS, "t", mode="error")
     with pytest.raises(errors.ObjectExistsError):
         lake.write(ORDERS, "t", mode="error")
@@ -75,7 +75,7 @@ def test_error_and_ignore_are_for_new_tables(lake: DuckLake) -> None:
 
 
 @catalogs()
-def test_what_changes_nothing_makes_no_snapshot(lake: DuckLake) -> None:
+def test_an_append_without_rows_commits_no_snapshot(lake: DuckLake) -> None:
     lake.write(ORDERS, "t", mode="append")
     result = lake.write(ORDERS.slice(0, 0), "t", mode="append")
     assert (result.snapshot_id, result.previous_snapshot_id) == (1, 1)
@@ -83,7 +83,7 @@ def test_what_changes_nothing_makes_no_snapshot(lake: DuckLake) -> None:
 
 
 @catalogs()
-def test_a_key_that_is_committed_is_not_appended_again(lake: DuckLake, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_retried_append_writes_no_row_twice(lake: DuckLake, caplog: pytest.LogCaptureFixture) -> None:
     first = lake.write(ORDERS, "t", mode="append", idempotency_key="run 1 | orders")
     again = lake.write(ORDERS, "t", mode="append", idempotency_key="run 1 | orders")
     assert (again.replayed, again.snapshot_id, again.rows_written) == (True, first.snapshot_id, 0)
@@ -105,16 +105,16 @@ def test_a_replacing_write_runs_again_and_records_its_key(lake: DuckLake) -> Non
 
 
 @catalogs()
-def test_a_replay_says_when_its_rows_are_gone_since(lake: DuckLake, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_replay_warns_if_its_rows_were_removed_since(lake: DuckLake, caplog: pytest.LogCaptureFixture) -> None:
     lake.write(ORDERS, "t", mode="append", idempotency_key="k")
-    gone = lake.write(ORDERS.slice(0, 0), "t", mode="overwrite")
+    emptied = lake.write(ORDERS.slice(0, 0), "t", mode="overwrite")
     again = lake.write(ORDERS, "t", mode="append", idempotency_key="k")
     assert again.replayed
-    assert f"snapshot {gone.snapshot_id} has removed rows since" in caplog.text
+    assert f"snapshot {emptied.snapshot_id} has removed rows since" in caplog.text
 
 
 @catalogs()
-def test_a_table_made_anew_knows_no_old_keys(lake: DuckLake) -> None:
+def test_a_recreated_table_forgets_earlier_idempotency_keys(lake: DuckLake) -> None:
     lake.write(ORDERS, "t", mode="append", idempotency_key="k")
     lake.drop_table("t")
     assert not lake.write(ORDERS, "t", mode="append", idempotency_key="k").replayed
@@ -122,7 +122,7 @@ def test_a_table_made_anew_knows_no_old_keys(lake: DuckLake) -> None:
 
 
 @catalogs()
-def test_new_columns_come_in_with_the_rows_that_have_them(lake: DuckLake) -> None:
+def test_schema_evolution_adds_new_columns(lake: DuckLake) -> None:
     lake.write(ORDERS, "t", mode="append")
     wider = ORDERS.append_column("note", [["a", "b", "c"]]).append_column("s", [[{"x": 1}] * 3])
     with pytest.raises(errors.DataError, match=r"`note` is no column.*`s` is no column"):
@@ -137,7 +137,7 @@ def test_new_columns_come_in_with_the_rows_that_have_them(lake: DuckLake) -> Non
 
 
 @catalogs()
-def test_columns_grow_when_they_may(lake: DuckLake) -> None:
+def test_schema_evolution_promotes_columns(lake: DuckLake) -> None:
     narrow = pa.table({"i": pa.array([1], pa.int32())})
     wide = pa.table({"i": pa.array([2**40], pa.int64())})
     lake.write(narrow, "t", mode="append")
@@ -149,7 +149,7 @@ def test_columns_grow_when_they_may(lake: DuckLake) -> None:
 
 
 @catalogs()
-def test_data_that_do_not_fit_are_refused_and_leave_nothing(lake: DuckLake) -> None:
+def test_data_that_do_not_fit_are_refused_and_leave_no_file(lake: DuckLake) -> None:
     lake.create_table("t", {"i": "INTEGER NOT NULL", "u": "UUID", "tz": "TIMESTAMPTZ"})
     before = len(lake.snapshots())
     for data, message in [
@@ -167,7 +167,7 @@ def test_data_that_do_not_fit_are_refused_and_leave_nothing(lake: DuckLake) -> N
 
 
 @catalogs()
-def test_a_layout_that_is_not_the_tables_is_refused(lake: DuckLake) -> None:
+def test_a_partition_spec_or_sort_order_other_than_the_tables_is_refused(lake: DuckLake) -> None:
     lake.write(ORDERS, "t", mode="append", partition_by=["region"], sort_by=["id desc", "amount*2"])
     lake.write(ORDERS, "t", mode="append", partition_by=["region"], sort_by=["id DESC", "amount * 2"])
     with pytest.raises(errors.ConfigError, match="SET PARTITIONED BY"):
@@ -178,7 +178,7 @@ def test_a_layout_that_is_not_the_tables_is_refused(lake: DuckLake) -> None:
             lake.write(ORDERS, "t", mode="append", sort_by=other)
 
 
-def test_requests_that_make_no_sense_are_refused(tmp_path: Path) -> None:
+def test_invalid_requests_are_refused(tmp_path: Path) -> None:
     lake = DuckLake.local(tmp_path / "lake")
     for fields, message in [
         ({"mode": "upend"}, "append"),
@@ -194,7 +194,7 @@ def test_requests_that_make_no_sense_are_refused(tmp_path: Path) -> None:
         lake.write({"id": [1]}, "t", mode="append")
 
 
-def test_whatever_offers_an_arrow_stream_can_be_written(tmp_path: Path) -> None:
+def test_every_source_of_an_arrow_stream_can_be_written(tmp_path: Path) -> None:
     import duckdb
     import pandas as pd
     import polars as pl
@@ -210,7 +210,7 @@ def test_whatever_offers_an_arrow_stream_can_be_written(tmp_path: Path) -> None:
     frame = pd.DataFrame({"id": [0, 7]})
     lake.write(frame[frame["id"] > 0], "t", mode="append")  # its index is not a column
     lake.write(pd.DataFrame({"id": [8]}, index=pd.Index([1], name="n")), "t", mode="append")
-    assert rows(lake, "FROM t ORDER BY id") == [(one,) for one in range(1, 9)]
+    assert rows(lake, "FROM t ORDER BY id") == [(id_,) for id_ in range(1, 9)]
 
 
 @catalogs()
@@ -221,7 +221,7 @@ def test_encrypted_lakes_are_refused_before_any_work(make_lake: MakeLake) -> Non
     assert files_of(lake) == []
 
 
-def test_only_letters_of_ascii_have_no_case(tmp_path: Path) -> None:
+def test_column_names_are_case_insensitive_for_ascii_letters_only(tmp_path: Path) -> None:
     lake = DuckLake.local(tmp_path / "lake")
     lake.execute('CREATE TABLE t ("É" INT, "é" INT, "A" INT)').raise_for_error()
     lake.write(pa.table({"é": pa.array([1], pa.int32()), "a": pa.array([2], pa.int32())}), "t", mode="append")
@@ -233,7 +233,7 @@ def test_only_letters_of_ascii_have_no_case(tmp_path: Path) -> None:
 
 
 @catalogs(sql_writes=True)
-def test_folders_have_the_names_that_the_engine_gives_them(make_lake: MakeLake) -> None:
+def test_partition_folders_have_the_engines_names(make_lake: MakeLake) -> None:
     """The engine's compaction fails otherwise. With a mix of a transform and a column, we name the folders."""
     lake = make_lake("lake", data_inlining_row_limit=0)
     columns = {"it's": "BOOLEAN", "a b": "TIMESTAMP", "x": "BIGINT"}

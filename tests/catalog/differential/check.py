@@ -94,99 +94,99 @@ class Checker:
         """
         check_retained_files(self._lake)
         with self._lake.reading() as session, session.instance.root.cursor() as cursor:
-            look = _Look(EngineReader(session.con), PlanReader(Metadata(cursor, self._lake.config)))
+            check = _Check(EngineReader(session.con), PlanReader(Metadata(cursor, self._lake.config)))
             if table := self._model.tables.get(name):
-                self._now(look, table)
+                self._now(check, table)
                 if "filter" in looks:
-                    self._filter(look, table, self._model.snapshot)
+                    self._filter(check, table, self._model.snapshot)
                 if "open since the start" in looks:
-                    self._long_lived(look, table)
+                    self._long_lived(check, table)
                 if "counts" in looks:
-                    self._counts(look, table, self._model.snapshot)
+                    self._counts(check, table, self._model.snapshot)
             there = [at for at in self._model.retained if name in self._model.at(at)]
             for _ in range(past if there else 0):
-                self._past(look, name, self._rng.choice(there))
+                self._past(check, name, self._rng.choice(there))
             if there and "filter in the past" in looks:
                 at = self._rng.choice(there)
-                self._filter(look, self._model.at(at)[name], at)
-        return look.readers
+                self._filter(check, self._model.at(at)[name], at)
+        return check.readers
 
-    def _now(self, look: "_Look", table: Table) -> None:
+    def _now(self, check: "_Check", table: Table) -> None:
         at, wanted = self._model.snapshot, expected(self._oracle, table)
-        look.readers |= {"engine", "plan"}
-        _same("plan", table, at, wanted, look.plan.rows(table, at=at))
-        self.files[table.name] = look.plan.files
-        if fault := self._fault_at(look, table, at):
+        check.readers |= {"engine", "plan"}
+        _same("plan", table, at, wanted, check.plan.rows(table, at=at))
+        self.files[table.name] = check.plan.files
+        if fault := self._fault_at(check, table, at):
             self.faults[fault] += 1
         else:
-            _same("engine", table, at, wanted, look.engine.rows(table))
+            _same("engine", table, at, wanted, check.engine.rows(table))
 
-    def _past(self, look: "_Look", name: str, at: int) -> None:
+    def _past(self, check: "_Check", name: str, at: int) -> None:
         table = self._model.at(at)[name]
         wanted = expected(self._oracle, table)
-        look.readers |= {"engine in the past", "plan in the past"}
-        _same("plan in the past", table, at, wanted, look.plan.rows(table, at=at))
-        if fault := self._fault_at(look, table, at):
+        check.readers |= {"engine in the past", "plan in the past"}
+        _same("plan in the past", table, at, wanted, check.plan.rows(table, at=at))
+        if fault := self._fault_at(check, table, at):
             self.faults[fault] += 1
             return
-        self._believe(look, "engine in the past", table, at, wanted)
-        self._counts(look, table, at)
+        self._believe(check, "engine in the past", table, at, wanted)
+        self._counts(check, table, at)
 
-    def _fault_at(self, look: "_Look", table: Table, at: int) -> str | None:
+    def _fault_at(self, check: "_Check", table: Table, at: int) -> str | None:
         """Return the known fault because of which the engine is not asked for a table at a snapshot, if any."""
-        if look.plan.unknown_place(table, at):
+        if check.plan.unknown_place(table, at):
             return UNKNOWN_PLACE
-        return UNRECORDED if at < self._model.snapshot and look.plan.unrecorded(at) else None
+        return UNRECORDED if at < self._model.snapshot and check.plan.unrecorded(at) else None
 
-    def _counts(self, look: "_Look", table: Table, at: int) -> None:
-        look.readers |= {"engine count", "plan count"}
-        _same_count("plan count", table, at, look.plan.count(table, at=at))
-        if fault := self._fault_at(look, table, at):
+    def _counts(self, check: "_Check", table: Table, at: int) -> None:
+        check.readers |= {"engine count", "plan count"}
+        _same_count("plan count", table, at, check.plan.count(table, at=at))
+        if fault := self._fault_at(check, table, at):
             self.faults[fault] += 1
             return
-        found = look.engine.count(table, at=at)
+        found = check.engine.count(table, at=at)
         wanted = len(table.rows)
-        if found != wanted and look.plan.scanned_twice(table, at):
+        if found != wanted and check.plan.scanned_twice(table, at):
             self.faults[FLUSHED_LATE] += 1
         elif found != wanted and self._right_when_new(lambda engine: engine.count(table, at=at) == wanted, at):
             self.faults[REMEMBERED] += 1
         else:
             _same_count("engine count", table, at, found)
-        self._types(look.engine, table, at)
+        self._types(check.engine, table, at)
 
-    def _long_lived(self, look: "_Look", table: Table) -> None:
+    def _long_lived(self, check: "_Check", table: Table) -> None:
         if self._open is None:
             return
         at, where = self._model.snapshot, condition(self._rng, table)
-        if self._fault_at(look, table, at):
+        if self._fault_at(check, table, at):
             return
-        look.readers.add("engine open since the start")
+        check.readers.add("engine open since the start")
         _same("engine open since the start", table, at, expected(self._oracle, table), self._open.rows(table))
         if fault_of(self._model, table, at, where) is None:
             wanted = expected(self._oracle, table, matching(self._oracle, table, where))
             found = self._open.rows(table, where=where.sql)
             _same(f"engine open since the start with WHERE {where.sql}", table, at, wanted, found)
 
-    def _filter(self, look: "_Look", table: Table, at: int) -> None:
+    def _filter(self, check: "_Check", table: Table, at: int) -> None:
         where = condition(self._rng, table)
         wanted = expected(self._oracle, table, matching(self._oracle, table, where))
-        look.readers |= {"engine with WHERE", "plan with WHERE"}
-        _same(f"plan with WHERE {where.sql}", table, at, wanted, look.plan.rows(table, at=at, where=where.sql))
-        if fault := fault_of(self._model, table, at, where) or self._fault_at(look, table, at):
+        check.readers |= {"engine with WHERE", "plan with WHERE"}
+        _same(f"plan with WHERE {where.sql}", table, at, wanted, check.plan.rows(table, at=at, where=where.sql))
+        if fault := fault_of(self._model, table, at, where) or self._fault_at(check, table, at):
             self.faults[fault] += 1
             return
-        self._believe(look, "engine with WHERE", table, at, wanted, where.sql)
+        self._believe(check, "engine with WHERE", table, at, wanted, where.sql)
 
     def _believe(
-        self, look: "_Look", reader: str, table: Table, at: int, wanted: Rows, where: str | None = None
+        self, check: "_Check", reader: str, table: Table, at: int, wanted: Rows, where: str | None = None
     ) -> None:
         """Compare the engine's rows at a past snapshot, unless a known fault makes them wrong."""
-        found = _bound(lambda: look.engine.rows(table, at=at, where=where))
+        found = _bound(lambda: check.engine.rows(table, at=at, where=where))
         if wanted == found:
             return
         if at < self._model.rewritten.get(table.name, 0):
             self.faults[NARROWED] += 1
-        elif look.plan.scanned_twice(table, at):
+        elif check.plan.scanned_twice(table, at):
             self.faults[FLUSHED_LATE] += 1
         elif self._right_when_new(lambda engine: engine.rows(table, at=at, where=where) == wanted, at):
             self.faults[REMEMBERED] += 1
@@ -205,12 +205,12 @@ class Checker:
         """Return whether a new connection of the engine reads the past snapshot correctly."""
         if self._open is None or at == self._model.snapshot:
             return False
-        with _LongLived(self._lake, self.faults) as anew:
-            return is_right(anew)
+        with _LongLived(self._lake, self.faults) as engine:
+            return is_right(engine)
 
 
 @dataclass
-class _Look:
+class _Check:
     """One check of the lake, and the readers that took part in it."""
 
     engine: EngineReader

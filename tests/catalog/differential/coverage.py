@@ -43,8 +43,8 @@ class Event:
             "writer": self.writers,
             "reader": self.readers,
         }
-        for one, other in combinations(AXES, 2):
-            yield from ((one, a, other, b) for a in parts[one] for b in parts[other])
+        for left, right in combinations(AXES, 2):
+            yield from ((left, a, right, b) for a in parts[left] for b in parts[right])
 
 
 @dataclass
@@ -77,14 +77,14 @@ class Coverage:
     def report(self) -> str:
         """Return a report of the steps and of the coverage of each pair of axes."""
         lines = ["steps: " + ", ".join(f"{name} {n}" for name, n in sorted(self.steps.items()))]
-        for one, other in combinations(AXES, 2):
-            wanted = {cell for cell in self.wanted if cell[0] == one and cell[2] == other}
-            seen = [cell for cell in self._seen if cell[0] == one and cell[2] == other]
+        for left, right in combinations(AXES, 2):
+            wanted = {cell for cell in self.wanted if cell[0] == left and cell[2] == right}
+            seen = [cell for cell in self._seen if cell[0] == left and cell[2] == right]
             if wanted or seen:
                 rarest = min((self._seen[cell] for cell in wanted), default=0)
                 filled = len(wanted & self._seen.keys())
                 lines.append(
-                    f"{one} by {other}: {filled} of {len(wanted)} wanted cells,"
+                    f"{left} by {right}: {filled} of {len(wanted)} wanted cells,"
                     f" {len(seen)} in all, the rarest {rarest} times"
                 )
         lines += [f"{fault}: {n} times" for fault, n in sorted(self.faults.items())]
@@ -93,9 +93,9 @@ class Coverage:
 
 def product(**values: Iterable[str]) -> set[Cell]:
     """Return all pairs of the values of different axes."""
-    chosen: dict[str, Sequence[str]] = {axis: list(some) for axis, some in values.items()}
-    pairs = [(one, other) for one, other in combinations(AXES, 2) if one in chosen and other in chosen]
-    return {(one, a, other, b) for one, other in pairs for a in chosen[one] for b in chosen[other]}
+    chosen: dict[str, Sequence[str]] = {axis: list(chosen_values) for axis, chosen_values in values.items()}
+    pairs = [(left, right) for left, right in combinations(AXES, 2) if left in chosen and right in chosen]
+    return {(left, a, right, b) for left, right in pairs for a in chosen[left] for b in chosen[right]}
 
 
 def specs_of(wanted: str) -> list[str]:

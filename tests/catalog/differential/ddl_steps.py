@@ -62,7 +62,7 @@ def set_default(world: World, table: Table) -> None:
     )
     value = _default_of(column.type)
     sql = f"{_alter(table)} ALTER COLUMN {identifier(column.name)} SET DEFAULT {literal(value)}"
-    world.run(sql, table=table.with_changed(column.name, replace(column, default=value), lambda one: one))
+    world.run(sql, table=table.with_changed(column.name, replace(column, default=value), lambda value: value))
 
 
 def drop_column(world: World, table: Table) -> None:
@@ -73,7 +73,7 @@ def drop_column(world: World, table: Table) -> None:
 
 def rename(world: World, table: Table) -> None:
     """RENAME COLUMN to a name that needs quotes."""
-    column = world.rng.choice([one for one in table.columns[1:] if one.name not in key_names(table)])
+    column = world.rng.choice([column for column in table.columns[1:] if column.name not in key_names(table)])
     _rename(world, table, column)
 
 
@@ -83,7 +83,7 @@ def rename_key(world: World, table: Table) -> None:
 
 
 def _rename(world: World, table: Table, column: Column) -> None:
-    taken = {one.name.lower() for one in table.columns}
+    taken = {column.name.lower() for column in table.columns}
     # An added column keeps the prefix that marks it as added.
     prefix = "x" if column in extra_columns(table) else ""
     internal = _INTERNAL if world.inlines(table) else (*_INTERNAL, *_RESERVED)
@@ -94,7 +94,7 @@ def _rename(world: World, table: Table, column: Column) -> None:
         if (name := f"{prefix}{_any_case(world, world.rng.choice(names))}{n or ''}").lower() not in taken
     )
     sql = f"{_alter(table)} RENAME COLUMN {identifier(column.name)} TO {identifier(wanted)}"
-    world.run(sql, table=table.with_changed(column.name, replace(column, name=wanted), lambda one: one))
+    world.run(sql, table=table.with_changed(column.name, replace(column, name=wanted), lambda value: value))
 
 
 def _any_case(world: World, name: str) -> str:
@@ -138,7 +138,7 @@ def rename_field(world: World, table: Table) -> None:
     fields = StructOf((*kind.fields[:at], (name, kind.fields[at][1]), *kind.fields[at + 1 :]))
     old = f"{identifier(column.name)}.{identifier(kind.fields[at][0])}"
     sql = f"{_alter(table)} RENAME COLUMN {old} TO {identifier(name)}"
-    world.run(sql, table=table.with_changed(column.name, replace(column, type=fields), lambda one: one))
+    world.run(sql, table=table.with_changed(column.name, replace(column, type=fields), lambda value: value))
 
 
 def set_partitioned(world: World, table: Table) -> None:
@@ -229,7 +229,7 @@ def _promoted(world: World, table: Table, column: Column, kind: Type) -> Table:
 
 
 def _struct(table: Table) -> tuple[Column, StructOf]:
-    column = next(one for one in table.columns if isinstance(one.type, StructOf))
+    column = next(column for column in table.columns if isinstance(column.type, StructOf))
     assert isinstance(column.type, StructOf)
     return column, column.type
 

@@ -8,7 +8,7 @@ The plan reader is always asked. The test avoids some faults:
   INSERT sets bounds of its own rows only. fsck repairs the lake after every write of the engine.
 - F10: a connection that has cached a table's statistics before SET DATA TYPE drops the column's bounds at its next
   INSERT, and the INSERT after that sets bounds of its own rows only. A native write after each SET DATA TYPE makes the
-  connection read the statistics anew.
+  connection reload the statistics.
 - F13: an INSERT or a flush whose first file has only NULLs in a column drops the column's bounds in the same way. Too
   narrow bounds do not only hide rows: a sort packs values by them, so a rewrite of a sorted table turns -1 into 255.
 - F11: Postgres stores inlined texts as bytes, and a flush restores deleted rows whose partition keys are texts that
@@ -30,27 +30,25 @@ from tests.catalog.differential.model import Model, Table
 from tests.catalog.differential.shapes import keys
 from tests.catalog.differential.values import PROMOTIONS, Scalar, sql_type
 
-FLUSHED_LATE = "T1: a flush gives a file that has ended a second delete file: it is scanned twice at snapshots before"
-FLOAT_EXPONENT = "F1: files are left out by a FLOAT constant with an exponent, which is compared as a DOUBLE"
-FLOAT_PROMOTED = "F2: rows are left out by bounds of a FLOAT column, which are not exact once it is a DOUBLE"
-INLINED_DROPPED = "F3: a connection that stays open looks for a table of inlined rows that a flush has dropped"
+FLUSHED_LATE = "T1: a flush adds a second delete file to an ended data file, which earlier snapshots then scan twice"
+FLOAT_EXPONENT = "F1: a FLOAT constant with an exponent is compared as a DOUBLE, which excludes matching files"
+FLOAT_PROMOTED = "F2: bounds of a FLOAT column are inexact after its promotion to DOUBLE and exclude matching rows"
+INLINED_DROPPED = "F3: an open connection queries a table of inlined rows that a flush has dropped"
 INLINED_DROPPED_ERRORS = (
     "Failed to read inlined data",
     # The message of libpq if the server reports the error in the middle of a result.
     "Attempting to fetch from an unsuccessful query result",
     "Attempted to access index 0 within vector of size 0",
 )
-NARROWED = "F4: a rewrite narrows the table's bounds to what is live, and earlier snapshots are read through them"
-NAN_BESIDE = "F6: `<>` leaves out a file whose other numbers are all the one, for all that there is NaN in it"
-BUCKET_ADDED = "F7: a condition on a column with bucket keys leaves out all files that are older than these"
-UNRECORDED = "F8: reading inlined rows of a version that altered nothing spoils how the snapshots of that version look"
-UNKNOWN_PLACE = (
-    "F15: inlined rows of a version of the table that the catalog tells no time of are read by the names of then"
-)
-PROMOTED_SINCE = "F5: a condition on a column as it was before it grew is an INTERNAL error"
-BLOB_IN_FILTER = "F14: a condition `=` on a BLOB looks for its printed form in Bloom filters, and leaves out rows"
-ZERO_IN_FILTER = "F15: a condition `=` on FLOAT or DOUBLE looks for 0.0 in Bloom filters, and leaves out rows with -0.0"
-REMEMBERED = "F12: merging files spoils how the same connection sees snapshots before the table's last ALTERs"
+NARROWED = "F4: a rewrite narrows the table's bounds to the live rows, and earlier snapshots use these bounds"
+NAN_BESIDE = "F6: `<>` excludes a file with NaN whose other numbers all equal the constant"
+BUCKET_ADDED = "F7: a condition on a column with a bucket key excludes all files that are older than the key"
+UNRECORDED = "F8: reading inlined rows of a schema version that altered nothing corrupts reads of its snapshots"
+UNKNOWN_PLACE = "F15: inlined rows of a schema version without a time in the catalog are read under its column names"
+PROMOTED_SINCE = "F5: a condition on a column at a snapshot before its promotion is an INTERNAL error"
+BLOB_IN_FILTER = "F14: `=` on a BLOB probes Bloom filters with its printed form and excludes matching rows"
+ZERO_IN_FILTER = "F15: `=` on FLOAT or DOUBLE probes Bloom filters with 0.0 and excludes rows with -0.0"
+REMEMBERED = "F12: a merge of files corrupts reads of snapshots before the table's last ALTERs on the same connection"
 # Errors that fsck may report: the results of T1 and F7, and NULLs of some types that the engine does not count.
 LEFT_BEHIND = {"delete-files-overlap", "file-without-bucket", "table-hides-nulls"}
 

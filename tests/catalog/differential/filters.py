@@ -41,9 +41,11 @@ def condition(rng: Random, table: Table) -> Condition:
 
 def matching(oracle: Oracle, table: Table, where: Condition) -> set[int]:
     """Return the ids of the rows that meet a condition."""
-    some = [table.index(name) for name in dict.fromkeys(where.columns)]
-    types = [table.types[n] for n in some]
-    return oracle.matching(types, {number: [row[n] for n in some] for number, row in table.rows.items()}, where.sql)
+    positions = [table.index(name) for name in dict.fromkeys(where.columns)]
+    types = [table.types[n] for n in positions]
+    return oracle.matching(
+        types, {number: [row[n] for n in positions] for number, row in table.rows.items()}, where.sql
+    )
 
 
 def _simple(rng: Random, name: str, kind: Type, held: list[Value]) -> str:
@@ -52,20 +54,20 @@ def _simple(rng: Random, name: str, kind: Type, held: list[Value]) -> str:
     if isinstance(kind, StructOf):
         n = rng.randrange(len(kind.fields))
         field, inner = kind.fields[n]
-        values = [one[n] for one in held if isinstance(one, tuple)]
+        values = [value[n] for value in held if isinstance(value, tuple)]
         return _simple(rng, f"{name}.{identifier(field)}", inner, values)
     if isinstance(kind, ListOf):
         return f"len({name}) {rng.choice(('=', '>'))} {rng.randrange(3)}"
     if not isinstance(kind, Scalar):
         return f"cardinality({name}) > 0"
     # Values that rows have, and values that no row has.
-    values = [one for one in held if one is not None]
+    values = [value for value in held if value is not None]
     if not values or rng.random() < 0.2:
-        values = [one for one in SAMPLES[kind] if one is not None]
-    one, other = (sql_value(rng.choice(values), kind) for _ in range(2))
-    found = [f"{name} {sign} {one}" for sign in ("=", "=", "<", "<=", ">", ">=", "<>")]
-    found += [f"{name} IN ({one}, {other})", f"{name} BETWEEN {one} AND {other}", f"{one} = {name}"]
-    found += list(_special(rng, name, kind, one))
+        values = [value for value in SAMPLES[kind] if value is not None]
+    value, other = (sql_value(rng.choice(values), kind) for _ in range(2))
+    found = [f"{name} {sign} {value}" for sign in ("=", "=", "<", "<=", ">", ">=", "<>")]
+    found += [f"{name} IN ({value}, {other})", f"{name} BETWEEN {value} AND {other}", f"{value} = {name}"]
+    found += list(_special(rng, name, kind, value))
     return rng.choice(found)
 
 

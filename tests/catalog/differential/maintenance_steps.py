@@ -54,13 +54,13 @@ def maintain(world: World, table: Table) -> None:
 def expire(world: World, table: Table) -> None:
     """Expire some snapshots, and delete the files that only they needed."""
     old = world.model.retained[:-1]
-    gone = old[: len(old) // 2] if world.chance(0.7) else world.rng.sample(old, len(old) // 2)
-    versions = ", ".join(map(str, gone))
+    expired = old[: len(old) // 2] if world.chance(0.7) else world.rng.sample(old, len(old) // 2)
+    versions = ", ".join(map(str, expired))
     world.run(
         f"CALL ducklake_expire_snapshots({literal(world.alias)}, versions => [{versions}])",
         f"CALL ducklake_cleanup_old_files({literal(world.alias)}, cleanup_all => true)",
     )
-    world.model.expire(gone)
+    world.model.expire(expired)
 
 
 def _refuse_scattered(world: World, table: Table) -> None:

@@ -44,7 +44,7 @@ class Table:
 
     def index(self, name: str) -> int:
         """Return the position of a column."""
-        return next(n for n, one in enumerate(self.columns) if one.name == name)
+        return next(n for n, column in enumerate(self.columns) if column.name == name)
 
     def column(self, name: str) -> Column:
         """Return a column."""
@@ -52,9 +52,9 @@ class Table:
 
     def only(self, columns: Collection[str]) -> "Table":
         """Return the table with only some columns."""
-        some = [n for n, one in enumerate(self.columns) if one.name in columns]
-        rows = {number: tuple(row[n] for n in some) for number, row in self.rows.items()}
-        return replace(self, columns=tuple(self.columns[n] for n in some), rows=rows)
+        kept = [n for n, column in enumerate(self.columns) if column.name in columns]
+        rows = {number: tuple(row[n] for n in kept) for number, row in self.rows.items()}
+        return replace(self, columns=tuple(self.columns[n] for n in kept), rows=rows)
 
     def plus(self, rows: Mapping[int, Row]) -> "Table":
         """Return the table with added or replaced rows."""

@@ -35,7 +35,7 @@ def append(world: World, table: Table) -> None:
 def overwrite(world: World, table: Table) -> None:
     """Replace all rows."""
     rows = world.rows(table, world.rng.randint(0, 8))
-    _replace(world, table, rows, lambda then: set(then.rows), mode="overwrite")
+    _replace(world, table, rows, lambda past: set(past.rows), mode="overwrite")
 
 
 def overwrite_partitions(world: World, table: Table) -> None:
@@ -45,9 +45,9 @@ def overwrite_partitions(world: World, table: Table) -> None:
         rows = {n: _like(table, row, world.rng.choice(list(table.rows.values()))) for n, row in rows.items()}
     wanted = set(_partitions(world.oracle, table, rows).values())
 
-    def scope(then: Table) -> set[int]:
+    def scope(past: Table) -> set[int]:
         # By the current partition keys, whatever they were at that snapshot.
-        found = _partitions(world.oracle, replace(then, spec=table.spec), then.rows)
+        found = _partitions(world.oracle, replace(past, spec=table.spec), past.rows)
         return {number for number, key in found.items() if key in wanted}
 
     _replace(world, table, rows, scope, mode="overwrite_partitions")
@@ -66,7 +66,7 @@ def replace_where(world: World, table: Table) -> None:
             _write(world, table, rows, set(), **arguments)
         outside = arguments["outside"] = "drop"
     kept = {number: row for number, row in rows.items() if number in inside}
-    _replace(world, table, kept, lambda then: matching(world.oracle, then, where), given=rows, **arguments)
+    _replace(world, table, kept, lambda past: matching(world.oracle, past, where), given=rows, **arguments)
 
 
 def ignore(world: World, table: Table) -> None:
@@ -86,7 +86,9 @@ def _write(world: World, table: Table, rows: dict[int, Row], left_out: set[str],
     if table.name in world.inlining and world.chance(0.4):
         arguments["inline"] = "auto"
     if world.chance(0.2):  # column names are case-insensitive
-        columns = [Column(one.name.swapcase(), one.type) if one.name.isascii() else one for one in columns]
+        columns = [
+            Column(column.name.swapcase(), column.type) if column.name.isascii() else column for column in columns
+        ]
     return world.write([tuple(row[n] for n in order) for row in rows.values()], columns, table.name, **arguments)
 
 
@@ -121,7 +123,7 @@ def _replace(
         result = _write(world, table, rows if given is None else given, set(), **arguments)
     except errors.SnapshotChangedError:
         # In the catalog, the engine's flush of deletions looks like a deletion of rows.
-        if "expect_snapshot" not in arguments or f"meanwhile: flush on `{table.name}`" not in world.log[-2]:
+        if "expect_snapshot" not in arguments or f"concurrently: flush on `{table.name}`" not in world.log[-2]:
             raise
         raise Refused from None
     assert (result.rows_removed, result.rows_written) == (len(replaced), len(rows))
@@ -138,17 +140,17 @@ def _judge_expectation(
     world: World, table: Table, scope: Callable[[Table], Collection[int]], at: int, rows: dict[int, Row], arguments: Any
 ) -> bool:
     """Return whether a replacement that expects a snapshot may run; if not, check that it is refused."""
-    then = world.model.at(at).get(table.name)
+    past = world.model.at(at).get(table.name)
     retained = {snapshot.snapshot_id for snapshot in world.lake.snapshots()}
     if not retained.issuperset(range(at, max(retained))):
         del arguments["expect_snapshot"]  # the catalog no longer tells what the expired snapshots did
         return True
     if world.changed[table.name] <= at:
         return True
-    if then is None or then.columns != table.columns:
+    if past is None or past.columns != table.columns:
         del arguments["expect_snapshot"]  # the model cannot compare these snapshots
         return True
-    same = expected(world.oracle, then, scope(then)) == expected(world.oracle, table, scope(table))
+    same = expected(world.oracle, past, scope(past)) == expected(world.oracle, table, scope(table))
     if same:  # rows may have been added and deleted in between
         del arguments["expect_snapshot"]
         return True
@@ -160,9 +162,11 @@ def _judge_expectation(
 def _partitions(oracle: Oracle, table: Table, rows: Any) -> dict[int, tuple[Any, ...]]:
     found = keys(table)
     names = list(dict.fromkeys(key.column for key in found))
-    some = [table.index(name) for name in names]
-    types = [table.types[n] for n in some]
-    return oracle.keys(types, {number: [row[n] for n in some] for number, row in rows.items()}, [k.sql for k in found])
+    positions = [table.index(name) for name in names]
+    types = [table.types[n] for n in positions]
+    return oracle.keys(
+        types, {number: [row[n] for n in positions] for number, row in rows.items()}, [k.sql for k in found]
+    )
 
 
 def _like(table: Table, row: Row, other: Row) -> Row:
@@ -195,12 +199,12 @@ def _of_identity(world: World, table: Table, key: Key) -> Condition:
     column, name = table.column(key.column), identifier(key.column)
     held = sorted({row[table.index(key.column)] for row in table.rows.values()}, key=repr)
     values = [*held, *world.values(column.type)[:2]]
-    one, other = world.rng.choice(values), world.rng.choice(values)
-    if one is None:
+    first, second = world.rng.choice(values), world.rng.choice(values)
+    if first is None:
         return Condition(f"{name} IS NULL", (key.column,))
-    if other is None or world.chance(0.6):
-        return Condition(f"{name} = {sql_value(one, column.type)}", (key.column,))
-    both = f"{sql_value(one, column.type)}, {sql_value(other, column.type)}"
+    if second is None or world.chance(0.6):
+        return Condition(f"{name} = {sql_value(first, column.type)}", (key.column,))
+    both = f"{sql_value(first, column.type)}, {sql_value(second, column.type)}"
     return Condition(f"{name} IN ({both})", (key.column,))
 
 

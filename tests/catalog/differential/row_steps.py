@@ -14,10 +14,10 @@ from tests.catalog.differential.world import World
 def delete(world: World, table: Table) -> None:
     """`lake.delete` with any condition."""
     where = some_rows(world, table)
-    gone = matching(world.oracle, table, where)
+    matches = matching(world.oracle, table, where)
     result = world.lake.delete(table.name, where.sql)
-    assert (result.rows_removed, result.rows_written) == (len(gone), 0)
-    world.settle(result.snapshot_id, table.without(gone))
+    assert (result.rows_removed, result.rows_written) == (len(matches), 0)
+    world.settle(result.snapshot_id, table.without(matches))
 
 
 def update(world: World, table: Table) -> None:

@@ -72,7 +72,7 @@ class Run:
         self._looks = 0
         self._doing = "nothing"
 
-    def let_in(self, other: DuckLake) -> None:
+    def add_program(self, other: DuckLake) -> None:
         """Run some of the statements in another program.
 
         Args:
@@ -152,23 +152,23 @@ class Run:
             return
         busy, self._working = self._working, None
         # A second maintenance run is refused while the first one is active.
-        kept_out = "lake.maintain" if "lake.maintain" in self._doing else None
+        excluded = "lake.maintain" if "lake.maintain" in self._doing else None
         table = self._model.tables[self._world.rng.choice(sorted(self._model.tables))]
         steps = _REARRANGING if table.name == busy else _ELSEWHERE
         possible = [
             step
             for step in steps
-            if step.name != kept_out
+            if step.name != excluded
             and (step.on_mysql or self._world.catalog.sql_writes)
             and step.possible(self._world, table)
         ]
         step = self._world.rng.choice(possible)
-        self._world.log.append(f"    --- meanwhile: {step.name} on `{table.name}`")
+        self._world.log.append(f"    --- concurrently: {step.name} on `{table.name}`")
         try:
             step.run(self._world, table)
         except Refused:
             self._world.log.append("    (refused)")
-        self._coverage.steps[f"{step.name}, meanwhile"] += 1
+        self._coverage.steps[f"{step.name}, concurrently"] += 1
 
     def _event(self, step: Step, table: Table, seen: Collection[str], wrote: Collection[str] = ()) -> Event:
         ddl = self._world.ddl[table.name] | ({step.name} if step.axis == "ddl" else set())
@@ -186,7 +186,7 @@ class Run:
 
     def _make(self, what: str, cell: Cell) -> None:
         wanted = {cell[0]: cell[1], cell[2]: cell[3]}
-        shape = next(one for one in self._scene.shapes if cell in goals(self._scene, one, exact=True))
+        shape = next(shape for shape in self._scene.shapes if cell in goals(self._scene, shape, exact=True))
         if "type" in wanted and wanted["type"] not in labels(self._model.tables[shape.name]):
             self._named(what, "DROP, CREATE", shape.name)  # its column was promoted or dropped
         if "writer" in wanted and self._world.chance(0.5):
@@ -197,7 +197,7 @@ class Run:
         if table.spec not in specs:
             spec = self._rng.choice(specs)
             name = "SET PARTITIONED BY" if spec != "none" else "RESET PARTITIONED BY"
-            self._step(what, Step(name, "ddl", lambda world, one: partition(world, one, spec)), table)
+            self._step(what, Step(name, "ddl", lambda world, table: partition(world, table, spec)), table)
         for axis in ("ddl", "mode"):
             if axis in wanted:
                 self._named(what, wanted[axis], table.name)
@@ -205,11 +205,11 @@ class Run:
             self._step(what, NATIVE[0], self._model.tables[shape.name])
 
     def _named(self, what: str, name: str, table: str) -> None:
-        step = next(one for one in STEPS if one.name == name)
+        step = next(step for step in STEPS if step.name == name)
         for _ in range(5):
-            now = self._model.tables[table]
-            if not step.possible(self._world, now):
-                self._step(what, NATIVE[0], now)  # most steps need rows
-                now = self._model.tables[table]
-            if step.possible(self._world, now) and self._step(what, step, now):
+            current = self._model.tables[table]
+            if not step.possible(self._world, current):
+                self._step(what, NATIVE[0], current)  # most steps need rows
+                current = self._model.tables[table]
+            if step.possible(self._world, current) and self._step(what, step, current):
                 return

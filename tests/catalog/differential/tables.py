@@ -39,7 +39,7 @@ def create(world: World, shape: Shape, spec: str, *, by_sql: bool) -> None:
 
 def recreate(world: World, table: Table) -> None:
     """DROP a table, and create another one of the same name."""
-    shape = next(one for one in world.shapes if one.name == table.name)
+    shape = next(shape for shape in world.shapes if shape.name == table.name)
     drop(world, table)
     create(world, shape, world.rng.choice(list(SPECS)), by_sql=world.chance(0.5))
 

@@ -91,7 +91,7 @@ class World:
 
         The program that inlines runs each ALTER (F16).
         """
-        shape = next((one for one in self.shapes if table is not None and one.name == table.name), None)
+        shape = next((shape for shape in self.shapes if table is not None and shape.name == table.name), None)
         if self.other is None or shape is None or not shape.inlined:
             return self.lake
         if not alters and self.chance(0.5):
@@ -156,7 +156,7 @@ class World:
             texts = [value for value in values if isinstance(value, str) and len(value) < _LONG]
             values = [text for text in texts if not plain or _PLAIN.fullmatch(text)]
         if column.type == Scalar("VARIANT"):  # of one type, because an Arrow column has one type
-            one = self.rng.choice(values)
-            values = [v for v in values if isinstance(v, Typed) and isinstance(one, Typed) and v.type == one.type]
+            chosen = self.rng.choice(values)
+            values = [v for v in values if isinstance(v, Typed) and isinstance(chosen, Typed) and v.type == chosen.type]
         pool = self.rng.sample(values, min(many, len(values)))
         return [*pool, None] if self.chance(0.6) else pool

@@ -1,4 +1,4 @@
-"""A lake with something of everything, built once; each test gets a catalog of its own to damage."""
+"""A lake with every kind of object, created once. Each test damages its own copy of the catalog."""
 
 import shutil
 from pathlib import Path
@@ -27,8 +27,8 @@ SCRIPT = [
 ]
 
 
-# What fails here fails for good.
-IMPATIENT: dict[str, Any] = {"retry": {"max_attempts": 1}, "settings": {"ducklake_max_retry_count": 1}}
+# Errors are not retried.
+NO_RETRIES: dict[str, Any] = {"retry": {"max_attempts": 1}, "settings": {"ducklake_max_retry_count": 1}}
 
 
 @pytest.fixture(scope="session")
@@ -40,10 +40,10 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def lake(template: Path, tmp_path: Path) -> DuckLake:
-    """A lake whose catalog is the test's own; its files are not: damage none of them."""
+    """Return a lake with its own catalog. All tests share its files, so a test must not damage them."""
     shutil.copy(template / "lake.sqlite", tmp_path)
     storage = {"type": "local", "path": template / "lake.files"}
-    return DuckLake.local(tmp_path / "lake", storage=storage, **IMPATIENT)
+    return DuckLake.local(tmp_path / "lake", storage=storage, **NO_RETRIES)
 
 
 @pytest.fixture(scope="session")
@@ -55,9 +55,9 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def own(empty: Path, tmp_path: Path) -> DuckLake:
-    """An empty lake of the test's own, files and all; copied, which is faster than making it."""
+    """Return an empty lake with its own catalog and files. Copying it is faster than creating it."""
     shutil.copy(empty / "lake.sqlite", tmp_path)
     (tmp_path / "lake.files").mkdir()
-    lake = DuckLake.local(tmp_path / "lake", **IMPATIENT)
+    lake = DuckLake.local(tmp_path / "lake", **NO_RETRIES)
     damage(lake, f"UPDATE ducklake_metadata SET value = '{lake.config.data_path}' WHERE key = 'data_path'")
     return lake

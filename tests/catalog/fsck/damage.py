@@ -1,4 +1,4 @@
-"""Damage a lake, and say what fsck found."""
+"""Damage the metadata of a lake, and read the findings of fsck."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ from ducklake_orch.results import FsckReport
 
 
 def damage(lake: DuckLake, *statements: str) -> None:
-    """Change the metadata behind everybody's back."""
-    if isinstance(lake.config.catalog, SQLiteCatalog):  # saves starting a DuckDB
+    """Change the metadata directly, without a snapshot."""
+    if isinstance(lake.config.catalog, SQLiteCatalog):  # faster than DuckDB
         with closing(sqlite3.connect(lake.config.catalog.path)) as catalog:
             for statement in statements:
                 catalog.execute(statement)
@@ -22,56 +22,58 @@ def damage(lake: DuckLake, *statements: str) -> None:
         return
     with lake.connect_metadata(read_only=False) as con:
         for statement in statements:
-            if lake.config.catalog.type == "mysql":  # DuckDB cannot change its tables well
+            if lake.config.catalog.type == "mysql":  # DuckDB supports few changes of its tables
                 statement = f"CALL mysql_execute({literal(lake.config.metadata_alias)}, {literal(statement)})"
             con.execute(statement)
 
 
 def rows(lake: DuckLake, sql: str) -> list[tuple[Any, ...]]:
-    """What the engine answers, in a process that has seen nothing before."""
+    """Return the engine's rows, read on a connection without cached state."""
     with lake.connect() as con:
         return con.execute(sql).fetchall()
 
 
 def script(lake: DuckLake, *statements: str) -> None:
-    """Run statements on one connection of the engine, with what it keeps in memory between them."""
+    """Run statements on one connection of the engine, which keeps its cached state between them."""
     with lake.connect() as con:
         for statement in statements:
             con.execute(statement)
 
 
 def value(lake: DuckLake, sql: str) -> Any:
+    """Return the single value of a query."""
     return rows(lake, sql)[0][0]
 
 
 def meta(lake: DuckLake, sql: str) -> Any:
-    """One value of the metadata of a lake on SQLite."""
+    """Return a single value from the metadata of a SQLite lake."""
     assert isinstance(lake.config.catalog, SQLiteCatalog)
     with closing(sqlite3.connect(lake.config.catalog.path)) as catalog:
         return catalog.execute(sql).fetchall()[0][0]
 
 
 def path_of(lake: DuckLake, file_id: int, kind: str = "data", table: str = "t") -> str:
-    """The path of a file of a table in `main`, as reports have it."""
+    """Return the path of a file of a table in `main`, as reports show it."""
     stored = meta(lake, f"SELECT path FROM ducklake_{kind}_file WHERE {kind}_file_id = {file_id}")
     return f"{lake.config.data_path}main/{table}/{stored}"
 
 
 def found(report: FsckReport) -> list[tuple[str, str | None, str | None]]:
+    """Return code, table and file of each finding."""
     return [(finding.code, finding.table, finding.file) for finding in report.findings]
 
 
 def refused(lake: DuckLake, sql: str) -> str:
-    """The engine's error."""
+    """Return the message with which the engine refuses a statement."""
     try:
         rows(lake, sql)
     except (duckdb.Error, errors.DuckLakeOrchError) as error:
         return str(error)
-    raise AssertionError(f"{sql} worked")
+    raise AssertionError(f"the engine did not refuse {sql}")
 
 
 def repaired(lake: DuckLake, **modes: Any) -> Sequence[tuple[str, str | None, str | None]]:
-    """Repair a lake, which is whole afterwards; return what was found before."""
+    """Repair a lake, check that no findings remain, and return the repaired ones."""
     report = lake.fsck(repair=True, **modes)
     assert report.findings == [], str(report)
     return [(finding.code, finding.table, finding.file) for finding in report.repaired]

@@ -1,4 +1,4 @@
-"""What `changes_made` says, against what begins and ends with each snapshot."""
+"""Compares `changes_made` of each snapshot with the files and rows that begin and end at it."""
 
 from pathlib import Path
 
@@ -26,29 +26,29 @@ def numbers(own: DuckLake) -> DuckLake:
     return own
 
 
-def test_a_live_file_that_was_ended(numbers: DuckLake) -> None:
+def test_a_live_file_that_was_ended_is_found(numbers: DuckLake) -> None:
     damage(numbers, "UPDATE ducklake_data_file SET end_snapshot = 4 WHERE data_file_id = 0")
     assert value(numbers, "SELECT count(*) FROM t") == 101
     assert ("ended-without-change", "main.t", path_of(numbers, 0)) in found(numbers.fsck())
-    (finding,) = [one for one in numbers.fsck().findings if one.code == "ended-without-change"]
+    (finding,) = [finding for finding in numbers.fsck().findings if finding.code == "ended-without-change"]
     assert (finding.severity, finding.repairable) == ("error", False)
     assert finding.detail == "data file ends with snapshot 4, which records for its table only: inlined_insert"
 
 
-def test_an_inlined_row_that_was_ended(numbers: DuckLake) -> None:
+def test_an_inlined_row_that_was_ended_is_found(numbers: DuckLake) -> None:
     damage(numbers, "UPDATE ducklake_inlined_data_1_1 SET end_snapshot = 4")
     assert value(numbers, "SELECT count(*) FROM t WHERE i = 1000") == 0
     assert [finding.code for finding in numbers.fsck().findings] == ["ended-without-change"]
 
 
-def test_a_delete_file_that_was_removed(numbers: DuckLake) -> None:
+def test_a_removed_delete_file_is_found(numbers: DuckLake) -> None:
     damage(numbers, "DELETE FROM ducklake_delete_file")
     assert value(numbers, "SELECT count(*) FROM t WHERE i < 20") == 40
     assert ("deletion-without-delete-file", "main.t", None) in found(numbers.fsck())
 
 
 @pytest.mark.parametrize("verb", ["delete", "update", "merge"])
-def test_a_delete_file_of_a_verb_that_was_removed(own: DuckLake, verb: str) -> None:
+def test_a_removed_delete_file_of_every_verb_is_found(own: DuckLake, verb: str) -> None:
     own.write(pa.table({"i": list(range(1000)), "s": ["v"] * 1000}), "t", mode="append")
     if verb == "delete":
         own.delete("t", "i < 5")
@@ -63,7 +63,7 @@ def test_a_delete_file_of_a_verb_that_was_removed(own: DuckLake, verb: str) -> N
 
 
 @pytest.mark.parametrize("where", ["i < 3", "i >= 0"])
-def test_deletions_of_inlined_rows_are_known_after_a_flush(own: DuckLake, where: str) -> None:
+def test_deletions_of_inlined_rows_have_no_finding_after_a_flush(own: DuckLake, where: str) -> None:
     own.write(pa.table({"i": list(range(5))}), "t", mode="append", inline="auto")
     own.delete("t", where)
     own.delete("t", "i = 3")
@@ -74,19 +74,19 @@ def test_deletions_of_inlined_rows_are_known_after_a_flush(own: DuckLake, where:
         own.maintain(operations=["flush"]).raise_for_error()
 
 
-def test_files_that_a_snapshot_does_not_tell_of(numbers: DuckLake) -> None:
+def test_files_that_changes_made_omits_are_found(numbers: DuckLake) -> None:
     damage(numbers, "UPDATE ducklake_snapshot_changes SET changes_made = 'altered_table:1' WHERE snapshot_id = 3")
     last = meta(numbers, "SELECT max(data_file_id) FROM ducklake_data_file")
     assert found(numbers.fsck()) == [("begun-without-change", "main.t", path_of(numbers, last))]
 
 
 @pytest.mark.parametrize("table", ["record_count", "next_row_id", "file_size_bytes"])
-def test_counts_below_zero(numbers: DuckLake, table: str) -> None:
+def test_negative_counts_are_found(numbers: DuckLake, table: str) -> None:
     damage(numbers, f"UPDATE ducklake_table_stats SET {table} = -5")
     assert ("negative-count", "main.t", None) in found(numbers.fsck())
 
 
-def test_the_engine_says_what_it_does_in_transactions_and_when_it_drops_and_replaces(numbers: DuckLake) -> None:
+def test_transactions_drops_and_replacements_of_the_engine_have_no_finding(numbers: DuckLake) -> None:
     script = [
         f"BEGIN; INSERT INTO t {NUMBERS}; DELETE FROM t WHERE i BETWEEN 40 AND 60; COMMIT",
         "BEGIN; INSERT INTO t VALUES (300, 'z'); DELETE FROM t WHERE i = 300; COMMIT",
@@ -110,7 +110,7 @@ def test_the_engine_says_what_it_does_in_transactions_and_when_it_drops_and_repl
 
 
 @catalogs()
-def test_every_verb_says_what_it_does(make_lake: MakeLake, tmp_path: Path) -> None:
+def test_every_verb_records_its_changes(make_lake: MakeLake, tmp_path: Path) -> None:
     lake = make_lake()
 
     def rows(first: int, last: int) -> pa.Table:

@@ -1,4 +1,4 @@
-"""What the catalog says about files, against the files."""
+"""Deep checks: compares the catalog with the content of the files."""
 
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,13 @@ def deep(lake: DuckLake) -> list[tuple[str, str | None, str | None]]:
 
 
 def write(path: str, sql: str, field_ids: str | None = None) -> None:
-    """Write a Parquet file; a catalog that knew another file under that name is told its size."""
+    """Write a Parquet file."""
     ids = f", FIELD_IDS {field_ids}" if field_ids else ""
     duckdb.connect().execute(f"COPY ({sql}) TO '{path}' (FORMAT parquet{ids})")
 
 
 def replace(lake: DuckLake, file_id: int, sql: str, field_ids: str | None, kind: str = "data", table: str = "t") -> str:
-    """Put another content into a file of the lake."""
+    """Replace the content of a file of the lake, and update its size in the catalog."""
     path = path_of(lake, file_id, kind, table)
     write(path, sql, field_ids)
     size, footer = (
@@ -42,8 +42,8 @@ def replace(lake: DuckLake, file_id: int, sql: str, field_ids: str | None, kind:
     return path
 
 
-class TestFilesThatCannotBeRead:
-    def test_a_live_file_that_is_gone_is_not_noticed_by_a_count(self, numbers: DuckLake) -> None:
+class TestUnreadableFiles:
+    def test_a_missing_live_file_is_found_though_a_count_succeeds(self, numbers: DuckLake) -> None:
         path = path_of(numbers, 0)
         Path(path).unlink()
         assert numbers.fsck().findings == []
@@ -51,12 +51,12 @@ class TestFilesThatCannotBeRead:
         assert value(numbers, "SELECT count(*) FROM t") == 80
         assert "No such file" in refused(numbers, "SELECT sum(i) FROM t")
 
-    def test_a_file_that_a_retained_snapshot_needs_is_an_error(self, numbers: DuckLake) -> None:
+    def test_a_missing_file_of_a_retained_snapshot_is_an_error(self, numbers: DuckLake) -> None:
         path, deletes = path_of(numbers, 0), path_of(numbers, 1, "delete")
         numbers.truncate("t")
         Path(path).unlink()
         Path(deletes).unlink()
-        assert [one[0] for one in deep(numbers)] == ["missing-file", "missing-old-file"]
+        assert [finding[0] for finding in deep(numbers)] == ["missing-file", "missing-old-file"]
         assert {finding.severity for finding in numbers.fsck(storage=True).findings} == {"error"}
         assert value(numbers, "SELECT count(*) FROM t") == 0
         assert "No such file" in refused(numbers, "SELECT sum(i) FROM t AT (VERSION => 2)")
@@ -65,7 +65,7 @@ class TestFilesThatCannotBeRead:
             ("missing-expired-file", "info")
         }
 
-    def test_files_that_are_cut_off_or_something_else_are_named_and_no_others(self, own: DuckLake) -> None:
+    def test_truncated_files_and_files_of_other_formats_are_named(self, own: DuckLake) -> None:
         own.execute(
             ["CREATE TABLE t (i INTEGER)", *["INSERT INTO t SELECT range FROM range(20)"] * 9]
         ).raise_for_error()
@@ -77,7 +77,7 @@ class TestFilesThatCannotBeRead:
         assert sorted(deep(own)) == sorted(("unreadable-file", "main.t", path) for path in broken)
         assert refused(own, "SELECT sum(i) FROM t")
 
-    def test_a_file_whose_pages_are_damaged_though_its_footer_is_not(self, own: DuckLake) -> None:
+    def test_a_file_with_damaged_pages_and_an_intact_footer_is_found(self, own: DuckLake) -> None:
         own.execute("CREATE TABLE t AS SELECT hash(range) AS i FROM range(10000)").raise_for_error()
         path = Path(path_of(own, 0))
         content = bytearray(path.read_bytes())
@@ -86,11 +86,11 @@ class TestFilesThatCannotBeRead:
         assert deep(own) == [("unreadable-file", "main.t", str(path))]
 
 
-class TestNumbers:
+class TestCountsAndSizes:
     @pytest.mark.parametrize(
         ("column", "code"), [("file_size_bytes", "wrong-file-size"), ("footer_size", "wrong-footer-size")]
     )
-    def test_sizes_are_written_as_they_are(self, numbers: DuckLake, column: str, code: str) -> None:
+    def test_wrong_file_and_footer_sizes_are_repaired(self, numbers: DuckLake, column: str, code: str) -> None:
         for kind in ("data", "delete"):
             damage(numbers, f"UPDATE ducklake_{kind}_file SET {column} = {column} - 1")
         if code == "wrong-footer-size":
@@ -99,13 +99,13 @@ class TestNumbers:
         assert repaired(numbers, deep=True) == [(code, "main.t", path) for path in sorted(paths)]
         assert value(numbers, "SELECT sum(i) FROM t") == sum(range(20, 100))
 
-    def test_a_wrong_number_of_rows_makes_the_count_wrong(self, numbers: DuckLake) -> None:
+    def test_a_wrong_record_count_is_repaired(self, numbers: DuckLake) -> None:
         damage(numbers, "UPDATE ducklake_data_file SET record_count = 90")
         assert value(numbers, "SELECT count(*) FROM t") == 70
         assert repaired(numbers, deep=True) == [("wrong-record-count", "main.t", path_of(numbers, 0))]
         assert value(numbers, "SELECT count(*) FROM t") == 80
 
-    def test_a_wrong_number_of_deletes_too(self, numbers: DuckLake) -> None:
+    def test_a_wrong_delete_count_is_repaired(self, numbers: DuckLake) -> None:
         damage(numbers, "UPDATE ducklake_delete_file SET delete_count = 5")
         assert value(numbers, "SELECT count(*) FROM t") == 95
         assert repaired(numbers, deep=True) == [("wrong-delete-count", "main.t", path_of(numbers, 1, "delete"))]
@@ -113,14 +113,14 @@ class TestNumbers:
 
 
 class TestFieldIds:
-    def test_without_any_values_move_to_other_columns_when_one_is_dropped(self, numbers: DuckLake) -> None:
+    def test_without_field_ids_a_dropped_column_shifts_the_values(self, numbers: DuckLake) -> None:
         path = replace(numbers, 0, "SELECT range AS i, 'v' || range AS s FROM range(100)", None)
         assert deep(numbers) == [("file-without-field-ids", "main.t", path)]
         assert rows(numbers, "SELECT s FROM t ORDER BY ALL DESC LIMIT 1") == [("v99",)]
         numbers.execute("ALTER TABLE t DROP COLUMN i").raise_for_error()
         assert rows(numbers, "SELECT s FROM t ORDER BY ALL DESC LIMIT 1") == [("99",)]
 
-    def test_inside_a_list_or_a_map_the_engine_needs_them(self, own: DuckLake) -> None:
+    def test_missing_field_ids_inside_lists_and_maps_are_found(self, own: DuckLake) -> None:
         columns = [
             ("INTEGER[]", "[1, 2]", "1", "c0"),
             ("MAP(VARCHAR, INTEGER)", "MAP {'a': 1}", "1", "c0"),
@@ -138,25 +138,29 @@ class TestFieldIds:
         assert rows(own, "FROM t0 LIMIT 1") == [([None, None],)]
         assert "key" in refused(own, "FROM t1")
 
-    def test_a_type_that_was_narrowed(self, own: DuckLake) -> None:
+    def test_a_column_type_narrower_than_its_files_is_found(self, own: DuckLake) -> None:
         values = "range + 3000000000 AS i, {'x': range::DOUBLE} AS s, range::DECIMAL(18, 2) AS d"
         own.execute(f"CREATE TABLE t AS SELECT {values} FROM range(50)").raise_for_error()
         assert deep(own) == []
         for narrow, wide in (("int32", "int64"), ("float32", "float64"), ("decimal(9,2)", "decimal(18,2)")):
             damage(own, f"UPDATE ducklake_column SET column_type = '{narrow}' WHERE column_type = '{wide}'")
-        found = [(one.code, one.detail) for one in own.fsck(deep=True).findings if one.code.startswith("column")]
+        found = [
+            (finding.code, finding.detail)
+            for finding in own.fsck(deep=True).findings
+            if finding.code.startswith("column")
+        ]
         assert found == [
             ("column-narrower-than-file", "column d is decimal(9,2), the file has DECIMAL(18,2)"),
             ("column-narrower-than-file", "column i is int32, the file has BIGINT"),
             ("column-narrower-than-file", "column x is float32, the file has DOUBLE"),
         ]
-        # What their bounds tell is told without reading files: of the other two, all values fit.
+        # Bounds alone prove the finding without reading files. The values of the other two columns fit.
         (finding,) = own.fsck().findings
         detail = "column i is int32, values go from 3000000000 to 3000000049"
         assert (finding.code, finding.severity, finding.detail) == ("bounds-beyond-type", "error", detail)
         assert refused(own, "SELECT sum(i) FROM t")
 
-    def test_types_that_a_file_holds_differently_are_no_finding(self, own: DuckLake) -> None:
+    def test_types_with_another_physical_type_in_parquet_have_no_finding(self, own: DuckLake) -> None:
         kinds = (
             "BOOLEAN, TINYINT, SMALLINT, INTEGER, BIGINT, UTINYINT, USMALLINT, UINTEGER, UBIGINT, HUGEINT, UHUGEINT,"
             " FLOAT, DOUBLE, DATE, TIME, TIMETZ, TIMESTAMP, TIMESTAMP_S, TIMESTAMP_MS, TIMESTAMP_NS, TIMESTAMPTZ,"
@@ -169,12 +173,12 @@ class TestFieldIds:
         assert own.fsck(deep=True).checked["files_read"] == 2
         assert deep(own) == []
 
-    def test_what_a_variant_is_made_of_has_none(self, own: DuckLake) -> None:
+    def test_variants_need_no_inner_field_ids(self, own: DuckLake) -> None:
         rows = "SELECT {'a': 1, 'l': [1, 2]}::VARIANT FROM range(50)"
         own.execute(["CREATE TABLE va (v VARIANT)", f"INSERT INTO va {rows}"]).raise_for_error()
         assert own.fsck(deep=True).findings == []
 
-    def test_a_name_mapping_takes_their_place(self, own: DuckLake, tmp_path: Path) -> None:
+    def test_a_name_mapping_replaces_field_ids(self, own: DuckLake, tmp_path: Path) -> None:
         create = "CREATE TABLE t (a INTEGER, l STRUCT(x INTEGER, y VARCHAR)[], m MAP(VARCHAR, DOUBLE), p INTEGER)"
         (tmp_path / "p=7").mkdir()
         sql = "SELECT 5::INTEGER AS A, [{'y': 'q', 'x': 9::INTEGER}] AS l, MAP {'k': 0.5::DOUBLE} AS m FROM range(50)"
@@ -187,23 +191,23 @@ class TestFieldIds:
         assert details["file-bounds-exclude-values"] == "column x: from 10 to 10, really from 9 to 9"
 
 
-class TestRowsAndTheirPast:
-    def test_without_row_ids_nothing_can_be_updated(self, numbers: DuckLake) -> None:
+class TestRowIdsAndHistory:
+    def test_a_file_without_row_ids_is_found_and_cannot_be_updated(self, numbers: DuckLake) -> None:
         damage(numbers, "UPDATE ducklake_data_file SET row_id_start = NULL")
         assert deep(numbers) == [("file-without-row-ids", "main.t", path_of(numbers, 0))]
         assert value(numbers, "SELECT sum(i) FROM t") == sum(range(20, 100))
         assert refused(numbers, "UPDATE t SET i = 0")
 
-    def test_a_file_of_many_snapshots_that_does_not_name_them(self, numbers: DuckLake) -> None:
+    def test_a_merged_file_without_snapshot_ids_is_found(self, numbers: DuckLake) -> None:
         damage(numbers, "UPDATE ducklake_data_file SET partial_max = 2")
         assert deep(numbers) == [("file-without-snapshot-ids", "main.t", path_of(numbers, 0))]
 
-    def test_row_ids_that_overlap_are_found_in_replaced_files_too(self, numbers: DuckLake) -> None:
+    def test_overlapping_row_ids_are_found_in_retired_files(self, numbers: DuckLake) -> None:
         numbers.execute(["DELETE FROM t WHERE i < 50", "INSERT INTO t SELECT range, 'x' FROM range(50)"], atomic=True)
         last = meta(numbers, "SELECT max(data_file_id) FROM ducklake_data_file")
         damage(numbers, f"UPDATE ducklake_data_file SET row_id_start = 0 WHERE data_file_id = {last}")
         assert numbers.fsck().findings == []  # the catalog cannot tell whether the file holds its own row ids
-        assert [one[0] for one in deep(numbers)] == ["row-ids-overlap"]
+        assert [finding[0] for finding in deep(numbers)] == ["row-ids-overlap"]
 
 
 VALUES = [
@@ -220,7 +224,7 @@ VALUES = [
 
 
 class TestStatisticsOfFiles:
-    def test_bounds_that_exclude_values_are_found_in_every_type_and_nested_ones(self, own: DuckLake) -> None:
+    def test_bounds_that_exclude_values_are_found_for_every_type(self, own: DuckLake) -> None:
         columns = ", ".join(f"({sql})::{kind} AS c{n}" for n, (kind, sql) in enumerate(VALUES))
         own.execute(f"CREATE TABLE t AS SELECT {columns} FROM range(10, 90)").raise_for_error()
         assert deep(own) == []
@@ -228,31 +232,31 @@ class TestStatisticsOfFiles:
             damage(own, f"UPDATE ducklake_{table}_column_stats SET max_value = min_value")
         leaves = meta(own, "SELECT count(*) FROM ducklake_file_column_stats")
         assert leaves == 11
-        codes = [one[0] for one in repaired(own, deep=True)]
+        codes = [finding[0] for finding in repaired(own, deep=True)]
         assert codes == ["file-bounds-exclude-values"] * leaves + ["table-bounds-exclude-values"] * leaves
 
-    def test_the_file_is_missed_until_they_are_mended(self, numbers: DuckLake) -> None:
+    def test_wrong_bounds_hide_rows_until_they_are_repaired(self, numbers: DuckLake) -> None:
         damage(numbers, "UPDATE ducklake_file_column_stats SET max_value = '50' WHERE column_id = 1")
         assert value(numbers, "SELECT count(*) FROM t WHERE i > 60") == 0
         assert repaired(numbers, deep=True) == [("file-bounds-exclude-values", "main.t", path_of(numbers, 0))]
         assert value(numbers, "SELECT count(*) FROM t WHERE i > 60") == 39
 
-    def test_a_file_that_is_said_to_have_no_value_is_missed_too(self, numbers: DuckLake) -> None:
+    def test_a_wrong_value_count_hides_rows_until_it_is_repaired(self, numbers: DuckLake) -> None:
         damage(numbers, "UPDATE ducklake_file_column_stats SET value_count = 0")
         assert value(numbers, "SELECT count(*) FROM t WHERE i > 60") == 0
-        assert {one[0] for one in repaired(numbers, deep=True)} == {"file-bounds-exclude-values"}
+        assert {finding[0] for finding in repaired(numbers, deep=True)} == {"file-bounds-exclude-values"}
         assert value(numbers, "SELECT count(*) FROM t WHERE i > 60") == 39
 
-    def test_nulls_and_nan_that_are_denied(self, own: DuckLake) -> None:
+    def test_unrecorded_nulls_and_nan_are_repaired(self, own: DuckLake) -> None:
         sql = "SELECT nullif(range, 7) AS i, CASE WHEN range = 7 THEN 'nan'::DOUBLE ELSE range END AS d FROM range(50)"
         own.execute(f"CREATE TABLE t AS {sql}").raise_for_error()
         damage(own, "UPDATE ducklake_file_column_stats SET null_count = 0, contains_nan = 0")
         assert value(own, "SELECT count(*) FROM t WHERE d > 100") == 0
-        assert {one[0] for one in repaired(own, deep=True)} == {"file-hides-nulls", "file-hides-nan"}
+        assert {finding[0] for finding in repaired(own, deep=True)} == {"file-hides-nulls", "file-hides-nan"}
         assert meta(own, "SELECT null_count FROM ducklake_file_column_stats WHERE column_id = 1") == 1
         assert value(own, "SELECT count(*) FROM t WHERE d > 100") == 1
 
-    def test_statistics_that_are_only_too_wide_are_no_finding(self, numbers: DuckLake) -> None:
+    def test_bounds_that_are_too_wide_have_no_finding(self, numbers: DuckLake) -> None:
         for table in ("file", "table"):
             wide = "min_value = '-5', max_value = CASE column_id WHEN 1 THEN '500' ELSE 'zzz' END"
             damage(numbers, f"UPDATE ducklake_{table}_column_stats SET {wide}")
@@ -260,7 +264,7 @@ class TestStatisticsOfFiles:
 
 
 class TestPartitions:
-    def test_values_that_the_rows_contradict_are_replaced_by_theirs(self, own: DuckLake) -> None:
+    def test_wrong_partition_values_are_repaired_from_the_rows(self, own: DuckLake) -> None:
         keys = [
             ("bucket(4, i)", "'3'"),
             ("s", "'elsewhere'"),
@@ -287,16 +291,16 @@ class TestPartitions:
         for n, (_, wrong) in enumerate(keys):
             where = f"WHERE data_file_id = {n}"
             damage(own, f"UPDATE ducklake_file_partition_value SET partition_value = {wrong} {where}")
-        assert {one[:2] for one in repaired(own, deep=True)} == {
+        assert {finding[:2] for finding in repaired(own, deep=True)} == {
             ("wrong-partition-value", f"main.t{n}") for n in range(len(keys))
         }
         with own.connect_metadata() as con:
             assert con.execute(values).fetchall() == right
 
-    def test_the_wrong_bucket_hides_rows(self, own: DuckLake, tmp_path: Path) -> None:
+    def test_a_wrong_bucket_hides_rows_until_it_is_repaired(self, own: DuckLake, tmp_path: Path) -> None:
         (tmp_path / "bucket=3").mkdir()
         path = f"{tmp_path}/bucket=3/f.parquet"
-        with own.connect() as con:  # only here is there the function that makes the buckets
+        with own.connect() as con:  # plain DuckDB lacks the hash function of buckets
             bucket = "(murmur3_32(range::INTEGER) & 2147483647) % 4"
             ((first,),) = con.execute(f"SELECT min(range) FROM range(100) WHERE {bucket} = 2").fetchall()
             rows_of_bucket = f"SELECT range::INTEGER AS i FROM range(100) WHERE {bucket} = 2"
@@ -312,7 +316,7 @@ class TestPartitions:
         assert repaired(own, deep=True) == [("wrong-partition-value", "main.t", path)]
         assert value(own, f"SELECT count(*) FROM t WHERE i = {first}") == 1
 
-    def test_a_file_of_two_partitions_is_for_a_person_to_mend(self, own: DuckLake) -> None:
+    def test_a_file_with_rows_of_two_partitions_is_not_repaired(self, own: DuckLake) -> None:
         own.execute(
             [
                 "CREATE TABLE t (i INTEGER)",
@@ -334,30 +338,30 @@ IDS = "{file_path: 2147483646, pos: 2147483645}"
 class TestDeleteFiles:
     @pytest.fixture
     def positions(self, numbers: DuckLake) -> Any:
-        def put(sql: str, path: str | None = None) -> str:
+        def write_positions(sql: str, path: str | None = None) -> str:
             named = path or path_of(numbers, 0)
             content = f"SELECT '{named}' AS file_path, pos::BIGINT AS pos FROM ({sql}) q(pos)"
             return replace(numbers, 1, content, IDS, "delete")
 
-        return put
+        return write_positions
 
-    def test_positions_beyond_the_data_file(self, numbers: DuckLake, positions: Any) -> None:
+    def test_positions_beyond_the_data_file_are_found(self, numbers: DuckLake, positions: Any) -> None:
         path = positions("SELECT range + 85 FROM range(20)")
         assert deep(numbers) == [("deleted-position-beyond-file", "main.t", path)]
         assert value(numbers, "SELECT count(*) FROM t") < value(numbers, "SELECT len(list(i)) FROM t")
 
-    def test_positions_that_do_not_rise_are_refused_by_the_engine(self, numbers: DuckLake, positions: Any) -> None:
+    def test_unsorted_positions_are_found(self, numbers: DuckLake, positions: Any) -> None:
         path = positions("SELECT 19 - range FROM range(20)")
         assert deep(numbers) == [("delete-file-out-of-order", "main.t", path)]
         assert "sorted" in refused(numbers, "SELECT sum(i) FROM t")
 
-    def test_the_name_of_another_data_file(self, numbers: DuckLake, positions: Any) -> None:
+    def test_a_delete_file_that_names_another_data_file_is_a_warning(self, numbers: DuckLake, positions: Any) -> None:
         path = positions("SELECT range FROM range(20)", "/elsewhere/another.parquet")
         (finding,) = numbers.fsck(deep=True).findings
         assert (finding.code, finding.severity, finding.file) == ("delete-file-names-other-file", "warning", path)
         assert value(numbers, "SELECT len(list(i)) FROM t") == 80
 
-    def test_a_lake_that_moved_as_a_whole_is_whole(self, numbers: DuckLake, tmp_path: Path) -> None:
+    def test_a_relocated_lake_has_no_findings(self, numbers: DuckLake, tmp_path: Path) -> None:
         Path(tmp_path / "lake.files").rename(tmp_path / "moved")
         moved = DuckLake.local(
             tmp_path / "lake", storage={"type": "local", "path": tmp_path / "moved"}, override_data_path=True
@@ -365,32 +369,32 @@ class TestDeleteFiles:
         assert value(moved, "SELECT sum(i) FROM t") == sum(range(20, 100))
         assert moved.fsck(deep=True, storage=True).findings == []
 
-    def test_the_deletes_of_one_data_file_hung_on_another(self, numbers: DuckLake) -> None:
+    def test_a_delete_file_assigned_to_another_data_file_is_found(self, numbers: DuckLake) -> None:
         numbers.execute("INSERT INTO t SELECT range + 1000, 'v' || range FROM range(100)").raise_for_error()
         damage(
             numbers,
             "UPDATE ducklake_delete_file SET data_file_id = (SELECT max(data_file_id) FROM ducklake_data_file)",
         )
-        assert value(numbers, "SELECT count(*) FROM t WHERE i < 20") == 20  # which are deleted
+        assert value(numbers, "SELECT count(*) FROM t WHERE i < 20") == 20  # the deleted rows
         (finding,) = numbers.fsck(deep=True).findings
         assert (finding.code, finding.severity) == ("delete-file-of-other-data-file", "error")
         assert finding.file == path_of(numbers, 1, "delete")
 
-    def test_what_is_no_delete_file(self, numbers: DuckLake) -> None:
+    def test_a_file_that_is_not_a_delete_file_is_found(self, numbers: DuckLake) -> None:
         path = replace(numbers, 1, "SELECT 1 AS other FROM range(20)", None, "delete")
         assert deep(numbers) == [("unreadable-file", "main.t", path)]
 
 
-class TestFilesInTheWrongPlace:
-    """A restore that mixes up names: what a file says of itself is then true of another one."""
+class TestSwappedFiles:
+    """After a restore under swapped names, the content of a file describes another one."""
 
     @pytest.mark.parametrize("counts", [(100, 60), (100, 100)], ids=["other size", "same size"])
-    def test_nothing_is_taken_from_files_that_were_swapped(self, own: DuckLake, counts: tuple[int, int]) -> None:
-        one, other = (
+    def test_nothing_is_repaired_from_swapped_data_files(self, own: DuckLake, counts: tuple[int, int]) -> None:
+        first, second = (
             f"SELECT {n} + range AS i, 'v' || range AS s FROM range({count})"
             for n, count in zip((1000, 2000), counts, strict=True)
         )
-        own.execute([f"CREATE TABLE t AS {one}", f"INSERT INTO t {other}"]).raise_for_error()
+        own.execute([f"CREATE TABLE t AS {first}", f"INSERT INTO t {second}"]).raise_for_error()
         paths = [Path(path_of(own, n)) for n in (0, 1)]
         contents = [path.read_bytes() for path in paths]
         for path, content in zip(paths, reversed(contents), strict=True):
@@ -410,18 +414,18 @@ class TestFilesInTheWrongPlace:
         assert deep(own) == []
         assert value(own, "SELECT sum(i) FROM t") == sum(range(1000, 1100)) + sum(range(2000, 2000 + counts[1]))
 
-    def test_nor_from_a_file_that_the_catalog_never_had(self, numbers: DuckLake) -> None:
+    def test_nothing_is_repaired_from_a_foreign_file(self, numbers: DuckLake) -> None:
         write(path_of(numbers, 0), "SELECT range + 500 AS i, 'w' || range AS s FROM range(90)", "{i: 1, s: 2}")
         report = numbers.fsck(deep=True, repair=True)
         assert {"wrong-file-size", "wrong-record-count"} <= set(report.counts)
         assert report.repaired == []
 
-    def test_nor_from_delete_files_that_were_swapped(self, numbers: DuckLake) -> None:
-        more = [
+    def test_nothing_is_repaired_from_swapped_delete_files(self, numbers: DuckLake) -> None:
+        statements = [
             "INSERT INTO t SELECT range + 1000, 'v' || range FROM range(100)",
             "DELETE FROM t WHERE i BETWEEN 1030 AND 1099",
         ]
-        numbers.execute(more).raise_for_error()
+        numbers.execute(statements).raise_for_error()
         last = meta(numbers, "SELECT max(delete_file_id) FROM ducklake_delete_file")
         paths = [Path(path_of(numbers, n, "delete")) for n in (1, last)]
         contents = [path.read_bytes() for path in paths]
@@ -431,7 +435,7 @@ class TestFilesInTheWrongPlace:
         assert {"wrong-delete-count", "delete-file-of-other-data-file"} <= set(report.counts)
         assert report.repaired == []
 
-    def test_deletes_are_not_put_together_with_a_file_that_is_not_proven(self, numbers: DuckLake) -> None:
+    def test_delete_files_are_not_merged_if_one_contradicts_the_catalog(self, numbers: DuckLake) -> None:
         path = Path(path_of(numbers, 1, "delete"))
         copy = path.with_name("copy-delete.parquet")
         content = f"SELECT '{path_of(numbers, 0)}' AS file_path, range + 50 AS pos FROM range(5)"
@@ -445,18 +449,18 @@ class TestFilesInTheWrongPlace:
             "UPDATE ducklake_snapshot SET next_file_id = 8 WHERE snapshot_id = (SELECT max(snapshot_id)"
             " FROM ducklake_snapshot)",
         )
-        (seen,) = [one for one in numbers.fsck().findings if one.code == "two-live-delete-files"]
-        assert seen.repairable  # as far as the catalog alone tells
+        (finding,) = [finding for finding in numbers.fsck().findings if finding.code == "two-live-delete-files"]
+        assert finding.repairable  # according to the catalog alone
         report = numbers.fsck(repair=True)
-        finding = next(one for one in report.findings if one.code == "two-live-delete-files")
+        finding = next(finding for finding in report.findings if finding.code == "two-live-delete-files")
         assert (finding.repairable, report.repaired) == (False, [])
 
 
-def test_a_flush_of_times_with_a_zone_and_intervals_hides_no_nulls(own: DuckLake) -> None:
+def test_flushed_nulls_of_timetz_and_interval_have_no_finding(own: DuckLake) -> None:
     rows_of_both = "(NULL, NULL, 1), ('10:00:00+01', INTERVAL 1 DAY, 2)"
     own.execute(["CREATE TABLE t (c TIMETZ, v INTERVAL, i INTEGER)", f"INSERT INTO t VALUES {rows_of_both}"])
     own.execute("CALL ducklake_flush_inlined_data('lake')").raise_for_error()
     assert deep(own) == []
     assert value(own, "SELECT i FROM t WHERE c IS NULL AND v IS NULL") == 1
     damage(own, "UPDATE ducklake_file_column_stats SET value_count = 2 WHERE column_id = 1")
-    assert [one[0] for one in deep(own)] == ["file-hides-nulls"]
+    assert [finding[0] for finding in deep(own)] == ["file-hides-nulls"]

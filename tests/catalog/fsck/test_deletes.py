@@ -1,4 +1,4 @@
-"""Deletes: the corruptions that the engine makes when two of its transactions meet, and how they are mended."""
+"""Delete files and inlined deletions: corruption by concurrent transactions of the engine, and its repair."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,18 +11,18 @@ from tests.catalog.fsck.damage import damage, found, path_of, repaired, rows, va
 from tests.support.backends import DUCKDB, LOCAL, POSTGRES, Backend
 from tests.support.lakes import MakeLake
 
-# A catalog on which two transactions of one process can be open at once.
+# A catalog that allows two concurrent transactions of one process.
 concurrently = pytest.mark.parametrize("backend", [Backend(DUCKDB, LOCAL)], indirect=True, ids=str)
 
 
 @contextmanager
 def two_connections(lake: DuckLake) -> Iterator[tuple[Any, Any]]:
-    with lake.connect() as one:
-        yield one, one.cursor()
+    with lake.connect() as first:
+        yield first, first.cursor()
 
 
 def history(lake: DuckLake) -> list[Any]:
-    """Sum and count of `t` at every snapshot."""
+    """Return count and sum of `t` at every snapshot."""
     last = value(lake, "SELECT max(snapshot_id) FROM ducklake_snapshots('lake')")
     counted = "SELECT len(list(i)), sum(i) FROM t AT (VERSION => {})"
     with lake.connect() as con:
@@ -35,19 +35,19 @@ def history(lake: DuckLake) -> list[Any]:
     indirect=True,
     ids=str,
 )
-def test_two_deletes_of_one_file_at_once_bring_rows_back_until_they_are_put_together(make_lake: MakeLake) -> None:
+def test_two_concurrent_delete_files_restore_rows_until_they_are_merged(make_lake: MakeLake) -> None:
     lake = make_lake(data_inlining_row_limit=0)
     lake.execute(["CREATE TABLE t AS SELECT range AS i FROM range(100)", "DELETE FROM t WHERE i < 10"])
-    with two_connections(lake) as (one, other):
-        for con, rest in ((one, "i BETWEEN 20 AND 29"), (other, "i BETWEEN 40 AND 59")):
+    with two_connections(lake) as (first, second):
+        for con, condition in ((first, "i BETWEEN 20 AND 29"), (second, "i BETWEEN 40 AND 59")):
             con.execute("BEGIN")
-            con.execute(f"DELETE FROM t WHERE {rest}")
-        one.execute("COMMIT")
-        other.execute("COMMIT")
+            con.execute(f"DELETE FROM t WHERE {condition}")
+        first.execute("COMMIT")
+        second.execute("COMMIT")
     assert value(lake, "SELECT len(list(i)) FROM t") > 100
-    assert [one[:2] for one in repaired(lake, deep=True)] == [("two-live-delete-files", "main.t")]
-    left = [i for i in range(100) if not (i < 10 or 20 <= i < 30 or 40 <= i < 60)]
-    assert [i for (i,) in rows(lake, "FROM t ORDER BY i")] == left
+    assert [finding[:2] for finding in repaired(lake, deep=True)] == [("two-live-delete-files", "main.t")]
+    remaining = [i for i in range(100) if not (i < 10 or 20 <= i < 30 or 40 <= i < 60)]
+    assert [i for (i,) in rows(lake, "FROM t ORDER BY i")] == remaining
     assert [count for count, _ in history(lake)][:2] == [100, 90]
     lake.execute(["DELETE FROM t WHERE i < 20", "CALL ducklake_rewrite_data_files('lake')"]).raise_for_error()
     assert value(lake, "SELECT len(list(i)) FROM t") == 50
@@ -55,7 +55,7 @@ def test_two_deletes_of_one_file_at_once_bring_rows_back_until_they_are_put_toge
 
 @concurrently
 @pytest.mark.parametrize("first", ["small", "large"])
-def test_a_row_deleted_in_the_catalog_and_in_a_file_makes_others_come_back(make_lake: MakeLake, first: str) -> None:
+def test_a_row_deleted_inline_and_in_a_file_restores_other_rows(make_lake: MakeLake, first: str) -> None:
     lake = make_lake()
     lake.execute("CREATE TABLE t AS SELECT range AS i FROM range(100)").raise_for_error()
     with two_connections(lake) as (small, large):
@@ -65,32 +65,32 @@ def test_a_row_deleted_in_the_catalog_and_in_a_file_makes_others_come_back(make_
             con.execute("COMMIT")
     assert (value(lake, "SELECT count(*) FROM t"), value(lake, "SELECT len(list(i)) FROM t")) == (78, 94)
     assert lake.fsck().findings == []  # the catalog does not know the positions in files
-    assert [one[:2] for one in repaired(lake, deep=True)] == [("deleted-twice", "main.t")]
+    assert [finding[:2] for finding in repaired(lake, deep=True)] == [("deleted-twice", "main.t")]
     assert (value(lake, "SELECT count(*) FROM t"), value(lake, "SELECT len(list(i)) FROM t")) == (80, 80)
     assert history(lake)[1] == ((98, 4899) if first == "small" else (80, 4360))
 
 
 @concurrently
 @pytest.mark.parametrize(
-    ("before", "rests", "gone"),
+    ("before", "conditions", "deleted"),
     [
         ("false", ("i < 5", "i < 20"), set(range(20))),
         ("i < 20", ("i BETWEEN 20 AND 30", "i BETWEEN 31 AND 41"), set(range(42))),
     ],
-    ids=["in the catalog and in a file", "in two files"],
+    ids=["inlined and in a file", "in two files"],
 )
-def test_rows_that_stay_are_not_lost_with_a_file_of_which_rows_were_deleted_twice(
-    make_lake: MakeLake, before: str, rests: tuple[str, str], gone: set[int]
+def test_a_delete_keeps_the_remaining_rows_of_a_file_with_double_deletions(
+    make_lake: MakeLake, before: str, conditions: tuple[str, str], deleted: set[int]
 ) -> None:
-    """The catalog says of such a file that fewer rows are left than there are."""
+    """The catalog counts too few remaining rows for such a file."""
     lake = make_lake(data_inlining_row_limit=10)
     lake.execute(["CREATE TABLE t AS SELECT range AS i FROM range(100)", f"DELETE FROM t WHERE {before}"])
-    with two_connections(lake) as (one, other):
-        for con, rest in zip((one, other), rests, strict=True):
-            con.execute(f"BEGIN; DELETE FROM t WHERE {rest}")
-        one.execute("COMMIT")
-        other.execute("COMMIT")
-    assert lake.delete("t", f"i BETWEEN {len(gone)} AND 97").rows_removed == 98 - len(gone)
+    with two_connections(lake) as (first, second):
+        for con, condition in zip((first, second), conditions, strict=True):
+            con.execute(f"BEGIN; DELETE FROM t WHERE {condition}")
+        first.execute("COMMIT")
+        second.execute("COMMIT")
+    assert lake.delete("t", f"i BETWEEN {len(deleted)} AND 97").rows_removed == 98 - len(deleted)
     assert sorted(i for (i,) in rows(lake, "FROM t")) == [98, 99]
 
 
@@ -102,7 +102,9 @@ def test_rows_that_stay_are_not_lost_with_a_file_of_which_rows_were_deleted_twic
         ("CALL ducklake_rewrite_data_files('lake', 't', delete_threshold => 0.1)", "delete-on-ended-file"),
     ],
 )
-def test_a_small_delete_beside_a_compaction_is_lost(make_lake: MakeLake, compaction: str, code: str) -> None:
+def test_an_inlined_delete_concurrent_with_a_compaction_is_lost(
+    make_lake: MakeLake, compaction: str, code: str
+) -> None:
     lake = make_lake()
     lake.execute(
         [
@@ -111,16 +113,16 @@ def test_a_small_delete_beside_a_compaction_is_lost(make_lake: MakeLake, compact
             *(["INSERT INTO t SELECT range + 100 FROM range(100)"] if "merge" in compaction else []),
         ]
     ).raise_for_error()
-    with two_connections(lake) as (one, other):
-        one.execute("BEGIN; DELETE FROM t WHERE i = 7")
-        other.execute(compaction)
-        one.execute("COMMIT")
-        assert one.execute("SELECT len(list(i)) FROM t WHERE i = 7").fetchone() == (1,)
+    with two_connections(lake) as (first, second):
+        first.execute("BEGIN; DELETE FROM t WHERE i = 7")
+        second.execute(compaction)
+        first.execute("COMMIT")
+        assert first.execute("SELECT len(list(i)) FROM t WHERE i = 7").fetchone() == (1,)
     (finding,) = lake.fsck().findings
     assert (finding.code, finding.table, finding.repairable) == (code, "main.t", False)
 
 
-def test_expiry_leaves_deletes_of_files_that_are_gone_behind_and_that_is_no_finding(own: DuckLake) -> None:
+def test_inlined_deletions_of_expired_files_have_no_finding(own: DuckLake) -> None:
     own.execute(
         [
             "CREATE TABLE t AS SELECT range AS i FROM range(100)",
@@ -136,7 +138,7 @@ def test_expiry_leaves_deletes_of_files_that_are_gone_behind_and_that_is_no_find
         assert con.execute("SELECT count(*) FROM ducklake_inlined_delete_1").fetchone() == (1,)
 
 
-def test_a_flush_after_a_rewrite_falsifies_earlier_snapshots_until_it_is_mended(own: DuckLake) -> None:
+def test_a_flush_after_a_rewrite_corrupts_history_until_it_is_repaired(own: DuckLake) -> None:
     own.execute(
         [
             "CREATE TABLE t AS SELECT range AS i FROM range(200)",
@@ -154,37 +156,37 @@ def test_a_flush_after_a_rewrite_falsifies_earlier_snapshots_until_it_is_mended(
     assert history(own)[:4] == before
 
 
-def test_a_file_that_ended_with_its_delete_file_still_open_is_what_the_engine_does(own: DuckLake) -> None:
+def test_a_live_delete_file_of_an_ended_data_file_has_no_finding(own: DuckLake) -> None:
     sql = ["CREATE TABLE t AS SELECT range AS i FROM range(50)", "DELETE FROM t WHERE i < 30", "DELETE FROM t"]
     own.execute(sql).raise_for_error()
     assert own.fsck(deep=True, storage=True).findings == []
 
 
-class TestByHand:
-    def test_a_delete_file_without_its_data_file(self, lake: DuckLake) -> None:
+class TestManualDamage:
+    def test_a_delete_file_without_its_data_file_is_removed(self, lake: DuckLake) -> None:
         path = path_of(lake, 2, "delete")
         damage(lake, "UPDATE ducklake_delete_file SET data_file_id = 77")
         report = lake.fsck(repair=True)
         assert [(finding.code, finding.file) for finding in report.repaired] == [("delete-without-data-file", path)]
-        # What it deleted is back, which no repair can help.
+        # Its deleted rows are restored, which has no repair.
         assert found(report) == [("deletion-without-delete-file", "main.t", None)]
 
-    def test_a_delete_file_of_another_table_deletes_nothing(self, lake: DuckLake) -> None:
+    def test_a_delete_file_of_another_table_is_found(self, lake: DuckLake) -> None:
         damage(lake, "UPDATE ducklake_delete_file SET table_id = 2")
         assert ("delete-of-other-table", "main.t", path_of(lake, 0)) in found(lake.fsck())
         assert value(lake, "SELECT len(list(i)) FROM t WHERE i < 20") == 20
 
-    def test_more_deletes_than_rows_make_the_count_wrong(self, lake: DuckLake) -> None:
+    def test_more_deletes_than_rows_are_found(self, lake: DuckLake) -> None:
         damage(lake, "UPDATE ducklake_delete_file SET delete_count = 60")
         assert found(lake.fsck()) == [("more-deletes-than-rows", "main.t", path_of(lake, 0))]
         assert value(lake, "SELECT count(*) FROM t") < value(lake, "SELECT len(list(i)) FROM t")
 
-    def test_a_delete_in_the_catalog_of_a_row_that_the_file_does_not_have(self, lake: DuckLake) -> None:
+    def test_an_inlined_delete_of_a_position_beyond_the_file_is_found(self, lake: DuckLake) -> None:
         damage(lake, "INSERT INTO ducklake_inlined_delete_1 VALUES (1, 70, 5)")
         assert found(lake.fsck()) == [("deleted-position-out-of-range", "main.t", path_of(lake, 1))]
         assert value(lake, "SELECT count(*) FROM t") < value(lake, "SELECT len(list(i)) FROM t")
 
-    def test_a_row_that_is_deleted_twice_in_the_catalog_is_counted_twice(self, lake: DuckLake) -> None:
+    def test_a_duplicate_inlined_delete_is_counted_twice_until_it_is_repaired(self, lake: DuckLake) -> None:
         damage(lake, "INSERT INTO ducklake_inlined_delete_1 VALUES (1, 0, 7), (1, 0, 5)")
         assert value(lake, "SELECT count(*) FROM t") < value(lake, "SELECT len(list(i)) FROM t")
         assert repaired(lake) == [("deleted-twice-in-catalog", "main.t", path_of(lake, 1))]

@@ -1,4 +1,4 @@
-"""On every catalog: a lake that lived is whole, and damage is found and mended."""
+"""On every catalog, a lake with a long history has no findings, and damage is found and repaired."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ ROW = (
     " TIMESTAMPTZ '2024-01-01' + range * INTERVAL 1 DAY, range / 4"
 )
 NULLS = "1, NULL, NULL, NULL, NULL, NULL"
-LIFE = [
+HISTORY = [
     "CREATE SCHEMA sales",
     f"CREATE TABLE sales.t ({COLUMNS})",
     f"INSERT INTO sales.t SELECT {ROW} FROM range(5)",
@@ -60,8 +60,8 @@ EXPIRY = [
     "CALL ducklake_expire_snapshots('lake', older_than => now())",
     "CALL ducklake_cleanup_old_files('lake', cleanup_all => true)",
 ]
-# What the engine can do on MySQL: one INSERT into each table, no nested columns beside inlining, no comments.
-LITTLE_LIFE = [
+# The statements that the engine supports on MySQL: one INSERT per table, no nested columns with inlining, no comments.
+MYSQL_HISTORY = [
     "CREATE TABLE t AS SELECT range AS i, 'it''s ' || range AS s FROM range(100)",
     "DELETE FROM t WHERE i = 7",
     "DELETE FROM t WHERE i < 30",
@@ -77,9 +77,9 @@ LITTLE_LIFE = [
 
 
 @catalogs(sql_writes=True, quick=[SQLITE, POSTGRES])
-def test_a_lake_that_lived_is_whole_before_and_after_expiry(make_lake: MakeLake) -> None:
+def test_a_lake_with_a_long_history_has_no_findings_before_and_after_expiry(make_lake: MakeLake) -> None:
     lake = make_lake()
-    for part in (LIFE, EXPIRY):
+    for part in (HISTORY, EXPIRY):
         lake.execute(part, force=True).raise_for_error()
         report = lake.fsck(deep=True, storage=True)
         assert report.findings == [], str(report)
@@ -89,16 +89,16 @@ def test_a_lake_that_lived_is_whole_before_and_after_expiry(make_lake: MakeLake)
 
 
 @catalogs(sql_writes=False)
-def test_so_is_one_on_a_catalog_where_the_engine_can_do_little(make_lake: MakeLake) -> None:
+def test_a_lake_on_a_catalog_with_limited_sql_has_no_findings(make_lake: MakeLake) -> None:
     lake = make_lake()
-    lake.execute(LITTLE_LIFE, force=True).raise_for_error()
+    lake.execute(MYSQL_HISTORY, force=True).raise_for_error()
     report = lake.fsck(deep=True, storage=True)
     assert report.findings == [], str(report)
     assert report.checked["files_read"] > 3
 
 
 @catalogs(quick=[POSTGRES, MYSQL])
-def test_so_is_one_that_this_package_wrote(make_lake: MakeLake) -> None:
+def test_a_lake_written_by_ducklake_orch_has_no_findings(make_lake: MakeLake) -> None:
     lake = make_lake()
 
     def rows(first: int, last: int) -> pa.Table:
@@ -118,7 +118,7 @@ def test_so_is_one_that_this_package_wrote(make_lake: MakeLake) -> None:
 
 
 @catalogs()
-def test_damage_is_found_and_mended_in_one_snapshot(make_lake: MakeLake, backend: Backend) -> None:
+def test_damage_is_found_and_repaired_in_one_snapshot(make_lake: MakeLake, backend: Backend) -> None:
     lake = make_lake()
     lake.execute(
         [
@@ -183,7 +183,7 @@ def numbers(first: int, last: int) -> pa.Table:
 
 
 @catalogs()
-def test_what_no_repair_can_mend_is_found(make_lake: MakeLake, backend: Backend) -> None:
+def test_damage_without_a_repair_is_found(make_lake: MakeLake, backend: Backend) -> None:
     lake = make_lake()
     for table in ("ended", "undeleted", "narrowed", "hung"):
         lake.write(numbers(0, 100), table, mode="append")
@@ -204,7 +204,7 @@ def test_what_no_repair_can_mend_is_found(make_lake: MakeLake, backend: Backend)
         f"UPDATE ducklake_column SET column_type = 'int32' WHERE table_id = {ids['narrowed']} AND column_name = 'i'",
         f"UPDATE ducklake_delete_file SET data_file_id = {last} WHERE data_file_id = {first}",
     )
-    # What plain DuckDB says meanwhile.
+    # The results of plain DuckDB on the damaged lake.
     assert value(lake, "SELECT count(*) FROM ended") == 0
     assert value(lake, "SELECT count(*) FROM undeleted WHERE i < 20") == 20
     assert value(lake, "SELECT count(*) FROM hung WHERE i < 20") == 20
@@ -223,7 +223,7 @@ def test_what_no_repair_can_mend_is_found(make_lake: MakeLake, backend: Backend)
 
 
 @catalogs()
-def test_a_repair_takes_nothing_from_files_that_were_swapped(make_lake: MakeLake) -> None:
+def test_nothing_is_repaired_from_swapped_files(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.write(numbers(1000, 1100), "t", mode="append")
     lake.write(numbers(2000, 2060), "t", mode="append")
@@ -244,17 +244,17 @@ def test_a_repair_takes_nothing_from_files_that_were_swapped(make_lake: MakeLake
 
 
 @pytest.mark.parametrize("backend", [Backend(POSTGRES, LOCAL)], indirect=True, ids=str)
-def test_lakes_that_share_a_database_are_told_apart(make_lake: MakeLake) -> None:
-    one, other = make_lake(metadata_schema="one"), make_lake(metadata_schema="other")
-    for lake in (one, other):
+def test_lakes_that_share_a_database_are_checked_separately(make_lake: MakeLake) -> None:
+    first, second = make_lake(metadata_schema="one"), make_lake(metadata_schema="other")
+    for lake in (first, second):
         lake.execute("CREATE TABLE t AS SELECT 1 AS i").raise_for_error()
-    damage(one, "UPDATE one.ducklake_table_stats SET next_row_id = 0")
-    assert other.fsck(deep=True).findings == []
-    assert repaired(one) == [("next-row-id-behind", "main.t", None)]
+    damage(first, "UPDATE one.ducklake_table_stats SET next_row_id = 0")
+    assert second.fsck(deep=True).findings == []
+    assert repaired(first) == [("next-row-id-behind", "main.t", None)]
 
 
 @catalogs(sql_writes=True)
-def test_a_table_altered_without_a_place_for_its_inlined_rows_gets_one(make_lake: MakeLake) -> None:
+def test_a_missing_inlined_table_after_an_alter_is_created(make_lake: MakeLake) -> None:
     inlines, alters = make_lake(data_inlining_row_limit=10), make_lake(data_inlining_row_limit=0)
     inlines.execute(["CREATE TABLE t (a INTEGER, b INTEGER)", "INSERT INTO t VALUES (1, 1)"]).raise_for_error()
     alters.execute("ALTER TABLE t RENAME COLUMN b TO c").raise_for_error()
@@ -267,7 +267,7 @@ def test_a_table_altered_without_a_place_for_its_inlined_rows_gets_one(make_lake
 
 
 @catalogs(sql_writes=True)
-def test_rows_that_were_put_where_former_columns_are_have_lost_values(make_lake: MakeLake) -> None:
+def test_rows_inlined_into_a_table_of_former_columns_are_found(make_lake: MakeLake) -> None:
     inlines, alters = make_lake(data_inlining_row_limit=10), make_lake(data_inlining_row_limit=0)
     inlines.execute(["CREATE TABLE t (a INTEGER, b INTEGER)", "INSERT INTO t VALUES (1, 1)"]).raise_for_error()
     alters.execute(["ALTER TABLE t DROP COLUMN b", "ALTER TABLE t ADD COLUMN d INTEGER"]).raise_for_error()

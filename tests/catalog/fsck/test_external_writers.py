@@ -1,4 +1,4 @@
-"""Programs that write the metadata themselves, and the mistakes that they can make in an append."""
+"""Appends by programs that write the metadata directly, with one mistake each."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from tests.catalog.fsck.damage import damage, found, meta, refused, repaired, ro
 
 
 def append(lake: DuckLake, **mistakes: Any) -> str:
-    """Append 1000 to 1099 to `t`, by hand and rightly, except for the mistakes."""
+    """Append 1000 to 1099 to `t` by changing the metadata, correctly except for the given mistakes."""
     path = Path(f"{lake.config.data_path}main/t/external.parquet")
     ids = mistakes.get("field_ids", ", FIELD_IDS {i: 1}")
     duckdb.connect().execute(
@@ -42,7 +42,7 @@ def append(lake: DuckLake, **mistakes: Any) -> str:
         damage(lake, "UPDATE ducklake_table_column_stats SET max_value = '1099'")
     if (token := mistakes.get("token", "inserted_into_table:1")) is not None:
         last = "SELECT max(snapshot_id) FROM ducklake_snapshot"
-        damage(lake, f"INSERT INTO ducklake_snapshot_changes VALUES (({last}), '{token}', 'somebody', NULL, NULL)")
+        damage(lake, f"INSERT INTO ducklake_snapshot_changes VALUES (({last}), '{token}', 'external', NULL, NULL)")
     return str(path)
 
 
@@ -56,17 +56,15 @@ def added(lake: DuckLake) -> Any:
     return value(lake, "SELECT count(*) FROM t WHERE i >= 1000")
 
 
-def test_an_append_without_mistakes_is_whole(numbers: DuckLake) -> None:
+def test_a_correct_external_append_has_no_findings(numbers: DuckLake) -> None:
     append(numbers)
     assert numbers.fsck(deep=True, storage=True).findings == []
     rows(numbers, "UPDATE t SET i = i + 1 WHERE i >= 1000")
     assert (added(numbers), numbers.fsck(deep=True, storage=True).findings) == (100, [])
 
 
-def test_next_file_id_not_raised(numbers: DuckLake) -> None:
-    damage(
-        numbers, "UPDATE ducklake_snapshot SET next_file_id = 5 WHERE snapshot_id = 2"
-    )  # so that there is a free number
+def test_an_append_without_a_new_file_id_is_repaired(numbers: DuckLake) -> None:
+    damage(numbers, "UPDATE ducklake_snapshot SET next_file_id = 5 WHERE snapshot_id = 2")  # leaves a free file id
     with numbers.connect() as con:
         assert con.execute("SELECT count(*) FROM t WHERE i >= 1000").fetchone() == (0,)
         path = append(numbers, files=0)
@@ -76,20 +74,20 @@ def test_next_file_id_not_raised(numbers: DuckLake) -> None:
         assert con.execute("SELECT count(*) FROM t WHERE i >= 1000").fetchone() == (100,)
 
 
-def test_table_wide_statistics_not_widened(numbers: DuckLake) -> None:
+def test_an_append_without_wider_table_bounds_is_repaired(numbers: DuckLake) -> None:
     path = append(numbers, table_stats=False)
     assert added(numbers) == 0
     assert repaired(numbers) == [("table-bounds-too-narrow", "main.t", path)]
     assert added(numbers) == 100
 
 
-def test_no_statistics_of_the_file_at_all(numbers: DuckLake) -> None:
+def test_an_append_without_file_statistics_is_found(numbers: DuckLake) -> None:
     path = append(numbers, file_stats=False)
     assert found(numbers.fsck(deep=True)) == [("file-without-statistics", "main.t", path)]
     assert added(numbers) == 100
 
 
-def test_neither_of_the_file_nor_widened_ones(numbers: DuckLake) -> None:
+def test_an_append_without_any_statistics_is_repaired(numbers: DuckLake) -> None:
     path = append(numbers, file_stats=False, table_stats=False)
     assert added(numbers) == 0
     report = numbers.fsck(deep=True, repair=True)
@@ -98,29 +96,29 @@ def test_neither_of_the_file_nor_widened_ones(numbers: DuckLake) -> None:
     assert added(numbers) == 100
 
 
-def test_a_token_that_the_engine_does_not_know(numbers: DuckLake) -> None:
+def test_an_append_with_an_unknown_change_token_is_repaired(numbers: DuckLake) -> None:
     append(numbers, token="appended:1")
     assert refused(numbers, "FROM ducklake_snapshots('lake')")
     assert repaired(numbers) == [("unknown-change-token", None, None)]
-    assert meta(numbers, "SELECT author FROM ducklake_snapshot_changes WHERE author IS NOT NULL") == "somebody"
+    assert meta(numbers, "SELECT author FROM ducklake_snapshot_changes WHERE author IS NOT NULL") == "external"
 
 
-def test_no_changes_at_all(numbers: DuckLake) -> None:
+def test_an_append_without_recorded_changes_is_found(numbers: DuckLake) -> None:
     append(numbers, token=None)
-    assert [one[0] for one in found(numbers.fsck(deep=True))] == ["snapshot-without-changes"]
+    assert [finding[0] for finding in found(numbers.fsck(deep=True))] == ["snapshot-without-changes"]
 
 
-def test_no_row_ids(numbers: DuckLake) -> None:
+def test_an_append_without_row_ids_is_found(numbers: DuckLake) -> None:
     path = append(numbers, row_id_start="NULL")
     assert found(numbers.fsck(deep=True)) == [("file-without-row-ids", "main.t", path)]
     assert refused(numbers, "DELETE FROM t WHERE i > 1050")
 
 
-def test_row_ids_that_are_taken(numbers: DuckLake) -> None:
+def test_an_append_with_overlapping_row_ids_is_found(numbers: DuckLake) -> None:
     path = append(numbers, row_id_start=20)
     assert found(numbers.fsck()) == [("row-ids-overlap", "main.t", path)]
 
 
-def test_no_field_ids(numbers: DuckLake) -> None:
+def test_an_append_without_field_ids_is_found(numbers: DuckLake) -> None:
     path = append(numbers, field_ids="")
     assert found(numbers.fsck(deep=True)) == [("file-without-field-ids", "main.t", path)]

@@ -1,4 +1,4 @@
-"""Data files: one path in two places, paths that clean-up misreads, files that belong to nobody."""
+"""Data files: duplicate paths, paths that cleanup misreads, and files without a table."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def parquet(path: Path, sql: str) -> str:
     return str(path)
 
 
-class TestOnePathTwice:
+class TestDuplicatePaths:
     def test_a_file_registered_twice_is_read_twice(self, own: DuckLake, tmp_path: Path) -> None:
         file = parquet(tmp_path / "outside.parquet", "SELECT range AS i FROM range(50)")
         add = f"CALL ducklake_add_data_files('lake', 't', '{file}')"
@@ -32,7 +32,9 @@ class TestOnePathTwice:
         assert ("path-lives-twice", "main.t", file) in found(own.fsck())
         assert value(own, "SELECT count(*) FROM t") == 100
 
-    def test_also_when_it_is_spelled_differently_or_in_another_table(self, own: DuckLake, tmp_path: Path) -> None:
+    def test_a_file_registered_under_two_spellings_or_in_two_tables_is_found(
+        self, own: DuckLake, tmp_path: Path
+    ) -> None:
         file = parquet(tmp_path / "outside.parquet", "SELECT range AS i FROM range(50)")
         other = str(tmp_path / "." / "x" / ".." / "outside.parquet").replace(str(tmp_path), f"{tmp_path}/./")
         for table, path in (("t", file), ("u", other)):
@@ -43,7 +45,7 @@ class TestOnePathTwice:
         assert (finding.code, finding.table) == ("path-lives-twice", "main.t")
         assert "of tables 1, 2" in finding.detail
 
-    def test_a_live_file_that_another_row_has_ended_is_deleted_by_clean_up(self, own: DuckLake) -> None:
+    def test_cleanup_deletes_a_live_file_whose_path_was_also_ended(self, own: DuckLake) -> None:
         own.execute(["CREATE TABLE t AS SELECT range AS i FROM range(50)", "CREATE TABLE u (i INTEGER)"])
         damage(own, COPY_OF_FILE_0.format(end=2).replace("SELECT 3", "SELECT 1"))
         assert ("path-lives-and-ended", "main.t", path_of(own, 0)) in found(own.fsck())
@@ -53,7 +55,7 @@ class TestOnePathTwice:
         own.execute([expire, cleanup], force=True).raise_for_error()
         assert "No such file" in refused(own, "SELECT sum(i) FROM t")
 
-    def test_a_live_file_on_the_list_of_files_to_delete_is_taken_off_it(self, lake: DuckLake) -> None:
+    def test_a_live_file_scheduled_for_deletion_is_unscheduled(self, lake: DuckLake) -> None:
         stored = path_of(lake, 0).removeprefix(str(lake.config.data_path))
         damage(
             lake,
@@ -65,10 +67,8 @@ class TestOnePathTwice:
         assert [Path(path).name for (path,) in rows(lake, CLEANUP)] == ["old.parquet"]
 
 
-class TestPathsThatAreSpelledOddly:
-    def test_clean_up_of_orphans_would_delete_the_files_until_they_are_spelled_as_a_listing_does(
-        self, own: DuckLake
-    ) -> None:
+class TestUnusualPaths:
+    def test_noncanonical_paths_are_orphans_to_the_engine_until_repaired(self, own: DuckLake) -> None:
         folders = ["main//t", "main/./t", "main/t/../t", "./main/t", "/main/t"]
         own.execute(["CREATE TABLE t (i INTEGER)", *["INSERT INTO t SELECT range FROM range(50)"] * len(folders)])
         plain = [path_of(own, n) for n in range(len(folders))]
@@ -76,12 +76,14 @@ class TestPathsThatAreSpelledOddly:
             odd = f"'{own.config.data_path}{folder}/' || path"
             damage(own, f"UPDATE ducklake_data_file SET path = {odd}, path_is_relative = 0 WHERE data_file_id = {n}")
         assert sorted(path for (path,) in rows(own, ORPHANS)) == plain
-        assert {one[:2] for one in repaired(own)} == {("odd-path", "main.t")}
+        assert {finding[:2] for finding in repaired(own)} == {("odd-path", "main.t")}
         assert rows(own, ORPHANS) == []
         assert [path_of(own, n) for n in range(len(folders))] == plain
         assert value(own, "SELECT sum(i) FROM t") == 5 * 1225
 
-    def test_also_behind_a_link_which_only_the_disk_can_tell(self, own: DuckLake, tmp_path: Path) -> None:
+    def test_paths_behind_a_symbolic_link_are_repaired_with_a_storage_check(
+        self, own: DuckLake, tmp_path: Path
+    ) -> None:
         own.execute("CREATE TABLE t AS SELECT range AS i FROM range(50)").raise_for_error()
         plain = Path(path_of(own, 0))
         (tmp_path / "link").symlink_to(plain.parent)
@@ -91,16 +93,16 @@ class TestPathsThatAreSpelledOddly:
         assert repaired(own, storage=True) == [("odd-path", "main.t", f"{tmp_path}/link/{plain.name}")]
         assert rows(own, ORPHANS) == []
 
-    def test_a_scheme_with_a_second_name(self, lake: DuckLake) -> None:
+    def test_a_path_with_an_alias_of_its_scheme_is_found(self, lake: DuckLake) -> None:
         damage(
             lake,
             "UPDATE ducklake_metadata SET value = 's3://bucket/lake/' WHERE key = 'data_path'",
             "UPDATE ducklake_data_file SET path = 's3a://bucket/lake/main/t/' || path, path_is_relative = 0"
             " WHERE data_file_id = 0",
         )
-        assert [one[:2] for one in found(lake.fsck())] == [("odd-path", "main.t")]
+        assert [finding[:2] for finding in found(lake.fsck())] == [("odd-path", "main.t")]
 
-    def test_files_elsewhere_may_be_spelled_as_they_like(self, own: DuckLake, tmp_path: Path) -> None:
+    def test_unusual_paths_outside_the_data_path_have_no_finding(self, own: DuckLake, tmp_path: Path) -> None:
         file = parquet(tmp_path / "out[1] it is" / "a*.parquet", "SELECT range AS i FROM range(50)")
         spelled = file.replace("out", "/out")
         own.execute("CREATE TABLE t (i BIGINT)").raise_for_error()
@@ -110,24 +112,24 @@ class TestPathsThatAreSpelledOddly:
         assert own.fsck(deep=True, storage=True).findings == []
 
 
-class TestWhoseFileItIs:
-    def test_a_live_file_of_a_dropped_table_ends_with_it(self, lake: DuckLake) -> None:
+class TestFileOwnership:
+    def test_a_live_file_of_a_dropped_table_is_ended(self, lake: DuckLake) -> None:
         damage(lake, "UPDATE ducklake_data_file SET end_snapshot = NULL WHERE data_file_id = 6")
-        assert [one[:2] for one in repaired(lake)] == [("file-of-dropped-table", "main.gone")]
+        assert [finding[:2] for finding in repaired(lake)] == [("file-of-dropped-table", "main.gone")]
         assert meta(lake, "SELECT end_snapshot FROM ducklake_data_file WHERE data_file_id = 6") == 11
 
-    def test_a_file_of_a_table_that_never_was(self, lake: DuckLake) -> None:
+    def test_a_file_of_an_unknown_table_is_found(self, lake: DuckLake) -> None:
         damage(lake, "UPDATE ducklake_data_file SET table_id = 99 WHERE data_file_id = 7")
         assert ("file-without-table", "table 99", None) in found(lake.fsck())
 
-    def test_two_files_with_the_same_row_ids(self, lake: DuckLake) -> None:
+    def test_two_files_with_the_same_row_ids_are_found(self, lake: DuckLake) -> None:
         damage(lake, "UPDATE ducklake_data_file SET row_id_start = 40 WHERE data_file_id = 1")
         (finding,) = lake.fsck().findings
         assert (finding.code, finding.table, finding.file) == ("row-ids-overlap", "main.t", path_of(lake, 1))
         assert finding.detail == "row ids start at 40, data file 0 has row ids up to 49"
         assert value(lake, "SELECT count(DISTINCT rowid) FROM t") < value(lake, "SELECT count(*) FROM t")
 
-    def test_rows_of_snapshots_that_do_not_fit_the_file(self, lake: DuckLake) -> None:
+    def test_a_partial_max_out_of_range_is_found(self, lake: DuckLake) -> None:
         damage(
             lake,
             "UPDATE ducklake_data_file SET partial_max = 1 WHERE data_file_id = 0",
@@ -138,7 +140,7 @@ class TestWhoseFileItIs:
         )
 
 
-class TestKeys:
+class TestEncryptionKeys:
     def test_an_unencrypted_file_in_an_encrypted_lake_makes_every_read_fail(self, tmp_path: Path) -> None:
         lake = DuckLake.local(tmp_path / "lake", encrypted=True, extensions=["httpfs"])
         file = parquet(tmp_path / "outside.parquet", "SELECT range AS i FROM range(50)")
@@ -149,7 +151,7 @@ class TestKeys:
         assert found(lake.fsck(deep=True)) == [("file-without-key", "main.t", file)]
         assert "does not have an encryption key" in refused(lake, "FROM t")
 
-    def test_an_encrypted_file_in_a_lake_that_says_it_is_not(self, lake: DuckLake) -> None:
+    def test_an_encrypted_file_in_an_unencrypted_lake_is_found(self, lake: DuckLake) -> None:
         damage(lake, "UPDATE ducklake_data_file SET encryption_key = 'AAAA' WHERE data_file_id = 1")
         assert found(lake.fsck()) == [("file-with-key", "main.t", path_of(lake, 1))]
 
@@ -158,20 +160,20 @@ LATE = pa.schema({"n": pa.int32(), "s": pa.string()})
 
 
 class TestPartitionsAndMappings:
-    def test_a_name_mapping_that_is_not_there(self, lake: DuckLake) -> None:
+    def test_an_unknown_name_mapping_is_found(self, lake: DuckLake) -> None:
         damage(lake, "UPDATE ducklake_data_file SET mapping_id = 5 WHERE data_file_id = 1")
         assert found(lake.fsck()) == [("unknown-mapping", "main.t", path_of(lake, 1))]
         assert "Unknown name map" in refused(lake, "SELECT sum(i) FROM t")
 
-    def test_a_layout_that_is_not_there(self, lake: DuckLake) -> None:
+    def test_an_unknown_partition_spec_is_found(self, lake: DuckLake) -> None:
         damage(lake, "UPDATE ducklake_data_file SET partition_id = 77 WHERE data_file_id = 4")
-        assert [one[:2] for one in found(lake.fsck())] == [
+        assert [finding[:2] for finding in found(lake.fsck())] == [
             ("unknown-partition-spec", "main.p"),
             ("partition-values-do-not-fit", "main.p"),
         ]
 
     @pytest.mark.parametrize("before", ["", "n", "bucket(4, s)"])
-    def test_a_file_older_than_the_buckets_is_missed(self, lake: DuckLake, before: str) -> None:
+    def test_a_file_written_before_a_bucket_key_hides_rows(self, lake: DuckLake, before: str) -> None:
         keys = f"SET PARTITIONED BY ({before})" if before else "RESET PARTITIONED BY"
         lake.execute(["CREATE TABLE late (n INTEGER, s VARCHAR)", f"ALTER TABLE late {keys}"]).raise_for_error()
         lake.execute("INSERT INTO late SELECT 5, '+&;' FROM range(20)").raise_for_error()
@@ -184,7 +186,7 @@ class TestPartitionsAndMappings:
         assert lake.fsck().findings == []
         assert value(lake, "SELECT count(*) FROM late WHERE s = '+&;'") == 20
 
-    def test_a_file_without_its_bucket_is_missed(self, lake: DuckLake) -> None:
+    def test_a_file_without_its_bucket_value_hides_rows(self, lake: DuckLake) -> None:
         assert value(lake, "SELECT count(*) FROM p WHERE i = 0") == 1
         damage(lake, "DELETE FROM ducklake_file_partition_value WHERE data_file_id = 4")
         (finding,) = lake.fsck().findings
@@ -192,7 +194,7 @@ class TestPartitionsAndMappings:
         assert finding.detail == "layout 3 has keys [0], the file has values for []"
         assert value(lake, "SELECT count(*) FROM p WHERE i = 0") == 0
 
-    def test_the_engine_itself_numbers_two_keys_of_one_column_alike(self, own: DuckLake, tmp_path: Path) -> None:
+    def test_the_engines_duplicate_key_index_for_one_column_is_found(self, own: DuckLake, tmp_path: Path) -> None:
         sql = "SELECT TIMESTAMP '2024-03-05' AS ts FROM range(50)"
         file = parquet(tmp_path / "year=2024" / "month=3" / "f.parquet", sql)
         own.execute(
@@ -218,7 +220,7 @@ class TestPartitionsAndMappings:
         file = parquet(tmp_path / "elsewhere" / "p=1" / "f.parquet", "SELECT range AS i, 1 AS p FROM range(50)")
         assert own.fsck().findings == []
         own.execute(f"CALL ducklake_add_data_files('lake', 't', '{file}')").raise_for_error()
-        assert own.fsck().findings == []  # the folder's end is the same, and that is enough for the engine
+        assert own.fsck().findings == []  # the engine compares only the end of the folder
         stranger = parquet(tmp_path / "elsewhere" / "p=%31" / "f.parquet", "SELECT range AS i, 1 AS p FROM range(50)")
         own.execute(f"CALL ducklake_add_data_files('lake', 't', '{stranger}')").raise_for_error()
         assert found(own.fsck()) == [("scattered-partition", "main.t", stranger)]

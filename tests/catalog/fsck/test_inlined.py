@@ -1,4 +1,4 @@
-"""Inlined rows: the tables that hold them, and the registry."""
+"""Tables of inlined rows, and their registry."""
 
 from ducklake_orch import DuckLake
 from tests.catalog.fsck.damage import damage, found, refused, value
@@ -6,7 +6,7 @@ from tests.catalog.fsck.damage import damage, found, refused, value
 INLINED = "ducklake_inlined_data_1_1"
 
 
-def test_a_registered_table_that_is_not_there_makes_every_read_fail(lake: DuckLake) -> None:
+def test_a_missing_registered_inlined_table_is_found_and_fails_every_read(lake: DuckLake) -> None:
     damage(lake, f"DROP TABLE {INLINED}")
     (finding,) = lake.fsck().findings
     assert (finding.code, finding.table, finding.detail) == (
@@ -17,7 +17,7 @@ def test_a_registered_table_that_is_not_there_makes_every_read_fail(lake: DuckLa
     assert INLINED in refused(lake, "SELECT sum(i) FROM t")
 
 
-def test_rows_of_a_table_that_is_not_registered_are_seen_by_nobody(lake: DuckLake) -> None:
+def test_rows_of_an_unregistered_inlined_table_are_invisible(lake: DuckLake) -> None:
     assert value(lake, "SELECT count(*) FROM t WHERE i = 1000") == 1
     damage(lake, f"DELETE FROM ducklake_inlined_data_tables WHERE table_name = '{INLINED}'")
     (finding,) = lake.fsck().findings
@@ -26,7 +26,7 @@ def test_rows_of_a_table_that_is_not_registered_are_seen_by_nobody(lake: DuckLak
     assert value(lake, "SELECT len(list(i)) FROM t WHERE i = 1000") is None
 
 
-def test_tables_that_were_left_behind(lake: DuckLake) -> None:
+def test_leftover_inlined_tables_are_found(lake: DuckLake) -> None:
     columns = "(row_id BIGINT, begin_snapshot BIGINT, end_snapshot BIGINT)"
     damage(
         lake,
@@ -43,7 +43,7 @@ def test_tables_that_were_left_behind(lake: DuckLake) -> None:
     ]
 
 
-def test_a_row_that_lives_twice_is_read_twice(lake: DuckLake) -> None:
+def test_a_duplicate_inlined_row_is_read_twice(lake: DuckLake) -> None:
     damage(lake, f"INSERT INTO {INLINED} SELECT * FROM {INLINED}")
     assert found(lake.fsck()) == [("inlined-row-lives-twice", "main.t", None)]
     assert value(lake, "SELECT len(list(i)) FROM t WHERE i = 1000") == 2

@@ -1,4 +1,4 @@
-"""Schemas, tables, columns, layouts, options: every state in which a name does not mean one thing."""
+"""Schemas, tables, columns, partition specs and options: every state in which a name is ambiguous or dangling."""
 
 import pytest
 
@@ -48,9 +48,9 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize(("code", "statement", "table"), DAMAGES, ids=[f"{d[0]}-{n}" for n, d in enumerate(DAMAGES)])
-def test_each_is_found_and_nothing_else(lake: DuckLake, code: str, statement: str, table: str | None) -> None:
+def test_each_inconsistency_is_the_only_finding(lake: DuckLake, code: str, statement: str, table: str | None) -> None:
     damage(lake, statement)
-    assert [(one[0], one[1]) for one in found(lake.fsck())] == [(code, table)]
+    assert [(finding[0], finding[1]) for finding in found(lake.fsck())] == [(code, table)]
 
 
 @pytest.mark.parametrize(
@@ -65,12 +65,12 @@ def test_each_is_found_and_nothing_else(lake: DuckLake, code: str, statement: st
         ),
     ],
 )
-def test_what_fails_then(lake: DuckLake, statement: str, sql: str) -> None:
+def test_each_inconsistency_fails_a_statement(lake: DuckLake, statement: str, sql: str) -> None:
     damage(lake, statement)
     assert refused(lake, sql)
 
 
-def test_names_with_dots_and_quotes_are_shown_as_they_are_written(own: DuckLake) -> None:
+def test_names_with_dots_and_quotes_are_quoted(own: DuckLake) -> None:
     own.execute(['CREATE SCHEMA "a.b"', 'CREATE TABLE "a.b"."c""d" (i INTEGER)']).raise_for_error()
     damage(own, "DELETE FROM ducklake_column")
     assert found(own.fsck()) == [("table-without-columns", '"a.b"."c""d"', None)]

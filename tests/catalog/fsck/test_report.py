@@ -1,4 +1,4 @@
-"""The report: bounded, readable, JSON-ready; and every code has its line in the documentation and its test."""
+"""The report is bounded, readable and JSON-serializable. Every code is documented and tested."""
 
 import json
 import re
@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 PAGE = HERE.parents[2] / "docs" / "fsck.md"
 
 
-def test_a_report_names_twenty_of_each_and_counts_the_rest(own: DuckLake) -> None:
+def test_a_report_lists_twenty_findings_per_code_and_counts_the_others(own: DuckLake) -> None:
     own.execute(["CREATE TABLE t (i INTEGER)", *["INSERT INTO t SELECT range FROM range(20)"] * 25]).raise_for_error()
     damage(own, "DELETE FROM ducklake_file_column_stats", "DELETE FROM ducklake_snapshot_changes WHERE snapshot_id < 3")
     report = own.fsck()
@@ -24,7 +24,7 @@ def test_a_report_names_twenty_of_each_and_counts_the_rest(own: DuckLake) -> Non
     assert str(report).count("effect:") == 2
 
 
-def test_its_json_has_the_promised_shape(lake: DuckLake) -> None:
+def test_the_json_report_has_the_documented_fields(lake: DuckLake) -> None:
     whole = lake.fsck().to_dict()
     assert whole["findings"] == []
     assert whole["checked"]["tables"] == 3
@@ -42,7 +42,7 @@ def test_only_errors_make_a_lake_not_ok(lake: DuckLake) -> None:
     assert not lake.fsck().ok
 
 
-def test_the_catalog_is_asked_once_for_each_table_however_many_files_there_are(own: DuckLake) -> None:
+def test_the_number_of_catalog_queries_does_not_depend_on_the_number_of_files(own: DuckLake) -> None:
     from ducklake_orch.catalog.fsck.run import inspect, open_copy
 
     own.execute(["CREATE TABLE t (i INTEGER)", *["INSERT INTO t SELECT range FROM range(20)"] * 5]).raise_for_error()
@@ -51,13 +51,13 @@ def test_the_catalog_is_asked_once_for_each_table_however_many_files_there_are(o
         assert inspect(copy).listed == []
 
 
-def test_codes_are_unique_and_in_one_style() -> None:
+def test_codes_are_unique_and_in_kebab_case() -> None:
     codes = [check.code for check in ALL]
     assert len(set(codes)) == len(codes)
     assert all(re.fullmatch(r"[a-z]+(-[a-z]+)+", code) for code in codes)
 
 
-def test_what_is_called_repairable_has_a_repair_and_nothing_else_has() -> None:
+def test_exactly_the_repairable_codes_have_a_repair() -> None:
     assert {check.code for check in ALL if check.repairable} == {code for repair in REPAIRS for code in repair.codes}
 
 
@@ -66,7 +66,7 @@ def test_every_code_is_tested() -> None:
     assert [check.code for check in ALL if f'"{check.code}"' not in tests] == []
 
 
-def test_the_documentation_says_of_every_code_what_the_code_says() -> None:
+def test_the_documented_table_of_codes_matches_the_checks() -> None:
     modes = {**dict.fromkeys(map(_code, PRESENCE), "deep, storage"), **dict.fromkeys(map(_code, DEEP), "deep")}
     modes |= dict.fromkeys(map(_code, [*FORMAT, *CATALOG]), "")
     expected = [

@@ -1,4 +1,4 @@
-"""Counters, changes and snapshot ids: what the next commit stumbles over."""
+"""Counters, changes and snapshot ids: damage that makes the next commit fail."""
 
 from pathlib import Path
 
@@ -12,41 +12,41 @@ NEW_SNAPSHOT = (
     " FROM ducklake_snapshot WHERE snapshot_id = 14",
     "INSERT INTO ducklake_snapshot_changes VALUES (15, 'altered_table:1,inserted_into_table:6', NULL, NULL, NULL)",
 )
-MANY = "INSERT INTO t SELECT range, 'x', 0 FROM range(20)"
+INSERT_INTO_FILES = "INSERT INTO t SELECT range, 'x', 0 FROM range(20)"
 
 
-def test_a_format_that_nobody_knows_is_all_there_is_to_say(lake: DuckLake) -> None:
+def test_an_unknown_format_version_is_the_only_finding(lake: DuckLake) -> None:
     damage(lake, "UPDATE ducklake_metadata SET value = '9.9' WHERE key = 'version'", "DELETE FROM ducklake_table_stats")
     assert found(lake.fsck()) == [("unknown-format", None, None)]
     assert "version" in refused(lake, "FROM t")
 
 
-def test_a_metadata_table_that_is_not_there(lake: DuckLake) -> None:
+def test_a_missing_metadata_table_is_found(lake: DuckLake) -> None:
     damage(lake, "DROP TABLE ducklake_macro")
     (finding,) = lake.fsck().findings
     assert (finding.code, finding.detail) == ("missing-metadata-table", "ducklake_macro")
     assert "ducklake_macro" in refused(lake, "FROM t")
 
 
-def test_a_lake_without_a_snapshot(lake: DuckLake) -> None:
+def test_a_lake_without_a_snapshot_is_found(lake: DuckLake) -> None:
     damage(lake, "DELETE FROM ducklake_snapshot")
     assert found(lake.fsck()) == [("no-snapshot", None, None)]
     assert "No snapshot found" in refused(lake, "FROM t")
 
 
-def test_a_snapshot_that_does_not_say_what_it_did(lake: DuckLake) -> None:
+def test_a_snapshot_without_changes_is_found(lake: DuckLake) -> None:
     damage(lake, "DELETE FROM ducklake_snapshot_changes WHERE snapshot_id = 3")
     (finding,) = lake.fsck().findings
     assert (finding.code, finding.severity, finding.detail) == ("snapshot-without-changes", "warning", "snapshot 3")
 
 
-def test_changes_of_a_snapshot_that_is_still_to_come_make_its_commit_fail_until_they_are_removed(
+def test_changes_of_a_future_snapshot_fail_its_commit_until_they_are_removed(
     lake: DuckLake,
 ) -> None:
     damage(lake, "INSERT INTO ducklake_snapshot_changes VALUES (15, 'inserted_into_table:1', NULL, NULL, NULL)")
-    assert "ducklake_snapshot_changes" in refused(lake, MANY)
+    assert "ducklake_snapshot_changes" in refused(lake, INSERT_INTO_FILES)
     assert repaired(lake) == [("changes-without-snapshot", None, None)]
-    rows(lake, MANY)
+    rows(lake, INSERT_INTO_FILES)
 
 
 UNREADABLE = [
@@ -72,46 +72,46 @@ def test_changes_that_the_engine_cannot_read_are_removed(lake: DuckLake) -> None
         damage(lake, f"UPDATE ducklake_snapshot_changes SET changes_made = '{changes}' WHERE snapshot_id = {snapshot}")
     report = lake.fsck(repair=True)
     assert [finding.code for finding in report.repaired] == ["unknown-change-token"] * len(UNREADABLE)
-    # What these snapshots did, nothing tells any more.
+    # The changes of these snapshots are lost.
     assert {finding.code for finding in report.findings} <= {"begun-without-change", "ended-without-change"}
     assert value(lake, "SELECT count(*) FROM ducklake_snapshots('lake')") == 16
 
 
-def test_what_the_engine_can_read_of_the_changes_is_kept(lake: DuckLake) -> None:
-    left = 'created_table:"a,b"."it""s:1",inserted_into_table:1'
-    damage(lake, f"UPDATE ducklake_snapshot_changes SET changes_made = 'new:1,{left},more:2' WHERE snapshot_id = 3")
+def test_a_repair_keeps_the_readable_change_tokens(lake: DuckLake) -> None:
+    readable = 'created_table:"a,b"."it""s:1",inserted_into_table:1'
+    damage(lake, f"UPDATE ducklake_snapshot_changes SET changes_made = 'new:1,{readable},more:2' WHERE snapshot_id = 3")
     assert repaired(lake) == [("unknown-change-token", None, None)]
-    assert meta(lake, "SELECT changes_made FROM ducklake_snapshot_changes WHERE snapshot_id = 3") == left
+    assert meta(lake, "SELECT changes_made FROM ducklake_snapshot_changes WHERE snapshot_id = 3") == readable
 
 
-def test_changes_that_the_engine_can_read_are_no_finding(lake: DuckLake) -> None:
+def test_readable_changes_have_no_finding_of_their_own(lake: DuckLake) -> None:
     readable = ["''", "NULL", "'ALTERED_table:1'", "'altered_table:1,'", "'compacted_table:7'", "'inline_flush:1'"]
     for snapshot, changes in enumerate(readable):
         damage(lake, f"UPDATE ducklake_snapshot_changes SET changes_made = {changes} WHERE snapshot_id = {snapshot}")
     assert value(lake, "SELECT count(*) FROM ducklake_snapshots('lake')") == 15
-    # They are readable, though they do not say what these snapshots did.
+    # They are readable, but do not describe the changes of these snapshots.
     assert set(lake.fsck().counts) == {"begun-without-change"}
 
 
-def test_a_file_counter_that_is_behind_makes_every_commit_fail_until_it_is_raised(lake: DuckLake) -> None:
+def test_an_outdated_next_file_id_fails_every_commit_until_it_is_raised(lake: DuckLake) -> None:
     damage(lake, "UPDATE ducklake_snapshot SET next_file_id = 7 WHERE snapshot_id = 14")
     damage(lake, "UPDATE ducklake_snapshot SET next_file_id = 7 WHERE snapshot_id = 13")
-    assert "ducklake_data_file" in refused(lake, MANY)
+    assert "ducklake_data_file" in refused(lake, INSERT_INTO_FILES)
     assert ("next-file-id-behind", None, None) in repaired(lake)
-    assert len(rows(lake, MANY)) == 1
+    assert len(rows(lake, INSERT_INTO_FILES)) == 1
 
 
 @pytest.mark.parametrize(
     ("counter", "behind", "code"),
     [("next_catalog_id", 7, "next-catalog-id-behind"), ("schema_version", 6, "schema-version-behind")],
 )
-def test_other_counters_that_are_behind(lake: DuckLake, counter: str, behind: int, code: str) -> None:
+def test_other_outdated_counters_are_raised(lake: DuckLake, counter: str, behind: int, code: str) -> None:
     damage(lake, f"UPDATE ducklake_snapshot SET {counter} = {behind} WHERE snapshot_id = 14")
     assert code in {finding[0] for finding in repaired(lake)}
     assert meta(lake, f"SELECT {counter} FROM ducklake_snapshot WHERE snapshot_id = 15") > behind
 
 
-def test_a_file_that_came_without_a_new_file_id_is_missed_by_connections_that_were_open(lake: DuckLake) -> None:
+def test_open_connections_miss_a_file_added_without_a_new_file_id(lake: DuckLake) -> None:
     with lake.connect() as con:
         assert con.execute("SELECT count(*) FROM other.u WHERE i >= 1000").fetchone() == (0,)
         damage(
@@ -120,10 +120,10 @@ def test_a_file_that_came_without_a_new_file_id_is_missed_by_connections_that_we
             "UPDATE ducklake_data_file SET begin_snapshot = 15 WHERE data_file_id = 7",
             "UPDATE ducklake_table_column_stats SET max_value = '9999' WHERE table_id = 6",
         )
-    assert [one[:2] for one in repaired(lake)] == [("next-file-id-not-bumped", "other.u")]
+    assert [finding[:2] for finding in repaired(lake)] == [("next-file-id-not-bumped", "other.u")]
 
 
-def test_a_column_that_changed_without_a_new_schema_version_keeps_its_old_name_for_open_connections(
+def test_open_connections_miss_a_rename_without_a_new_schema_version(
     lake: DuckLake,
 ) -> None:
     with lake.connect() as con:
@@ -141,7 +141,7 @@ def test_a_column_that_changed_without_a_new_schema_version_keeps_its_old_name_f
         assert [column[0] for column in con.execute("FROM t").description] == ["i", "renamed", "d"]
 
 
-def test_what_was_written_without_its_snapshot_comes_with_the_next_commit_so_nothing_is_repaired(
+def test_rows_of_an_uncommitted_snapshot_are_found_and_not_repaired(
     lake: DuckLake,
 ) -> None:
     damage(
@@ -150,22 +150,22 @@ def test_what_was_written_without_its_snapshot_comes_with_the_next_commit_so_not
         "INSERT INTO ducklake_snapshot_changes VALUES (99, '', NULL, NULL, NULL)",
     )
     report = lake.fsck(repair=True)
-    assert {one.code for one in report.findings} == {"not-committed", "changes-without-snapshot"}
+    assert {finding.code for finding in report.findings} == {"not-committed", "changes-without-snapshot"}
     assert (report.repaired, report.repair_snapshot) == ([], None)
-    (finding,) = [one for one in report.findings if one.code == "not-committed"]
+    (finding,) = [finding for finding in report.findings if finding.code == "not-committed"]
     assert (finding.table, finding.file) == ("other.u", report.findings[-1].file)
     assert value(lake, "SELECT count(*) FROM other.u") == 0
-    rows(lake, MANY)
+    rows(lake, INSERT_INTO_FILES)
     assert value(lake, "SELECT count(*) FROM other.u") == 50
 
 
-def test_a_file_that_ended_before_it_began(lake: DuckLake) -> None:
+def test_a_file_that_ends_before_it_begins_is_found(lake: DuckLake) -> None:
     damage(lake, "UPDATE ducklake_data_file SET end_snapshot = 1 WHERE data_file_id = 0")
     assert ("ends-before-it-begins", "main.t", path_of(lake, 0)) in found(lake.fsck())
     assert value(lake, "SELECT count(*) FROM t AT (VERSION => 3)") == 50
 
 
-def test_a_catalog_without_a_lake_is_no_lake(tmp_path: Path) -> None:
+def test_a_catalog_without_a_lake_is_refused(tmp_path: Path) -> None:
     import sqlite3
 
     from ducklake_orch import errors

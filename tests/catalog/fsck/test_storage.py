@@ -1,4 +1,4 @@
-"""What stands in the storage beside what the catalog knows of."""
+"""Stray and missing files in the storage."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,15 +24,15 @@ def numbers(own: DuckLake) -> DuckLake:
     return own
 
 
-def test_stray_files_are_listed_with_the_write_that_left_them(numbers: DuckLake) -> None:
-    mine, nobodys = numbers.snapshots()[0].extra["ducklake_orch"]["write_id"], "0" * 32
+def test_stray_files_are_listed_with_their_writer(numbers: DuckLake) -> None:
+    write_id, unknown_id = numbers.snapshots()[0].extra["ducklake_orch"]["write_id"], "0" * 32
     strays = {
         "ducklake-01a1ff14-33e6-739d-870e-4f3a6811dead.parquet": "written by the engine",
         "ducklake-01a1ff14-33e6-739d-870e-4f3a6811dead-delete.parquet": "written by the engine",
         "part-00000.snappy.parquet": "written by another program",
         "some.puffin": "written by another program",
-        f"ducklake-{nobodys}-01a1ff14.parquet": f"of write {nobodys}, which has no snapshot",
-        f"ducklake-{mine}-01a1ff14.parquet": f"of write {mine}, which committed snapshot 1 without this file",
+        f"ducklake-{unknown_id}-01a1ff14.parquet": f"of write {unknown_id}, which has no snapshot",
+        f"ducklake-{write_id}-01a1ff14.parquet": f"of write {write_id}, which committed snapshot 1 without this file",
     }
     folder = Path(path_of(numbers, 0)).parent
     for name in strays:
@@ -48,7 +48,7 @@ def test_stray_files_are_listed_with_the_write_that_left_them(numbers: DuckLake)
     assert all((folder / name).exists() for name in strays)
 
 
-def test_files_that_are_no_data_or_that_the_catalog_is_about_to_delete_are_no_strays(numbers: DuckLake) -> None:
+def test_other_formats_and_scheduled_files_are_not_stray_files(numbers: DuckLake) -> None:
     assert numbers.config.data_path is not None
     Path(numbers.config.data_path, "README.txt").write_text("hello")
     numbers.execute(
@@ -66,7 +66,7 @@ def test_files_that_are_no_data_or_that_the_catalog_is_about_to_delete_are_no_st
 
 
 @pytest.mark.parametrize("host", ["", "localhost"])
-def test_files_below_a_path_that_is_a_url_are_neither_missing_nor_stray(tmp_path: Path, host: str) -> None:
+def test_files_of_a_data_path_with_a_url_are_neither_missing_nor_stray(tmp_path: Path, host: str) -> None:
     files, catalog = tmp_path / "a b%20é", tmp_path / "lake.sqlite"
     with duckdb.connect() as con:
         for name in ("ducklake", "sqlite_scanner"):
@@ -80,7 +80,7 @@ def test_files_below_a_path_that_is_a_url_are_neither_missing_nor_stray(tmp_path
     assert plan_orphans(lake.config, datetime.now(UTC) + timedelta(days=1)) == Orphans()
 
 
-def test_a_storage_that_cannot_be_reached_is_an_error_and_no_finding(tmp_path: Path) -> None:
+def test_an_unreachable_storage_raises_an_error(tmp_path: Path) -> None:
     s3 = {"type": "s3", "bucket": "b", "endpoint": "http://127.0.0.1:1", "region": "us-east-1", "access_key_id": "k"}
     secret = {"secret_access_key": "canary"}
     lake = DuckLake.local(tmp_path / "lake", storage=s3 | secret, settings={"http_retries": 0})
@@ -114,9 +114,9 @@ def test_object_stores_are_listed_and_read(make_lake: MakeLake) -> None:
     assert (report.checked["files_read"], report.checked["objects_listed"]) == (4, 4)
     damage(lake, "UPDATE ducklake_data_file SET file_size_bytes = file_size_bytes - 1")
     if isinstance(lake.config.storage, S3Storage):
-        fresh = make_lake(settings={"threads": 1})  # which has nothing of the files in memory
+        fresh = make_lake(settings={"threads": 1})  # has no cached files
         assert "No magic bytes" in refused_sql(fresh, "SELECT sum(i) FROM t")
-    assert {one[0] for one in repaired(lake, deep=True)} == {"wrong-file-size"}
+    assert {finding[0] for finding in repaired(lake, deep=True)} == {"wrong-file-size"}
     assert value(lake, "SELECT sum(i) FROM t") == 2 * 1225 - 2 * 190
     with lake.connect() as con:
         stray = f"{lake.config.data_path}main/t/part-0.parquet"

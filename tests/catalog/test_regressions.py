@@ -28,7 +28,7 @@ def interrupt() -> None:
     raise KeyboardInterrupt
 
 
-def test_an_interrupt_right_after_commit_leaves_the_files(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_after_the_commit_keeps_the_files(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.write(query("SELECT 1 AS i"), "t", mode="append")
 
     once_at(monkeypatch, "commit.after", interrupt)
@@ -38,7 +38,7 @@ def test_an_interrupt_right_after_commit_leaves_the_files(lake: DuckLake, monkey
     assert rows(lake, "FROM t") == [(2,)]
 
 
-def test_an_interrupt_before_commit_leaves_none(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_before_the_commit_leaves_no_file(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     once_at(monkeypatch, "statement.3", interrupt)
     with pytest.raises(KeyboardInterrupt):
         lake.write(query("SELECT 2 AS i"), "t", mode="append")
@@ -56,7 +56,7 @@ def test_a_relation_over_a_stream_is_read_once(lake: DuckLake) -> None:
 @pytest.mark.parametrize(
     "value", ["'infinity'::DATE", "'-infinity'::TIMESTAMP", "'2024-01-01 00:00:00.123456789'::TIMESTAMP_NS"]
 )
-def test_keys_beside_a_transform_may_be_what_python_cannot_hold(lake: DuckLake, value: str) -> None:
+def test_partition_keys_may_have_values_that_python_cannot_represent(lake: DuckLake, value: str) -> None:
     data = query(f"SELECT d, 1::BIGINT AS i FROM (VALUES ({value}), ('2024-01-01')) t(d)")
     assert lake.write(data, "t", mode="append", partition_by=["d", "bucket(1, i)"]).rows_written == 2
     assert rows(lake, "SELECT count(*) FROM t") == [(2,)]
@@ -69,7 +69,7 @@ def test_keys_beside_a_transform_may_be_what_python_cannot_hold(lake: DuckLake, 
         ("DATE '2024-01-01'", "TIMESTAMP '2024-01-01'", "TIMESTAMP"),
     ],
 )
-def test_partitions_are_found_by_value_after_their_column_has_grown(
+def test_partitions_match_by_value_after_their_column_was_promoted(
     lake: DuckLake, old: str, new: str, kind: str
 ) -> None:
     lake.write(query(f"SELECT {old} AS p, 1 AS v"), "t", mode="append", partition_by=["p"])
@@ -79,7 +79,7 @@ def test_partitions_are_found_by_value_after_their_column_has_grown(
 
 
 @pytest.mark.parametrize("other", ['CREATE SCHEMA "my schema"', 'DROP SCHEMA "my schema"'])
-def test_a_schema_made_or_dropped_meanwhile_moves_no_files_out_of_sight(
+def test_a_concurrent_create_or_drop_of_the_schema_loses_no_files(
     lake: DuckLake, other: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if other.startswith("DROP"):
@@ -91,7 +91,7 @@ def test_a_schema_made_or_dropped_meanwhile_moves_no_files_out_of_sight(
     assert len(files_of(lake)) == 1
 
 
-def test_a_nan_that_nobody_knows_of_is_not_ruled_out(tmp_path: Path) -> None:
+def test_unknown_nan_statistics_do_not_exclude_nan_rows(tmp_path: Path) -> None:
     lake = DuckLake.local(tmp_path / "inlining")
     lake.write(query("SELECT 'nan'::DOUBLE AS x"), "t", mode="append")
     lake.execute("INSERT INTO t VALUES (1.0)").raise_for_error()
@@ -99,7 +99,7 @@ def test_a_nan_that_nobody_knows_of_is_not_ruled_out(tmp_path: Path) -> None:
     assert len(rows(lake, "FROM t WHERE x > 5")) == 1
 
 
-def test_an_expectation_beyond_expired_snapshots_is_refused(lake: DuckLake) -> None:
+def test_expect_snapshot_before_expired_snapshots_is_refused(lake: DuckLake) -> None:
     for table in ("t", "t", "other"):
         lake.write(query("SELECT 1 AS i"), table, mode="append")
     lake.execute("CALL ducklake_expire_snapshots('lake', versions => [2])", force=True).raise_for_error()
@@ -107,7 +107,7 @@ def test_an_expectation_beyond_expired_snapshots_is_refused(lake: DuckLake) -> N
         lake.write(query("SELECT 9 AS i"), "t", mode="overwrite", expect_snapshot=1)
 
 
-def test_a_view_is_not_covered_by_a_table(lake: DuckLake) -> None:
+def test_a_write_to_the_name_of_a_view_is_refused(lake: DuckLake) -> None:
     lake.execute("CREATE VIEW v AS SELECT 1 AS i").raise_for_error()
     with pytest.raises(errors.ObjectExistsError, match="is a view"):
         lake.write(query("SELECT 2 AS i"), "V", mode="append")
@@ -121,13 +121,13 @@ def test_a_view_is_not_covered_by_a_table(lake: DuckLake) -> None:
         ("DOUBLE", pa.array([2**53 + 1], pa.int64())),
     ],
 )
-def test_values_are_not_rounded_in_silence(lake: DuckLake, kind: str, value: pa.Array) -> None:
+def test_values_that_would_be_rounded_are_refused(lake: DuckLake, kind: str, value: pa.Array) -> None:
     lake.create_table("t", {"x": kind})
     with pytest.raises(errors.DataError, match="`x` is"):
         lake.write(pa.table({"x": value}), "t", mode="append")
 
 
-def test_a_float_does_not_grow_where_the_engine_would_miss_rows(lake: DuckLake) -> None:
+def test_a_float_column_is_not_promoted_to_double(lake: DuckLake) -> None:
     lake.write(query("SELECT 0.1::FLOAT AS x"), "t", mode="append")
     with pytest.raises(errors.DataError, match="`x` is DOUBLE"):
         lake.write(query("SELECT 0.5::DOUBLE AS x"), "t", mode="append", schema_evolution="promote")
@@ -136,7 +136,7 @@ def test_a_float_does_not_grow_where_the_engine_would_miss_rows(lake: DuckLake) 
     assert rows(lake, "FROM t WHERE x > 0.1") == []
 
 
-def test_times_keep_their_zone(lake: DuckLake) -> None:
+def test_timestamps_keep_their_time_zone(lake: DuckLake) -> None:
     moment = pa.array([datetime(2024, 1, 1, 12)], pa.timestamp("us", "America/New_York"))
     lake.write(pa.table({"x": moment}), "t", mode="append", partition_by=["day(x)"])
     assert rows(lake, "SELECT epoch(x)::BIGINT FROM t") == [(1704110400,)]
@@ -155,14 +155,14 @@ def written_in_tokyo(tmp_path: Path) -> DuckLake:
     return lake
 
 
-def test_days_of_another_time_zone_are_not_taken_for_days_in_utc(written_in_tokyo: DuckLake) -> None:
+def test_day_partitions_of_another_time_zone_are_matched_by_their_rows(written_in_tokyo: DuckLake) -> None:
     lake = written_in_tokyo
     new = query("SELECT TIMESTAMPTZ '2024-01-02 12:00:00+00' AS ts, 7 AS i")
     assert lake.write(new, "t", mode="overwrite_partitions").rows_removed == 2
     assert rows(lake, "SELECT i FROM t ORDER BY i") == [(1,), (4,), (5,), (6,), (7,)]
 
 
-def test_a_day_that_is_the_same_in_both_zones_is_replaced(written_in_tokyo: DuckLake) -> None:
+def test_a_day_partition_that_is_equal_in_both_time_zones_is_replaced(written_in_tokyo: DuckLake) -> None:
     lake = written_in_tokyo
     new = query("SELECT TIMESTAMPTZ '2024-01-05 12:00:00+00' AS ts, 7 AS i")
     done = lake.write(new, "t", mode="overwrite_partitions")
@@ -171,13 +171,13 @@ def test_a_day_that_is_the_same_in_both_zones_is_replaced(written_in_tokyo: Duck
     assert rows(lake, "SELECT i FROM t ORDER BY i") == [(1,), (2,), (3,), (4,), (7,)]
 
 
-def test_what_arrow_has_no_type_for_is_a_named_error(lake: DuckLake) -> None:
+def test_a_type_that_arrow_lacks_is_refused_by_name(lake: DuckLake) -> None:
     with duckdb.connect() as con, pytest.raises(errors.DataError, match="VARIANT"):
         lake.write(con.sql("SELECT 1::VARIANT AS v"), "t", mode="append")
 
 
 @pytest.mark.parametrize("pinned", [{"snapshot": 1}, {"read_only": True}, {"as_of": "2100-01-01"}])
-def test_a_lake_that_is_opened_to_be_read_is_not_written_to(lake: DuckLake, pinned: dict[str, Any]) -> None:
+def test_a_read_only_lake_refuses_every_write(lake: DuckLake, pinned: dict[str, Any]) -> None:
     lake.write(query("SELECT 1 AS i"), "t", mode="append")
     seen = DuckLake(lake.config.model_copy(update=pinned))
     for work in (
@@ -193,7 +193,7 @@ def test_a_lake_that_is_opened_to_be_read_is_not_written_to(lake: DuckLake, pinn
 
 
 @pytest.mark.parametrize("kind", ["UNION(a INTEGER, b VARCHAR)", "BIGNUM", "TIME_NS"])
-def test_types_that_no_lake_has_are_refused_before_they_spoil_it(lake: DuckLake, kind: str) -> None:
+def test_types_that_ducklake_lacks_are_refused_before_a_commit(lake: DuckLake, kind: str) -> None:
     lake.write(query("SELECT 1 AS i"), "t", mode="append")
     with duckdb.connect() as con:
         data = con.sql(f"SELECT 1 AS i, [NULL::{kind}] AS u")
@@ -204,7 +204,7 @@ def test_types_that_no_lake_has_are_refused_before_they_spoil_it(lake: DuckLake,
     assert [table.table for table in lake.tables()] == ["t"]
 
 
-def test_create_only_with_its_key_is_done_once_and_again_the_same(lake: DuckLake) -> None:
+def test_mode_error_with_a_committed_key_is_replayed(lake: DuckLake) -> None:
     first = lake.write(query("SELECT 1 AS i"), "t", mode="error", idempotency_key="k")
     again = lake.write(query("SELECT 1 AS i"), "t", mode="error", idempotency_key="k")
     assert (again.replayed, again.snapshot_id) == (True, first.snapshot_id)
@@ -226,14 +226,14 @@ def test_create_only_with_its_key_is_done_once_and_again_the_same(lake: DuckLake
         ({"table": 5}, "5"),
     ],
 )
-def test_arguments_of_other_types_are_named(lake: DuckLake, arguments: dict[str, Any], named: str) -> None:
-    given = {"table": "t", "mode": "append"} | arguments
+def test_arguments_of_the_wrong_type_are_named(lake: DuckLake, arguments: dict[str, Any], named: str) -> None:
+    all_arguments = {"table": "t", "mode": "append"} | arguments
     with pytest.raises(errors.ConfigError, match=named):
-        lake.write(query("SELECT 1 AS region"), **given)
+        lake.write(query("SELECT 1 AS region"), **all_arguments)
 
 
 @pytest.mark.parametrize("where", ["rgion = 'eu'", "", "region =", "sum(1) > 0"])
-def test_a_mistake_in_where_is_named_before_any_work(lake: DuckLake, where: str) -> None:
+def test_an_invalid_where_is_refused_before_any_work(lake: DuckLake, where: str) -> None:
     lake.write(query("SELECT 'eu' AS region"), "t", mode="append")
     for table in ("t", "new"):
         with pytest.raises(errors.DuckLakeOrchError) as caught:
@@ -242,7 +242,7 @@ def test_a_mistake_in_where_is_named_before_any_work(lake: DuckLake, where: str)
         assert "where" in str(caught.value)
 
 
-def test_moments_that_are_finer_than_a_lake_has_are_not_cut(lake: DuckLake) -> None:
+def test_timestamps_finer_than_microseconds_are_not_truncated(lake: DuckLake) -> None:
     for nanoseconds, fits in ((1_000, True), (1_001, False)):
         data = pa.table({"ts": pa.array([nanoseconds], pa.timestamp("ns", "UTC"))})
         if fits:
@@ -253,7 +253,7 @@ def test_moments_that_are_finer_than_a_lake_has_are_not_cut(lake: DuckLake) -> N
     assert rows(lake, "SELECT epoch_us(ts) FROM t") == [(1,)]
 
 
-def test_what_a_reader_fails_with_is_the_cause(lake: DuckLake) -> None:
+def test_the_error_of_a_failed_reader_is_the_cause(lake: DuckLake) -> None:
     def batches() -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"i": [1]})
         raise ConnectionError("the database is gone")
@@ -278,9 +278,7 @@ def change_catalog(lake: DuckLake, statement: str) -> None:
         ("FLOAT", "0.1", "0.10000000149011612"),
     ],
 )
-def test_partitions_whose_keys_others_wrote_in_their_own_way_are_replaced(
-    lake: DuckLake, kind: str, value: str, text: str
-) -> None:
+def test_partitions_with_keys_in_other_notations_are_replaced(lake: DuckLake, kind: str, value: str, text: str) -> None:
     data = query(f"SELECT {value}::{kind} AS p, 1 AS i")
     lake.write(data, "t", mode="append", partition_by=["p"])
     change_catalog(lake, f"UPDATE ducklake_file_partition_value SET partition_value = '{text}'")
@@ -289,7 +287,7 @@ def test_partitions_whose_keys_others_wrote_in_their_own_way_are_replaced(
 
 
 @pytest.mark.parametrize("damage", ["DELETE FROM {}", "UPDATE {} SET partition_value = 'no number'"])
-def test_a_partition_without_a_key_that_means_something_is_judged_by_what_is_in_it(lake: DuckLake, damage: str) -> None:
+def test_a_partition_with_an_invalid_key_is_matched_by_its_rows(lake: DuckLake, damage: str) -> None:
     lake.write(query("SELECT 1 AS p, 1 AS i"), "t", mode="append", partition_by=["p"])
     change_catalog(lake, damage.format("ducklake_file_partition_value"))
     assert lake.write(query("SELECT 1 AS p, 2 AS i"), "t", mode="overwrite_partitions").rows_removed == 1
@@ -297,7 +295,7 @@ def test_a_partition_without_a_key_that_means_something_is_judged_by_what_is_in_
 
 
 @pytest.mark.parametrize("made_anew", [True, False])
-def test_a_table_that_was_dropped_since_is_not_what_was_expected(lake: DuckLake, made_anew: bool) -> None:
+def test_expect_snapshot_refuses_a_dropped_table(lake: DuckLake, made_anew: bool) -> None:
     read = lake.write(query("SELECT 1 AS i"), "t", mode="append").snapshot_id
     lake.drop_table("t")
     if made_anew:
@@ -309,7 +307,7 @@ def test_a_table_that_was_dropped_since_is_not_what_was_expected(lake: DuckLake,
     assert lake.exists("t") == made_anew
 
 
-def test_a_column_that_the_write_adds_cannot_say_what_is_replaced(lake: DuckLake) -> None:
+def test_replace_where_refuses_a_column_that_the_write_adds(lake: DuckLake) -> None:
     lake.write(query("SELECT 1 AS i"), "t", mode="append")
     new = query("SELECT 1 AS i, 2 AS n")
     with pytest.raises(errors.ObjectNotFoundError, match="no column `n`"):
@@ -317,7 +315,7 @@ def test_a_column_that_the_write_adds_cannot_say_what_is_replaced(lake: DuckLake
 
 
 @pytest.mark.parametrize("interval", ["60 days", "1193 hours", "1 month 3 days 5 hours 0.001 seconds", "0 seconds"])
-def test_intervals_come_back_as_they_were(lake: DuckLake, interval: str) -> None:
+def test_intervals_are_read_back_unchanged(lake: DuckLake, interval: str) -> None:
     whole = "to_hours(1192)" if interval == "1193 hours" else f"INTERVAL '{interval}'"
     with duckdb.connect() as con:
         lake.write(con.sql(f"SELECT {whole} AS iv"), "t", mode="append")
@@ -332,7 +330,7 @@ def test_durations_that_parquet_cannot_hold_are_refused(lake: DuckLake, microsec
     assert not lake.exists("t")
 
 
-def test_a_lake_whose_files_are_motherducks_is_refused_before_any_work() -> None:
+def test_a_motherduck_lake_is_refused_before_any_work() -> None:
     lake, frame = DuckLake.from_url("lake", catalog="md:lake"), query("SELECT 1 AS i")
     attempts: list[Callable[[], Any]] = [
         lambda: lake.write(frame, "t", mode="append"),

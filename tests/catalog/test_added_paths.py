@@ -27,8 +27,8 @@ def lake(tmp_path: Path) -> DuckLake:
     return local_lake(tmp_path)
 
 
-class TestFilesTheLakeHasAlready:
-    def add_twice(self, lake: DuckLake, first: Any, second: Any, *words: str, **options: Any) -> None:
+class TestDuplicateFiles:
+    def check_second_add_refused(self, lake: DuckLake, first: Any, second: Any, *words: str, **options: Any) -> None:
         lake.add_files("t", first)
         refused(errors.DuplicateFileError, lambda: lake.add_files("t", second, **options), *words)
         assert rows(lake, "SELECT count(*) FROM t") == [(1,)]
@@ -36,16 +36,18 @@ class TestFilesTheLakeHasAlready:
     def test_a_file_is_added_once(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "a BIGINT")
         path = write(tmp_path / "it's f.parquet", {"a": [1]})
-        self.add_twice(lake, path, path, path, "table `main.t` has it")
+        self.check_second_add_refused(lake, path, path, path, "table `main.t` has it")
         # A copy would also duplicate the rows.
         refused(errors.DuplicateFileError, lambda: lake.add_files("t", path, copy=True), path)
 
-    def test_whatever_its_path_is_called(self, lake: DuckLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_file_is_added_once_under_any_spelling_of_its_path(
+        self, lake: DuckLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         make(lake, "a BIGINT")
         path = write(tmp_path / "real" / "f.parquet", {"a": [1]})
         (tmp_path / "link").symlink_to(tmp_path / "real")
         monkeypatch.chdir(tmp_path)
-        self.add_twice(lake, path, "real//./f.parquet", path)
+        self.check_second_add_refused(lake, path, "real//./f.parquet", path)
         for other in (
             "link/f.parquet",
             f"file://{path}",
@@ -54,13 +56,13 @@ class TestFilesTheLakeHasAlready:
         ):
             refused(errors.DuplicateFileError, partial(lake.add_files, "t", other), path)
 
-    def test_the_same_file_twice_in_one_call(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_the_same_file_twice_in_one_call_is_refused(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "a BIGINT")
         path = write(tmp_path / "f.parquet", {"a": [1]})
         both = [path, f"{tmp_path}/*.parquet"]
         refused(errors.DuplicateFileError, lambda: lake.add_files("t", both), "given twice", path, "*.parquet")
 
-    def test_a_file_of_another_table_comes_in_as_a_copy_only(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_a_file_of_another_table_can_only_be_copied(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "a BIGINT")
         make(lake, "a BIGINT", name="other")
         path = write(tmp_path / "f.parquet", {"a": [1]})
@@ -69,7 +71,7 @@ class TestFilesTheLakeHasAlready:
         refused(errors.DuplicateFileError, lambda: lake.add_files("t", path), "`main.other`", "copy=True")
         assert lake.add_files("t", path, copy=True).rows_written == 1
 
-    def test_a_file_that_the_lake_will_delete_is_refused(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_a_file_scheduled_for_deletion_is_refused(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "a BIGINT")
         path = write(tmp_path / "f.parquet", {"a": [1]})
         lake.add_files("t", path)
@@ -79,7 +81,7 @@ class TestFilesTheLakeHasAlready:
         refused(errors.DuplicateFileError, lambda: lake.add_files("t", path), "about to delete it")
         assert lake.add_files("t", path, copy=True).rows_written == 1
 
-    def test_of_two_who_add_the_same_file_at_once_one_does(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_of_two_concurrent_calls_with_one_file_only_one_adds_it(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "a BIGINT")
         path = write(tmp_path / "f.parquet", {"a": [1]})
         together = Barrier(2)
@@ -108,7 +110,7 @@ class TestPaths:
     def orphans(self, lake: DuckLake) -> Rows:
         return rows(lake, "CALL ducklake_delete_orphaned_files('lake', cleanup_all => true, dry_run => true)")
 
-    def test_files_in_the_tables_folder_are_stored_as_its_own(
+    def test_files_in_the_table_folder_get_relative_paths(
         self, lake: DuckLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         make(lake, "a BIGINT", partition_by="a")
@@ -122,14 +124,14 @@ class TestPaths:
         assert self.orphans(lake) == []
         assert rows(lake, "FROM t ORDER BY a") == [(1,), (2,)]
 
-    def test_files_elsewhere_under_the_data_path_are_no_orphans(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_files_elsewhere_in_the_data_path_are_not_orphans(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "a BIGINT")
         path = write(tmp_path / "lake.files" / "landing" / "f.parquet", {"a": [1]})
         lake.add_files("t", path)
         assert self.stored(lake) == [(path, False)]
         assert self.orphans(lake) == []
 
-    def test_a_lake_behind_a_link_keeps_its_own_spelling(self, tmp_path: Path) -> None:
+    def test_a_lake_behind_a_symbolic_link_stores_relative_paths(self, tmp_path: Path) -> None:
         (tmp_path / "real").mkdir()
         (tmp_path / "link").symlink_to(tmp_path / "real")
         lake = DuckLake.local(tmp_path / "link" / "lake", data_inlining_row_limit=0)
@@ -138,7 +140,7 @@ class TestPaths:
         assert self.stored(lake) == [("f.parquet", True)]
         assert self.orphans(lake) == []
 
-    def test_whoever_adds_files_from_elsewhere_is_told_that_the_lake_owns_them(
+    def test_adding_files_outside_the_data_path_warns_that_the_lake_owns_them(
         self, lake: DuckLake, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         make(lake, "a BIGINT")
@@ -156,13 +158,13 @@ class TestPaths:
             ("https://localhost/f.parquet", errors.ConfigError, ["copy=True"]),
         ],
     )
-    def test_paths_that_lead_nowhere(
+    def test_paths_without_a_file_are_refused(
         self, lake: DuckLake, tmp_path: Path, path: str, kind: type[errors.DuckLakeOrchError], words: list[str]
     ) -> None:
         make(lake, "a BIGINT")
         refused(kind, lambda: lake.add_files("t", path.format(tmp=tmp_path)), *words)
 
-    def test_one_spelling_of_every_address(self) -> None:
+    def test_urls_have_one_canonical_form(self) -> None:
         cases = {
             ("s3a://b/x//y/./f.parquet", "s3://other/"): "s3://b/x/y/f.parquet",
             ("s3n://b/f.parquet", "/data/"): "s3://b/f.parquet",
@@ -177,16 +179,16 @@ class TestPaths:
 
 
 class TestCopies:
-    def test_they_lie_where_the_engine_would_have_put_them(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_copies_are_in_the_folders_that_the_engine_uses(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "s VARCHAR, ts TIMESTAMP, n VARCHAR", partition_by="s, month(ts), bucket(4, s), n")
         lake.execute("INSERT INTO t VALUES ('a b/é', '2024-03-05', NULL)").raise_for_error()
         columns = {"s": ["a b/é"], "ts": [dt.datetime(2024, 3, 6)], "n": pa.nulls(1, pa.string())}
         path = write(tmp_path / "f.parquet", columns)
         result = lake.add_files("t", path, copy=True)
-        theirs, ours = [Path(one) for (one,) in catalog(lake, "SELECT path FROM ducklake_data_file ORDER BY 1 DESC")]
+        theirs, ours = [Path(path) for (path,) in catalog(lake, "SELECT path FROM ducklake_data_file ORDER BY 1 DESC")]
         assert {theirs.parent, ours.parent} == {theirs.parent}
         write_id = lake.snapshots()[0].extra["ducklake_orch"]["write_id"]
-        assert sum(f"ducklake-{write_id}-" in one.name for one in (theirs, ours)) == 1
+        assert sum(f"ducklake-{write_id}-" in path.name for path in (theirs, ours)) == 1
         assert result.partitions[0].values["s"] == "a b/é"
         copies = list((tmp_path / "lake.files" / "main" / "t").rglob(f"ducklake-{write_id}-*.parquet"))
         assert [copy.read_bytes() for copy in copies] == [Path(path).read_bytes()]
@@ -195,7 +197,7 @@ class TestCopies:
         assert merged[0][2:] == (2, 1)
         assert len(rows(lake, "FROM t")) == 2
 
-    def test_values_that_are_only_in_the_path_come_along(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_copies_keep_values_that_only_the_path_holds(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "region VARCHAR, day DATE, x BIGINT", partition_by="region")
         write(tmp_path / "Region=a%20b" / "Day=2024-01-02" / "f.parquet", {"x": [1]})
         lake.add_files("t", f"{tmp_path}/Reg*/**/*.parquet", copy=True)
@@ -203,7 +205,7 @@ class TestCopies:
         assert (path.rpartition("/")[0], relative) == ("region=a%20b/Day=2024-01-02", True)
         assert rows(lake, "FROM t") == [("a b", dt.date(2024, 1, 2), 1)]
 
-    def test_keys_may_have_any_name(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_partition_keys_may_have_any_name(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, """ts TIMESTAMP, "it's" VARCHAR, x BIGINT""", partition_by="""day(ts), "it's\"""")
         ts = dt.datetime(2024, 3, 6)
         write(tmp_path / "it's=a" / "f.parquet", {"ts": [ts], "x": [1]})
@@ -212,11 +214,11 @@ class TestCopies:
         parents = {Path(path).parent for (path,) in catalog(lake, "SELECT path FROM ducklake_data_file")}
         assert parents == {Path("day=6/it%27s=a")}
         assert rows(lake, "FROM t ORDER BY x") == [(ts, "a", 1), (ts, "a", 2)]
-        assert [(one["it's"], one["x"]) for one in lake.read("t").to_pylist()] == [("a", 1), ("a", 2)]
+        assert [(row["it's"], row["x"]) for row in lake.read("t").to_pylist()] == [("a", 1), ("a", 2)]
         assert lake.fsck(storage=True).findings == []
 
     @pytest.mark.parametrize("dry_run", [True, False])
-    def test_no_folder_above_them_covers_what_is_only_in_the_path(self, tmp_path: Path, dry_run: bool) -> None:
+    def test_a_copy_below_a_folder_with_another_value_is_refused(self, tmp_path: Path, dry_run: bool) -> None:
         lake = local_lake(tmp_path / "env=prod")
         make(lake, "env VARCHAR, x BIGINT")
         path = write(tmp_path / "env=test" / "f.parquet", {"x": [1]})
@@ -226,7 +228,7 @@ class TestCopies:
         write(tmp_path / "env=prod" / "f.parquet", {"x": [1]})
         assert lake.add_files("t", f"{tmp_path}/env=prod/f.parquet", copy=True, dry_run=dry_run).rows_written == 1
 
-    def test_the_files_themselves_are_left_alone(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_the_source_files_are_kept(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "a BIGINT")
         path = write(tmp_path / "f.parquet", {"a": [1]})
         lake.add_files("t", path, copy=True)
@@ -236,7 +238,7 @@ class TestCopies:
         assert list((tmp_path / "lake.files").rglob("*.parquet")) == []
         assert Path(path).exists()
 
-    def test_of_a_call_that_fails_nothing_is_left(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_a_failed_call_leaves_no_copy(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "a BIGINT")
         path = write(tmp_path / "f.parquet", {"a": [1]})
         lake.add_files("t", path)
@@ -262,7 +264,7 @@ class TestValuesInPaths:
         ],
     )
     @pytest.mark.parametrize("copy", [True, False])
-    def test_a_value_stays_what_it_is(
+    def test_a_value_from_the_path_survives_update_and_merge(
         self, lake: DuckLake, tmp_path: Path, folders: str, kind: str, value: Any, copy: bool
     ) -> None:
         make(lake, f"n BIGINT, x {kind}")
@@ -272,7 +274,7 @@ class TestValuesInPaths:
 
         def both_read(expected: Rows) -> None:
             assert rows(lake, "FROM t ORDER BY n") == expected
-            assert [(one["n"], one["x"]) for one in lake.read("t").sort_by("n").to_pylist()] == expected
+            assert [(row["n"], row["x"]) for row in lake.read("t").sort_by("n").to_pylist()] == expected
 
         both_read([(0, value), (1, value)])
         lake.update("t", {"n": "n + 5"}, where="n = 1")
@@ -286,19 +288,19 @@ class TestValuesInPaths:
         assert report.status == "ok"
         both_read([(0, value), (6, value), (9, value)])
 
-    def test_encoded_keys_are_keys(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_url_encoded_key_names_are_decoded(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, """n BIGINT, "it's" VARCHAR""")
         write(tmp_path / "it%27s=a" / "f.parquet", {"n": [1]})
         lake.add_files("t", f"{tmp_path}/it*/f.parquet")
         assert rows(lake, "FROM t") == [(1, "a")]
         assert lake.read("t").to_pylist() == [{"n": 1, "it's": "a"}]
 
-    def test_a_path_that_contradicts_itself_says_nothing(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_a_path_with_contradicting_values_is_refused(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "n BIGINT, x VARCHAR")
         path = write(tmp_path / "x=1" / "X=2" / "f.parquet", {"n": [1]})
         refused(errors.DataError, lambda: lake.add_files("t", path), "`x=1` and `X=2`")
 
-    def test_one_columns_name_may_begin_with_anothers(self, lake: DuckLake, tmp_path: Path) -> None:
+    def test_a_column_name_may_contain_another_name_and_an_equals_sign(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, """n BIGINT, a VARCHAR, "a=b" VARCHAR""", partition_by='"a=b"')
         path = write(tmp_path / "a=two" / "f.parquet", {"n": [1], "a=b": ["one"]})
         lake.add_files("t", path, copy=True)

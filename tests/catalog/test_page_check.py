@@ -1,4 +1,4 @@
-"""`lake.add_files` refuses links, and files with an intact footer and broken pages."""
+"""`lake.add_files` refuses symbolic links, and files with an intact footer and broken pages."""
 
 from pathlib import Path
 
@@ -13,9 +13,9 @@ WIDE = {"a": list(range(5000)), "b": [f"text {n}" for n in range(5000)]}
 
 @pytest.fixture
 def lake(tmp_path: Path) -> DuckLake:
-    made = local_lake(tmp_path)
-    make(made, "a BIGINT, b VARCHAR")
-    return made
+    created = local_lake(tmp_path)
+    make(created, "a BIGINT, b VARCHAR")
+    return created
 
 
 def broken(path: Path) -> str:
@@ -41,13 +41,13 @@ def test_a_file_with_broken_pages_is_refused_by_name(copy: bool, lake: DuckLake,
     assert rows(lake, "SELECT count(*), sum(a) FROM t") == [(15_000, 3 * sum(range(5000)))]
 
 
-def test_footers_alone_are_read_where_that_is_asked_for(lake: DuckLake, tmp_path: Path) -> None:
+def test_verify_footer_reads_no_pages(lake: DuckLake, tmp_path: Path) -> None:
     assert lake.add_files("t", broken(tmp_path / "bad.parquet"), verify="footer").rows_written == 5000
     with pytest.raises(ConfigError, match="`verify` = 'page' is unknown"):
         lake.add_files("t", "x.parquet", verify="page")  # type: ignore[arg-type]
 
 
-def test_a_link_to_a_file_is_not_taken_for_the_lake_s_own(lake: DuckLake, tmp_path: Path) -> None:
+def test_a_symbolic_link_can_only_be_copied(lake: DuckLake, tmp_path: Path) -> None:
     target = write(tmp_path / "elsewhere" / "f.parquet", WIDE)
     (tmp_path / "in").mkdir()
     link = tmp_path / "in" / "link.parquet"

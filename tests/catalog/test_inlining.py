@@ -13,7 +13,7 @@ from tests.support.lakes import MakeLake
 from tests.support.refusals import refused
 
 CATALOGS = [Backend(catalog, LOCAL) for catalog in (DUCKDB, SQLITE, POSTGRES)]
-everywhere = pytest.mark.parametrize("backend", CATALOGS, ids=str, indirect=True)
+inlining_catalogs = pytest.mark.parametrize("backend", CATALOGS, ids=str, indirect=True)
 # A short form of `lake.write(…, mode="append", inline="auto")`.
 Append = Callable[..., Any]
 
@@ -30,23 +30,23 @@ def flush(lake: DuckLake) -> None:
     lake.execute(f"CALL ducklake_flush_inlined_data('{lake.config.alias}')").raise_for_error()
 
 
-@everywhere
-def test_few_rows_are_in_no_file_and_both_read_them(lake: DuckLake) -> None:
+@inlining_catalogs
+def test_small_appends_are_inlined_and_both_engines_read_them(lake: DuckLake) -> None:
     lake.write(numbers(1, 2), "t", mode="append", inline="auto")
-    done = lake.write(numbers(3), "t", mode="append", inline="auto")
-    assert (done.rows_written, done.files_added, done.bytes_written) == (1, 0, 0)
+    result = lake.write(numbers(3), "t", mode="append", inline="auto")
+    assert (result.rows_written, result.files_added, result.bytes_written) == (1, 0, 0)
     assert lake.snapshots(limit=1)[0].changes == ["inlined_insert:1"]
     assert lake.table("t").files() == []
     assert lake.table("t").count() == 3
     assert rows(lake, "FROM t ORDER BY i") == [(1,), (2,), (3,)]
     assert sorted(lake.read("t").column("i").to_pylist()) == [1, 2, 3]
     assert rows(lake, "SELECT i FROM t WHERE i > 2") == [(3,)]
-    assert rows(lake, f"FROM t AT (VERSION => {done.previous_snapshot_id}) ORDER BY i") == [(1,), (2,)]
+    assert rows(lake, f"FROM t AT (VERSION => {result.previous_snapshot_id}) ORDER BY i") == [(1,), (2,)]
     assert lake.fsck(deep=True, storage=True).findings == []
 
 
-@everywhere
-def test_the_engine_changes_and_flushes_them(lake: DuckLake) -> None:
+@inlining_catalogs
+def test_the_engine_changes_and_flushes_inlined_rows(lake: DuckLake) -> None:
     lake.write(numbers(1, 2, 3), "t", mode="append", inline="auto")
     lake.execute(["DELETE FROM t WHERE i = 2", "INSERT INTO t VALUES (4)", "UPDATE t SET i = 5 WHERE i = 3"])
     lake.write(numbers(6), "t", mode="append", inline="auto")
@@ -59,9 +59,9 @@ def test_the_engine_changes_and_flushes_them(lake: DuckLake) -> None:
     assert lake.fsck(deep=True, storage=True).findings == []
 
 
-@everywhere
+@inlining_catalogs
 @pytest.mark.parametrize("made_by", ["engine", "us"])
-def test_the_limit_is_the_engines_own(lake: DuckLake, made_by: str) -> None:
+def test_the_inlining_limit_of_the_engine_applies(lake: DuckLake, made_by: str) -> None:
     lake.execute("CREATE TABLE t (i BIGINT)").raise_for_error()
     lake.execute(f"CALL {lake.config.alias}.set_option('data_inlining_row_limit', 7, table_name => 't')")
     for count in (6, 7, 8):
@@ -74,14 +74,14 @@ def test_the_limit_is_the_engines_own(lake: DuckLake, made_by: str) -> None:
     assert lake.table("t").count() == 21
 
 
-@everywhere
-def test_nothing_is_inlined_unless_it_is_asked_for(lake: DuckLake) -> None:
+@inlining_catalogs
+def test_rows_are_inlined_only_on_request(lake: DuckLake) -> None:
     assert lake.write(numbers(1), "t", mode="append").files_added == 1
     refused(errors.ConfigError, lambda: lake.write(numbers(1), "t", mode="append", inline="always"), "`inline`")
 
 
-@everywhere
-def test_every_type_comes_back_as_it_was(lake: DuckLake) -> None:
+@inlining_catalogs
+def test_inlined_values_of_every_type_are_unchanged(lake: DuckLake) -> None:
     kinds = {
         "BOOLEAN": "true",
         "TINYINT": "-128",
@@ -105,8 +105,8 @@ def test_every_type_comes_back_as_it_was(lake: DuckLake) -> None:
     values = ", ".join(f"({value})::{kind} AS c{n}" for n, (kind, value) in enumerate(kinds.items()))
     with lake.connect() as con:
         data = con.sql(f"SELECT {values} UNION ALL SELECT {', '.join('NULL' for _ in kinds)}").to_arrow_table()
-    done = lake.write(data, "t", mode="append", inline="auto")
-    assert done.files_added == 0
+    result = lake.write(data, "t", mode="append", inline="auto")
+    assert result.files_added == 0
     same = " AND ".join(f"c{n} IS NOT DISTINCT FROM ({value})::{kind}" for n, (kind, value) in enumerate(kinds.items()))
     for _ in range(2):
         assert rows(lake, f"SELECT count(*) FROM t WHERE {same}") == [(1,)]
@@ -116,15 +116,15 @@ def test_every_type_comes_back_as_it_was(lake: DuckLake) -> None:
     assert lake.fsck(deep=True, storage=True).findings == []
 
 
-@everywhere
-def test_slices_are_replaced_in_the_catalog_too(lake: DuckLake) -> None:
+@inlining_catalogs
+def test_partitions_of_inlined_rows_are_replaced(lake: DuckLake) -> None:
     def days(*values: tuple[int, int]) -> pa.Table:
         return pa.table({"day": [date(2024, 1, day) for day, _ in values], "i": [i for _, i in values]})
 
     lake.write(days((1, 1), (2, 2)), "t", mode="append", partition_by=["day"], inline="auto")
-    done = lake.write(days((2, 3)), "t", mode="overwrite_partitions", inline="auto")
-    assert (done.rows_removed, done.rows_written) == (1, 1)
-    assert [(partition.values, partition.rows, partition.files) for partition in done.partitions] == [
+    result = lake.write(days((2, 3)), "t", mode="overwrite_partitions", inline="auto")
+    assert (result.rows_removed, result.rows_written) == (1, 1)
+    assert [(partition.values, partition.rows, partition.files) for partition in result.partitions] == [
         ({"day": "2024-01-02"}, 1, 0)
     ]
     assert rows(lake, "SELECT i FROM t ORDER BY i") == [(1,), (3,)]
@@ -141,8 +141,8 @@ def test_slices_are_replaced_in_the_catalog_too(lake: DuckLake) -> None:
     assert lake.fsck(deep=True, storage=True).findings == []
 
 
-@everywhere
-def test_columns_are_added_and_rows_come_back_after_more_alters(lake: DuckLake) -> None:
+@inlining_catalogs
+def test_inlined_rows_survive_added_and_renamed_columns(lake: DuckLake) -> None:
     lake.write(numbers(1), "t", mode="append", inline="auto")
     wider = pa.table({"i": [2], "s": ["x"]})
     lake.write(wider, "t", mode="append", schema_evolution="add", inline="auto")
@@ -156,7 +156,7 @@ def test_columns_are_added_and_rows_come_back_after_more_alters(lake: DuckLake) 
 
 
 @pytest.mark.parametrize("backend", [Backend(SQLITE, LOCAL), Backend(POSTGRES, LOCAL)], ids=str, indirect=True)
-def test_an_engine_that_was_open_before_sees_rows_in_a_new_place(make_lake: MakeLake, backend: Backend) -> None:
+def test_an_open_connection_sees_rows_in_a_new_inlined_table(make_lake: MakeLake, backend: Backend) -> None:
     lake, options = make_lake(data_inlining_row_limit=0), {"threads": 1}
     lake.write(numbers(1), "t", mode="append")
     other = DuckLake(lake.config.model_copy(update={"settings": options, "data_inlining_row_limit": 5}))
@@ -168,8 +168,8 @@ def test_an_engine_that_was_open_before_sees_rows_in_a_new_place(make_lake: Make
     assert lake.fsck(deep=True, storage=True).findings == []
 
 
-@everywhere
-def test_a_null_where_none_is_taken_is_an_error(lake: DuckLake) -> None:
+@inlining_catalogs
+def test_a_null_in_a_not_null_column_is_refused(lake: DuckLake) -> None:
     lake.execute("CREATE TABLE t (i BIGINT NOT NULL)").raise_for_error()
     with pytest.raises(errors.DataError, match="takes no NULL"):
         lake.write(pa.table({"i": pa.array([None], pa.int64())}), "t", mode="append", inline="auto")
@@ -177,21 +177,21 @@ def test_a_null_where_none_is_taken_is_an_error(lake: DuckLake) -> None:
 
 
 @pytest.mark.parametrize("backend", [Backend(MYSQL, LOCAL)], ids=str, indirect=True)
-def test_mysql_gets_a_file(lake: DuckLake) -> None:
+def test_mysql_writes_a_file_instead_of_inlining(lake: DuckLake) -> None:
     assert lake.write(numbers(1), "t", mode="append", inline="auto").files_added == 1
 
 
-@everywhere
-def test_what_would_not_come_back_whole_goes_to_a_file(lake: DuckLake) -> None:
+@inlining_catalogs
+def test_values_that_the_catalog_cannot_store_exactly_are_written_to_a_file(lake: DuckLake) -> None:
     nested = pa.table({"s": [{"a": "it's"}]})
     assert lake.write(nested, "n", mode="append", inline="auto").files_added == 1
     text = pa.table({"k": ["a"]})
     assert lake.write(text, "k", mode="append", partition_by=["k"], inline="auto").files_added == 0
 
 
-@everywhere
-def test_the_same_key_inlines_once(lake: DuckLake) -> None:
+@inlining_catalogs
+def test_a_retried_append_inlines_no_row_twice(lake: DuckLake) -> None:
     for _ in range(2):
-        done = lake.write(numbers(1), "t", mode="append", idempotency_key="k", inline="auto")
-    assert done.replayed
+        result = lake.write(numbers(1), "t", mode="append", idempotency_key="k", inline="auto")
+    assert result.replayed
     assert rows(lake, "FROM t") == [(1,)]

@@ -33,7 +33,7 @@ ROWS += [(number, text, number % 2 == 0) for number, text in enumerate(TEXTS)]
 
 
 @pytest.mark.parametrize("as_text", [5_000, 0])
-def test_rows_arrive_as_they_are(as_text: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_staged_rows_are_unchanged(as_text: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staged_rows, "_ROWS_AS_TEXT", as_text)
     with duckdb.connect() as con, Relation.of(COLUMNS, ROWS).source(con) as source:
         read = con.execute(f"SELECT * FROM {source}")
@@ -45,12 +45,12 @@ def test_rows_arrive_as_they_are(as_text: int, monkeypatch: pytest.MonkeyPatch) 
         assert read.fetchall() == ROWS
 
 
-def test_a_column_of_nothing_has_its_type() -> None:
+def test_a_column_of_only_nulls_keeps_its_type() -> None:
     with duckdb.connect() as con, Relation.of({"flag": "BOOLEAN"}, [(None,)]).source(con) as source:
         assert con.execute(f"SELECT flag, typeof(flag) FROM {source}").fetchall() == [(None, "BOOLEAN")]
 
 
-def test_no_nul_character_reaches_a_catalog() -> None:
+def test_nul_characters_are_refused() -> None:
     with (
         duckdb.connect() as con,
         pytest.raises(ConfigError, match="NUL"),
@@ -83,7 +83,7 @@ print(json.dumps(loaded))
 """
 
 
-def test_nothing_is_loaded_while_others_wait(tmp_path: Path) -> None:
+def test_no_module_is_imported_while_the_lock_is_held(tmp_path: Path) -> None:
     for number in range(300):
         duckdb.sql(f"COPY (SELECT {number}::BIGINT AS id) TO '{tmp_path}/{number}.parquet'")
     lake = DuckLake.local(tmp_path / "lake")

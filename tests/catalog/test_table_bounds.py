@@ -23,7 +23,7 @@ def numbers(*values: int | None) -> pa.Table:
 
 
 @catalogs(sql_writes=True)
-def test_rows_without_values_leave_the_bounds_as_they_are(make_lake: MakeLake) -> None:
+def test_rows_with_only_nulls_keep_the_table_bounds(make_lake: MakeLake) -> None:
     lake = make_lake(data_inlining_row_limit=0)
     lake.write(numbers(5), "t", mode="append")
     lake.write(numbers(None), "t", mode="append")
@@ -33,7 +33,7 @@ def test_rows_without_values_leave_the_bounds_as_they_are(make_lake: MakeLake) -
 
 
 @catalogs(sql_writes=True)
-def test_values_without_bounds_are_found_after_the_engine_has_inserted_others(make_lake: MakeLake) -> None:
+def test_values_without_bounds_are_found_after_an_insert_by_the_engine(make_lake: MakeLake) -> None:
     # The engine has no bounds for long texts beyond ASCII, and treats a missing bound of a table as no values.
     lake = make_lake(data_inlining_row_limit=0)
     for n, first in enumerate((["é" * 300], ["a", "é" * 300], [None, "é" * 300])):
@@ -44,7 +44,7 @@ def test_values_without_bounds_are_found_after_the_engine_has_inserted_others(ma
 
 
 @catalogs(sql_writes=True)
-def test_values_are_found_after_rows_that_had_none(make_lake: MakeLake) -> None:
+def test_values_are_found_after_rows_with_only_nulls(make_lake: MakeLake) -> None:
     lake = make_lake(data_inlining_row_limit=0)
     lake.write(numbers(None), "t", mode="append")
     lake.write(numbers(5), "t", mode="append")
@@ -55,7 +55,7 @@ def test_values_are_found_after_rows_that_had_none(make_lake: MakeLake) -> None:
 
 
 @pytest.mark.parametrize("kind", ["int32", "float64", "varchar", "interval", "timetz"])
-def test_one_file_is_summed_up_like_any_number_of_them(kind: str) -> None:
+def test_table_bounds_of_one_file_equal_those_of_several(kind: str) -> None:
     leaf = ColumnDef(1, "x", kind, nullable=True)
     bounds = {"int32": ("1", "20"), "float64": ("-1.5", "inf"), "varchar": ("a", "a\0b")}.get(kind, ("1", "2"))
     with duckdb.connect() as con:
@@ -64,5 +64,7 @@ def test_one_file_is_summed_up_like_any_number_of_them(kind: str) -> None:
         ):
             stats = ColumnStats(10, values, nulls, low, high, nan)
             file = NewFile("f.parquet", 5, 100, 10, stats={1: stats})
-            one, two = ([file], [file, file])
-            assert summarize(con, {1: leaf}, one, file_stats(one)) == summarize(con, {1: leaf}, two, file_stats(two))
+            single, pair = ([file], [file, file])
+            assert summarize(con, {1: leaf}, single, file_stats(single)) == summarize(
+                con, {1: leaf}, pair, file_stats(pair)
+            )

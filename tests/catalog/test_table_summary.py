@@ -29,15 +29,15 @@ TYPES = [
 
 
 @pytest.fixture
-def made(make_lake: MakeLake) -> DuckLake:
+def partitioned_lake(make_lake: MakeLake) -> DuckLake:
     lake = make_lake(data_inlining_row_limit=0)
     lake.execute(SCRIPT).raise_for_error()
     return lake
 
 
 @catalogs()
-def test_files_partitions_and_rows_are_listed(made: DuckLake) -> None:
-    table = made.table("t")
+def test_files_partitions_and_rows_are_listed(partitioned_lake: DuckLake) -> None:
+    table = partitioned_lake.table("t")
     files = table.files()
     assert len(files) == 4
     assert all(Path(file.path).exists() and Path(file.path).stat().st_size == file.bytes for file in files)
@@ -47,7 +47,7 @@ def test_files_partitions_and_rows_are_listed(made: DuckLake) -> None:
     }
     assert {(file.deletes, file.snapshot) for file in files} == {(0, 3)}
     partitions = {tuple(partition.values.values()): partition for partition in table.partitions()}
-    assert {key: (one.rows, one.files) for key, one in partitions.items()} == {
+    assert {key: (partition.rows, partition.files) for key, partition in partitions.items()} == {
         ("eu", "2024"): (46, 1),
         (None, "2024"): (46, 1),
         ("eu", "2025"): (4, 1),
@@ -61,8 +61,8 @@ def test_files_partitions_and_rows_are_listed(made: DuckLake) -> None:
 
 
 @catalogs()
-def test_statistics_add_up(made: DuckLake) -> None:
-    found = made.table("t").stats()
+def test_table_statistics_summarize_the_files(partitioned_lake: DuckLake) -> None:
+    found = partitioned_lake.table("t").stats()
     assert (found.table, found.rows, found.files, found.deletes, found.inlined_rows) == ("main.t", 100, 4, 0, 0)
     columns = {column.name: column for column in found.columns}
     assert list(columns) == ["id", "region", "ts", "price", "place.a"]
@@ -72,14 +72,14 @@ def test_statistics_add_up(made: DuckLake) -> None:
     assert (columns["price"].min, columns["price"].max, columns["price"].has_nan) == ("0.0", "49.5", False)
     assert columns["ts"].max == "2025-01-31 00:00:00"
     assert str(found).startswith("main.t at snapshot 3: 100 rows in 4 files")
-    with made.connect_metadata(read_only=False) as con:
+    with partitioned_lake.connect_metadata(read_only=False) as con:
         con.execute("DELETE FROM ducklake_file_column_stats WHERE column_id = 1 AND data_file_id = 0")
-    unknown = made.table("t").stats().columns[0]
+    unknown = partitioned_lake.table("t").stats().columns[0]
     assert (unknown.min, unknown.max, unknown.nulls, unknown.values) == (None, None, None, None)
 
 
 @catalogs(sql_writes=True)
-def test_rows_deleted_and_inlined_are_counted(lake: DuckLake) -> None:
+def test_counts_include_deleted_and_inlined_rows(lake: DuckLake) -> None:
     lake.execute(
         [
             "CREATE TABLE t AS SELECT range AS i FROM range(50)",
@@ -98,7 +98,7 @@ def test_rows_deleted_and_inlined_are_counted(lake: DuckLake) -> None:
 
 
 @catalogs(sql_writes=True)
-def test_keys_of_earlier_layouts_keep_their_names(make_lake: MakeLake) -> None:
+def test_partition_keys_of_earlier_specs_keep_their_names(make_lake: MakeLake) -> None:
     lake = make_lake(data_inlining_row_limit=0)
     lake.execute(
         [
@@ -119,7 +119,7 @@ def test_keys_of_earlier_layouts_keep_their_names(make_lake: MakeLake) -> None:
 
 
 @catalogs()
-def test_what_is_not_there_is_named(lake: DuckLake) -> None:
+def test_missing_tables_and_snapshots_are_named(lake: DuckLake) -> None:
     lake.execute("CREATE TABLE orders (id INTEGER)").raise_for_error()
     with pytest.raises(errors.ObjectNotFoundError) as raised:
         lake.table("ordres").count()
@@ -132,22 +132,25 @@ def test_what_is_not_there_is_named(lake: DuckLake) -> None:
         lake.table("orders").files(where="id = ")
 
 
-def test_types_are_told_as_the_engine_prints_them(tmp_path: Path) -> None:
+def test_column_types_equal_those_of_describe(tmp_path: Path) -> None:
     lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
     columns = ", ".join(f"c{n} {kind}{' NOT NULL' if n == 3 else ''}" for n, kind in enumerate(TYPES))
     lake.execute([f"CREATE TABLE t ({columns})", "COMMENT ON COLUMN t.c1 IS 'one'"]).raise_for_error()
     later = ["ALTER TABLE t ALTER c2 SET DEFAULT 7", "ALTER TABLE t SET PARTITIONED BY (year(c18), c15)"]
     lake.execute(later).raise_for_error()
-    told = lake.table("T").schema()
+    schema = lake.table("T").schema()
     described = lake.execute("DESCRIBE t", max_rows=None).raise_for_error().rows
-    assert [(column.name, column.type) for column in told] == [
-        (one["column_name"], one["column_type"]) for one in described
+    assert [(column.name, column.type) for column in schema] == [
+        (row["column_name"], row["column_type"]) for row in described
     ]
-    assert [(column.comment, column.default, column.nullable) for column in told[1:4]] == [
+    assert [(column.comment, column.default, column.nullable) for column in schema[1:4]] == [
         ("one", None, True),
         (None, "7", True),
         (None, None, False),
     ]
-    assert {column.name: column.partition for column in told if column.partition} == {"c18": "year", "c15": "identity"}
-    assert len(lake.table("t").schema(snapshot=1)) == len(told)
+    assert {column.name: column.partition for column in schema if column.partition} == {
+        "c18": "year",
+        "c15": "identity",
+    }
+    assert len(lake.table("t").schema(snapshot=1)) == len(schema)
     assert [column.partition for column in lake.table("t").schema(snapshot=1) if column.partition] == []

@@ -59,13 +59,13 @@ def stored(lake: DuckLake, table: str = "t") -> tuple[list[str], list[Any]]:
 def relation(kind: str, values: list[str]) -> Any:
     con = duckdb.connect()
     con.execute("SET TimeZone = 'UTC'")
-    rows = " UNION ALL ".join(f"SELECT {n} AS n, CAST({one} AS {kind}) AS x" for n, one in enumerate(values))
+    rows = " UNION ALL ".join(f"SELECT {n} AS n, CAST({value} AS {kind}) AS x" for n, value in enumerate(values))
     return con.sql(f"FROM ({rows}) UNION ALL SELECT {len(values)}, NULL")
 
 
 @catalogs(quick=[SQLITE])
 @pytest.mark.parametrize("kind", KEPT)
-def test_every_type_of_a_relation_comes_back_as_it_was(kind: str, make_lake: MakeLake) -> None:
+def test_values_of_every_relation_type_are_stored_unchanged(kind: str, make_lake: MakeLake) -> None:
     lake = make_lake()
     wanted = [row[0] for row in relation(kind, KEPT[kind]).project("CAST(x AS VARCHAR)").fetchall()]
     lake.write(relation(kind, KEPT[kind]), "t", mode="overwrite")
@@ -106,7 +106,7 @@ def test_wide_integers_of_a_relation_become_exact_decimals(lake: DuckLake) -> No
         ("MAP(VARCHAR, INTERVAL[])", "MAP {'a': ['1 day']}", "MAP {'a': ['1 microsecond']}", "BIGINT"),
     ],
 )
-def test_what_no_file_holds_exactly_is_refused_by_name(
+def test_values_that_parquet_cannot_store_exactly_are_refused_by_name(
     kind: str, good: str, bad: str, words: str, lake: DuckLake
 ) -> None:
     lake.execute(f"CREATE TABLE t (n INTEGER, x {kind})").raise_for_error()
@@ -129,7 +129,7 @@ def test_what_no_file_holds_exactly_is_refused_by_name(
         ("1::VARIANT", "VARIANT"),
     ],
 )
-def test_types_that_no_lake_has_are_refused_by_name(value: str, named: str, lake: DuckLake) -> None:
+def test_types_that_ducklake_lacks_are_refused_by_name(value: str, named: str, lake: DuckLake) -> None:
     lake.execute("CREATE TABLE t (n INTEGER, x BLOB)").raise_for_error()
     for table in ("t", "made"):
         with pytest.raises(DataError, match=rf"x.*{named}"):
@@ -159,8 +159,8 @@ ARROW_KEPT: list[tuple[Any, str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("column", "kind", "text"), ARROW_KEPT, ids=lambda one: str(getattr(one, "type", "")))
-def test_every_type_of_arrow_comes_back_as_it_was(column: Any, kind: str, text: str, lake: DuckLake) -> None:
+@pytest.mark.parametrize(("column", "kind", "text"), ARROW_KEPT, ids=lambda column: str(getattr(column, "type", "")))
+def test_values_of_every_arrow_type_are_stored_unchanged(column: Any, kind: str, text: str, lake: DuckLake) -> None:
     lake.write(pa.table({"n": [1], "x": column}), "t", mode="overwrite")
     assert stored(lake) == ([kind], [text])
 
@@ -181,8 +181,8 @@ ARROW_CUT = [
 ]
 
 
-@pytest.mark.parametrize("column", ARROW_CUT, ids=lambda one: str(one.type))
-def test_values_of_arrow_that_would_be_cut_are_refused_by_name(column: Any, lake: DuckLake) -> None:
+@pytest.mark.parametrize("column", ARROW_CUT, ids=lambda column: str(column.type))
+def test_arrow_values_that_would_be_truncated_are_refused_by_name(column: Any, lake: DuckLake) -> None:
     with pytest.raises(DataError, match="`x`"):
         lake.write(pa.table({"n": [1], "x": column}), "t", mode="append")
     assert lake.tables() == []

@@ -100,7 +100,7 @@ def crafted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metadata]:
         ("promoted", {"min_value": "'0.1'", "max_value": "'0.1'", "contains_nan": 0}, "x > 0.2", False, False),
     ],
 )  # fmt: skip
-def test_statistics_prove_what_they_say_and_no_more(
+def test_statistics_prove_that_no_row_or_every_row_matches(
     crafted: Metadata, name: str, stats: dict[str, Any], where: str, kept: bool, whole: bool
 ) -> None:
     at = crafted.latest().snapshot_id
@@ -110,7 +110,7 @@ def test_statistics_prove_what_they_say_and_no_more(
     assert [all_match for _, all_match in classify(crafted, table, at, where)] == ([whole] if kept else [])
 
 
-def test_a_file_without_statistics_is_kept_and_never_taken_whole(crafted: Metadata) -> None:
+def test_a_file_without_statistics_is_neither_pruned_nor_matched_completely(crafted: Metadata) -> None:
     at = crafted.latest().snapshot_id
     table = crafted.table(table_name("integer_table"), at)
     crafted.con.execute(f"DELETE FROM ducklake_file_column_stats WHERE table_id = {table.table_id}")
@@ -171,7 +171,7 @@ def partitioned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metadata]:
          {("2024", "2", "29"), ("2025", "2", "1")}),
     ],
 )  # fmt: skip
-def test_partition_values_prove_what_all_rows_have(
+def test_partition_values_prove_that_no_row_or_every_row_matches(
     partitioned: Metadata, name: str, where: str, kept: set[Any], whole: set[Any]
 ) -> None:
     at = partitioned.latest().snapshot_id
@@ -180,7 +180,7 @@ def test_partition_values_prove_what_all_rows_have(
     assert {file.partition_values for file, all_match in judged if all_match} == whole
 
 
-def test_a_bucket_is_worked_out_as_the_engine_does(partitioned: Metadata) -> None:
+def test_bucket_pruning_uses_the_engines_hash(partitioned: Metadata) -> None:
     at = partitioned.latest().snapshot_id
     table = partitioned.table(table_name("by_bucket"), at)
     for value in "abcdef":
