@@ -42,7 +42,7 @@ for number in range(rounds):
 """
 
 
-def test_rows_of_both_are_there_and_no_others(conn_id: str, tmp_path: Path) -> None:
+def test_concurrent_airflow_and_dagster_writes_keep_every_row(conn_id: str, tmp_path: Path) -> None:
     hook = DuckLakeHook()
     hook.run("CREATE TABLE replaced (part TEXT, by_host TEXT); CREATE TABLE appended (by_host TEXT)")
 

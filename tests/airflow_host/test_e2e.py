@@ -61,7 +61,7 @@ def ids(lake: DuckLake, sql: str) -> list[dict[str, Any]]:
     return lake.execute(sql).raise_for_error().rows
 
 
-def test_the_form_of_a_connection_has_fields_of_its_own(airflow: Standalone) -> None:
+def test_the_connection_form_shows_the_ducklake_fields(airflow: Standalone) -> None:
     (form,) = [one for one in airflow.ask("/ui/connections/hook_meta") if one["connection_type"] == "ducklake"]
     assert form["hook_name"] == "DuckLake"
     assert form["standard_fields"]["url_schema"]["title"] == "Catalog database"
@@ -69,7 +69,7 @@ def test_the_form_of_a_connection_has_fields_of_its_own(airflow: Standalone) -> 
     assert form["extra_fields"]["storage__secret_access_key"]["schema"]["format"] == "password"
 
 
-def test_sixteen_tasks_replace_sixteen_partitions_side_by_side(airflow: Standalone, lake: DuckLake) -> None:
+def test_sixteen_concurrent_tasks_replace_sixteen_partitions(airflow: Standalone, lake: DuckLake) -> None:
     airflow.unpause("e2e_parallel")
     run_id = airflow.trigger("e2e_parallel")
     assert airflow.finished("e2e_parallel", run_id, 600)["state"] == "success"
@@ -82,9 +82,7 @@ def test_sixteen_tasks_replace_sixteen_partitions_side_by_side(airflow: Standalo
     assert keys >= {f"p{number:02}" for number in range(16)}
 
 
-def test_a_task_that_is_killed_after_its_commit_and_tried_again_has_written_once(
-    airflow: Standalone, lake: DuckLake
-) -> None:
+def test_a_task_killed_after_its_commit_writes_once_across_retries(airflow: Standalone, lake: DuckLake) -> None:
     airflow.unpause("e2e_killed")
     run_id = airflow.trigger("e2e_killed")
     assert airflow.finished("e2e_killed", run_id, 400)["state"] == "success"
@@ -92,9 +90,7 @@ def test_a_task_that_is_killed_after_its_commit_and_tried_again_has_written_once
     assert ids(lake, "SELECT count(*) AS n FROM killed") == [{"n": 3}]
 
 
-def test_a_partition_goes_from_producer_to_consumer_and_the_lake_is_maintained(
-    airflow: Standalone, lake: DuckLake
-) -> None:
+def test_a_partition_event_starts_its_consumer_and_maintenance_runs(airflow: Standalone, lake: DuckLake) -> None:
     airflow.unpause("ducklake_orders", "ducklake_revenue")
     run_id = airflow.trigger("ducklake_orders", partition_key="2025-01-15")
     assert airflow.finished("ducklake_orders", run_id, 400)["state"] == "success"
@@ -110,7 +106,7 @@ def test_a_partition_goes_from_producer_to_consumer_and_the_lake_is_maintained(
     assert "canary" not in shown
 
 
-def test_a_write_from_outside_starts_the_dag_that_watches(airflow: Standalone, lake: DuckLake) -> None:
+def test_a_write_outside_airflow_starts_the_watching_dag(airflow: Standalone, lake: DuckLake) -> None:
     airflow.unpause("ducklake_returns")
 
     def written() -> bool:

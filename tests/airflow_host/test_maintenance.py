@@ -46,7 +46,7 @@ def files(hook: DuckLakeHook) -> dict[str, int]:
     return {table.table: table.file_count for table in hook.lake().tables()}
 
 
-def test_all_operations_are_planned_and_done(small_files: DuckLakeHook) -> None:
+def test_the_operator_plans_without_writing_then_runs_every_operation(small_files: DuckLakeHook) -> None:
     planned = execute(DuckLakeMaintenanceOperator(task_id="plan", plan_only=True))
     assert (planned["schema_version"], planned["dry_run"]) == (1, True)
     assert [one["operation"] for one in planned["operations"] if one["action"] == "run"] == ["merge", "merge"]
@@ -57,7 +57,7 @@ def test_all_operations_are_planned_and_done(small_files: DuckLakeHook) -> None:
     assert files(small_files) == {"orders": 1, "other": 1}
 
 
-def test_a_policy_of_the_task_goes_before_that_of_the_lake(small_files: DuckLakeHook) -> None:
+def test_the_tasks_policy_overrides_the_lakes_policy(small_files: DuckLakeHook) -> None:
     policy = {"merge": {"min_files": "{{ params.least }}"}, "expire": {"enabled": False}}
     with DAG("policies", params={"least": 7}) as dag:
         DuckLakeMaintenanceOperator(task_id="run", policy=policy, tables=["sales.*"])
@@ -88,7 +88,7 @@ def test_each_operation_has_an_operator(
     assert files(small_files)["orders"] == (1 if operator is DuckLakeMergeFilesOperator else 6)
 
 
-def test_what_an_operation_is_not_told_is_as_the_lake_says(connect: Connect, conn_id: str) -> None:
+def test_settings_left_out_come_from_the_lakes_policy(connect: Connect, conn_id: str) -> None:
     own = MaintenancePolicy(expire={"older_than": "30 days", "retain_last": 5})
     policy = DuckLakeExpireOperator(task_id="one", retain_last=3)._policy(own)
     assert (policy.expire.older_than.days, policy.expire.retain_last) == (30, 3)
@@ -105,7 +105,7 @@ def test_what_an_operation_is_not_told_is_as_the_lake_says(connect: Connect, con
         (DuckLakeHealthOperator(task_id="one", fail_at="worse"), "is no grade"),
     ],
 )
-def test_what_makes_no_sense_is_refused_for_good(
+def test_invalid_arguments_fail_without_a_retry(
     small_files: DuckLakeHook, operator: DuckLakeMaintenanceOperator, said: str
 ) -> None:
     with pytest.raises(AirflowFailException) as refused:
@@ -113,7 +113,7 @@ def test_what_makes_no_sense_is_refused_for_good(
     assert said in str(refused.value)
 
 
-def test_who_comes_while_another_maintains_is_tried_again(small_files: DuckLakeHook) -> None:
+def test_a_concurrent_maintenance_run_raises_a_retriable_error(small_files: DuckLakeHook) -> None:
     catalog = small_files.lake().config.catalog
     assert isinstance(catalog, SQLiteCatalog)
     held, done = threading.Event(), threading.Event()
@@ -134,13 +134,13 @@ def test_who_comes_while_another_maintains_is_tried_again(small_files: DuckLakeH
         other.join()
 
 
-def test_health_is_told_and_can_fail_a_task(small_files: DuckLakeHook) -> None:
+def test_the_health_operator_reports_the_grade_and_each_table(small_files: DuckLakeHook) -> None:
     told = execute(DuckLakeHealthOperator(task_id="health"))
     assert (told["schema_version"], told["grade"]) == (1, "ok")
     assert [one["table"] for one in told["tables"]] == ["main.other", "sales.orders"]
 
 
-def test_a_group_of_tasks_plans_does_and_looks(small_files: DuckLakeHook) -> None:
+def test_the_task_group_plans_runs_and_checks_health(small_files: DuckLakeHook) -> None:
     with DAG("group_of_maintenance") as dag:
         maintenance_task_group("upkeep", tables=["sales.*"], retries=1)
     done = run(dag)
@@ -149,7 +149,7 @@ def test_a_group_of_tasks_plans_does_and_looks(small_files: DuckLakeHook) -> Non
     assert files(small_files) == {"orders": 1, "other": 6}
 
 
-def test_the_dag_of_maintenance_succeeds_on_an_empty_lake(conn_id: str) -> None:
+def test_the_maintenance_dag_succeeds_on_an_empty_lake(conn_id: str) -> None:
     dag = build_maintenance_dag("maintenance_of_nothing", operations=["expire", "flush"], fail_at="bad")
     assert [task.task_id.partition(".")[2] for task in dag.topological_sort()] == ["plan", "flush", "expire", "health"]
     assert dag.max_active_runs == 1

@@ -115,7 +115,7 @@ CRON = ("logical_date", "data_interval_start", "data_interval_end")
         "minutes over interval",
     ],
 )
-def test_keys_that_are_times_mean_all_the_time_they_last(
+def test_a_time_key_covers_its_whole_window(
     conn_id: str, options: dict[str, Any], context: dict[str, Any], inside: str, outside: str
 ) -> None:
     execute(write(at(inside), partition_expr="at", **options), **context)
@@ -125,14 +125,14 @@ def test_keys_that_are_times_mean_all_the_time_they_last(
 
 
 @pytest.mark.parametrize("value", [date(2024, 3, 31), "2024-03-31"], ids=["a date", "a text"])
-def test_a_logical_date_means_its_day_where_the_column_holds_no_times(conn_id: str, value: Any) -> None:
+def test_a_logical_date_selects_its_day_in_date_and_text_columns(conn_id: str, value: Any) -> None:
     moment = dict.fromkeys(CRON, datetime(2024, 3, 31, 5, 30, tzinfo=UTC))
     for number in range(2):
         execute(write(pa.table({"day": [value], "n": [1]}), partition_expr="day"), run_id=f"run {number}", **moment)
     assert stored() == [1]
 
 
-def test_several_dimensions_are_sorted_by_their_names(conn_id: str) -> None:
+def test_multi_dimensional_keys_follow_the_order_of_dimension_names(conn_id: str) -> None:
     rows = pa.table({"day": ["2024-01-01"], "region": ["eu"]})
     operator = write(rows, partition_expr={"region": "region", "date": "day"})
     assert execute(operator, partition_key="2024-01-01|eu")["partition_keys"] == ["2024-01-01|eu"]
@@ -155,7 +155,7 @@ def test_several_dimensions_are_sorted_by_their_names(conn_id: str) -> None:
         ({"mode": "replace_where"}, {}, "where"),
     ],
 )
-def test_what_makes_no_sense_is_refused_for_good(
+def test_invalid_partition_arguments_fail_without_a_retry(
     conn_id: str, options: dict[str, Any], context: dict[str, Any], said: str
 ) -> None:
     rows = at("2024-01-01T00:00:00+00:00").append_column("day", [["2024-01-01"]]).append_column("n", [[1]])
@@ -165,7 +165,7 @@ def test_what_makes_no_sense_is_refused_for_good(
 
 
 @pytest.mark.parametrize("key", ["", " ", "None", [], ["2024-01-01", "None"]])
-def test_a_key_that_renders_to_nothing_is_refused(conn_id: str, key: Any) -> None:
+def test_a_partition_key_that_renders_empty_is_refused(conn_id: str, key: Any) -> None:
     operator = write(day("2024-01-01", 1), partition_expr="day", partition_key=key)
     with pytest.raises(AirflowFailException, match="leave `partition_key` out"):
         execute(operator, partition_key="2024-01-01")
@@ -174,7 +174,7 @@ def test_a_key_that_renders_to_nothing_is_refused(conn_id: str, key: Any) -> Non
         execute(sensor, partition_key="2024-01-01")
 
 
-def test_a_key_that_another_task_did_not_give_is_refused(conn_id: str) -> None:
+def test_a_partition_key_of_none_from_another_task_is_refused(conn_id: str) -> None:
     with DAG("keys_from_tasks", render_template_as_native_obj=True) as dag:
 
         @task
@@ -187,7 +187,7 @@ def test_a_key_that_another_task_did_not_give_is_refused(conn_id: str) -> None:
 
 
 @pytest.mark.parametrize("schedule", ["@hourly", "0 * * * *"])
-def test_each_run_of_a_cron_string_replaces_its_window_and_no_more(conn_id: str, schedule: str) -> None:
+def test_each_cron_run_replaces_only_its_window(conn_id: str, schedule: str) -> None:
     def hourly(window: str | None) -> DAG:
         with DAG(f"every_hour_{window}", schedule=schedule, start_date=datetime(2024, 1, 1, tzinfo=UTC)) as dag:
 

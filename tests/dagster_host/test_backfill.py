@@ -44,7 +44,7 @@ def run_partition(home: str, job: str, key: str, lake: dict[str, str], after: st
     ],
     ids=str,
 )
-def test_partitions_that_are_written_side_by_side_are_one_snapshot_each(
+def test_concurrent_partition_runs_commit_one_snapshot_each(
     catalog: CatalogKind, arrow: int, spark: int, servers: Servers, tmp_path: Path
 ) -> None:
     (home := tmp_path / "home").mkdir()

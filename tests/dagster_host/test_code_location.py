@@ -30,7 +30,7 @@ def deliver(instance: dg.DagsterInstance, day: str, **config: int) -> dg.Execute
     return job.execute_in_process(partition_key=day, run_config=run_config, instance=instance)
 
 
-def test_the_pipeline_runs_and_late_orders_come_through(
+def test_the_pipeline_runs_and_includes_late_orders(
     lake: DuckLake, instance: dg.DagsterInstance, spark: SparkSession
 ) -> None:
     from dagster_defs.definitions import defs
@@ -69,7 +69,7 @@ def test_the_pipeline_runs_and_late_orders_come_through(
     assert not lake.fsck().findings
 
 
-def test_it_is_on_the_server_that_the_environment_says(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_choose_the_catalog_and_storage(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     from dagster_defs.definitions import lake as resource
 
     monkeypatch.setenv("DUCKLAKE_CATALOG", "postgresql://etl:secret@db.example/lake")
@@ -81,7 +81,7 @@ def test_it_is_on_the_server_that_the_environment_says(lake: DuckLake, monkeypat
     assert lake.config.catalog.type == "sqlite"
 
 
-def test_it_has_an_asset_for_each_operation_of_maintenance() -> None:
+def test_each_maintenance_operation_has_an_asset() -> None:
     from dagster_defs.definitions import defs
 
     dg.Definitions.validate_loadable(defs)
@@ -91,7 +91,7 @@ def test_it_has_an_asset_for_each_operation_of_maintenance() -> None:
     assert {"flush", "rewrite", "merge", "expire", "cleanup", "orphans"} <= parts
 
 
-def test_dagster_finds_it_from_the_folder_of_the_project(tmp_path: Path) -> None:
+def test_dagster_validates_the_code_location_from_the_project_root(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "dagster", "definitions", "validate"]
     environment = os.environ | {"DAGSTER_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

@@ -32,7 +32,7 @@ def lake(home: Path) -> DuckLake:
     return DuckLake.from_url("shop", catalog=f"sqlite:///{home / 'shop.sqlite'}", storage=str(home / "files"))
 
 
-def test_a_partition_a_backfill_and_maintenance_run(dagster: Webserver, lake: DuckLake) -> None:
+def test_a_partition_run_a_backfill_and_maintenance_succeed(dagster: Webserver, lake: DuckLake) -> None:
     assert lake.table("sales.orders").count() == 980
     (first,) = dagster.materializations("sales", "orders")
     told = {one["label"]: one for one in first["metadataEntries"]}
@@ -51,13 +51,13 @@ def test_a_partition_a_backfill_and_maintenance_run(dagster: Webserver, lake: Du
     assert not lake.fsck().findings
 
 
-def test_the_schedule_of_maintenance_starts_its_job(dagster: Webserver) -> None:
+def test_the_maintenance_schedule_requests_its_job(dagster: Webserver) -> None:
     assert dagster.start_schedule("lake_maintenance") == "RUNNING"
     tick = dagster.tick("lake_maintenance", datetime(2026, 1, 1, 3, 30, tzinfo=UTC).timestamp())
     assert (len(tick["runRequests"]), tick["skipReason"], tick["error"]) == (1, None, None)
 
 
-def test_the_page_of_an_asset_shows_what_a_write_told(dagster: Webserver, home: Path) -> None:
+def test_the_asset_page_shows_the_write_metadata(dagster: Webserver, home: Path) -> None:
     dagster.launch("revenue", f"{DAY}|north")
     with browsing(home / "profile", width=1440, height=1500) as browser:
         browser.open(f"{dagster.url}/assets/sales/daily_revenue?view=overview", shows="ducklake/rows_written")
@@ -67,7 +67,7 @@ def test_the_page_of_an_asset_shows_what_a_write_told(dagster: Webserver, home: 
     assert (home / "asset.png").stat().st_size > 20_000
 
 
-def test_the_figures_of_writes_are_drawn(dagster: Webserver, home: Path) -> None:
+def test_the_asset_page_plots_write_metrics(dagster: Webserver, home: Path) -> None:
     with browsing(home / "plots", width=1440, height=1500) as browser:
         browser.open(f"{dagster.url}/assets/raw/orders?view=overview", shows="ducklake/rows_written")
         browser.click("Plots")

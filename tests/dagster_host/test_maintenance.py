@@ -39,7 +39,7 @@ def checks_of(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvalu
     return {evaluation.check_name: evaluation for evaluation in result.get_asset_check_evaluations()}
 
 
-def test_the_job_does_all_operations_one_after_the_other(busy: DuckLakeResource) -> None:
+def test_the_maintenance_job_runs_all_operations_in_order(busy: DuckLakeResource) -> None:
     before = busy.lake().read("orders").num_rows
     result = run("lake_maintenance", build_maintenance_definitions(policy=NOW), busy)
     order = [event.asset_key.path[-1] for event in result.get_asset_materialization_events() if event.asset_key]
@@ -59,7 +59,7 @@ def test_the_job_does_all_operations_one_after_the_other(busy: DuckLakeResource)
     assert {"no_step_failed", "small_file_ratio", "delete_share", "snapshot_count", "consistent"} <= set(checks)
 
 
-def test_a_run_says_what_it_does_differently(busy: DuckLakeResource) -> None:
+def test_run_config_sets_dry_run_and_overrides_the_policy(busy: DuckLakeResource) -> None:
     definitions = build_maintenance_definitions(operations=["merge"])
     given: dict[str, Any] = {"dry_run": True}
     snapshots = len(busy.lake().snapshots())
@@ -78,7 +78,7 @@ def configured(operation: str, config: dict[str, Any]) -> dict[str, Any]:
     return {"ops": {f"lake__maintenance__{operation}": {"config": config}}}
 
 
-def test_a_plan_is_seen_on_each_asset_and_changes_nothing(busy: DuckLakeResource) -> None:
+def test_a_plan_is_observed_on_each_asset_and_changes_nothing(busy: DuckLakeResource) -> None:
     snapshots = len(busy.lake().snapshots())
     result = run("lake_maintenance_plan", build_maintenance_definitions(policy=NOW), busy)
     observed = [event.asset_observation_data.asset_observation for event in result.get_asset_observation_events()]
@@ -91,7 +91,7 @@ def test_a_plan_is_seen_on_each_asset_and_changes_nothing(busy: DuckLakeResource
     assert len(busy.lake().snapshots()) == snapshots
 
 
-def test_what_is_wrong_with_a_table_is_a_check_and_the_others_are_done(busy: DuckLakeResource, tmp_path: Path) -> None:
+def test_a_broken_table_fails_its_check_and_other_tables_are_merged(busy: DuckLakeResource, tmp_path: Path) -> None:
     lake = busy.lake()
     for _ in range(6):
         lake.write(pa.table({"id": [1]}), "broken", mode="append")
@@ -109,7 +109,7 @@ def test_what_is_wrong_with_a_table_is_a_check_and_the_others_are_done(busy: Duc
     assert len(lake.table("orders").files()) < 20
 
 
-def test_a_second_run_waits_for_the_first(busy: DuckLakeResource) -> None:
+def test_a_concurrent_maintenance_run_is_retried(busy: DuckLakeResource) -> None:
     patient = dg.RetryPolicy(max_retries=1, delay=0.1)
     definitions = build_maintenance_definitions(operations=["merge"], retry_policy=patient)
     with only_runner(busy.lake().config):
@@ -118,7 +118,7 @@ def test_a_second_run_waits_for_the_first(busy: DuckLakeResource) -> None:
     assert len([event for event in result.all_events if event.is_step_up_for_retry]) == 1
 
 
-def test_what_the_definitions_look_like() -> None:
+def test_the_definitions_set_schedules_pools_groups_and_freshness() -> None:
     lakes = {f"lake{n}": build_maintenance_definitions(f"lake{n}") for n in range(5)}
     definitions = dg.Definitions.merge(
         *lakes.values(),
@@ -140,7 +140,7 @@ def test_what_the_definitions_look_like() -> None:
     assert next(iter(next(iter(hot.specs)).deps)).asset_key.path[-1] == "flush"
 
 
-def test_mistakes_are_told_when_definitions_load() -> None:
+def test_invalid_arguments_are_refused_when_definitions_load() -> None:
     refused(ConfigError, lambda: build_maintenance_definitions(operations=["merg"]), "merg", "merge")
     refused(ConfigError, lambda: build_maintenance_definitions(operations=[]), "empty", "merge")
     short = {"expire": {"older_than": "1 minute"}}
@@ -191,7 +191,7 @@ def test_health_is_checked_for_each_table(busy: DuckLakeResource) -> None:
     assert "--operation merge" in str(found["orders", "small_file_ratio"].metadata["ducklake/remedy"].value)
 
 
-def test_what_is_broken_fails_a_check(busy: DuckLakeResource) -> None:
+def test_an_inconsistent_catalog_fails_the_consistency_check(busy: DuckLakeResource) -> None:
     with busy.lake().connect_metadata(read_only=False) as con:
         con.execute("UPDATE ducklake_data_file SET record_count = record_count + 7")
     result = run("lake_maintenance", build_maintenance_definitions(operations=["cleanup"]), busy)

@@ -30,7 +30,7 @@ def numbers(table: pa.Table) -> list[int]:
 
 
 @central
-def test_unnamed_outputs_of_ops_do_not_meet(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
+def test_unnamed_op_outputs_get_separate_tables(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
     seen: list[Any] = []
 
     @dg.op
@@ -93,7 +93,7 @@ def test_runs_of_two_partitions_read_their_own_rows(io_manager: DuckLakeIOManage
     assert seen == {"1": [1], "2": [2]}
 
 
-def test_outputs_of_mapped_steps_do_not_meet(io_manager: DuckLakeIOManager) -> None:
+def test_mapped_step_outputs_get_separate_tables(io_manager: DuckLakeIOManager) -> None:
     @dg.op(out=dg.DynamicOut(pa.Table))
     def fan() -> Any:
         for value in (1, 2):
@@ -186,7 +186,7 @@ def aged(monkeypatch: pytest.MonkeyPatch, age: timedelta) -> None:
 
 
 @central
-def test_maintenance_drops_old_outputs_of_ops_and_nothing_else(
+def test_maintenance_drops_only_old_op_outputs(
     io_manager: DuckLakeIOManager, resource: DuckLakeResource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @dg.op
@@ -235,7 +235,7 @@ def test_maintenance_drops_old_outputs_of_ops_and_nothing_else(
     assert drop_op_outputs(lake) == []
 
 
-def test_outputs_that_a_run_may_still_read_are_not_dropped(resource: DuckLakeResource) -> None:
+def test_op_outputs_younger_than_a_day_cannot_be_dropped(resource: DuckLakeResource) -> None:
     with pytest.raises(MaintenanceFloorError, match="1 day at least"):
         drop_op_outputs(resource.lake(), timedelta(hours=1))
     with pytest.raises(MaintenanceFloorError, match="1 day at least"):

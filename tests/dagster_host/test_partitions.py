@@ -43,7 +43,7 @@ def test_static_partitions_replace_only_their_rows(io_manager: DuckLakeIOManager
 
 
 @central
-def test_replace_where_on_partitions_replaces_the_rows_of_both(
+def test_replace_where_replaces_only_matching_rows_of_the_partition(
     io_manager: DuckLakeIOManager, resource: DuckLakeResource
 ) -> None:
     frames = [[("eu", 1), ("us", 1)], [("eu", 2)], [("us", 3)]]
@@ -68,7 +68,7 @@ def test_replace_where_on_partitions_replaces_the_rows_of_both(
     assert table_rows(resource, "sales") == [(day, "eu", 2), (day, "us", 1)]
 
 
-def test_where_without_its_mode_is_refused(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
+def test_where_without_mode_replace_where_is_refused(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
     @dg.asset(partitions_def=DAILY, metadata={"partition_expr": "day", "where": "value = 1"})
     def sales(context: dg.AssetExecutionContext) -> pa.Table:
         return days_of(context, 1)
@@ -79,7 +79,7 @@ def test_where_without_its_mode_is_refused(io_manager: DuckLakeIOManager, resour
     assert not resource.lake().exists("sales")
 
 
-def test_dynamic_partitions(
+def test_dynamic_partitions_replace_only_their_rows(
     io_manager: DuckLakeIOManager, resource: DuckLakeResource, instance: dg.DagsterInstance
 ) -> None:
     @dg.asset(partitions_def=dg.DynamicPartitionsDefinition(name="customers"), metadata={"partition_expr": "customer"})
@@ -94,7 +94,7 @@ def test_dynamic_partitions(
 
 @pytest.mark.filterwarnings("ignore:Parameter .backfill_policy.")
 @central
-def test_a_range_in_one_run_is_one_snapshot_with_a_count_for_each_partition(
+def test_a_partition_range_commits_one_snapshot_with_counts_per_partition(
     io_manager: DuckLakeIOManager, resource: DuckLakeResource
 ) -> None:
     versions = iter([1, 2])
@@ -118,7 +118,7 @@ def test_a_range_in_one_run_is_one_snapshot_with_a_count_for_each_partition(
 
 
 @central
-def test_rows_of_other_partitions_abort(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
+def test_rows_of_other_partitions_abort_the_write(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
     @dg.asset(partitions_def=DAILY, metadata={"partition_expr": "day"})
     def daily() -> pa.Table:
         return pa.table({"day": [date(2024, 1, 1), date(2024, 1, 2)]})
@@ -146,7 +146,7 @@ def test_an_empty_frame_clears_its_partition(io_manager: DuckLakeIOManager, reso
 
 
 @central
-def test_hours_of_a_day_with_a_clock_change_keep_apart(
+def test_hourly_partitions_stay_apart_across_a_clock_change(
     io_manager: DuckLakeIOManager, resource: DuckLakeResource
 ) -> None:
     hourly = dg.HourlyPartitionsDefinition("2024-11-03-00:00", timezone="America/New_York")
@@ -181,7 +181,7 @@ STRETCHES = [
 
 
 @pytest.mark.parametrize(("kind", "definition", "key", "after"), STRETCHES)
-def test_weeks_months_and_stretches_of_ones_own_replace_their_rows_only(
+def test_weekly_monthly_and_custom_windows_replace_only_their_rows(
     kind: str,
     definition: dg.TimeWindowPartitionsDefinition,
     key: str,
@@ -224,7 +224,7 @@ def test_weeks_months_and_stretches_of_ones_own_replace_their_rows_only(
     assert len(lake.snapshots()) == 5
 
 
-def test_a_month_of_days_is_one_file(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
+def test_a_monthly_partition_is_written_to_one_file(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
     months = dg.MonthlyPartitionsDefinition("2024-01-01")
 
     @dg.asset(partitions_def=months, metadata={"partition_expr": "day"})
@@ -242,7 +242,9 @@ def test_a_month_of_days_is_one_file(io_manager: DuckLakeIOManager, resource: Du
 
 
 @central
-def test_several_dimensions_and_a_reader_of_one(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
+def test_multi_dimensional_partitions_are_read_by_one_dimension(
+    io_manager: DuckLakeIOManager, resource: DuckLakeResource
+) -> None:
     both = dg.MultiPartitionsDefinition({"region": dg.StaticPartitionsDefinition(["eu", "us"]), "day": DAILY})
     seen: list[Any] = []
 
@@ -266,9 +268,7 @@ def test_several_dimensions_and_a_reader_of_one(io_manager: DuckLakeIOManager, r
     assert seen == [[("eu", date(2024, 1, 2)), ("us", date(2024, 1, 2))]]
 
 
-def test_an_asset_reads_its_own_partition_of_the_day_before(
-    io_manager: DuckLakeIOManager, resource: DuckLakeResource
-) -> None:
+def test_an_asset_reads_its_own_previous_partition(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
     before = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
 
     @dg.asset(
@@ -284,7 +284,7 @@ def test_an_asset_reads_its_own_partition_of_the_day_before(
     assert [value for _, value in table_rows(resource, "running")] == [1, 2, 3]
 
 
-def test_an_asset_without_partitions_reads_them_all(io_manager: DuckLakeIOManager) -> None:
+def test_an_unpartitioned_asset_reads_all_partitions(io_manager: DuckLakeIOManager) -> None:
     seen: list[int] = []
 
     @dg.asset(partitions_def=DAILY, metadata={"partition_expr": "day"})
@@ -305,7 +305,7 @@ def test_an_asset_without_partitions_reads_them_all(io_manager: DuckLakeIOManage
     ("metadata", "words"),
     [({}, '"partition_expr": "<column>"'), ({"partition_expr": "dya"}, "day"), ({"partition_expr": "x"}, "DOUBLE")],
 )
-def test_what_does_not_say_where_its_keys_are_is_shown_how(
+def test_a_missing_or_invalid_partition_expr_is_explained(
     metadata: dict[str, Any], words: str, io_manager: DuckLakeIOManager
 ) -> None:
     @dg.asset(partitions_def=DAILY, metadata=metadata, retry_policy=dg.RetryPolicy(max_retries=2))

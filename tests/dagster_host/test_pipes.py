@@ -27,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("default")
 DAYS = dg.DailyPartitionsDefinition("2026-01-01")
 
 
-def test_a_submitted_write_is_told_like_one_of_the_io_manager(tmp_path: Path, servers: Servers) -> None:
+def test_a_submitted_write_reports_the_io_managers_metadata(tmp_path: Path, servers: Servers) -> None:
     cluster = servers.get(SparkCluster)
     lake = DuckLake.local(tmp_path / "lake")
     lake.execute("SELECT 1").raise_for_error()
@@ -97,7 +97,7 @@ def adding() -> None:
 
 
 @pytest.mark.parametrize("extras", [True, False])
-def test_two_appends_of_a_step_are_two(
+def test_distinct_appends_of_a_retried_step_are_each_written_once(
     extras: bool, lake: DuckLake, spark: SparkSession, instance: dg.DagsterInstance
 ) -> None:
     attempts: list[int] = []
@@ -118,7 +118,7 @@ def test_two_appends_of_a_step_are_two(
     assert lake.table("others").count() == 1
 
 
-def test_the_same_append_of_two_ops_is_two(lake: DuckLake, spark: SparkSession) -> None:
+def test_identical_appends_of_two_ops_are_both_written(lake: DuckLake, spark: SparkSession) -> None:
     @dg.op
     def first(context: dg.OpExecutionContext) -> int:
         append(context, "orders", "SELECT 1 AS id")
@@ -136,7 +136,7 @@ def test_the_same_append_of_two_ops_is_two(lake: DuckLake, spark: SparkSession) 
     assert lake.table("orders").count() == 2
 
 
-def test_an_append_whose_answer_was_lost_is_done_once_in_the_run_that_goes_on(
+def test_a_re_execution_replays_an_append_whose_answer_was_lost(
     lake: DuckLake, spark: SparkSession, instance: dg.DagsterInstance
 ) -> None:
     run_config: dict[str, Any] = {"execution": {"config": {"in_process": {}}}}
@@ -152,5 +152,5 @@ def test_an_append_whose_answer_was_lost_is_done_once_in_the_run_that_goes_on(
     assert lake.snapshots()[0].extra["dagster"]["run_id"] == first.run_id
 
 
-def test_an_asset_that_a_test_calls_by_itself_has_no_extras() -> None:
+def test_pipes_extras_are_empty_in_a_built_context() -> None:
     assert pipes_extras(dg.build_asset_context()) == {}

@@ -60,7 +60,7 @@ def watch(assets: Any, resource: DuckLakeResource, instance: dg.DagsterInstance,
     return watching
 
 
-def test_it_observes_tables_that_others_changed(
+def test_tables_changed_outside_dagster_are_observed(
     resource: DuckLakeResource, io_manager: DuckLakeIOManager, instance: dg.DagsterInstance
 ) -> None:
     @dg.asset
@@ -96,7 +96,7 @@ def test_it_observes_tables_that_others_changed(
 
 
 @pytest.mark.parametrize("kind", ["date", "timestamp", "instant", "text"])
-def test_it_tells_which_partitions_changed(kind: str, resource: DuckLakeResource, instance: dg.DagsterInstance) -> None:
+def test_changed_partitions_are_observed(kind: str, resource: DuckLakeResource, instance: dg.DagsterInstance) -> None:
     first = datetime(2024, 1, 5, 23, 30)  # in Berlin it is the sixth already, where a moment is meant
     moments = [first, first + timedelta(days=3), datetime(2030, 1, 1), None]
     columns = {
@@ -112,7 +112,7 @@ def test_it_tells_which_partitions_changed(kind: str, resource: DuckLakeResource
 
 
 @pytest.mark.filterwarnings("ignore:Non-compliant tag keys:DeprecationWarning")  # of Dagster itself
-def test_it_asks_for_runs_of_a_job(resource: DuckLakeResource, instance: dg.DagsterInstance) -> None:
+def test_changed_partitions_request_runs_of_the_job(resource: DuckLakeResource, instance: dg.DagsterInstance) -> None:
     regions = dg.StaticPartitionsDefinition(["eu", "us"])
     both = dg.MultiPartitionsDefinition({"region": regions, "day": DAILY})
     spec = dg.AssetSpec("t", partitions_def=both, metadata={"partition_expr": {"region": "region", "day": "day"}})
@@ -130,7 +130,7 @@ def test_it_asks_for_runs_of_a_job(resource: DuckLakeResource, instance: dg.Dags
     assert len({request.run_key for request in found.run_requests}) == 2
 
 
-def test_partitions_can_be_dynamic(resource: DuckLakeResource, instance: dg.DagsterInstance) -> None:
+def test_dynamic_partitions_are_observed(resource: DuckLakeResource, instance: dg.DagsterInstance) -> None:
     customers = dg.DynamicPartitionsDefinition(name="customers")
     instance.add_dynamic_partitions("customers", ["7"])
     spec = dg.AssetSpec("t", partitions_def=customers, metadata={"partition_expr": "id"})
@@ -139,7 +139,7 @@ def test_partitions_can_be_dynamic(resource: DuckLakeResource, instance: dg.Dags
     assert watching.observed() == [("t", "7")]
 
 
-def test_changes_of_a_partition_that_is_not_there_yet_are_told_when_it_is(
+def test_changes_of_a_future_partition_are_observed_once_it_exists(
     resource: DuckLakeResource, instance: dg.DagsterInstance
 ) -> None:
     day = datetime.now(UTC).date()
@@ -178,7 +178,7 @@ def test_changes_of_a_partition_that_is_not_there_yet_are_told_when_it_is(
     assert watching.cursor == str(lake.snapshots(1)[0].snapshot_id)
 
 
-def test_as_many_keys_wait_as_a_cursor_holds(resource: DuckLakeResource, instance: dg.DagsterInstance) -> None:
+def test_the_cursor_limits_the_number_of_waiting_keys(resource: DuckLakeResource, instance: dg.DagsterInstance) -> None:
     spec = dg.AssetSpec("t", partitions_def=dg.DynamicPartitionsDefinition(name="c"), metadata={"partition_expr": "id"})
     watching = watch([spec], resource, instance)
     resource.lake().write(pa.table({"id": list(range(1000))}), "t", mode="append")
@@ -186,7 +186,7 @@ def test_as_many_keys_wait_as_a_cursor_holds(resource: DuckLakeResource, instanc
     assert len(str(watching.cursor)) < 5000
 
 
-def test_writes_of_dagster_between_those_of_others_are_not_told(
+def test_dagster_writes_between_external_ones_are_not_observed(
     resource: DuckLakeResource, io_manager: DuckLakeIOManager, instance: dg.DagsterInstance
 ) -> None:
     @dg.asset(partitions_def=DAILY, metadata={"partition_expr": "day"})
@@ -201,7 +201,9 @@ def test_writes_of_dagster_between_those_of_others_are_not_told(
     assert watching.observed() == [("t", "2024-01-01"), ("t", "2024-01-03")]
 
 
-def test_rows_that_are_of_no_partition_stop_nothing(resource: DuckLakeResource, instance: dg.DagsterInstance) -> None:
+def test_rows_without_a_partition_do_not_block_the_sensor(
+    resource: DuckLakeResource, instance: dg.DagsterInstance
+) -> None:
     both = dg.MultiPartitionsDefinition({"region": dg.StaticPartitionsDefinition(["eu"]), "day": DAILY})
     spec = dg.AssetSpec("t", partitions_def=both, metadata={"partition_expr": {"region": "region", "day": "day"}})
     says_nothing = dg.AssetSpec("u", partitions_def=DAILY)
@@ -214,7 +216,9 @@ def test_rows_that_are_of_no_partition_stop_nothing(resource: DuckLakeResource, 
     assert "has been seen" in watching.skipped()
 
 
-def test_a_lake_made_anew_and_history_that_expired(resource: DuckLakeResource, instance: dg.DagsterInstance) -> None:
+def test_the_sensor_survives_expired_history_and_a_recreated_lake(
+    resource: DuckLakeResource, instance: dg.DagsterInstance
+) -> None:
     spec = dg.AssetSpec("t", partitions_def=DAILY, metadata={"partition_expr": "day"})
     watching = watch([spec], resource, instance)
     lake = resource.lake()

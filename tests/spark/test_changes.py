@@ -23,7 +23,7 @@ def same(lake: DuckLake, spark: SparkSession, *ends: int | None, columns: list[s
     return frame
 
 
-def test_all_kinds_of_changes_are_those_of_the_feed_in_process(lake: DuckLake, spark: SparkSession) -> None:
+def test_spark_returns_the_changes_of_the_in_process_feed(lake: DuckLake, spark: SparkSession) -> None:
     execute(lake, 'CREATE TABLE t (k INTEGER, "v w" VARCHAR, m MAP(VARCHAR, DOUBLE), u UUID)')
     values = "range, 'v' || range, MAP {'a': range::DOUBLE, 'b': 'NaN'}, uuid()"
     execute(lake, f"INSERT INTO t SELECT {values} FROM range(300)")
@@ -46,7 +46,7 @@ def test_appended_rows_need_no_shuffle(lake: DuckLake, spark: SparkSession) -> N
     assert "Window" not in frame._jdf.queryExecution().executedPlan().toString()
 
 
-def test_nothing_changed_is_an_empty_frame(lake: DuckLake, spark: SparkSession) -> None:
+def test_a_range_without_changes_is_an_empty_frame(lake: DuckLake, spark: SparkSession) -> None:
     execute(lake, "CREATE TABLE t (k INTEGER)", "INSERT INTO t VALUES (1)")
     assert same(lake, spark, 99).isEmpty()
 

@@ -168,7 +168,7 @@ def test_a_cluster_writes_and_reads(cluster: SparkCluster, tmp_path: Path) -> No
     assert told["read"] == {"native": 200_000, "duckdb": 200_000}
 
 
-def test_of_two_attempts_at_a_task_one_shows(cluster: SparkCluster, tmp_path: Path) -> None:
+def test_speculative_attempts_write_each_row_once(cluster: SparkCluster, tmp_path: Path) -> None:
     told = told_by(SPECULATING, cluster, tmp_path)
     assert told["rows"] == {"n": 200_000, "ids": 200_000}
     assert told["strays"] == []
@@ -176,7 +176,7 @@ def test_of_two_attempts_at_a_task_one_shows(cluster: SparkCluster, tmp_path: Pa
     assert told["seconds"] < 150  # or nobody overtook the attempt that hung
 
 
-def test_rows_that_change_while_an_executor_dies_change_once(cluster: SparkCluster, tmp_path: Path) -> None:
+def test_row_changes_apply_once_when_an_executor_is_killed(cluster: SparkCluster, tmp_path: Path) -> None:
     told = told_by(CHANGING, cluster, tmp_path)
     v = {one: one % 10 + (one % 2 == 0) for one in range(400_000)}
     assert told["update"] == [[True], {"n": 400_000, "ids": 400_000, "v": sum(v.values())}, []]

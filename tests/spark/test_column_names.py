@@ -96,7 +96,7 @@ def steps(spark: SparkSession, table: Table) -> Iterator[str]:
         pytest.param(str.title, NAMES, id="all", marks=pytest.mark.full),
     ],
 )
-def test_columns_called_like_internal_ones_go_through_every_verb_of_spark(
+def test_columns_named_like_internal_ones_survive_every_spark_verb(
     tmp_path: Path, spark: SparkSession, case: Callable[[str], str], chosen: list[str]
 ) -> None:
     cased = distinct([case(name) for name in chosen if name != SPARK_ALONE])

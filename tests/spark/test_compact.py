@@ -29,7 +29,7 @@ def make_table(lake: DuckLake) -> None:
     indirect=["backend"],
     ids=str,
 )
-def test_tasks_compact_as_this_process_does(make_lake: MakeLake, spark: SparkSession, way: Way) -> None:
+def test_spark_compacts_the_same_files_as_duckdb(make_lake: MakeLake, spark: SparkSession, way: Way) -> None:
     here, there = make_lake("here"), make_lake("there")
     for lake in (here, there):
         make_table(lake)
@@ -57,7 +57,7 @@ def test_tasks_compact_as_this_process_does(make_lake: MakeLake, spark: SparkSes
 
 
 @pytest.mark.parametrize("backend", [Backend(SQLITE, LOCAL)], indirect=True, ids=str)
-def test_a_job_that_fails_leaves_nothing_behind(make_lake: MakeLake, spark: SparkSession) -> None:
+def test_a_failed_compaction_leaves_no_file(make_lake: MakeLake, spark: SparkSession) -> None:
     lake = make_lake()
     make_table(lake)
     planned = merges(lake)

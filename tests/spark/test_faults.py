@@ -46,8 +46,8 @@ def sound(lake: DuckLake, count: int) -> None:
     assert lake.fsck(deep=True, storage=True).findings == []
 
 
-class TestAttempts:
-    def test_a_task_that_fails_after_it_wrote_shows_once(self, spark: SparkSession, local_lake: DuckLake) -> None:
+class TestTaskAttempts:
+    def test_a_task_retried_after_writing_writes_each_row_once(self, spark: SparkSession, local_lake: DuckLake) -> None:
         def fail(partition: int, attempt: int) -> None:
             if partition == 1 and attempt == 0:
                 raise RuntimeError("the first attempt fails")
@@ -57,7 +57,7 @@ class TestAttempts:
         local_lake.write(frame, "t", mode="append", engine="duckdb")
         sound(local_lake, 400_000)
 
-    def test_a_worker_killed_in_the_middle_shows_once(self, spark: SparkSession, local_lake: DuckLake) -> None:
+    def test_a_killed_worker_writes_each_row_once(self, spark: SparkSession, local_lake: DuckLake) -> None:
         def die(partition: int, attempt: int) -> None:
             if partition == 0 and attempt == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -68,7 +68,7 @@ class TestAttempts:
         sound(local_lake, 400_000)
 
     @pytest.mark.parametrize("engine", ["duckdb", "native"])
-    def test_a_write_whose_tasks_all_fail_leaves_nothing(
+    def test_a_write_whose_tasks_all_fail_leaves_no_file(
         self, spark: SparkSession, local_lake: DuckLake, engine: str
     ) -> None:
         def fail(partition: int, attempt: int) -> None:
@@ -90,7 +90,7 @@ class TestAttempts:
         sound(local_lake, 5)
 
     @pytest.mark.parametrize("engine", ["duckdb", "native"])
-    def test_tasks_that_still_run_when_a_write_fails_leave_nothing_later(
+    def test_tasks_still_running_when_a_write_fails_leave_no_file(
         self, spark: SparkSession, local_lake: DuckLake, engine: str
     ) -> None:
         def fail_or_take_long(partition: int, attempt: int) -> None:
@@ -105,7 +105,7 @@ class TestAttempts:
         time.sleep(1)
         sound(local_lake, 5)
 
-    def test_an_error_of_the_data_is_no_reason_to_try_again(self, spark: SparkSession, local_lake: DuckLake) -> None:
+    def test_a_data_error_is_not_retried(self, spark: SparkSession, local_lake: DuckLake) -> None:
         attempts = spark.sparkContext.accumulator(0)
 
         def note(partition: int, attempt: int) -> None:
@@ -124,7 +124,7 @@ class TestAttempts:
 
 class TestStorage:
     @pytest.mark.parametrize("backend", [Backend(POSTGRES, S3_DISK), Backend(POSTGRES, AZURE)], indirect=True, ids=str)
-    def test_secrets_are_in_no_plan_log_or_setting(
+    def test_secrets_appear_in_no_plan_log_or_setting(
         self, spark: SparkSession, make_lake: MakeLake, event_log: Path, capfd: pytest.CaptureFixture[str]
     ) -> None:
         lake = make_lake(data_inlining_row_limit=0)
@@ -187,7 +187,9 @@ class TestKilledDrivers:
             ),
         ],
     )
-    def test_a_rerun_ends_with_one_copy(self, spark: SparkSession, tmp_path: Path, moment: str, mode: str) -> None:
+    def test_a_rerun_after_a_killed_driver_writes_each_row_once(
+        self, spark: SparkSession, tmp_path: Path, moment: str, mode: str
+    ) -> None:
         lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
         lake.write(spark.range(100, 103), "t", mode="append")
         killed = run_killed(tmp_path / "lake", mode, moment)

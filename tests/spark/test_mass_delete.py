@@ -51,7 +51,7 @@ def test_no_position_passes_through_the_driver(tmp_path: Path, spark: SparkSessi
     assert lake.fsck(deep=True, storage=True).findings == []  # nor is any file of positions left
 
 
-def test_deletions_that_are_overtaken_name_the_snapshot_that_they_get(
+def test_a_delete_after_concurrent_commits_records_its_own_snapshot(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = lake_of(tmp_path, spark, 10_000)
@@ -80,7 +80,7 @@ def test_deletions_that_are_overtaken_name_the_snapshot_that_they_get(
 
 
 @pytest.mark.full
-def test_half_of_eight_million_rows_go_with_a_small_driver(tmp_path: Path, spark: SparkSession) -> None:
+def test_half_of_eight_million_rows_are_deleted_with_a_small_driver(tmp_path: Path, spark: SparkSession) -> None:
     assert spark.conf.get("spark.driver.maxResultSize") == "1m"  # 64 MB of positions
     lake = lake_of(tmp_path, spark, 8_000_000)
     halve(lake, spark, 8_000_000)

@@ -42,7 +42,9 @@ def rows(lake: DuckLake) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     "backend", [Backend(SQLITE, LOCAL), Backend(POSTGRES, S3_DISK), Backend(MYSQL, LOCAL)], indirect=True, ids=str
 )
-def test_rows_change_and_join(make_lake: MakeLake, spark: SparkSession, kind: str, engine: str) -> None:
+def test_merge_updates_matched_rows_and_inserts_the_rest(
+    make_lake: MakeLake, spark: SparkSession, kind: str, engine: str
+) -> None:
     lake, model = make_lake("merged", data_inlining_row_limit=0), make_lake("model", data_inlining_row_limit=0)
     for duck_lake in (lake, model):
         duck_lake.execute(TABLE).raise_for_error()
@@ -58,7 +60,7 @@ def test_rows_change_and_join(make_lake: MakeLake, spark: SparkSession, kind: st
 
 
 @pytest.mark.parametrize("kind", [FEW, MANY], ids=["few", "many"])
-def test_a_frame_is_evaluated_once(tmp_path: Path, spark: SparkSession, kind: str) -> None:
+def test_a_merge_evaluates_its_frame_once(tmp_path: Path, spark: SparkSession, kind: str) -> None:
     lake, seen = DuckLake.local(tmp_path / "lake"), spark.sparkContext.accumulator(0)
 
     def note(batches: Any) -> Any:
@@ -79,7 +81,7 @@ def test_a_frame_is_evaluated_once(tmp_path: Path, spark: SparkSession, kind: st
 
 
 @pytest.mark.parametrize("kind", [FEW, MANY], ids=["few", "many"])
-def test_a_frame_that_cannot_be_merged_leaves_nothing(tmp_path: Path, spark: SparkSession, kind: str) -> None:
+def test_a_refused_merge_leaves_no_row_or_file(tmp_path: Path, spark: SparkSession, kind: str) -> None:
     lake = DuckLake.local(tmp_path / "lake")
     lake.execute(TABLE).raise_for_error()
     frame = spark.sql(kind.format(0, 4))
@@ -127,7 +129,7 @@ def known_rows(lake: DuckLake) -> list[dict[str, Any]]:
     return [row | ({"rowid": None} if row["rowid"] >= 1402 else {}) for row in found]
 
 
-def test_what_a_task_cannot_compute_is_said_and_leaves_nothing(tmp_path: Path, spark: SparkSession) -> None:
+def test_an_expression_that_fails_in_a_task_aborts_the_merge(tmp_path: Path, spark: SparkSession) -> None:
     lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
     lake.execute("CREATE TABLE t AS SELECT range AS id, 1::TINYINT AS small FROM range(100)").raise_for_error()
     frame = spark.range(50, 60).selectExpr("id", "CAST(1 AS BYTE) AS small")
@@ -144,7 +146,7 @@ def test_what_a_task_cannot_compute_is_said_and_leaves_nothing(tmp_path: Path, s
     assert lake.fsck(deep=True, storage=True).findings == []
 
 
-def test_the_same_moment_is_in_all_rows(tmp_path: Path, spark: SparkSession) -> None:
+def test_now_has_one_value_in_all_merged_rows(tmp_path: Path, spark: SparkSession) -> None:
     lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
     lake.write(spark.range(0, 1000, 1, 4).selectExpr("id", "timestamp_seconds(0) AS at"), "t", mode="append")
     done = lake.write(spark.range(500), "t", mode="merge", keys=["id"], engine="spark", when_matched={"at": "now()"})
@@ -153,7 +155,7 @@ def test_the_same_moment_is_in_all_rows(tmp_path: Path, spark: SparkSession) -> 
 
 
 @pytest.mark.parametrize("backend", [Backend(SQLITE, LOCAL)], indirect=True, ids=str)
-def test_struct_fields_that_join_are_there_in_every_row(make_lake: MakeLake, spark: SparkSession) -> None:
+def test_struct_fields_added_by_a_merge_exist_in_every_row(make_lake: MakeLake, spark: SparkSession) -> None:
     lakes = [make_lake("here", data_inlining_row_limit=0), make_lake("there", data_inlining_row_limit=0)]
     frame = spark.sql("SELECT id, named_struct('a', id, 'b', 'new') AS s FROM range(0, 600)")
     for lake, engine in zip(lakes, ("duckdb", "spark"), strict=True):

@@ -78,7 +78,7 @@ def sessions(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 @pytest.mark.parametrize("inlined", [False, True])
-def test_what_both_engines_read(lake: DuckLake, spark: SparkSession, inlined: bool) -> None:
+def test_plain_types_are_read_by_both_engines(lake: DuckLake, spark: SparkSession, inlined: bool) -> None:
     fill(lake, PLAIN, inlined=inlined)
     theirs = expected(lake, f"SELECT {in_spark(PLAIN)} FROM t")
     for session in sessions(spark):
@@ -89,20 +89,22 @@ def test_what_both_engines_read(lake: DuckLake, spark: SparkSession, inlined: bo
 
 
 @pytest.mark.parametrize("inlined", [False, True])
-def test_what_only_duckdb_reads(lake: DuckLake, spark: SparkSession, inlined: bool) -> None:
+def test_types_without_a_spark_equivalent_are_read_by_duckdb(
+    lake: DuckLake, spark: SparkSession, inlined: bool
+) -> None:
     fill(lake, ONLY_DUCKDB, inlined=inlined)
     theirs = expected(lake, f"SELECT {in_spark(ONLY_DUCKDB)} FROM t")
     assert read_rows(lake.read("t", spark)) == theirs
     assert all(read_rows(lake.read("t", spark, columns=[name])) for name in ONLY_DUCKDB)
 
 
-def test_numbers_beyond_what_spark_holds_are_no_other_numbers(lake: DuckLake, spark: SparkSession) -> None:
+def test_integers_beyond_sparks_range_fail_instead_of_changing(lake: DuckLake, spark: SparkSession) -> None:
     execute(lake, "CREATE TABLE t (h HUGEINT)", "INSERT INTO t VALUES (170141183460469231731687303715884105727)")
     with pytest.raises(Exception, match="170141183460469231731687303715884105727"):
         lake.read("t", spark).collect()
 
 
-def test_geometry_comes_as_wkb(lake: DuckLake, spark: SparkSession) -> None:
+def test_geometry_is_read_as_wkb(lake: DuckLake, spark: SparkSession) -> None:
     wkb = "unhex('0101000000000000000000F03F0000000000000040')"
     execute(
         lake,
@@ -115,7 +117,7 @@ def test_geometry_comes_as_wkb(lake: DuckLake, spark: SparkSession) -> None:
         assert read_rows(lake.read("t", spark, engine=engine)) == theirs
 
 
-def test_variants_come_as_variants(lake: DuckLake, spark: SparkSession) -> None:
+def test_variants_are_read_as_variants(lake: DuckLake, spark: SparkSession) -> None:
     execute(
         lake,
         "CREATE TABLE t (k INTEGER, v VARIANT)",
@@ -138,9 +140,7 @@ def test_a_type_that_spark_lacks_is_refused_by_name(lake: DuckLake, spark: Spark
     assert lake.read("t", spark, columns=["k"], where="n > '2000-01-01'").count() == 20
 
 
-def test_a_field_that_is_dropped_is_gone_from_files_that_have_it_and_from_files_that_lack_it(
-    lake: DuckLake, spark: SparkSession
-) -> None:
+def test_a_dropped_nested_field_is_read_from_no_file(lake: DuckLake, spark: SparkSession) -> None:
     execute(lake, "CREATE TABLE t (s STRUCT(a INTEGER), l STRUCT(b INTEGER)[])")
     execute(lake, "INSERT INTO t VALUES ({'a': 1}, [{'b': 1}])")
     execute(lake, "ALTER TABLE t ADD COLUMN s.x INTEGER", "ALTER TABLE t ADD COLUMN l.element.x INTEGER")

@@ -99,21 +99,21 @@ def check_all(lake: DuckLake, spark: SparkSession, conditions: list[str], *, nat
         assert [row for row in ours if row.startswith(f"[{n},")] == theirs[n], where
 
 
-def test_what_spark_means_by_it_too(lake: DuckLake, spark: SparkSession) -> None:
+def test_conditions_that_spark_shares_are_evaluated_natively(lake: DuckLake, spark: SparkSession) -> None:
     check_all(lake, spark, NATIVE, native=True)
 
 
-def test_duckdb_judges_the_other_conditions(lake: DuckLake, spark: SparkSession) -> None:
+def test_other_conditions_are_evaluated_by_duckdb(lake: DuckLake, spark: SparkSession) -> None:
     check_all(lake, spark, LEFT_TO_DUCKDB, native=False)
 
 
-def test_duckdb_reads_with_every_condition(lake: DuckLake, spark: SparkSession) -> None:
+def test_the_duckdb_engine_evaluates_every_condition(lake: DuckLake, spark: SparkSession) -> None:
     every = " AND ".join(f"((\n{where}\n) OR true)" for where in NATIVE)
     check(lake, spark, engines=["duckdb"], where=f"k > 20 AND {every}", select="k, v", columns=["k", "v"])
 
 
 @pytest.mark.parametrize("engine", ["native", "duckdb"])
-def test_what_is_no_condition_on_rows_is_refused_alike(lake: DuckLake, spark: SparkSession, engine: str) -> None:
+def test_invalid_conditions_are_refused_by_both_engines(lake: DuckLake, spark: SparkSession, engine: str) -> None:
     for wrong in ("k", "k > 1; DROP TABLE t", "true) OR (true", "count(*) > 1", "k IN (SELECT 1)"):
         for session in (None, spark):
             with pytest.raises(StatementError, match="`where`"):
@@ -122,7 +122,7 @@ def test_what_is_no_condition_on_rows_is_refused_alike(lake: DuckLake, spark: Sp
         lake.read("t", spark, where="kk = 1", engine=engine)  # type: ignore[call-overload]
 
 
-def test_numbers_that_are_none_are_greater_than_all(tmp_path: Path, spark: SparkSession) -> None:
+def test_nan_compares_greater_than_every_number(tmp_path: Path, spark: SparkSession) -> None:
     lake = DuckLake.local(tmp_path / "lake")
     execute(
         lake,

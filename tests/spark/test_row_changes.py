@@ -46,7 +46,7 @@ def test_both_engines_change_the_same_rows(make_lake: MakeLake, spark: SparkSess
 
 
 @pytest.mark.parametrize("backend", [Backend(SQLITE, LOCAL)], indirect=True, ids=str)
-def test_little_is_looked_for_in_this_process(make_lake: MakeLake, spark: SparkSession) -> None:
+def test_small_changes_are_searched_in_the_driver_process(make_lake: MakeLake, spark: SparkSession) -> None:
     here, _ = twins(make_lake)
     assert here.delete("t", "i = 3", spark=spark).engine == "duckdb"
     refused(errors.ConfigError, lambda: here.delete("t", "i = 4", engine="spark"), "session")
@@ -65,7 +65,7 @@ def test_many_files_in_a_task_need_no_more_memory_than_one(tmp_path: Path, spark
 
 
 @pytest.mark.parametrize("backend", [Backend(SQLITE, LOCAL)], indirect=True, ids=str)
-def test_a_search_that_fails_is_an_error_of_ours(make_lake: MakeLake, spark: SparkSession) -> None:
+def test_a_failed_search_raises_a_ducklake_orch_error(make_lake: MakeLake, spark: SparkSession) -> None:
     (lake, _) = twins(make_lake)
     Path(lake.table("t").files()[0].path).unlink()
     with pytest.raises(errors.DuckLakeOrchError, match=r"Looking for rows of .* in Spark"):
@@ -75,7 +75,7 @@ def test_a_search_that_fails_is_an_error_of_ours(make_lake: MakeLake, spark: Spa
 
 
 @pytest.mark.parametrize("backend", [Backend(SQLITE, LOCAL)], indirect=True, ids=str)
-def test_what_only_this_process_has_is_used_here_however_much_there_is(
+def test_lakes_with_on_connect_hooks_are_changed_in_the_driver_process(
     make_lake: MakeLake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ducklake_orch.spark.row_finder.MUCH", 1)
@@ -89,7 +89,7 @@ def test_what_only_this_process_has_is_used_here_however_much_there_is(
 
 
 @pytest.mark.parametrize("backend", [Backend(SQLITE, LOCAL), Backend(POSTGRES, S3_DISK)], indirect=True, ids=str)
-def test_tasks_look_for_what_a_frame_replaces_and_write_what_stays(
+def test_tasks_find_replaced_rows_and_rewrite_retained_ones(
     make_lake: MakeLake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def here(*_: Any) -> None:

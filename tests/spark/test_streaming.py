@@ -72,7 +72,7 @@ def lines(query: subprocess.Popen[str], until: str, seconds: float = 120) -> lis
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("times", [3, pytest.param(10, marks=pytest.mark.full)])
-def test_a_query_that_is_killed_again_and_again_writes_every_row_once(tmp_path: Path, times: int) -> None:
+def test_a_repeatedly_killed_query_writes_every_row_once(tmp_path: Path, times: int) -> None:
     for number in range(times):
         if number % 3 == 0:  # right after the commit, of which Spark then does not know
             query = start(tmp_path, 1000, fault="commit.after")
@@ -101,7 +101,7 @@ def test_a_query_that_is_killed_again_and_again_writes_every_row_once(tmp_path: 
     assert {finding.code for finding in lake.fsck(storage=True).findings} <= {"stray-file"}
 
 
-def test_a_batch_that_runs_again_adds_nothing(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_replayed_batch_writes_no_row_twice(tmp_path: Path, spark: SparkSession) -> None:
     lake = DuckLake.local(tmp_path / "lake")
     write = lake.stream_writer("t", query="orders", commit=CommitInfo(message="m"))
     frame = spark.range(10)
@@ -115,7 +115,7 @@ def test_a_batch_that_runs_again_adds_nothing(tmp_path: Path, spark: SparkSessio
     assert lake.table("t").count() == 30
 
 
-def test_a_replacing_batch_that_runs_again_undoes_nothing_that_came_later(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_replayed_overwrite_batch_keeps_later_writes(tmp_path: Path, spark: SparkSession) -> None:
     lake = DuckLake.local(tmp_path / "lake")
     write = lake.stream_writer("t", "overwrite", query="totals")
     assert write(spark.range(3), 0) is not None
@@ -138,7 +138,7 @@ def test_a_stream_of_changes_is_merged_batch_by_batch(tmp_path: Path, spark: Spa
     assert len(lake.snapshots()) == 4
 
 
-def test_without_a_query_the_batch_must_be_of_one(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_batch_outside_a_streaming_query_needs_a_query_name(tmp_path: Path, spark: SparkSession) -> None:
     lake = DuckLake.local(tmp_path / "lake")
     with pytest.raises(ConfigError, match="no batch of a streaming query"):
         lake.stream_writer("t")(spark.range(3), 0)

@@ -41,7 +41,7 @@ def sound(lake: DuckLake) -> None:
 
 class TestModes:
     @catalogs()
-    def test_each_mode_on_each_catalog(self, spark: SparkSession, make_lake: MakeLake) -> None:
+    def test_each_mode_writes_on_each_catalog(self, spark: SparkSession, make_lake: MakeLake) -> None:
         lake = make_lake(data_inlining_row_limit=0)
         first = lake.write(numbers(spark, 0, 9), "s.t", mode="error", partition_by=["region"])
         assert (first.rows_written, first.engine, first.attempts) == (9, "duckdb", 1)
@@ -81,7 +81,7 @@ class TestModes:
             assert len(ids(lake)) == 13
 
     @pytest.mark.parametrize("backend", COMPACTED, indirect=True, ids=str)
-    def test_the_engine_compacts_what_each_mode_has_left(self, spark: SparkSession, make_lake: MakeLake) -> None:
+    def test_the_engine_compacts_the_files_of_each_mode(self, spark: SparkSession, make_lake: MakeLake) -> None:
         lake, alias = make_lake(data_inlining_row_limit=0), "lake"
         modes: list[dict[str, Any]] = [
             {"mode": "append"},
@@ -105,7 +105,9 @@ class TestModes:
             sound(lake)
 
     @pytest.mark.parametrize("mode", ["append", "overwrite", "overwrite_partitions", "replace_where"])
-    def test_empty_input_clears_what_it_stands_for(self, spark: SparkSession, local_lake: DuckLake, mode: str) -> None:
+    def test_empty_input_clears_only_what_its_mode_replaces(
+        self, spark: SparkSession, local_lake: DuckLake, mode: str
+    ) -> None:
         where = "region = 'r0'" if mode == "replace_where" else None
         local_lake.write(numbers(spark, 0, 6), "t", mode="append", partition_by=["region"])
         done = local_lake.write(numbers(spark, 0, 0), "t", mode=mode, where=where)
@@ -115,7 +117,7 @@ class TestModes:
         sound(local_lake)
 
     @pytest.mark.parametrize("engine", ["duckdb", "native"])
-    def test_a_table_is_made_of_nothing_but_a_schema(
+    def test_an_empty_frame_creates_a_table_with_its_schema(
         self, spark: SparkSession, local_lake: DuckLake, engine: str
     ) -> None:
         done = local_lake.write(numbers(spark, 0, 0), "new.t", mode="append", engine=engine)
@@ -123,7 +125,7 @@ class TestModes:
         assert [column.name for column in local_lake.table("new.t").schema()] == ["id", "region", "half"]
         sound(local_lake)
 
-    def test_rows_outside_the_slice_are_counted_over_all_tasks(self, spark: SparkSession, local_lake: DuckLake) -> None:
+    def test_rows_outside_where_are_counted_over_all_tasks(self, spark: SparkSession, local_lake: DuckLake) -> None:
         local_lake.write(numbers(spark, 0, 6), "t", mode="append", partition_by=["region"])
         before = local_lake.snapshots(limit=1)[0].snapshot_id
         refused(
@@ -141,15 +143,15 @@ class TestModes:
         assert ids(local_lake) == [1, 2, 4, 5, 30, 33, 36]
         sound(local_lake)
 
-    def test_a_task_whose_rows_are_all_left_out_leaves_no_file(self, spark: SparkSession, local_lake: DuckLake) -> None:
+    def test_a_task_whose_rows_are_all_dropped_writes_no_file(self, spark: SparkSession, local_lake: DuckLake) -> None:
         local_lake.write(numbers(spark, 1, 2), "t", mode="append")
         local_lake.write(numbers(spark, 0, 4, 4), "t", mode="replace_where", where="id = 1", outside="drop")
         assert ids(local_lake) == [1]
         sound(local_lake)
 
 
-class TestOnce:
-    def test_an_append_with_its_key_is_done_once(self, spark: SparkSession, local_lake: DuckLake) -> None:
+class TestIdempotency:
+    def test_an_append_with_an_idempotency_key_writes_once(self, spark: SparkSession, local_lake: DuckLake) -> None:
         for replayed in (False, True):
             done = local_lake.write(numbers(spark, 0, 3), "t", mode="append", idempotency_key="run-1")
             assert done.replayed is replayed
@@ -169,7 +171,7 @@ class TestOnce:
             assert done.engine == engine
         assert seen.value == 20
 
-    def test_what_changed_since_the_expected_snapshot_is_not_replaced(
+    def test_an_overwrite_is_refused_if_the_table_changed_since_expect_snapshot(
         self, spark: SparkSession, local_lake: DuckLake
     ) -> None:
         read_at = local_lake.write(numbers(spark, 0, 3), "t", mode="append").snapshot_id
@@ -184,7 +186,7 @@ class TestOnce:
 
 
 class TestColumns:
-    def test_names_of_columns_are_no_paths(self, spark: SparkSession, local_lake: DuckLake) -> None:
+    def test_column_names_are_not_parsed_as_paths(self, spark: SparkSession, local_lake: DuckLake) -> None:
         frame = spark.sql(
             "SELECT named_struct('b', 1) AS a, 2 AS `a.b`, 3 AS `.c`, 4 AS `d``e`, 5 AS `*`, 6 AS `ü (x)`, 7 AS c0"
         )
@@ -225,7 +227,7 @@ class TestColumns:
             ("SELECT map(named_struct('a', 1), make_interval(1)) AS id", ["`id`", "interval"]),
         ],
     )
-    def test_what_does_not_fit_is_named_before_any_job(
+    def test_mismatched_columns_are_named_before_any_job_starts(
         self, spark: SparkSession, local_lake: DuckLake, sql: str, words: list[str]
     ) -> None:
         local_lake.write(numbers(spark, 0, 1), "t", mode="append")
@@ -235,12 +237,14 @@ class TestColumns:
         spark.sparkContext.setJobGroup("others", "those of other tests")
         sound(local_lake)
 
-    def test_a_new_table_of_nothing_but_nulls_is_refused(self, spark: SparkSession, local_lake: DuckLake) -> None:
+    def test_a_new_table_with_an_untyped_null_column_is_refused(
+        self, spark: SparkSession, local_lake: DuckLake
+    ) -> None:
         refused(
             errors.DataError, lambda: local_lake.write(spark.sql("SELECT NULL AS a"), "t", mode="append"), "`a`", "NULL"
         )
 
-    def test_null_in_a_column_that_takes_none(self, spark: SparkSession, local_lake: DuckLake) -> None:
+    def test_null_in_a_not_null_column_is_refused(self, spark: SparkSession, local_lake: DuckLake) -> None:
         local_lake.execute("CREATE TABLE t (id BIGINT NOT NULL)").raise_for_error()
         local_lake.write(spark.range(3), "t", mode="append")
         frame = spark.sql("SELECT CAST(NULL AS BIGINT) AS id")
@@ -248,7 +252,7 @@ class TestColumns:
         assert ids(local_lake) == [0, 1, 2]
         sound(local_lake)
 
-    def test_columns_are_added_and_grow(self, spark: SparkSession, local_lake: DuckLake) -> None:
+    def test_schema_evolution_adds_and_widens_columns(self, spark: SparkSession, local_lake: DuckLake) -> None:
         local_lake.write(spark.sql("SELECT 1 AS id, named_struct('a', 1) AS s"), "t", mode="append")
         wider = spark.sql("SELECT 5000000000L AS id, named_struct('a', 2, 'b', 'x') AS s, 'new' AS c")
         refused(errors.DataError, lambda: local_lake.write(wider, "t", mode="append"), "`c`", "`id`")
@@ -260,8 +264,8 @@ class TestColumns:
         sound(local_lake)
 
 
-class TestWhereRowsGo:
-    def test_files_are_made_by_executors_and_no_row_by_the_driver(
+class TestFileLayout:
+    def test_executors_write_files_and_no_row_passes_through_the_driver(
         self, spark: SparkSession, local_lake: DuckLake, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # The session's driver refuses results of more than 1 MB; these are about 16.
@@ -288,16 +292,14 @@ class TestWhereRowsGo:
         sound(local_lake)
 
     @pytest.mark.parametrize(("distribution", "files"), [("none", 30), ("hash", 3), ("range", 3), ("auto", 3)])
-    def test_a_shuffle_spares_files(
+    def test_a_shuffle_reduces_the_number_of_files(
         self, spark: SparkSession, local_lake: DuckLake, distribution: str, files: int
     ) -> None:
         frame = numbers(spark, 0, 300, 10)
         done = local_lake.write(frame, "t", mode="append", partition_by=["region"], distribution=distribution)
         assert (done.files_added, done.rows_written) == (files, 300)
 
-    def test_partitions_of_transforms_are_those_of_the_extension(
-        self, spark: SparkSession, local_lake: DuckLake
-    ) -> None:
+    def test_transform_partitions_match_those_of_the_extension(self, spark: SparkSession, local_lake: DuckLake) -> None:
         keys = ["year(ts)", "month(ts)", "bucket(4, id)", "day(d)", "s"]
         sql = """SELECT id, timestamp_seconds(id * 86400 * 20 - 900000000) AS ts,
                         CASE WHEN id % 5 > 0 THEN date_add(DATE'1999-12-25', CAST(id AS INT)) END AS d,
@@ -334,9 +336,7 @@ class TestSorting:
         local_lake.write(frame, "t", mode="append", sort_by=["lower(k) DESC NULLS FIRST", "id"])
         assert [row["id"] for row in local_lake.execute("SELECT id FROM t").rows] == [0, 4, 1, 2, 3, 5, 6, 7]
 
-    def test_in_a_range_files_follow_one_another_in_the_order_of_the_table(
-        self, spark: SparkSession, local_lake: DuckLake
-    ) -> None:
+    def test_range_distribution_orders_files_by_the_sort_keys(self, spark: SparkSession, local_lake: DuckLake) -> None:
         frame = spark.range(0, 500_000, 1, 4).select(F.xxhash64("id").alias("a b"), F.lit("x").alias("s"))
         keys = ['"a b" DESC NULLS FIRST', "lower(s)"]
         local_lake.write(frame, "t", mode="append", sort_by=keys, distribution="range")
@@ -346,8 +346,8 @@ class TestSorting:
         assert all(high < low for (_, high), (low, _) in pairwise(ranges))
 
 
-class TestFewRows:
-    def test_tasks_give_few_rows_back_and_the_catalog_keeps_them(self, spark: SparkSession, tmp_path: Path) -> None:
+class TestInlining:
+    def test_small_writes_are_inlined_in_the_catalog(self, spark: SparkSession, tmp_path: Path) -> None:
         lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=10)
         done = lake.write(numbers(spark, 0, 10), "t", mode="append", inline="auto")
         assert (done.rows_written, done.files_added, done.engine) == (10, 0, "duckdb")
@@ -355,7 +355,7 @@ class TestFewRows:
         assert (ids(lake), lake.read("t", spark).count()) == (list(range(10)), 10)
         sound(lake)
 
-    def test_more_rows_than_the_limit_become_files(self, spark: SparkSession, tmp_path: Path) -> None:
+    def test_writes_above_the_inlining_limit_become_files(self, spark: SparkSession, tmp_path: Path) -> None:
         lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=10)
         # Each of the two tasks has few rows, both together have not.
         assert lake.write(numbers(spark, 0, 12), "t", mode="append", inline="auto").files_added == 1
@@ -364,7 +364,7 @@ class TestFewRows:
         assert ids(lake) == list(range(35))
         sound(lake)
 
-    def test_rows_outside_the_slice_are_refused_there_too(self, spark: SparkSession, tmp_path: Path) -> None:
+    def test_inlined_writes_refuse_rows_outside_where(self, spark: SparkSession, tmp_path: Path) -> None:
         lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=10)
         slice_of: dict[str, Any] = {"mode": "replace_where", "where": "id < 5", "inline": "auto"}
         refused(errors.RowsOutsideError, lambda: lake.write(numbers(spark, 4, 6), "t", **slice_of), "1 rows")

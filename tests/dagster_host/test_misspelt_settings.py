@@ -47,7 +47,7 @@ def test_misspelt_arguments_are_refused(make: Callable[[Any], Any], right: str, 
     ],
 )
 @pytest.mark.parametrize("at_run_time", [False, True])
-def test_misspelt_metadata_of_an_output_are_refused_before_it_is_written(
+def test_misspelt_output_metadata_are_refused_before_the_write(
     name: str, right: str, at_run_time: bool, io_manager: DuckLakeIOManager, resource: DuckLakeResource
 ) -> None:
     @dg.asset(metadata={} if at_run_time else {name: "append"})
@@ -63,7 +63,7 @@ def test_misspelt_metadata_of_an_output_are_refused_before_it_is_written(
     assert not resource.lake().exists("orders")
 
 
-def test_metadata_of_ones_own_are_left_alone(io_manager: DuckLakeIOManager) -> None:
+def test_unrelated_metadata_are_left_alone(io_manager: DuckLakeIOManager) -> None:
     own = {"comments": "mine", "tables": 3, "owner": "me", "dagster/uri": "here", "mode": "x", "column": "id"}
     orders = dg.asset(name="orders", metadata=own)(lambda: ONE)
     assert dg.materialize([orders], resources={"io_manager": io_manager}).success

@@ -29,7 +29,7 @@ def _tables(lake: DuckLake, spark: SparkSession, rows: Rows, folder: Path) -> No
     lake.add_files("pyarrow", [str(one) for one in folder.glob("*.parquet")])
 
 
-def test_a_condition_of_either_holds_for_every_row(spark: SparkSession, tmp_path: Path) -> None:
+def test_float_conditions_select_the_same_rows_from_every_writer(spark: SparkSession, tmp_path: Path) -> None:
     lake, rows = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0), Rows()
     _tables(lake, spark, rows, tmp_path / "files")
     for number, table in enumerate(WRITERS):
@@ -52,7 +52,7 @@ def test_a_condition_of_either_holds_for_every_row(spark: SparkSession, tmp_path
         assert values == {n: value.hex() for n, value in rows.values.items()}, table
 
 
-def test_only_conditions_on_numbers_stay_above_the_files(spark: SparkSession, tmp_path: Path) -> None:
+def test_only_float_conditions_are_not_pushed_into_files(spark: SparkSession, tmp_path: Path) -> None:
     lake, rows = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0), Rows()
     lake.write(rows.files[0], "t", mode="append")
     pushed = plan_of(lake.read("t", spark).where("n > 1 AND x = 0 AND s.x = 0")).partition("PushedFilters: ")[2]

@@ -18,7 +18,7 @@ def ids(resource: DuckLakeResource, table: str) -> list[int]:
 
 
 @central
-def test_attempts_of_a_step_append_once_and_its_writes_are_each_one(
+def test_a_retried_step_repeats_none_of_its_distinct_appends(
     resource: DuckLakeResource, instance: dg.DagsterInstance
 ) -> None:
     attempts: list[int] = []
@@ -44,7 +44,7 @@ def test_attempts_of_a_step_append_once_and_its_writes_are_each_one(
         assert ids(resource, "orders") == [1, 1] * 2 + [1] * (number - 2)
 
 
-def test_mapped_steps_and_steps_of_the_same_op_are_told_apart(
+def test_appends_of_mapped_and_aliased_steps_are_all_written(
     resource: DuckLakeResource, instance: dg.DagsterInstance
 ) -> None:
     @dg.op(out=dg.DynamicOut(int))
@@ -84,7 +84,7 @@ def appending() -> None:
     append()
 
 
-def test_a_run_that_goes_on_after_a_failure_appends_nothing_twice(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+def test_a_re_execution_after_a_failure_appends_no_row_twice(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     where = {"resources": {"lake": {"config": {"folder": str(tmp_path)}}}}
     config: dict[str, Any] = where | {"execution": {"config": {"in_process": {}}}}
     with dg.execute_job(dg.reconstructable(appending), instance=instance, run_config=config) as first:
@@ -98,7 +98,7 @@ def test_a_run_that_goes_on_after_a_failure_appends_nothing_twice(tmp_path: Path
     assert lake.table("orders").count() == 1
 
 
-def test_snapshots_name_the_step_and_the_sensor_knows_them(
+def test_snapshots_name_the_step_and_the_sensor_skips_them(
     resource: DuckLakeResource, instance: dg.DagsterInstance
 ) -> None:
     @dg.asset(partitions_def=dg.StaticPartitionsDefinition(["eu"]))

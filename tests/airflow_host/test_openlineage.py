@@ -19,7 +19,7 @@ def write(**arguments: Any) -> DuckLakeWriteOperator:
     return DuckLakeWriteOperator(task_id="write", table="sales.orders", python_callable=lambda: rows, **arguments)
 
 
-def test_a_write_is_a_dataset_with_its_columns_and_figures(conn_id: str) -> None:
+def test_a_write_emits_a_dataset_with_schema_and_statistics(conn_id: str) -> None:
     operator = write()
     execute(operator)
     told = operator.get_openlineage_facets_on_complete(None)
@@ -35,17 +35,17 @@ def test_a_write_is_a_dataset_with_its_columns_and_figures(conn_id: str) -> None
     assert told.inputs == []
 
 
-def test_a_task_that_wrote_nothing_tells_nothing(conn_id: str) -> None:
+def test_a_task_that_wrote_nothing_emits_no_lineage(conn_id: str) -> None:
     assert write().get_openlineage_facets_on_complete(None) is None
 
 
-def test_an_asset_is_the_same_dataset(conn_id: str) -> None:
+def test_an_asset_maps_to_the_dataset_of_its_table(conn_id: str) -> None:
     asset: Asset = ducklake_asset("sales.orders")
     found = convert_asset_to_openlineage(asset, None)
     assert (found.namespace, found.name) == ("ducklake://ducklake_default", "sales.orders")
 
 
-def test_frames_that_come_in_are_inputs(conn_id: str) -> None:
+def test_input_frames_become_input_datasets(conn_id: str) -> None:
     seen: list[Any] = []
 
     with DAG("lineage_of_frames") as dag:
@@ -61,7 +61,7 @@ def test_frames_that_come_in_are_inputs(conn_id: str) -> None:
     assert [output.name for output in told.outputs] == ["main.copy"]
 
 
-def test_sql_of_airflows_own_operators_is_understood(conn_id: str) -> None:
+def test_sql_of_airflows_own_operators_yields_lineage(conn_id: str) -> None:
     from airflow.providers.common.sql.operators.sql import SQLExecuteQueryOperator
 
     execute(write())

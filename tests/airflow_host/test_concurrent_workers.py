@@ -32,7 +32,9 @@ print(json.dumps({"took": took, "result": result.to_dict()}))
 """
 
 
-def test_three_workers_share_a_catalog_without_an_error(servers: Servers, tmp_path: Path, connect: Connect) -> None:
+def test_three_concurrent_workers_share_a_catalog_without_errors(
+    servers: Servers, tmp_path: Path, connect: Connect
+) -> None:
     url = catalog_fields(POSTGRES, servers, tmp_path, "shared")["url"]
     connect(extra={"catalog": url, "storage": str(tmp_path / "files"), "create_if_missing": True})
     lake = DuckLake.from_url("lake", catalog=url, storage=str(tmp_path / "files"), create_if_missing=True)

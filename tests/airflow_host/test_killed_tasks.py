@@ -8,15 +8,13 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch.airflow import DuckLakeHook, DuckLakeWriteOperator
-from tests.airflow_host.killed import started_write
+from tests.airflow_host.task_processes import started_write
 from tests.support.airflow_tasks import execute
 from tests.support.waiting import waiting
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
-def test_a_write_that_is_killed_and_tried_again_is_there_once(
-    conn_id: str, tmp_path: Path, sign: signal.Signals
-) -> None:
+def test_a_killed_spark_write_is_written_once_by_the_retry(conn_id: str, tmp_path: Path, sign: signal.Signals) -> None:
     DuckLakeHook().write(pa.table({"n": [-1]}), "t", mode="append")
     begun = tmp_path / "begun"
     begun.mkdir()

@@ -27,7 +27,7 @@ def local(tmp_path: Path) -> DuckLake:
 
 
 @pytest.mark.parametrize("backend", [Backend(SQLITE, S3_MEMORY), Backend(POSTGRES, AZURE)], indirect=True, ids=str)
-def test_tasks_reach_a_bucket_and_no_secret_is_shown(
+def test_tasks_read_a_bucket_and_expose_no_secret(
     make_lake: MakeLake, spark: SparkSession, caplog: pytest.LogCaptureFixture, event_log: Path
 ) -> None:
     lake = make_lake()
@@ -67,7 +67,7 @@ def test_encrypted_files_are_read_by_duckdb(tmp_path: Path, spark: SparkSession)
     assert read_rows(frame) == expected(lake, "FROM t")
 
 
-def test_a_view_is_read_without_spark_only(local: DuckLake, spark: SparkSession) -> None:
+def test_a_view_is_refused_in_spark_and_read_without_it(local: DuckLake, spark: SparkSession) -> None:
     execute(
         local,
         "CREATE TABLE t (k INTEGER)",
@@ -81,7 +81,7 @@ def test_a_view_is_read_without_spark_only(local: DuckLake, spark: SparkSession)
     assert spark.createDataFrame(found).count() == 14
 
 
-def test_what_is_not_there_is_named(local: DuckLake, spark: SparkSession) -> None:
+def test_missing_tables_columns_and_snapshots_are_named(local: DuckLake, spark: SparkSession) -> None:
     execute(local, "CREATE TABLE orders (k INTEGER)", "INSERT INTO orders SELECT range FROM range(20)")
     for session in (None, spark):
         with pytest.raises(ObjectNotFoundError, match="order") as missing:
@@ -99,7 +99,7 @@ def test_what_is_not_there_is_named(local: DuckLake, spark: SparkSession) -> Non
         local.read("orders", spark, engine="nativ")  # type: ignore[call-overload]
 
 
-def test_a_plan_keeps_its_snapshot_and_says_so_when_its_files_are_gone(local: DuckLake, spark: SparkSession) -> None:
+def test_a_frame_keeps_its_snapshot_and_reports_deleted_files(local: DuckLake, spark: SparkSession) -> None:
     execute(local, "CREATE TABLE t (k INTEGER)", "INSERT INTO t SELECT range FROM range(20)")
     frames = {engine: local.read("t", spark, engine=engine) for engine in ("native", "duckdb")}
     execute(local, "INSERT INTO t SELECT range FROM range(20)", "DELETE FROM t")
@@ -125,7 +125,7 @@ def test_deletion_vectors_are_refused_when_the_frame_is_made(tmp_path: Path, spa
         lake.read("t", spark)
 
 
-def test_what_travels_to_executors_needs_neither_pydantic_nor_pyspark() -> None:
+def test_executor_code_imports_neither_pydantic_nor_pyspark() -> None:
     code = (
         "import sys\n"
         "sys.modules['pydantic'] = sys.modules['pyspark'] = sys.modules['sqlglot'] = None\n"

@@ -14,7 +14,7 @@ import pytest
 from airflow.sdk import DAG
 
 from ducklake_orch.airflow import DuckLakeHook
-from tests.airflow_host.alone import in_own_process
+from tests.airflow_host.own_process import in_own_process
 from tests.support.airflow_connections import Connect
 from tests.support.airflow_runs import DagSerialization, bag_of, states, store
 
@@ -35,7 +35,7 @@ def shipped() -> Iterator[dict[str, DAG]]:
         (folder / file.name).unlink()
 
 
-def test_every_file_has_a_dag_that_can_be_stored(shipped: dict[str, DAG]) -> None:
+def test_every_dag_file_holds_one_serializable_dag(shipped: dict[str, DAG]) -> None:
     assert sorted(shipped) == [file.stem for file in FILES]
     for dag in shipped.values():
         stored = json.loads(json.dumps(DagSerialization.to_dict(dag)))
@@ -43,7 +43,7 @@ def test_every_file_has_a_dag_that_can_be_stored(shipped: dict[str, DAG]) -> Non
         assert dag.doc_md
 
 
-def test_reading_the_files_is_quick_and_needs_no_engine() -> None:
+def test_dag_files_load_within_a_second_without_spark_or_pandas() -> None:
     code = f"""
 import runpy, sys, time
 sys.path.insert(0, {str(FOLDER)!r})
@@ -68,7 +68,7 @@ def rows(sql: str) -> Any:
 
 
 @in_own_process
-def test_each_succeeds_in_any_order_on_an_empty_lake(shipped: dict[str, DAG], conn_id: str) -> None:
+def test_shipped_dags_succeed_in_any_order_on_an_empty_lake(shipped: dict[str, DAG], conn_id: str) -> None:
     order = ["ducklake_revenue", "ducklake_returns", "ducklake_submit", "ducklake_maintenance", "ducklake_orders"]
     for name in order:
         done = run_shipped(shipped[name])
@@ -86,7 +86,7 @@ def test_each_succeeds_in_any_order_on_an_empty_lake(shipped: dict[str, DAG], co
 
 
 @in_own_process
-def test_a_submitted_write_knows_the_whole_lake_and_the_task(
+def test_a_submitted_write_uses_the_lake_config_and_names_its_task(
     shipped: dict[str, DAG], connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DUCKLAKE_METADATA_SCHEMA", "of_another_lake")

@@ -34,7 +34,7 @@ def test_comments_of_new_columns_are_written_and_read(spark: SparkSession, make_
 
 
 @catalogs(sql_comments=True)
-def test_comments_of_a_schema_and_of_sql_are_read(spark: SparkSession, make_lake: MakeLake) -> None:
+def test_comments_set_by_schema_or_sql_are_read(spark: SparkSession, make_lake: MakeLake) -> None:
     lake = make_lake(data_inlining_row_limit=0)
     lake.create_table("t", SCHEMA, comment="of the table")
     assert comments(lake) == {"id": 'it\'s the "key"', "na.me": None}

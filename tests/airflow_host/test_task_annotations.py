@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from polars import DataFrame
 
 
-def test_frames_come_in_as_they_are_annotated(conn_id: str) -> None:
+def test_string_annotations_choose_the_kind_of_input_frame(conn_id: str) -> None:
     with DAG("annotations_are_texts") as dag:
 
         @task.ducklake(table="t")
@@ -33,7 +33,7 @@ def test_frames_come_in_as_they_are_annotated(conn_id: str) -> None:
     assert stored("kinds", "kind") == ["builtins", "pandas", "pandas", "pyarrow"]
 
 
-def test_an_annotation_that_nobody_can_read_is_no_guess(conn_id: str) -> None:
+def test_an_unresolvable_annotation_fails_unless_read_names_the_kind(conn_id: str) -> None:
     with DAG("annotations_for_type_checkers") as dag:
 
         @task.ducklake(table="t")

@@ -35,7 +35,7 @@ SAME = pytest.mark.parametrize(
 
 
 @SAME
-def test_two_keys_of_one_table_are_refused_when_definitions_load(
+def test_two_asset_keys_for_one_table_are_refused_when_definitions_load(
     first: str, second: str, metadata: dict[str, Any], resource: DuckLakeResource
 ) -> None:
     assets = [asset(first), asset(second, metadata=metadata)]
@@ -47,7 +47,7 @@ def test_two_keys_of_one_table_are_refused_when_definitions_load(
 
 
 @SAME
-def test_two_keys_of_one_table_are_refused_in_a_run_before_either_writes(
+def test_two_asset_keys_for_one_table_are_refused_in_a_run_before_writing(
     first: str, second: str, metadata: dict[str, Any], resource: DuckLakeResource, io_manager: DuckLakeIOManager
 ) -> None:
     assets = [asset(first), asset(second, TWO, metadata=metadata)]
@@ -59,7 +59,7 @@ def test_two_keys_of_one_table_are_refused_in_a_run_before_either_writes(
 
 
 @central
-def test_a_table_is_not_taken_from_the_asset_that_wrote_it_last(
+def test_an_asset_may_not_overwrite_the_table_of_another_asset(
     resource: DuckLakeResource, io_manager: DuckLakeIOManager
 ) -> None:
     def run(one: dg.AssetsDefinition) -> Any:
@@ -79,7 +79,7 @@ def test_a_table_is_not_taken_from_the_asset_that_wrote_it_last(
 
 @central
 @pytest.mark.parametrize("rival", ["us/sales/orders", "eu/sales/orders"])
-def test_the_first_writes_of_a_table_do_not_replace_each_other(
+def test_a_concurrent_first_write_of_another_asset_is_not_replaced(
     resource: DuckLakeResource, io_manager: DuckLakeIOManager, rival: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(one: dg.AssetsDefinition) -> Any:
@@ -102,7 +102,7 @@ def test_the_first_writes_of_a_table_do_not_replace_each_other(
     assert resource.lake().fsck(deep=True, storage=True).findings == []
 
 
-def test_assets_that_only_add_share_a_table(resource: DuckLakeResource, io_manager: DuckLakeIOManager) -> None:
+def test_assets_that_only_append_may_share_a_table(resource: DuckLakeResource, io_manager: DuckLakeIOManager) -> None:
     add: dict[str, Any] = {"schema": "main", "table": "events", "write_mode": "append"}
     assets = [asset("a", metadata=add), asset("b", TWO, metadata=add)]
     resources = {"io_manager": io_manager}
@@ -111,7 +111,7 @@ def test_assets_that_only_add_share_a_table(resource: DuckLakeResource, io_manag
     assert ids(resource, "main.events") == [1, 2]
 
 
-def test_assets_that_another_io_manager_stores_or_none_share_no_table(io_manager: DuckLakeIOManager) -> None:
+def test_assets_without_the_ducklake_io_manager_own_no_table(io_manager: DuckLakeIOManager) -> None:
     @dg.asset(key_prefix=["raw", "sales"])
     def orders() -> None:
         return None

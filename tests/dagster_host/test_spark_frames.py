@@ -20,7 +20,7 @@ REGIONS = dg.StaticPartitionsDefinition(["eu", "us"])
 
 
 @pytest.mark.parametrize("source", ["none", "config", "dagster-pyspark"])
-def test_frames_of_a_partition_are_stored_and_given(source: str, spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_frames_of_a_partition_are_stored_and_loaded(source: str, spark: SparkSession, tmp_path: Path) -> None:
     sources: dict[str, dict[str, Any]] = {
         "none": {},
         "config": {"spark": SparkConfig(master="local[1]")},
@@ -50,7 +50,7 @@ def test_frames_of_a_partition_are_stored_and_given(source: str, spark: SparkSes
 
 
 @central
-def test_frames_replace_the_rows_of_days_and_of_regions(
+def test_spark_frames_replace_rows_of_time_and_static_partitions(
     spark: SparkSession, resource: DuckLakeResource, io_manager: DuckLakeIOManager
 ) -> None:
     versions = iter(range(1, 10))
@@ -77,7 +77,7 @@ def test_frames_replace_the_rows_of_days_and_of_regions(
 
 @pytest.mark.filterwarnings("ignore:Parameter .backfill_policy.")
 @pytest.mark.parametrize("resource", [FAR], indirect=True, ids=str)
-def test_partitions_with_gaps_are_replaced_by_one_run(
+def test_one_run_replaces_non_adjacent_partitions(
     spark: SparkSession, resource: DuckLakeResource, io_manager: DuckLakeIOManager
 ) -> None:
     both = dg.MultiPartitionsDefinition({"day": DAILY, "region": REGIONS})
@@ -150,7 +150,7 @@ print("rows:", lake.lake().table("orders").count())
 
 
 @pytest.mark.parametrize("kind", ["config", "dagster-pyspark"])
-def test_a_session_is_started_where_none_runs(kind: str, tmp_path: Path) -> None:
+def test_a_spark_session_is_started_when_none_runs(kind: str, tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
     command = [sys.executable, "-c", SCRIPT, kind, str(tmp_path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)

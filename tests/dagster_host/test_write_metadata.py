@@ -38,7 +38,7 @@ def names(resource: DuckLakeResource) -> list[str]:
 
 
 @pytest.mark.parametrize("at_run_time", [False, True])
-def test_new_columns_are_added_where_it_says_so(
+def test_schema_evolution_metadata_add_new_columns(
     at_run_time: bool, io_manager: DuckLakeIOManager, resource: DuckLakeResource
 ) -> None:
     writer = Writer(io_manager, write_mode="append", schema_evolution="error" if at_run_time else "add")
@@ -50,7 +50,7 @@ def test_new_columns_are_added_where_it_says_so(
 
 
 @pytest.mark.parametrize("at_run_time", [False, True])
-def test_a_new_table_is_sorted_and_partitioned_as_it_says(
+def test_layout_metadata_sort_and_partition_a_new_table(
     at_run_time: bool, io_manager: DuckLakeIOManager, resource: DuckLakeResource
 ) -> None:
     layout = {"sort_by": ["id"], "partition_by": ["bucket(2, name)"]}
@@ -63,7 +63,7 @@ def test_a_new_table_is_sorted_and_partitioned_as_it_says(
 
 
 @pytest.mark.parametrize("at_run_time", [False, True])
-def test_partitions_in_the_data_are_replaced_and_others_stay(
+def test_overwrite_partitions_replaces_only_partitions_in_the_data(
     at_run_time: bool, io_manager: DuckLakeIOManager, resource: DuckLakeResource
 ) -> None:
     mode = {"write_mode": "overwrite_partitions"}
@@ -74,7 +74,7 @@ def test_partitions_in_the_data_are_replaced_and_others_stay(
 
 
 @pytest.mark.parametrize("at_run_time", [False, True])
-def test_rows_that_a_condition_names_are_replaced_and_others_stay(
+def test_replace_where_replaces_only_rows_that_match(
     at_run_time: bool, io_manager: DuckLakeIOManager, resource: DuckLakeResource
 ) -> None:
     where = {"where": "name = 'b'", "write_mode": "replace_where"}
@@ -87,7 +87,7 @@ def test_rows_that_a_condition_names_are_replaced_and_others_stay(
     assert names(resource) == ["a", "b", "b"]
 
 
-def test_a_merge_takes_its_keys_at_run_time(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
+def test_merge_keys_may_be_given_at_run_time(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
     writer = Writer(io_manager)
     assert writer.write(ROWS).success
     rows = pa.table({"id": [2, 3], "name": ["z", "c"]})
@@ -96,7 +96,7 @@ def test_a_merge_takes_its_keys_at_run_time(io_manager: DuckLakeIOManager, resou
 
 
 @pytest.mark.filterwarnings("ignore:Parameter .backfill_policy.")
-def test_a_snapshot_names_the_job_the_partitions_and_the_version_of_dagster(
+def test_a_snapshot_records_job_partitions_and_dagster_version(
     io_manager: DuckLakeIOManager, resource: DuckLakeResource
 ) -> None:
     numbers = dg.StaticPartitionsDefinition([f"{number:03}" for number in range(150)])

@@ -33,7 +33,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DuckLake:
     return DuckLake.from_url("lake", catalog=catalog, storage=files, create_if_missing=True)
 
 
-def test_a_step_whose_process_died_after_its_commit_appends_nothing_twice(lake: DuckLake, home: Path) -> None:
+def test_a_step_killed_after_its_commit_appends_no_row_twice(lake: DuckLake, home: Path) -> None:
     job = dg.reconstructable(jobs.events_job)
     with dg.DagsterInstance.local_temp(str(home)) as instance:
         with dg.execute_job(job, instance=instance) as first:
@@ -61,7 +61,7 @@ def run_partition(home: str, key: str, lake: dict[str, str]) -> bool:
             return result.success
 
 
-def test_four_workers_backfill_a_table_beside_each_other(servers: Servers, tmp_path: Path, home: Path) -> None:
+def test_four_concurrent_workers_backfill_a_table(servers: Servers, tmp_path: Path, home: Path) -> None:
     (home / "dagster.yaml").touch()
     lakes: list[dict[str, str]] = []
     for kind in (SQLITE, POSTGRES):

@@ -29,7 +29,7 @@ def multiplied(frame: Any) -> Any:
     return frame.mapInPandas(many, "id long, x long, s string")
 
 
-def test_a_join_is_done_alike_whoever_reads_the_files(tmp_path: Path, spark: SparkSession) -> None:
+def test_both_readers_estimate_sizes_for_the_same_join_strategy(tmp_path: Path, spark: SparkSession) -> None:
     lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
     lake.write(spark.range(100_000).selectExpr("id", "hash(id) AS x"), "t", mode="append")
     lake.write(spark.range(10).selectExpr("id", "hash(id) AS x"), "little", mode="append")
@@ -54,7 +54,7 @@ def test_a_join_is_done_alike_whoever_reads_the_files(tmp_path: Path, spark: Spa
 
 
 @pytest.mark.parametrize("engine", ["auto", "spark"])
-def test_data_that_seem_little_do_not_pass_through_the_driver(tmp_path: Path, spark: SparkSession, engine: str) -> None:
+def test_underestimated_data_do_not_pass_through_the_driver(tmp_path: Path, spark: SparkSession, engine: str) -> None:
     lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
     source = multiplied(spark.range(0, 60, 1, 6))
     assert size_of(source) < 10_000  # and is 20 MB, of which this session's driver takes one
@@ -68,7 +68,7 @@ def test_data_that_seem_little_do_not_pass_through_the_driver(tmp_path: Path, sp
     assert lake.fsck(deep=True, storage=True).findings == []
 
 
-def test_user_defined_types_are_written_as_they_are_stored(tmp_path: Path, spark: SparkSession) -> None:
+def test_user_defined_types_are_written_as_their_storage_type(tmp_path: Path, spark: SparkSession) -> None:
     from pyspark.ml.linalg import Vectors
 
     lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
@@ -84,7 +84,7 @@ def test_user_defined_types_are_written_as_they_are_stored(tmp_path: Path, spark
         assert inner == [([2.0],)]
 
 
-def test_a_struct_whose_fields_differ_in_case_alone_is_refused_by_name(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_struct_with_fields_that_differ_only_in_case_is_refused(tmp_path: Path, spark: SparkSession) -> None:
     lake = DuckLake.local(tmp_path / "lake")
     frame = spark.sql("SELECT 1 AS id, array(named_struct('a', 1, 'A', 2)) AS s")
     refused(errors.DataError, lambda: lake.write(frame, "t", mode="append"), "`s`", "several fields a")

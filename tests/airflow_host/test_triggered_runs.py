@@ -50,7 +50,7 @@ def attach(producers: str, dag_id: str, run_id: str) -> None:
         found.consumed_asset_events.extend(events)
 
 
-def test_a_run_without_a_logical_date_is_for_the_partitions_that_triggered_it(conn_id: str) -> None:
+def test_an_asset_triggered_run_covers_the_written_partitions(conn_id: str) -> None:
     DuckLakeHook().write(pa.table({"day": ["a", "b", "c"], "n": [-1, -2, -3]}), "target", mode="append")
     produce("days_1", {"a": 1}, partition_expr="day", partition_key="a")
     produce("days_2", {"b": 2, "a": 3}, partition_expr="day", partition_key=["a", "b"])
@@ -61,7 +61,7 @@ def test_a_run_without_a_logical_date_is_for_the_partitions_that_triggered_it(co
 
 
 @pytest.mark.parametrize("partitions", [0, 101])
-def test_a_write_that_does_not_name_its_partitions_is_no_guess(conn_id: str, partitions: int) -> None:
+def test_a_triggering_write_without_listed_partitions_fails_the_run(conn_id: str, partitions: int) -> None:
     rows = {f"{n:03}": n for n in range(101)}
     options = {"partition_expr": "day", "partition_key": [*rows]} if partitions else {}
     produce(f"whole_{partitions}", rows, **options)
