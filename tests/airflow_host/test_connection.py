@@ -1,4 +1,4 @@
-"""What a connection of type `ducklake` means, wherever its parts come from, and who sees its secrets."""
+"""Connections of type `ducklake`: where their settings come from, what is refused, and how secrets are masked."""
 
 import json
 import subprocess
@@ -27,7 +27,7 @@ def config_of(conn_id: str = "ducklake_default") -> LakeConfig:
     return DuckLakeHook(conn_id).lake().config
 
 
-# --- where the parts come from -------------------------------------------------------------------------------------
+# --- sources of the settings ---------------------------------------------------------------------------------------
 
 
 def test_connection_fields_configure_a_postgres_catalog(connect: Connect) -> None:
@@ -48,7 +48,7 @@ def test_catalog_type_in_the_extra_selects_mysql(connect: Connect) -> None:
 
 
 @pytest.mark.parametrize(
-    "catalog", [SQLITE, json.dumps(SQLITE), "sqlite:////data/lake.sqlite"], ids=["table", "text of a form", "url"]
+    "catalog", [SQLITE, json.dumps(SQLITE), "sqlite:////data/lake.sqlite"], ids=["object", "json text", "url"]
 )
 def test_the_extra_holds_catalog_and_storage(connect: Connect, catalog: Any) -> None:
     storage = {"type": "s3", "bucket": "b", "region": "eu-west-1"}
@@ -149,8 +149,8 @@ def test_extra_overrides_fields_then_reference_then_config_file(connect: Connect
     in_file = 'host = "file", port = 1, database = "file", user = "file"'
     file.write_text(f'[lakes.sales]\ncatalog = {{ type = "postgres", {in_file} }}\nstorage = "/data"\n')
     connect("pg", "postgres", host="reference", port=2, schema="reference")
-    own = {"catalog_conn_id": "pg", "config_file": str(file), "catalog__host": "extra"}
-    connect(port=3, host="field", extra=own)
+    references = {"catalog_conn_id": "pg", "config_file": str(file), "catalog__host": "extra"}
+    connect(port=3, host="field", extra=references)
     catalog = config_of().catalog
     assert isinstance(catalog, PostgresCatalog)
     assert (catalog.host, catalog.port, catalog.database, catalog.user) == ("extra", 3, "reference", "file")
@@ -162,7 +162,7 @@ def test_a_catalog_of_another_type_ignores_the_referenced_connection(connect: Co
     assert config_of().catalog == SQLiteCatalog(path=Path("/data/lake.sqlite"))
 
 
-# --- what is refused -----------------------------------------------------------------------------------------------
+# --- refused connections -------------------------------------------------------------------------------------------
 
 
 def refusal(fields: dict[str, Any], connect: Connect, conn_type: str = "ducklake") -> str:
@@ -182,7 +182,7 @@ def test_a_missing_referenced_connection_is_named(connect: Connect) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"extra": {"catalog": SQLITE, "storge": "/data"}}, "unknown key `storge`. Did you mean `storage`?"),
         (
@@ -200,18 +200,18 @@ def test_a_missing_referenced_connection_is_named(connect: Connect) -> None:
         ),
     ],
 )
-def test_an_invalid_extra_is_refused_with_the_reason(connect: Connect, fields: dict[str, Any], said: str) -> None:
-    assert said in refusal(fields, connect)
+def test_an_invalid_extra_is_refused_with_the_reason(connect: Connect, fields: dict[str, Any], message: str) -> None:
+    assert message in refusal(fields, connect)
 
 
 @pytest.mark.parametrize(
-    ("extra", "said"), [("{'a': 1", "is no JSON: Expecting property name"), ("[1]", "is no JSON object")]
+    ("extra", "message"), [("{'a': 1", "is no JSON: Expecting property name"), ("[1]", "is no JSON object")]
 )
-def test_an_unparsable_extra_is_refused_without_showing_its_content(extra: str, said: str) -> None:
+def test_an_unparsable_extra_is_refused_without_showing_its_content(extra: str, message: str) -> None:
     connection = Connection(conn_id="lake", conn_type="ducklake", extra=extra)
     with pytest.raises(ConfigError) as refused:
         read_connection(connection, lambda _: connection)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert "'a'" not in str(refused.value)
 
 
@@ -260,7 +260,7 @@ def test_logged_statements_hide_secrets(connect: Connect, tmp_path: Path, capfd:
     assert "canary" not in logged
 
 
-# --- the form, and the test of a connection ------------------------------------------------------------------------
+# --- the connection form and the connection test -------------------------------------------------------------------
 
 
 def test_provider_info_imports_no_heavy_package() -> None:
@@ -280,7 +280,7 @@ def test_airflow_registers_the_provider_and_its_hook() -> None:
     manager = ProvidersManager()
     assert manager.providers["ducklake-orch"].data["name"] == "DuckLake"
     assert ("ducklake_orch.airflow.hook.DuckLakeHook", "ducklake-orch") in [
-        (one.hook_class_name, one.package_name) for one in manager._hook_provider_dict.values()
+        (hook.hook_class_name, hook.package_name) for hook in manager._hook_provider_dict.values()
     ]
 
 
@@ -325,8 +325,8 @@ def test_a_postgres_and_s3_lake_works_through_referenced_connections(
     catalog, storage = config.catalog, config.storage
     connect("pg", "postgres", host=catalog.host, port=catalog.port, login=catalog.user, password=CANARY)
     secret = storage.secret_access_key.get_secret_value() if storage.secret_access_key else None
-    place = {"region_name": storage.region, "endpoint_url": f"http://{storage.endpoint}"}
-    connect("cloud", "aws", login=storage.access_key_id, password=secret, extra=place)
+    endpoint = {"region_name": storage.region, "endpoint_url": f"http://{storage.endpoint}"}
+    connect("cloud", "aws", login=storage.access_key_id, password=secret, extra=endpoint)
     extra = {"catalog_conn_id": "pg", "storage": storage.data_path, "storage_conn_id": "cloud"}
     connect(schema=catalog.database, extra=extra | {"create_if_missing": True})
     hook = DuckLakeHook()

@@ -1,4 +1,4 @@
-"""What connections of other types say of a lake: taken over, or refused by name; and which secrets are masked."""
+"""Settings of referenced connections are used or refused by name, and their secrets are masked."""
 
 from typing import Any
 
@@ -62,7 +62,7 @@ def test_an_azure_account_key_may_be_a_shared_access_key(connect: Connect) -> No
 
 
 def test_secrets_in_spark_conf_are_masked(connect: Connect) -> None:
-    secret = {  # of no other test: what was masked once stays masked
+    secret = {  # not used in other tests: a masked value stays masked
         "spark.hadoop.fs.azure.account.key.acc.dfs.core.windows.net": "kq7Zr1",
         "spark.hadoop.fs.azure.sas.fixed.token.acc": "w3Xbn0",
         "spark.hadoop.fs.s3a.secret.key": "p8Jty5",

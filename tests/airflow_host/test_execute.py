@@ -1,4 +1,4 @@
-"""Operators that run SQL: what they report, how often they run it, and what a cleared task does."""
+"""`DuckLakeExecuteOperator`: its result, and which commands run again on a retry or when a task is cleared."""
 
 import signal
 from typing import Any

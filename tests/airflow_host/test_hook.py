@@ -1,4 +1,4 @@
-"""The hook: for tasks of one's own, and unchanged for what Airflow has for SQL."""
+"""The hook: used directly in tasks, and by Airflow's own SQL operators and sensors."""
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -29,7 +29,7 @@ from tests.support.airflow_connections import Connect
 from tests.support.airflow_runs import run, states
 
 
-def ids(hook: DuckLakeHook) -> list[int]:
+def snapshot_ids(hook: DuckLakeHook) -> list[int]:
     return [snapshot.snapshot_id for snapshot in reversed(hook.snapshots())]
 
 
@@ -40,13 +40,13 @@ def test_statements_of_one_run_commit_one_snapshot(conn_id: str) -> None:
     hook = DuckLakeHook()
     hook.run(["CREATE TABLE t (a INTEGER)", "INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)"])
     assert hook.get_records("SELECT * FROM t ORDER BY a") == [(1,), (2,)]
-    assert ids(hook) == [0, 1]
+    assert snapshot_ids(hook) == [0, 1]
 
 
 def test_a_script_commits_one_snapshot(conn_id: str) -> None:
     hook = DuckLakeHook()
     hook.run("CREATE TABLE t (a INTEGER); INSERT INTO t VALUES (1); INSERT INTO t VALUES (2);")
-    assert ids(hook) == [0, 1]
+    assert snapshot_ids(hook) == [0, 1]
 
 
 def test_an_error_rolls_back_the_whole_run(conn_id: str) -> None:
@@ -55,13 +55,13 @@ def test_an_error_rolls_back_the_whole_run(conn_id: str) -> None:
     with pytest.raises(ObjectNotFoundError):
         hook.run(["INSERT INTO t VALUES (1)", "INSERT INTO nowhere VALUES (1)"])
     assert hook.get_first("SELECT count(*) FROM t") == (0,)
-    assert ids(hook) == [0, 1]
+    assert snapshot_ids(hook) == [0, 1]
 
 
 def test_autocommit_makes_each_statement_a_snapshot(conn_id: str) -> None:
     hook = DuckLakeHook()
     hook.run(["CREATE TABLE t (a INTEGER)", "INSERT INTO t VALUES (1)"], autocommit=True)
-    assert ids(hook) == [0, 1, 2]
+    assert snapshot_ids(hook) == [0, 1, 2]
 
 
 def test_a_write_after_a_read_sees_rows_committed_in_between(conn_id: str) -> None:
@@ -80,7 +80,7 @@ def test_explicit_transactions_are_respected(conn_id: str) -> None:
     hook = DuckLakeHook()
     hook.run("BEGIN; CREATE TABLE t (a INTEGER); INSERT INTO t VALUES (1); COMMIT", autocommit=True)
     hook.run("BEGIN; INSERT INTO t VALUES (1); ROLLBACK", autocommit=True)
-    assert ids(hook) == [0, 1]
+    assert snapshot_ids(hook) == [0, 1]
 
 
 def test_parameters_bind_by_position_and_by_name(conn_id: str) -> None:
@@ -167,10 +167,10 @@ def test_insert_rows_commits_once_unless_commit_every_is_set(conn_id: str) -> No
     columns = "a INTEGER, b TEXT, c DOUBLE, d DECIMAL(9, 2), e DATE, f TIMESTAMPTZ, g BLOB, h INTEGER[], i TEXT"
     hook.run(f"CREATE TABLE t ({columns})")
     hook.insert_rows("t", [VALUES] * 3)
-    assert ids(hook) == [0, 1, 2]
+    assert snapshot_ids(hook) == [0, 1, 2]
     assert hook.get_records("SELECT * FROM t") == [(*VALUES[:7], [1, 2], None)] * 3
     hook.insert_rows("t", ((n, str(n)) for n in range(25)), target_fields=["a", "b"], commit_every=10)
-    assert ids(hook) == [0, 1, 2, 3, 4, 5]
+    assert snapshot_ids(hook) == [0, 1, 2, 3, 4, 5]
     with pytest.raises(ConfigError, match="merge"):
         hook.insert_rows("t", [VALUES], replace=True)
 
@@ -200,7 +200,7 @@ def test_an_unknown_kind_of_frame_is_refused(conn_id: str) -> None:
         DuckLakeHook().read("t", "pands")
 
 
-# --- what Airflow has for SQL --------------------------------------------------------------------------------------
+# --- Airflow's own SQL operators -----------------------------------------------------------------------------------
 
 
 def test_airflows_own_sql_operators_checks_and_sensors_work(conn_id: str) -> None:
@@ -225,4 +225,4 @@ def test_airflows_own_sql_operators_checks_and_sensors_work(conn_id: str) -> Non
         make >> [query, wait, column, table]
     done = run(dag)
     assert set(states(done).values()) == {"success"}
-    assert ids(DuckLakeHook()) == [0, 1]
+    assert snapshot_ids(DuckLakeHook()) == [0, 1]

@@ -1,4 +1,4 @@
-"""Values given to `insert_rows`: missing ones are NULL, what cannot be stored is refused; so are unknown arguments."""
+"""`insert_rows`: missing values become NULL, unsupported values and unknown arguments are refused."""
 
 import datetime as dt
 import enum
@@ -110,7 +110,7 @@ def test_misspelt_arguments_are_refused(conn_id: str) -> None:
     rows: list[Any] = []
     with pytest.raises(ConfigError, match="Did you mean `commit_every`"):
         hook.insert_rows("t", rows, commit_evry=1)
-    hook.insert_rows("t", rows, executemany=True, autocommit=False)  # what other hooks take
+    hook.insert_rows("t", rows, executemany=True, autocommit=False)  # arguments of other hooks
     with pytest.raises(ConfigError, match="Did you mean `df_type`"):
         hook.get_df("SELECT 1", df_typ="polars")
     with pytest.raises(ConfigError, match="Did you mean `ducklake_conn_id`"):

@@ -1,4 +1,4 @@
-"""What OpenLineage is told."""
+"""Lineage events for OpenLineage."""
 
 from typing import Any
 
@@ -22,9 +22,9 @@ def write(**arguments: Any) -> DuckLakeWriteOperator:
 def test_a_write_emits_a_dataset_with_schema_and_statistics(conn_id: str) -> None:
     operator = write()
     execute(operator)
-    told = operator.get_openlineage_facets_on_complete(None)
-    assert told is not None
-    (output,) = told.outputs
+    lineage = operator.get_openlineage_facets_on_complete(None)
+    assert lineage is not None
+    (output,) = lineage.outputs
     assert (output.namespace, output.name) == ("ducklake://ducklake_default", "sales.orders")
     assert [(field.name, field.type) for field in output.facets["schema"].fields] == [
         ("id", "BIGINT"),
@@ -32,7 +32,7 @@ def test_a_write_emits_a_dataset_with_schema_and_statistics(conn_id: str) -> Non
     ]
     figures = output.outputFacets["outputStatistics"]
     assert (figures.rowCount, figures.fileCount) == (2, 1)
-    assert told.inputs == []
+    assert lineage.inputs == []
 
 
 def test_a_task_that_wrote_nothing_emits_no_lineage(conn_id: str) -> None:
@@ -56,9 +56,9 @@ def test_input_frames_become_input_datasets(conn_id: str) -> None:
 
         copy(write().output)
     assert states(run(dag))["copy"] == "success"
-    told = seen[0].get_openlineage_facets_on_complete(None)
-    assert [(one.name, len(one.facets["schema"].fields)) for one in told.inputs] == [("sales.orders", 2)]
-    assert [output.name for output in told.outputs] == ["main.copy"]
+    lineage = seen[0].get_openlineage_facets_on_complete(None)
+    assert [(dataset.name, len(dataset.facets["schema"].fields)) for dataset in lineage.inputs] == [("sales.orders", 2)]
+    assert [output.name for output in lineage.outputs] == ["main.copy"]
 
 
 def test_sql_of_airflows_own_operators_yields_lineage(conn_id: str) -> None:
@@ -68,9 +68,9 @@ def test_sql_of_airflows_own_operators_yields_lineage(conn_id: str) -> None:
     sql = "CREATE TABLE sales.names AS SELECT name FROM sales.orders"
     operator = SQLExecuteQueryOperator(task_id="sql", conn_id=conn_id, sql=sql)
     execute(operator)
-    told = operator.get_openlineage_facets_on_complete(None)
-    assert told is not None
-    assert [one.name for one in told.inputs] == ["sales.orders"]
-    assert [output.name for output in told.outputs] == ["sales.names"]
-    assert {one.namespace for one in told.inputs + told.outputs} == {"ducklake://ducklake_default"}
+    lineage = operator.get_openlineage_facets_on_complete(None)
+    assert lineage is not None
+    assert [dataset.name for dataset in lineage.inputs] == ["sales.orders"]
+    assert [output.name for output in lineage.outputs] == ["sales.names"]
+    assert {dataset.namespace for dataset in lineage.inputs + lineage.outputs} == {"ducklake://ducklake_default"}
     assert DuckLakeHook().get_openlineage_default_schema() == "main"

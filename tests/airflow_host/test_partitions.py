@@ -1,4 +1,4 @@
-"""Which rows a run is for: its key, its interval or its logical date, and what they mean in a column."""
+"""Which rows a run replaces: its partition key, data interval or logical date, applied to a column."""
 
 from datetime import UTC, date, datetime
 from typing import Any
@@ -17,7 +17,7 @@ def at(*times: str) -> pa.Table:
     return pa.table({"at": pa.array([datetime.fromisoformat(time) for time in times], pa.timestamp("us", "UTC"))})
 
 
-# What a run of a DAG with a cron string has: its interval is no longer than a moment.
+# A run of a DAG with a cron string sets all three to one moment: its data interval is empty.
 CRON = ("logical_date", "data_interval_start", "data_interval_end")
 
 
@@ -35,7 +35,7 @@ CRON = ("logical_date", "data_interval_start", "data_interval_end")
             "2024-04-01T00:00:00+00:00",
         ),
         (
-            {"partition_timezone": "Europe/Berlin"},  # on this day clocks are put forward: it has 23 hours
+            {"partition_timezone": "Europe/Berlin"},  # clocks go forward on this day: it has 23 hours
             {"partition_key": "2024-03-31"},
             "2024-03-31T21:59:59+00:00",
             "2024-03-31T22:00:00+00:00",
@@ -124,7 +124,7 @@ def test_a_time_key_covers_its_whole_window(
         execute(write(at(outside), partition_expr="at", **options), run_id="other", **context)
 
 
-@pytest.mark.parametrize("value", [date(2024, 3, 31), "2024-03-31"], ids=["a date", "a text"])
+@pytest.mark.parametrize("value", [date(2024, 3, 31), "2024-03-31"], ids=["date", "text"])
 def test_a_logical_date_selects_its_day_in_date_and_text_columns(conn_id: str, value: Any) -> None:
     moment = dict.fromkeys(CRON, datetime(2024, 3, 31, 5, 30, tzinfo=UTC))
     for number in range(2):
@@ -140,7 +140,7 @@ def test_multi_dimensional_keys_follow_the_order_of_dimension_names(conn_id: str
 
 
 @pytest.mark.parametrize(
-    ("options", "context", "said"),
+    ("options", "context", "message"),
     [
         ({"partition_key": "x"}, {}, 'Add partition_expr="<column>"'),
         ({}, {"partition_key": "2024-01-01"}, 'partition_expr="<column>", or mode="overwrite"'),
@@ -156,12 +156,12 @@ def test_multi_dimensional_keys_follow_the_order_of_dimension_names(conn_id: str
     ],
 )
 def test_invalid_partition_arguments_fail_without_a_retry(
-    conn_id: str, options: dict[str, Any], context: dict[str, Any], said: str
+    conn_id: str, options: dict[str, Any], context: dict[str, Any], message: str
 ) -> None:
     rows = at("2024-01-01T00:00:00+00:00").append_column("day", [["2024-01-01"]]).append_column("n", [[1]])
     with pytest.raises(AirflowFailException) as refused:
         execute(write(rows, **options), **context)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize("key", ["", " ", "None", [], ["2024-01-01", "None"]])

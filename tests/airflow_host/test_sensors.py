@@ -1,4 +1,4 @@
-"""Sensors and the trigger: what they wait for, where, and what they tell."""
+"""Sensors and the trigger: what they wait for, where they wait, and the events they send."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -96,8 +96,8 @@ def test_rows_older_than_the_retained_history_are_found(conn_id: str) -> None:
     assert [snapshot.snapshot_id for snapshot in hook.lake().snapshots()] == [first + 1]
     assert poke(DuckLakeSnapshotSensor(task_id="a", table="sales.orders"))["snapshot_id"] == first
     assert poke(DuckLakeSnapshotSensor(task_id="b", table="sales.orders", since=first)) is None
-    there = DuckLakePartitionSensor(task_id="c", table="sales.orders", partition_expr="day", min_rows=2)
-    assert poke(there, partition_key="2024-01-01")["rows"] == 2
+    partition = DuckLakePartitionSensor(task_id="c", table="sales.orders", partition_expr="day", min_rows=2)
+    assert poke(partition, partition_key="2024-01-01")["rows"] == 2
 
 
 def test_the_partition_sensor_waits_for_min_rows(conn_id: str) -> None:
@@ -119,7 +119,7 @@ def test_the_partition_sensor_counts_rows_that_match_where(conn_id: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("sensor", "said"),
+    ("sensor", "message"),
     [
         (DuckLakeSnapshotSensor(task_id="a", table="t", since="yesterday"), "`since` = 'yesterday'"),
         (DuckLakeSnapshotSensor(task_id="a", table="t", since="2024-01-01"), "a time with its zone"),
@@ -128,11 +128,11 @@ def test_the_partition_sensor_counts_rows_that_match_where(conn_id: str) -> None
         (DuckLakePartitionSensor(task_id="a", table="a.b.c"), "is not the name of a table"),
     ],
 )
-def test_invalid_sensor_arguments_fail_without_a_retry(conn_id: str, sensor: LakeSensor, said: str) -> None:
+def test_invalid_sensor_arguments_fail_without_a_retry(conn_id: str, sensor: LakeSensor, message: str) -> None:
     append(1)
     with pytest.raises(AirflowFailException) as refused:
         poke(sensor)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_wait_when_down_decides_between_waiting_and_failing(connect: Connect) -> None:
@@ -182,10 +182,10 @@ def test_a_deferred_sensor_triggers_after_the_snapshot_it_has_checked(conn_id: s
 def test_a_write_between_the_poke_and_the_trigger_is_not_missed(conn_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = append(1)
     sensor = DuckLakePartitionSensor(task_id="wait", table="sales.orders", where="n > 5", deferrable=True)
-    poke_once = sensor.poke
+    original_poke = sensor.poke
 
     def poke_and_write(context: Any) -> PokeReturnValue:
-        found = poke_once(context)
+        found = original_poke(context)
         append(6)
         return found
 
@@ -215,7 +215,7 @@ def test_wait_when_down_decides_whether_a_deferrable_sensor_fails(connect: Conne
 
 
 class Store:
-    """What Airflow keeps for an asset."""
+    """A stand-in for Airflow's asset state store."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
@@ -246,8 +246,8 @@ def test_a_watcher_fires_for_changes_after_its_first_check(conn_id: str) -> None
         assert not waiting.done()
         return await asyncio.to_thread(append, 2), await waiting
 
-    written, told = asyncio.run(watch())
-    assert (told["snapshot_id"], told["table"], told["previous_snapshot_id"]) == (written, "sales.orders", 1)
+    written, event = asyncio.run(watch())
+    assert (event["snapshot_id"], event["table"], event["previous_snapshot_id"]) == (written, "sales.orders", 1)
 
 
 def test_a_restarted_trigger_resumes_at_its_stored_snapshot(conn_id: str) -> None:
@@ -256,16 +256,16 @@ def test_a_restarted_trigger_resumes_at_its_stored_snapshot(conn_id: str) -> Non
     store.values["ducklake/ducklake_default/sales.orders"] = first
     second = append(2)
 
-    async def once() -> dict[str, Any]:
+    async def next_event() -> dict[str, Any]:
         trigger = DuckLakeSnapshotTrigger(table="sales.orders", poke_interval=0.1)
         trigger.asset_state_store = store  # type: ignore[assignment]
         events = trigger.run()
-        told = await _next(events)
+        event = await _next(events)
         with pytest.raises(asyncio.TimeoutError):
             await _next(events, 0.5)
-        return told
+        return event
 
-    assert asyncio.run(once())["snapshot_id"] == second
+    assert asyncio.run(next_event())["snapshot_id"] == second
     assert store.values == {"ducklake/ducklake_default/sales.orders": second}
 
 

@@ -1,4 +1,4 @@
-"""The DAGs that are shipped: they load fast and alone, and each of them succeeds on whatever lake there is."""
+"""The shipped DAGs: they load fast without an engine, and each succeeds on an empty or a filled lake."""
 
 import json
 import os
@@ -24,12 +24,12 @@ FILES = sorted(path for path in FOLDER.glob("*.py") if path.stem != "ducklake_sh
 
 @pytest.fixture(scope="module")
 def shipped() -> Iterator[dict[str, DAG]]:
-    """The DAGs, in the folder that Airflow looks into."""
+    """The shipped DAGs, copied to the DAGs folder of Airflow."""
     folder = Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"])
     shutil.copytree(FOLDER, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     bag = bag_of(folder)
     assert not bag.import_errors
-    store(bag)  # Airflow 3.1 runs no other
+    store(bag)  # Airflow 3.1 runs only stored DAGs
     yield dict(bag.dags)
     for file in FOLDER.glob("*.py"):
         (folder / file.name).unlink()
@@ -103,5 +103,5 @@ def test_a_submitted_write_uses_the_lake_config_and_names_its_task(
 
 
 def run_shipped(dag: DAG) -> Any:
-    time.sleep(0.01)  # each run has a logical date of its own
+    time.sleep(0.01)  # each run needs a distinct logical date
     return dag.test()

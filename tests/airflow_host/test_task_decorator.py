@@ -1,4 +1,4 @@
-"""`@task.ducklake`: functions whose results become tables, and whose arguments are tables."""
+"""`@task.ducklake`: results of functions become tables, and tables become arguments of functions."""
 
 from typing import Any
 
@@ -42,9 +42,9 @@ def test_return_values_become_tables_and_downstream_arguments_frames(conn_id: st
     assert set(states(done).values()) == {"success"}
     assert stored("sales.large", "id, amount") == [(2, 20), (3, 30)]
     assert stored("sales.total") == [(50, "total")]
-    handed_on = result(done, "orders")
-    assert (handed_on["table"], handed_on["snapshot_id"], handed_on["rows_written"]) == ("sales.orders", 1, 3)
-    assert len(str(handed_on)) < 2000
+    reference = result(done, "orders")
+    assert (reference["table"], reference["snapshot_id"], reference["rows_written"]) == ("sales.orders", 1, 3)
+    assert len(str(reference)) < 2000
 
 
 def test_a_downstream_task_reads_the_partition_at_the_written_snapshot(conn_id: str) -> None:
@@ -57,16 +57,16 @@ def test_a_downstream_task_reads_the_partition_at_the_written_snapshot(conn_id: 
             return pa.table({"day": ["2024-01-02"], "n": [20]})
 
         @task
-        def change_it_meanwhile() -> None:
+        def update_concurrently() -> None:
             DuckLakeHook().run("UPDATE t SET n = 99")
 
         @task
-        def look(reference: dict[str, Any]) -> list[int]:
+        def read_back(reference: dict[str, Any]) -> list[int]:
             return read_reference(reference, "pandas")["n"].tolist()  # type: ignore[no-any-return]
 
         written = write()
-        written >> change_it_meanwhile() >> look(written)
-    assert result(run(dag), "look") == [20]
+        written >> update_concurrently() >> read_back(written)
+    assert result(run(dag), "read_back") == [20]
 
 
 def test_each_parameter_chooses_its_kind_of_frame(conn_id: str) -> None:
@@ -75,7 +75,7 @@ def test_each_parameter_chooses_its_kind_of_frame(conn_id: str) -> None:
 
         @task.ducklake(table="kinds", read={"a": "pandas", "b": "reader", "c": "duckdb"})
         def kinds(a: Any, b: Any, c: Any, d: Any, e: pl.LazyFrame) -> pa.Table:
-            return pa.table({"kind": [type(one).__name__ for one in (a, b, c, d, e)]})
+            return pa.table({"kind": [type(frame).__name__ for frame in (a, b, c, d, e)]})
 
         kinds(*[source.output] * 5)
     run(dag)
@@ -123,8 +123,8 @@ def test_a_reference_to_appended_rows_refuses_a_column_named_author(conn_id: str
         read_reference(execute(operator))
 
 
-class Disturbed(dict[str, str]):
-    """Names, between which somebody writes."""
+class WritingViews(dict[str, str]):
+    """Views that append a row to the table while they are iterated: a concurrent write between two views."""
 
     def items(self) -> Any:
         for pair in super().items():
@@ -136,7 +136,7 @@ class Disturbed(dict[str, str]):
 def test_all_views_of_a_query_read_one_snapshot(conn_id: str) -> None:
     DuckLakeHook().write(pa.table({"n": [1]}), "t", mode="append")
     query = "SELECT (SELECT count(*) FROM a) AS a, (SELECT count(*) FROM b) AS b"
-    execute(DuckLakeWriteOperator(task_id="query", table="counted", sql=query, views=Disturbed(a="t", b="t")))
+    execute(DuckLakeWriteOperator(task_id="query", table="counted", sql=query, views=WritingViews(a="t", b="t")))
     assert stored("counted") == [(1, 1)]
 
 

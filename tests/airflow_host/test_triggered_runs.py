@@ -1,4 +1,4 @@
-"""Runs that a write has triggered: their partitions are those that were written."""
+"""Asset-triggered runs take their partitions from the events of the writes that triggered them."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tests.support.airflow_runs import result, run, states
 
 
 def produce(name: str, rows: dict[str, int], **options: Any) -> None:
-    """Write a table in a run, which has an event for it."""
+    """Write a table in a run, which emits an asset event."""
     frame = pa.table({"day": list(rows), "n": list(rows.values())})
     with DAG(name) as dag:
         DuckLakeWriteOperator(task_id="write", table="source", python_callable=lambda: frame, **options)
@@ -19,7 +19,7 @@ def produce(name: str, rows: dict[str, int], **options: Any) -> None:
 
 
 def consume(producers: str) -> Any:
-    """Run a DAG as if events of the table had triggered it."""
+    """Run a DAG as if asset events of the table had triggered it."""
     with DAG(f"consumer_of_{producers}", schedule=[ducklake_asset("source")]) as dag:
 
         @task
@@ -38,7 +38,7 @@ def consume(producers: str) -> Any:
 
 
 def attach(producers: str, dag_id: str, run_id: str) -> None:
-    """Do what the scheduler does: let events of the table trigger a run."""
+    """Attach asset events of the table to a run, as the scheduler does."""
     from airflow.models import DagRun
     from airflow.models.asset import AssetEvent
     from airflow.utils.session import create_session

@@ -1,4 +1,4 @@
-"""Operators that write: which rows, how often, what they tell, and what happens when they are tried again."""
+"""`DuckLakeWriteOperator`: which rows it replaces, retries and replays, asset events and asset URIs."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -19,7 +19,7 @@ from ducklake_orch.errors import CommitConflictError, ConfigError, DataError
 from tests.support.airflow_runs import result, run, states
 from tests.support.airflow_tasks import ROWS, day, execute, stored, write
 
-# --- which rows ----------------------------------------------------------------------------------------------------
+# --- replaced rows -------------------------------------------------------------------------------------------------
 
 
 def test_the_functions_result_replaces_the_table(conn_id: str) -> None:
@@ -58,8 +58,8 @@ def test_rows_of_another_partition_abort_the_write(conn_id: str) -> None:
 
 
 def test_replace_where_replaces_only_matching_rows_of_the_partition(conn_id: str) -> None:
-    there = pa.table({"day": ["1", "1", "2"], "region": ["eu", "us", "eu"], "n": [1, 2, 3]})
-    execute(write(there))
+    existing = pa.table({"day": ["1", "1", "2"], "region": ["eu", "us", "eu"], "n": [1, 2, 3]})
+    execute(write(existing))
 
     def eu(region: str) -> DuckLakeWriteOperator:
         rows = pa.table({"day": ["1"], "region": [region], "n": [10]})
@@ -71,7 +71,7 @@ def test_replace_where_replaces_only_matching_rows_of_the_partition(conn_id: str
     with pytest.raises(AirflowFailException, match="1 row"):
         execute(eu("us"), run_id="another")
     with pytest.raises(AirflowFailException, match='Add mode="replace_where"'):
-        execute(write(there, where="region = 'eu'", partition_expr="day", partition_key="1"))
+        execute(write(existing, where="region = 'eu'", partition_expr="day", partition_key="1"))
     assert stored() == [2, 3, 10]
 
 
@@ -111,7 +111,7 @@ def test_parquet_files_are_added_to_the_table_once(conn_id: str, tmp_path: Any) 
     assert stored() == [1, 1, 2, 2, 3, 3]
 
 
-# --- how often -----------------------------------------------------------------------------------------------------
+# --- retries and replays -------------------------------------------------------------------------------------------
 
 
 def test_a_retried_append_writes_no_row_twice(conn_id: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -145,7 +145,7 @@ def test_two_appends_in_one_function_both_take_effect(conn_id: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "tries"), [(CommitConflictError("somebody was first"), 3), (DataError("a column is missing"), 1)]
+    ("error", "tries"), [(CommitConflictError("a concurrent commit"), 3), (DataError("a column is missing"), 1)]
 )
 def test_transient_errors_are_retried_and_terminal_ones_are_not(conn_id: str, error: Exception, tries: int) -> None:
     seen: list[int] = []
@@ -163,7 +163,7 @@ def test_transient_errors_are_retried_and_terminal_ones_are_not(conn_id: str, er
             python_callable=fails,
             retries=5,
             retry_delay=timedelta(0),
-            **({"retry_policy": None} if retry_policy() else {}),  # whose 15 s are long here
+            **({"retry_policy": None} if retry_policy() else {}),  # without its delay of 15 s
         )
     done = run(dag)
     assert len(seen) == tries
@@ -173,14 +173,14 @@ def test_transient_errors_are_retried_and_terminal_ones_are_not(conn_id: str, er
 def test_the_retry_policy_tells_transient_terminal_and_foreign_errors_apart(conn_id: str) -> None:
     policy = getattr(write(), "retry_policy", None)
     if policy is None:
-        pytest.skip("came with Airflow 3.3")
-    soon = policy.evaluate(CommitConflictError("somebody was first"), 1, 3)
+        pytest.skip("retry policies need Airflow 3.3")
+    soon = policy.evaluate(CommitConflictError("a concurrent commit"), 1, 3)
     assert (soon.action.value, soon.retry_delay) == ("retry", timedelta(seconds=15))
     assert policy.evaluate(ConfigError("wrong"), 1, 3).action.value == "fail"
-    assert policy.evaluate(ValueError("of their own"), 1, 3).action.value == "default"
+    assert policy.evaluate(ValueError("from user code"), 1, 3).action.value == "default"
 
 
-# --- what they tell ------------------------------------------------------------------------------------------------
+# --- asset events and URIs -----------------------------------------------------------------------------------------
 
 
 def test_the_asset_event_describes_the_write(conn_id: str) -> None:
@@ -201,8 +201,8 @@ def test_the_asset_event_describes_the_write(conn_id: str) -> None:
         events = session.query(AssetEvent).filter_by(source_dag_id="events").all()
         (event,) = [asset_event for asset_event in events if asset_event.source_run_id == done.run_id]
         assert event.asset.uri == "ducklake://ducklake_default/sales/orders"
-        told = {name: event.extra[f"ducklake/{name}"] for name in ("table", "snapshot_id", "rows_written")}
-        assert told == {"table": "sales.orders", "snapshot_id": 1, "rows_written": 2}
+        metadata = {name: event.extra[f"ducklake/{name}"] for name in ("table", "snapshot_id", "rows_written")}
+        assert metadata == {"table": "sales.orders", "snapshot_id": 1, "rows_written": 2}
         assert event.extra["ducklake/partition_keys"] == ["2024-01-01"]
         assert getattr(event, "partition_key", "2024-01-01") == "2024-01-01"
 
@@ -218,8 +218,8 @@ def test_only_the_tables_own_asset_event_carries_write_metadata(conn_id: str, la
     assert states(run(dag)) == {"write": "success"}
     with create_session() as session:
         events = session.query(AssetEvent).filter_by(source_dag_id=f"events_of_{lake}").all()
-        told = {event.asset.uri for event in events if event.extra.get("ducklake/snapshot_id")}
-        assert told == {f"ducklake://{lake}/main/T"}
+        metadata = {event.asset.uri for event in events if event.extra.get("ducklake/snapshot_id")}
+        assert metadata == {f"ducklake://{lake}/main/T"}
         assert len(events) == 4
 
 

@@ -1,4 +1,4 @@
-"""Jobs that other processes run: the lake is that of the environment."""
+"""Jobs that tests run in other processes; environment variables configure the lake."""
 
 import os
 import signal
@@ -18,8 +18,8 @@ LAKE = DuckLakeResource(
 )
 
 
-class Dying(dg.IOManager):
-    """Loses its process right after the first COMMIT, before anybody hears of it."""
+class KilledOnce(dg.IOManager):
+    """Kills its process right after the first COMMIT, before Dagster records the step's success."""
 
     def __init__(self, inner: dg.IOManager, mark: Path) -> None:
         self.inner = inner
@@ -37,7 +37,7 @@ class Dying(dg.IOManager):
 
 @dg.io_manager(required_resource_keys={"inner"})
 def dying(context: dg.InitResourceContext) -> dg.IOManager:
-    return Dying(context.resources.inner, Path(os.environ["DIED"]))
+    return KilledOnce(context.resources.inner, Path(os.environ["DIED"]))
 
 
 @dg.asset(metadata={"write_mode": "append"}, io_manager_key="dying")
@@ -51,13 +51,13 @@ def counted(events: pa.Table) -> pa.Table:
 
 
 def day_of(key: str, rows: int) -> pa.Table:
-    """Return rows that tell which day they are of, and which of the day they are."""
+    """Return rows of a day, numbered within the day."""
     day = date.fromisoformat(key)
     return pa.table({"day": pa.array([day] * rows, pa.date32()), "n": list(range(rows))})
 
 
-def dying_once(table: pa.Table) -> pa.RecordBatchReader:
-    """Return rows whose process is killed while they are written, the first time."""
+def killed_once(table: pa.Table) -> pa.RecordBatchReader:
+    """Return rows that kill the process while they are written the first time."""
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield from table.to_batches()
@@ -72,7 +72,7 @@ def dying_once(table: pa.Table) -> pa.RecordBatchReader:
 @dg.asset(partitions_def=DAYS, metadata={"partition_expr": "day"})
 def one_dies(context: dg.AssetExecutionContext) -> Any:
     rows = day_of(context.partition_key, 100)
-    return dying_once(rows) if context.partition_key == os.environ.get("DIES_ON") else rows
+    return killed_once(rows) if context.partition_key == os.environ.get("DIES_ON") else rows
 
 
 @dg.asset(partitions_def=DAYS, metadata={"partition_expr": "day"})

@@ -1,4 +1,4 @@
-"""The code location that comes with the package: it loads, it runs, and its numbers are right."""
+"""The shipped code location: it loads, its jobs run, and its figures are correct."""
 
 import os
 import subprocess
@@ -56,15 +56,17 @@ def test_the_pipeline_runs_and_includes_late_orders(
     run(customers)
     run(revenue, dg.MultiPartitionKey({"day": DAYS[0], "region": "north"}))
     orders = lake.read("sales.orders").to_pylist()
-    assert len(orders) == 98 + 137  # of those that came late, one has no amount
+    assert len(orders) == 98 + 137  # one of the late orders has no amount
     found = lake.read("sales.customers").to_pylist()
     assert len(found) == len({order["customer_id"] for order in orders})
-    assert sum(one["orders"] for one in found) == len(orders)
-    assert sum((one["revenue"] for one in found), Decimal(0)) == sum((order["amount"] for order in orders), Decimal(0))
+    assert sum(customer["orders"] for customer in found) == len(orders)
+    assert sum((customer["revenue"] for customer in found), Decimal(0)) == sum(
+        (order["amount"] for order in orders), Decimal(0)
+    )
     (total,) = lake.read("sales.daily_revenue").to_pylist()
     north = [order for order in orders if (order["region"], str(order["day"])) == ("north", DAYS[0])]
     assert total["orders"] == len(north)
-    assert total["revenue"] == sum((one["amount"] for one in north), Decimal(0))
+    assert total["revenue"] == sum((order["amount"] for order in north), Decimal(0))
     assert defs.resolve_job_def("lake_maintenance").execute_in_process(instance=instance).success
     assert not lake.fsck().findings
 

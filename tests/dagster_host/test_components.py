@@ -1,4 +1,4 @@
-"""The component that `dg` finds: what YAML makes of it, what scaffolding writes, and what importing it loads."""
+"""The `dg` component: its YAML attributes, its scaffold, its imports, and how `dg` finds it."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ from dagster.components.testing import create_defs_folder_sandbox
 from ducklake_orch.dagster import DuckLakeMaintenanceComponent
 
 ROOT = Path(__file__).parents[2]
-# Both are of Dagster itself.
+# Dagster itself raises both warnings.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.parse_obj_as. is deprecated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*is currently in beta"),
@@ -62,7 +62,7 @@ def test_importing_the_component_needs_neither_spark_nor_java() -> None:
 def test_dg_lists_the_component(tmp_path: Path) -> None:
     pytest.importorskip("dagster_dg_cli", reason="the first releases of dg need an older typer")
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
-    # The package as an installer leaves it, wherever these tests run.
+    # Metadata as an installer writes them, so that the test does not depend on how the package is installed.
     info = tmp_path / "ducklake_orch-0.0.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: ducklake-orch\nVersion: 0.0.0\n")

@@ -1,4 +1,4 @@
-"""What `make demo` runs: a week of the pipeline, late orders, a merge, maintenance; again and again."""
+"""`make demo`: a week of the pipeline, late orders, a merge and maintenance, run repeatedly."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Assets whose rows live in a lake: names, modes, metadata, frames and failures."""
+"""The IO manager: table names, write modes, metadata, kinds of frames, and failures."""
 
 import inspect
 from datetime import date
@@ -39,7 +39,7 @@ def test_an_asset_is_a_table_and_an_input_reads_it(io_manager: DuckLakeIOManager
     def plain(given: pa.Table) -> pa.Table:
         return given.select(["id"])
 
-    for _ in range(2):  # again, and nothing is there twice
+    for _ in range(2):  # the second run replaces the rows of the first
         assert dg.materialize([orders, twice, plain], resources={"io_manager": io_manager}).success
         assert rows(resource, "sales.orders") == TWO.to_pylist()
         assert [row["id"] for row in rows(resource, "sales.twice")] == [1, 1, 2, 2]
@@ -99,9 +99,9 @@ def test_every_kind_of_frame_is_stored_and_loaded(
 
     source = dg.asset(name="source")(lambda: frame())
     if partitioned:
-        # All rows are of one partition.
-        one = {"partition_expr": "id % 1 + 1"}
-        source = dg.asset(name="source", partitions_def=static, metadata=one)(lambda: frame())
+        # All rows belong to one partition.
+        metadata = {"partition_expr": "id % 1 + 1"}
+        source = dg.asset(name="source", partitions_def=static, metadata=metadata)(lambda: frame())
 
     def reads(source: Any) -> None:
         seen.append(source)
@@ -165,17 +165,21 @@ def test_a_materialization_event_describes_the_write(io_manager: DuckLakeIOManag
         return TWO
 
     result = dg.materialize([orders], resources={"io_manager": io_manager})
-    said = metadata_of(result, "orders")
+    metadata = metadata_of(result, "orders")
     snapshot = resource.lake().snapshots(1)[0]
-    assert said["dagster/table_name"] == "lake.main.orders"
-    assert said["dagster/row_count"] == said["ducklake/rows_written"] == 2
-    assert said["ducklake/snapshot_id"] == snapshot.snapshot_id
-    assert said["ducklake/write_mode"] == "overwrite"
-    assert (said["ducklake/attempts"], said["ducklake/replayed"], said["ducklake/files_added"]) == (1, False, 2)
-    schema = said["dagster/column_schema"]
+    assert metadata["dagster/table_name"] == "lake.main.orders"
+    assert metadata["dagster/row_count"] == metadata["ducklake/rows_written"] == 2
+    assert metadata["ducklake/snapshot_id"] == snapshot.snapshot_id
+    assert metadata["ducklake/write_mode"] == "overwrite"
+    assert (metadata["ducklake/attempts"], metadata["ducklake/replayed"], metadata["ducklake/files_added"]) == (
+        1,
+        False,
+        2,
+    )
+    schema = metadata["dagster/column_schema"]
     assert [(column.name, column.type) for column in schema.columns] == [("id", "BIGINT"), ("name", "VARCHAR")]
     assert schema.columns[1].tags["partition"]
-    assert said["ducklake/preview"].splitlines()[0] == "| id | name |"
+    assert metadata["ducklake/preview"].splitlines()[0] == "| id | name |"
     about = snapshot.extra["dagster"]
     assert (about["run_id"], about["asset"], about["output"]) == (result.run_id, "orders", "result")
     assert result.run_id in (snapshot.message or "")
@@ -266,9 +270,9 @@ def test_a_terminal_error_is_not_retried(io_manager: DuckLakeIOManager, resource
     failure = failure_of(result)
     assert len(ran) == 2
     assert "more" in failure.user_failure_data.description
-    said = failure.user_failure_data.metadata
-    assert said["ducklake/table"].value == "main.orders"
-    assert said["ducklake/schema_difference"].value.splitlines()[2:] == ["| more | BIGINT | not there |"]
+    metadata = failure.user_failure_data.metadata
+    assert metadata["ducklake/table"].value == "main.orders"
+    assert metadata["ducklake/schema_difference"].value.splitlines()[2:] == ["| more | BIGINT | not there |"]
     assert rows(resource, "orders") == TWO.to_pylist()
 
 
@@ -318,8 +322,8 @@ def test_a_retried_step_appends_once(
     def later() -> None:
         return None
 
-    # The answer to the first COMMIT is lost with its process: the step fails, though its rows are there.
-    class Dies(dg.IOManager):
+    # The answer to the first COMMIT is lost: the step fails although its rows are committed.
+    class FailsAfterCommit(dg.IOManager):
         def __init__(self, inner: dg.IOManager) -> None:
             self.inner = inner
 
@@ -332,10 +336,10 @@ def test_a_retried_step_appends_once(
             return self.inner.load_input(context)
 
     @dg.io_manager(required_resource_keys={"inner"})
-    def dies(context: dg.InitResourceContext) -> dg.IOManager:
-        return Dies(context.resources.inner)
+    def fails_after_commit(context: dg.InitResourceContext) -> dg.IOManager:
+        return FailsAfterCommit(context.resources.inner)
 
-    resources = {"io_manager": dies, "inner": io_manager}
+    resources = {"io_manager": fails_after_commit, "inner": io_manager}
     result = dg.materialize([events, later], resources=resources, instance=instance)
     assert result.success
     assert (len(ran), len(rows(resource, "events"))) == (2, 2)
@@ -346,9 +350,9 @@ def test_a_retried_step_appends_once(
 
 def test_the_io_manager_works_with_built_contexts(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
     manager = io_manager.create_io_manager(dg.build_init_resource_context())
-    for count in (2, 4):  # they are no attempts at one step
-        said = {"write_mode": "append", "comment": "mine"}
-        context = dg.build_output_context(asset_key=["sales", "orders"], definition_metadata=said)
+    for count in (2, 4):  # two writes, not two attempts of one step
+        metadata = {"write_mode": "append", "comment": "mine"}
+        context = dg.build_output_context(asset_key=["sales", "orders"], definition_metadata=metadata)
         manager.handle_output(context, TWO)
         assert context.get_logged_metadata()["dagster/row_count"] == dg.MetadataValue.int(count)
     assert manager.load_input(dg.build_input_context(asset_key=["sales", "orders"])).num_rows == 4

@@ -1,4 +1,4 @@
-"""Maintenance as assets: what runs, what the event log and the checks say, and what a plan changes: nothing."""
+"""Maintenance as assets: order of operations, event log, checks, run config, and plans that change nothing."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -55,7 +55,7 @@ def test_the_maintenance_job_runs_all_operations_in_order(busy: DuckLakeResource
     assert cleaned["ducklake/bytes_freed"] > 0
     assert cleaned["ducklake/lake_pending_bytes"] == 0
     checks = checks_of(result)
-    assert {name for name, one in checks.items() if not one.passed} == set()
+    assert {name for name, check in checks.items() if not check.passed} == set()
     assert {"no_step_failed", "small_file_ratio", "delete_share", "snapshot_count", "consistent"} <= set(checks)
 
 
@@ -64,13 +64,13 @@ def test_run_config_sets_dry_run_and_overrides_the_policy(busy: DuckLakeResource
     given: dict[str, Any] = {"dry_run": True}
     snapshots = len(busy.lake().snapshots())
     result = run("lake_maintenance", definitions, busy, run_config=configured("merge", given))
-    said = metadata_of(result, "lake/maintenance/merge")
-    assert (said["ducklake/dry_run"], len(busy.lake().snapshots())) == (True, snapshots)
+    metadata = metadata_of(result, "lake/maintenance/merge")
+    assert (metadata["ducklake/dry_run"], len(busy.lake().snapshots())) == (True, snapshots)
     given = {"policy": {"merge": {"min_files": 1000}}}
     result = run("lake_maintenance", definitions, busy, run_config=configured("merge", given))
     assert metadata_of(result, "lake/maintenance/merge")["ducklake/files_in"] == 0
     assert len(busy.lake().table("orders").files()) > 20
-    # A policy with other sizes of groups finds other files small.
+    # With another `min_files`, other files count as small.
     assert checks_of(result)["small_file_ratio"].passed
 
 
@@ -82,7 +82,7 @@ def test_a_plan_is_observed_on_each_asset_and_changes_nothing(busy: DuckLakeReso
     snapshots = len(busy.lake().snapshots())
     result = run("lake_maintenance_plan", build_maintenance_definitions(policy=NOW), busy)
     observed = [event.asset_observation_data.asset_observation for event in result.get_asset_observation_events()]
-    planned = {one.asset_key.path[-1]: one.metadata for one in observed}
+    planned = {observation.asset_key.path[-1]: observation.metadata for observation in observed}
     assert list(planned) == ["flush", "rewrite", "merge", "expire", "cleanup", "orphans"]
     metadata = planned["merge"]
     assert metadata["ducklake/planned"].value is True
@@ -110,8 +110,8 @@ def test_a_broken_table_fails_its_check_and_other_tables_are_merged(busy: DuckLa
 
 
 def test_a_concurrent_maintenance_run_is_retried(busy: DuckLakeResource) -> None:
-    patient = dg.RetryPolicy(max_retries=1, delay=0.1)
-    definitions = build_maintenance_definitions(operations=["merge"], retry_policy=patient)
+    retry_once = dg.RetryPolicy(max_retries=1, delay=0.1)
+    definitions = build_maintenance_definitions(operations=["merge"], retry_policy=retry_once)
     with only_runner(busy.lake().config):
         result = run("lake_maintenance", definitions, busy, raise_on_error=False)
     assert not result.success
@@ -164,13 +164,13 @@ def test_health_is_checked_for_each_table(busy: DuckLakeResource) -> None:
         asset_checks=build_health_checks(assets),
         jobs=[
             dg.define_asset_job("health", dg.AssetSelection.all_asset_checks()),
-            dg.define_asset_job("some", dg.AssetSelection.checks_for_assets(dg.AssetKey("x"))),
+            dg.define_asset_job("checks_of_x", dg.AssetSelection.checks_for_assets(dg.AssetKey("x"))),
         ],
         resources={"lake": resource},
     )
-    some = definitions.resolve_job_def("some").execute_in_process().get_asset_check_evaluations()
-    assert {evaluation.asset_key.path[0] for evaluation in some} == {"x"}
-    assert len(some) == 5
+    of_x = definitions.resolve_job_def("checks_of_x").execute_in_process().get_asset_check_evaluations()
+    assert {evaluation.asset_key.path[0] for evaluation in of_x} == {"x"}
+    assert len(of_x) == 5
     result = definitions.resolve_job_def("health").execute_in_process()
     found = {
         (evaluation.asset_key.to_user_string(), evaluation.check_name): evaluation
@@ -179,7 +179,7 @@ def test_health_is_checked_for_each_table(busy: DuckLakeResource) -> None:
     of_lake = {name for key, name in found if key == "lake/health"}
     assert of_lake == {"snapshot_count", "snapshot_age", "pending_bytes"}
     assert len(found) == 10 + len(of_lake)
-    wrong = {key: one.severity.name for key, one in found.items() if not one.passed}
+    wrong = {key: check.severity.name for key, check in found.items() if not check.passed}
     assert wrong == {
         ("orders", "small_file_ratio"): "ERROR",
         ("orders", "delete_share"): "WARN",

@@ -1,4 +1,4 @@
-"""Op outputs: each of a run has a table of its own, a re-execution finds those of its parent, old ones are dropped."""
+"""Op outputs: one table per output and run, read by re-executions, and dropped by maintenance when old."""
 
 import time
 from datetime import timedelta
@@ -104,8 +104,8 @@ def test_mapped_step_outputs_get_separate_tables(io_manager: DuckLakeIOManager) 
         return number(numbers(given)[0] * 10)
 
     @dg.op(out=dg.Out(dg.Nothing))
-    def collect(found):  # type: ignore[no-untyped-def]  # an annotation would be that of the list
-        assert sorted(numbers(one)[0] for one in found) == [10, 20]
+    def collect(found):  # type: ignore[no-untyped-def]  # an annotation would describe the list
+        assert sorted(numbers(table)[0] for table in found) == [10, 20]
 
     @dg.job(resource_defs={"io_manager": io_manager})
     def mapped() -> None:
@@ -148,7 +148,7 @@ def make() -> pa.Table:
 
 @dg.op
 def take(context: dg.OpExecutionContext, given: pa.Table) -> None:
-    """Read the rows, and fail in the first run."""
+    """Read the rows; fail in the first run."""
     assert numbers(given) == [7]
     if context.run.parent_run_id is None:
         raise RuntimeError("not yet")
@@ -179,8 +179,8 @@ def test_a_re_execution_reads_what_its_parent_run_stored(
     assert len(lake.lake().tables()) == 1
 
 
-def aged(monkeypatch: pytest.MonkeyPatch, age: timedelta) -> None:
-    """Let this process believe that it is later."""
+def move_clock(monkeypatch: pytest.MonkeyPatch, age: timedelta) -> None:
+    """Move the clock of this process forward."""
     now = time.time() + age.total_seconds()
     monkeypatch.setattr("ducklake_orch.dagster.op_outputs.time.time", lambda: now)
 
@@ -205,7 +205,7 @@ def test_maintenance_drops_only_old_op_outputs(
     assert dg.materialize([orders], resources={"io_manager": io_manager}).success
     lake = resource.lake()
     made = next(table.table for table in lake.tables() if table.schema == "dagster_outputs")
-    # Names that only look like it, and one that no step of a run has written.
+    # Tables with similar names, and a table of the same name in another schema.
     others = [made[:-1] + ("0" if made[-1] != "0" else "1"), "mine", f"copies.{made}"]
     for name in others:
         lake.write(number(2), name if "." in name else f"dagster_outputs.{name}", mode="error")
@@ -219,9 +219,9 @@ def test_maintenance_drops_only_old_op_outputs(
         result = both.resolve_job_def("lake_maintenance").execute_in_process(run_config=given)
         return metadata_of(result, "lake/maintenance/expire")
 
-    aged(monkeypatch, timedelta(days=29))
+    move_clock(monkeypatch, timedelta(days=29))
     assert maintained()["ducklake/op_outputs_dropped"] == 0
-    aged(monkeypatch, timedelta(days=31))
+    move_clock(monkeypatch, timedelta(days=31))
     assert "ducklake/op_outputs_dropped" not in maintained(dry_run=True)
     assert len(lake.tables()) == 5
     assert maintained()["ducklake/op_outputs_dropped"] == 1

@@ -1,4 +1,4 @@
-"""Partitioned assets: each run replaces exactly the rows of its partitions, in one snapshot, whatever their shape."""
+"""Partitioned assets: each run replaces exactly the rows of its partitions, in one snapshot."""
 
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -39,7 +39,7 @@ def test_static_partitions_replace_only_their_rows(io_manager: DuckLakeIOManager
     assert table_rows(resource, "sales") == [("eu", 3), ("it's", 2)]
     lake = resource.lake()
     assert [column.partition for column in lake.table("sales").schema()] == ["identity", None]
-    assert len(lake.snapshots()) == 4  # the lake's own, and one for each run
+    assert len(lake.snapshots()) == 4  # one from the creation of the lake, and one per run
 
 
 @central
@@ -54,7 +54,9 @@ def test_replace_where_replaces_only_matching_rows_of_the_partition(
         if found[0] != ("eu", 1):
             context.add_output_metadata({"where": "region = 'eu' OR region = 'fr' -- of Europe"})
         day = [date.fromisoformat(context.partition_key)] * len(found)
-        return pa.table({"day": day, "region": [one for one, _ in found], "version": [one for _, one in found]})
+        return pa.table(
+            {"day": day, "region": [region for region, _ in found], "version": [version for _, version in found]}
+        )
 
     def run() -> dg.ExecuteInProcessResult:
         resources = {"io_manager": io_manager}
@@ -112,9 +114,9 @@ def test_a_partition_range_commits_one_snapshot_with_counts_per_partition(
     result = materialize_range([daily], "2024-01-02", "2024-01-03", resources={"io_manager": io_manager})
     assert [value for _, value in table_rows(resource, "daily")] == [1, 2, 2, 1, 1]
     for key in ("2024-01-02", "2024-01-03"):
-        said = metadata_of(result, "daily", key)
-        assert said["dagster/partition_row_count"] == 1
-        assert said["ducklake/snapshot_id"] == before + 1
+        metadata = metadata_of(result, "daily", key)
+        assert metadata["dagster/partition_row_count"] == 1
+        assert metadata["ducklake/snapshot_id"] == before + 1
 
 
 @central
@@ -157,20 +159,20 @@ def test_hourly_partitions_stay_apart_across_a_clock_change(
         return pa.table({"at": pa.array([start + timedelta(minutes=30)], pa.timestamp("us", "UTC"))})
 
     keys = hourly.get_partition_keys(current_time=datetime(2024, 11, 3, 8, tzinfo=UTC))
-    assert len(keys) == 4  # midnight, one o'clock twice, and two o'clock until then not over
+    assert len(keys) == 4  # midnight, one o'clock twice, and two o'clock
     for key in [*keys, keys[1]]:
         assert dg.materialize([events], resources={"io_manager": io_manager}, partition_key=key).success
     assert len(table_rows(resource, "events")) == 4
 
 
-BERLIN = "Europe/Berlin"  # whose clock is put forward on 2024-03-31, and back on 2024-10-27
+BERLIN = "Europe/Berlin"  # clocks go forward on 2024-03-31 and back on 2024-10-27
 MONTHS = dg.MonthlyPartitionsDefinition("2024-01-01", timezone=BERLIN)
 TWICE = dg.TimeWindowPartitionsDefinition(
     start="2024-01-31", cron_schedule="0 0 15,31 * *", fmt="%Y-%m-%d", timezone=BERLIN
 )
 MONDAYS = dg.WeeklyPartitionsDefinition("2024-01-01", timezone=BERLIN, day_offset=1)
-# Of each definition: a key, which is the first day, and the day after its last one.
-STRETCHES = [
+# Kind of column, definition, partition key (the first day), and the day after the last.
+WINDOWS = [
     ("instant", dg.WeeklyPartitionsDefinition("2024-01-07", timezone=BERLIN), "2024-03-31", "2024-04-07"),
     ("timestamp", MONDAYS, "2024-10-21", "2024-10-28"),
     ("date", MONTHS, "2024-03-01", "2024-04-01"),
@@ -180,7 +182,7 @@ STRETCHES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "definition", "key", "after"), STRETCHES)
+@pytest.mark.parametrize(("kind", "definition", "key", "after"), WINDOWS)
 def test_weekly_monthly_and_custom_windows_replace_only_their_rows(
     kind: str,
     definition: dg.TimeWindowPartitionsDefinition,
@@ -197,9 +199,9 @@ def test_weekly_monthly_and_custom_windows_replace_only_their_rows(
     def table(*names: str) -> pa.Table:
         found = [moments[name] for name in names]
         columns = {
-            "date": [one.date() for one in found],
-            "timestamp": [one.replace(tzinfo=None) for one in found],
-            "instant": [one.astimezone(UTC) for one in found],
+            "date": [moment.date() for moment in found],
+            "timestamp": [moment.replace(tzinfo=None) for moment in found],
+            "instant": [moment.astimezone(UTC) for moment in found],
         }
         return pa.table({"at": columns[kind], "name": names})
 
@@ -213,13 +215,13 @@ def test_weekly_monthly_and_custom_windows_replace_only_their_rows(
     keys = definition.get_partition_keys(end)
     neighbours = keys[keys.index(key) - 1], definition.get_next_partition_key(key)
     rows = [table("first"), table("before"), table("after"), table("first", "last")]
-    for one in (key, *neighbours, key):
-        assert one is not None
-        assert run(one).success
+    for partition_key in (key, *neighbours, key):
+        assert partition_key is not None
+        assert run(partition_key).success
     lake = resource.lake()
     assert sorted(row["name"] for row in lake.read("t").to_pylist()) == ["after", "before", "first", "last"]
-    for stranger in ("before", "after"):
-        rows.append(table(stranger))
+    for outside in ("before", "after"):
+        rows.append(table(outside))
         assert 'outside="drop"' in failure_of(run(key)).user_failure_data.description
     assert len(lake.snapshots()) == 5
 

@@ -1,4 +1,4 @@
-"""A lake as a Dagster resource: what it takes, where its values come from, and who sees its secrets."""
+"""A lake as a Dagster resource: its fields, the sources of their values, and hidden secrets."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +22,7 @@ CANARY = "canary-7f3a' \"\\;x"
 
 
 def resolved(resource: Any, run_config: dict[str, Any] | None = None) -> LakeConfig:
-    """Return the configuration that an asset gets."""
+    """Return the lake configuration that an asset receives."""
     seen: list[LakeConfig] = []
 
     @dg.asset
@@ -46,7 +46,7 @@ def test_every_config_class_mirrors_the_fields_of_the_core(model: type[Model]) -
 
 
 def test_the_resource_mirrors_the_fields_of_lake_config() -> None:
-    hooks = {"on_connect", "on_attach"}  # functions, which no configuration holds
+    hooks = {"on_connect", "on_attach"}  # functions cannot be part of a Dagster configuration
     assert set(DuckLakeResource.model_fields) - {"spark"} == set(LakeConfig.model_fields) - hooks
 
 

@@ -1,4 +1,4 @@
-"""The sensor sees what others than Dagster change in a lake, and nothing else."""
+"""The snapshot sensor observes changes made outside Dagster, and no others."""
 
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -16,7 +16,7 @@ DAILY = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-02-01", timezo
 
 
 class Watch:
-    """A sensor between its ticks."""
+    """A sensor and its cursor between ticks."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Watch:
         self.cursor: str | None = None
 
     def tick(self) -> Any:
-        """Return what the sensor's daemon gets."""
+        """Evaluate a tick and return its result, as the daemon does."""
         resources = {"lake": self.resource}
         with dg.build_sensor_context(
             self.instance, self.cursor, resources=resources, definitions=self.definitions
@@ -97,7 +97,7 @@ def test_tables_changed_outside_dagster_are_observed(
 
 @pytest.mark.parametrize("kind", ["date", "timestamp", "instant", "text"])
 def test_changed_partitions_are_observed(kind: str, resource: DuckLakeResource, instance: dg.DagsterInstance) -> None:
-    first = datetime(2024, 1, 5, 23, 30)  # in Berlin it is the sixth already, where a moment is meant
+    first = datetime(2024, 1, 5, 23, 30)  # as an instant, it is already the sixth in Berlin
     moments = [first, first + timedelta(days=3), datetime(2030, 1, 1), None]
     columns = {
         "date": pa.array([moment and moment.date() for moment in moments], pa.date32()),
@@ -111,7 +111,7 @@ def test_changed_partitions_are_observed(kind: str, resource: DuckLakeResource, 
     assert watching.observed() == [("t", day) for day in days]
 
 
-@pytest.mark.filterwarnings("ignore:Non-compliant tag keys:DeprecationWarning")  # of Dagster itself
+@pytest.mark.filterwarnings("ignore:Non-compliant tag keys:DeprecationWarning")  # raised in Dagster itself
 def test_changed_partitions_request_runs_of_the_job(resource: DuckLakeResource, instance: dg.DagsterInstance) -> None:
     regions = dg.StaticPartitionsDefinition(["eu", "us"])
     both = dg.MultiPartitionsDefinition({"region": regions, "day": DAILY})
@@ -159,11 +159,11 @@ def test_changes_of_a_future_partition_are_observed_once_it_exists(
     lake.write(pa.table({"id": [8]}), "c", mode="append")
     lake.write(pa.table({"id": ["never"]}), "s", mode="append")
     assert watching.observed() == [("t", str(day - timedelta(days=1)))]
-    assert str(day - timedelta(days=9)) not in str(watching.cursor)  # which no partition will ever have
+    assert str(day - timedelta(days=9)) not in str(watching.cursor)  # no partition will ever contain this day
     assert "never" not in str(watching.cursor)
     assert watching.skipped()
 
-    # The day after: the definition has the day of then.
+    # The next day: the definition now includes that day.
     tomorrow = dg.DailyPartitionsDefinition(str(day - timedelta(days=3)), end_offset=1)
     specs[0] = dg.AssetSpec("t", partitions_def=tomorrow, metadata=metadata)
     watching.sensor = ducklake_snapshot_sensor(specs)
@@ -206,8 +206,8 @@ def test_rows_without_a_partition_do_not_block_the_sensor(
 ) -> None:
     both = dg.MultiPartitionsDefinition({"region": dg.StaticPartitionsDefinition(["eu"]), "day": DAILY})
     spec = dg.AssetSpec("t", partitions_def=both, metadata={"partition_expr": {"region": "region", "day": "day"}})
-    says_nothing = dg.AssetSpec("u", partitions_def=DAILY)
-    watching = watch([says_nothing, spec], resource, instance)
+    without_partition_expr = dg.AssetSpec("u", partitions_def=DAILY)
+    watching = watch([without_partition_expr, spec], resource, instance)
     days = pa.array([date(2024, 1, 2)] * 2 + [date(9999, 12, 31)], pa.date32())
     rows = pa.table({"region": ["eu", "a|b", "eu"], "day": days})
     resource.lake().write(rows, "t", mode="append")
@@ -226,7 +226,7 @@ def test_the_sensor_survives_expired_history_and_a_recreated_lake(
         lake.write(pa.table({"day": pa.array([date(2024, 1, 1 + n)])}), "t", mode="append")
     now = {"expire": {"older_than": 0, "retain_last": 1}, "force": True}
     lake.maintain(now, operations=["expire"]).raise_for_error()
-    assert watching.observed() == [("t", None)]  # which of its partitions, nobody knows any more
+    assert watching.observed() == [("t", None)]  # expired history no longer tells which partitions changed
     watching.cursor = "1000"
     assert "begins at snapshot" in watching.skipped()
     assert watching.cursor == str(lake.snapshots(1)[0].snapshot_id)

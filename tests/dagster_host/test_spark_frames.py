@@ -1,4 +1,4 @@
-"""Spark DataFrames go into the lake and come out of it, with a session of whoever has one."""
+"""Spark DataFrames as asset values, with a session from Dagster's resource, the configuration, or the process."""
 
 import os
 import subprocess
@@ -46,7 +46,7 @@ def test_spark_frames_of_a_partition_are_stored_and_loaded(source: str, spark: S
         assert dg.materialize([orders, counted], resources=resources, partition_key=key).success
     assert seen == [["2024-01-01"] * 3, ["2024-01-02"] * 3, ["2024-01-02"] * 3]
     assert resource.lake().table("orders").count() == 6
-    assert spark.range(1).count() == 1  # the session is still there
+    assert spark.range(1).count() == 1  # the session still runs
 
 
 @central
@@ -67,8 +67,8 @@ def test_spark_frames_replace_rows_of_time_and_static_partitions(
     for asset, keys in ((shops, ("eu", "us", "eu")), (visits, ("2024-01-01", "2024-01-02", "2024-01-01"))):
         for key in keys:
             result = dg.materialize([asset], resources={"io_manager": io_manager}, partition_key=key)
-            said = metadata_of(result, asset.key.path[0], key)
-            assert (said["dagster/partition_row_count"], said["ducklake/engine"] != "") == (1, True)
+            metadata = metadata_of(result, asset.key.path[0], key)
+            assert (metadata["dagster/partition_row_count"], metadata["ducklake/engine"] != "") == (1, True)
     lake = resource.lake()
     assert sorted(row["version"] for row in lake.read("shops").to_pylist()) == [2, 3]
     assert sorted(row["version"] for row in lake.read("visits").to_pylist()) == [5, 6]
@@ -101,7 +101,7 @@ def test_one_run_replaces_non_adjacent_partitions(
 
     seen: list[int] = []
     options: dict[str, Any] = {"resources": {"io_manager": io_manager}}
-    for region in ("eu", "us", "eu"):  # of each day one region: the one between them stays
+    for region in ("eu", "us", "eu"):  # one region of each day; the other region stays
         result = materialize_range([sales], f"2024-01-01|{region}", f"2024-01-03|{region}", **options)
         assert metadata_of(result, "sales", f"2024-01-02|{region}")["dagster/partition_row_count"] == 1
     found = sorted(

@@ -1,4 +1,4 @@
-"""Writes of a step's own code: they name it, its attempts write once, and the sensor knows them."""
+"""Writes in the code of a step: they name the step, retries write once, and the sensor skips them."""
 
 from pathlib import Path
 from typing import Any
@@ -28,18 +28,18 @@ def test_a_retried_step_repeats_none_of_its_distinct_appends(
         attempts.append(1)
         lake.write(ONE, "orders", mode="append")
         if len(attempts) == 1:
-            raise RuntimeError("after the first")
+            raise RuntimeError("after the first append")
         lake.write(ONE, "orders", mode="append")
         lake.write(ONE, "sales.orders", mode="append")
         if len(attempts) == 2:
-            raise RuntimeError("after all of them")
+            raise RuntimeError("after all appends")
 
-    for number in (1, 2):  # another run is other work
+    for number in (1, 2):  # another run appends again
         assert dg.materialize([events], resources={"lake": resource}, instance=instance).success
         assert ids(resource, "orders") == [1, 1] * number
         assert ids(resource, "sales.orders") == [1] * number
     assert len(attempts) == 4
-    for number in (3, 4):  # outside of steps, each is one
+    for number in (3, 4):  # outside of steps, each append takes effect
         resource.write(ONE, "orders", mode="append")
         assert ids(resource, "orders") == [1, 1] * 2 + [1] * (number - 2)
 
@@ -67,7 +67,7 @@ def test_appends_of_mapped_and_aliased_steps_are_all_written(
 
 @dg.op(required_resource_keys={"lake"})
 def append(context: dg.OpExecutionContext) -> None:
-    """Append, and in the first run fail after it."""
+    """Append; in the first run, fail after it."""
     context.resources.lake.write(ONE, "orders", mode="append")
     if context.run.parent_run_id is None:
         raise RuntimeError("the answer is lost")
@@ -85,8 +85,8 @@ def appending() -> None:
 
 
 def test_a_re_execution_after_a_failure_appends_no_row_twice(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    where = {"resources": {"lake": {"config": {"folder": str(tmp_path)}}}}
-    config: dict[str, Any] = where | {"execution": {"config": {"in_process": {}}}}
+    resources = {"resources": {"lake": {"config": {"folder": str(tmp_path)}}}}
+    config: dict[str, Any] = resources | {"execution": {"config": {"in_process": {}}}}
     with dg.execute_job(dg.reconstructable(appending), instance=instance, run_config=config) as first:
         assert not first.success
     again = dg.ReexecutionOptions.from_failure(first.run_id, instance)

@@ -1,4 +1,4 @@
-"""Two assets that are one table: refused when definitions load, and before a write where only the run can know."""
+"""Two assets for one table are refused when definitions load, or before the write if only the run can tell."""
 
 from typing import Any
 
@@ -15,8 +15,8 @@ ONE, TWO = pa.table({"id": [1]}), pa.table({"id": [2]})
 
 
 def asset(key: str, data: pa.Table = ONE, **options: Any) -> dg.AssetsDefinition:
-    made: dg.AssetsDefinition = dg.asset(key=key.split("/"), **options)(lambda: data)
-    return made
+    definition: dg.AssetsDefinition = dg.asset(key=key.split("/"), **options)(lambda: data)
+    return definition
 
 
 def ids(resource: DuckLakeResource, table: str) -> list[int]:
@@ -24,7 +24,7 @@ def ids(resource: DuckLakeResource, table: str) -> list[int]:
         return [row[0] for row in con.execute(f"SELECT id FROM lake.{table} ORDER BY 1").fetchall()]
 
 
-SAME = pytest.mark.parametrize(
+SAME_TABLE = pytest.mark.parametrize(
     ("first", "second", "metadata"),
     [
         ("eu/sales/orders", "us/sales/orders", {}),
@@ -34,7 +34,7 @@ SAME = pytest.mark.parametrize(
 )
 
 
-@SAME
+@SAME_TABLE
 def test_two_asset_keys_for_one_table_are_refused_when_definitions_load(
     first: str, second: str, metadata: dict[str, Any], resource: DuckLakeResource
 ) -> None:
@@ -46,7 +46,7 @@ def test_two_asset_keys_for_one_table_are_refused_when_definitions_load(
         with_table_names(assets, alias="lake")
 
 
-@SAME
+@SAME_TABLE
 def test_two_asset_keys_for_one_table_are_refused_in_a_run_before_writing(
     first: str, second: str, metadata: dict[str, Any], resource: DuckLakeResource, io_manager: DuckLakeIOManager
 ) -> None:
@@ -62,8 +62,8 @@ def test_two_asset_keys_for_one_table_are_refused_in_a_run_before_writing(
 def test_an_asset_may_not_overwrite_the_table_of_another_asset(
     resource: DuckLakeResource, io_manager: DuckLakeIOManager
 ) -> None:
-    def run(one: dg.AssetsDefinition) -> Any:
-        return dg.materialize([one], resources={"io_manager": io_manager}, raise_on_error=False)
+    def run(definition: dg.AssetsDefinition) -> Any:
+        return dg.materialize([definition], resources={"io_manager": io_manager}, raise_on_error=False)
 
     assert run(asset("eu/sales/orders")).success
     assert run(asset("eu/sales/orders")).success
@@ -71,7 +71,7 @@ def test_an_asset_may_not_overwrite_the_table_of_another_asset(
     assert "`us/sales/orders` and `eu/sales/orders` are one table" in failure
     assert 'metadata={"renamed_from": "eu/sales/orders"}' in failure
     assert ids(resource, "sales.orders") == [1]
-    # A rename is said once.
+    # `renamed_from` is needed for the first run only.
     assert run(asset("us/sales/orders", TWO, metadata={"renamed_from": "eu/sales/orders"})).success
     assert run(asset("us/sales/orders", TWO)).success
     assert ids(resource, "sales.orders") == [2]
@@ -82,15 +82,15 @@ def test_an_asset_may_not_overwrite_the_table_of_another_asset(
 def test_a_concurrent_first_write_of_another_asset_is_not_replaced(
     resource: DuckLakeResource, io_manager: DuckLakeIOManager, rival: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run(one: dg.AssetsDefinition) -> Any:
-        return dg.materialize([one], resources={"io_manager": io_manager}, raise_on_error=False)
+    def run(definition: dg.AssetsDefinition) -> Any:
+        return dg.materialize([definition], resources={"io_manager": io_manager}, raise_on_error=False)
 
-    others = [asset(rival, TWO)]  # of another code location, or of another run
+    others = [asset(rival, TWO)]  # from another code location, or from another run
 
-    def overtake() -> None:
+    def commit_rival() -> None:
         assert run(others.pop()).success
 
-    once_at(monkeypatch, "files.written", overtake)
+    once_at(monkeypatch, "files.written", commit_rival)
     result = run(asset("eu/sales/orders"))
     assert others == []
     if rival == "eu/sales/orders":

@@ -1,4 +1,4 @@
-"""One Spark session for the tests of a file: two tasks at a time, three attempts, a driver without rows, a log."""
+"""One Spark session per test file: two concurrent tasks, three attempts, 1 MB of driver results, an event log."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,14 +11,14 @@ from ducklake_orch.spark import local_session
 
 @pytest.fixture(scope="session")
 def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of what Spark notes of every job: its plans, settings and accumulators."""
+    """The folder of Spark's event log: plans, settings and accumulators of every job."""
     return tmp_path_factory.mktemp("events")
 
 
 @pytest.fixture(scope="module")
 def spark(event_log: Path) -> Iterator[SparkSession]:
-    if (other := SparkSession.getActiveSession()) is not None:
-        other.stop()  # a host's tests ran before in this process, with settings of their own
+    if (active := SparkSession.getActiveSession()) is not None:
+        active.stop()  # left by tests of a host in this process, with other settings
     conf = {
         "spark.sql.shuffle.partitions": 2,
         "spark.driver.maxResultSize": "1m",

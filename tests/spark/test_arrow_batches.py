@@ -1,4 +1,4 @@
-"""Batches for tasks in Python: as long as their rows allow, in a session that stays as it was."""
+"""Sizes of the Arrow batches of Python tasks, and an unchanged Spark session."""
 
 import sys
 import zipimport
@@ -32,7 +32,7 @@ def lengths(frame: DataFrame) -> list[int]:
 
 @pytest.fixture
 def many_rows(spark: SparkSession) -> Iterator[None]:
-    """Batches of a hundred thousand rows, as sessions of ours have them."""
+    """Batches of 100,000 rows, as in sessions from `local_session`."""
     before = spark.conf.get(ROWS)
     spark.conf.set(ROWS, "100000")
     yield
@@ -47,7 +47,7 @@ def many_rows(spark: SparkSession) -> Iterator[None]:
         ([f"id AS c{n}" for n in range(400)], 2621),
         (["id", "named_struct('b', array(encode('x', 'UTF-8'))) AS s"], 30_000),
     ],
-    ids=["of one length", "wide", "bytes"],
+    ids=["fixed width", "wide", "bytes"],
 )
 def test_batch_size_follows_the_row_width(spark: SparkSession, columns: list[str], longest: int) -> None:
     frame = spark.range(0, 30_000, 1, 1).selectExpr(*columns)
@@ -76,10 +76,10 @@ def test_rows_too_long_for_quick_batches_fall_back_to_sparks_batches(spark: Spar
 
     assert in_batches(frame, run) == 3_000
     with pytest.raises(StatementError, match="a disk is full"):
-        in_batches(frame, lambda _: refuse())
+        in_batches(frame, lambda _: fail())
 
 
-def refuse() -> None:
+def fail() -> None:
     raise StatementError("a disk is full")
 
 
@@ -87,12 +87,12 @@ def refuse() -> None:
 def test_user_functions_get_unchanged_batches(spark: SparkSession) -> None:
     seen = spark.sparkContext.accumulator(0)
 
-    def theirs(given: Iterator[Any]) -> Iterator[Any]:
+    def user_function(given: Iterator[Any]) -> Iterator[Any]:
         for batch in given:
             seen.add(1)
             yield batch.select(["id"])
 
-    frame = spark.range(0, 30_000, 1, 1).mapInArrow(theirs, "id bigint")
+    frame = spark.range(0, 30_000, 1, 1).mapInArrow(user_function, "id bigint")
     assert (sum(lengths(in_quick_batches(frame))), seen.value) == (30_000, 1)
 
 

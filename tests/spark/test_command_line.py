@@ -1,4 +1,4 @@
-"""The commands that run Spark: the demo, and writing a query or files."""
+"""Commands that run Spark: `demo`, `write`, `maintain --spark`, and the module for `spark-submit`."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from tests.support.command_line import REPOSITORY, run
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_a_temporary_folder(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -64,10 +64,10 @@ def test_maintain_runs_the_policys_spark_operations(tmp_path: Path) -> None:
     lake = DuckLake.from_toml(tmp_path / "ducklake.toml")
     for number in range(3):
         lake.write(pa.table({"id": [number]}), "t", mode="append")
-    alone = run("maintain", "--operation", "merge")
-    assert (alone.code, "spark" in alone.err) == (2, True)
+    without_spark = run("maintain", "--operation", "merge")
+    assert (without_spark.code, "spark" in without_spark.err) == (2, True)
     report = run("maintain", "--operation", "merge", "--spark", "--json").json
-    assert [(one["status"], one["engine"]) for one in report["operations"]] == [("done", "spark")]
+    assert [(step["status"], step["engine"]) for step in report["operations"]] == [("done", "spark")]
     assert sorted(lake.read("t").column("id").to_pylist()) == [0, 1, 2]
 
 
@@ -88,4 +88,4 @@ def test_spark_submit_runs_the_write_on_the_given_master(tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout)["rows_written"] == 7
     tasks = DuckLake.local(tmp_path / "lake").read("t")["task"].to_pylist()
-    assert len(set(tasks)) == 3  # where it was told to run, and not on all of this machine
+    assert len(set(tasks)) == 3  # the three tasks of the given master

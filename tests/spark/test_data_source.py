@@ -1,4 +1,4 @@
-"""The data source `ducklake`: what Spark itself reads and writes, with one commit on the driver."""
+"""The Spark data source `ducklake`: reads, writes with one commit on the driver, options and errors."""
 
 import uuid
 from pathlib import Path
@@ -22,9 +22,9 @@ VALUES = """
 
 @pytest.fixture
 def lake(tmp_path: Path, spark: SparkSession) -> DuckLake:
-    made = DuckLake.local(tmp_path / "lake")
-    made.register(spark)
-    return made
+    lake = DuckLake.local(tmp_path / "lake")
+    lake.register(spark)
+    return lake
 
 
 def load(spark: SparkSession, table: str = "t", **options: str) -> DataFrame:
@@ -73,11 +73,13 @@ def test_overwrite_replaces_all_rows_or_those_that_match_where(lake: DuckLake, s
 
 def test_overwriting_part_of_a_file_keeps_its_other_rows(lake: DuckLake, spark: SparkSession) -> None:
     execute(lake, "CREATE TABLE t (id BIGINT)", "INSERT INTO t FROM range(1000)")
-    save(spark.range(3), mode="overwrite", where="id < 990")  # so few rows stay that they are copied
+    save(spark.range(3), mode="overwrite", where="id < 990")  # so few rows are retained that they are copied
     check_retained_files(lake)
     assert read_rows(load(spark)) == expected(lake, "FROM t") == [f"[{n}]" for n in (0, 1, 2, *range(990, 1000))]
     execute(lake, "INSERT INTO t FROM range(1000, 2000)")
-    save(spark.range(1000, 1003), mode="overwrite", where="id BETWEEN 1000 AND 1009")  # now the others are deleted
+    save(
+        spark.range(1000, 1003), mode="overwrite", where="id BETWEEN 1000 AND 1009"
+    )  # here most rows are retained, and the replaced ones are deleted
     check_retained_files(lake)
     assert load(spark).count() == 13 + 3 + 990
     execute(lake, "DELETE FROM t WHERE id = 1995")

@@ -1,4 +1,4 @@
-"""Maintenance with Spark: the same plan, the same figures, the same rows."""
+"""Maintenance with Spark has the same plan, figures and rows as maintenance with DuckDB."""
 
 from pathlib import Path
 from typing import Any

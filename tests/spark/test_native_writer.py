@@ -1,4 +1,4 @@
-"""Spark's own writer: the same rows and statistics, nothing left beside the files, and the user's session untouched."""
+"""Spark's own writer: same rows and statistics, no leftover files, and an unchanged session."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +12,7 @@ from ducklake_orch import DuckLake, errors
 from tests.support.refusals import refused
 
 MakeLake = Callable[..., DuckLake]
-ALL = """
+ALL_TYPES = """
     SELECT id, CAST(id AS STRING) AS s, timestamp_micros(id * 1000000007) AS tz,
            CAST(timestamp_micros(-id * 1000000007) AS TIMESTAMP_NTZ) AS ts,
            date_add(DATE'0001-01-01', CAST(id AS INT)) AS d,
@@ -25,7 +25,7 @@ ALL = """
 
 @pytest.fixture
 def lake(tmp_path: Path) -> DuckLake:
-    # A folder that looks like a partition of a column.
+    # The name of the folder looks like a Hive partition.
     return DuckLake.local(tmp_path / "s=5 it's" / "lake", data_inlining_row_limit=0)
 
 
@@ -34,20 +34,20 @@ def settings(spark: SparkSession) -> dict[str, str]:
 
 
 def written_by(spark: SparkSession, lake: DuckLake, engine: str) -> list[dict[str, Any]]:
-    done = lake.write(spark.sql(ALL), engine, mode="append", engine=engine)
+    done = lake.write(spark.sql(ALL_TYPES), engine, mode="append", engine=engine)
     assert done.engine == engine
     return lake.execute(f"FROM {engine} ORDER BY id", max_rows=None).rows
 
 
 def test_auto_writes_small_or_numeric_frames_with_duckdb(spark: SparkSession, lake: DuckLake) -> None:
     numbers = spark.range(3_000_000)
-    little, much = spark.range(1000), numbers.withColumn("s", numbers.id.cast("string"))
+    small, large = spark.range(1000), numbers.withColumn("s", numbers.id.cast("string"))
     assert lake.write(numbers, "n", mode="append").engine == "duckdb"
     assert lake.write(numbers, "n", mode="append", engine="native").engine == "native"
-    little = little.withColumn("s", little.id.cast("string"))
-    assert lake.write(little, "t", mode="append").engine == "duckdb"
-    assert lake.write(little, "t", mode="append", engine="native").engine == "native"
-    assert lake.write(much, "t", mode="append").engine == "native"
+    small = small.withColumn("s", small.id.cast("string"))
+    assert lake.write(small, "t", mode="append").engine == "duckdb"
+    assert lake.write(small, "t", mode="append", engine="native").engine == "native"
+    assert lake.write(large, "t", mode="append").engine == "native"
 
 
 def test_both_engines_write_the_same_rows(spark: SparkSession, lake: DuckLake) -> None:
@@ -77,16 +77,16 @@ def test_a_native_write_leaves_the_session_settings_unchanged(spark: SparkSessio
     spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MILLIS")
     before = settings(spark)
     try:
-        lake.write(spark.sql(ALL), "t", mode="append", engine="native")
+        lake.write(spark.sql(ALL_TYPES), "t", mode="append", engine="native")
         failing = spark.sql("SELECT CAST(raise_error('boo') AS STRING) AS s")
         refused(
             errors.StatementError, lambda: lake.write(failing, "u", mode="append", engine="native"), "boo", "`main.u`"
         )
         with ThreadPoolExecutor(4) as pool:
-            together = [
+            futures = [
                 pool.submit(lake.write, spark.range(n, n + 5), "t2", mode="append", engine="native") for n in range(4)
             ]
-        assert {future.result().engine for future in together} == {"native"}
+        assert {future.result().engine for future in futures} == {"native"}
         assert settings(spark) == before
     finally:
         spark.conf.unset("spark.sql.parquet.outputTimestampType")

@@ -1,4 +1,4 @@
-"""Spark reads what DuckDB reads: whatever became of the table, at every snapshot, with both engines."""
+"""Both Spark engines read the same rows as DuckDB at every snapshot of a table."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def lake(tmp_path: Path) -> DuckLake:
     return DuckLake.local(tmp_path / "it's a [lake] 100%")
 
 
-# --- what becomes of rows ------------------------------------------------------------------------------------------
+# --- row changes ---------------------------------------------------------------------------------------------------
 
 
 def test_every_snapshot_is_read_across_deletes_updates_and_compaction(lake: DuckLake, spark: SparkSession) -> None:
@@ -44,7 +44,7 @@ def test_every_snapshot_is_read_across_deletes_updates_and_compaction(lake: Duck
 def test_deleted_rows_at_block_edges_of_large_files_are_skipped(
     lake: DuckLake, spark: SparkSession, inlined: int
 ) -> None:
-    # Rows 63, 64, 511 and 512 are at the ends of the words and blocks that deletions are looked up in.
+    # Rows 63, 64, 511 and 512 are at the edges of the words and blocks of the deletion bitmap.
     edges = "k IN (0, 63, 64, 511, 512, 1023, 1024, 5998, 5999) OR k BETWEEN 2048 AND 2559"
     execute(
         lake,
@@ -67,7 +67,7 @@ def test_a_table_without_rows_or_files_has_its_columns(lake: DuckLake, spark: Sp
     assert frame.schema.simpleString() == "struct<k:int,s:struct<a:date,b:array<decimal(9,2)>>>"
 
 
-# --- what becomes of columns ---------------------------------------------------------------------------------------
+# --- schema changes ------------------------------------------------------------------------------------------------
 
 
 def test_renamed_dropped_added_and_promoted_columns_are_read(lake: DuckLake, spark: SparkSession) -> None:
@@ -90,7 +90,7 @@ def test_renamed_dropped_added_and_promoted_columns_are_read(lake: DuckLake, spa
         "INSERT INTO t SELECT range, 1, 2, 3.5, now(), 'z', 9 FROM range(20)",
         "DELETE FROM t WHERE a BETWEEN 3 AND 15",
         "CALL ducklake_flush_inlined_data('it_s_a__lake__100_')",
-        # A rewritten file keeps the names that it had, though it is younger than the new ones.
+        # A rewritten file keeps its old column names although it is newer than the rename.
         "CALL ducklake_rewrite_data_files('it_s_a__lake__100_', delete_threshold => 0.1)",
         "CALL ducklake_merge_adjacent_files('it_s_a__lake__100_')",
     )
@@ -118,7 +118,7 @@ def test_schema_changes_inside_structs_lists_and_maps_are_read(lake: DuckLake, s
 
 
 def test_a_struct_that_lost_all_its_original_fields_is_read(lake: DuckLake, spark: SparkSession) -> None:
-    # Where such a struct was NULL, DuckDB makes one that is not, of the defaults of its new fields; we keep the NULL.
+    # DuckDB turns a NULL struct of that kind into a struct of the defaults of its new fields; Spark keeps the NULL.
     execute(
         lake,
         "CREATE TABLE t (k INTEGER, s STRUCT(a INTEGER))",
@@ -157,7 +157,7 @@ def test_a_default_that_spark_cannot_express_is_read_by_duckdb(
     assert "has no form in Spark" in caplog.text
 
 
-# --- partitions and files of others --------------------------------------------------------------------------------
+# --- partitions and added files ------------------------------------------------------------------------------------
 
 
 def test_partition_folders_neither_add_nor_change_columns(lake: DuckLake, spark: SparkSession) -> None:
@@ -203,7 +203,7 @@ def test_added_files_are_read_by_their_column_names(
 def test_a_column_named_metadata_brings_no_deleted_row_back(
     lake: DuckLake, spark: SparkSession, caplog: pytest.LogCaptureFixture, deleted: str
 ) -> None:
-    # Spark has a column of that name for each file, which a table's own would take the place of.
+    # Spark exposes a hidden file column of that name; a column of the table would shadow it.
     execute(
         lake,
         "CREATE TABLE t (i INTEGER, _metadata STRUCT(file_path VARCHAR, row_index BIGINT))",
@@ -266,7 +266,7 @@ def test_values_stored_only_in_hive_paths_are_read(lake: DuckLake, spark: SparkS
     check(lake, spark)
 
 
-# --- what Spark's plan shows ---------------------------------------------------------------------------------------
+# --- Spark plans ---------------------------------------------------------------------------------------------------
 
 
 def test_a_table_without_deletes_is_read_natively_with_pushed_filters(lake: DuckLake, spark: SparkSession) -> None:
@@ -282,7 +282,7 @@ def test_a_table_without_deletes_is_read_natively_with_pushed_filters(lake: Duck
     assert "Join" not in plan
     pushed = plan.partition("PushedFilters: [")[2].partition("]")[0]
     assert {"IsNotNull(v)", "LessThan(k,50)", "GreaterThan(n,40)"} <= set(pushed.split(", "))
-    assert "InMemoryFileIndex(1 paths)" in plan  # the other file is left out by its statistics
+    assert "InMemoryFileIndex(1 paths)" in plan  # the other file is pruned by its statistics
     assert frame.count() == 9
     assert "ReadSchema: struct<k:int>" in plan_of(lake.read("t", spark, columns=["k"]))
 
@@ -326,14 +326,14 @@ def test_session_settings_do_not_change_what_is_read(
         "DELETE FROM t WHERE id = 3",
         "INSERT INTO t SELECT range, 'x', NULL, now(), 'y', 'z' FROM range(30)",
     )
-    other = spark.newSession()
+    session = spark.newSession()
     where = "p = 'x' AND ts >= '2024-01-01' AND w <> 'v\\5'"
-    before = [lake.read("t", other), lake.read("t", other, where=where)]
-    theirs = [read_rows(frame) for frame in before]
-    other.conf.set(setting, value)
-    for frames in (before, [lake.read("t", other), lake.read("t", other, where=where)]):
-        assert [read_rows(frame) for frame in frames] == theirs
-    check(lake, other, where=where)
+    before = [lake.read("t", session), lake.read("t", session, where=where)]
+    rows_before = [read_rows(frame) for frame in before]
+    session.conf.set(setting, value)
+    for frames in (before, [lake.read("t", session), lake.read("t", session, where=where)]):
+        assert [read_rows(frame) for frame in frames] == rows_before
+    check(lake, session, where=where)
 
 
 def test_ancient_dates_match_duckdb_in_every_time_zone(lake: DuckLake, spark: SparkSession) -> None:
@@ -344,9 +344,9 @@ def test_ancient_dates_match_duckdb_in_every_time_zone(lake: DuckLake, spark: Sp
         " (VALUES ('0001-01-01'::DATE), ('1582-10-04'), ('1582-10-15'), ('1900-01-01'), (NULL)) v(d)",
     )
     for zone in ("UTC", "Asia/Tokyo", "America/New_York"):
-        other = spark.newSession()
-        other.conf.set("spark.sql.session.timeZone", zone)
-        check(lake, other)
+        session = spark.newSession()
+        session.conf.set("spark.sql.session.timeZone", zone)
+        check(lake, session)
 
 
 def test_schema_changes_and_deletes_are_read_natively(

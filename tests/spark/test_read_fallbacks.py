@@ -1,4 +1,4 @@
-"""Reading where Spark itself does not get: buckets, encrypted files, views; and what is said when files are gone."""
+"""Reads that Spark's own reader cannot do: buckets, encrypted files, views, deletion vectors, missing files."""
 
 import logging
 import subprocess
@@ -104,12 +104,12 @@ def test_a_frame_keeps_its_snapshot_and_reports_deleted_files(local: DuckLake, s
     frames = {engine: local.read("t", spark, engine=engine) for engine in ("native", "duckdb")}
     execute(local, "INSERT INTO t SELECT range FROM range(20)", "DELETE FROM t")
     assert [frame.count() for frame in frames.values()] == [20, 20]
-    planned = local.snapshots()[-3].snapshot_id
+    first_write = local.snapshots()[-3].snapshot_id
     for path in Path(str(local.config.data_path)).rglob("*.parquet"):
         path.unlink()
-    with pytest.raises(FileNotUsableError, match="is gone") as gone:
-        local.read("t", spark, snapshot=planned + 1, engine="native")
-    assert "retention" in str(gone.value)
+    with pytest.raises(FileNotUsableError, match="is gone") as refused:
+        local.read("t", spark, snapshot=first_write + 1, engine="native")
+    assert "retention" in str(refused.value)
     with pytest.raises(Exception, match="retention has to be longer than reading takes"):
         frames["duckdb"].count()
     with pytest.raises(Exception, match="FILE_NOT_EXIST"):
@@ -119,7 +119,7 @@ def test_a_frame_keeps_its_snapshot_and_reports_deleted_files(local: DuckLake, s
 def test_deletion_vectors_are_refused_when_the_frame_is_made(tmp_path: Path, spark: SparkSession) -> None:
     lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
     execute(lake, "CREATE TABLE t (k INTEGER)", "INSERT INTO t SELECT range FROM range(20)")
-    execute(lake, "CALL ducklake_set_option('lake', 'write_deletion_vectors', true)")  # as another program does
+    execute(lake, "CALL ducklake_set_option('lake', 'write_deletion_vectors', true)")  # as another program may set it
     execute(lake, "DELETE FROM t WHERE k = 3")
     with pytest.raises(UnsupportedStatementError, match="deletion vector"):
         lake.read("t", spark)

@@ -1,10 +1,10 @@
-"""A condition means the same in Spark as in DuckDB, or DuckDB judges the rows."""
+"""Spark evaluates a condition only if it means the same there as in DuckDB; otherwise DuckDB does."""
 
 from functools import reduce
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from ducklake_orch import DuckLake
 from ducklake_orch.errors import ObjectNotFoundError, StatementError
@@ -87,16 +87,16 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> DuckLake:
 
 
 def check_all(lake: DuckLake, spark: SparkSession, conditions: list[str], *, native: bool) -> None:
-    """Compare what meets each condition with DuckDB's answer, in one job."""
-    frames, theirs = [], []
+    """Compare the rows that match each condition with those of DuckDB, in one Spark job."""
+    frames, wanted = [], []
     for n, where in enumerate(conditions):
         frame = lake.read("t", spark, columns=["k", "v"], where=where)
         assert ("InArrow" in plan_of(frame)) != native, where
         frames.append(frame.selectExpr(f"{n} AS n", "*"))
-        theirs.append(expected(lake, f"SELECT {n} AS n, k, v FROM t WHERE {where}\n"))
-    ours = read_rows(reduce(lambda one, other: one.unionAll(other), frames))
+        wanted.append(expected(lake, f"SELECT {n} AS n, k, v FROM t WHERE {where}\n"))
+    found = read_rows(reduce(DataFrame.unionAll, frames))
     for n, where in enumerate(conditions):
-        assert [row for row in ours if row.startswith(f"[{n},")] == theirs[n], where
+        assert [row for row in found if row.startswith(f"[{n},")] == wanted[n], where
 
 
 def test_conditions_that_spark_shares_are_evaluated_natively(lake: DuckLake, spark: SparkSession) -> None:

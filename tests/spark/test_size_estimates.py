@@ -1,4 +1,4 @@
-"""What Spark expects of frames: it joins by estimates, and they never decide what passes through the driver."""
+"""Size estimates of frames: Spark chooses joins by them, but they never route data through the driver."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ def size_of(frame: Any) -> int:
 
 
 def multiplied(frame: Any) -> Any:
-    """Return five thousand times the rows, which Spark takes for as many bytes as before."""
+    """Return five thousand times the rows; the size that Spark estimates stays the same."""
 
     def many(batches: Iterator[Any]) -> Iterator[Any]:
         import pandas as pd
@@ -32,7 +32,7 @@ def multiplied(frame: Any) -> Any:
 def test_both_readers_estimate_sizes_for_the_same_join_strategy(tmp_path: Path, spark: SparkSession) -> None:
     lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
     lake.write(spark.range(100_000).selectExpr("id", "hash(id) AS x"), "t", mode="append")
-    lake.write(spark.range(10).selectExpr("id", "hash(id) AS x"), "little", mode="append")
+    lake.write(spark.range(10).selectExpr("id", "hash(id) AS x"), "small", mode="append")
     files = sum(file.bytes for file in lake.table("t").files())
     native, tasks = (lake.read("t", spark, engine=engine) for engine in ENGINES)
     assert size_of(native) == files
@@ -44,10 +44,12 @@ def test_both_readers_estimate_sizes_for_the_same_join_strategy(tmp_path: Path, 
     try:
         for frame in (native, tasks, feed.select("id", "x")):
             joined = plan_of(frame.join(frame.withColumnRenamed("x", "y"), "id"))
-            assert "SortMergeJoin" in joined.partition("BroadcastHashJoin")[0]  # a feed is joined with its commits
-        little = lake.read("little", spark, engine="duckdb")
-        assert "BroadcastHashJoin" in plan_of(tasks.join(little, "id"))
-        assert tasks.join(native, ["id", "x"]).count() == 100_000  # broadcast, it is more than this driver takes
+            assert (
+                "SortMergeJoin" in joined.partition("BroadcastHashJoin")[0]
+            )  # the feed itself contains a join with its commits
+        small = lake.read("small", spark, engine="duckdb")
+        assert "BroadcastHashJoin" in plan_of(tasks.join(small, "id"))
+        assert tasks.join(native, ["id", "x"]).count() == 100_000  # a broadcast would exceed the limit of the driver
     finally:
         spark.conf.set("spark.sql.autoBroadcastJoinThreshold", before)
     assert tasks.selectExpr("sum(id)", "count(DISTINCT id)").first() == (4_999_950_000, 100_000)
@@ -57,7 +59,7 @@ def test_both_readers_estimate_sizes_for_the_same_join_strategy(tmp_path: Path, 
 def test_underestimated_data_do_not_pass_through_the_driver(tmp_path: Path, spark: SparkSession, engine: str) -> None:
     lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
     source = multiplied(spark.range(0, 60, 1, 6))
-    assert size_of(source) < 10_000  # and is 20 MB, of which this session's driver takes one
+    assert size_of(source) < 10_000  # in fact 20 MB; the driver of this session accepts 1 MB
     keys = ["id", "x"]
     assert lake.write(source, "t", mode="merge", keys=keys, engine=engine).rows_written == 300_000
     again = lake.write(source, "t", mode="merge", keys=keys, engine=engine, when_matched="keep")

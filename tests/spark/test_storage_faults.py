@@ -1,4 +1,4 @@
-"""Storage that is busy, slow or full while executors write: one clear error or none, one copy of the rows, no stray."""
+"""Busy, slow or full storage while executors write: at most one clear error, every row once, no stray file."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -57,13 +57,13 @@ def test_requests_to_busy_storage_are_retried(proxied: ProxiedLake, spark: Spark
 @on_s3
 def test_storage_that_stays_busy_raises_storage_busy_error(proxied: ProxiedLake, spark: SparkSession) -> None:
     proxied.proxy.answer_503()
-    told = refused(
+    message = refused(
         errors.StorageBusyError,
         lambda: proxied.lake.write(spark.range(5, 1000, 1, 2), "t", mode="append"),
         "main.t",
         "503",
     )
-    assert "at org.apache" not in told
+    assert "at org.apache" not in message
     proxied.proxy.restore()
     proxied.assert_whole(5)
 
@@ -86,8 +86,8 @@ def test_a_full_disk_raises_storage_error_and_leaves_no_file(
         with small_disk(2 << 20, tmp_path / "disk") as folder:
             lake = make_lake(data_inlining_row_limit=0, storage=folder / "files")
             lake.write(spark.range(5), "t", mode="append", engine=engine)
-            much = spark.range(0, 2_000_000, 1, 2).selectExpr("xxhash64(id) AS id")
-            refused(errors.StorageError, lambda: lake.write(much, "t", mode="append", engine=engine), "No space left")
+            large = spark.range(0, 2_000_000, 1, 2).selectExpr("xxhash64(id) AS id")
+            refused(errors.StorageError, lambda: lake.write(large, "t", mode="append", engine=engine), "No space left")
             assert lake.fsck(deep=True, storage=True).findings == []
             lake.write(spark.range(5, 1000, 1, 2), "t", mode="append", engine=engine)
             assert lake.table("t").count() == 1000

@@ -1,4 +1,4 @@
-"""A DataFrame becomes files of a table, written by the executors, in one snapshot."""
+"""Writes of DataFrames: executors write the files, and the driver commits one snapshot."""
 
 import os
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def local_lake(tmp_path: Path) -> DuckLake:
 
 
 def numbers(spark: SparkSession, start: int, end: int, tasks: int = 2) -> DataFrame:
-    """Rows whose region is their number modulo three."""
+    """Return rows whose region is their id modulo three."""
     frame = spark.range(start, end, 1, tasks)
     return frame.select("id", F.concat(F.lit("r"), F.col("id") % 3).alias("region"), (F.col("id") / 2).alias("half"))
 
@@ -34,8 +34,8 @@ def ids(lake: DuckLake, table: str = "t") -> list[int]:
     return [row["id"] for row in lake.execute(f"SELECT id FROM {table} ORDER BY id", max_rows=None).rows]
 
 
-def sound(lake: DuckLake) -> None:
-    """The lake is whole, and its storage holds nothing else."""
+def assert_consistent(lake: DuckLake) -> None:
+    """Assert that the lake is consistent and that its storage holds no other file."""
     assert lake.fsck(deep=True, storage=True).findings == []
 
 
@@ -61,7 +61,7 @@ class TestModes:
         refused(errors.ObjectExistsError, lambda: lake.write(numbers(spark, 0, 1), "s.t", mode="error"), "s.t")
         lake.write(numbers(spark, 5, 7), "s.t", mode="overwrite")
         assert ids(lake, "s.t") == [5, 6]
-        sound(lake)
+        assert_consistent(lake)
 
     @backends()
     def test_each_storage_is_written_and_compacted(self, spark: SparkSession, make_lake: MakeLake) -> None:
@@ -69,8 +69,8 @@ class TestModes:
         for start in (0, 6, 12):
             lake.write(numbers(spark, start, start + 6), "t", mode="append", partition_by=["region"])
         lake.write(numbers(spark, 20, 21), "t", mode="replace_where", where="region = 'r2'")
-        sound(lake)
-        if lake.config.catalog.type != "mysql":  # where the engine cannot
+        assert_consistent(lake)
+        if lake.config.catalog.type != "mysql":  # the engine cannot compact lakes on MySQL
             alias = lake.config.alias
             lake.execute(f"DELETE FROM t WHERE id = 0; CALL ducklake_rewrite_data_files('{alias}')").raise_for_error()
             lake.execute(f"CALL ducklake_merge_adjacent_files('{alias}', 't')").raise_for_error()
@@ -92,17 +92,17 @@ class TestModes:
             {"mode": "overwrite"},
         ]
         lake.write(numbers(spark, 0, 30), "t", mode="error", partition_by=["region"])
-        for number, one in enumerate(modes):
-            lake.write(numbers(spark, number, number + 12), "t", **one)
+        for number, arguments in enumerate(modes):
+            lake.write(numbers(spark, number, number + 12), "t", **arguments)
             before = ids(lake)
             lake.delete("t", f"id = {before[0]}")
             calls = ["flush_inlined_data('{}')", "rewrite_data_files('{}', 't', delete_threshold => 0)"]
             calls += ["merge_adjacent_files('{}', 't')"]
             lake.execute("; ".join(f"CALL ducklake_{call.format(alias)}" for call in calls)).raise_for_error()
             orphans = f"CALL ducklake_delete_orphaned_files('{alias}', dry_run => true, cleanup_all => true)"
-            assert lake.execute(orphans, force=True).raise_for_error().rows == [], one
-            assert ids(lake) == [n for n in before if n != before[0]], one
-            sound(lake)
+            assert lake.execute(orphans, force=True).raise_for_error().rows == [], arguments
+            assert ids(lake) == [n for n in before if n != before[0]], arguments
+            assert_consistent(lake)
 
     @pytest.mark.parametrize("mode", ["append", "overwrite", "overwrite_partitions", "replace_where"])
     def test_empty_input_clears_only_what_its_mode_replaces(
@@ -112,9 +112,9 @@ class TestModes:
         local_lake.write(numbers(spark, 0, 6), "t", mode="append", partition_by=["region"])
         done = local_lake.write(numbers(spark, 0, 0), "t", mode=mode, where=where)
         assert (done.rows_written, done.files_added) == (0, 0)
-        left = {"append": 6, "overwrite": 0, "overwrite_partitions": 6, "replace_where": 4}
-        assert len(ids(local_lake)) == left[mode]
-        sound(local_lake)
+        remaining = {"append": 6, "overwrite": 0, "overwrite_partitions": 6, "replace_where": 4}
+        assert len(ids(local_lake)) == remaining[mode]
+        assert_consistent(local_lake)
 
     @pytest.mark.parametrize("engine", ["duckdb", "native"])
     def test_an_empty_frame_creates_a_table_with_its_schema(
@@ -123,7 +123,7 @@ class TestModes:
         done = local_lake.write(numbers(spark, 0, 0), "new.t", mode="append", engine=engine)
         assert (done.rows_written, done.snapshot_id - done.previous_snapshot_id) == (0, 1)
         assert [column.name for column in local_lake.table("new.t").schema()] == ["id", "region", "half"]
-        sound(local_lake)
+        assert_consistent(local_lake)
 
     def test_rows_outside_where_are_counted_over_all_tasks(self, spark: SparkSession, local_lake: DuckLake) -> None:
         local_lake.write(numbers(spark, 0, 6), "t", mode="append", partition_by=["region"])
@@ -135,19 +135,19 @@ class TestModes:
             "(1, 'r1', 0.5)",
         )
         assert local_lake.snapshots(limit=1)[0].snapshot_id == before
-        sound(local_lake)
+        assert_consistent(local_lake)
         dropped = local_lake.write(
             numbers(spark, 30, 39), "t", mode="replace_where", where="region = 'r0'", outside="drop"
         )
         assert dropped.rows_written == 3
         assert ids(local_lake) == [1, 2, 4, 5, 30, 33, 36]
-        sound(local_lake)
+        assert_consistent(local_lake)
 
     def test_a_task_whose_rows_are_all_dropped_writes_no_file(self, spark: SparkSession, local_lake: DuckLake) -> None:
         local_lake.write(numbers(spark, 1, 2), "t", mode="append")
         local_lake.write(numbers(spark, 0, 4, 4), "t", mode="replace_where", where="id = 1", outside="drop")
         assert ids(local_lake) == [1]
-        sound(local_lake)
+        assert_consistent(local_lake)
 
 
 class TestIdempotency:
@@ -182,7 +182,7 @@ class TestIdempotency:
             "main.t",
         )
         assert ids(local_lake) == [0, 1, 2, 3]
-        sound(local_lake)
+        assert_consistent(local_lake)
 
 
 class TestColumns:
@@ -197,7 +197,7 @@ class TestColumns:
             )
             row = {"a": {"b": 1}, "a.b": 2, ".c": 3, "d`e": 4, "*": 5, "ü (x)": 6, "c0": 7}
             assert local_lake.execute(f"FROM {lake_table}").rows == [row]
-            assert [tuple(one) for one in local_lake.read(lake_table, spark).collect()] == [((1,), 2, 3, 4, 5, 6, 7)]
+            assert [tuple(row) for row in local_lake.read(lake_table, spark).collect()] == [((1,), 2, 3, 4, 5, 6, 7)]
 
     def test_columns_are_matched_by_name_and_get_their_defaults(
         self, spark: SparkSession, local_lake: DuckLake
@@ -231,11 +231,11 @@ class TestColumns:
         self, spark: SparkSession, local_lake: DuckLake, sql: str, words: list[str]
     ) -> None:
         local_lake.write(numbers(spark, 0, 1), "t", mode="append")
-        spark.sparkContext.setJobGroup(sql, "must start nothing")
+        spark.sparkContext.setJobGroup(sql, "must start no job")
         refused(errors.DataError, lambda: local_lake.write(spark.sql(sql), "t", mode="append"), *words)
         assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(sql)) == 0
-        spark.sparkContext.setJobGroup("others", "those of other tests")
-        sound(local_lake)
+        spark.sparkContext.setJobGroup("others", "jobs of other tests")
+        assert_consistent(local_lake)
 
     def test_a_new_table_with_an_untyped_null_column_is_refused(
         self, spark: SparkSession, local_lake: DuckLake
@@ -250,7 +250,7 @@ class TestColumns:
         frame = spark.sql("SELECT CAST(NULL AS BIGINT) AS id")
         refused(errors.DataError, lambda: local_lake.write(frame, "t", mode="append"), "`id`", "NULL")
         assert ids(local_lake) == [0, 1, 2]
-        sound(local_lake)
+        assert_consistent(local_lake)
 
     def test_schema_evolution_adds_and_widens_columns(self, spark: SparkSession, local_lake: DuckLake) -> None:
         local_lake.write(spark.sql("SELECT 1 AS id, named_struct('a', 1) AS s"), "t", mode="append")
@@ -261,14 +261,14 @@ class TestColumns:
             {"id": 1, "s": {"a": 1, "b": None}, "c": None},
             {"id": 5000000000, "s": {"a": 2, "b": "x"}, "c": "new"},
         ]
-        sound(local_lake)
+        assert_consistent(local_lake)
 
 
 class TestFileLayout:
     def test_executors_write_files_and_no_row_passes_through_the_driver(
         self, spark: SparkSession, local_lake: DuckLake, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        # The session's driver refuses results of more than 1 MB; these are about 16.
+        # The driver of the session refuses results above 1 MB; these are about 16 MB.
         frame = spark.range(0, 2_000_000, 1, 2).select("id", F.lit(os.getpid()).alias("driver"))
 
         def with_worker(batches: Any) -> Any:
@@ -289,7 +289,7 @@ class TestFileLayout:
         local_lake.create_table("t", {"id": "BIGINT", "x": "DOUBLE"}, options={"target_file_size": "1MB"})
         frame = spark.range(0, 500_000, 1, 1).select("id", F.rand(1).alias("x"))
         assert local_lake.write(frame, "t", mode="append").files_added > 3
-        sound(local_lake)
+        assert_consistent(local_lake)
 
     @pytest.mark.parametrize(("distribution", "files"), [("none", 30), ("hash", 3), ("range", 3), ("auto", 3)])
     def test_a_shuffle_reduces_the_number_of_files(
@@ -308,7 +308,7 @@ class TestFileLayout:
         frame = spark.sql(sql)
         for table, distribution in (("ours", "hash"), ("plain", "none")):
             local_lake.write(frame, table, mode="append", partition_by=keys, distribution=distribution)
-        sound(local_lake)
+        assert_consistent(local_lake)
         local_lake.execute(
             [
                 "CREATE TABLE theirs AS FROM ours WHERE false",
@@ -353,20 +353,20 @@ class TestInlining:
         assert (done.rows_written, done.files_added, done.engine) == (10, 0, "duckdb")
         assert not list((tmp_path / "lake.files").rglob("*.parquet"))
         assert (ids(lake), lake.read("t", spark).count()) == (list(range(10)), 10)
-        sound(lake)
+        assert_consistent(lake)
 
     def test_writes_above_the_inlining_limit_become_files(self, spark: SparkSession, tmp_path: Path) -> None:
         lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=10)
-        # Each of the two tasks has few rows, both together have not.
+        # Each of the two tasks is below the limit, both together are above it.
         assert lake.write(numbers(spark, 0, 12), "t", mode="append", inline="auto").files_added == 1
         uneven = numbers(spark, 12, 52).where("id < 35")
         assert lake.write(uneven, "t", mode="append", inline="auto").files_added == 2
         assert ids(lake) == list(range(35))
-        sound(lake)
+        assert_consistent(lake)
 
     def test_inlined_writes_refuse_rows_outside_where(self, spark: SparkSession, tmp_path: Path) -> None:
         lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=10)
-        slice_of: dict[str, Any] = {"mode": "replace_where", "where": "id < 5", "inline": "auto"}
-        refused(errors.RowsOutsideError, lambda: lake.write(numbers(spark, 4, 6), "t", **slice_of), "1 rows")
-        lake.write(numbers(spark, 4, 6), "t", outside="drop", **slice_of)
+        arguments: dict[str, Any] = {"mode": "replace_where", "where": "id < 5", "inline": "auto"}
+        refused(errors.RowsOutsideError, lambda: lake.write(numbers(spark, 4, 6), "t", **arguments), "1 rows")
+        lake.write(numbers(spark, 4, 6), "t", outside="drop", **arguments)
         assert ids(lake) == [4]
