@@ -44,15 +44,22 @@ def airflow(lake: DuckLake, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     endpoint = {"region_name": storage.region, "endpoint_url": f"http://{storage.endpoint}"}
     cloud: dict[str, Any] = {"conn_type": "aws", "login": storage.access_key_id, "extra": endpoint}
     cloud["password"] = storage.secret_access_key.get_secret_value()
-    own: dict[str, Any] = {
+    ducklake_connection: dict[str, Any] = {
         "conn_type": "ducklake",
         "host": catalog.host,
         "port": catalog.port,
         "schema": catalog.database,
     }
-    own |= {"login": catalog.user, "password": CANARY}
-    own["extra"] = {"storage": storage.data_path, "storage_conn_id": "cloud", "spark_master": "local[2]"}
-    variables = {"AIRFLOW_CONN_DUCKLAKE_DEFAULT": json.dumps(own), "AIRFLOW_CONN_CLOUD": json.dumps(cloud)}
+    ducklake_connection |= {"login": catalog.user, "password": CANARY}
+    ducklake_connection["extra"] = {
+        "storage": storage.data_path,
+        "storage_conn_id": "cloud",
+        "spark_master": "local[2]",
+    }
+    variables = {
+        "AIRFLOW_CONN_DUCKLAKE_DEFAULT": json.dumps(ducklake_connection),
+        "AIRFLOW_CONN_CLOUD": json.dumps(cloud),
+    }
     with standalone(home, home / "dags", variables) as running:
         yield running
 

@@ -79,7 +79,7 @@ def test_the_tasks_policy_overrides_the_lakes_policy(small_files: DuckLakeHook) 
 def test_each_operation_has_an_operator(
     small_files: DuckLakeHook, operator: type[OneOperation], settings: dict[str, Any]
 ) -> None:
-    task = operator(task_id="one", tables=["sales.*"], **settings)
+    task = operator(task_id="maintain", tables=["sales.*"], **settings)
     part = getattr(task._policy(MaintenancePolicy()), operator.operation)
     assert part == type(part)(**settings)
     done = execute(task)
@@ -90,19 +90,19 @@ def test_each_operation_has_an_operator(
 
 def test_settings_left_out_come_from_the_lakes_policy(connect: Connect, conn_id: str) -> None:
     lake_policy = MaintenancePolicy(expire={"older_than": "30 days", "retain_last": 5})
-    policy = DuckLakeExpireOperator(task_id="one", retain_last=3)._policy(lake_policy)
+    policy = DuckLakeExpireOperator(task_id="maintain", retain_last=3)._policy(lake_policy)
     assert (policy.expire.older_than.days, policy.expire.retain_last) == (30, 3)
 
 
 @pytest.mark.parametrize(
     ("operator", "message"),
     [
-        (DuckLakeExpireOperator(task_id="one", older_than="10 minutes"), "younger than 1 h"),
-        (DuckLakeExpireOperator(task_id="one", older_than="7 days, 0:00:00"), "is not a duration"),
-        (DuckLakeMaintenanceOperator(task_id="one", operations=["vacuum"]), "vacuum"),
-        (DuckLakeMaintenanceOperator(task_id="one", policy={"mrge": {}}), "Did you mean `merge`?"),
-        (DuckLakeMaintenanceOperator(task_id="one", tables=["nowhere"]), "nowhere"),
-        (DuckLakeHealthOperator(task_id="one", fail_at="worse"), "is no grade"),
+        (DuckLakeExpireOperator(task_id="maintain", older_than="10 minutes"), "younger than 1 h"),
+        (DuckLakeExpireOperator(task_id="maintain", older_than="7 days, 0:00:00"), "is not a duration"),
+        (DuckLakeMaintenanceOperator(task_id="maintain", operations=["vacuum"]), "vacuum"),
+        (DuckLakeMaintenanceOperator(task_id="maintain", policy={"mrge": {}}), "Did you mean `merge`?"),
+        (DuckLakeMaintenanceOperator(task_id="maintain", tables=["nowhere"]), "nowhere"),
+        (DuckLakeHealthOperator(task_id="maintain", fail_at="worse"), "is no grade"),
     ],
 )
 def test_invalid_arguments_fail_without_a_retry(

@@ -36,11 +36,11 @@ class KilledOnce(dg.IOManager):
 
 
 @dg.io_manager(required_resource_keys={"inner"})
-def dying(context: dg.InitResourceContext) -> dg.IOManager:
-    return KilledOnce(context.resources.inner, Path(os.environ["DIED"]))
+def killed_once(context: dg.InitResourceContext) -> dg.IOManager:
+    return KilledOnce(context.resources.inner, Path(os.environ["KILLED_MARK"]))
 
 
-@dg.asset(metadata={"write_mode": "append"}, io_manager_key="dying")
+@dg.asset(metadata={"write_mode": "append"}, io_manager_key="killed_once")
 def events() -> pa.Table:
     return pa.table({"id": [1, 2]})
 
@@ -56,12 +56,12 @@ def day_of(key: str, rows: int) -> pa.Table:
     return pa.table({"day": pa.array([day] * rows, pa.date32()), "n": list(range(rows))})
 
 
-def killed_once(table: pa.Table) -> pa.RecordBatchReader:
+def rows_killing_once(table: pa.Table) -> pa.RecordBatchReader:
     """Return rows that kill the process while they are written the first time."""
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield from table.to_batches()
-        mark = Path(os.environ["DIED"])
+        mark = Path(os.environ["KILLED_MARK"])
         if not mark.exists():
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -70,9 +70,9 @@ def killed_once(table: pa.Table) -> pa.RecordBatchReader:
 
 
 @dg.asset(partitions_def=DAYS, metadata={"partition_expr": "day"})
-def one_dies(context: dg.AssetExecutionContext) -> Any:
+def killed_daily(context: dg.AssetExecutionContext) -> Any:
     rows = day_of(context.partition_key, 100)
-    return killed_once(rows) if context.partition_key == os.environ.get("DIES_ON") else rows
+    return rows_killing_once(rows) if context.partition_key == os.environ.get("KILL_ON") else rows
 
 
 @dg.asset(partitions_def=DAYS, metadata={"partition_expr": "day"})
@@ -90,12 +90,19 @@ def daily(context: dg.AssetExecutionContext) -> pa.Table:
 
 def job(name: str) -> dg.JobDefinition:
     definitions = dg.Definitions(
-        assets=[events, counted, daily, one_dies, by_spark],
+        assets=[events, counted, daily, killed_daily, by_spark],
         jobs=[
             dg.define_asset_job("events", [events, counted]),
-            *(dg.define_asset_job(definition.key.path[0], [definition]) for definition in (daily, one_dies, by_spark)),
+            *(
+                dg.define_asset_job(definition.key.path[0], [definition])
+                for definition in (daily, killed_daily, by_spark)
+            ),
         ],
-        resources={"io_manager": (manager := DuckLakeIOManager(lake=LAKE)), "inner": manager, "dying": dying},
+        resources={
+            "io_manager": (manager := DuckLakeIOManager(lake=LAKE)),
+            "inner": manager,
+            "killed_once": killed_once,
+        },
     )
     return definitions.resolve_job_def(name)
 
@@ -108,8 +115,8 @@ def daily_job() -> dg.JobDefinition:
     return job("daily")
 
 
-def one_dies_job() -> dg.JobDefinition:
-    return job("one_dies")
+def killed_daily_job() -> dg.JobDefinition:
+    return job("killed_daily")
 
 
 def by_spark_job() -> dg.JobDefinition:

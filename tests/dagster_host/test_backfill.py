@@ -16,7 +16,7 @@ from tests.support.backends import POSTGRES, SQLITE, CatalogKind
 from tests.support.lakes import Servers, catalog_fields
 
 CONCURRENT_RUNS = 4
-JOBS = {"one_dies": jobs.one_dies_job, "by_spark": jobs.by_spark_job}
+JOBS = {"killed_daily": jobs.killed_daily_job, "by_spark": jobs.by_spark_job}
 # Each step is a process; the fork server has imported its modules already.
 _FORKS = {"forkserver": {"preload_modules": ["ducklake_orch.dagster", "tests.dagster_host.jobs"]}}
 RUN_CONFIG: dict[str, Any] = {
@@ -52,17 +52,17 @@ def test_concurrent_partition_runs_commit_one_snapshot_each(
     fields = catalog_fields(catalog, servers, tmp_path, "lake")
     url = fields.get("url") or f"sqlite:///{fields['path']}"
     keys = jobs.DAYS.get_partition_keys()
-    environment = {"LAKE_CATALOG": url, "LAKE_FILES": f"{tmp_path}/files", "DIES_ON": keys[arrow // 2]}
-    environment["DIED"] = str(tmp_path / "died")
+    environment = {"LAKE_CATALOG": url, "LAKE_FILES": f"{tmp_path}/files", "KILL_ON": keys[arrow // 2]}
+    environment["KILLED_MARK"] = str(tmp_path / "killed")
     lake = DuckLake.from_url("lake", catalog=url, storage=environment["LAKE_FILES"], create_if_missing=True)
     lake.ensure_exists()
-    wanted = {"one_dies": keys[:arrow], "by_spark": keys[:spark]}
+    wanted = {"killed_daily": keys[:arrow], "by_spark": keys[:spark]}
     work = [(job, key) for job, partition_keys in wanted.items() for key in partition_keys]
     with dg.DagsterInstance.from_config(str(home)), ProcessPoolExecutor(CONCURRENT_RUNS, get_context("spawn")) as pool:
         running = [pool.submit(run_partition, str(home), job, key, environment) for job, key in work]
         done = dict(zip(work, (future.result() for future in running), strict=True))
         failed = [item for item, (_, success) in done.items() if not success]
-        assert failed == [("one_dies", environment["DIES_ON"])]
+        assert failed == [("killed_daily", environment["KILL_ON"])]
         # In a worker, too: the fork server keeps the environment in which it started.
         assert pool.submit(run_partition, str(home), *failed[0], environment, done[failed[0]][0]).result()[1]
     for table, partition_keys in wanted.items():

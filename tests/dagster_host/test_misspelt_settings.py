@@ -66,8 +66,8 @@ def test_misspelt_output_metadata_are_refused_before_the_write(
 
 
 def test_unrelated_metadata_are_left_alone(io_manager: DuckLakeIOManager) -> None:
-    own = {"comments": "mine", "tables": 3, "owner": "me", "dagster/uri": "here", "mode": "x", "column": "id"}
-    orders = dg.asset(name="orders", metadata=own)(lambda: ONE)
+    unrelated = {"comments": "mine", "tables": 3, "owner": "me", "dagster/uri": "here", "mode": "x", "column": "id"}
+    orders = dg.asset(name="orders", metadata=unrelated)(lambda: ONE)
     assert dg.materialize([orders], resources={"io_manager": io_manager}).success
 
 

@@ -34,11 +34,11 @@ def test_unnamed_op_outputs_get_separate_tables(io_manager: DuckLakeIOManager, r
     seen: list[Any] = []
 
     @dg.op
-    def one() -> pa.Table:
+    def first() -> pa.Table:
         return number(1)
 
     @dg.op
-    def two() -> pa.Table:
+    def second() -> pa.Table:
         return number(2)
 
     @dg.op
@@ -47,7 +47,7 @@ def test_unnamed_op_outputs_get_separate_tables(io_manager: DuckLakeIOManager, r
 
     @dg.job(resource_defs={"io_manager": io_manager})
     def reading() -> None:
-        both(one(), two())
+        both(first(), second())
 
     @dg.graph_asset
     def sums() -> Any:
@@ -55,7 +55,7 @@ def test_unnamed_op_outputs_get_separate_tables(io_manager: DuckLakeIOManager, r
         def add(a: pa.Table, b: pa.Table) -> pa.Table:
             return number(numbers(a)[0] + numbers(b)[0])
 
-        return add(one(), one.alias("again")())
+        return add(first(), first.alias("again")())
 
     assert reading.execute_in_process().success
     assert seen == [([1], [2])]
@@ -206,10 +206,10 @@ def test_maintenance_drops_only_old_op_outputs(
     lake = resource.lake()
     made = next(table.table for table in lake.tables() if table.schema == "dagster_outputs")
     # Tables with similar names, and a table of the same name in another schema.
-    others = [made[:-1] + ("0" if made[-1] != "0" else "1"), "mine", f"copies.{made}"]
-    for name in others:
+    kept = [made[:-1] + ("0" if made[-1] != "0" else "1"), "mine", f"copies.{made}"]
+    for name in kept:
         lake.write(number(2), name if "." in name else f"dagster_outputs.{name}", mode="error")
-    left = {"orders", *(name.removeprefix("copies.") for name in others)}
+    remaining = {"orders", *(name.removeprefix("copies.") for name in kept)}
 
     definitions = build_maintenance_definitions(operations=["expire"])
     both = dg.Definitions.merge(definitions, dg.Definitions(resources={"lake": resource}))
@@ -227,11 +227,11 @@ def test_maintenance_drops_only_old_op_outputs(
     assert maintained()["ducklake/op_outputs_dropped"] == 1
     assert {(table.schema, table.table) for table in lake.tables()} == {
         ("main", "orders"),
-        ("dagster_outputs", others[0]),
+        ("dagster_outputs", kept[0]),
         ("dagster_outputs", "mine"),
         ("copies", made),
     }
-    assert {table.table for table in lake.tables()} == left
+    assert {table.table for table in lake.tables()} == remaining
     assert drop_op_outputs(lake) == []
 
 

@@ -26,11 +26,11 @@ def resolved(resource: Any, run_config: dict[str, Any] | None = None) -> LakeCon
     seen: list[LakeConfig] = []
 
     @dg.asset
-    def look(lake: dg.ResourceParam[Any]) -> None:
+    def capture(lake: dg.ResourceParam[Any]) -> None:
         seen.append(lake.lake().config)
 
     config = {"resources": {"lake": {"config": run_config}}} if run_config else None
-    assert dg.materialize([look], resources={"lake": resource}, run_config=config).success
+    assert dg.materialize([capture], resources={"lake": resource}, run_config=config).success
     return seen[0]
 
 
@@ -213,11 +213,11 @@ def test_any_resource_with_a_spark_session_supplies_spark(tmp_path: Path) -> Non
     seen: list[Any] = []
 
     @dg.asset
-    def look(lake: DuckLakeResource) -> None:
+    def capture(lake: DuckLakeResource) -> None:
         seen.append(lake.spark_session)
 
     lake = DuckLakeResource(name="lake", catalog="sqlite:///c.sqlite", storage="f", spark=HasSession())
-    assert dg.materialize([look], resources={"lake": lake}).success
+    assert dg.materialize([capture], resources={"lake": lake}).success
     assert seen == ["the session"]
     lake = DuckLakeResource(name="lake", catalog="sqlite:///c.sqlite", storage="f", spark="local")
     refused(ConfigError, lambda: lake.spark_session, "spark_session", "SparkConfig")

@@ -29,7 +29,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DuckLake:
     catalog, files = f"sqlite:///{tmp_path / 'lake.sqlite'}", str(tmp_path / "files")
     monkeypatch.setenv("LAKE_CATALOG", catalog)
     monkeypatch.setenv("LAKE_FILES", files)
-    monkeypatch.setenv("DIED", str(tmp_path / "died"))
+    monkeypatch.setenv("KILLED_MARK", str(tmp_path / "killed"))
     return DuckLake.from_url("lake", catalog=catalog, storage=files, create_if_missing=True)
 
 

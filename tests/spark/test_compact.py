@@ -30,7 +30,7 @@ def make_table(lake: DuckLake) -> None:
     ids=str,
 )
 def test_spark_compacts_the_same_files_as_duckdb(make_lake: MakeLake, spark: SparkSession, way: Way) -> None:
-    duckdb_lake, spark_lake = make_lake("duckdb"), make_lake("spark")
+    duckdb_lake, spark_lake = make_lake("here"), make_lake("there")
     for lake in (duckdb_lake, spark_lake):
         make_table(lake)
     pasts = [Past(lake) for lake in (duckdb_lake, spark_lake)]

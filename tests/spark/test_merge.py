@@ -158,7 +158,7 @@ def test_now_has_one_value_in_all_merged_rows(tmp_path: Path, spark: SparkSessio
 
 @pytest.mark.parametrize("backend", [Backend(SQLITE, LOCAL)], indirect=True, ids=str)
 def test_struct_fields_added_by_a_merge_exist_in_every_row(make_lake: MakeLake, spark: SparkSession) -> None:
-    lakes = [make_lake("duckdb", data_inlining_row_limit=0), make_lake("spark", data_inlining_row_limit=0)]
+    lakes = [make_lake("here", data_inlining_row_limit=0), make_lake("there", data_inlining_row_limit=0)]
     frame = spark.sql("SELECT id, named_struct('a', id, 'b', 'new') AS s FROM range(0, 600)")
     for lake, engine in zip(lakes, ("duckdb", "spark"), strict=True):
         for first in (0, 1000):

@@ -40,8 +40,8 @@ def test_both_engines_change_the_same_rows(make_lake: MakeLake, spark: SparkSess
         assert rows(duckdb_lake) == rows(spark_lake)
     for where in CONDITIONS:
         done = [
-            lake.delete("t", where, spark=spark, engine=e)
-            for lake, e in ((duckdb_lake, "duckdb"), (spark_lake, "spark"))
+            lake.delete("t", where, spark=spark, engine=engine)
+            for lake, engine in ((duckdb_lake, "duckdb"), (spark_lake, "spark"))
         ]
         assert done[0].rows_removed == done[1].rows_removed
         assert rows(duckdb_lake) == rows(spark_lake)

@@ -306,23 +306,23 @@ class TestFileLayout:
                         element_at(array('a/b', 'x=y z', 'é%', NULL, ''), CAST(id % 5 AS INT) + 1) AS s
                  FROM range(0, 40, 1, 2)"""
         frame = spark.sql(sql)
-        for table, distribution in (("ours", "hash"), ("plain", "none")):
+        for table, distribution in (("hashed", "hash"), ("plain", "none")):
             local_lake.write(frame, table, mode="append", partition_by=keys, distribution=distribution)
         assert_consistent(local_lake)
         local_lake.execute(
             [
-                "CREATE TABLE theirs AS FROM ours WHERE false",
-                "ALTER TABLE theirs SET PARTITIONED BY (year(ts), month(ts), bucket(4, id), day(d), s)",
-                "INSERT INTO theirs FROM ours",
+                "CREATE TABLE inserted AS FROM hashed WHERE false",
+                "ALTER TABLE inserted SET PARTITIONED BY (year(ts), month(ts), bucket(4, id), day(d), s)",
+                "INSERT INTO inserted FROM hashed",
             ]
         ).raise_for_error()
         values = {
             table: sorted(
                 (repr(partition.values), partition.rows) for partition in local_lake.table(table).partitions()
             )
-            for table in ("ours", "plain", "theirs")
+            for table in ("hashed", "plain", "inserted")
         }
-        assert values["ours"] == values["theirs"] == values["plain"]
+        assert values["hashed"] == values["inserted"] == values["plain"]
 
     def test_500_partitions_in_one_task_fit_its_memory(self, spark: SparkSession, local_lake: DuckLake) -> None:
         frame = spark.range(0, 200_000, 1, 1).select("id", (F.col("id") % 500).alias("p"), F.uuid().alias("s"))

@@ -50,13 +50,13 @@ class SparkChecker(Checker):
     def __init__(self, *others: Any, sessions: Mapping[str, SparkSession], every: int) -> None:
         super().__init__(*others)
         self._sessions, self._every = sessions, every
-        self._looks = 0
+        self._checks = 0
 
     def check(self, name: str, looks: Sequence[str], *, past: int = 1) -> set[str]:
         seen = super().check(name, looks, past=past)
-        self._looks += 1
+        self._checks += 1
         everything = len(looks) == len(LOOKS)
-        if everything or self._looks % self._every == 0:
+        if everything or self._checks % self._every == 0:
             engines = _ENGINES if everything else (self._rng.choice(_ENGINES),)
             for engine in engines:
                 seen |= self._with_spark(name, engine)
@@ -68,11 +68,11 @@ class SparkChecker(Checker):
         session, reads = self._sessions[zone], []
         if table := self._model.tables.get(name):
             now = self._model.snapshot
-            reads.append(self._read(session, engine, table, now, look=""))
-            reads.append(self._read(session, engine, table, now, look=" with WHERE"))
+            reads.append(self._read(session, engine, table, now, variant=""))
+            reads.append(self._read(session, engine, table, now, variant=" with WHERE"))
         if snapshots := [at for at in self._model.retained if name in self._model.at(at)]:
             at = self._rng.choice(snapshots)
-            reads.append(self._read(session, engine, self._model.at(at)[name], at, look=" in the past"))
+            reads.append(self._read(session, engine, self._model.at(at)[name], at, variant=" in the past"))
         by_schema: dict[Any, list[_Read]] = defaultdict(list)
         for read in reads:
             by_schema[str(read.frame.schema)].append(read)
@@ -85,14 +85,14 @@ class SparkChecker(Checker):
             seen.add(f"spark {engine}, {zone}")
         return seen
 
-    def _read(self, session: SparkSession, engine: _Engine, table: Table, at: int, *, look: str) -> _Read:
+    def _read(self, session: SparkSession, engine: _Engine, table: Table, at: int, *, variant: str) -> _Read:
         columns = [column.name for column in table.columns if is_read(column.type, engine)]
         asked = columns
         if self._rng.random() < 0.2:  # includes columns that DuckDB must read for Spark
             asked = [
                 column.name for column in table.columns if engine == "duckdb" or column.type != Scalar("TIMESTAMP_MS")
             ]
-        filtered = "WHERE" in look or self._rng.random() < 0.2
+        filtered = "WHERE" in variant or self._rng.random() < 0.2
         where = condition(self._rng, table.only(asked)) if filtered else None
         row_ids = matching(self._oracle, table, where) if where else set(table.rows)
         arguments: dict[str, Any] = {"where": where.sql if where else None, "engine": engine}
@@ -109,7 +109,7 @@ class SparkChecker(Checker):
         found = table.only(columns)
         wanted = expected(self._oracle, self._with_json(found), row_ids)
         by = "native" if engine == "native" and not _has_python(frame) else "duckdb" if engine == "duckdb" else "both"
-        return _Read(f"spark {by}{look} (WHERE {arguments['where']})", at, found, _tagged(frame, found), wanted)
+        return _Read(f"spark {by}{variant} (WHERE {arguments['where']})", at, found, _tagged(frame, found), wanted)
 
     def _with_json(self, table: Table) -> Table:
         """Return a table with its VARIANT columns as JSON."""

@@ -6,8 +6,8 @@ from tests.catalog.differential.shapes import FLAT, KEY_COLUMNS, SPECS, Shape, f
 from tests.catalog.differential.values import ListOf, MapOf, Scalar, StructOf, Type
 
 ZONES = ("UTC", "Asia/Tokyo", "America/New_York")
-_LOOKS = ("", " with WHERE", " in the past")
-READERS = [f"spark {engine}{look}" for engine in ("native", "duckdb") for look in _LOOKS]
+_READ_VARIANTS = ("", " with WHERE", " in the past")
+READERS = [f"spark {engine}{variant}" for engine in ("native", "duckdb") for variant in _READ_VARIANTS]
 
 _TEXTS = {"JSON", "UUID"}
 _ALIKE = {"BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "DECIMAL", "FLOAT", "DOUBLE", "VARCHAR", "BLOB"}
@@ -76,7 +76,7 @@ def never(cell: Cell) -> bool:
     """Return whether a cell may stay empty: its engine does not read its type, or it would take too long."""
     values = {cell[0]: cell[1], cell[2]: cell[3]}
     kind, reader = values.get("type", ""), values.get("reader", "")
-    if reader.startswith("spark ") and reader.endswith(_LOOKS[1:]) and not {"type", "mode"} & values.keys():
+    if reader.startswith("spark ") and reader.endswith(_READ_VARIANTS[1:]) and not {"type", "mode"} & values.keys():
         return True  # each check costs a Spark job: these cells are covered by chance only
     if kind and reader.startswith("spark "):
         return not is_read(Scalar(kind), reader.split()[1].rstrip(","))
